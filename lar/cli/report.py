@@ -372,9 +372,9 @@ def export(arguments: argparse.Namespace) -> int:
         raise UsageError("where to is not said", "add -o FILE", flag="--export")
     with OutputFile(arguments.output, "--output") as file:
         check_places([file], [arguments.profile])
-        trace = EXPORTS[arguments.export][0](open_profile(arguments.profile))
+        pieces = EXPORTS[arguments.export][0](open_profile(arguments.profile))
         is_file = not file.to_stdout and (not file.path.exists() or file.path.is_file())
-        file.write(pack(trace) if is_file and is_packed_name(file.path) else trace)
+        file.write(pack(pieces) if is_file and is_packed_name(file.path) else pieces)
     if not file.to_stdout:
         print(f"wrote {os.fspath(file.path)}")
     return 0

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import math
 import os
+import struct
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +28,12 @@ if TYPE_CHECKING:
 
 SUFFIX = ".npy"
 ONE_ARRAY = "array"  # the name of an array that has none
+# What Python's reader of .zip files raises where one is damaged: RuntimeError too, where a bit says
+# that an array is encrypted or packed in an unknown way.
+DAMAGES = (
+    *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError),
+    *(ValueError, KeyError, OverflowError, RuntimeError),
+)
 
 
 def dump_of_arrays(
@@ -159,16 +167,14 @@ def open_member(archive: zipfile.ZipFile, name: str | zipfile.ZipInfo, path: Pat
 
 @contextmanager
 def damage_in(path: Path) -> Iterator[None]:
-    """Report what Python raises where a .zip is damaged, which may be nearly anything.
+    """Report what Python raises where a .zip is damaged.
 
     Raises:
         DumpError: it is damaged.
     """
     try:
         yield
-    except MemoryError:
-        raise
-    except Exception:
+    except DAMAGES:
         raise DumpError(
             "is damaged, or not a .npz archive", "copy or save it again", subject=path
         ) from None

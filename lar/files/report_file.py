@@ -16,6 +16,9 @@ from lar.errors import UsageError, error_of_write
 from lar.files.path_conflicts import Place, refuse_clashes
 from lar.files.work_folders import prefix_of_owner, remove_leftovers
 
+# Text, which may be encoded as UTF-8, whole or in pieces that end between two characters.
+Content = str | bytes | Iterable[bytes]
+
 
 class OutputFile:
     """A file that `FILE|-` names. What stood there before stays until `write` replaces it."""
@@ -58,8 +61,8 @@ class OutputFile:
         os.close(descriptor)
         self._temporary = Path(temporary)
 
-    def write(self, text: str | bytes) -> None:
-        """Write the whole content; bytes are UTF-8 text.
+    def write(self, text: Content) -> None:
+        """Write the whole content.
 
         Raises:
             LarError: the disk is full, or the folder went away.
@@ -73,8 +76,9 @@ class OutputFile:
                 with self._stream:
                     write_text(self._stream, text)
             elif self._temporary is not None:
-                content = text.encode() if isinstance(text, str) else text
-                self._temporary.write_bytes(content)
+                with self._temporary.open("wb") as file:
+                    for piece in pieces_of(text):
+                        file.write(piece.encode() if isinstance(piece, str) else piece)
                 self._temporary.chmod(self._mode)
                 os.replace(self._temporary, self.path)
                 self._temporary = None
@@ -98,9 +102,14 @@ class OutputFile:
                 self._temporary.unlink()
 
 
-def write_text(stream: TextIO, text: str | bytes) -> None:
+def write_text(stream: TextIO, text: Content) -> None:
     """Write text, which may be encoded already, to a stream of text."""
-    stream.write(text.decode() if isinstance(text, bytes) else text)
+    for piece in pieces_of(text):
+        stream.write(piece.decode() if isinstance(piece, bytes) else piece)
+
+
+def pieces_of(text: Content) -> Iterable[str | bytes]:
+    return (text,) if isinstance(text, (str, bytes)) else text
 
 
 def is_stdout(name: str) -> bool:

@@ -14,11 +14,12 @@ draws. Warm-up iterations are left out.
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Sequence
+from itertools import chain, count, islice
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -37,7 +38,7 @@ from lar.profiles.devices import device_number, device_title, is_of_device
 from lar.profiles.intervals import intersect_intervals, merge_intervals, total_of
 from lar.profiles.memory_places import MemoryPlaces
 from lar.profiles.totals import group_by
-from lar.profiles.trace_writer import EXACT, PLUGIN, Event
+from lar.profiles.trace_writer import EVENTS_KEY, EXACT, PLUGIN, Event, pieces_of_trace
 from lar.records.profile import (
     THREADS_OF_A_COPY,
     Allocation,
@@ -56,9 +57,8 @@ DEVICE_CATEGORIES = {"kernel": "kernel", "memcpy": "gpu_memcpy", "memset": "gpu_
 DATA_LOADER = "enumerate(DataLoader)#lar.__next__"
 
 
-@dataclass(slots=True)
-class Slice:
-    """A time on a thread of the host or a stream of a device; `track` is set by `place_slices`."""
+class Slice(NamedTuple):
+    """A time on a thread of the host or a stream of a device."""
 
     process: int
     thread: int
@@ -67,37 +67,25 @@ class Slice:
     start_ns: int
     end_ns: int
     args: dict[str, Any]
-    track: int = 0
 
 
-def export_chrome(profile: Profile) -> str:
-    """Return the trace as JSON."""
-    return msgspec.json.encode(chrome_trace_of(profile)).decode()
+def export_chrome(profile: Profile) -> Iterator[bytes]:
+    """Yield the trace as JSON, some events at a time."""
+    return pieces_of_trace(*chrome_parts_of(profile))
 
 
 def chrome_trace_of(profile: Profile) -> dict[str, Any]:
-    """Return the trace in Chrome's object format; its times are microseconds, to the ns, from the
-    profile's zero or, where something begins before that, from the earliest begin."""
-    profile = with_zero_at(profile, earliest_ns(profile))
-    events: list[Event] = []
-    slices = [slice_of_span(profile, span) for span in profile.spans]
-    slices += step_slices(profile)
-    arrows: list[tuple[Slice, Slice]] = []
-    known = [facts_of_operator(operator) for operator in profile.operators]
-    for execution in profile.executions:
-        own = slice_of_execution(profile, execution, known[execution.operator])
-        slices.append(own)
-        dispatch = slice_of_dispatch(profile, execution)
-        if dispatch is not None:
-            slices.append(dispatch)
-            arrows.append((dispatch, own))
-    events += place_slices(profile, slices)
-    events += [event_of(each) for each in slices]
-    for number, (dispatch, own) in enumerate(arrows, 1):
-        events += arrow_of(number, dispatch, own)
-    events += counter_events(profile)
+    """Return the trace in Chrome's object format, as `chrome_parts_of` has it."""
+    head, events = chrome_parts_of(profile)
+    return {**head, EVENTS_KEY: [*events]}
+
+
+def chrome_parts_of(profile: Profile) -> tuple[dict[str, Any], Iterator[Event]]:
+    """Return what stands before the events in the trace, and the events. Their times are
+    microseconds, to the ns, from the profile's zero or, where something begins before that, from
+    the earliest begin."""
     facts = profile.facts
-    return {
+    head = {
         "displayTimeUnit": "ms",
         "otherData": {
             "lar_version": facts.lar_version,
@@ -105,24 +93,51 @@ def chrome_trace_of(profile: Profile) -> dict[str, Any]:
             "device": facts.device,
             "model": facts.model.path,
         },
-        "traceEvents": events,
     }
+    return head, chrome_events(with_zero_at(profile, earliest_ns(profile)))
 
 
-def step_slices(profile: Profile) -> list[Slice]:
-    """Return the iterations, on a track of their own."""
+def chrome_events(profile: Profile) -> Iterator[Event]:
+    """Yield the events of the trace. The slices are made again for each pass over them: all of them
+    at once take much more memory than the profile."""
+    tracks = array("q")
+    yield from place_slices(profile, tracks)
+    for part, track in zip(slices_of(profile), tracks, strict=True):
+        yield event_of(part, track)
+    places = islice(tracks, len(profile.spans) + len(profile.steps), None)
+    numbers = count(1)
+    for own, dispatch in slices_of_executions(profile):
+        track = next(places)
+        if dispatch is not None:
+            yield from arrow_of(next(numbers), (dispatch, next(places)), (own, track))
+    yield from counter_events(profile)
+
+
+def slices_of(profile: Profile) -> Iterator[Slice]:
+    """Yield the slices: spans, iterations, and executions with their dispatches."""
+    for span in profile.spans:
+        yield slice_of_span(profile, span)
+    yield from step_slices(profile)
+    for own, dispatch in slices_of_executions(profile):
+        yield own
+        if dispatch is not None:
+            yield dispatch
+
+
+def slices_of_executions(profile: Profile) -> Iterator[tuple[Slice, Slice | None]]:
+    """Yield executions and the dispatch of each, None where it is not recorded."""
+    known = [facts_of_operator(operator) for operator in profile.operators]
+    for execution in profile.executions:
+        own = slice_of_execution(profile, execution, known[execution.operator])
+        yield own, slice_of_dispatch(profile, execution)
+
+
+def step_slices(profile: Profile) -> Iterator[Slice]:
+    """Yield the iterations, on a track of their own."""
     thread = max(profile.threads, default=0) + 1
-    return [
-        Slice(
-            HOST,
-            thread,
-            step.trace_name,
-            "profiler_step",
-            *step.interval,
-            {"warmup": step.warmup},
-        )
-        for step in profile.steps
-    ]
+    for step in profile.steps:
+        args = {"warmup": step.warmup}
+        yield Slice(HOST, thread, step.trace_name, "profiler_step", *step.interval, args)
 
 
 def slice_of_span(profile: Profile, span: Span) -> Slice:
@@ -192,8 +207,8 @@ def facts_of_operator(operator: ProfiledOperator) -> dict[str, Any]:
     return {key: value for key, value in facts.items() if value is not None}
 
 
-def place_slices(profile: Profile, slices: Iterable[Slice]) -> Iterator[Event]:
-    """Set the track of each slice and yield the events that name processes and tracks.
+def place_slices(profile: Profile, tracks: array[int]) -> Iterator[Event]:
+    """Add the track of each slice to `tracks`, and yield the events that name processes and tracks.
 
     The first track of a thread has its number, the others have numbers above all threads.
     """
@@ -203,37 +218,49 @@ def place_slices(profile: Profile, slices: Iterable[Slice]) -> Iterator[Event]:
         yield EXACT.name(
             "process_name", number, 0, f"{device_title(profile.facts.device)} {number}"
         )
-    by_thread = group_by(slices, lambda each: (each.process, each.thread))
+    by_thread: dict[tuple[int, int], Lane] = {}
+    for number, each in enumerate(slices_of(profile)):
+        lane = by_thread.setdefault((each.process, each.thread), Lane())
+        lane.numbers.append(number)
+        lane.starts_ns.append(each.start_ns)
+        lane.ends_ns.append(each.end_ns)
+        tracks.append(each.thread)
     steps = max(profile.threads, default=0) + 1
     free = max([steps, *(thread for _, thread in by_thread)]) + 1
-    for (process, thread), own in by_thread.items():
+    for (process, thread), lane in by_thread.items():
         name = (
             profile.threads.get(thread) or f"{'thread' if process == HOST else 'stream'} {thread}"
         )
         if process == HOST and thread == steps:
             name = "iterations"
-        places = nest_intervals([(each.start_ns, each.end_ns) for each in own])
-        for each, place in zip(own, places, strict=True):
-            each.track = thread if place.track == 0 else free + place.track - 1
-        others = max(place.track for place in places)
+        others = 0
+        places = nest_intervals([*zip(lane.starts_ns, lane.ends_ns, strict=True)])
+        for number, place in zip(lane.numbers, places, strict=True):
+            if place.track:
+                tracks[number] = free + place.track - 1
+                others = max(others, place.track)
         yield EXACT.name("thread_name", process, thread, name)
         for number in range(others):
             yield EXACT.name("thread_name", process, free + number, f"{name} ({number + 2})")
         free += others
 
 
-def event_of(part: Slice) -> Event:
+class Lane:
+    """The numbers of the slices of one thread, and their times in nanoseconds."""
+
+    def __init__(self) -> None:
+        self.numbers, self.starts_ns, self.ends_ns = array("q"), array("q"), array("q")
+
+
+def event_of(part: Slice, track: int) -> Event:
     times_ns = part.start_ns, part.end_ns
-    return EXACT.complete(part.name, part.category, part.process, part.track, times_ns, part.args)
+    return EXACT.complete(part.name, part.category, part.process, track, times_ns, part.args)
 
 
-def arrow_of(number: int, source: Slice, target: Slice) -> Iterator[Event]:
-    """Yield the two ends of an arrow, which begin with the slices."""
-    ends = (
-        (source.process, source.track, source.start_ns),
-        (target.process, target.track, target.start_ns),
-    )
-    return EXACT.arrow(number, "dispatch", ends)
+def arrow_of(number: int, source: tuple[Slice, int], target: tuple[Slice, int]) -> Iterator[Event]:
+    """Yield the two ends of an arrow, which begin with the slices on their tracks."""
+    begin, end = ((part.process, track, part.start_ns) for part, track in (source, target))
+    return EXACT.arrow(number, "dispatch", (begin, end))
 
 
 def counter_events(profile: Profile) -> Iterator[Event]:
@@ -277,13 +304,13 @@ def utilization_of(profile: Profile) -> list[tuple[int, float]]:
     return [*shares, (end, 0.0)]
 
 
-def export_tensorboard(profile: Profile) -> str:
-    """Return the trace as JSON.
+def export_tensorboard(profile: Profile) -> Iterator[bytes]:
+    """Return an iterator over the trace as JSON, some events at a time.
 
     Raises:
         UsageError: no operator was timed, so that the plugin could not show anything.
     """
-    return msgspec.json.encode(tensorboard_trace_of(profile)).decode()
+    return pieces_of_trace(*tensorboard_parts_of(profile))
 
 
 def tensorboard_trace_of(profile: Profile) -> dict[str, Any]:
@@ -292,27 +319,37 @@ def tensorboard_trace_of(profile: Profile) -> dict[str, Any]:
     Raises:
         UsageError: no operator was timed.
     """
-    if not profile.timed_executions():
+    head, events = tensorboard_parts_of(profile)
+    return {**head, EVENTS_KEY: [*events]}
+
+
+def tensorboard_parts_of(profile: Profile) -> tuple[dict[str, Any], Iterator[Event]]:
+    """Return what stands before the events in the trace, and the events.
+
+    Raises:
+        UsageError: no operator was timed.
+    """
+    if not any(not each.warmup for each in profile.executions):
         raise UsageError(
             "the profile has no timed operators, and the plugin loads none without",
             "make it with --iter 1 or more",
         )
     events = PluginEvents(with_zero_at(profile, earliest_ns(profile)))
-    return {
+    head = {
         "schemaVersion": 1,
         "displayTimeUnit": "ms",
         "deviceProperties": [
             msgspec.to_builtins(device) for device in profile.devices if device.kind != "cpu"
         ],
-        "traceEvents": [
-            *events.of_names(),
-            *events.of_steps(),
-            *events.of_operators(),
-            *events.of_device(),
-            *events.of_spans(),
-            *events.of_memory(),
-        ],
     }
+    return head, chain(
+        events.of_names(),
+        events.of_steps(),
+        events.of_operators(),
+        events.of_device(),
+        events.of_spans(),
+        events.of_memory(),
+    )
 
 
 class PluginEvents:

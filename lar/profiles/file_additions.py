@@ -26,11 +26,11 @@ from lar.profiles.trace_file import (
     BYTES_AT_ONCE,
     PROFILE_SCHEMA,
     TraceFile,
-    around_events,
     decode_profile,
     head_in,
     pieces_of,
 )
+from lar.profiles.trace_writer import around_events
 from lar.records.profile import Profile, ProfileFacts, Span
 
 

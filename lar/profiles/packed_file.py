@@ -7,6 +7,7 @@ gzip file: some viewers read no other.
 from __future__ import annotations
 
 import gzip
+import io
 import os
 import zlib
 from collections.abc import Iterable, Iterator
@@ -73,9 +74,16 @@ def is_better_packed(path: str | os.PathLike[str]) -> bool:
         return file.seek(0, os.SEEK_END) > LARGEST_PLAIN_BYTES
 
 
-def pack(text: str) -> bytes:
-    """Return the content of a gzip file."""
-    return gzip.compress(text.encode(), LEVEL, mtime=0)
+def pack(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the content of a gzip file, some at a time."""
+    packed = io.BytesIO()
+    with gzip.GzipFile("", "wb", LEVEL, packed, mtime=0) as archive:
+        for piece in pieces:
+            archive.write(piece)
+            yield packed.getvalue()
+            packed.seek(0)
+            packed.truncate()
+    yield packed.getvalue()
 
 
 def is_packed(data: bytes) -> bool:

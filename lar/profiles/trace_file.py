@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from itertools import count, islice
+from itertools import count
 from pathlib import Path
 from typing import Annotated, Any, cast, get_args
 
@@ -46,6 +46,7 @@ from lar.profiles.trace_events import (
     events_of,
     facts_of,
 )
+from lar.profiles.trace_writer import EVENTS_BEGIN, pieces_of_trace
 from lar.records.profile import (
     THREADS_OF_A_COPY,
     Allocation,
@@ -63,10 +64,8 @@ from lar.records.profile import (
 
 PROFILE_SCHEMA = "lar.profile/1"
 CATEGORIES = frozenset(get_args(Category))
-EVENTS_AT_ONCE = 250
-# Where the events begin, and where one ends and the next begins: a quotation mark within a text
-# has a backslash before it, so that neither is part of one.
-EVENTS_BEGIN = b'"traceEvents":['
+# Where one event ends and the next begins. A quotation mark within a text has a backslash before
+# it, so that neither this nor where the events begin is part of one.
 BETWEEN_EVENTS = b'},{"ph":'
 BYTES_AT_ONCE = 1 << 20
 FOREIGN_HINT = (
@@ -115,33 +114,20 @@ def encode_profile(profile: Profile) -> bytes:
 
 
 def pieces_of(profile: Profile) -> Iterator[bytes]:
-    """Yield the file's content, some events at a time: all of them at once take much memory."""
+    """Return an iterator over the file's content, some events at a time."""
     zero_ns = earliest_ns(profile)
     profile = with_zero_at(profile, zero_ns)
-    head, tail = around_events(
-        TraceFile(
-            schema=PROFILE_SCHEMA,
-            events=[],
-            facts=profile.facts,
-            deviceProperties=list(profile.devices),
-            ops=list(profile.operators),
-            memPlan=profile.memory_plan,
-            engineRaw=msgspec.Raw(profile.engine_raw or b"null"),
-            zeroNs=zero_ns,
-        )
+    file = TraceFile(
+        schema=PROFILE_SCHEMA,
+        events=[],
+        facts=profile.facts,
+        deviceProperties=list(profile.devices),
+        ops=list(profile.operators),
+        memPlan=profile.memory_plan,
+        engineRaw=msgspec.Raw(profile.engine_raw or b"null"),
+        zeroNs=zero_ns,
     )
-    events, separator = events_of(profile, count(1)), b""
-    yield head
-    while some := [*islice(events, EVENTS_AT_ONCE)]:
-        yield separator + msgspec.json.encode(some)[1:-1]
-        separator = b","
-    yield tail
-
-
-def around_events(file: msgspec.Struct) -> tuple[bytes, bytes]:
-    """Return what stands before and after the events in the file, which has none yet."""
-    head, opening, tail = msgspec.json.encode(file).rpartition(EVENTS_BEGIN)
-    return head + opening, tail
+    return pieces_of_trace(file, events_of(profile, count(1)))
 
 
 @check_keywords

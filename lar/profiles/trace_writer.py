@@ -5,10 +5,40 @@ The format is the same for all: what differs is a dialect, how times are rounded
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any, NamedTuple
 
+import msgspec
+
 Event = dict[str, Any]
+
+EVENTS_KEY = "traceEvents"
+EVENTS_AT_ONCE = 250
+# Where the events begin in the file, as they come last.
+EVENTS_BEGIN = f'"{EVENTS_KEY}":['.encode()
+
+
+def pieces_of_trace(
+    head: dict[str, Any] | msgspec.Struct, events: Iterable[Event]
+) -> Iterator[bytes]:
+    """Yield the JSON of a trace, some events at a time: all of them at once take much memory.
+
+    `head` is what stands before the events; a record has an empty list of them.
+    """
+    before, after = around_events({**head, EVENTS_KEY: []} if isinstance(head, dict) else head)
+    rest, separator = iter(events), b""
+    yield before
+    while some := [*islice(rest, EVENTS_AT_ONCE)]:
+        yield separator + msgspec.json.encode(some)[1:-1]
+        separator = b","
+    yield after
+
+
+def around_events(file: dict[str, Any] | msgspec.Struct) -> tuple[bytes, bytes]:
+    """Return what stands before and after the events in the file, which has none yet."""
+    head, opening, tail = msgspec.json.encode(file).rpartition(EVENTS_BEGIN)
+    return head + opening, tail
 
 
 def exact_microseconds(start_ns: int, end_ns: int) -> tuple[float, float]:

@@ -111,6 +111,9 @@ def test_a_defect_of_lar_is_not_called_a_damaged_file(
         dump.read(next(iter(dump)).key)
     with pytest.raises(ZeroDivisionError):
         open_tensors(tmp_path / "layers.npz")
+    monkeypatch.setattr(zipfile, "ZipFile", lambda _: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        open_tensors(tmp_path / "layers.npz")
 
 
 def test_an_archive_that_changes_meanwhile_is_damaged(tmp_path: Path) -> None:

@@ -253,3 +253,20 @@ def test_a_bad_path_is_told_before_the_run(
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.startswith("lar: error: --json: ")
+
+
+def test_what_comes_in_pieces_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    def pieces(ends_well: bool) -> Iterator[bytes]:
+        yield b"new "
+        if not ends_well:
+            raise LarError("the engine failed")
+        yield b"text"
+
+    place = tmp_path / "trace.json"
+    write(place, "old")
+    with pytest.raises(LarError), OutputFile(str(place), "--output") as file:
+        file.write(pieces(ends_well=False))
+    assert (place.read_text(), os.listdir(tmp_path)) == ("old", ["trace.json"])
+    with OutputFile(str(place), "--output") as file:
+        file.write(pieces(ends_well=True))
+    assert place.read_text() == "new text"

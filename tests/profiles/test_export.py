@@ -175,7 +175,7 @@ def test_a_device_is_a_process_of_its_own() -> None:
 
 def test_a_cpu_has_no_process_of_a_device() -> None:
     assert {event["pid"] for event in events_of(timed_run(dispatch_us=5), "X")} == {HOST_PROCESS}
-    assert "Utilization" not in export_chrome(timed_run())
+    assert b"Utilization" not in b"".join(export_chrome(timed_run()))
 
 
 def test_counters_and_memory_in_use() -> None:
@@ -216,7 +216,7 @@ def test_utilization_is_a_counter_of_the_devices_process() -> None:
 
 
 def test_an_empty_profile_has_a_trace_too() -> None:
-    assert json.loads(export_chrome(Profile()))["traceEvents"]
+    assert json.loads(b"".join(export_chrome(Profile())))["traceEvents"]
 
 
 def test_what_begins_before_the_clocks_zero_is_drawn_too() -> None:
@@ -272,7 +272,7 @@ def test_the_command(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[st
     source, target = tmp_path / "profile.json", tmp_path / "trace.json"
     write_profile(timed_run(dispatch_us=5), source)
     assert main(["report", str(source), "--export", name, "-o", str(target)]) == 0
-    assert target.read_text() == export_chrome(timed_run(dispatch_us=5))
+    assert target.read_bytes() == b"".join(export_chrome(timed_run(dispatch_us=5)))
     capsys.readouterr()
     assert main(["report", str(source), "--export", name]) == 2
     assert "add -o FILE" in capsys.readouterr().err

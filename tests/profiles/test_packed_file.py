@@ -18,7 +18,7 @@ import pytest
 import lar
 from lar.cli.main import main
 from lar.errors import UsageError
-from lar.profiles import packed_file, trace_file
+from lar.profiles import packed_file, trace_file, trace_writer
 from lar.profiles.file_additions import read_unread, write_with
 from lar.profiles.trace_file import decode_profile, encode_profile, write_profile
 from lar.records.profile import Profile, Span
@@ -42,7 +42,7 @@ def place(
     profile: Profile,
 ) -> Path:
     """A profile's file, which is in gzip if it is large, in pieces of a few events."""
-    monkeypatch.setattr(trace_file, "EVENTS_AT_ONCE", 3)
+    monkeypatch.setattr(trace_writer, "EVENTS_AT_ONCE", 3)
     monkeypatch.setattr(trace_file, "BYTES_AT_ONCE", 300)
     if request.param == "large":
         monkeypatch.setattr(packed_file, "LARGEST_PLAIN_BYTES", 1000)

@@ -44,7 +44,7 @@ def plugin_views(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     workers = {f"host_{number}": name for number, name in enumerate(runs)}
     for worker, name in workers.items():
         trace = export_tensorboard(runs[name])
-        (folder / f"{worker}.1700000000000.pt.trace.json").write_text(trace)
+        (folder / f"{worker}.1700000000000.pt.trace.json").write_bytes(b"".join(trace))
     done = subprocess.run(
         [sys.executable, SCRIPT, folder], capture_output=True, text=True, timeout=240
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lar.profiles.times import Kind
@@ -97,13 +97,13 @@ def read_engine_profile(data: bytes, name: str) -> Profile:
     return read_foreign(data, name)
 
 
-def export_chrome(profile: Profile) -> str:
+def export_chrome(profile: Profile) -> Iterator[bytes]:
     from lar.profiles.export import export_chrome
 
     return export_chrome(profile)
 
 
-def export_tensorboard(profile: Profile) -> str:
+def export_tensorboard(profile: Profile) -> Iterator[bytes]:
     from lar.profiles.export import export_tensorboard
 
     return export_tensorboard(profile)
@@ -245,7 +245,7 @@ STYLES: Mapping[str, Style] = {
 }
 
 # The exports of a profile for other programs: what makes the file's content, and a description.
-EXPORTS: Mapping[str, tuple[Callable[[Profile], str], str]] = {
+EXPORTS: Mapping[str, tuple[Callable[[Profile], Iterator[bytes]], str]] = {
     "chrome": (export_chrome, "for chrome://tracing"),
     "perfetto": (export_chrome, "the same, for ui.perfetto.dev"),
     "tensorboard": (export_tensorboard, "for torch-tb-profiler; name it RUN/NAME.pt.trace.json"),

@@ -311,7 +311,7 @@ def test_statistics_of_memory_leave_out_the_warmup() -> None:
 
 
 def test_the_trace_is_a_chrome_trace() -> None:
-    trace = views_of(small_profile())["trace"]
+    trace = json.loads(views_of(small_profile())["trace"].encode())
     names = {event["name"] for event in trace["traceEvents"] if event["ph"] == "X"}
     assert {"conv1", "relu", "ProfilerStep#1", "forward"} <= names
 

@@ -18,13 +18,13 @@ from lar.engines import operator_kinds_of_both, recommendations_for
 from lar.errors import UsageError
 from lar.profiles.activities import DeviceActivity
 from lar.profiles.breakdown import steps_of
-from lar.profiles.export import chrome_trace_of
+from lar.profiles.export import chrome_trace_of, export_chrome
 from lar.profiles.operator_filter import operators_matching
 from lar.profiles.recommendations import Recommendation
 from lar.profiles.run_differences import check_timed, with_joined_names
 from lar.records.profile import Profile
 from lar.reports.model import Column, Table
-from lar.reports.report import Report
+from lar.reports.report import LateJson, Report
 from lar.reports.styles.tensorboard.diff import Side, diff_view_of
 from lar.reports.styles.tensorboard.memory import memory_of
 from lar.reports.styles.tensorboard.modules import modules_of
@@ -81,11 +81,19 @@ def build(profile: Profile, options: Mapping[str, Any], baseline: Profile | None
     printed = VIEWS if asked else (*LINES, "diff")
     return Report(
         style="tensorboard",
-        body=tuple(json.dumps(view) for name, view in answers.items() if name in printed),
+        body=tuple(
+            json.dumps(view, default=printed_trace)
+            for name, view in answers.items()
+            if name in printed
+        ),
         tables=tuple(it for name in TABLES if name in views for it in views[name].tables),
         document=answers,
         is_for_programs=True,
     )
+
+
+def printed_trace(part: LateJson) -> dict[str, Any]:
+    return chrome_trace_of(part.profile)
 
 
 def views_of(side: Side, options: Mapping[str, Any], names: list[str]) -> dict[str, View]:
@@ -100,7 +108,7 @@ def views_of(side: Side, options: Mapping[str, Any], names: list[str]) -> dict[s
         "kernel_table": lambda: kernel_table_of(profile, kernels),
         "kernel_pie": lambda: View(kernel_pie_of(kernels)),
         "stack": lambda: View(None),  # call stacks are not recorded
-        "trace": lambda: View(chrome_trace_of(profile)),
+        "trace": lambda: View(LateJson(export_chrome, profile)),
         "memory": lambda: memory_of(profile, accepts),
         "module": lambda: modules_of(profile, accepts),
         "recommendations": lambda: recommendations_view_of(profile),
