@@ -53,6 +53,8 @@ STALL_SECONDS = 5.0
 START_SECONDS = 60.0
 LEAST_START_SECONDS = 10.0
 START_FACTOR = 8.0
+# The first trial, of which nobody knows how long it takes, has about such a share of the budget.
+FIRST_SHARE = 1 / 3
 
 
 @dataclass(frozen=True)
@@ -290,6 +292,7 @@ class Campaign:
             kind=step.kind,
             seconds=step.seconds,
             entrants=tuple(self.entrant_of(each, searching) for each in step.candidates),
+            most_seconds=None if self.session.trials else FIRST_SHARE * self.request.budget_seconds,
             began=self.session.spent_seconds,
             seed=self.request.seed,
             tolerance=self.request.tolerance,

@@ -68,13 +68,16 @@ class TrialOrder:
     """A trial that is to be played.
 
     `seconds` is how long to measure, all candidates together; for a search the time limit. Outputs
-    are right whose error is at most `tolerance`, by default that of their types.
+    are right whose error is at most `tolerance`, by default that of their types. A trial of which
+    nobody knows how long it takes has `most_seconds`: entrants that they are too short for are left
+    out.
     """
 
     number: int
     kind: TrialKind
     seconds: float
     entrants: tuple[Entrant, ...]
+    most_seconds: float | None = None
     began: float = 0.0
     seed: int = 0
     tolerance: float | None = None
@@ -159,6 +162,9 @@ class LocalPlayer:
             keep=partial(kept_for, order.objective),
             on_ended=keep_row,
             first_alone=order.number == 0,
+            most_start_seconds=math.inf
+            if order.most_seconds is None
+            else order.most_seconds - order.seconds,
         )
         with contextlib.ExitStack() as stack:
             members += [self.member_of(each, order, stack) for each in enumerate(order.entrants)]
@@ -166,14 +172,16 @@ class LocalPlayer:
             size = max(1, places_in_memory(members) - 1)
             chunks = [others[at : at + size] for at in range(0, len(others), size)] or [[]]
             for count, chunk in enumerate(chunks):
+                if count and time.monotonic() - began > rounds.most_start_seconds:
+                    break
                 number = order.number * ROUNDS_PER_TRIAL + count
                 part = 1 / len(chunks)
                 rounds.least_seconds = part * order.seconds
                 rounds.most_seconds = part * MOST_STRETCH * order.seconds
                 rounds.play(number, [first, *chunk])
             for member, entrant in zip(members, order.entrants, strict=True):
-                if first.failed and member.result is None:
-                    continue  # nothing could be measured beside
+                if member.result is None and (first.failed or entrant.spec is not None):
+                    continue  # it was not started
                 row = rows.get(member.number)
                 yield row or measured_row(member, entrant, first, order.tolerance)
 

@@ -60,6 +60,17 @@ def test_a_candidate_that_crashes_or_hangs_is_a_row(
     assert len(trial.rows[3].turns) >= 3
 
 
+def test_a_first_trial_starts_as_many_as_there_is_time_for(
+    write_script: WriteScript, tmp_path: Path
+) -> None:
+    good = write_script(times=[[0.01, 0, 0.01]])
+    entrants = tuple(entrant(number, good) for number in range(4))
+    order = TrialOrder(number=0, kind="screen", seconds=0.1, entrants=entrants, most_seconds=1e-6)
+    trial = LocalPlayer(tmp_path).play(order, lambda text, seconds: None)
+    assert [row.candidate.choices for row in trial.rows] == [(), ("c1",)]
+    assert all(row.turns for row in trial.rows)
+
+
 def test_one_that_is_far_slower_makes_its_first_iterations_alone(
     write_script: WriteScript, tmp_path: Path
 ) -> None:
