@@ -27,7 +27,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, chain
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -63,17 +63,22 @@ SURELY_SLOWER = 1.1
 def cost_of(profiled: Samples, plain: Samples) -> Cost | None:
     """Return what profiling costs: the medians of the timed iterations with it and without.
 
-    Where too few were undisturbed, it costs at least what the fastest took longer than most
-    without: other work makes no iteration faster.
+    Where too few were undisturbed, the fastest of these does, if it took surely longer than most
+    without: other work makes no iteration faster. Where none was, the cost is not known.
     """
-    from lar.measurement.summary import calm_median  # a report does not need it
+    # A report does not need them.
+    from lar.measurement.statistics import causes_of
+    from lar.measurement.summary import calm_median, in_turn
 
     times, without = profiled.end_to_end, plain.end_to_end
     if not times or not without:
         return None
     calm, calm_without = calm_median(profiled), calm_median(plain)
-    if (calm is None or calm_without is None) and min(times) > SURELY_SLOWER * median(without):
-        calm, calm_without = min(times), median(without)
+    if calm is None or calm_without is None:
+        undisturbed = in_turn(profiled, {*chain.from_iterable(causes_of(profiled).values())})
+        fastest = min(undisturbed, default=0.0)
+        if fastest > SURELY_SLOWER * median(without):
+            calm, calm_without = fastest, median(without)
     return Cost(
         median(times),
         median(without),

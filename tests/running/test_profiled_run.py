@@ -334,13 +334,16 @@ def test_the_cost_is_that_of_calm_iterations(calm: int, disturbed: int, known: b
         assert cost.calm == (1.0, 0.5)
 
 
-@pytest.mark.parametrize(("plain", "known"), [(0.9, True), (0.95, False)])
+@pytest.mark.parametrize(
+    ("plain", "delay", "known"),
+    [(0.9, 0.0, True), (0.95, 0.0, False), (0.5, 0.5, False)],  # of the last all were disturbed
+)
 def test_the_fastest_iteration_of_a_disturbed_run_shows_what_is_sure(
-    plain: float, known: bool
+    plain: float, delay: float, known: bool
 ) -> None:
     spec = spec_with({"profile": "p.json"})
     result = result_of(spec, 1.0, 5.0, 9.0)
-    result = replace(result, samples=replace(result.samples, queue_delay=(0.0, 4.0, 8.0)))
+    result = replace(result, samples=replace(result.samples, queue_delay=(delay, 4.0, 8.0)))
     cost = cost_of(result.samples, result_of(spec, 0.1, plain, 9.0).samples)
     assert cost is not None
     assert cost.disturbed != known
