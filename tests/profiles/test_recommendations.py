@@ -121,6 +121,16 @@ class TestMachines:
         assert variable not in flags_of(profile_on(ZEN, variables=given))
         assert variable not in flags_of(profile_on(ZEN, [GROUPED]))  # MKL has no part in it
 
+    def test_the_variable_of_mkl_is_advised_against_where_it_harms(self) -> None:
+        given = {"MKL_DEBUG_CPU_TYPE": "5"}
+        rule = "MKL's variable"
+        for processor in (INTEL, SKYLAKE):
+            assert rule in rules_of(profile_on(processor, variables=given))
+            assert rule not in rules_of(profile_on(processor))
+            assert rule not in rules_of(profile_on(processor, [GROUPED], variables=given))
+        for processor in (ZEN, OLD_AMD, ARM):
+            assert rule not in rules_of(profile_on(processor, variables=given))
+
     def test_arm_has_its_own_layout_and_float16(self) -> None:
         found = flags_of(profile_on(ARM))
         assert {"--enable-nchw44", "--enable-ioc16"} <= {*found}

@@ -19,6 +19,7 @@ from lar.engines.megengine.defects import (
     INTEL,
     MANY_ROWS,
     MAX_POOLING,
+    MKL_VARIABLE,
     QUANTISED,
     QUIRKS,
     Quirk,
@@ -231,6 +232,21 @@ class Work:
                     0.0,
                     "have it take its own",
                 )
+        value = self.site.environment.get(MKL_VARIABLE, "")
+        if value and self.vendor == INTEL and self.site.device == "cpu" and self.in_mkl:
+            # ResNet50 took 1.8 times as long on Intel with AVX-512.
+            yield Prospect(
+                "MKL's variable",
+                None,
+                0.0,
+                Figure(
+                    self.in_mkl,
+                    f"{MKL_VARIABLE}={value} is set, which is for processors other than Intel's, "
+                    f"and products in MKL take {self.shown.part(self.in_mkl)}",
+                ),
+                0.0,
+                "it keeps MKL from the newest code of this processor: run without it",
+            )
 
     def generic_paths(self) -> list[Quirk]:
         """Return the defects of all runs here that cost time, and that this one meets."""
