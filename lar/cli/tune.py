@@ -121,7 +121,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--list-space", action="store_true", help="print what would be tried, and measure nothing"
     )
-    group.add_argument("--engines", type=split_names, metavar="A,B", help="try these engines alone")
+    group.add_argument(
+        "--engines",
+        type=split_names,
+        action=AddNames,
+        metavar="A,B",
+        help="try these engines alone",
+    )
     group.add_argument(
         "--objective",
         choices=get_args(Objective),
@@ -131,6 +137,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--allow",
         type=parse_allowed,
+        action=AddNames,
         default=DEFAULTS["allow"],
         metavar="A,B",
         help=f"try what needs a word of the user too: {', '.join(get_args(Allowed))}",
@@ -194,6 +201,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def split_names(text: str) -> tuple[str, ...]:
     """Split names at commas."""
     return tuple(filter(None, (each.strip() for each in text.split(","))))
+
+
+class AddNames(argparse.Action):
+    """Names, added to those of the same flag before."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        """Add the names."""
+        before = getattr(namespace, self.dest) or ()
+        setattr(namespace, self.dest, tuple(dict.fromkeys((*before, *values))))
 
 
 def parse_allowed(text: str) -> tuple[str, ...]:

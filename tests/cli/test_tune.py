@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import csv
 import json
 import os
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 import lar
+from lar.cli.tune import add_arguments
 from lar.errors import LarError
 from lar.tuning.session import read_session
 from tests.conftest import RunLar, WriteScript
@@ -196,3 +198,13 @@ def test_a_file_that_cannot_be_written_keeps_back_nothing_else(
     assert "--output: /dev/full: cannot be written: no space left on device" in error
     assert "packed.fake: no room for the model" in error
     assert lar.read_tune(Path("all.json").read_bytes()).winner
+
+
+def test_names_that_are_given_again_are_added() -> None:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    words = ["--allow", "engine-env", "--allow", "engine-fixes,engine-env", "--engines", "a"]
+    arguments = parser.parse_args([*words, "--engines", "b"])
+    assert arguments.allow == ("engine-env", "engine-fixes")
+    assert arguments.engines == ("a", "b")
+    assert parser.parse_args([]).allow == ()

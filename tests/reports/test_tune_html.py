@@ -58,6 +58,17 @@ def test_the_page_is_drawn(tmp_path: Path) -> None:
     for name in ("result", "course", "ratios", "contributions"):
         assert f'<section id="{name}">' in elements
     assert "trial 3, search: nchw88 + 2 threads + fast-run, 31.0 s" in elements
+    # An axis of ratios is as readable where a candidate takes 67 times as long.
+    lane = '{name: "a", kind: "ok", points: [[1, 67], [2, 0.9]]}'
+    best = "[[1, 67, 'a']]"
+    trials = '[{kind: "screen", name: "a", from: 0, to: 2}]'
+    drawn = {
+        "course": f"drawCourse({{lanes: [{lane}], best: {best}, trials: {trials}}}, 400)[0]",
+        "lanes": 'makeLanes(["a"], "a", {from: 0.9, to: 67, log: true, label: "b"}, 9, 400).svg',
+    }
+    for name, svg in drawn.items():
+        texts = view.value(f"[...({svg}).querySelectorAll('text')].map((it) => it.textContent)")
+        assert {"1", "2", "5", "10", "20", "50"} <= set(texts), name
     assert "nchw88 + 2 threads: 0.2041, best" in elements
     assert "recorded: failed" in elements
 

@@ -22,6 +22,12 @@ function decadesOf(least, most) {
   return ticks;
 }
 
+// 1, 2 and 5 of each decade, for axes of few decades.
+function partsOf(least, most) {
+  return decadesOf(least / 10, most).flatMap((power) => [power, 2 * power, 5 * power])
+    .filter((each) => each >= least * 0.999 && each <= most * 1.001);
+}
+
 const BOTTOM = 46;
 
 // A frame with axes: `x` and `y` are {from, to, label, log, format}, `beside` is free at the right;
@@ -381,6 +387,7 @@ function makeLanes(names, label, x, height, width) {
   const atX = (value) => left + ((map(value) - from) / (to - from || 1)) * (right - left);
   const count = Math.max(2, Math.round((right - left) / 115));
   let ticks = x.log ? decadesOf(x.from, x.to) : ticksOf(x.from, x.to, count);
+  if (x.log && ticks.length < 3) ticks = partsOf(x.from, x.to);
   if (x.log && ticks.length < 3) ticks = ticksOf(x.from, x.to, count);
   for (const tick of ticks)
     svg.append(

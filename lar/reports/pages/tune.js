@@ -63,12 +63,12 @@ function drawCourse({ lanes, best, trials }, width) {
     { from: log ? least / 1.3 : Math.max(0, least - margin), to: log ? most * 1.3 : most + margin,
       log, label: "ratio to the plain run", format: formatAny });
   if (log)
-    for (const tick of [0.2, 0.5, 2, 5].filter((each) => each > least / 1.3 && each < most * 1.3))
+    for (const tick of partsOf(least / 1.3, most * 1.3).filter((each) => Math.log10(each) % 1))
       svg.append(
         makeShape("line", { x1: left, x2: atX(end), y1: atY(tick), y2: atY(tick),
                             stroke: "var(--grid)" }),
         makeShape("text", { x: left - 8, y: atY(tick) + 4, "text-anchor": "end" },
-                  String(tick)));
+                  formatNumber(tick)));
   svg.append(makeShape("line", { x1: left, x2: atX(end), y1: atY(1), y2: atY(1),
                                  stroke: "var(--ink)", "stroke-dasharray": "5 4" },
     makeShape("title", {}, "the plain run")));
