@@ -34,7 +34,7 @@ from lar.results.facts import describe_machine
 ENDS: Mapping[Ending, str] = {
     "settled": "nothing that is left can win by {margin}",
     "budget": "the budget of {budget:g} s is spent; --budget S gives more",
-    "interrupted": "interrupted",
+    "interrupted": "interrupted; `lar tune --resume SESSION` goes on",
     "failed": "the plain run cannot be measured",
 }
 TOO_LITTLE_LEFT = (

@@ -138,6 +138,11 @@ def test_a_budget_that_is_not_used_up_is_not_called_spent(seconds: float, said: 
     assert line.endswith("--budget S gives more")
 
 
+def test_an_interrupted_search_says_how_to_go_on() -> None:
+    result = replace(made_tune(), ending="interrupted")
+    assert "ended: interrupted; `lar tune --resume SESSION` goes on" in format_tune(result)
+
+
 def test_pairs_that_disagree_prove_no_combination_guilty() -> None:
     mixed = Contribution(model=0, choice="x", ratio=1.0, low=0.998, high=1.02, pairs=2)
     lines = format_tune(replace(made_tune(), contributions=(mixed,)))
