@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lar.engines import ENGINES
-from lar.files.libraries import load_lazily
+from lar.files.libraries import load_lazily, release_loaded
 from lar.running.worker_process import start_python
 from lar.worker.start import import_ahead
 
@@ -47,3 +47,13 @@ def test_a_library_that_is_missing_or_damaged_is_left_to_its_package(
 
 def test_what_cannot_be_imported_ahead_is_left_to_the_worker() -> None:
     import_ahead(["run", "no such engine", "lite"])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it is done on Linux alone")
+def test_libraries_still_compute_when_what_loading_read_was_released() -> None:
+    import numpy as np
+
+    before = np.linalg.inv(np.eye(3) * 2)
+    for folder in ("numpy", "numpy.libs", "no such folder"):
+        release_loaded(folder)
+    assert (np.linalg.inv(np.eye(3) * 2) == before).all()
