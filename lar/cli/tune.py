@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, get_args
 
 from lar.cli.bench import add_run_options, open_asked_store, parse_budget, print_saved
-from lar.errors import LarError, UsageError, error_of_write, error_with_code
+from lar.errors import LarError, UsageError, error_of_write, error_with_code, printable
 from lar.files.path_conflicts import paths_in
 from lar.options.arguments import add_option
 from lar.options.option import flag_of, is_set
@@ -268,7 +268,7 @@ def search(arguments: argparse.Namespace, options: Mapping[str, Any], farm: Fiel
     workers measure."""
     if arguments.resume is not None:
         refuse_beside_resume(arguments)
-        return tune(arguments, None, arguments.resume, farm)
+        return exit_code_of(tune(arguments, None, arguments.resume, farm))
     from lar.tuning.requests import group_models
 
     groups = group_models(arguments.models)
@@ -285,22 +285,41 @@ def search(arguments: argparse.Namespace, options: Mapping[str, Any], farm: Fiel
         print_spaces([each.request for each in planned], arguments.json)
         return 0
     if len(planned) == 1:
-        return tune(arguments, planned[0], arguments.session, farm)
-    found = [tune_one_of_several(arguments, each, farm) for each in planned]
-    if errors := [error for error in found if error is not None]:
-        raise join_errors(errors, len(planned))
+        return exit_code_of(tune(arguments, planned[0], arguments.session, farm))
+    outcomes = [tune_one_of_several(arguments, each, farm) for each in planned]
+    models = [each.request.spaces[0].model for each in planned]
+    prints = "-" in [getattr(arguments, key) for key in FORMATS]
+    print_outcomes(dict(zip(models, outcomes, strict=True)), sys.stderr if prints else sys.stdout)
+    errors = [it if isinstance(it, LarError) else error_of(it) for it in outcomes]
+    if found := [error for error in errors if error is not None]:
+        raise join_errors(found, len(planned))
     return 0
 
 
 def tune_one_of_several(
     arguments: argparse.Namespace, planned: Planned, farm: Field | None
-) -> LarError | None:
-    """Search for one model, and return why that failed: the others are searched all the same."""
+) -> TuneResult | LarError:
+    """Search for one model, and return what was found or why it failed: the others are searched all
+    the same, unless this is interrupted."""
     try:
-        tune(arguments, planned, None, farm, is_one=False)
+        result = tune(arguments, planned, None, farm, is_one=False)
     except LarError as error:
         return error
-    return None
+    if result.ending == "interrupted":
+        raise KeyboardInterrupt
+    return result
+
+
+def print_outcomes(outcomes: Mapping[str, TuneResult | LarError], console: TextIO) -> None:
+    """Print what came out for each of several models, in a line each."""
+    from lar.cli.screen import screen_of_output
+    from lar.reports.tune_text import verdict_of
+
+    screen = screen_of_output()
+    print(file=console)
+    for model, outcome in outcomes.items():
+        said = outcome.message if isinstance(outcome, LarError) else verdict_of(outcome)
+        print(*screen.wrap(printable(f"{model}: {said}"), "  "), sep="\n", file=console)
 
 
 def join_errors(errors: Sequence[LarError], count: int) -> LarError:
@@ -429,8 +448,8 @@ def tune(
     farm: Field | None = None,
     *,
     is_one: bool = True,
-) -> int:
-    """Search with a session, print and write what was found; return the exit code.
+) -> TuneResult:
+    """Search with a session, print and write what was found, and return it.
 
     `planned` is None for a session that is resumed.
     """
@@ -479,7 +498,7 @@ def tune(
             raise failure.to_error()
         announced.print()
         outputs.write(result, campaign)
-    return exit_code_of(result)
+    return result
 
 
 class Announcement:
@@ -688,9 +707,14 @@ def exit_code_of(result: TuneResult) -> int:
     """
     if result.ending == "interrupted":
         raise KeyboardInterrupt
-    if result.failure is not None:
-        raise result.failure.within("the plain run").to_error()
+    if (error := error_of(result)) is not None:
+        raise error
     return 0
+
+
+def error_of(result: TuneResult) -> LarError | None:
+    """Return the error of a search whose plain run failed, None for any other."""
+    return result.failure.within("the plain run").to_error() if result.failure else None
 
 
 def describe_progress(progress: TuneProgress) -> str:

@@ -155,6 +155,9 @@ def test_a_model_that_fails_does_not_keep_others_from_being_searched(
     assert done.returncode == 4
     assert "lar: error: the plain run: " in done.stderr
     assert [path.name for path in Path("best").iterdir()] == ["script_1.json"]
+    first, second = done.stdout.splitlines()[-2:]
+    assert first.startswith("./script_0.fake: fastest: none: ")
+    assert second.startswith("./script_1.fake: fastest: the plain run: ")
     write_script(faults=[fault])
     done = run_lar("tune", ".", "--budget", "10")
     assert done.returncode == 4
