@@ -301,10 +301,3 @@ class Executor:
         """End it, and what it runs."""
         self._process.kill()
         self._process.wait()
-
-
-def stop_executors() -> None:
-    """End the processes that make runs."""
-    for executor in _executors.values():
-        executor.kill()
-    _executors.clear()

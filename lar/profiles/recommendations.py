@@ -194,11 +194,6 @@ class Shown:
         """The time of all operators together."""
         return sum(self.operator_ns.values())
 
-    @cached_property
-    def is_float(self) -> bool:
-        """Whether an operator that takes most of the time computes in float32."""
-        return self.share(lambda it: any(each.dtype == "float32" for each in it.inputs)) > 0.5
-
     def share(self, accepts: Callable[[ProfiledOperator], bool], least_ns: float = 0.0) -> float:
         """Return the part of an iteration that some operators take, of which one execution takes
         `least_ns` at least."""

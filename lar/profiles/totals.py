@@ -94,12 +94,6 @@ def group_by_operator(profile: Profile) -> dict[int, list[Execution]]:
     return group_by(profile.timed_executions(), lambda execution: execution.operator)
 
 
-def group_by_type(profile: Profile) -> dict[str, list[Execution]]:
-    """Group the executions of timed iterations by the operator's type."""
-    types = [operator.type for operator in profile.operators]
-    return group_by(profile.timed_executions(), lambda execution: types[execution.operator])
-
-
 def operator_totals(profile: Profile, kind: Kind) -> dict[int, Totals]:
     """Return the figures of the operators in timed iterations, by their places; on a device those
     of their computation, whatever the `kind`."""

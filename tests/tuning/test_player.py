@@ -82,6 +82,17 @@ def test_one_that_is_far_slower_makes_its_first_iterations_alone(
     assert FIRST_CYCLE in [turn.cycle for turn in trial.rows[0].turns]
 
 
+def test_one_that_is_slow_in_its_first_iterations_alone_takes_turns(
+    write_script: WriteScript, tmp_path: Path
+) -> None:
+    base = write_script(times=[[0.001, 0, 0.001]])
+    slow, fast = ([seconds, 0, seconds] for seconds in (0.004, 0.0005))
+    bad_start = write_script(times=[*[slow] * 9, *[fast] * 1000])
+    trial = play(tmp_path, entrant(0, base), entrant(1, bad_start))
+    assert FIRST_CYCLE not in [turn.cycle for turn in trial.rows[1].turns]
+    assert trial.rows[1].turns[0].samples.end_to_end[0] == pytest.approx(0.0005)
+
+
 def test_numbers_are_compared_with_the_baselines(write_script: WriteScript, tmp_path: Path) -> None:
     base = write_script(outputs={"y": [1.0, 2.0]})
     wrong = write_script(outputs={"y": [1.0, 2.5]})
