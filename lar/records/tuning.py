@@ -70,6 +70,8 @@ class Choice:
             agree in them share one.
         allow: what the user has to allow, empty if nothing.
         for_full: it is tried in the space `full` alone.
+        measures_at_load: the engine measures each time that it loads the model, which may take
+            long; nothing is kept of it.
         objectives: those that it can matter for, empty for all.
     """
 
@@ -80,6 +82,7 @@ class Choice:
     cache_depends: tuple[str, ...] = ()
     allow: Allowed | Literal[""] = ""
     for_full: bool = False
+    measures_at_load: bool = False
     objectives: tuple[Objective, ...] = ()
 
 

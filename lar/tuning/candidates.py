@@ -40,6 +40,12 @@ class Combinations:
             for choice in dimension.choices
             if choice.search
         }
+        self.measured_at_load = {
+            choice.name
+            for dimension in space.dimensions
+            for choice in dimension.choices
+            if choice.measures_at_load
+        }
 
     @property
     def plain(self) -> Candidate:

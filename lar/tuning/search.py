@@ -14,6 +14,7 @@ It ends when nothing that is left can win by the margin, or when the time is spe
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -77,6 +78,11 @@ LEAST_LIMIT = 60.0  # seconds
 LONGER = 1.5
 # The trials that are kept for what comes out of a search.
 TRIALS_AFTER_SEARCH = 1
+
+# A choice with which the engine measures at each load is thought to take so many iterations of the
+# plain run, and is not tried in the space `quick` where a load takes more than this of the budget.
+LOAD_ITERATIONS = 5000
+MOST_LOAD_SHARE = 0.02
 
 # The probability of winning by the margin below which a racer leaves.
 NO_CHANCE = 0.05
@@ -360,7 +366,20 @@ class Survey:
         """Return whether it was neither tried nor is built upon one that failed."""
         tries = self.evidence.tries.get(candidate, 0)
         is_known = candidate in self.evidence.means or tries >= MOST_TRIES
-        return not is_known and not self.evidence.is_excluded(candidate)
+        return not is_known and not self.is_excluded(candidate)
+
+    def is_excluded(self, candidate: Candidate) -> bool:
+        """Return whether it is not to be tried: it is built upon one that failed, or takes too long
+        to load."""
+        return self.evidence.is_excluded(candidate) or self.is_long_to_load(candidate)
+
+    def is_long_to_load(self, candidate: Candidate) -> bool:
+        """Return whether the engine measures at each load, and takes too much of a quick search."""
+        if self.request.extent != "quick":
+            return False
+        names = self.combinations[candidate.model].measured_at_load.intersection(candidate.choices)
+        limit = MOST_LOAD_SHARE * self.request.budget_seconds
+        return any(self.load_seconds(candidate, name) > limit for name in names)
 
     def is_ready(self, candidate: Candidate) -> bool:
         """Return whether the caches that it needs are filled."""
@@ -419,7 +438,7 @@ class Survey:
         combinations = self.combinations[candidate.model]
         while True:
             near = [candidate, *combinations.neighbours(candidate)]
-            near = [near[0], *(it for it in near[1:] if not self.evidence.is_excluded(it))]
+            near = [near[0], *(it for it in near[1:] if not self.is_excluded(it))]
             index = int(np.argmin(self.costs_of(near)))
             if index == 0:
                 return candidate
@@ -513,6 +532,23 @@ class Survey:
             if row.candidate == plain and (seconds := score_of_process("latency", row))
         ]
         return min(times, default=0.0)
+
+    def load_seconds(self, candidate: Candidate, name: str) -> float:
+        """Return how long a candidate takes to load, by a choice that is measured there: the median
+        of those that were loaded with it; else it is tried alone first, if a guess allows it."""
+        known = [
+            row.load_seconds
+            for trial in self.evidence.trials
+            for row in trial.rows
+            if row.load_seconds is not None
+            and row.candidate.model == candidate.model
+            and name in row.candidate.choices
+        ]
+        if known:
+            return statistics.median(known)
+        is_alone = candidate.choices == (name,)
+        plain_seconds = self.plain_seconds(candidate.model)
+        return LOAD_ITERATIONS * plain_seconds if is_alone and plain_seconds else math.inf
 
     def turn_seconds(self, count: int) -> float:
         """Return how long a trial of so many candidates measures: half as long as it takes to start

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -197,6 +198,54 @@ def test_the_search_of_algorithms_is_shared_and_pays() -> None:
     searched = [trial for trial in session.trials if trial.kind == "search"]
     assert len({trial.rows[0].candidate.choices[0] == "l" for trial in searched}) == len(searched)
     assert not any(trial.kind == "search" for trial in play_session(machine, 25.0).trials)
+
+
+class LongLoad(Machine):
+    """A machine where the engine takes some time to load a model with the choice `m`."""
+
+    load_seconds = 0.0
+
+    def measure(
+        self, candidate: Candidate, number: int, states: Sequence[float], draw: random.Random
+    ) -> tuple[TrialRow, float]:
+        row, seconds = super().measure(candidate, number, states, draw)
+        own = self.load_seconds if "m" in candidate.choices else 0.0
+        return replace(row, load_seconds=own), seconds + own
+
+
+def play_loads(load_seconds: float, iteration_seconds: float, extent: str = "quick") -> Session:
+    """Search for 100 s where a choice is measured at each load, and the fastest."""
+    measured = Choice(name="m", measures_at_load=True)
+    dimensions = (Dimension(name="layout", choices=(measured, Choice(name="l"))),)
+    space = ModelSpace(model="m", engine="e", dimensions=dimensions)
+    space = replace(space, dimensions=(*dimensions, *space_of(("a",), ("b",)).dimensions))
+    machine = LongLoad((space,), iteration_seconds, effects_of(m=0.5, l=0.8, a=0.9))
+    machine.load_seconds = load_seconds
+    return play_session(machine, 100.0, extent=extent)
+
+
+def test_what_is_measured_at_each_load_wins_where_models_load_fast() -> None:
+    session = play_loads(1.0, 0.0001)
+    assert session.winner == Candidate(choices=("m", "a"))
+    # Before an iteration was timed nobody knows how long a load takes.
+    assert not any("m" in row.candidate.choices for row in session.trials[0].rows)
+
+
+def test_what_is_measured_at_each_load_is_loaded_once_where_that_takes_long() -> None:
+    session = play_loads(4.0, 0.0001)
+    with_it = [
+        row.candidate.choices
+        for trial in session.trials
+        for row in trial.rows
+        if "m" in row.candidate.choices and trial.kind == "screen"
+    ]
+    assert with_it[0] == ("m",)
+    assert {*with_it} == {("m",)}
+
+
+def test_what_is_measured_at_each_load_is_not_tried_on_slow_models() -> None:
+    assert not any("m" in each.choices for each in tried_in(play_loads(1.0, 0.001)))
+    assert play_loads(4.0, 0.001, "full").winner == Candidate(choices=("m", "a"))
 
 
 def test_a_search_that_ran_out_of_time_is_not_begun_again() -> None:

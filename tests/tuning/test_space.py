@@ -266,10 +266,10 @@ class TestRealEngines:
         self.on(AMD, monkeypatch)
         assert set(names_in(models[0])) == quick
         allowed: tuple[Allowed, ...] = ("engine-env", "engine-fixes")
-        ways_round = {"nchw88", "MKL_DEBUG_CPU_TYPE=5"}
+        ways_round = {"nchw88", "layout-transform", "MKL_DEBUG_CPU_TYPE=5"}
         assert set(names_in(models[0], allowed=allowed)) == quick | ways_round
         self.on(INTEL, monkeypatch)
-        assert set(names_in(models[0], allowed=allowed)) == quick | {"nchw88"}
+        assert set(names_in(models[0], allowed=allowed)) == quick | {"nchw88", "layout-transform"}
         of_onnx = {"no-blocked-layout", "basic", "1 thread", "no-spinning", "no-arena"}
         of_onnx |= {"2 threads", "2 bound threads"}
         assert set(names_in(models[1])) == of_onnx

@@ -6,6 +6,7 @@ Each option that says how a model is run, and that can vary, stands here or in `
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -154,7 +155,7 @@ def layouts_for_cpu(site: Site, traits: frozenset[str]) -> Iterator[Choice]:
     if sets & DOT_PRODUCTS and QUANTISED in traits:
         yield turn_on(ENABLE_NCHW44_DOT)
     if "avx2" in sets:
-        yield mend(set_to(LAYOUT_TRANSFORM, "cpu", "layout-transform", for_full=True), site)
+        yield mend(transform_layouts("cpu"), site)
     # These are for quantised tensors, and for other devices: other tensors stay as they are.
     if QUANTISED in traits:
         yield turn_on(ENABLE_NCHW4, for_full=True)
@@ -165,7 +166,12 @@ def layouts_for_cpu(site: Site, traits: frozenset[str]) -> Iterator[Choice]:
 def layouts_for_cuda() -> Iterator[Choice]:
     for layout in (ENABLE_NCHW4, ENABLE_CHWN4, ENABLE_NCHW32, ENABLE_NCHW64):
         yield turn_on(layout)
-    yield set_to(LAYOUT_TRANSFORM, "cuda", "layout-transform", for_full=True)
+    yield transform_layouts("cuda")
+
+
+def transform_layouts(device: str) -> Choice:
+    """Return the choice of a layout for each operator."""
+    return set_to(LAYOUT_TRANSFORM, device, "layout-transform", measures_at_load=True)
 
 
 def threads_for(site: Site) -> Iterator[Choice]:
@@ -180,9 +186,7 @@ def mend(choice: Choice, site: Site) -> Choice:
     for quirk in quirks_with_options(site):
         if quirk.settings & choice.options.keys():
             options = {**choice.options, **quirk.options}
-            return Choice(
-                name=choice.name, options=options, allow=permit_of(quirk), for_full=choice.for_full
-            )
+            return replace(choice, options=options, allow=permit_of(quirk))
     return choice
 
 
