@@ -425,14 +425,19 @@ def verdict_of(result: TuneResult) -> str:
 
 
 def describe_promise(result: TuneResult) -> str:
-    """Return which candidate more time may show to be better than the plain run, empty for none."""
-    seen = [
+    """Return which candidate more time may show to be better than the plain run, empty for none: of
+    those that seem better the first of the ranking, which goes by all that was measured. The
+    smallest ratio may be that of one process that was lucky."""
+    if result.ending != "budget":
+        return ""
+    seen = (
         (each.difference.ratio, each)
         for each in result.ranking
         if each.status == "ok" and each.difference and each.verdict != NOT_FASTER
-    ]
-    ratio, first = min(seen, key=lambda it: it[0], default=(1.0, None))
-    if result.ending != "budget" or first is None or ratio >= 1 - result.request.margin:
+    )
+    promising = ((ratio, each) for ratio, each in seen if ratio < 1 - result.request.margin)
+    ratio, first = next(promising, (1.0, None))
+    if first is None:
         return ""
     processes = f"{first.looks} {'process' if first.looks == 1 else 'processes'}"
     return (
