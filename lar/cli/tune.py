@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, get_args
 
@@ -290,7 +292,7 @@ def search(arguments: argparse.Namespace, options: Mapping[str, Any], farm: Fiel
     models = [each.request.spaces[0].model for each in planned]
     prints = "-" in [getattr(arguments, key) for key in FORMATS]
     print_outcomes(dict(zip(models, outcomes, strict=True)), sys.stderr if prints else sys.stdout)
-    errors = [it if isinstance(it, LarError) else error_of(it) for it in outcomes]
+    errors = [it if isinstance(it, LarError) else it.error for it in outcomes]
     if found := [error for error in errors if error is not None]:
         raise join_errors(found, len(planned))
     return 0
@@ -305,7 +307,7 @@ def tune_one_of_several(
         result = tune(arguments, planned, None, farm, is_one=False)
     except LarError as error:
         return error
-    if result.ending == "interrupted":
+    if result.ending == "interrupted" and result.error is None:
         raise KeyboardInterrupt
     return result
 
@@ -492,13 +494,27 @@ def tune(
         result = campaign.run()
         line.end()
         failure = result.failure
-        if is_new and failure is not None and failure.exit_code == UsageError.exit_code:
+        has_failed = is_new and (result.ending == "failed" or not result.trials)
+        if has_failed and failure and failure.exit_code == UsageError.exit_code:
             # As of any other file that is no model: nothing is kept, and nothing else is printed.
             after.callback(os.unlink, place)
             raise failure.to_error()
         announced.print()
+        if failure is not None and result.ending == "interrupted":
+            hint = f"`{command_to_resume(arguments, place)}` goes on"
+            hint = f"{failure.hint}; {hint}" if failure.hint else hint
+            result = replace(result, failure=replace(failure, hint=hint))
         outputs.write(result, campaign)
     return result
+
+
+def command_to_resume(arguments: argparse.Namespace, place: str) -> str:
+    """Return the command that goes on with a session."""
+    words = ["lar", "tune", "--resume", place]
+    for option in (SCHEDULER, ON):
+        if value := getattr(arguments, option.key):
+            words += [option.flag, value]
+    return shlex.join(words)
 
 
 class Announcement:
@@ -703,18 +719,14 @@ def exit_code_of(result: TuneResult) -> int:
     """Return the exit code of a search that has been printed.
 
     Raises:
-        LarError: the plain run failed, so that nothing could be compared; or an interrupt.
+        LarError: the plain run failed, so that nothing could be compared, or the search could not
+            go on; or an interrupt.
     """
+    if (error := result.error) is not None:
+        raise error
     if result.ending == "interrupted":
         raise KeyboardInterrupt
-    if (error := error_of(result)) is not None:
-        raise error
     return 0
-
-
-def error_of(result: TuneResult) -> LarError | None:
-    """Return the error of a search whose plain run failed, None for any other."""
-    return result.failure.within("the plain run").to_error() if result.failure else None
 
 
 def describe_progress(progress: TuneProgress) -> str:

@@ -32,6 +32,7 @@ from lar.records.run import (
     record_from_json,
     record_to_json,
 )
+from lar.records.tuning import TrialRow
 from lar.running.interrupts import heed_interrupts
 from lar.running.steps import make_here
 from lar.worker.main import end_with_parent
@@ -116,9 +117,12 @@ def play_trial(request: str, stream: Stream) -> bytes:
     def show(doing: str, seconds: float) -> None:
         stream.add("show", doing, seconds)
 
+    def keep(place: int, row: TrialRow, seconds: float) -> None:
+        stream.add("row", place, record_to_json(row).decode(), seconds, now=True)
+
     order = record_from_json(request, TrialOrder)
     with work_folder() as folder:
-        return record_to_json(LocalPlayer(Path(folder)).play(order, show))
+        return record_to_json(LocalPlayer(Path(folder)).play(order, show, keep))
 
 
 def make_space(request: str, stream: Stream) -> bytes:

@@ -50,7 +50,9 @@ class Job:
     """What is done on a device that has the label, if there is one.
 
     `request` has places on the worker for the paths of `sending`. Jobs of one `group` are done on
-    machines that are alike. `follow` takes what happens meanwhile, in the main thread.
+    machines that are alike. `follow` takes what happens meanwhile, in the main thread. `losses`
+    counts the workers that were lost with it before; where another one shall not do it at once if
+    its worker is lost, `is_repeated` is False.
     """
 
     kind: str
@@ -59,6 +61,8 @@ class Job:
     label: str = ""
     group: str = ""
     follow: Follow | None = None
+    losses: int = 0
+    is_repeated: bool = True
     name: str = field(default_factory=lambda: uuid.uuid4().hex)
 
 
@@ -99,6 +103,7 @@ class Field:
         self._placed: dict[str, set[str]] = {}  # what workers have, by address
         self._machines: dict[str, MachineFacts] = {}
         self._kinds: dict[str, tuple[object, ...]] = {}  # of the machines of each group
+        self._served: set[str] = set()  # the labels of the jobs that workers took
         self._stopping = threading.Event()
         self._found: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
         self._is_listening = False
@@ -114,9 +119,9 @@ class Field:
             self.cluster.listen(lambda message: self._found.put(("happened", message)))
             self._is_listening = True
         self._stopping.clear()
-        self._waiting = [Waiting(number, job) for number, job in enumerate(jobs)]
+        self._waiting = [Waiting(number, job, job.losses) for number, job in enumerate(jobs)]
         self._followed = {job.name: Follower(job.follow) for job in jobs if job.follow}
-        left, had_one = len(jobs), False
+        left, had_one = len(jobs), any(job.label in self._served for job in jobs)
         idle_since: float | None = None  # no worker may do any job that waits
         while left:
             try:
@@ -316,6 +321,7 @@ class Field:
             for each in self._waiting:
                 if self.fits(address, facts.labels, each.job):
                     self._waiting.remove(each)
+                    self._served.add(each.job.label)
                     if each.job.group:
                         kind = kind_of_machine(self._machines[address])
                         self._kinds.setdefault(each.job.group, kind)
@@ -349,7 +355,7 @@ class Field:
         """Have a job done elsewhere whose worker is lost, unless that was so too often."""
         self._placed.pop(address, None)
         waiting.losses += 1
-        if waiting.losses < MOST_LOSSES:
+        if waiting.losses < MOST_LOSSES and waiting.job.is_repeated:
             with self._lock:
                 self._waiting.insert(0, waiting)
             return

@@ -5,10 +5,9 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
-from lar.farm.field import MOST_LOSSES, Field, Job, Outcome
+from lar.farm.field import MOST_LOSSES, Field, Job, Names, Outcome
 from lar.farm.requests import SearchAnswer, SearchRequest
 from lar.farm.runs import make_on_farm, raise_failure
 from lar.farm.sending import Sending
@@ -21,15 +20,16 @@ from lar.records.run import (
     record_from_json,
     record_to_json,
 )
-from lar.records.tuning import Trial, TrialRow
+from lar.records.tuning import BASELINE, Trial, TrialRow
 from lar.running.compared_dumps import MakeOn
-from lar.tuning.player import Entrant, Keep, Show, TrialOrder, keep_nothing
+from lar.tuning.player import CutShort, Entrant, Keep, Show, TrialOrder, keep_nothing
 
 
 class FarmPlayer:
     """Plays trials on workers that have a label, all of whose machines are alike.
 
-    A trial whose worker is lost is played again on another: its samples are of one machine.
+    The samples of a trial are of one machine. One whose worker is lost is cut short where rows were
+    kept of it; else it is played again on another.
     """
 
     def __init__(self, farm: Field, label: str = "", machine: MachineFacts | None = None) -> None:
@@ -50,27 +50,43 @@ class FarmPlayer:
         return make
 
     def play(self, order: TrialOrder, show: Show, keep: Keep = keep_nothing) -> Trial:
-        """Play a trial; it comes whole from the worker, and nothing of it before.
+        """Play a trial; the row of a candidate comes when its process has ended.
 
         Raises:
+            CutShort: the worker is lost, and rows were kept.
             UsageError: a file cannot be read, or no worker has the label.
             LarError: the scheduler, or the worker, cannot be used.
         """
         sending = Sending()
         entrants = tuple(send_entrant(sending, each) for each in order.entrants)
         sent = replace(order, entrants=entrants, names=sending.rewrite_names(order.names))
-        job = Job(
-            "trial",
-            record_to_json(sent),
-            sending,
-            self.label,
-            self.group,
-            follow=partial(follow_trial, show),
-        )
+        request = record_to_json(sent)
+        for losses in range(MOST_LOSSES):
+            follower = TrialFollower(sending, show, keep)
+            # Each time another job: what comes late of a worker that seemed lost is not taken.
+            outcome = self.play_job(
+                Job(
+                    "trial",
+                    request,
+                    sending,
+                    self.label,
+                    self.group,
+                    follow=follower,
+                    losses=losses,
+                    is_repeated=False,
+                )
+            )
+            if outcome.losses <= losses:
+                return record_from_json(record_of(outcome), Trial)
+            if follower.has_kept:
+                raise CutShort
+        assert outcome.failure is not None
+        return lost_trial(order, outcome.failure)
+
+    def play_job(self, job: Job) -> Outcome:
+        """Have a job done, and return what came of it."""
         for _, outcome in self.farm.play([job]):
-            if outcome.losses >= MOST_LOSSES and outcome.failure is not None:
-                return lost_trial(order, outcome.failure)
-            return record_from_json(record_of(outcome), Trial)
+            return outcome
         raise KeyboardInterrupt
 
 
@@ -83,11 +99,34 @@ def send_entrant(sending: Sending, entrant: Entrant) -> Entrant:
     )
 
 
-def follow_trial(show: Show, entries: Sequence[Any]) -> None:
-    """Show what is done."""
-    for kind, *values in entries[1:]:
-        if kind == "show":
-            show(*values)
+class TrialFollower:
+    """Shows how far a trial is, and keeps the rows of candidates whose processes have ended."""
+
+    def __init__(self, sending: Sending, show: Show, keep: Keep) -> None:
+        self.sending = sending
+        self.show = show
+        self.keep = keep
+        self.waiting: list[tuple[int, TrialRow, float]] = []
+        self.has_kept = False
+
+    def __call__(self, entries: Sequence[Any]) -> None:
+        root, *happened = entries
+        names = Names(self.sending, root)
+        for kind, *values in happened:
+            if kind == "show":
+                self.show(*values)
+            elif kind == "row":
+                place, content, seconds = values
+                self.take(place, record_from_json(names.in_text(content), TrialRow), seconds)
+
+    def take(self, place: int, row: TrialRow, seconds: float) -> None:
+        """Keep a row. That of a plain run that works waits for another: a session has no use for it
+        alone, and if the worker is lost, the trial begins again with another machine's."""
+        self.waiting.append((place, row, seconds))
+        if self.has_kept or row.candidate != BASELINE or row.status != "ok":
+            for each in self.waiting:
+                self.keep(*each)
+            self.waiting, self.has_kept = [], True
 
 
 def record_of(outcome: Outcome) -> str:

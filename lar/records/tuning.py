@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from lar.errors import check_keywords
+from lar.errors import LarError, check_keywords
 from lar.records.bench import OutputDifference, Turn
 from lar.records.run import (
     Encodable,
@@ -51,8 +51,8 @@ confirm  the winner against the plain run, when the search is over
 """
 
 Ending = Literal["settled", "budget", "interrupted", "failed"]
-"""Why a search ended: nothing that is left can win by the margin, the time is spent, the user ended
-it, or the plain run cannot be measured."""
+"""Why a search ended: nothing that is left can win by the margin, the time is spent, the user or an
+error has interrupted it, or the plain run cannot be measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,7 +256,8 @@ class NotTried:
 @dataclass(frozen=True, kw_only=True)
 class TuneResult(Encodable):
     """Everything that a search found; the ranking has the winner first, and `wall_seconds` are
-    those of all sittings."""
+    those of all sittings. `failure` is that of the plain run, or of what has kept an interrupted
+    search from going on."""
 
     request: TuneRequest
     ending: Ending
@@ -271,6 +272,14 @@ class TuneResult(Encodable):
     machine: MachineFacts | None = None
     wall_seconds: float = 0.0
     failure: Failure | None = None
+
+    @property
+    def error(self) -> LarError | None:
+        """What has kept the search from its end, None if nothing did but an interrupt."""
+        if self.failure is None:
+            return None
+        of_plain = self.ending == "failed"
+        return (self.failure.within("the plain run") if of_plain else self.failure).to_error()
 
     @property
     def winner(self) -> RankedCandidate | None:

@@ -31,10 +31,11 @@ from lar.reports.report import Report
 from lar.reports.text import PAPER, Screen, format_bytes, format_table
 from lar.results.facts import describe_machine
 
+GOES_ON = "`lar tune --resume SESSION` goes on"
 ENDS: Mapping[Ending, str] = {
     "settled": "nothing that is left can win by {margin}",
     "budget": "the budget of {budget:g} s is spent; --budget S gives more",
-    "interrupted": "interrupted; `lar tune --resume SESSION` goes on",
+    "interrupted": f"interrupted; {GOES_ON}",
     "failed": "the plain run cannot be measured",
 }
 TOO_LITTLE_LEFT = (
@@ -324,7 +325,9 @@ def notes_of(result: TuneResult) -> Iterator[str]:
     request = result.request
     end = TOO_LITTLE_LEFT if has_time_left(result) else ENDS[result.ending]
     text = end.format(margin=f"{request.margin:.1%}", budget=request.budget_seconds)
-    yield f"ended: {text}"
+    if result.ending == "interrupted" and result.failure is not None:
+        text = f"{result.failure.message}; {GOES_ON}"
+    yield printable(f"ended: {text}")
     warnings = (text for trial in result.trials for row in trial.rows for text in row.warnings)
     for text in dict.fromkeys(warnings):
         yield printable(f"warning: {text}")

@@ -31,6 +31,7 @@ from lar.running.rounds import inputs_like
 from lar.running.variants import Variant
 from lar.tuning.numbers import judge_by_layers, judge_by_others
 from lar.tuning.player import (
+    CutShort,
     Entrant,
     Keep,
     Player,
@@ -142,10 +143,10 @@ def tune(
         with open_session(place, request) as opened:
             names = fed.names if fed else {}
             result = Campaign(opened, LocalPlayer(folder), folder, names=names).run()
+    if (error := result.error) is not None:
+        raise error
     if result.ending == "interrupted":
         raise KeyboardInterrupt
-    if result.failure is not None:
-        raise result.failure.within("the plain run").to_error()
     return result
 
 
@@ -173,15 +174,19 @@ class Campaign:
         self.like_baseline: dict[int, tuple[str, ...]] = {}
         self.caches: dict[str, Path] = {}
         self.best: tuple[str, float | None] = ("", None)
+        self.stopped: Failure | None = None
 
     def run(self) -> TuneResult:
-        """Search until the end, and return what was found; an interrupt ends it too."""
+        """Search until the end, and return what was found; an interrupt ends it too, and an error:
+        the search can go on later."""
         # Of all sittings: the budget is theirs together.
         began = self.session.spent_seconds - time.monotonic()
         try:
             ending = self.search()
         except KeyboardInterrupt:
             ending = "interrupted"
+        except LarError as error:
+            ending, self.stopped = "interrupted", Failure.of(error)
         self.session.finish(ending)
         trials = tuple(self.session.trials)
         return TuneResult(
@@ -197,7 +202,7 @@ class Campaign:
             not_tried=() if self.player.make_on else tuple(find_not_tried(self.request)),
             machine=self.session.facts.machine,
             wall_seconds=began + time.monotonic(),
-            failure=self.failure,
+            failure=self.failure or self.stopped,
         )
 
     def winners_files(self, result: TuneResult) -> dict[str, str]:
@@ -233,7 +238,12 @@ class Campaign:
             order = self.order_of(step)
             self.show(names_of_candidates(order.entrants), left)
             played = time.monotonic()
-            trial = self.player.play(order, self.shower(left), self.keeper(order))
+            try:
+                trial = self.player.play(order, self.shower(left), self.keeper(order))
+            except CutShort:
+                self.record_cut(time.monotonic() - ended)
+                ended = time.monotonic()
+                continue
             besides = played - ended - time.monotonic()
             trial = self.judge_numbers(trial)
             # What is done between two trials takes time of the budget too.
@@ -242,10 +252,12 @@ class Campaign:
             self.session.record(trial, caches_filled(order, self.caches))
             self.best = best_of(self.request, self.session.trials)
 
-    def record_cut(self) -> None:
-        """Record what had ended of a trial in which the search was killed, as a trial."""
+    def record_cut(self, seconds: float = 0.0) -> None:
+        """Record what had ended of a trial that was cut short, as a trial; it has taken so long, or
+        as long as is known of it."""
         trial = self.session.take_cut()
         if trial is not None:
+            trial = replace(trial, seconds=max(seconds, trial.seconds))
             self.session.record(self.judge_numbers(trial))
             self.best = best_of(self.request, self.session.trials)
 

@@ -42,6 +42,11 @@ Keep = Callable[[int, TrialRow, float], None]
 since the trial began: the trial may be cut short."""
 
 
+class CutShort(Exception):
+    """A trial will not come to its end: what was kept is all that there is of it, and is worth to
+    be recorded."""
+
+
 def keep_nothing(place: int, row: TrialRow, seconds: float) -> None:
     """Keep nothing of a trial but its end."""
 
@@ -93,7 +98,11 @@ class Player(Protocol):
         """What makes a run where the trials are played; None for this machine."""
 
     def play(self, order: TrialOrder, show: Show, keep: Keep = keep_nothing) -> Trial:
-        """Play a trial. A search writes its cache where its spec names it."""
+        """Play a trial. A search writes its cache where its spec names it.
+
+        Raises:
+            CutShort: the machine that played it is lost.
+        """
 
 
 class LocalPlayer:

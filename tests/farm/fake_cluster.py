@@ -20,7 +20,8 @@ from lar.farm.worker import play
 class FakeCluster:
     """Workers by address with their labels; each is a folder.
 
-    `lose` is asked before each call whether its worker is lost by it.
+    `lose` is asked before each call whether its worker is lost by it, and `lose_after` when it has
+    done all but answer.
     """
 
     address = "tcp://fake:8786"
@@ -31,6 +32,7 @@ class FakeCluster:
         self.calls: list[tuple[str, str]] = []
         self.kinds: list[str] = []  # of jobs
         self.lose: Callable[[str, str], bool] = lambda name, address: False
+        self.lose_after: Callable[[str], bool] = lambda name: False
         self.at = threading.local()
         self.takers: list[Callable[[Mapping[str, Any]], None]] = []
         self.busy = 0
@@ -61,7 +63,11 @@ class FakeCluster:
         if stopping.is_set():
             raise Stopped
         self.at.worker = worker
-        return function(*arguments)
+        answer = function(*arguments)
+        if self.lose_after(function.__name__):
+            self.labels.pop(worker, None)
+            raise WorkerLost(worker)
+        return answer
 
     def call_at_once(self, function: Callable[..., Any], *arguments: Any, worker: str) -> None:
         asyncio.run(function(*arguments))

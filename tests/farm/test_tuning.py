@@ -14,10 +14,11 @@ from lar.farm.tuning import FarmPlayer, request_on_farm
 from lar.measurement.machine import read_machine
 from lar.records.bench import OutputDifference
 from lar.records.run import RunContext, RunSpec
-from lar.records.tuning import Candidate, ModelSpace, TrialKind
+from lar.records.tuning import Candidate, ModelSpace, TrialKind, TrialRow
 from lar.tuning import player
 from lar.tuning.numbers import judge_by_layers
-from lar.tuning.player import Entrant, TrialOrder
+from lar.tuning.player import CutShort, Entrant, TrialOrder
+from lar.tuning.session import read_session
 from tests.conftest import RunLar, WriteScript
 from tests.farm.fake_cluster import FakeCluster, fake_farm
 
@@ -83,6 +84,56 @@ def test_a_trial_that_loses_its_worker_begins_again(
     assert cluster.count("play") == 2
 
 
+def test_a_trial_is_cut_short_by_a_loss_after_rows(
+    farm: Field, cluster: FakeCluster, write_script: WriteScript
+) -> None:
+    cluster.lose_after = lambda name: name == "play"
+    model, kept = write_script(times=TIMES), dict[int, TrialRow]()
+
+    def keep(place: int, row: TrialRow, seconds: float) -> None:
+        kept[place] = row
+
+    with pytest.raises(CutShort):
+        FarmPlayer(farm).play(order_of(entrant(0, model), entrant(1, model)), lambda *_: None, keep)
+    assert [row.status for row in kept.values()] == ["ok", "ok"]
+    assert all(row.turns for row in kept.values())
+    assert cluster.count("play") == 1
+
+
+def test_a_search_that_loses_its_last_worker_keeps_what_was_measured(
+    farm: Field, cluster: FakeCluster, write_script: WriteScript, run_lar: RunLar, tmp_path: Path
+) -> None:
+    constant = {"name": "constant", "options": {"const_shape": True}}
+    model = write_script(
+        times=TIMES,
+        outputs={"y": [1.0]},
+        effects=[{"when": {"const_shape": True}, "factor": 0.5}],
+        dimensions=[{"name": "shapes", "choices": [constant]}],
+    )
+    cluster.labels = {"one": ["device", "arm"]}
+    cluster.lose_after = lambda name: name == "play" and cluster.kinds[-1] == "trial"
+    session = str(tmp_path / "search.tune")
+    elsewhere = ("--scheduler", "dask://x", "--on", "arm")
+    words = ("--budget", "5", "--session", session)
+    done = run_lar("tune", model, *words, *elsewhere)
+    assert done.returncode == 4
+    assert "constant" in done.stdout
+    assert "no worker with the label 'arm' is left" in done.stdout
+    resume = f"`lar tune --resume {session} {' '.join(elsewhere)}` goes on"
+    assert resume in done.stderr.replace("\n", " ")
+    with read_session(session) as opened:
+        (trial,) = opened.trials
+    assert [row.candidate.choices for row in trial.rows] == [(), ("constant",)]
+    assert all(row.turns for row in trial.rows)
+    cluster.labels = {"two": ["device", "arm"]}
+    cluster.lose_after = lambda name: False
+    again = run_lar("tune", "--resume", session, *elsewhere)
+    assert again.returncode == 0, again.stderr
+    with read_session(session) as opened:
+        assert opened.trials[0] == trial
+        assert opened.ending in ("settled", "budget")
+
+
 def test_a_trial_that_loses_all_workers_blames_its_candidates(
     farm: Field, cluster: FakeCluster, write_script: WriteScript
 ) -> None:
@@ -107,7 +158,7 @@ def test_numbers_that_differ_are_looked_at_there(
     )
     different = OutputDifference(agreement="different")
     judged = judge_by_layers(different, Candidate(), [space], {}, make_on)
-    assert judged.reason.endswith("the scheduler tcp://fake:8786 has no workers")
+    assert judged.reason.endswith("no worker with the label 'arm' is left")
 
 
 def test_what_can_be_tried_is_asked_there(farm: Field, write_script: WriteScript) -> None:
