@@ -501,8 +501,10 @@ def tune(
             raise failure.to_error()
         announced.print()
         if failure is not None and result.ending == "interrupted":
-            hint = f"`{command_to_resume(arguments, place)}` goes on"
-            hint = f"{failure.hint}; {hint}" if failure.hint else hint
+            hint = failure.hint
+            if "--resume" not in hint:
+                goes_on = f"`{command_to_resume(arguments, place)}` goes on"
+                hint = f"{hint}; {goes_on}" if hint else goes_on
             result = replace(result, failure=replace(failure, hint=hint))
         outputs.write(result, campaign)
     return result

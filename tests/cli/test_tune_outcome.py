@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 import lar
+from lar.cli.main import main
+from lar.records.tuning import Trial
+from lar.tuning.session import TuningSession
 from tests.conftest import RunLar
 
 LANDSCAPE = {
@@ -129,3 +133,28 @@ def test_a_packed_model_is_written_at_the_end(root: Path, tmp_path: Path, run_la
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[1].startswith("packed: p.onnx: ")
     assert run_lar("p.onnx", "--iter", "1", cwd=tmp_path).returncode == 0
+
+
+def test_a_disk_that_gets_full_ends_a_search_with_its_ranking(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """SQLite holds the file to a number of pages, as a disk holds it to its size."""
+    monkeypatch.chdir(tmp_path)
+    Path("m.fake").write_text(json.dumps(LANDSCAPE))
+    record = TuningSession.record
+
+    def record_on_full_disk(
+        self: TuningSession, trial: Trial, caches: Mapping[str, Path] | None = None
+    ) -> None:
+        if self.trials:
+            (pages,) = self._connection.execute("pragma page_count").fetchone()
+            self._connection.execute(f"pragma max_page_count = {pages}")
+        record(self, trial, caches)
+
+    monkeypatch.setattr(TuningSession, "record", record_on_full_disk)
+    assert main(["tune", "m.fake", "--budget", "60", "--session", "s.tune"]) == 4
+    printed, complaint = capfd.readouterr()
+    assert "fastest so far: " in printed
+    *_, error, hint = complaint.splitlines()
+    assert error.startswith("lar: error: s.tune: cannot be written: ")
+    assert hint == "hint: make room on the disk, then go on with `lar tune --resume s.tune`"
