@@ -82,6 +82,7 @@ def facts_of_machine() -> dict[str, Any]:
     facts["memory_gib"] = round((machine.memory_bytes or 0) / 2**30)
     facts["instruction_sets"] = hashlib.sha256(read_instruction_sets().encode()).hexdigest()[:12]
     facts["numpy"] = installed_version("numpy")
+    facts["core"] = peak.choose_core()
     variables = machine.variables.items()
     facts["variables"] = {name: it for name, it in variables if name not in peak.THREAD_LIMITS}
     return msgspec.json.decode(msgspec.json.encode(facts), type=dict[str, Any])

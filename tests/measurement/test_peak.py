@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -71,6 +72,90 @@ def test_the_process_may_use_as_many_threads_as_are_asked_for(
     assert measure_peak(3) == Peak(1e9, 2e9, 3, "x")
     assert seen["arguments"][-1] == "3"
     assert {seen["env"][f"{name}_NUM_THREADS"] for name in ("OMP", "OPENBLAS", "MKL")} == {"3"}
+
+
+class Child:
+    """Stands for the process that measures: OpenBLAS's own choice reaches 30 GFLOP/s."""
+
+    def __init__(self, with_core: str) -> None:
+        self.with_core = with_core
+        self.calls: list[tuple[list[str], dict[str, str]]] = []
+
+    def __call__(self, arguments: list[str], **options: Any) -> subprocess.CompletedProcess[bytes]:
+        self.calls.append((arguments[3:], options["env"]))
+        own = b'{"flops_per_second": 3e10, "bytes_per_second": 2e9, "threads": 2, "source": "x"}'
+        text = self.with_core.encode() if peak.CORE_VARIABLE in options["env"] else own
+        return subprocess.CompletedProcess(arguments, 0, text)
+
+
+AVX512 = "GenuineIntel fma avx2 avx512f avx512cd avx512bw avx512dq avx512vl"
+
+
+@pytest.mark.parametrize(
+    ("sets", "core"),
+    [
+        (AVX512, "SkylakeX"),
+        ("GenuineIntel avx2 fma avx512f", "Haswell"),
+        ("AuthenticAMD avx2 fma", "Haswell"),
+        ("GenuineIntel avx2", ""),
+        ("unknown asimd asimddp", ""),
+    ],
+)
+def test_the_code_of_a_core_is_chosen_by_the_instruction_sets(
+    sets: str, core: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peak, "read_instruction_sets", lambda: sets)
+    assert peak.choose_core() == core
+
+
+@pytest.mark.parametrize(
+    ("with_core", "flops", "source"),
+    [
+        (
+            '{"flops_per_second": 1.4e11, "bytes_per_second": 0, "threads": 2, "source": "y"}',
+            1.4e11,
+            "numpy float32 product, of OpenBLAS for SkylakeX, and copy",
+        ),
+        ('{"flops_per_second": 2e10, "bytes_per_second": 0, "threads": 2}', 3e10, "x"),
+        ("it crashed", 3e10, "x"),
+    ],
+)
+def test_the_better_of_two_codes_counts(
+    with_core: str, flops: float, source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OpenBLAS takes slow code for a processor that is newer than it."""
+    child = Child(with_core)
+    monkeypatch.setattr(subprocess, "run", child)
+    monkeypatch.setattr(peak, "read_instruction_sets", lambda: AVX512)
+    monkeypatch.delenv(peak.CORE_VARIABLE, raising=False)
+    found = measure_peak(2)
+    assert found is not None
+    assert (found.flops_per_second, found.bytes_per_second) == (flops, 2e9)
+    assert found.source == source
+    assert [words for words, _ in child.calls] == [["2"], ["product", "2"]]
+    assert [env.get(peak.CORE_VARIABLE) for _, env in child.calls] == [None, "SkylakeX"]
+
+
+@pytest.mark.parametrize(("sets", "variable"), [("unknown asimd", ""), (AVX512, "Zen")])
+def test_one_measurement_is_enough_without_another_code(
+    sets: str, variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = Child('{"flops_per_second": 1e9, "bytes_per_second": 2e9, "threads": 2}')
+    monkeypatch.setattr(subprocess, "run", child)
+    monkeypatch.setattr(peak, "read_instruction_sets", lambda: sets)
+    monkeypatch.delenv(peak.CORE_VARIABLE, raising=False)
+    if variable:
+        monkeypatch.setenv(peak.CORE_VARIABLE, variable)
+    assert measure_peak(2) is not None
+    assert len(child.calls) == 1
+
+
+def test_products_are_measured_alone() -> None:
+    words = [sys.executable, "-m", peak.__name__, "product", "1"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout)
+    assert found["flops_per_second"] > 1e9
+    assert found["bytes_per_second"] == 0
 
 
 def pairs(cpu: int) -> list[int]:

@@ -322,7 +322,8 @@ class Work:
 def is_float_product(operator: ProfiledOperator) -> bool:
     """Return whether an operator is a convolution or a matrix product of float32."""
     is_heavy = KINDS.kinds.get(operator.type.lower()) in HEAVY
-    return is_heavy and any(each.dtype in ("float", "float32") for each in operator.inputs)
+    # The first input is what is multiplied: further ones of a quantised operator are its scales.
+    return is_heavy and any(each.dtype in ("float", "float32") for each in operator.inputs[:1])
 
 
 def writes_much(operator: ProfiledOperator) -> bool:
