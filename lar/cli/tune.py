@@ -360,11 +360,14 @@ def print_spaces(requests: Sequence[TuneRequest], place: str | None) -> None:
 
 
 def refuse_beside_resume(arguments: argparse.Namespace) -> None:
-    """Refuse what a session that is resumed has from its beginning.
+    """Refuse a folder, and what a session that is resumed has from its beginning.
 
     Raises:
         UsageError: naming it.
     """
+    place: str = arguments.resume
+    if os.path.isdir(place):
+        raise UsageError("is a folder; give a file name", flag="--resume", subject=place)
     if arguments.models:
         raise UsageError("the session names its model", "leave MODEL out", flag="--resume")
     if arguments.session is not None:

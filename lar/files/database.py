@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -115,6 +116,9 @@ def error_of_database(error: sqlite3.DatabaseError, place: str, kind: DatabaseKi
     if "malformed" in text or "corrupt" in text:
         hint = "bring back a copy of it; `sqlite3 FILE .recover` saves what can be read"
         return UsageError(f"the {kind.name} is damaged", hint, subject=place)
+    if missing := re.fullmatch(r"no such (table|column): (.+)", text):
+        problem = f"the {kind.name} is damaged: its {missing[1]} {missing[2]!r} is missing"
+        return UsageError(problem, "bring back a copy of it, or begin another", subject=place)
     if "readonly" in text or "unable to open" in text:
         hint = "check its permissions and those of its folder"
         return UsageError(f"the {kind.name} cannot be opened or written", hint, subject=place)

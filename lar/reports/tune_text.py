@@ -414,9 +414,9 @@ def verdict_of(result: TuneResult) -> str:
     several = len(result.request.spaces) > 1
     name_of_plain = plain.name if plain and several else "the plain run"
     if winner.candidate == BASELINE:
-        return printable(
-            f"{title}{so_far}: {name_of_plain}: {NOTHING[objective]}{describe_promise(result)}"
-        )
+        is_alone = all(each.difference is None for each in result.ranking)
+        shown = "nothing was measured beside it" if is_alone else NOTHING[objective]
+        return printable(f"{title}{so_far}: {name_of_plain}: {shown}{describe_promise(result)}")
     difference = winner.difference
     if difference is None:
         return printable(f"{title}{so_far}: {winner.name}")

@@ -773,7 +773,8 @@ class TuningSession(Database):
             return record_from_json(zlib.decompress(content), record_type)
         except (zlib.error, ValueError, TypeError) as error:
             problem = f"its {what} is damaged, or of a newer lar: {printable(str(error))}"
-            raise UsageError(problem, subject=self.path) from None
+            hint = "bring back a copy of it, or begin another"
+            raise UsageError(problem, hint, subject=self.path) from None
 
 
 def now() -> str:

@@ -92,6 +92,7 @@ def test_the_fastest_with_right_numbers_wins(run_lar: RunLar, model: str, tmp_pa
         (("script_0.fake", "--tolerance", "-1"), "'-1' is not a number from 0 on"),
         (("script_0.fake", "--resume", "x.tune"), "--resume: the session names its model"),
         (("--resume", "x.tune"), "x.tune: there is no such session"),
+        (("--resume", "."), "--resume: .: is a folder; give a file name"),
         (("--resume", "x.tune", "--objective", "memory"), "without --objective"),
         (("--resume", "x.tune", "--list-space"), "--resume: goes on with a search, and measures"),
         (("script_0.fake", "--engines", "megengine"), "--engines megengine: none of these"),

@@ -134,6 +134,16 @@ def test_what_more_time_may_show_to_be_better_is_named() -> None:
     assert verdict_of(result) == "fastest: the plain run: none was shown to be faster"
 
 
+def test_where_nothing_was_measured_nothing_is_said_to_be_no_faster() -> None:
+    result = won_by(4)
+    (plain, *others) = result.ranking
+    unmeasured = tuple(replace(each, difference=None, status="interrupted") for each in others)
+    result = replace(result, ending="interrupted", ranking=(plain, *unmeasured))
+    said = "fastest so far: the plain run: nothing was measured beside it"
+    assert verdict_of(result) == said
+    assert verdict_of(replace(result, ranking=(plain,))) == said
+
+
 @pytest.mark.parametrize(("seconds", "said"), [(60.0, "too short for another"), (115.0, "spent")])
 def test_a_budget_that_is_not_used_up_is_not_called_spent(seconds: float, said: str) -> None:
     result = replace(made_tune(), ending="budget", wall_seconds=seconds)

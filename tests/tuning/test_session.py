@@ -636,6 +636,11 @@ def test_a_session_of_a_newer_schema_is_refused(place: str) -> None:
     [
         ("update trials set trial = x'00' where number = 2", "its trial 2 is damaged, or of a"),
         ("update session set request = x'00'", "its request is damaged, or of a newer lar"),
+        ("drop table trials", "the session is damaged: its table 'trials' is missing"),
+        (
+            "alter table trials rename column trial to other",
+            "the session is damaged: its column 'trial' is missing",
+        ),
     ],
 )
 def test_damaged_records_are_named(change: str, problem: str, place: str) -> None:
@@ -644,8 +649,13 @@ def test_damaged_records_are_named(change: str, problem: str, place: str) -> Non
     connection.execute(change)
     connection.commit()
     connection.close()
-    with pytest.raises(UsageError, match=problem), read_session(place):
+    content = Path(place).read_bytes()
+    with pytest.raises(UsageError, match=problem) as error, read_session(place):
         pass
+    assert error.value.hint == "bring back a copy of it, or begin another"
+    with pytest.raises(UsageError, match=problem), open_session(place, facts=FACTS):
+        pass
+    assert Path(place).read_bytes() == content
 
 
 def test_a_damaged_file_is_named(place: str) -> None:
