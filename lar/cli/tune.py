@@ -460,7 +460,7 @@ def tune(
     """
     from lar.cli.progress_line import PacedLine
     from lar.files.work_folders import work_folder
-    from lar.tuning.campaign import Campaign
+    from lar.tuning.campaign import Campaign, is_refused
     from lar.tuning.player import LocalPlayer, Player
     from lar.tuning.session import find_place, open_session, read_facts
 
@@ -497,8 +497,7 @@ def tune(
         result = campaign.run()
         line.end()
         failure = result.failure
-        has_failed = is_new and (result.ending == "failed" or not result.trials)
-        if has_failed and failure and failure.exit_code == UsageError.exit_code:
+        if is_new and failure is not None and is_refused(result):
             # As of any other file that is no model: nothing is kept, and nothing else is printed.
             after.callback(os.unlink, place)
             raise failure.to_error()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lar import __version__
-from lar.errors import LarError
+from lar.errors import LarError, UsageError
 from lar.files.work_folders import work_folder
 from lar.records.run import Failure, RunSpec
 from lar.records.tuning import (
@@ -140,14 +140,25 @@ def tune(
             tolerance=tolerance,
         )
         place = os.fspath(session) if session is not None else str(folder / "session")
+        is_new = not os.path.exists(place)
         with open_session(place, request) as opened:
             names = fed.names if fed else {}
             result = Campaign(opened, LocalPlayer(folder), folder, names=names).run()
+        if is_new and is_refused(result):
+            os.unlink(place)
     if (error := result.error) is not None:
         raise error
     if result.ending == "interrupted":
         raise KeyboardInterrupt
     return result
+
+
+def is_refused(result: TuneResult) -> bool:
+    """Return whether the plain run was refused, as that of a file that is no model: then a session
+    that was made for it is not worth keeping."""
+    is_plain = result.ending == "failed" or not result.trials
+    code = result.failure.exit_code if result.failure else 0
+    return is_plain and code == UsageError.exit_code
 
 
 class Campaign:

@@ -119,3 +119,11 @@ def test_a_real_engine_is_searched(suffix: str) -> None:
     assert found.baseline
     assert found.baseline.status == "ok"
     assert all(each.status != "failed" for each in found.ranking), found.ranking
+
+
+def test_a_file_that_is_no_model_leaves_no_session(tmp_path: Path) -> None:
+    model, session = tmp_path / "m.onnx", tmp_path / "m.tune"
+    model.write_text("no model")
+    with pytest.raises(lar.UsageError):
+        lar.tune(model, session=session, budget_seconds=5)
+    assert not session.exists()
