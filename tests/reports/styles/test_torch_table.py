@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from lar.profiles.totals import totals_of
 from lar.reports.report import Report
 from lar.reports.styles.torch.table import KeyAverage, TableTotals, body_of, table_of
 
@@ -75,6 +76,18 @@ class TestLayout:
         lines = format_table(rows, TOTALS).splitlines()
         assert lines[1].endswith(f"{header:>12}  ")
         assert [line.split()[-1] for line in lines[3:5]] == list(cells)
+
+    def test_a_median_of_which_nothing_is_left_is_not_zero(self) -> None:
+        """As a record it is empty; the text has the clock's step."""
+        totals = totals_of([0, 0, 900])
+        rows = [
+            KeyAverage(name=name, kind="operator", count=3, cpu=totals, is_emptied=is_emptied)
+            for name, is_emptied in (("emptied", True), ("kept", False))
+        ]
+        table = table_of(rows, TOTALS)
+        median = next(each for each in table.columns if each.title == "CPU time med")
+        assert [median.value(row) for row in rows] == [None, 0.0]
+        assert median.cell(rows[0]).startswith("<")
 
     def test_shares_of_nothing(self) -> None:
         row = KeyAverage(name="x", kind="operator", count=1)

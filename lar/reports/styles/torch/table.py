@@ -365,7 +365,11 @@ def spread_columns(
     usual = column("med", lambda own: own.median_ns, 0)
     nothing = f"<{format_time(CLOCK_STEP_NS, unit)}"
     return (
-        replace(usual, text=lambda row: nothing if row.is_emptied else usual.cell(row)),
+        replace(
+            usual,
+            value=lambda row: None if row.is_emptied else usual.value(row),
+            text=lambda row: nothing if row.is_emptied else usual.cell(row),
+        ),
         column("p90", lambda own: own.p90_ns, 2),
         column("min", lambda own: own.min_ns, 5),
         column("max", lambda own: own.max_ns, 5),
