@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from lar.cli.screen import screen_of_output
 from lar.errors import UsageError, printable
-from lar.files.input_file import read_input
+from lar.files.input_file import check_input, read_input
 from lar.options.option import flag_of
 from lar.reports.options import BY_KEY, add_report_options, collect_report_options, describe_choices
 from lar.reports.styles import EXPORTS, STYLES, Style
@@ -333,21 +333,37 @@ def open_profile(path: str, style: Style | None = None, as_recorded: bool = Fals
     Raises:
         UsageError: the file is missing, or is not a profile.
     """
-    data = sys.stdin.buffer.read() if path == "-" else read_input(path)
+    if path != "-":
+        check_input(path)
     # Not before: a file that is missing needs nothing that is slow to import.
     from lar.profiles.costs import correct
-    from lar.profiles.packed_file import unpack
-    from lar.profiles.trace_file import PROFILE_SCHEMA, decode_profile
+    from lar.profiles.trace_file import read_as_written
     from lar.reports.printable_names import with_printable_names
 
+    profile = None if path == "-" else read_as_written(path)
+    if profile is None:
+        profile = read_otherwise(path, style)
+    is_corrected = style is not None and not as_recorded
+    return with_printable_names(correct(profile) if is_corrected else profile)
+
+
+def read_otherwise(path: str, style: Style | None) -> Profile:
+    """Read a profile that another program has written, an engine's own where the style takes those,
+    or one that is damaged.
+
+    Raises:
+        UsageError: it is not a profile.
+    """
+    from lar.profiles.packed_file import unpack
+    from lar.profiles.trace_file import PROFILE_SCHEMA, decode_profile
+
+    data = sys.stdin.buffer.read() if path == "-" else read_input(path)
     name = "standard input" if path == "-" else path
     data = unpack(data, name)
     # A profile that another program has written anew may have its schema anywhere.
     is_foreign = f'"{PROFILE_SCHEMA.partition("/")[0]}'.encode() not in data
     read = style.raw if style and style.raw and is_foreign else decode_profile
-    profile = read(data, name)
-    is_corrected = style is not None and not as_recorded
-    return with_printable_names(correct(profile) if is_corrected else profile)
+    return read(data, name)
 
 
 def export(arguments: argparse.Namespace) -> int:

@@ -137,7 +137,7 @@ def correct(profile: Profile) -> Profile:
     removed: dict[int, list[Interval]] = defaultdict(list)  # by copy
     for copy, interval in removed_of(profile.executions, executions):
         removed[copy].append(interval)
-    by_copy = [merge_intervals(removed[copy]) for copy in range(1 + max(removed))]
+    by_copy = [tuple(merge_intervals(removed[copy])) for copy in range(1 + max(removed))]
     within_ns = sum(map(total_of, by_copy)) // (len(profile.steps) or 1)
     # Where only dispatches are shorter, computations are as recorded.
     short, emptied = count_short(executions) if compute != Shortening() else (0, 0)
@@ -146,8 +146,10 @@ def correct(profile: Profile) -> Profile:
         spans=spans_with(profile, corrected),
         correction=msgspec.structs.replace(
             correction,
-            removed=tuple(merge_intervals(each for own in by_copy for each in own)),
-            by_copy=tuple(map(tuple, by_copy)),
+            removed=by_copy[0]
+            if len(by_copy) == 1
+            else tuple(merge_intervals(each for own in by_copy for each in own)),
+            by_copy=tuple(by_copy),
             short=short,
             emptied=emptied,
             between_ns=max(0, extra_ns - within_ns),
@@ -280,7 +282,7 @@ def moved(each: Execution, start_by: int, end_by: int) -> Execution:
         each.operator,
         each.step,
         each.thread,
-        each.start_ns - start_by,
+        each.start_ns - start_by if start_by else each.start_ns,  # else one more number in memory
         each.end_ns - end_by,
         each.wait_ns,
         each.dispatch_start_ns,

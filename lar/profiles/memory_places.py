@@ -121,6 +121,8 @@ def owners_of(profile: Profile, activities: Sequence[HostActivity]) -> dict[int,
     """Return the positions of the activities that timed allocations belong to, by the positions of
     the allocations: that of the operator's last execution that had begun."""
     timed = set(map(id, profile.timed_allocations()))
+    if not timed:
+        return {}  # what follows takes much memory for each execution
     find = by_device if profile.on_device else by_host
     places = find(profile, activities)
     owners: dict[int, int] = {}

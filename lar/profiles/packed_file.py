@@ -122,6 +122,12 @@ def open_json(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         OSError: it cannot be read.
     """
     with open(path, "rb") as file:
-        packed = is_packed(file.read(len(MAGIC)))
-        file.seek(0)
-        yield cast(IO[bytes], gzip.GzipFile(fileobj=file)) if packed else file
+        yield unpacked(file)
+
+
+def unpacked(file: IO[bytes]) -> IO[bytes]:
+    """Return the JSON of an open file as a stream. To read it raises OSError, EOFError or
+    zlib.error where its gzip is damaged."""
+    packed = is_packed(file.read(len(MAGIC)))
+    file.seek(0)
+    return cast(IO[bytes], gzip.GzipFile(fileobj=file)) if packed else file

@@ -8,7 +8,7 @@ any other range belongs what began in its time.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from lar.profiles.ranges import patterns_of, runs_of_pattern, span_of_run
@@ -35,21 +35,23 @@ class RangeMembers(NamedTuple):
     places: tuple[int, ...]
 
 
-def members_of_ranges(profile: Profile, begun: Sequence[Begun]) -> list[RangeMembers]:
+def members_of_ranges(profile: Profile, records: Iterable[Begun]) -> list[RangeMembers]:
     """Return the user's ranges with what belongs to each, without those of the warm-up.
 
     By time, what began within a range on its thread belongs to it, whether it ran there or was
     dispatched from there. To a range on a thread where nothing did belongs all that began to run
     meanwhile.
     """
+    spans = [it for it in profile.spans if it.category == "user_annotation" and not it.warmup]
+    if not spans:
+        return []  # what follows takes much memory for each record
+    begun = [*records]
     made_of, starts = executions_by_range(profile), starts_by_thread(begun)
     parts: dict[int | None, list[int]] = {}
     for place, each in enumerate(begun):
         parts.setdefault(each.execution, []).append(place)
     found = []
-    for span in profile.spans:
-        if span.category != "user_annotation" or span.warmup:
-            continue
+    for span in spans:
         if same := made_of.get(key_of(span)):
             # Ranges of one name that last no time may look the same.
             places = [place for execution in same.pop() for place in parts.get(execution, ())]
@@ -66,7 +68,7 @@ def executions_in_ranges(profile: Profile) -> list[RangeMembers]:
     """Return the user's ranges with the positions of the timed executions that belong to each."""
     executions = profile.timed_executions()
     return members_of_ranges(
-        profile, [Begun(place, starts_of(each)) for place, each in enumerate(executions)]
+        profile, (Begun(place, starts_of(each)) for place, each in enumerate(executions))
     )
 
 

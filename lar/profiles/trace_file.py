@@ -25,19 +25,22 @@ An operator's execution is an event of category `cpu_op` and up to three of `op_
 
 from __future__ import annotations
 
+import io
+import os
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import count
 from pathlib import Path
-from typing import Annotated, Any, cast, get_args
+from typing import IO, Annotated, Any, cast, get_args
 
 import msgspec
 
 from lar.errors import UsageError, check_keywords
-from lar.files.input_file import read_input
+from lar.files.input_file import open_input, read_input
 from lar.measurement.time_origin import earliest_ns, with_zero_at
 from lar.profiles.operator_filter import may_move_nothing
-from lar.profiles.packed_file import is_packed_name, unpack, write_pieces
+from lar.profiles.packed_file import is_packed_name, unpack, unpacked, write_pieces
 from lar.profiles.trace_events import (
     LATEST_NS,
     SPAN_FACTS,
@@ -68,6 +71,7 @@ CATEGORIES = frozenset(get_args(Category))
 # it, so that neither this nor where the events begin is part of one.
 BETWEEN_EVENTS = b'},{"ph":'
 BYTES_AT_ONCE = 1 << 20
+FILE_BEGINS = b'{"schema":"lar.profile/'
 FOREIGN_HINT = (
     "make one with --profile; of an engine's own file, as of --profile-raw, use --style megengine"
 )
@@ -137,7 +141,8 @@ def read_profile(path: str | Path) -> Profile:
     Raises:
         UsageError: the file is missing, truncated, foreign, empty or of a later schema.
     """
-    return decode_profile(read_input(path), str(path))
+    found = read_as_written(path)
+    return decode_profile(read_input(path), str(path)) if found is None else found
 
 
 def decode_profile(data: bytes, name: str) -> Profile:
@@ -147,7 +152,7 @@ def decode_profile(data: bytes, name: str) -> Profile:
         UsageError: it is truncated, foreign, empty or of a later schema.
     """
     data = unpack(data, name)
-    if (found := decode_pieces(data)) is not None:
+    if (found := decode_stream(io.BytesIO(data))) is not None:
         return found
     # As another program or an earlier lar has written it, or damaged.
     again = "make it again with --profile"
@@ -190,23 +195,49 @@ def schema_in(data: bytes) -> str:
         return ""
 
 
-def decode_pieces(data: bytes) -> Profile | None:
+def read_as_written(path: str | os.PathLike[str]) -> Profile | None:
+    """Return the profile in a file that is written as lar writes it, of which some is in memory at
+    a time; None if it is not, or is damaged.
+
+    Raises:
+        UsageError: there is no such file, or it is not one that can be opened.
+    """
+    with open_input(path) as file:
+        try:
+            return decode_stream(unpacked(file))
+        except (OSError, EOFError, zlib.error, MemoryError):
+            return None
+
+
+def decode_stream(content: IO[bytes]) -> Profile | None:
     """Return the profile in content that is written as lar writes it, whose events are decoded some
     at a time; None if it is not, or is damaged."""
-    head = head_in(data)
-    if head is None or not data.endswith(b"]}"):
-        return None
-    end = len(data) - len(b"]}")
     try:
+        begin = read_begin(content)
+        if begin is None:
+            return None
+        head, rest = begin
         file = msgspec.json.decode(head + b"]}", type=TraceFile)
         if file.schema != PROFILE_SCHEMA:
             return None
         found = EventRecords()
-        for piece in split_events(data, len(head), end):
+        for piece in split_events(rest, content):
             found.add(EVENTS.decode(piece))
         return found.profile_of(file)
     except (msgspec.MsgspecError, UnicodeDecodeError, ValueError, OverflowError):
         return None
+
+
+def read_begin(content: IO[bytes]) -> tuple[bytes, bytes] | None:
+    """Read what stands before the events, and some of them; None if they do not come last."""
+    begin = b""
+    while piece := content.read(max(BYTES_AT_ONCE, len(begin))):
+        begin += piece
+        if not begin.startswith(FILE_BEGINS[: len(begin)]):
+            return None
+        if (head := head_in(begin)) is not None:
+            return head, begin[len(head) :]
+    return None
 
 
 def head_in(data: bytes) -> bytes | None:
@@ -223,13 +254,21 @@ def head_in(data: bytes) -> bytes | None:
     return None
 
 
-def split_events(data: bytes, start: int, end: int) -> Iterator[bytes]:
-    """Yield JSON lists of some events each, of those that stand from `start` to `end`."""
-    while start < end:
-        cut = data.find(BETWEEN_EVENTS, start + BYTES_AT_ONCE, end)
-        stop = end if cut < 0 else cut + 1
-        yield b"[" + data[start:stop] + b"]"
-        start = stop + 1
+def split_events(held: bytes, content: IO[bytes]) -> Iterator[bytes]:
+    """Yield JSON lists of some events each: of those in what was read, and of the rest.
+
+    Raises:
+        ValueError: the content does not end with them.
+    """
+    while piece := content.read(BYTES_AT_ONCE):
+        held += piece
+        cut = held.rfind(BETWEEN_EVENTS)
+        if cut >= 0:
+            yield b"[" + held[: cut + 1] + b"]"
+            held = held[cut + 2 :]
+    if not held.endswith(b"]}"):
+        raise ValueError("something stands after the events")
+    yield b"[" + held[: -len(b"]}")] + b"]"
 
 
 class EventRecords:

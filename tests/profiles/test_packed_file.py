@@ -14,13 +14,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import lar
 from lar.cli.main import main
 from lar.errors import UsageError
 from lar.profiles import packed_file, trace_file, trace_writer
 from lar.profiles.file_additions import read_unread, write_with
-from lar.profiles.trace_file import decode_profile, encode_profile, write_profile
+from lar.profiles.trace_file import (
+    decode_profile,
+    encode_profile,
+    read_profile,
+    write_profile,
+)
 from lar.records.profile import Profile, Span
 from tests.profiles.synthetic import profile_of_times
 
@@ -28,10 +35,14 @@ ADDED = Span(category="user_annotation", name="head", start_ns=10**9, end_ns=10*
 TYPES = {"conv": "Conv", "relu": "Relu"}
 
 
-@pytest.fixture
-def profile() -> Profile:
+def profile_of_a_model() -> Profile:
     times = [{"conv": 30 + at, "relu": 7} for at in range(20)]
     return profile_of_times(TYPES, times, step_us=100, dispatch_us=2)
+
+
+@pytest.fixture
+def profile() -> Profile:
+    return profile_of_a_model()
 
 
 @pytest.fixture(params=["small", "large"])
@@ -147,7 +158,28 @@ def test_the_file_of_an_earlier_lar_is_read(profile: Profile) -> None:
 def test_an_engines_own_events_are_not_taken_for_the_profiles(profile: Profile) -> None:
     own = replace(profile, engine_raw=b'{"traceEvents":[{"ph":"X"},{"ph":"X"}]}')
     assert decode_profile(encode_profile(own), "p.json") == own
-    assert trace_file.decode_pieces(encode_profile(own)) == own
+    assert trace_file.decode_stream(io.BytesIO(encode_profile(own))) == own
+
+
+@given(bytes_at_once=st.integers(1, 300))
+def test_it_is_the_same_however_many_bytes_are_read_at_once(bytes_at_once: int) -> None:
+    profile = profile_of_a_model()
+    content = encode_profile(profile)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trace_file, "BYTES_AT_ONCE", bytes_at_once)
+        assert trace_file.decode_stream(io.BytesIO(content)) == profile
+        assert trace_file.decode_stream(io.BytesIO(content[:-1])) is None
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_file_is_read_some_at_a_time(tmp_path: Path, profile: Profile, packed: bool) -> None:
+    write_profile(profile, place := tmp_path / "p.json", packed=packed)
+    assert trace_file.read_as_written(place) == profile
+    content = place.read_bytes()
+    place.write_bytes(content[: len(content) // 2])
+    assert trace_file.read_as_written(place) is None
+    with pytest.raises(UsageError, match="was cut short"):
+        read_profile(place)
 
 
 @pytest.mark.parametrize(("name", "compress"), [("xz", lzma.compress), ("bzip2", bz2.compress)])

@@ -79,7 +79,8 @@ def test_one_that_fails_while_it_warms_up_is_reported_and_the_others_go_on(
         await_all(takers, ended.append)
         assert ended == [takers[0]]
         assert takers[0].watch.result.status == "crashed"
-        assert takers[1].is_ready and not takers[1].ended
+        assert takers[1].is_ready
+        assert not takers[1].ended
 
 
 def test_the_time_of_one_that_waits_to_warm_up_stands_still(write_script: WriteScript) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import Literal, NamedTuple
 
 from lar.profiles.activities import device_times_of
@@ -45,7 +46,7 @@ class Call:
     memory: Memory | None = None
     only_waits: bool = False
     disturbed: bool = False
-    children: list[Interval] = field(default_factory=list)
+    children: list[Interval] | None = None
 
 
 class Memory(NamedTuple):
@@ -80,7 +81,7 @@ def calls_of(profile: Profile) -> list[Call]:
     calls = {id(piece.call): piece.call for piece in pieces}
     for call in calls.values():
         if call.cpu_ns is not None:
-            within_ns = total_of(merge_intervals(call.children))
+            within_ns = total_of(merge_intervals(call.children or ()))
             call.cpu_ns = within_ns if call.only_waits else call.cpu_ns
             call.self_cpu_ns = call.cpu_ns - within_ns
     return [*calls.values(), *outer_ranges(profile, ranges, pieces), *device_calls(profile)]
@@ -159,9 +160,12 @@ def nest_pieces(pieces: Iterable[Piece]) -> None:
     calls around it."""
     around: list[Piece] = []
     ranks = {kind: rank for rank, kind in enumerate(KINDS)}
-    for piece in sorted(
-        pieces, key=lambda p: (p.thread, p.start_ns, -p.end_ns, ranks[p.call.kind])
-    ):
+    # By thread, start, latest end and kind: keys of all four at once would take much memory.
+    ordered = sorted(pieces, key=lambda piece: ranks[piece.call.kind])
+    ordered.sort(key=attrgetter("end_ns"), reverse=True)
+    ordered.sort(key=attrgetter("start_ns"))
+    ordered.sort(key=attrgetter("thread"))
+    for piece in ordered:
         thread, start, end, call, main = piece
         if thread == NOWHERE:
             continue
@@ -170,7 +174,9 @@ def nest_pieces(pieces: Iterable[Piece]) -> None:
         ):
             around.pop()
         if around and around[-1].call is not call:
-            around[-1].call.children.append((start, end))
+            outer_call = around[-1].call
+            outer_call.children = outer_call.children or []  # most have none
+            outer_call.children.append((start, end))
         if main and call.kind == "operator":
             outers = {id(each.call): each.call for each in around if counts_for(piece, each)}
             for outer in outers.values():
