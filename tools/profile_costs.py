@@ -20,6 +20,8 @@ from typing import NamedTuple
 from bench import LAR, ROOT
 from figures import Outcome, Settings, note, repeat
 
+from lar.measurement.kept_peaks import MOST_MEASUREMENTS, find_peak
+from lar.measurement.machine_noise import usable_cpus
 from lar.reports.styles import EXPORTS, STYLES
 
 SMALL = tuple(str(ROOT / "models" / f"digits_cnn.{suffix}") for suffix in ("mge", "onnx"))
@@ -43,7 +45,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         profiles = [os.path.join(folder, f"{number}.json") for number in range(len(SMALL))]
         print("| what | .mge | .onnx |\n|---|---|---|")
-        warm_up(Path(folder))
+        warm_up()
         print_row("the run, all processes together", [*map(cost_of_run, SMALL, profiles)])
         for name, words in report_words(Path(folder)):
             costs = [cost_of([LAR, "report", place, *words(place)]) for place in profiles]
@@ -79,7 +81,7 @@ def report_words(folder: Path) -> Iterator[tuple[str, Words]]:
 def measure_kept(settings: Settings, folder: Path) -> Outcome:
     """Profile thousands of iterations of a small model with both engines, and report them."""
     runs, sizes, reports = [], [], []
-    warm_up(folder)
+    warm_up()
     for at in repeat(settings):
         model, place = SMALL[at % len(SMALL)], folder / f"{at}.json"
         runs.append(cost_of_run(model, str(place)))
@@ -99,11 +101,12 @@ def measure_kept(settings: Settings, folder: Path) -> Outcome:
     )
 
 
-def warm_up(folder: Path) -> None:
-    """Make a short profile: the first of a day measures what the machine reaches, in a process of
-    its own."""
-    for model in SMALL:
-        cost_of([LAR, model, "--iter", "1", "--profile", str(folder / "first.json")])
+def warm_up() -> None:
+    """Measure what the machine reaches, as the first profiles of a day do, in processes of their
+    own, until that is known."""
+    for threads in {1, len(usable_cpus())}:
+        for _ in range(MOST_MEASUREMENTS):
+            find_peak(threads)
 
 
 def cost_of_run(model: str, profile: str) -> Cost:
