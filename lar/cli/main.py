@@ -173,7 +173,9 @@ def refuse_unknown(word: str, parser: argparse.ArgumentParser) -> NoReturn:
 
 
 def print_error(message: str, hint: str) -> None:
-    """Print an error as one line, and what to do as another."""
+    """Print an error as one line, and what to do as another, after what was printed before."""
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
     with contextlib.suppress(OSError):  # the exit code says it all the same
         print(f"lar: error: {printable(message)}", file=sys.stderr)
         if hint:

@@ -34,6 +34,7 @@ from lar.options.variants import BENCH_KEYS
 from lar.records.tuning import Allowed, Objective
 
 if TYPE_CHECKING:
+    from lar.cli.searches import Ended
     from lar.farm.field import Field
     from lar.files.path_conflicts import Place
     from lar.files.report_file import OutputFile
@@ -288,40 +289,64 @@ def search(arguments: argparse.Namespace, options: Mapping[str, Any], farm: Fiel
         return 0
     if len(planned) == 1:
         return exit_code_of(tune(arguments, planned[0], arguments.session, farm))
-    outcomes = [tune_one_of_several(arguments, each, farm) for each in planned]
+    most = 1 if farm is None else farm.count_devices(arguments.on or "")
+    if most > 1:
+        from lar.cli.searches import search_at_once
+
+        ended = search_at_once(tune_on_farm, arguments, planned, most)
+    else:
+        ended = [tune_one_of_several(arguments, each, farm) for each in planned]
     models = [each.request.spaces[0].model for each in planned]
     prints = "-" in [getattr(arguments, key) for key in FORMATS]
-    print_outcomes(dict(zip(models, outcomes, strict=True)), sys.stderr if prints else sys.stdout)
-    errors = [it if isinstance(it, LarError) else it.error for it in outcomes]
-    if found := [error for error in errors if error is not None]:
+    print_ended(dict(zip(models, ended, strict=True)), sys.stderr if prints else sys.stdout)
+    if found := [each.error for each in ended if each.error is not None]:
         raise join_errors(found, len(planned))
     return 0
 
 
 def tune_one_of_several(
-    arguments: argparse.Namespace, planned: Planned, farm: Field | None
-) -> TuneResult | LarError:
+    arguments: argparse.Namespace,
+    planned: Planned,
+    farm: Field | None,
+    show: Callable[[str], None] | None = None,
+) -> Ended:
     """Search for one model, and return what was found or why it failed: the others are searched all
     the same, unless this is interrupted."""
+    from lar.cli.searches import Ended
+    from lar.reports.tune_text import verdict_of
+
     try:
-        result = tune(arguments, planned, None, farm, is_one=False)
+        result = tune(arguments, planned, None, farm, is_one=False, show_text=show)
     except LarError as error:
-        return error
+        return Ended(error.message, error)
     if result.ending == "interrupted" and result.error is None:
         raise KeyboardInterrupt
-    return result
+    return Ended(verdict_of(result), result.error)
 
 
-def print_outcomes(outcomes: Mapping[str, TuneResult | LarError], console: TextIO) -> None:
-    """Print what came out for each of several models, in a line each."""
+def tune_on_farm(
+    arguments: argparse.Namespace, planned: Planned, show: Callable[[str], None]
+) -> Ended:
+    """Search for one model of several, in a process of its own."""
+    from lar.cli.searches import Ended
+    from lar.farm.runs import open_farm
+
+    try:
+        with open_farm(arguments.scheduler) as farm:
+            return tune_one_of_several(arguments, planned, farm, show)
+    except LarError as error:
+        return Ended(error.message, error)
+
+
+def print_ended(searches: Mapping[str, Ended], console: TextIO) -> None:
+    """Print what came of the search for each of several models, in a line each."""
     from lar.cli.screen import screen_of_output
-    from lar.reports.tune_text import verdict_of
 
     screen = screen_of_output()
     print(file=console)
-    for model, outcome in outcomes.items():
-        said = outcome.message if isinstance(outcome, LarError) else verdict_of(outcome)
-        print(*screen.wrap(printable(f"{model}: {said}"), "  "), sep="\n", file=console)
+    for model, ended in searches.items():
+        text = printable(f"{model}: {ended.said}")
+        print(*screen.wrap(text, "  "), sep="\n", file=console)
 
 
 def join_errors(errors: Sequence[LarError], count: int) -> LarError:
@@ -453,10 +478,12 @@ def tune(
     farm: Field | None = None,
     *,
     is_one: bool = True,
+    show_text: Callable[[str], None] | None = None,
 ) -> TuneResult:
     """Search with a session, print and write what was found, and return it.
 
-    `planned` is None for a session that is resumed.
+    `planned` is None for a session that is resumed. Progress is shown on standard error, unless
+    `show_text` shows it.
     """
     from lar.cli.progress_line import PacedLine
     from lar.files.work_folders import work_folder
@@ -491,7 +518,7 @@ def tune(
         def show(progress: TuneProgress) -> None:
             if progress.has_begun:
                 announced.print()
-            line.show(describe_progress(progress))
+            (show_text or line.show)(describe_progress(progress))
 
         campaign = Campaign(session, player, folder, report=show)
         result = campaign.run()

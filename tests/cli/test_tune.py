@@ -165,6 +165,17 @@ def test_a_model_that_fails_does_not_keep_others_from_being_searched(
     assert "lar: error: 2 of 3 models failed: the plain run: " in done.stderr
 
 
+def test_what_came_of_several_models_is_printed_into_a_pipe_too(
+    run_lar: RunLar, write_script: WriteScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_script(faults=[{"at": "start", "index": 0, "do": "raise"}])
+    write_script(times=[[0.01, 0, None]])
+    done = run_lar("tune", ".", "--budget", "5", cwd=tmp_path, env={})
+    assert done.returncode == 4
+    assert done.stdout.splitlines()[-1].startswith("./script_1.fake: fastest: the plain run: ")
+
+
 def test_several_models_have_a_session_each(
     run_lar: RunLar, write_script: WriteScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

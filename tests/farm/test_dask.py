@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+import lar
 from lar.errors import LarError
 from lar.farm import cluster as dask_cluster
 from lar.farm import field
 from lar.farm.field import Field
 from lar.farm.runs import make_on_farm, open_farm, run_many
 from lar.records.run import RunContext, RunSpec
+from lar.records.tuning import TuneResult
 from lar.running.plan import parse_values, plan_run
+from lar.tuning.session import read_session
 from tests.conftest import REPOSITORY, RunLar, WriteScript
 
 LABELS = ("x86", "arm")
@@ -222,6 +227,184 @@ def await_children(process: subprocess.Popen[bytes], *counts: int) -> None:
 
 def children_of(process: subprocess.Popen[bytes]) -> list[Any]:
     return [*psutil.Process(process.pid).children(recursive=True)]
+
+
+CHOICES: dict[str, Any] = {
+    "outputs": {"y": [1.0]},
+    "effects": [{"when": {"const_shape": True}, "factor": 0.5}],
+    "dimensions": [
+        {"name": "shapes", "choices": [{"name": "constant", "options": {"const_shape": True}}]}
+    ],
+}
+
+
+def begin_tune(folder: Path, *words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "lar", "tune", *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "XDG_DATA_HOME": str(folder / "data")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def computing_workers(processes: Processes) -> list[str]:
+    """Return the labels of the workers that make a run: one process makes runs, another is it."""
+    return [label for label in LABELS if len(children_of(processes[label])) > 1]
+
+
+def await_that(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SOON
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_several_models_are_searched_at_the_same_time(
+    farm: Field,
+    address: str,
+    processes: Processes,
+    write_script: WriteScript,
+    tmp_path: Path,
+) -> None:
+    scripts = [write_script(times=[[0.02, 0.01, 0.02]], real_time=True, **CHOICES) for _ in "ab"]
+    names = [Path(each).stem for each in scripts]
+    words = ("--budget", "5", "--scheduler", address, "--json", "found", "-o", "tuned")
+    process = begin_tune(tmp_path, *scripts, *words)
+    await_that(lambda: process.poll() is not None or len(computing_workers(processes)) == 2)
+    output, errors = process.communicate(timeout=SOON)
+    assert process.returncode == 0, errors
+    assert output.count("session: ") == 2
+    *_, first, second = re.split(r"\n(?=\S)", output.rstrip())
+    assert first.startswith(f"{scripts[0]}: fastest")
+    assert second.startswith(f"{scripts[1]}: fastest")
+    for name in names:
+        result = lar.read_tune((tmp_path / "found" / f"{name}.json").read_text())
+        assert {each.name for each in result.ranking if each.looks} == {"plain", "constant"}
+        assert (tmp_path / "tuned" / f"{name}.json").is_file()
+
+
+def test_one_of_several_that_fails_ends_no_other(
+    farm: Field, address: str, write_script: WriteScript, tmp_path: Path
+) -> None:
+    works = write_script(times=[[0.01, 0.01, 0.01]], **CHOICES)
+    fails = write_script(
+        times=[[0.01, 0.01, 0.01]], faults=[{"at": "load", "do": "abort"}], **CHOICES
+    )
+    process = begin_tune(tmp_path, fails, works, "--budget", "3", "--scheduler", address)
+    output, errors = process.communicate(timeout=SOON)
+    assert process.returncode == 4
+    assert "killed by SIGABRT" in errors
+    assert f"{works}: fastest: " in " ".join(output.split())
+    assert "constant" in output
+
+
+def test_an_interrupt_ends_all_searches_that_go_on_later(
+    farm: Field,
+    address: str,
+    processes: Processes,
+    write_script: WriteScript,
+    tmp_path: Path,
+) -> None:
+    scripts = [write_script(times=[[0.1, 0.01, 0.1]], real_time=True, **CHOICES) for _ in "ab"]
+    process = begin_tune(tmp_path, *scripts, "--budget", "100", "--scheduler", address)
+    await_that(lambda: len(computing_workers(processes)) == 2)
+    time.sleep(1.0)
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=SOON)
+    assert process.returncode == 130
+    assert errors.count("lar tune --resume") + output.count("lar tune --resume") == 2
+    await_that(lambda: not computing_workers(processes))
+
+
+# A choice that crashes at once, and one that goes on and helps.
+CRASHING: dict[str, Any] = {
+    "times": [[0.05, 0.01, 0.05]],
+    "real_time": True,
+    "outputs": {"y": [1.0]},
+    "effects": [
+        {"when": {"const_shape": True}, "fault": {"at": "start", "index": 1, "do": "abort"}},
+        {"when": {"record_comp_seq": True}, "factor": 0.5},
+    ],
+    "dimensions": [
+        *CHOICES["dimensions"],
+        {
+            "name": "sequence",
+            "choices": [{"name": "recorded", "options": {"record_comp_seq": True}}],
+        },
+    ],
+}
+
+
+def has_kept(session: str) -> bool:
+    """Return whether a session has a candidate of a trial that goes on."""
+    return count_rows(session, "ended") > 0
+
+
+def count_rows(session: str, table: str) -> int:
+    with (
+        contextlib.suppress(sqlite3.Error),
+        contextlib.closing(sqlite3.connect(f"file:{session}?mode=ro", uri=True)) as opened,
+    ):
+        return int(opened.execute(f"select count(*) from {table}").fetchone()[0])
+    return 0
+
+
+def result_of(process: subprocess.Popen[str]) -> TuneResult:
+    """Return what a search has found, which has ended well and tried what crashes once."""
+    output, errors = process.communicate(timeout=SOON)
+    assert process.returncode == 0, errors
+    result = lar.read_tune(output)
+    tried = [row.candidate.choices for trial in result.trials for row in trial.rows]
+    assert tried.count(("constant",)) == 1
+    return result
+
+
+def test_a_search_whose_client_is_killed_repeats_nothing_that_had_ended(
+    farm: Field,
+    address: str,
+    processes: Processes,
+    write_script: WriteScript,
+    tmp_path: Path,
+) -> None:
+    script, session = write_script(**CRASHING), str(tmp_path / "search.tune")
+    elsewhere = ("--scheduler", address, "--on", "arm", "--json", "-")
+    process = begin_tune(tmp_path, script, "--budget", "6", "--session", session, *elsewhere)
+    await_that(lambda: process.poll() is not None or has_kept(session))
+    process.kill()
+    process.communicate()
+    await_that(lambda: not computing_workers(processes))
+    result = result_of(begin_tune(tmp_path, "--resume", session, *elsewhere))
+    assert {each.name for each in result.ranking if each.looks} == {"plain", "recorded"}
+
+
+def test_a_search_goes_on_with_another_worker(
+    farm: Field,
+    address: str,
+    processes: Processes,
+    write_script: WriteScript,
+    tmp_path: Path,
+) -> None:
+    # A trial of these takes some seconds, and what has ended comes half a second late.
+    script = write_script(**CRASHING | {"times": [[0.15, 0.01, 0.15]]})
+    session = str(tmp_path / "search.tune")
+    process = begin_tune(
+        tmp_path, script, "--budget", "100", "--session", session, "--scheduler", address
+    )
+    await_that(lambda: has_kept(session) and len(computing_workers(processes)) == 1)
+    (label,) = computing_workers(processes)
+    end(processes[label])
+    await_that(lambda: count_rows(session, "trials") > 1)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=SOON)
+    assert process.returncode == 130
+    with read_session(session) as opened:
+        cut, after, *others = opened.trials
+    assert [row.candidate.choices for row in cut.rows] == [(), ("constant",)]
+    assert [row.candidate.choices for row in after.rows] == [(), ("recorded",)]
+    assert all(row.turns for row in after.rows)
+    assert all(row.candidate.choices != ("constant",) for each in others for row in each.rows)
 
 
 def test_a_killed_worker_s_runs_are_made_by_another(
