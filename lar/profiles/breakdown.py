@@ -86,14 +86,16 @@ def breakdown_of(profile: Profile) -> Breakdown:
         return Breakdown(parts[0].buckets, tuple(every))
     intervals, correction = intervals_by_bucket(profile), profile.correction
     buckets = (*intervals, OTHER)
-    exclusive: dict[str, list[Interval]] = {}
+    recorded = steps_of(profile)
+    found: dict[str, list[int]] = {}
     taken: list[Interval] = []
-    for bucket in intervals:
-        exclusive[bucket] = subtract_intervals(intervals[bucket], taken)
-        taken = merge_intervals([*taken, *intervals[bucket]])
+    for bucket, own in intervals.items():
+        exclusive = subtract_intervals(own, taken)
+        found[bucket] = [time_within(exclusive, step) for step in recorded]
+        taken = merge_intervals([*taken, *own])
     steps = []
-    for step in steps_of(profile):
-        times = {bucket: time_within(exclusive[bucket], step) for bucket in intervals}
+    for place, step in enumerate(recorded):
+        times = {bucket: own_ns[place] for bucket, own_ns in found.items()}
         if correction is not None and OVERHEAD in times:
             between = min(times[OVERHEAD], correction.between_ns)
             times[OVERHEAD] -= between

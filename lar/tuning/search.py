@@ -14,7 +14,6 @@ It ends when nothing that is left can win by the margin, or when the time is spe
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -534,8 +533,9 @@ class Survey:
         return min(times, default=0.0)
 
     def load_seconds(self, candidate: Candidate, name: str) -> float:
-        """Return how long a candidate takes to load, by a choice that is measured there: the median
-        of those that were loaded with it; else it is tried alone first, if a guess allows it."""
+        """Return how long a candidate takes to load, by a choice that is measured there: as the one
+        of those loaded with it that took least, as others load beside them; else it is tried alone
+        first, if a guess allows it."""
         known = [
             row.load_seconds
             for trial in self.evidence.trials
@@ -545,7 +545,7 @@ class Survey:
             and name in row.candidate.choices
         ]
         if known:
-            return statistics.median(known)
+            return min(known)
         is_alone = candidate.choices == (name,)
         plain_seconds = self.plain_seconds(candidate.model)
         return LOAD_ITERATIONS * plain_seconds if is_alone and plain_seconds else math.inf

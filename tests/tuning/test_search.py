@@ -204,23 +204,34 @@ class LongLoad(Machine):
     """A machine where the engine takes some time to load a model with the choice `m`."""
 
     load_seconds = 0.0
+    longer_beside_others = 1.0  # so many times as long for all but the first
+    loads = 0
 
     def measure(
         self, candidate: Candidate, number: int, states: Sequence[float], draw: random.Random
     ) -> tuple[TrialRow, float]:
         row, seconds = super().measure(candidate, number, states, draw)
         own = self.load_seconds if "m" in candidate.choices else 0.0
+        own *= self.longer_beside_others if self.loads else 1.0
+        self.loads += own > 0
         return replace(row, load_seconds=own), seconds + own
 
 
-def play_loads(load_seconds: float, iteration_seconds: float, extent: str = "quick") -> Session:
+def play_loads(
+    load_seconds: float,
+    iteration_seconds: float,
+    extent: str = "quick",
+    longer_beside_others: float = 1.0,
+    others: Sequence[Dimension] = (),
+) -> Session:
     """Search for 100 s where a choice is measured at each load, and the fastest."""
     measured = Choice(name="m", measures_at_load=True)
-    dimensions = (Dimension(name="layout", choices=(measured, Choice(name="l"))),)
+    dimensions = (Dimension(name="layout", choices=(measured, Choice(name="l"))), *others)
     space = ModelSpace(model="m", engine="e", dimensions=dimensions)
     space = replace(space, dimensions=(*dimensions, *space_of(("a",), ("b",)).dimensions))
-    machine = LongLoad((space,), iteration_seconds, effects_of(m=0.5, l=0.8, a=0.9))
+    machine = LongLoad((space,), iteration_seconds, effects_of(m=0.5, l=0.8, a=0.9, fast=0.7))
     machine.load_seconds = load_seconds
+    machine.longer_beside_others = longer_beside_others
     return play_session(machine, 100.0, extent=extent)
 
 
@@ -229,6 +240,13 @@ def test_what_is_measured_at_each_load_wins_where_models_load_fast() -> None:
     assert session.winner == Candidate(choices=("m", "a"))
     # Before an iteration was timed nobody knows how long a load takes.
     assert not any("m" in row.candidate.choices for row in session.trials[0].rows)
+
+
+def test_a_load_beside_others_takes_longer_and_does_not_count() -> None:
+    fast = Choice(name="fast", search={"fast_run": True}, cache="c", cache_depends=("layout",))
+    searched = Dimension(name="algorithms", choices=(fast,))
+    session = play_loads(0.8, 0.0001, longer_beside_others=4.0, others=(searched,))
+    assert session.winner == Candidate(choices=("m", "fast", "a"))
 
 
 def test_what_is_measured_at_each_load_is_loaded_once_where_that_takes_long() -> None:

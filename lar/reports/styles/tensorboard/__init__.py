@@ -98,7 +98,7 @@ def printed_trace(part: LateJson) -> dict[str, Any]:
 
 def views_of(side: Side, options: Mapping[str, Any], names: list[str]) -> dict[str, View]:
     """Return views by name."""
-    profile, _, totals, accepts = side
+    profile, totals, accepts = side
     top = options.get("top")
     kernels = kernel_totals_of(profile, kernel_filter(options.get("filter"), accepts))[:top]
     makers: dict[str, Callable[[], View]] = {
@@ -119,9 +119,8 @@ def views_of(side: Side, options: Mapping[str, Any], names: list[str]) -> dict[s
 def side_of(profile: Profile, options: Mapping[str, Any]) -> Side:
     """Return a run with the sums of the operators that the options choose."""
     accepts = operator_filter(profile, options.get("filter"))
-    work = host_work_of(profile)
-    totals = operator_totals_of(profile, work, options.get("group_by") or "type", accepts)
-    return Side(profile, work, totals, accepts)
+    group_by, work = options.get("group_by") or "type", host_work_of(profile)
+    return Side(profile, operator_totals_of(profile, work, group_by, accepts), accepts)
 
 
 def operator_filter(profile: Profile, pattern: str | None) -> Callable[[int], bool]:

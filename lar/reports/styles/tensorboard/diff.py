@@ -15,11 +15,11 @@ from lar.profiles.differences import Difference
 from lar.records.profile import Profile
 from lar.reports.model import Cell, Table
 from lar.reports.styles.tensorboard.operators import (
-    HostWork,
     OperatorColumn,
     OperatorTotals,
     call_columns,
     chosen_sort,
+    host_work_of,
     sort_by_key,
 )
 from lar.reports.styles.tensorboard.views import (
@@ -47,7 +47,6 @@ class Side(NamedTuple):
     """One run, with the sums of its operators and which operators, by number, are meant."""
 
     profile: Profile
-    work: HostWork
     totals: Sequence[OperatorTotals]
     accepts: Callable[[int], bool]
 
@@ -153,7 +152,7 @@ def outermost_of(side: Side) -> tuple[int, int, int, str]:
     on the device or else the host, in nanoseconds; and the plugin's name for these operators
     together."""
     accepts = side.accepts
-    activities, _, _, device_ns, stray = side.work
+    activities, _, _, device_ns, stray = host_work_of(side.profile)
     own = [
         place
         for place, each in enumerate(activities)
