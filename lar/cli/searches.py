@@ -17,9 +17,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from multiprocessing.connection import Connection, Pipe, wait
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lar.cli.progress_line import PacedLine
@@ -60,7 +60,7 @@ class Search:
         self, number: int, tune: Tune, arguments: argparse.Namespace, planned: Planned
     ) -> None:
         self.number = number
-        self.name = os.path.basename(planned.request.spaces[0].model)
+        self.name = name_of(planned)
         self.doing = ""
         self.ended: Ended | None = None
         self._printed = [tempfile.TemporaryFile() for _ in range(2)]  # noqa: SIM115 - see close
@@ -123,15 +123,16 @@ def search_at_once(
 
     An interrupt ends all that have begun, and is raised when they have printed what they found.
     """
-    waiting = deque(enumerate(planned))
+    waiting = dict(enumerate(planned))
     running: list[Search] = []
     ended: dict[int, Ended] = {}
     with PacedLine(sys.stderr) as line:
         try:
             while waiting or running:
-                while waiting and len(running) < most:
-                    number, each = waiting.popleft()
-                    running.append(Search(number, tune, arguments, each))
+                running.extend(
+                    Search(number, tune, arguments, waiting.pop(number))
+                    for number in able_to_begin(waiting, running)[: most - len(running)]
+                )
                 take_all(running)
                 for search in [it for it in running if it.ended is not None]:
                     line.end()
@@ -155,6 +156,24 @@ def search_at_once(
     return [ended[number] for number in range(len(planned))]
 
 
+def able_to_begin(waiting: Mapping[int, Planned], running: Iterable[Search]) -> list[int]:
+    """Return the numbers of those that wait and whose session is surely not that of another: it is
+    named after the model, and which name is free is seen when the search begins."""
+    taken = {Path(each.name).stem for each in running}
+    found = []
+    for number, planned in waiting.items():
+        stem = Path(name_of(planned)).stem
+        if stem not in taken:
+            taken.add(stem)
+            found.append(number)
+    return found
+
+
+def name_of(planned: Planned) -> str:
+    """Return the name of a model's file."""
+    return Path(planned.request.spaces[0].model).name
+
+
 def take_all(searches: Iterable[Search]) -> None:
     """Take what processes have sent, after waiting for it a while."""
     by_connection: dict[Any, Search] = {each.connection: each for each in searches}
@@ -164,7 +183,7 @@ def take_all(searches: Iterable[Search]) -> None:
 
 def answer(descriptor: int) -> None:
     """Make the search that is asked for through a connection."""
-    from lar.cli.main import print_error
+    from lar.cli.main import print_error, print_traceback
 
     heed_interrupts()
     connection = Connection(descriptor)
@@ -174,8 +193,12 @@ def answer(descriptor: int) -> None:
         ended: Ended = tune(arguments, planned, lambda text: connection.send(("doing", text)))
     except KeyboardInterrupt:
         ended = Ended("interrupted")
-    except Exception as error:
-        print_error(f"{type(error).__name__}: {error}", "")
+    except Exception as error:  # a defect: the other searches go on
+        if arguments.debug:
+            print_traceback()
+        print_error(
+            f"{type(error).__name__}: {error}", "this is a defect of lar; --debug shows where"
+        )
         os._exit(EXIT_CODES["failed"])
     sys.stdout.flush()
     sys.stderr.flush()

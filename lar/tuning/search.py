@@ -81,7 +81,7 @@ TRIALS_AFTER_SEARCH = 1
 # A choice with which the engine measures at each load is thought to take so many iterations of the
 # plain run, and is not tried in the space `quick` where a load takes more than this of the budget.
 LOAD_ITERATIONS = 5000
-MOST_LOAD_SHARE = 0.02
+MOST_LOAD_SHARE = 0.03
 
 # The probability of winning by the margin below which a racer leaves.
 NO_CHANCE = 0.05
