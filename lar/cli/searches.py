@@ -29,7 +29,7 @@ from lar.running.interrupts import heed_interrupts
 from lar.running.worker_process import module_path
 
 if TYPE_CHECKING:
-    from lar.cli.tune import Planned
+    from lar.tuning.session import Planned
 
 CODE = """\
 import sys

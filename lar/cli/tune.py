@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import os
 import shlex
 import sys
@@ -39,8 +40,9 @@ if TYPE_CHECKING:
     from lar.files.path_conflicts import Place
     from lar.files.report_file import OutputFile
     from lar.records.tuning import TuneRequest, TuneResult
+    from lar.reports.text import Screen
     from lar.tuning.campaign import Campaign, TuneProgress
-    from lar.tuning.session import Elsewhere, TuningSession
+    from lar.tuning.session import Planned, TuningSession
 
 # Of flags that a session keeps from its beginning.
 DEFAULTS: Mapping[str, object] = {
@@ -291,9 +293,12 @@ def search(arguments: argparse.Namespace, options: Mapping[str, Any], farm: Fiel
         return exit_code_of(tune(arguments, planned[0], arguments.session, farm))
     most = 1 if farm is None else farm.count_devices(arguments.on or "")
     if most > 1:
+        from lar.cli.screen import screen_of_output
         from lar.cli.searches import search_at_once
 
-        ended = search_at_once(tune_on_farm, arguments, planned, most)
+        # What is printed there comes to this screen in the end.
+        tune_there = functools.partial(tune_on_farm, screen=screen_of_output())
+        ended = search_at_once(tune_there, arguments, planned, most)
     else:
         ended = [tune_one_of_several(arguments, each, farm) for each in planned]
     models = [each.request.spaces[0].model for each in planned]
@@ -309,6 +314,7 @@ def tune_one_of_several(
     planned: Planned,
     farm: Field | None,
     show: Callable[[str], None] | None = None,
+    screen: Screen | None = None,
 ) -> Ended:
     """Search for one model, and return what was found or why it failed: the others are searched all
     the same, unless this is interrupted."""
@@ -316,7 +322,7 @@ def tune_one_of_several(
     from lar.reports.tune_text import verdict_of
 
     try:
-        result = tune(arguments, planned, None, farm, is_one=False, show_text=show)
+        result = tune(arguments, planned, None, farm, is_one=False, show_text=show, screen=screen)
     except LarError as error:
         return Ended(error.message, error)
     if result.ending == "interrupted" and result.error is None:
@@ -325,7 +331,7 @@ def tune_one_of_several(
 
 
 def tune_on_farm(
-    arguments: argparse.Namespace, planned: Planned, show: Callable[[str], None]
+    arguments: argparse.Namespace, planned: Planned, show: Callable[[str], None], screen: Screen
 ) -> Ended:
     """Search for one model of several, in a process of its own."""
     from lar.cli.searches import Ended
@@ -333,7 +339,7 @@ def tune_on_farm(
 
     try:
         with open_farm(arguments.scheduler) as farm:
-            return tune_one_of_several(arguments, planned, farm, show)
+            return tune_one_of_several(arguments, planned, farm, show, screen)
     except LarError as error:
         return Ended(error.message, error)
 
@@ -410,14 +416,6 @@ def refuse_beside_resume(arguments: argparse.Namespace) -> None:
             )
 
 
-class Planned(NamedTuple):
-    """What is asked for of a model with its twins, and the machine that it is measured on, None for
-    this one."""
-
-    request: TuneRequest
-    elsewhere: Elsewhere | None = None
-
-
 def plan(
     models: Sequence[str],
     arguments: argparse.Namespace,
@@ -439,12 +437,13 @@ def plan(
         "margin": arguments.margin,
         "tolerance": arguments.tolerance,
     }
+    from lar.tuning.session import Elsewhere, Planned
+
     if farm is None:
         from lar.tuning.requests import make_request
 
         return Planned(make_request(models, options, **asked))
     from lar.farm.tuning import request_on_farm
-    from lar.tuning.session import Elsewhere
 
     given = {key: value for key, value in options.items() if is_set(value)}
     found = request_on_farm(farm, arguments.on or "", models, given, **asked)
@@ -457,7 +456,7 @@ def plan_resumed(arguments: argparse.Namespace, place: str, farm: Field | None) 
     Raises:
         LarError: there is no such session, or no worker is like the one that it began on.
     """
-    from lar.tuning.session import Elsewhere, read_session
+    from lar.tuning.session import Elsewhere, Planned, read_session
 
     with read_session(place) as session:
         request, machine = session.request, session.facts.machine
@@ -479,11 +478,12 @@ def tune(
     *,
     is_one: bool = True,
     show_text: Callable[[str], None] | None = None,
+    screen: Screen | None = None,
 ) -> TuneResult:
     """Search with a session, print and write what was found, and return it.
 
     `planned` is None for a session that is resumed. Progress is shown on standard error, unless
-    `show_text` shows it.
+    `show_text` shows it. What was found is printed for `screen`, that of standard output if None.
     """
     from lar.cli.progress_line import PacedLine
     from lar.files.work_folders import work_folder
@@ -535,7 +535,7 @@ def tune(
                 goes_on = f"`{command_to_resume(arguments, place)}` goes on"
                 hint = f"{hint}; {goes_on}" if hint else goes_on
             result = replace(result, failure=replace(failure, hint=hint))
-        outputs.write(result, campaign)
+        outputs.write(result, campaign, screen)
     return result
 
 
@@ -629,7 +629,7 @@ class Outputs:
         prints = any(file.to_stdout for file in self.files.values())
         self.console = sys.stderr if prints else sys.stdout
 
-    def write(self, result: TuneResult, campaign: Campaign) -> None:
+    def write(self, result: TuneResult, campaign: Campaign, screen: Screen | None = None) -> None:
         """Print and write what was found; a file that cannot be written keeps back nothing else.
 
         Raises:
@@ -645,7 +645,7 @@ class Outputs:
         with kept_for_later(failures):
             self.pack(result, campaign)
         if self.console is sys.stdout:
-            lines = format_tune(result, screen_of_output(), **written._asdict())
+            lines = format_tune(result, screen or screen_of_output(), **written._asdict())
             print("\n".join(lines), flush=True)
         for key, file in self.files.items():
             with kept_for_later(failures):

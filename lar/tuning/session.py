@@ -100,6 +100,14 @@ class Elsewhere(NamedTuple):
     engines: Mapping[str, str] = {}
 
 
+class Planned(NamedTuple):
+    """What is asked for of a model with its twins, and the machine that it is measured on, None for
+    this one."""
+
+    request: TuneRequest
+    elsewhere: Elsewhere | None = None
+
+
 class EndedRow(NamedTuple):
     """A row of a trial that goes on, whose process has ended; `seconds` are those since the trial
     began, and `place` is that of the row in it."""

@@ -9,9 +9,9 @@ from collections.abc import Callable
 import pytest
 
 from lar.cli.searches import Ended, able_to_begin, search_at_once
-from lar.cli.tune import Planned
 from lar.errors import LarError, UsageError
 from lar.records.tuning import ModelSpace, TuneRequest
+from lar.tuning.session import Planned
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 

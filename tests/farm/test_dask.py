@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pty
 import re
 import signal
 import sqlite3
@@ -25,6 +26,7 @@ from lar.farm import field
 from lar.farm.field import Field
 from lar.farm.runs import make_on_farm, open_farm, run_many
 from lar.records.run import RunContext, RunSpec
+from lar.reports.text import BOLD
 from lar.running.plan import parse_values, plan_run
 from lar.tuning.session import read_session
 from tests.conftest import REPOSITORY, RunLar, WriteScript
@@ -237,15 +239,26 @@ CHOICES: dict[str, Any] = {
 }
 
 
-def begin_tune(folder: Path, *words: str) -> subprocess.Popen[str]:
+def begin_tune(folder: Path, *words: str, stdout: int = subprocess.PIPE) -> subprocess.Popen[str]:
+    own = {"PYTHONPATH": str(REPOSITORY), "XDG_DATA_HOME": str(folder / "data")}
+    own |= {"TERM": "xterm", "NO_COLOR": ""}
     return subprocess.Popen(
         [sys.executable, "-m", "lar", "tune", *words],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "XDG_DATA_HOME": str(folder / "data")},
-        stdout=subprocess.PIPE,
+        env={**os.environ, **own},
+        stdout=stdout,
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def read_terminal(terminal: int) -> str:
+    """Return what is printed on a terminal until its programs have ended."""
+    pieces = []
+    with contextlib.suppress(OSError), open(terminal, "rb", buffering=0) as opened:
+        while piece := opened.read(65536):
+            pieces.append(piece)
+    return b"".join(pieces).decode().replace("\r\n", "\n")
 
 
 def computing_workers(processes: Processes) -> list[str]:
@@ -270,11 +283,15 @@ def test_several_models_are_searched_at_the_same_time(
     scripts = [write_script(times=[[0.02, 0.01, 0.02]], real_time=True, **CHOICES) for _ in "ab"]
     names = [Path(each).stem for each in scripts]
     words = ("--budget", "5", "--scheduler", address, "--json", "found", "-o", "tuned")
-    process = begin_tune(tmp_path, *scripts, *words)
+    terminal, inner = pty.openpty()
+    process = begin_tune(tmp_path, *scripts, *words, stdout=inner)
+    os.close(inner)
     await_that(lambda: process.poll() is not None or len(computing_workers(processes)) == 2)
-    output, errors = process.communicate(timeout=SOON)
+    output = read_terminal(terminal)
+    _, errors = process.communicate(timeout=SOON)
     assert process.returncode == 0, errors
     assert output.count("session: ") == 2
+    assert output.count(f"{BOLD}candidate") == 2  # the screen is the same as for one model
     *_, first, second = re.split(r"\n(?=\S)", output.rstrip())
     assert first.startswith(f"{scripts[0]}: fastest")
     assert second.startswith(f"{scripts[1]}: fastest")

@@ -215,6 +215,17 @@ class TestThreads:
     def test_no_thread_is_added_where_it_has_nothing_to_do(self, facts: dict[str, Any]) -> None:
         assert "multithread" not in " ".join(flags_of(profile_on(OLD_AMD, **facts)))
 
+    @pytest.mark.parametrize(
+        ("processor", "microseconds", "found"),
+        [(OLD_AMD, 40, True), (SKYLAKE, 40, False), (SKYLAKE, 400, True)],
+    )
+    def test_dividing_short_operators_costs_more_on_some_processors(
+        self, processor: str, microseconds: int, found: bool
+    ) -> None:
+        facts: dict[str, Any] = {"cpu": self.IDLE, "step": 100 * microseconds}
+        flags = flags_of(profile_on(processor, (CONV,) * 100, **facts))
+        assert ("--multithread 2" in flags) is found
+
     def test_threads_that_share_a_core_are_not_counted(self) -> None:
         made = profile_on(OLD_AMD, cores=4, cpu=CpuUse(4, 100.0, 25.0))
         assert "--multithread 4" in flags_of(made)
