@@ -38,6 +38,7 @@ from lar.tuning.player import (
     Show,
     TrialOrder,
     caches_filled,
+    mark_cut_search,
     names_of_candidates,
 )
 from lar.tuning.ranking import contributions_of, rank_candidates
@@ -260,7 +261,10 @@ class Campaign:
             # What is done between two trials takes time of the budget too.
             ended = time.monotonic()
             trial = replace(trial, seconds=trial.seconds + besides + ended)
-            self.session.record(trial, caches_filled(order, self.caches))
+            filled = caches_filled(order, self.caches)
+            if trial.kind == "search":
+                trial = mark_cut_search(trial, filled)
+            self.session.record(trial, filled)
             self.best = best_of(self.request, self.session.trials)
 
     def record_cut(self, seconds: float = 0.0) -> None:

@@ -117,8 +117,12 @@ class Evidence:
         return any(model == candidate.model and choices >= each for model, each in self.failed)
 
     def has_cache(self, key: CacheKey) -> bool:
-        """Return whether a cache is filled."""
-        return key in self.searches and self.searches[key].rows[0].status == "ok"
+        """Return whether a cache is filled, at least with what a search had found when its time
+        ended."""
+        if key not in self.searches:
+            return False
+        row = self.searches[key].rows[0]
+        return row.status == "ok" or (row.status == "timed_out" and bool(row.cache))
 
     def compare(
         self,

@@ -9,7 +9,7 @@ import contextlib
 import math
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -267,6 +267,21 @@ def caches_filled(order: TrialOrder, places: Mapping[str, Path]) -> dict[str, Pa
     """Return the files of the caches that a search has written, by name."""
     names = {entrant.cache for entrant in order.entrants if order.kind == "search"}
     return {name: path for name, path in places.items() if name in names and path.is_file()}
+
+
+def mark_cut_search(trial: Trial, filled: Collection[str]) -> Trial:
+    """Return the trial of a search that was ended with what is there of its cache: its name only
+    where something had been found, and a warning."""
+    (row,) = trial.rows
+    if row.status != "timed_out":
+        return trial
+    if row.cache not in filled:
+        return replace(trial, rows=(replace(row, cache=""),))
+    warning = (
+        f"{' + '.join(row.candidate.choices)}: its search was ended after {row.seconds:.0f} s: "
+        "what it had found until then is used"
+    )
+    return replace(trial, rows=(replace(row, warnings=(*row.warnings, warning)),))
 
 
 def names_of_candidates(entrants: Sequence[Entrant]) -> str:

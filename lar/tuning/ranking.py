@@ -107,7 +107,8 @@ def rank(
         name=name_of(candidate, request.spaces),
         options=options_of(candidate, space),
         status=fate,
-        failure=next((row.failure for row in rows if row.failure), None),
+        # One with what a search found before its time ended works, though the search failed.
+        failure=None if fate == "ok" else next((row.failure for row in rows if row.failure), None),
         value=percentile_of(scores, 50) if scores else None,
         difference=difference,
         output_difference=next(

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 import lar
-from lar.records.tuning import Trial
+from lar.records.tuning import BASELINE, Candidate, Trial
 from lar.tuning import campaign
+from lar.tuning.candidates import combinations_of
+from lar.tuning.evidence import gather_evidence
 from lar.tuning.player import Keep, LocalPlayer, Show, TrialOrder
-from lar.tuning.search import next_step
+from lar.tuning.search import Ended, Step, next_step
 from tests.cli.test_tune import LANDSCAPE
 from tests.conftest import WriteScript
 
@@ -127,3 +129,40 @@ def test_a_file_that_is_no_model_leaves_no_session(tmp_path: Path) -> None:
     with pytest.raises(lar.UsageError):
         lar.tune(model, session=session, budget_seconds=5)
     assert not session.exists()
+
+
+@pytest.mark.parametrize("keeps_part", [True, False])
+def test_what_a_search_found_before_its_time_ended_is_used(
+    write_script: WriteScript, monkeypatch: pytest.MonkeyPatch, keeps_part: bool
+) -> None:
+    fast = {"name": "fast-run", "search": {"fast_run": True}, "cache": "fast_run_algo_policy"}
+    model = write_script(
+        real_time=True,
+        search_seconds=60.0,
+        search_keeps_part=keeps_part,
+        dimensions=[{"name": "algorithms", "choices": [fast]}],
+        effects=[{"when": {"fast_run_algo_policy": True}, "factor": 0.4}],
+    )
+    candidate = Candidate(choices=("fast-run",))
+    steps: list[Step | Ended] = [
+        Step("screen", (BASELINE,), 0.1),
+        Step("search", (candidate,), 1.0),
+        *([Step("screen", (BASELINE, candidate), 0.1)] if keeps_part else []),
+        Ended("budget"),
+    ]
+    monkeypatch.setattr(campaign, "next_step", lambda *_: steps.pop(0))
+    found = lar.tune(model)
+    row = found.trials[1].rows[0]
+    assert row.status == "timed_out"
+    (key,) = combinations_of(found.request.spaces)[0].cache_keys(candidate)
+    assert gather_evidence(found.request, found.trials).has_cache(key) == keeps_part
+    (ranked,) = (each for each in found.ranking if each.candidate == candidate)
+    if keeps_part:
+        said = "fast-run: its search was ended after 1 s: what it had found until then is used"
+        assert row.warnings == (said,)
+        assert (ranked.status, ranked.failure) == ("ok", None)
+        assert ranked.difference
+        assert 0.3 < ranked.difference.ratio < 0.8
+    else:
+        assert row.warnings == ()
+        assert ranked.failure

@@ -239,6 +239,7 @@ class Script:
     operators: tuple[ScriptedOperator, ...] = ()
     effects: tuple[Effect, ...] = ()
     search_seconds: float = 0.0
+    search_keeps_part: bool = False
     search_depends: tuple[str, ...] = ()
     dimensions: tuple[Dimension, ...] = ()
     gains: dict[str, float] = field(default_factory=dict)
@@ -438,7 +439,12 @@ class FakeDriver(Driver):
 
     def _search(self) -> None:
         self._play_faults("search")
+        if self.script.search_keeps_part:
+            self._write_searched()
         self._spend(self.script.search_seconds)
+        self._write_searched()
+
+    def _write_searched(self) -> None:
         path = FAST_RUN_ALGO_POLICY.of(self.spec.settings)
         if path is not None:
             Path(path).write_text(json.dumps(self._search_key()))
