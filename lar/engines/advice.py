@@ -2,12 +2,14 @@
 
 An engine says what its own settings may save (`Engine.prospects`), out of what a search for the
 fastest settings tries at that site. Here are left out those that the run has set or that save too
-little, and the others stand in the order of what they are expected to save.
+little, and the others stand in the order of what they are expected to save, the best of each rule
+first.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -54,10 +56,22 @@ def recommendations_of(profile: Profile, engine: Engine | None) -> tuple[Recomme
             for each in engine.prospects(shown, site)
             if is_open(each, given) and is_allowed(each, given, engine, site, rules)
         ]
-        prospects.sort(key=lambda each: (each.choice is None, -each.gain))
-        settings = [recommendation_of(each) for each in prospects]
+        settings = [recommendation_of(each) for each in order_prospects(prospects)]
     honoured = engine.rows.keys() if engine else ()
     return (*settings, *notes_of(profile, honoured))
+
+
+def order_prospects(prospects: Iterable[Prospect]) -> list[Prospect]:
+    """Return prospects by what they are expected to save, notes last. Behind the first of a rule
+    others of it come after all other rules: they save the same time in another way."""
+    ordered = sorted(prospects, key=lambda each: (each.choice is None, -each.gain))
+    seen: Counter[str] = Counter()
+    places = []
+    for each in ordered:
+        places.append((each.choice is None, seen[each.rule]))
+        seen[each.rule] += 1
+    order = sorted(range(len(ordered)), key=places.__getitem__)
+    return [ordered[index] for index in order]
 
 
 def is_open(prospect: Prospect, given: Mapping[str, Any]) -> bool:

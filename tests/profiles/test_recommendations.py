@@ -163,6 +163,7 @@ FIXED_NCHW88 = f"{NCHW88} --engine-fix x2apic"
 MKL = "--engine-env MKL_DEBUG_CPU_TYPE=5"
 FAST_RUN = "--fast-run --fast-run-algo-policy FILE"
 THREADS = "--multithread 2"
+CALLING = "--multithread-default 2"
 FOR_ARM = {"--enable-nchw44", "--enable-ioc16"}
 
 
@@ -184,14 +185,24 @@ def test_all_that_is_suggested_on_a_machine(
 ) -> None:
     """For convolutions of all channels, and in groups, while a core stands idle."""
     idle = CpuUse(2, 100.0, 50.0)
-    assert {*flags_of(profile_on(processor, [CONV], cpu=idle))} == dense
-    assert {*flags_of(profile_on(processor, [GROUPED], cpu=idle))} == grouped
+    assert {*flags_of(profile_on(processor, [CONV], cpu=idle))} == {*dense, CALLING}
+    assert {*flags_of(profile_on(processor, [GROUPED], cpu=idle))} == {*grouped, CALLING}
 
 
 def test_what_was_fastest_on_a_machine_is_among_the_first_three() -> None:
     idle = CpuUse(2, 100.0, 50.0)
     assert {FIXED_NCHW88, MKL} <= {*flags_of(profile_on(ZEN, [CONV], cpu=idle))[:3]}
-    assert flags_of(profile_on(SKYLAKE, [CONV], cpu=idle))[0] == THREADS
+    assert flags_of(profile_on(SKYLAKE, [CONV], cpu=idle)) == [THREADS, CALLING]
+
+
+def test_another_way_to_the_same_saving_comes_last() -> None:
+    found = settings_of(profile_on(ZEN, [CONV], cpu=CpuUse(2, 100.0, 50.0)))
+    *others, last = (" ".join(each.flags) for each in found)
+    assert THREADS in others
+    assert last == CALLING
+    assert found[-1].text.endswith(
+        "divide each among 2 threads, of which one is the calling thread: --multithread-default 2"
+    )
 
 
 class TestThreads:

@@ -186,15 +186,17 @@ class Work:
             )
             if idle is not None:
                 text += f", while {idle:.1f} stood idle"
-            yield Prospect(
-                "idle cores",
-                self.choices[f"{count} threads"],
-                saved,
-                Figure(long, text),
-                0.0,
-                f"divide each among {count} threads",
-                without,
-            )
+            ways = {"": "", " with caller": ", of which one is the calling thread"}
+            for way, word in ways.items():
+                yield Prospect(
+                    "idle cores",
+                    self.choices[f"{count} threads{way}"],
+                    saved,
+                    Figure(long, text),
+                    0.0,
+                    f"divide each among {count} threads{word}",
+                    without,
+                )
         figure = figure_of_threads(self.shown.profile)
         if figure is not None and figure.share < 0.5:
             fewer = max((n for n in self.counts() if n < now), default=0)
