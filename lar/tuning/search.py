@@ -75,8 +75,8 @@ MOST_PART = 10.0
 LEAST_LIMIT = 60.0  # seconds
 # One that was cut short needs so much more time; one that is known may take so much longer.
 LONGER = 1.5
-# The trials that are kept for what comes out of a search.
-TRIALS_AFTER_SEARCH = 1
+# The trials that are kept for what comes out of a search; one may take longer than those before.
+TRIALS_AFTER_SEARCH = 1.5
 
 # A choice with which the engine measures at each load is thought to take so many iterations of the
 # plain run, and is not tried in the space `quick` where a load takes more than this of the budget.
@@ -220,6 +220,8 @@ class Survey:
         if singles := self.screen_singles(left):
             return singles
         promising, search = self.screen_promising(), self.search(left)
+        if search is not None and search.seconds < self.search_seconds(search.candidates[0]):
+            return promising or self.race() or search  # it is likely to be cut short
         if promising is not None and search is not None:
             return promising if self.pays_more(promising, search, left) else search
         return (

@@ -266,6 +266,21 @@ def test_what_is_measured_at_each_load_is_not_tried_on_slow_models() -> None:
     assert play_loads(4.0, 0.001, "full").winner == Candidate(choices=("m", "a"))
 
 
+def test_a_search_that_is_likely_to_be_cut_short_comes_after_the_race() -> None:
+    fast = Choice(name="fast", search={"fast_run": True}, cache="c")
+    threads = Dimension(name="threads", choices=(Choice(name="t"), Choice(name="u")))
+    algorithms = Dimension(name="algorithms", choices=(fast,))
+    space = ModelSpace(model="m", engine="e", dimensions=(threads, algorithms))
+    machine = Machine((space,), 0.1, effects_of(t=0.6, u=0.6, fast=0.7))
+
+    def kinds(budget_seconds: float) -> list[str]:
+        found = [trial.kind for trial in play_session(machine, budget_seconds).trials]
+        return [kind for kind in dict.fromkeys(found) if kind in ("race", "search")]
+
+    assert kinds(62.0) == ["race", "search"]
+    assert kinds(300.0)[0] == "search"
+
+
 def test_a_search_that_ran_out_of_time_is_not_begun_again() -> None:
     machine = draw_machine(3, with_search=True)
     session = play_session(machine, 70.0)  # a search takes 50 s of them
