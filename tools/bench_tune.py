@@ -208,26 +208,32 @@ def measure_planted(settings: Settings) -> Outcome:
     with tempfile.TemporaryDirectory() as place:
         slow, better = (str(Path(place, f"{name}.cache")) for name in ("slow", "better"))
         run_quietly([LAR, *words, slow, "--fast-run", "--iter", "0"])
-        planted = 0
-        for number, each in enumerate(
-            run_json("cache", "show", slow, "--json", "-")["operators"], 1
-        ):
-            names = [it["name"] for it in each["algorithms"]]
-            if "CONV1x1" in names[0] and planted < PLANTED:
-                other = next((it for it in names if "CONV1x1:X86_F32_BLAS" in it), None)
-                if other and other != names[0]:
-                    run_quietly([LAR, "cache", "pick", slow, str(number), other, "-o", slow])
-                    planted += 1
+        planted = slower_algorithms(slow)[:PLANTED]
+        for number, name in planted:
+            run_quietly([LAR, "cache", "pick", slow, str(number), name, "-o", slow])
         found = run_json(
             *("tune", model, "--algorithms", slow, "-o", better, "--json", "-"),
             *("--budget", f"{settings.budget_seconds:g}"),
         )
         changed = sum(it["after"] != it["before"] for it in found["operators"])
-        text = f"{planted} planted, {changed} operators with a faster one"
+        text = f"{len(planted)} planted, {changed} operators with a faster one"
         if not found["written"]:
             return Outcome(f"{text}, not written: {found['reason']}", False)
         ratio = ratio_of(" ".join([*words, slow]), " ".join([*words, better]))
     return Outcome(f"{text}, ratio {ratio:.2f} in fresh processes", ratio < 1)
+
+
+def slower_algorithms(cache: str) -> list[tuple[int, str]]:
+    """Return the number and the second best algorithm of the operators in a cache, those first that
+    lose most time with it."""
+    found = []
+    operators = run_json("cache", "show", cache, "--json", "-")["operators"]
+    for number, operator in enumerate(operators, 1):
+        first, *others = operator["algorithms"]
+        if others:
+            second = min(others, key=lambda it: it["seconds"])
+            found.append((second["seconds"] - first["seconds"], number, second["name"]))
+    return [(number, name) for _, number, name in sorted(found, reverse=True)]
 
 
 def measure_wrong_numbers(settings: Settings) -> Outcome:

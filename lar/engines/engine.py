@@ -76,6 +76,10 @@ class StagedRun(abc.ABC):
     options: tuple[Option[Any], ...]
     """The options that ask for it."""
 
+    apart_with: tuple[Option[Any], ...]
+    """Options beside which one process cannot make such a run. Without them it can, as it has to
+    where runs take turns; only the report on the other processes is missing then."""
+
     @abc.abstractmethod
     def run(
         self,

@@ -260,8 +260,11 @@ def words_of(values: Mapping[str, str]) -> Iterator[str]:
             yield name if BY_KEY[key].parse is None else f"{name}={text}"
 
 
-def plan_variant(variant: Variant, *, elsewhere: bool = False) -> tuple[Variant, LarError | None]:
-    """Return a variant with its spec, or with why it is refused, and the error."""
+def plan_variant(
+    variant: Variant, *, elsewhere: bool = False, takes_turns: bool = True
+) -> tuple[Variant, LarError | None]:
+    """Return a variant with its spec, or with why it is refused, and the error. What takes no turns
+    with others, as a search, may need several processes."""
     try:
         spec = plan_run(variant.model, parse_values(variant.options), elsewhere=elsewhere)
         if spec.items:
@@ -271,7 +274,8 @@ def plan_variant(variant: Variant, *, elsewhere: bool = False) -> tuple[Variant,
                 flag="--input",
                 subject=";".join(spec.inputs),
             )
-        check_stages(spec)
+        if takes_turns:
+            check_stages(spec)
     except LarError as error:
         return replace(variant, failure=Failure.of(error)), error
     # Of several testcases the first is fed.
@@ -279,7 +283,7 @@ def plan_variant(variant: Variant, *, elsewhere: bool = False) -> tuple[Variant,
 
 
 def check_stages(spec: RunSpec) -> None:
-    """Refuse a run that its engine makes in several processes.
+    """Refuse a run that one process cannot make.
 
     Raises:
         UsageError: naming the option.
@@ -289,10 +293,11 @@ def check_stages(spec: RunSpec) -> None:
 
     staged = engine_named(spec.engine).staged
     option = one_of(staged.options, spec.settings) if staged else None
-    if option is not None:
+    other = one_of(staged.apart_with, spec.settings) if staged else None
+    if option is not None and other is not None:
         raise UsageError(
-            "is carried out in several processes, which cannot take turns",
-            "time it with `lar run`",
+            f"with {other.flag} takes several processes, which cannot take turns",
+            f"make the run once with `lar run`, then give its cache without {other.flag}",
             flag=option.flag,
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from lar.engines.engine import Deployment
 from lar.errors import UsageError
 from lar.files.work_folders import work_folder
 from lar.options.command_line import format_flags
-from lar.options.table import INPUT, PACKED_MODEL_DUMP
+from lar.options.table import BY_KEY, INPUT, PACKED_MODEL_DUMP
 from lar.records.run import RunContext, RunSpec
 from lar.records.tuning import ModelSpace
 from lar.running.plan import parse_values, plan_run
@@ -80,10 +80,14 @@ def make_file(space: ModelSpace, model: str, options: Mapping[str, Any]) -> None
 def describe(found: Deployment, spec: RunSpec, place: str) -> Iterator[str]:
     """Yield what a file holds, and what whoever runs it has to give besides."""
 
-    def flags(keys: tuple[str, ...]) -> str:
+    def flags(keys: Iterable[str]) -> str:
         return format_flags({key: spec.settings[key] for key in keys})
 
-    yield f"packed: {place}: {flags(found.held) or 'the model'}"
+    # Where a cache stood while it was packed matters to nobody.
+    caches = [key for key in found.held if BY_KEY[key].purpose == "cache"]
+    held = [flags(key for key in found.held if key not in caches)]
+    held += [f"the cache of {BY_KEY[key].flag}" for key in caches]
+    yield f"packed: {place}: {', '.join(filter(None, held)) or 'the model'}"
     if found.left_out:
         yield f"not in it: {flags(found.left_out)}: give this when it is run"
     if spec.environment:

@@ -229,7 +229,11 @@ def plan_candidate(
         if searching or file is None:
             options.update(choice.search)
     # Its engine is there where the space was made, which may be another machine.
-    variant, _ = plan_variant(Variant(name, space.model, options), elsewhere=True)
+    variant, _ = plan_variant(
+        Variant(name, space.model, options),
+        elsewhere=True,
+        takes_turns=not (searching or lacks),
+    )
     return replace(variant, spec=None) if lacks else variant
 
 

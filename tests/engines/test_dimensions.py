@@ -111,6 +111,13 @@ class TestMegEngine:
         assert (on_x86.for_full, on_arm.for_full) == (True, False)
         assert on_x86.allow == on_arm.allow == "reduced-precision"
 
+    def test_winograd_is_quick_where_kernels_are_made_for_it(self) -> None:
+        on_x86, on_arm = tried(MOBILENET)["winograd"], tried(MOBILENET, ARM)["winograd"]
+        assert (on_x86.for_full, on_arm.for_full) == (True, False)
+        assert on_x86.options == {"winograd_transform": True}
+        assert on_x86.search == {"fast_run": True}
+        assert "weights" not in on_x86.cache_depends
+
     def test_a_cuda_device_has_no_choices_of_the_processor(self) -> None:
         on_cuda = tried(MOBILENET, device="cuda:0")
         assert not {"2 threads", "no-spinning", "nchw44", "nchw88"} & on_cuda.keys()

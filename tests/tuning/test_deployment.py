@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import lar
-from lar.engines.megengine.cache import read_cache
+from lar.engines.megengine.cache import cache_of, read_cache, winograd_of
 from lar.engines.megengine.cache_choices import operators_of
 from lar.engines.megengine.cache_files import CACHES
 from lar.engines.megengine.packed_model import open_packed
@@ -48,7 +48,9 @@ def test_a_packed_model_alone_does_what_the_settings_say(tmp_path: Path, run_lar
 
     out = tmp_path / "out.mge"
     said = pack(DIGITS, "megengine", {**options, "no_spinning": True}, out)
-    assert said[0].startswith(f"packed: {out}: --multithread 2 --enable-nchw44 --fast-run-algo-")
+    assert said[0] == (
+        f"packed: {out}: --multithread 2 --enable-nchw44, the cache of --fast-run-algo-policy"
+    )
     assert said[1] == "not in it: --no-spinning: give this when it is run"
     packed = open_packed(out)
     assert packed.cache == edited.read_bytes()
@@ -67,6 +69,27 @@ def test_a_packed_model_alone_does_what_the_settings_say(tmp_path: Path, run_lar
     log = run_lar(str(out), "--iter", "1", "--verbose").stderr
     taken = re.findall(r"algo=(\S+)", log)
     assert picked in taken
+
+
+@needs_megengine
+def test_winograd_is_chosen_in_the_cache_that_is_packed(tmp_path: Path) -> None:
+    cache, out = tmp_path / "found.cache", tmp_path / "out.mge"
+    layout: dict[str, Any] = {"enable_nchw44": True, "winograd_transform": True}
+    search = lar.run(DIGITS, **layout, fast_run=True, fast_run_algo_policy=cache, iter=0)
+    assert search.status == "ok", search.failure
+    said = pack(DIGITS, "megengine", {**layout, "fast_run_algo_policy": str(cache)}, out)
+    assert "--winograd-transform" in said[0]
+    packed = open_packed(out)
+    assert packed.info
+    assert packed.cache
+    assert json.loads(packed.info)["options"] == {"weight_preprocess": True}
+    for operator in operators_of(cache_of(packed.cache)):
+        names = [each.name for each in operator.entry.algorithms]
+        assert bool(winograd_of(names[0])) == any(map(winograd_of, names))
+    wanted = lar.run(DIGITS, **layout, fast_run_algo_policy=cache, iter=1, keep_outputs=True)
+    alone = lar.run(out, iter=1, keep_outputs=True)
+    for name, array in wanted.arrays.items():
+        np.testing.assert_array_equal(alone.arrays[name], array)
 
 
 def test_of_onnx_runtime_it_is_the_optimised_model(tmp_path: Path) -> None:

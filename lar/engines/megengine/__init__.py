@@ -64,6 +64,7 @@ class WinogradRun(StagedRun):
     """A run that prefers winograd algorithms, for which it looks at what the engine has chosen."""
 
     options = (WINOGRAD_TRANSFORM,)
+    apart_with = (FAST_RUN, FULL_RUN)
 
     def run(
         self,

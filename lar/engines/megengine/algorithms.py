@@ -34,10 +34,11 @@ from lar.engines.megengine.cache import (
     AlgorithmCache,
     Entry,
     Reader,
+    bytes_of,
     read_cache,
     write_cache_merged,
 )
-from lar.engines.megengine.cache_choices import Operator, fits, operators_of
+from lar.engines.megengine.cache_choices import Operator, fits, operators_of, prefer_winograd
 from lar.engines.megengine.symbols import find_function
 from lar.errors import UsageError
 from lar.options import table
@@ -47,6 +48,7 @@ from lar.options.table import (
     FAST_RUN_ALGO_POLICY,
     FAST_RUN_SHARED_BATCH_SIZE,
     FULL_RUN,
+    WINOGRAD_TRANSFORM,
 )
 from lar.records.run import RunContext, RunSpec
 
@@ -211,8 +213,11 @@ def use_cache(driver: LiteDriver, path: Path | None, *, searching: bool) -> None
     known = path is not None and check_cache(path, searching=searching)
     if driver.runner:  # the cache is one for the whole process
         return
+    content = path.read_bytes() if path and known else bytes(4)  # no categories
+    if path and WINOGRAD_TRANSFORM.of(driver.spec.settings) and not searching:
+        content = bytes_of(prefer_winograd(read_cache(path)))
     copy = work_copy(driver.context)
-    copy.write_bytes(path.read_bytes() if path and known else bytes(4))  # no categories
+    copy.write_bytes(content)
     driver.lite.LiteGlobal.set_persistent_cache(str(copy), searching)
     if not searching:
         listen_to_choices(driver)

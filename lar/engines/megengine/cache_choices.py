@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from lar.engines.megengine.cache import (
@@ -14,6 +14,7 @@ from lar.engines.megengine.cache import (
     format_key,
     key_of,
     profile_of,
+    winograd_of,
 )
 from lar.errors import UsageError
 
@@ -157,4 +158,51 @@ def compare_caches(first: AlgorithmCache, second: AlgorithmCache) -> CacheDiffer
         only_second=tuple(each for key, each in theirs.items() if key not in ours),
         differing=tuple(differing),
         same=len(both) - len(differing),
+    )
+
+
+def is_winograd(algorithm: Algorithm) -> bool:
+    return bool(winograd_of(algorithm.name))
+
+
+def is_direct(algorithm: Algorithm) -> bool:
+    return not is_winograd(algorithm)
+
+
+def best_of(entry: Entry, is_fit: Callable[[Algorithm], bool]) -> Algorithm | None:
+    """Return the fastest fitting algorithm, but the chosen one, perhaps by hand, where it fits."""
+    fitting = [each for each in entry.algorithms if is_fit(each)]
+    if fitting and fitting[0] is entry.algorithms[0]:
+        return fitting[0]
+    return min(fitting, key=lambda each: each.seconds, default=None)
+
+
+def prefer_winograd(cache: AlgorithmCache) -> AlgorithmCache:
+    """Return the cache with a winograd algorithm first wherever there is one."""
+
+    def prefer(entry: Entry) -> Entry:
+        first = best_of(entry, is_winograd)
+        others = tuple(each for each in entry.algorithms if each is not first)
+        return replace(entry, algorithms=(first, *others)) if first else entry
+
+    return change_entries(cache, prefer)
+
+
+def without_winograd(cache: AlgorithmCache) -> AlgorithmCache:
+    """Return the cache without winograd algorithms, except for operators that have no other."""
+
+    def leave_out(entry: Entry) -> Entry:
+        first = best_of(entry, is_direct)
+        others = tuple(each for each in entry.algorithms if is_direct(each) and each is not first)
+        return replace(entry, algorithms=(first, *others)) if first else entry
+
+    return change_entries(cache, leave_out)
+
+
+def change_entries(cache: AlgorithmCache, change: Callable[[Entry], Entry]) -> AlgorithmCache:
+    return AlgorithmCache(
+        tuple(
+            replace(category, entries=tuple(map(change, category.entries)))
+            for category in cache.categories
+        )
     )

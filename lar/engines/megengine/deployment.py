@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from lar.engines.engine import Deployment, WritingRun
+from lar.engines.megengine.cache import bytes_of, read_cache
+from lar.engines.megengine.cache_choices import prefer_winograd
 from lar.options.option import Option
 from lar.options.table import (
     C_OPR_LIB,
@@ -46,11 +48,13 @@ from lar.options.table import (
     RECORD_COMP_SEQ,
     RECORD_COMP_SEQ2,
     WEIGHT_PREPROCESS,
+    WINOGRAD_TRANSFORM,
 )
 
 # The fields of lite's options that an option sets, in the settings of a packed model.
 FIELDS: Mapping[Option[Any], Mapping[str, bool | int]] = {
     WEIGHT_PREPROCESS: {"weight_preprocess": True},
+    WINOGRAD_TRANSFORM: {"weight_preprocess": True},
     ENABLE_FUSE_PREPROCESS: {"fuse_preprocess": True},
     CONST_SHAPE: {"const_shape": True},
     NO_SANITY_CHECK: {"var_sanity_check_first_run": False},
@@ -115,6 +119,10 @@ def deploy(settings: Mapping[str, Any], model: Path, folder: Path, version: str)
     packing = {**loading, PACK_INFO_JSON.key: str(place)}
     if cache is not None:
         packing[PACK_CACHE.key] = str(cache)
+        if WINOGRAD_TRANSFORM.is_given(settings):
+            preferred = folder / "winograd.cache"
+            preferred.write_bytes(bytes_of(prefer_winograd(read_cache(cache))))
+            packing[PACK_CACHE.key] = str(preferred)
     runs.append(WritingRun(packing, PACKED_MODEL_DUMP))
     return Deployment(
         runs=tuple(runs),

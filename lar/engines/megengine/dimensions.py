@@ -67,8 +67,6 @@ from lar.records.tuning import Allowed, Choice, Dimension
 NOT_TRIED: Mapping[Option[Any], str] = {
     CPU: "it is the default",
     CUDA: "the device is the user's choice",
-    WINOGRAD_TRANSFORM: "such a run takes several processes; fast-run with weight-preprocess "
-    "measures winograd algorithms beside the others",
     FAST_RUN_SHARED_BATCH_SIZE: "it measures with another batch than the model's",
     WORKSPACE_LIMIT: "how much workspace there is, is the user's to say",
     FAKE_FIRST: "it changes the first iteration alone",
@@ -104,6 +102,7 @@ def dimensions_with(traits: frozenset[str], site: Site) -> tuple[Dimension, ...]
         "algorithms": (
             searched("fast-run", FAST_RUN),
             searched("full-run", FULL_RUN, for_full=True),
+            prefer_winograd(site),
             set_to(BINARY_EQUAL_BETWEEN_BATCH, True, "binary-equal"),
             turn_on(REPRODUCIBLE, for_full=True),
         ),
@@ -142,6 +141,20 @@ def searched(name: str, option: Option[bool], *, for_full: bool = False) -> Choi
         cache=FAST_RUN_ALGO_POLICY.key,
         cache_depends=CACHE_DEPENDS,
         for_full=for_full,
+    )
+
+
+def prefer_winograd(site: Site) -> Choice:
+    """Return the choice of winograd algorithms, wherever a search of its own has found one."""
+    return Choice(
+        name="winograd",
+        options={WINOGRAD_TRANSFORM.key: True},
+        search={FAST_RUN.key: True},
+        cache=FAST_RUN_ALGO_POLICY.key,
+        # Weights are transformed ahead in any case.
+        cache_depends=tuple(name for name in CACHE_DEPENDS if name != "weights"),
+        # Of other processors' kernels those without winograd are as fast, or faster.
+        for_full="asimd" not in site.instruction_sets,
     )
 
 

@@ -32,12 +32,18 @@ from lar.engines.megengine.algorithms import (
 from lar.engines.megengine.cache import (
     Algorithm,
     AlgorithmCache,
-    Entry,
     bytes_of,
     read_cache,
     winograd_of,
 )
-from lar.engines.megengine.cache_choices import Operator, operators_of
+from lar.engines.megengine.cache_choices import (
+    Operator,
+    best_of,
+    is_direct,
+    operators_of,
+    prefer_winograd,
+    without_winograd,
+)
 from lar.errors import EXIT_CODES
 from lar.measurement.listener import Listener
 from lar.options.table import BY_KEY, FAST_RUN_ALGO_POLICY, MULTI_THREAD_CORE_IDS
@@ -53,53 +59,6 @@ from lar.records.run import (
 from lar.records.stopping import Pacing, Stopping
 
 SAME_MIB = 0.01  # the log gives a workspace with two decimals
-
-
-def is_winograd(algorithm: Algorithm) -> bool:
-    return bool(winograd_of(algorithm.name))
-
-
-def is_direct(algorithm: Algorithm) -> bool:
-    return not is_winograd(algorithm)
-
-
-def best_of(entry: Entry, fits: Callable[[Algorithm], bool]) -> Algorithm | None:
-    """Return the fastest fitting algorithm, but the chosen one, perhaps by hand, where it fits."""
-    fitting = [each for each in entry.algorithms if fits(each)]
-    if fitting and fitting[0] is entry.algorithms[0]:
-        return fitting[0]
-    return min(fitting, key=lambda each: each.seconds, default=None)
-
-
-def prefer_winograd(cache: AlgorithmCache) -> AlgorithmCache:
-    """Return the cache with a winograd algorithm first wherever there is one."""
-
-    def prefer(entry: Entry) -> Entry:
-        first = best_of(entry, is_winograd)
-        others = tuple(each for each in entry.algorithms if each is not first)
-        return replace(entry, algorithms=(first, *others)) if first else entry
-
-    return change_entries(cache, prefer)
-
-
-def without_winograd(cache: AlgorithmCache) -> AlgorithmCache:
-    """Return the cache without winograd algorithms, except for operators that have no other."""
-
-    def leave_out(entry: Entry) -> Entry:
-        first = best_of(entry, is_direct)
-        others = tuple(each for each in entry.algorithms if is_direct(each) and each is not first)
-        return replace(entry, algorithms=(first, *others)) if first else entry
-
-    return change_entries(cache, leave_out)
-
-
-def change_entries(cache: AlgorithmCache, change: Callable[[Entry], Entry]) -> AlgorithmCache:
-    return AlgorithmCache(
-        tuple(
-            replace(category, entries=tuple(map(change, category.entries)))
-            for category in cache.categories
-        )
-    )
 
 
 def without_operators(cache: AlgorithmCache, ran: Sequence[LoggedChoice]) -> AlgorithmCache:

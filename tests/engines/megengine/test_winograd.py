@@ -16,7 +16,9 @@ import pytest
 from lar.engines.megengine.algorithms import choices_in
 from lar.engines.megengine.cache import Algorithm, AlgorithmCache, bytes_of, read_cache, winograd_of
 from lar.engines.megengine.cache_choices import Operator, operators_of
+from lar.records.bench import read_bench
 from lar.records.run import RunResult, read_result
+from lar.records.tuning import read_tune
 from tests.running.isolated_runs import SOON
 
 if TYPE_CHECKING:
@@ -226,6 +228,54 @@ def test_what_cannot_be_is_refused(
     assert done.returncode == 2
     assert words in done.stderr
     assert os.listdir(tmp_path) == []
+
+
+# Runs that take turns
+
+
+def test_a_run_that_takes_turns_prefers_winograd_too(
+    run_lar: RunLar, searched: tuple[Done, Path], tmp_path: Path
+) -> None:
+    cache, out = copy_of(searched[1], tmp_path), tmp_path / "bench.json"
+    cache.write_bytes(bytes_of(without_first_winograd(read_cache(cache))))
+    before = cache.read_bytes()
+    # One that transforms weights alone has the same bits; only winograd differs.
+    variants = [f"{DIGITS} --weight-preprocess", f"{DIGITS} --winograd-transform"]
+    flags = [LAYOUT, POLICY, str(cache), "--budget", "2", "--json", str(out)]
+    done = run_lar("bench", f"{DIGITS} ", *variants, *flags)
+    assert done.returncode == 0, done.stderr
+    _, transformed, preferred = read_bench(out.read_bytes()).variants
+    assert transformed.output_difference
+    assert preferred.output_difference
+    assert transformed.output_difference.max_error == 0
+    assert preferred.output_difference.agreement == "within the tolerance"
+    assert cache.read_bytes() == before
+
+
+@pytest.mark.parametrize("search", ["--fast-run", "--full-run"])
+def test_a_search_cannot_take_turns(run_lar: RunLar, tmp_path: Path, search: str) -> None:
+    done = run_lar("bench", DIGITS, "--winograd-transform", search, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-2:] == [
+        f"lar: error: --winograd-transform: with {search} takes several processes, which cannot "
+        "take turns",
+        f"hint: make the run once with `lar run`, then give its cache without {search}",
+    ]
+
+
+def test_a_search_for_the_fastest_settings_tries_winograd(run_lar: RunLar, tmp_path: Path) -> None:
+    (tmp_path / "space.json").write_text('{"algorithms": ["winograd"]}')
+    flags = ["--space", "space.json", "--budget", "15", "--json", "tune.json"]
+    done = run_lar("tune", DIGITS, LAYOUT, *flags, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    trials = read_tune((tmp_path / "tune.json").read_bytes()).trials
+    rows = [row for each in trials for row in each.rows if row.candidate.choices]
+    assert {row.status for row in rows} == {"ok"}
+    assert [each.kind for each in trials].count("search") == 1
+    measured = [row for row in rows if row.turns]
+    assert measured
+    assert measured[0].output_difference
+    assert measured[0].output_difference.max_error
 
 
 # A search that does not come to its end

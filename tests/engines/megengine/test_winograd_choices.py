@@ -13,14 +13,17 @@ from hypothesis import strategies as st
 
 from lar.engines.megengine.algorithms import choices_in
 from lar.engines.megengine.cache import Algorithm, AlgorithmCache, read_cache, winograd_of
-from lar.engines.megengine.cache_choices import Operator, operators_of
+from lar.engines.megengine.cache_choices import (
+    Operator,
+    operators_of,
+    prefer_winograd,
+    without_winograd,
+)
 from lar.engines.megengine.winograd import (
     choices_of,
     error_of,
-    prefer_winograd,
     run_with_winograd,
     without_operators,
-    without_winograd,
 )
 from lar.measurement.listener import Listener
 from lar.records.run import Failure, OutputSummary, RunContext, RunResult, RunSpec
