@@ -493,6 +493,11 @@ class Engine(abc.ABC):
         """
         return
 
+    def keep_progress(self, spec: RunSpec, context: RunContext) -> None:
+        """Put what the preparation of a run has found until now where it belongs: the run may be
+        killed. It never raises."""
+        return
+
     def describe_progress(self, spec: RunSpec, context: RunContext) -> str:
         """Return how far the preparation of a run is, in a few words; it never raises."""
         return ""

@@ -121,7 +121,11 @@ class TrialFollower:
 
     def take(self, place: int, row: TrialRow, seconds: float) -> None:
         """Keep a row. That of a plain run that works waits for another: a session has no use for it
-        alone, and if the worker is lost, the trial begins again with another machine's."""
+        alone, and if the worker is lost, the trial begins again with another machine's. So does a
+        search, of which a row says no more than how long it took."""
+        if row.status == "interrupted":
+            self.keep(place, row, seconds)
+            return
         self.waiting.append((place, row, seconds))
         if self.has_kept or row.candidate != BASELINE or row.status != "ok":
             for each in self.waiting:

@@ -22,6 +22,7 @@ from lar.records.tuning import (
     NotTried,
     Objective,
     Trial,
+    TrialRow,
     TuneRequest,
     TuneResult,
     choices_by_name,
@@ -29,7 +30,7 @@ from lar.records.tuning import (
 )
 from lar.running.rounds import inputs_like
 from lar.running.variants import Variant
-from lar.tuning.numbers import judge_by_layers, judge_by_others
+from lar.tuning.numbers import judge_by_bits, judge_by_layers, judge_by_others
 from lar.tuning.player import (
     CutShort,
     Entrant,
@@ -55,6 +56,8 @@ STALL_SECONDS = 5.0
 START_SECONDS = 60.0
 LEAST_START_SECONDS = 10.0
 START_FACTOR = 8.0
+# A run that dumps all layers may take so many times as long.
+LAYERS_FACTOR = 4.0
 # The first trial, of which nobody knows how long it takes, has about such a share of the budget.
 FIRST_SHARE = 1 / 3
 
@@ -277,9 +280,11 @@ class Campaign:
             self.best = best_of(self.request, self.session.trials)
 
     def keeper(self, order: TrialOrder) -> Keep:
-        """Return what keeps each row of a trial as soon as its process has ended."""
+        """Return what keeps each row of a trial as soon as its process has ended, and what a search
+        has found until now."""
         return lambda place, row, seconds: self.session.keep(
-            EndedRow(order.number, order.kind, order.began, seconds, place, row)
+            EndedRow(order.number, order.kind, order.began, seconds, place, row),
+            caches_filled(order, self.caches),
         )
 
     def shower(self, left_seconds: float) -> Show:
@@ -348,7 +353,6 @@ class Campaign:
             failure=variant.failure,
             cache=cache,
             like_baseline=self.inputs_for(candidate, variant),
-            is_checked=self.is_checked(candidate),
         )
 
     def files_of(self, candidate: Candidate, cache: str) -> dict[str, str]:
@@ -383,24 +387,23 @@ class Campaign:
             self.like_baseline[candidate.model] = inputs_like(base, variant, place)
         return self.like_baseline[candidate.model]
 
-    def is_checked(self, candidate: Candidate) -> bool:
-        """Return whether the outputs of a candidate were compared in an earlier trial."""
-        rows = [row for trial in self.session.trials for row in trial.rows]
-        return any(row.output_difference for row in rows if row.candidate == candidate)
-
     def judge_numbers(self, trial: Trial) -> Trial:
         """Return a trial with what `lar compare` says of outputs that are past the tolerance."""
         if self.request.tolerance is not None:
             return trial
-        rows = []
+        rows: list[TrialRow] = []
         spaces, make_on = self.request.spaces, self.player.make_on
+        before = [row for each in self.session.trials for row in each.rows]
         for row in trial.rows:
             found = row.output_difference
             if found is not None and found.agreement == "different":
+                found = judge_by_bits(row, spaces, [*before, *rows])
+            if found is not None and found.agreement == "different":
                 files = self.files_of(row.candidate, cache_name(row.candidate, spaces))
-                found = judge_by_layers(found, row.candidate, spaces, files, make_on)
+                limit = LAYERS_FACTOR * self.start_limit(row.candidate)
+                found = judge_by_layers(found, row.candidate, spaces, files, limit, make_on)
             rows.append(replace(row, output_difference=found))
-        known = [*rows, *(row for each in self.session.trials for row in each.rows)]
+        known = [*rows, *before]
         judged = (
             replace(row, output_difference=judge_by_others(row, spaces, known)) for row in rows
         )

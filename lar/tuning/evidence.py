@@ -57,6 +57,7 @@ class Evidence:
         fates: what became of each candidate that was tried; "ok" only if it was so in all trials.
         looks: the processes that were measured beside the plain run, in their order.
         searches: the trials that filled a cache, or did not, by cache.
+        begun_seconds: how long searches took that were interrupted, by cache; they go on.
         tries: the trials in which a candidate was measured, or should have been.
         doubtful: the candidates that are too slow by one process that something may have disturbed.
     """
@@ -66,6 +67,7 @@ class Evidence:
     fates: dict[Candidate, Fate] = field(default_factory=dict)
     looks: list[Look] = field(default_factory=list)
     searches: dict[CacheKey, Trial] = field(default_factory=dict)
+    begun_seconds: dict[CacheKey, float] = field(default_factory=dict)
     tries: dict[Candidate, int] = field(default_factory=dict)
     doubtful: list[Candidate] = field(default_factory=list)
 
@@ -220,9 +222,12 @@ def gather_evidence(request: TuneRequest, trials: Sequence[Trial]) -> Evidence:
     for trial in trials:
         for row in trial.rows:
             if trial.kind == "search":
-                if row.status != "interrupted":
-                    for key in combinations[row.candidate.model].cache_keys(row.candidate):
+                for key in combinations[row.candidate.model].cache_keys(row.candidate):
+                    if row.status != "interrupted":
                         evidence.searches[key] = trial
+                    else:
+                        begun = evidence.begun_seconds.get(key, 0.0)
+                        evidence.begun_seconds[key] = begun + trial.seconds
             elif (fate := fate_of(row)) != "interrupted":
                 if evidence.fates.get(row.candidate, "ok") == "ok":
                     evidence.fates[row.candidate] = fate

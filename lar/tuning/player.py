@@ -29,6 +29,8 @@ from lar.running.steps import make_run
 
 # A candidate whose first iterations take so many times as long as the baseline's makes no others.
 SLOWEST = 3.0
+# How far a search has come is kept so often.
+KEEPING_SECONDS = 5.0
 # A round goes on for so many times as long as it should where others disturb it.
 MOST_STRETCH = 1.5
 # Each trial has room for the numbers of so many processes of a candidate.
@@ -39,7 +41,15 @@ Show = Callable[[str, float], None]
 
 Keep = Callable[[int, TrialRow, float], None]
 """Keeps the row of a candidate whose process has ended, by its place in the trial, with the seconds
-since the trial began: the trial may be cut short."""
+since the trial began: the trial may be cut short. The row of a search that goes on is kept now and
+then, as that of one that was interrupted."""
+
+
+# Who cannot be checked is not trusted.
+NOT_COMPARED = OutputDifference(
+    agreement="different",
+    reason="not compared: it is not fed with the plain run's data; give both the same `--input`",
+)
 
 
 class CutShort(Exception):
@@ -55,8 +65,7 @@ def keep_nothing(place: int, row: TrialRow, seconds: float) -> None:
 class Entrant:
     """A candidate of a trial with the spec that it is run by; None where it is refused.
 
-    `like_baseline` are items of `--input` with the baseline's data, where it is fed otherwise. Its
-    outputs are checked where `is_checked` is False.
+    `like_baseline` are items of `--input` with the baseline's data, where it is fed otherwise.
     """
 
     candidate: Candidate
@@ -65,7 +74,6 @@ class Entrant:
     failure: Failure | None = None
     cache: str = ""
     like_baseline: tuple[str, ...] = ()
-    is_checked: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +126,7 @@ class LocalPlayer:
         """Play a trial."""
         began = time.monotonic()
         is_search = order.kind == "search"
-        rows = self.search(order, show) if is_search else self.measure(order, show, keep)
+        rows = (self.search if is_search else self.measure)(order, show, keep)
         return Trial(
             number=order.number,
             kind=order.kind,
@@ -128,7 +136,7 @@ class LocalPlayer:
             machine=read_machine(),
         )
 
-    def search(self, order: TrialOrder, show: Show) -> Iterator[TrialRow]:
+    def search(self, order: TrialOrder, show: Show, keep: Keep) -> Iterator[TrialRow]:
         """Have a candidate fill its cache; a search that is cut short keeps what it has found."""
         for entrant in order.entrants:
             if entrant.spec is None:
@@ -139,8 +147,11 @@ class LocalPlayer:
             )
             began = time.monotonic()
             context = RunContext(began=began, names=dict(order.names))
-            result = make_run(spec, context, SearchListener(entrant.name, show))
+            row = TrialRow(candidate=entrant.candidate, status="interrupted", cache=entrant.cache)
+            keep_row = partial(keep, 0, row)
+            result = make_run(spec, context, SearchListener(entrant.name, show, keep_row))
             if result.status == "interrupted":
+                keep_row(time.monotonic() - began)
                 raise KeyboardInterrupt
             yield replace(row_of(entrant, result), seconds=time.monotonic() - began)
 
@@ -213,15 +224,20 @@ class LocalPlayer:
 
 
 class SearchListener(Listener):
-    """Shows how far the search of an engine is."""
+    """Shows how far the search of an engine is, and keeps it."""
 
-    def __init__(self, name: str, show: Show) -> None:
+    def __init__(self, name: str, show: Show, keep: Callable[[float], None]) -> None:
         self.name = name
         self._show = show
+        self._keep = keep
+        self._due = KEEPING_SECONDS
 
     def on_progress(self, text: str, elapsed: float) -> None:
         if text:
             self._show(f"{self.name}: {text}", elapsed)
+        if elapsed >= self._due:
+            self._due = elapsed + KEEPING_SECONDS
+            self._keep(elapsed)
 
 
 def refused(entrant: Entrant) -> TrialRow:
@@ -253,8 +269,10 @@ def measured_row(
         return refused(entrant)
     row = row_of(entrant, member.result)
     difference: OutputDifference | None = None
-    if member is not baseline and row.status == "ok" and not entrant.is_checked:
+    if member is not baseline and row.status == "ok":
         difference = compare_members(member, baseline, Tolerance(max_error=tolerance))
+        if difference is None and row.outputs:
+            difference = NOT_COMPARED
     return replace(
         row,
         turns=tuple(member.turns),

@@ -511,7 +511,9 @@ class Survey:
                 and trial.rows[0].status == "ok"
             ]
             guess = LEAST_SEARCH_SECONDS + SEARCH_ITERATIONS * self.plain_seconds(key.model)
-            found += max(known, default=guess)
+            usual = max(known, default=guess)
+            begun = self.evidence.begun_seconds.get(key, 0.0)
+            found += max(min(usual, LEAST_SEARCH_SECONDS), usual - begun)
         return found
 
     def search_limit(self, candidate: Candidate, left: float) -> float:

@@ -621,9 +621,9 @@ class TuningSession(Database):
             self._connection.execute("delete from ended")
         self.trials.append(trial)
 
-    def keep(self, ended: EndedRow) -> None:
-        """Record a row of a trial that goes on; when this returns, it is on the disk. It is
-        forgotten with the record of the trial.
+    def keep(self, ended: EndedRow, caches: Mapping[str, Path] | None = None) -> None:
+        """Record a row of a trial that goes on, and what its caches hold until now; when this
+        returns, they are on the disk. The row is forgotten with the record of the trial.
 
         Raises:
             LarError: the disk is full.
@@ -638,6 +638,8 @@ class TuningSession(Database):
         }
         with self._explained(), self._transaction():
             self._insert("ended", row, "or replace")
+            for name, place in (caches or {}).items():
+                self._store_cache(name, place, ended.trial)
 
     def take_cut(self) -> Trial | None:
         """Return the trial that was cut short, with the rows whose processes had ended; None where
@@ -662,7 +664,7 @@ class TuningSession(Database):
         if not found:
             return None
         rows = tuple(it.row for it in found)
-        if rows[0].candidate != BASELINE:
+        if rows[0].candidate != BASELINE and found[0].kind != "search":
             rows = (TrialRow(candidate=BASELINE), *rows)
         return Trial(
             number=found[0].trial,

@@ -157,7 +157,7 @@ def test_numbers_that_differ_are_looked_at_there(
         model=str(root / "models" / "one_operator.onnx"), engine="onnxruntime", dimensions=()
     )
     different = OutputDifference(agreement="different")
-    judged = judge_by_layers(different, Candidate(), [space], {}, make_on)
+    judged = judge_by_layers(different, Candidate(), [space], {}, 60.0, make_on)
     assert judged.reason.endswith("no worker with the label 'arm' is left")
 
 

@@ -14,8 +14,9 @@ from lar.records.tuning import BASELINE, Candidate, Trial
 from lar.tuning import campaign
 from lar.tuning.candidates import combinations_of
 from lar.tuning.evidence import gather_evidence
-from lar.tuning.player import Keep, LocalPlayer, Show, TrialOrder
+from lar.tuning.player import Keep, LocalPlayer, SearchListener, Show, TrialOrder
 from lar.tuning.search import Ended, Step, next_step
+from lar.tuning.session import read_session
 from tests.cli.test_tune import LANDSCAPE
 from tests.conftest import WriteScript
 
@@ -166,3 +167,61 @@ def test_what_a_search_found_before_its_time_ended_is_used(
     else:
         assert row.warnings == ()
         assert ranked.failure
+
+
+def test_an_interrupted_search_of_the_engine_goes_on(
+    write_script: WriteScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fast = {"name": "fast-run", "search": {"fast_run": True}, "cache": "fast_run_algo_policy"}
+    model = write_script(
+        real_time=True,
+        search_seconds=60.0,
+        search_keeps_part=True,
+        progress="searching",
+        dimensions=[{"name": "algorithms", "choices": [fast]}],
+        effects=[{"when": {"fast_run_algo_policy": True}, "factor": 0.4}],
+    )
+    candidate, session = Candidate(choices=("fast-run",)), tmp_path / "s.tune"
+    search = Step("search", (candidate,), 30.0)
+    screen = Step("screen", (BASELINE,), 0.1)
+    steps = [screen, search, screen, Ended("budget")]
+    monkeypatch.setattr(campaign, "next_step", lambda *_: steps.pop(0))
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SearchListener, "on_progress", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            lar.tune(model, session=session, budget_seconds=60.0)
+    found = lar.tune(model, session=session, budget_seconds=60.0)
+    assert [(each.kind, each.rows[-1].status) for each in found.trials] == [
+        ("screen", "ok"),
+        ("search", "interrupted"),
+        ("screen", "ok"),
+    ]
+    interrupted = found.trials[1]
+    assert interrupted.seconds > 0.5
+    assert found.trials[2].began >= interrupted.began + interrupted.seconds
+    evidence = gather_evidence(found.request, found.trials)
+    (key,) = combinations_of(found.request.spaces)[0].cache_keys(candidate)
+    assert evidence.begun_seconds == {key: interrupted.seconds}
+    # It can be searched again, and begins with what was found.
+    assert not evidence.has_cache(key)
+    assert key not in evidence.searches
+    with read_session(str(session)) as kept:
+        (name,) = kept.cache_names
+        assert kept.get_cache(name, tmp_path / "part.cache")
+        assert name == interrupted.rows[0].cache
+
+
+def test_twins_that_take_other_inputs_are_not_trusted(tmp_path: Path) -> None:
+    models = []
+    for name, twin in (("digits_cnn.mge", "net.mge"), ("one_operator.onnx", "net.onnx")):
+        models.append(tmp_path / twin)
+        models[-1].write_bytes(Path("models", name).read_bytes())
+    found = lar.tune(models, session=tmp_path / "n.tune", budget_seconds=4.0)
+    others = [each for each in found.ranking if each.candidate.model == 1]
+    assert others
+    assert {each.status for each in others} == {"wrong"}
+    assert found.winner is None or found.winner.candidate.model == 0

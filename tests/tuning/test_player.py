@@ -6,20 +6,24 @@ from pathlib import Path
 
 import pytest
 
-from lar.records.run import RunSpec
-from lar.records.tuning import Candidate, Trial
+from lar.records.run import RunSpec, Setting
+from lar.records.tuning import Candidate, Trial, TrialRow
+from lar.running import progress
 from lar.running.rounds import FIRST_CYCLE
+from lar.tuning import player
 from lar.tuning.player import Entrant, LocalPlayer, TrialOrder
 from tests.conftest import WriteScript
 
 
-def entrant(number: int, model: str, *, checked: bool = False) -> Entrant:
-    spec = RunSpec(model=model, engine="fake", driver="script", stall_seconds=1.0)
+def entrant(number: int, model: str, **settings: Setting) -> Entrant:
+    spec = RunSpec(
+        model=model, engine="fake", driver="script", stall_seconds=1.0, settings=settings
+    )
     return Entrant(
         candidate=Candidate(choices=(f"c{number}",) if number else ()),
         name=f"c{number}",
         spec=spec,
-        is_checked=checked,
+        cache="found" if settings else "",
     )
 
 
@@ -96,12 +100,47 @@ def test_one_that_is_slow_in_its_first_iterations_alone_takes_turns(
 def test_numbers_are_compared_with_the_baselines(write_script: WriteScript, tmp_path: Path) -> None:
     base = write_script(outputs={"y": [1.0, 2.0]})
     wrong = write_script(outputs={"y": [1.0, 2.5]})
-    trial = play(tmp_path, entrant(0, base), entrant(1, wrong), entrant(2, wrong, checked=True))
-    found = [row.output_difference for row in trial.rows]
-    assert found[1] is not None
-    assert found[1].agreement == "different"
-    assert found[1].max_error == pytest.approx(0.2)
-    assert found[2] is None  # in an earlier trial
+    trial = play(tmp_path, entrant(0, base), entrant(1, wrong))
+    found = trial.rows[1].output_difference
+    assert found is not None
+    assert found.agreement == "different"
+    assert found.max_error == pytest.approx(0.2)
+
+
+def test_what_is_fed_with_other_data_is_not_right(
+    write_script: WriteScript, tmp_path: Path
+) -> None:
+    base, other = (
+        write_script(
+            inputs=[{"name": "data", "dtype": "float32", "shape": [1, size]}], outputs={"y": [1.0]}
+        )
+        for size in (4, 8)
+    )
+    found = play(tmp_path, entrant(0, base), entrant(1, other)).rows[1].output_difference
+    assert found is not None
+    assert found.agreement == "different"
+    assert found.reason.startswith("not compared: it is not fed with the plain run's data")
+
+
+def test_how_far_a_search_is_is_kept(
+    write_script: WriteScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (player, progress):
+        monkeypatch.setattr(module, "KEEPING_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "INTERVAL_SECONDS", 0.0)
+    model = write_script(real_time=True, search_seconds=0.5, progress="searching")
+    searching = entrant(1, model, fast_run=True, fast_run_algo_policy=str(tmp_path / "found"))
+    order = TrialOrder(number=1, kind="search", seconds=9.0, entrants=(searching,))
+    kept: list[tuple[int, TrialRow, float]] = []
+    trial = LocalPlayer(tmp_path).play(
+        order, lambda text, seconds: None, lambda *row: kept.append(row)
+    )
+    assert trial.rows[0].status == "ok"
+    assert {(place, row.status, row.cache) for place, row, _ in kept} == {
+        (0, "interrupted", "found")
+    }
+    assert 0.3 < kept[-1][2] < 9.0
 
 
 def test_a_model_that_cannot_be_read_fails_alone(write_script: WriteScript, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from lar.engines.engine import ONE_BLAS_THREAD, CasePacker, DriverEntry, Engine, StagedRun
 from lar.engines.formats import MEGENGINE
 from lar.engines.megengine.lean_import import LITE_LIBRARY
+from lar.errors import LarError
 from lar.options.table import (
     FAST_RUN,
     FAST_RUN_ALGO_POLICY,
@@ -192,6 +194,12 @@ class MegEngine(Engine):
         from lar.engines.megengine.algorithms import keep_search
 
         keep_search(spec, context)
+
+    def keep_progress(self, spec: RunSpec, context: RunContext) -> None:
+        from lar.engines.megengine.algorithms import keep_search
+
+        with contextlib.suppress(LarError):  # it is being written; the end of the run says so else
+            keep_search(spec, context)
 
     def describe_progress(self, spec: RunSpec, context: RunContext) -> str:
         from lar.engines.megengine.algorithms import describe_search

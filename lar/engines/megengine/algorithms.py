@@ -218,6 +218,7 @@ def use_cache(driver: LiteDriver, path: Path | None, *, searching: bool) -> None
         content = bytes_of(prefer_winograd(read_cache(path)))
     copy = work_copy(driver.context)
     copy.write_bytes(content)
+    known_before(driver.context).write_bytes(content)
     driver.lite.LiteGlobal.set_persistent_cache(str(copy), searching)
     if not searching:
         listen_to_choices(driver)
@@ -249,6 +250,12 @@ def check_cache(path: Path, *, searching: bool) -> bool:
 def work_copy(context: RunContext) -> Path:
     """Return where the engine's own copy of the cache stands."""
     return Path(context.work_folder) / "engine.cache"
+
+
+def known_before(context: RunContext) -> Path:
+    """Return where that stands which was known before the search: the user's file gets what is
+    found while the search goes on."""
+    return Path(context.work_folder) / "known.cache"
 
 
 def keep_search(spec: RunSpec, context: RunContext) -> None:
@@ -344,8 +351,7 @@ def describe_search(spec: RunSpec, context: RunContext) -> str:
     """Return how many operators were measured so far, empty for a run that measures none."""
     if not (context.work_folder and is_search(spec.settings)):
         return ""
-    policy = FAST_RUN_ALGO_POLICY.of(spec.settings)
-    known = count_entries(Path(str(policy))) if policy else 0
+    known = count_entries(known_before(context))
     measured = max(0, count_entries(work_copy(context)) - known)
     # With a cache that knows some, perhaps there is nothing left to measure.
     if known and not measured:

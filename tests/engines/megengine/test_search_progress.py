@@ -37,7 +37,8 @@ def test_a_search_is_told_by_what_it_has_measured(tmp_path: Path) -> None:
 
 
 def test_what_was_known_before_does_not_count(tmp_path: Path) -> None:
-    (tmp_path / "engine.cache").write_bytes(CONTENT)
+    for name in ("engine.cache", "known.cache"):
+        (tmp_path / name).write_bytes(CONTENT)
     assert describe(tmp_path, fast_run=True, fast_run_algo_policy=str(CACHE)) == ""
 
 
@@ -63,6 +64,28 @@ def test_the_engine_tells_while_it_searches(monkeypatch: pytest.MonkeyPatch) -> 
     assert Told.texts[-1] == ""  # it is over
     counts = [int(text.split()[1]) for text in Told.texts[:-1]]
     assert max(counts) > 0
+
+
+def test_what_was_found_is_kept_while_it_searches(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("PATIENCE_SECONDS", "INTERVAL_SECONDS", "KEEPING_SECONDS"):
+        monkeypatch.setattr(progress, name, 0.0)
+    cache = tmp_path / "found.cache"
+    counts = []
+
+    class Looking(Listener):
+        def on_progress(self, text: str, elapsed: float) -> None:
+            if text:
+                counts.append((count_entries(cache), int(text.split()[1])))
+
+    spec = plan_run(DIGITS, {"iter": 1, "fast_run": True, "fast_run_algo_policy": str(cache)})
+    assert make_run(spec, RunContext(), Looking()).status == "ok"
+    kept = [count for count, _ in counts]
+    assert any(count > 0 for count in kept)
+    assert kept == sorted(kept)
+    # It is counted from what was known when it began, not from what is kept meanwhile.
+    assert max(measured for _, measured in counts) >= max(kept)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
