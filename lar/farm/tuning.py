@@ -81,6 +81,10 @@ class FarmPlayer:
             if follower.has_kept:
                 raise CutShort
         assert outcome.failure is not None
+        first, *others = order.entrants
+        if len(others) > 1:  # which of them does it? Those left out are measured in a later trial
+            half = (first, *others[: len(others) // 2])
+            return self.play(replace(order, entrants=half), show, keep)
         return lost_trial(order, outcome.failure)
 
     def play_job(self, job: Job) -> Outcome:

@@ -145,6 +145,20 @@ def test_a_trial_that_loses_all_workers_blames_its_candidates(
     assert "the worker was lost, 3 times" in trial.rows[1].failure.message
 
 
+def test_of_several_one_alone_is_blamed_for_lost_workers(
+    farm: Field, cluster: FakeCluster, write_script: WriteScript
+) -> None:
+    cluster.labels = {f"board{number}": ["device"] for number in range(6)}
+    cluster.lose = lambda name, address: name == "play"
+    model = write_script(times=TIMES)
+    order = order_of(*(entrant(number, model) for number in range(4)))
+    trial = FarmPlayer(farm).play(order, lambda *_: None)
+    assert [(row.candidate.choices, row.status) for row in trial.rows] == [
+        ((), "ok"),
+        (("c",), "crashed"),
+    ]
+
+
 def test_numbers_that_differ_are_looked_at_there(
     farm: Field, cluster: FakeCluster, write_script: WriteScript, root: Path
 ) -> None:
@@ -199,7 +213,7 @@ def test_a_search_on_another_machine(
         ],
     )
     session = str(tmp_path / "search.tune")
-    words = ("--budget", "3", "--json", str(tmp_path / "found.json"))
+    words = ("--budget", "8", "--json", str(tmp_path / "found.json"))
     elsewhere = ("--scheduler", "dask://x", "--on", "arm")
     done = run_lar("tune", model, "--session", session, *words, *elsewhere)
     assert done.returncode == 0, done.stderr
@@ -209,7 +223,7 @@ def test_a_search_on_another_machine(
     assert "constant" in done.stdout
     assert '"status":"wrong"' in found
     assert {*cluster.kinds} == {"space", "trial"}
-    more = ("--budget", "4")
+    more = ("--budget", "9")
     again = run_lar("tune", "--resume", session, *more, *elsewhere)
     assert again.returncode == 0, again.stderr
     here = run_lar("tune", "--resume", session, *more)
