@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import Literal, NamedTuple, Protocol
+
+import msgspec
 
 from lar.profiles.breakdown import device_copies
 from lar.profiles.devices import kernel_name_of
@@ -30,8 +31,7 @@ class Nested(NamedTuple):
     parent: int
 
 
-@dataclass(frozen=True, slots=True)
-class HostActivity:
+class HostActivity(msgspec.Struct, frozen=True, gc=False):
     """An operator on the host; `parent` is the position of the activity around it, -1 for none.
 
     `self_ns` leaves out what other activities took within it.

@@ -580,13 +580,12 @@ def samples_of(profile: Profile) -> dict[int, Samples]:
         if execution.operator not in samples:
             samples[execution.operator] = {metric: [0.0] * len(places) for metric in SAMPLED}
         own = samples[execution.operator]
-        host_ns = profile.host_ns(execution)
         own["calls"][place] += 1
-        own["host"][place] += host_ns
-        own["self_host"][place] += host_ns
+        own["host"][place] += profile.host_ns(execution)
         own["device"][place] += device_ns
-        own["self_device"][place] += device_ns
         own["disturbed"][place] += number in disturbed
+    for own in samples.values():
+        own["self_host"], own["self_device"] = [*own["host"]], own["device"]
     activities = host_activities_of(profile)
     for activity in activities:
         parent = activities[activity.parent] if activity.parent >= 0 else None

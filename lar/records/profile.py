@@ -608,10 +608,11 @@ class Profile:
         """Return how long an execution kept the host busy: its dispatch and, on a CPU, its
         computation too; what is both counts once, and what it waits for its thread or for others
         does not count."""
-        own = [] if self.on_device else [execution.work]
-        if (dispatch := execution.dispatch) is not None:
-            own.append(dispatch)
-        if len(own) < 2:
-            return sum(end - start for start, end in own)
-        (a, b), (c, d) = own
+        dispatch = execution.dispatch
+        if self.on_device:
+            return dispatch[1] - dispatch[0] if dispatch else 0
+        a, b = execution.work
+        if dispatch is None:
+            return b - a
+        c, d = dispatch
         return (b - a) + (d - c) - max(0, min(b, d) - max(a, c))
