@@ -284,11 +284,16 @@ class MachineFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFile:
-    """The model file that ran; its SHA-256 distinguishes two models of one name."""
+    """The model file that ran; its SHA-256 distinguishes two models of one name.
+
+    `weights` are the SHA-256 of the files beside it that hold its weights, by their paths, where
+    somebody has asked for them.
+    """
 
     path: str
     size_bytes: int
     sha256: str
+    weights: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,6 +23,7 @@ from lar.options.table import BY_KEY, FAST_RUN, FAST_RUN_ALGO_POLICY, FULL_RUN, 
 from lar.options.variants import BENCH_KEYS
 from lar.records.run import record_from_json, record_to_json
 from lar.records.settings import SETTINGS_FORMAT, OptionValue, TunedSettings
+from lar.running.model_weights import read_weights
 
 MOST_BYTES = 1 << 20
 HINT = "give what `lar tune MODEL --output FILE` wrote"
@@ -154,9 +155,10 @@ def differences_of(
 ) -> Iterator[str]:
     """Yield what is not as it was when the settings were found."""
     theirs, machine = settings.engine, settings.machine
-    if not is_same_model(settings, model):
-        name = os.path.basename(settings.model.path)
-        yield f"the model is not {name} with SHA-256 {settings.model.sha256[:12]}"
+    if (other := find_other_file(settings, model, engine)) is not None:
+        path, sha256 = other
+        what = "the model" if path == settings.model.path else "a file of its weights"
+        yield f"{what} is not {os.path.basename(path)} with SHA-256 {sha256[:12]}"
     if theirs.name != engine.name:
         yield f"the engine is {engine.name}, not {theirs.name}"
     elif version and version != theirs.version:
@@ -171,15 +173,20 @@ def differences_of(
             yield f"the {what} is {mine}, not {its}"
 
 
-def is_same_model(settings: TunedSettings, model: str) -> bool:
-    """Return whether a model file is the one that settings were found for; one of another size is
-    not read."""
+def find_other_file(settings: TunedSettings, model: str, engine: Engine) -> tuple[str, str] | None:
+    """Return the path and the SHA-256 of the file that settings were found for and the model is
+    not, or of the first such file of its weights; None if all are the same. A model of another size
+    is not read."""
+    own = settings.model
     try:
-        if os.stat(model).st_size != settings.model.size_bytes:
-            return False
+        if os.stat(model).st_size != own.size_bytes:
+            return own.path, own.sha256
     except OSError:
-        return True  # whoever loads it says what is wrong
-    return read_model_file(Path(model)).sha256 == settings.model.sha256
+        return None  # whoever loads it says what is wrong
+    if read_model_file(Path(model)).sha256 != own.sha256:
+        return own.path, own.sha256
+    found = {*read_weights(model, engine).values()} if own.weights else set()
+    return next(((path, it) for path, it in own.weights.items() if it not in found), None)
 
 
 def usable_cores() -> int:

@@ -42,7 +42,7 @@ from lar.files.database import (
 )
 from lar.files.input_file import cannot_read, open_input
 from lar.files.path_conflicts import paths_in
-from lar.measurement.machine import read_machine, read_model_file
+from lar.measurement.machine import read_machine
 from lar.measurement.statistics import percentile_of
 from lar.measurement.turns import log_ratios_of
 from lar.options.command_line import format_flags
@@ -61,6 +61,7 @@ from lar.records.tuning import (
     options_of,
 )
 from lar.results.facts import describe_machine
+from lar.running.model_weights import read_with_weights
 
 R = TypeVar("R")
 
@@ -238,7 +239,9 @@ def read_facts(request: TuneRequest, elsewhere: Elsewhere | None = None) -> Sess
         engines={name: elsewhere.engines.get(name, "") for name in names}
         if elsewhere
         else {space.engine: version_of(space) for space in request.spaces},
-        models=tuple(read_model_file(Path(space.model)) for space in request.spaces),
+        models=tuple(
+            read_with_weights(space.model, engine_named(space.engine)) for space in request.spaces
+        ),
         inputs=tuple(read_inputs(request.spaces)),
         folder=os.getcwd(),
     )
@@ -250,12 +253,13 @@ def refuse_missing(path: str, facts: SessionFacts) -> None:
     Raises:
         UsageError: naming the first that is missing.
     """
-    for each in (*facts.models, *facts.inputs):
-        if not os.path.exists(each.path):
-            elsewhere = os.path.join(facts.folder, each.path)
+    files = [each.path for each in (*facts.models, *facts.inputs)]
+    for file in (*files, *(path for model in facts.models for path in model.weights)):
+        if not os.path.exists(file):
+            elsewhere = os.path.join(facts.folder, file)
             there = facts.folder != os.getcwd() and os.path.exists(elsewhere)
             raise UsageError(
-                f"its file {each.path} is not here",
+                f"its file {file} is not here",
                 f"the session was begun in {facts.folder}: resume it there"
                 if there
                 else "bring it back, or begin another session",
@@ -310,12 +314,20 @@ def differences_of(before: SessionFacts, now: SessionFacts) -> list[str]:
         own_files: Sequence[ModelFile] = getattr(now, kind)
         if len(its_files) != len(own_files):
             found.append(f"the number of its {kind} is {len(own_files)}, not {len(its_files)}")
-        found += [
-            f"{os.path.basename(its.path)} has SHA-256 {short(own)}, not {short(its)}"
-            for its, own in zip(its_files, own_files, strict=False)
-            if its.sha256 != own.sha256
-        ]
+        for its, own in zip(its_files, own_files, strict=False):
+            found += differences_of_files(its, own)
     return found
+
+
+def differences_of_files(before: ModelFile, now: ModelFile) -> Iterator[str]:
+    """Yield which of a model's files have other contents; that of an older session has no weights
+    noted."""
+    files = [(before.path, before.sha256, now.sha256)]
+    for (path, its), own in zip(before.weights.items(), now.weights.values(), strict=False):
+        files.append((path, its, own))
+    for path, its, own in files:
+        if its != own:
+            yield f"{os.path.basename(path)} has SHA-256 {short(own)}, not {short(its)}"
 
 
 def words_of_machine(machine: MachineFacts) -> list[tuple[str, str]]:
@@ -330,8 +342,8 @@ def words_of_machine(machine: MachineFacts) -> list[tuple[str, str]]:
     ]
 
 
-def short(file: ModelFile) -> str:
-    return file.sha256[:SHA256_SHOWN]
+def short(sha256: str) -> str:
+    return sha256[:SHA256_SHOWN]
 
 
 def differences_of_requests(

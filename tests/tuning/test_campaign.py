@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 import lar
@@ -18,7 +19,7 @@ from lar.tuning.player import Keep, LocalPlayer, SearchListener, Show, TrialOrde
 from lar.tuning.search import Ended, Step, next_step
 from lar.tuning.session import read_session
 from tests.cli.test_tune import LANDSCAPE
-from tests.conftest import WriteScript
+from tests.conftest import RunLar, WriteScript
 
 
 def test_what_is_faster_and_wrong_is_not_taken(write_script: WriteScript) -> None:
@@ -225,3 +226,24 @@ def test_twins_that_take_other_inputs_are_not_trusted(tmp_path: Path) -> None:
     assert others
     assert {each.status for each in others} == {"wrong"}
     assert found.winner is None or found.winner.candidate.model == 0
+
+
+def test_weights_in_a_file_beside_the_model_belong_to_it(tmp_path: Path, run_lar: RunLar) -> None:
+    model, weights = tmp_path / "net.onnx", tmp_path / "net.data"
+    graph = onnx.load("models/digits_cnn.onnx")
+    onnx.save(graph, str(model), save_as_external_data=True, location=weights.name)
+    words = ("--session", "net.tune", "-o", "net.json")
+    done = run_lar("tune", model.name, "--budget", "1", *words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    again = ("run", model.name, "--settings", "net.json", "--iter", "1")
+    assert run_lar(*again, cwd=tmp_path).returncode == 0
+    weights.write_bytes(bytes(len(weights.read_bytes())))
+    refused = run_lar("tune", "--resume", "net.tune", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "is not valid here: net.data has SHA-256 " in refused.stderr
+    refused = run_lar(*again, cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "a file of its weights is not net.data with SHA-256 " in refused.stderr
+    weights.unlink()
+    refused = run_lar("tune", "--resume", "net.tune", cwd=tmp_path)
+    assert "its file net.data is not here" in refused.stderr
