@@ -10,6 +10,7 @@ import abc
 import functools
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
@@ -235,9 +236,17 @@ class CacheFiles(abc.ABC):
         algorithms that a run with these settings may take."""
 
     @abc.abstractmethod
-    def write_choices(self, paths: Sequence[str], choices: Mapping[str, str], output: str) -> None:
+    def write_choices(
+        self,
+        paths: Sequence[str],
+        choices: Mapping[str, str],
+        output: str,
+        proofs: Mapping[str, float] = MappingProxyType({}),
+    ) -> None:
         """Add the operators in files, joined, to another file, which may be one of them: with the
-        named algorithm first, by the operator's key, and with the best proven one for others."""
+        named algorithm first, by the operator's key, and with the best proven one for others.
+
+        `proofs` has the seconds of the choices that were measured again, which it remembers."""
 
     @abc.abstractmethod
     def find_executed(

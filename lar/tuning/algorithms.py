@@ -53,6 +53,7 @@ from lar.tuning.rivals import (
     judge,
     lanes_of,
     make_contests,
+    proofs_of,
 )
 
 if TYPE_CHECKING:
@@ -687,7 +688,8 @@ class Timing:
         """Write the cache and return whether that was possible: what was timed is shown also where
         the disk is full."""
         try:
-            self.files.write_choices([self.joined], choices, output)
+            proofs = proofs_of(self.contests, choices)
+            self.files.write_choices([self.joined], choices, output, proofs)
         except LarError as error:
             self.failure, self.reason = Failure.of(error), "it cannot be written"
             return False

@@ -10,6 +10,7 @@ all together.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -82,6 +83,25 @@ class Contest:
         """The fastest of those that are shown to be faster; None where the choice stays."""
         faster = [rival for rival in self.rivals if rival.is_faster]
         return min(faster, key=ratio_of, default=None)
+
+
+def proofs_of(contests: Iterable[Contest], choices: Mapping[str, str]) -> dict[str, float]:
+    """Return the seconds of the choices that were measured to the end, by the operator's key: those
+    that are shown to be faster, and those that stay where every rival is decided.
+
+    An operator that cannot be told apart has no time of its own.
+    """
+    found = {}
+    for contest in contests:
+        name, winner = choices.get(contest.operator.key), contest.winner
+        times: list[float] = []
+        if winner is not None and winner.name == name:
+            times = winner.seconds
+        elif name is None and winner is None and not contest.undecided:
+            times = contest.seconds
+        if contest.is_apart and times:
+            found[contest.operator.key] = statistics.median(times)
+    return found
 
 
 def ratio_of(rival: Rival) -> float:

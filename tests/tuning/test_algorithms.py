@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -99,7 +99,14 @@ class Simulated(Timing):
             **settings,
         )
 
-    def write(self, paths: Sequence[str], choices: Mapping[str, str], output: str) -> None:
+    def write(
+        self,
+        paths: Sequence[str],
+        choices: Mapping[str, str],
+        output: str,
+        proofs: Mapping[str, float] = MappingProxyType({}),
+    ) -> None:
+        self.proofs = dict(proofs)
         if output == "out.cache" and self.is_full:
             raise LarError("no space left on device", subject=output)
         self.files_written.append((choices, output))
@@ -165,6 +172,8 @@ def test_the_fastest_algorithms_are_written(tmp_path: Path) -> None:
     assert result.written
     choices = {"conv1": "B", "conv2": "B", "fc": "B"}
     assert timing.files_written[-1] == (choices, "out.cache")
+    # The time of what is chosen, not of what was chosen before.
+    assert timing.proofs == {each.key: pytest.approx(SECONDS["B"], rel=0.05) for each in OPERATORS}
     assert sum(each.gain for each in result.operators) == pytest.approx(0.2, abs=0.02)
     # One process has an algorithm of every operator.
     assert {"conv1": "B", "conv2": "B", "fc": "B"} in timing.tried
@@ -182,6 +191,13 @@ def test_one_that_crashes_is_out_and_the_rest_goes_on(tmp_path: Path) -> None:
     )
     assert result.written
     assert timing.files_written[-1][0]["conv2"] == "D"
+
+
+def test_a_choice_that_stays_is_measured_again_too(tmp_path: Path) -> None:
+    result, timing = simulate(tmp_path, fc_B="it crashed", fc_C="it crashed", fc_D="it crashed")
+    assert result.operators[2].after == "A"
+    assert timing.files_written[-1][0] == {"conv1": "B", "conv2": "B"}
+    assert timing.proofs["fc"] == pytest.approx(SECONDS["A"], rel=0.05)
 
 
 def test_one_that_gives_wrong_numbers_is_out(tmp_path: Path) -> None:

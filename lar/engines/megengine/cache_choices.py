@@ -16,6 +16,7 @@ from lar.engines.megengine.cache import (
     profile_of,
     winograd_of,
 )
+from lar.engines.megengine.cache_proofs import proofs_of
 from lar.errors import UsageError
 
 MOST_TOLD = 9  # operators in one message
@@ -23,7 +24,10 @@ MOST_TOLD = 9  # operators in one message
 
 @dataclass(frozen=True)
 class Operator:
-    """One searched operator; `number` counts them from 1, in the order of the file."""
+    """One searched operator; `number` counts them from 1, in the order of the file.
+
+    `measured_again` has the seconds of a choice that was measured again, after the search.
+    """
 
     number: int
     category: str
@@ -31,6 +35,7 @@ class Operator:
     name: str
     key: Key
     entry: Entry
+    measured_again: float | None = None
 
     @property
     def chosen(self) -> Algorithm:
@@ -65,6 +70,7 @@ class CacheDifference:
 def operators_of(cache: AlgorithmCache) -> list[Operator]:
     """Return the searched operators, in the order of the file."""
     operators: list[Operator] = []
+    proofs = proofs_of(cache)
     for category in cache.categories:
         profile = profile_of(category.name)
         for entry in category.entries:
@@ -72,7 +78,15 @@ def operators_of(cache: AlgorithmCache) -> list[Operator]:
                 key = key_of(profile.operator, entry.key)
                 number = len(operators) + 1
                 operators.append(
-                    Operator(number, category.name, profile.device, profile.operator, key, entry)
+                    Operator(
+                        number,
+                        category.name,
+                        profile.device,
+                        profile.operator,
+                        key,
+                        entry,
+                        proofs.get((category.name, entry.key)),
+                    )
                 )
     return operators
 

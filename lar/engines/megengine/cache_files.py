@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from lar.engines.engine import (
@@ -35,6 +36,7 @@ from lar.engines.megengine.cache_choices import (
     pick_entry,
     with_choice,
 )
+from lar.engines.megengine.cache_proofs import MEASURED_AGAIN, with_proofs
 from lar.engines.megengine.cache_searches import (
     SearchedAlgorithm,
     SearchedOperator,
@@ -188,11 +190,22 @@ class AlgorithmCaches(CacheFiles):
             for each in operators_of(join_files(paths))
         )
 
-    def write_choices(self, paths: Sequence[str], choices: Mapping[str, str], output: str) -> None:
+    def write_choices(
+        self,
+        paths: Sequence[str],
+        choices: Mapping[str, str],
+        output: str,
+        proofs: Mapping[str, float] = MappingProxyType({}),
+    ) -> None:
         joined = join_files(paths)
+        measured = {}
         for operator in operators_of(joined):
             name = choices.get(key_text_of(operator), operator.chosen.name)
             joined = merge_caches(joined, with_choice(operator, name))
+            if key_text_of(operator) in proofs:
+                key = operator.category, operator.entry.key
+                measured[key] = proofs[key_text_of(operator)]
+        joined = with_proofs(joined, measured)
         update_cache(output, lambda old: merge_caches(old, joined))
 
     def find_executed(
@@ -353,16 +366,22 @@ def describe_cache(
     other = [
         f"{category.name}: {len(category.entries)} entries that no search made, kept as they are"
         for category in cache.categories
-        if any(not entry.algorithms for entry in category.entries)
+        if category.name != MEASURED_AGAIN
+        and any(not entry.algorithms for entry in category.entries)
     ]
     if not operators:
         return ["operators: 0", *other]
     lines: list[str | CacheTable] = [f"operators: {len(operators)}, searched on {devices}", *other]
     if every_algorithm:
         for each in operators:
-            lines += ["", f"{each.number}: {each}", table_of_algorithms(each)]
+            again = f", measured again: {format_again(each)} ms" if format_again(each) else ""
+            lines += ["", f"{each.number}: {each}{again}", table_of_algorithms(each)]
         return lines
-    return [*lines, "", CacheTable(SUMMARY, [summary_of(each) for each in operators])]
+    rows = [summary_of(each) for each in operators]
+    if not any(map(format_again, operators)):
+        return [*lines, "", CacheTable(SUMMARY, rows)]
+    marked = [[*row, format_again(each)] for row, each in zip(rows, operators, strict=True)]
+    return [*lines, "", CacheTable((*SUMMARY, "measured again"), marked)]
 
 
 def summary_of(operator: Operator) -> list[str | Size]:
@@ -409,6 +428,12 @@ def format_time(algorithm: Algorithm) -> str:
     return f"{algorithm.seconds * 1e3:.3f}"
 
 
+def format_again(operator: Operator) -> str:
+    """Format the milliseconds of a choice that was measured again, empty for another."""
+    seconds = operator.measured_again
+    return "" if seconds is None else f"{seconds * 1e3:.3f}"
+
+
 def format_slower(algorithm: Algorithm, chosen: Algorithm) -> str:
     """Format how much slower than the choice an algorithm is; -10% is faster than it."""
     if not chosen.seconds:
@@ -428,6 +453,7 @@ def record_of(operator: Operator) -> dict[str, Any]:
             for each in operator.key.operands
         ],
         "settings": {part.name: value_of(part, number) for part, number in operator.key.settings},
+        "measured_again": operator.measured_again,
         "algorithms": [
             {
                 "name": each.name,

@@ -34,6 +34,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 from lar.engines.engine import CacheFiles, CacheReport, CacheTable, Preference, Size
@@ -268,7 +269,11 @@ class ModelCaches(CacheFiles):
         )
 
     def write_choices(
-        self, paths: Sequence[str], choices: Mapping[str, str], output: str
+        self,
+        paths: Sequence[str],
+        choices: Mapping[str, str],
+        output: str,
+        proofs: Mapping[str, float] = MappingProxyType({}),
     ) -> NoReturn:
         self.check_editable(paths[0], "choose from")
 
