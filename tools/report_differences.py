@@ -28,8 +28,9 @@ from network import Network, Node
 from lar.comparison.matching import is_generic
 from lar.engines import operator_kinds_of_both
 from lar.profiles.operator_graph import COPY
-from lar.profiles.pairing import OperatorPair, pair_operators
+from lar.profiles.pairing import pair_operators
 from lar.profiles.run_differences import diff_of
+from lar.profiles.run_likeness import OperatorPair
 from lar.profiles.trace_file import read_profile
 from lar.records.profile import Profile
 
@@ -189,7 +190,7 @@ def labels_of(profile: Profile) -> list[tuple[frozenset[str], frozenset[str]]]:
 def times_of(profile: Profile) -> list[float]:
     """Return what each operator takes: the median of the iterations, in nanoseconds."""
     found: list[list[int]] = [[] for _ in profile.operators]
-    for each in profile.timed_executions():
+    for each in profile.timed_executions:
         found[each.operator].append(profile.host_ns(each))
     return [median(times) if times else 0.0 for times in found]
 

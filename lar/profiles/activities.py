@@ -211,7 +211,7 @@ class Placed(Protocol):
 def device_times_of(profile: Profile) -> list[int]:
     """Return the nanoseconds of each timed execution's kernels, copies and fills on a device: 0 on
     a CPU."""
-    executions = profile.timed_executions()
+    executions = profile.timed_executions
     times = [0] * len(executions)
     places = places_of(executions, on_device=True) if profile.on_device else {}
     for each in device_activities_of(profile):

@@ -141,7 +141,7 @@ def longer_parts(
         least = max(0, min(unexplained, default=0))
         usual[bucket] = round(percentile_of(own, 50)) if len(own) >= FEWEST_CALM else least
     executed = dict.fromkeys((step.number for step in steps), 0)
-    executions = profile.timed_executions()
+    executions = profile.timed_executions
     if not profile.on_device:
         excess = excess_of(executions, disturbed)
         for execution, ns in zip(executions, excess, strict=True):

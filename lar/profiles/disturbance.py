@@ -89,7 +89,7 @@ def disturbed_executions(profile: Profile) -> frozenset[int]:
     steps = disturbed_steps(profile)
     if not steps:
         return frozenset()
-    executions = profile.timed_executions()
+    executions = profile.timed_executions
     found = set()
     for place, excess in enumerate(excess_of(executions, steps)):
         causes = steps.get(executions[place].step)
@@ -118,7 +118,7 @@ def excess_of(executions: Sequence[Execution], disturbed: Container[int]) -> lis
 
 def disturbed_by_operator(profile: Profile) -> dict[int, int]:
     """Return how many timed executions of each operator were disturbed, without those of none."""
-    executions = profile.timed_executions()
+    executions = profile.timed_executions
     counts: dict[int, int] = {}
     for place in disturbed_executions(profile):
         operator = executions[place].operator

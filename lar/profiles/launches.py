@@ -39,10 +39,10 @@ def launches_of(profile: Profile) -> list[Launch]:
     """Return the kernels of the timed iterations, or the executions if no kernels are known."""
     kernels = profile.spans_of("kernel") if profile.on_device else ()
     if not kernels:
-        executions = enumerate(profile.timed_executions())
+        executions = enumerate(profile.timed_executions)
         return [launch_of(profile, execution, place) for place, execution in executions]
     counts = Counter((kernel.operator, kernel.step) for kernel in kernels)
-    places = places_of(profile.timed_executions(), on_device=True)
+    places = places_of(profile.timed_executions, on_device=True)
     return [
         launch_of_kernel(
             profile,

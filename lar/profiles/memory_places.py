@@ -150,7 +150,7 @@ def by_host(profile: Profile, activities: Sequence[HostActivity]) -> Begun:
             own.append((each.start_ns, position))
     positions = {key: (position for _, position in sorted(own)) for key, own in computed.items()}
     begun: Begun = {}
-    for execution in sorted(profile.timed_executions(), key=lambda each: each.computation):
+    for execution in sorted(profile.timed_executions, key=lambda each: each.computation):
         found = next(positions.get((execution.operator, execution.step), iter(())), None)
         if found is not None:
             begun.setdefault(execution.operator, []).append((execution.start_ns, found))
@@ -161,7 +161,7 @@ def by_device(profile: Profile, activities: Sequence[HostActivity]) -> Begun:
     """Return the executions on a device, whose activities on the host are their dispatches."""
     dispatches = positions_of_dispatches(activities)
     begun: Begun = {}
-    for each in profile.timed_executions():
+    for each in profile.timed_executions:
         if (position := dispatches.get((each.operator, each.step))) is not None:
             begun.setdefault(each.operator, []).append((each.start_ns, position))
     return {operator: sorted(own) for operator, own in begun.items()}

@@ -12,17 +12,13 @@ computes of larger inputs is joined too, by names.
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 
 from lar.comparison.graph import (
-    INPUT_TYPES,
     Graph,
     Node,
     name_of,
@@ -38,7 +34,18 @@ from lar.dumps.layouts import block_of, fits_layout, plain_shape
 from lar.dumps.origins import SEPARATORS
 from lar.dumps.tensor_layouts import layouts_of
 from lar.profiles.operator_graph import COPY, OperatorGraph, graph_of
-from lar.profiles.operator_work import Shape, Work, do_same_work, geometry_of
+from lar.profiles.operator_work import Shape, Work, do_same_work
+from lar.profiles.run_likeness import (
+    NUMBER,
+    OperatorPair,
+    are_fed_alike,
+    has_graph,
+    have_equal_graphs,
+    have_one_model,
+    items_of,
+    operators_of,
+    pair_by_places,
+)
 from lar.records.profile import Profile, ProfiledOperator
 
 # What speaks for a pair, against 2 for operators that do the same.
@@ -50,22 +57,6 @@ MOVED: Steps = ("move",)
 LONGEST_WAY = 8
 ADDING = frozenset({"add", "sum", "norm", "scale"})
 
-# What engines number anew in each session.
-NUMBER = re.compile(r"\[\d+\]|_token_\d+")
-
-
-@dataclass(frozen=True)
-class OperatorPair:
-    """Operators of both runs that do the same work, by their places in `Profile.operators`; one
-    that has no partner stands alone."""
-
-    baseline: tuple[int, ...] = ()
-    experiment: tuple[int, ...] = ()
-
-    @property
-    def is_joined(self) -> bool:
-        return bool(self.baseline and self.experiment)
-
 
 def pair_operators(
     baseline: Profile,
@@ -74,12 +65,10 @@ def pair_operators(
 ) -> list[OperatorPair]:
     """Join the operators of two runs, in the order of the baseline's; `kinds` are those of their
     engines."""
-    sides = baseline.operators, experiment.operators
-    have_graphs = all(any(each.writes for each in side) for side in sides)
-    if not have_graphs:  # where one has none, nothing of the other's can be compared with it
-        sides = without_graph(sides[0]), without_graph(sides[1])
-    if fingerprint_of(sides[0]) == fingerprint_of(sides[1]):
-        return [OperatorPair((number,), (number,)) for number in range(len(sides[0]))]
+    if have_equal_graphs(baseline, experiment):
+        return pair_by_places(baseline)
+    sides = operators_of(baseline, experiment)
+    have_graphs = has_graph(sides[0])
     items = items_of(baseline, experiment)
     works = [
         Work(side, {}, known, count) for side, known, count in zip(sides, kinds, items, strict=True)
@@ -105,63 +94,6 @@ def pair_operators(
     pairs += [OperatorPair(baseline=(number,)) for number in left[0]]
     pairs.sort(key=lambda pair: pair.baseline or (len(sides[0]),))
     return pairs + [OperatorPair(experiment=(number,)) for number in left[1]]
-
-
-def without_graph(operators: Sequence[ProfiledOperator]) -> tuple[ProfiledOperator, ...]:
-    """Return operators as an earlier lar has recorded them, which reports no graph."""
-    return tuple(
-        msgspec.structs.replace(each, reads=(), writes=(), weights=()) for each in operators
-    )
-
-
-def items_of(baseline: Profile, experiment: Profile) -> tuple[int, int]:
-    """Return how many items an iteration of either run computes, by which their shapes differ; 1
-    and 1 where both compute as many."""
-    items = baseline.facts.batch or 1, experiment.facts.batch or 1
-    return (1, 1) if items[0] == items[1] else items
-
-
-def have_one_model(baseline: Profile, experiment: Profile) -> bool:
-    """Return whether both runs are known to be of one model file."""
-    sums = baseline.facts.model.sha256, experiment.facts.model.sha256
-    return bool(sums[0]) and sums[0] == sums[1]
-
-
-def are_fed_alike(baseline: Profile, experiment: Profile) -> bool:
-    """Return whether two runs compute as much of a model: inputs of as many items and, where they
-    are of one model file, of the same shapes."""
-    if items_of(baseline, experiment) != (1, 1):
-        return False
-    if not have_one_model(baseline, experiment):
-        return True
-    shapes = shapes_fed_to(baseline), shapes_fed_to(experiment)
-    return not all(shapes) or shapes[0] == shapes[1]
-
-
-def shapes_fed_to(profile: Profile) -> set[tuple[int, ...]]:
-    """Return the shapes of a run's inputs, as far as its operators show them."""
-    index = graph_of(profile.operators, profile.facts.engine).dump_index
-    tensors = {each.key: each for each in index.tensors}
-    return {
-        tensors[key].shape
-        for each in index.operators
-        for key in each.outputs
-        if each.type in INPUT_TYPES and not each.inputs and key in tensors and tensors[key].shape
-    }
-
-
-def fingerprint_of(operators: Sequence[ProfiledOperator]) -> list[tuple[object, ...]]:
-    """Return what another run of the same command has in common: of each operator its type, name,
-    shapes, windows, and where those stand whose results it takes."""
-    makers = {key: place for place, each in enumerate(operators) for key in each.writes}
-    return [
-        (
-            *(each.type, NUMBER.sub("", each.name), each.inputs, each.outputs),
-            geometry_of(each),
-            *(makers.get(key, -1) for key in each.reads),
-        )
-        for each in operators
-    ]
 
 
 def places_in(pairs: Iterable[OperatorPair]) -> tuple[set[int], set[int]]:

@@ -66,7 +66,7 @@ def members_of_ranges(profile: Profile, records: Iterable[Begun]) -> list[RangeM
 
 def executions_in_ranges(profile: Profile) -> list[RangeMembers]:
     """Return the user's ranges with the positions of the timed executions that belong to each."""
-    executions = profile.timed_executions()
+    executions = profile.timed_executions
     return members_of_ranges(
         profile, (Begun(place, starts_of(each)) for place, each in enumerate(executions))
     )
@@ -74,7 +74,7 @@ def executions_in_ranges(profile: Profile) -> list[RangeMembers]:
 
 def executions_by_range(profile: Profile) -> dict[RangeKey, list[list[int]]]:
     """Return the positions of the timed executions that ranges of `--range-by` were made of."""
-    executions, found = profile.timed_executions(), dict[RangeKey, list[list[int]]]()
+    executions, found = profile.timed_executions, dict[RangeKey, list[list[int]]]()
     for pattern, name in patterns_of(profile.facts.options):
         for run in runs_of_pattern(pattern, profile.operators, executions):
             span = span_of_run(name, [executions[place] for place in run])

@@ -28,7 +28,6 @@ from lar.profiles.intervals import (
 )
 from lar.profiles.operator_filter import only_moves
 from lar.profiles.times import iteration_times_of
-from lar.profiles.totals import group_by_operator
 from lar.records.profile import Execution, Interval, Profile, ProfiledOperator, Step
 from lar.records.settings import OptionValue
 from lar.records.tuning import Choice
@@ -213,7 +212,7 @@ class Shown:
 
     @cached_property
     def _executions(self) -> Mapping[int, list[Execution]]:
-        return group_by_operator(self.profile)
+        return self.profile.executions_by_operator
 
     @property
     def idle_cpus(self) -> float | None:

@@ -25,7 +25,7 @@ from typing import Literal, NamedTuple
 
 from lar.errors import count_of
 from lar.profiles.times import LEAST_ESTIMATE_NS
-from lar.profiles.totals import group_by, group_by_operator
+from lar.profiles.totals import group_by
 from lar.records.profile import Peak, Profile, ProfiledOperator, TensorFact
 
 Bound = Literal["compute", "memory", "cache", "latency"]
@@ -232,7 +232,7 @@ def savings_of(profile: Profile) -> dict[int, float]:
     if peak is None or not steps:
         return {}
     savings = {}
-    for place, executions in group_by_operator(profile).items():
+    for place, executions in profile.executions_by_operator.items():
         piece = piece_of(profile, place, 0)
         part = part_of(piece, [each.compute_ns for each in executions])
         if (saving := saving_of(part, peak)) is not None:

@@ -23,13 +23,19 @@ from lar.profiles.differences import Difference
 from lar.profiles.disturbance import disturbed_executions, disturbed_steps, is_recorded
 from lar.profiles.operator_noise import FEWEST_PAIRS, RunNoise, judge_pairs, judge_runs, noise_of
 from lar.profiles.run_contrast import are_of_one_command, contrasts_of
+from lar.profiles.run_likeness import (
+    OperatorPair,
+    are_fed_alike,
+    have_equal_graphs,
+    have_one_model,
+    pair_by_places,
+)
 from lar.profiles.times import CLOCK_STEP_NS, iteration_times_of
 from lar.profiles.totals import Totals, totals_of
 from lar.records.profile import Profile, ProfiledOperator
 
 if TYPE_CHECKING:
     from lar.comparison.operator_kinds import OperatorKinds
-    from lar.profiles.pairing import OperatorPair
 
 Metric = Literal["calls", "host", "self_host", "device", "self_device"]
 Side = Literal["both", "baseline", "experiment"]
@@ -315,9 +321,6 @@ def is_computing(operator: ProfiledOperator, kinds: OperatorKinds | None) -> boo
 def why_unlike(baseline: Profile, experiment: Profile, joined: float) -> Unlike:
     """Return why the operators of two runs are not judged, `joined` being the part of their time in
     those that both have."""
-    # Not before: it imports NumPy.
-    from lar.profiles.pairing import are_fed_alike, have_one_model
-
     recorded = all(any(it.writes for it in each.operators) for each in (baseline, experiment))
     if recorded and joined < LEAST_JOINED and not have_one_model(baseline, experiment):
         return "models"
@@ -346,8 +349,9 @@ def moved(samples: Mapping[int, Samples], pairs: Iterable[OperatorPair]) -> dict
 
 
 def pairs_of(baseline: Profile, experiment: Profile, kinds: Kinds | None) -> list[OperatorPair]:
-    # Not before: it imports NumPy, and most reports are of one run.
-    from lar.profiles.pairing import pair_operators
+    if have_equal_graphs(baseline, experiment):
+        return pair_by_places(baseline)
+    from lar.profiles.pairing import pair_operators  # not before: it imports NumPy
 
     return pair_operators(baseline, experiment, *([kinds] if kinds else []))
 
@@ -573,20 +577,22 @@ def samples_of(profile: Profile) -> dict[int, Samples]:
     samples: dict[int, dict[Sampled, list[float]]] = {}
     disturbed = disturbed_executions(profile)
     times_ns = device_times_of(profile)
-    executions = profile.timed_executions()
+    executions = profile.timed_executions
     for number, (execution, device_ns) in enumerate(zip(executions, times_ns, strict=True)):
-        if (place := places.get(execution.step)) is None:
+        place = places.get(execution.step)
+        if place is None:
             continue
-        if execution.operator not in samples:
-            samples[execution.operator] = {metric: [0.0] * len(places) for metric in SAMPLED}
-        own = samples[execution.operator]
+        own = samples.get(execution.operator)
+        if own is None:
+            own = {metric: [0.0] * len(places) for metric in SAMPLED}
+            samples[execution.operator] = own
         own["calls"][place] += 1
         own["host"][place] += profile.host_ns(execution)
         own["device"][place] += device_ns
         own["disturbed"][place] += number in disturbed
     for own in samples.values():
         own["self_host"], own["self_device"] = [*own["host"]], own["device"]
-    activities = host_activities_of(profile)
+    activities = [] if are_apart(profile) else host_activities_of(profile)
     for activity in activities:
         parent = activities[activity.parent] if activity.parent >= 0 else None
         if parent is None or parent.operator == activity.operator:
@@ -600,6 +606,28 @@ def samples_of(profile: Profile) -> dict[int, Samples]:
         operator: {metric: None if metric in without else times for metric, times in own.items()}
         for operator, own in samples.items()
     }
+
+
+def are_apart(profile: Profile) -> bool:
+    """Return whether no execution on the host begins before the one before it on its thread ended,
+    so that all of its time is its own."""
+    computes_on_host = not profile.on_device
+    ends: dict[int, int] = {}
+    for each in profile.timed_executions:
+        begin, end = each.start_ns, each.end_ns
+        if (dispatch := each.dispatch) is not None:
+            thread = each.host_thread
+            if computes_on_host and thread == each.thread:
+                begin, end = min(begin, dispatch[0]), max(end, dispatch[1])
+            elif ends.get(thread, dispatch[0]) > dispatch[0]:
+                return False
+            else:
+                begin, ends[thread] = each.computation[0], dispatch[1]
+        if computes_on_host:
+            if ends.get(each.thread, begin) > begin:
+                return False
+            ends[each.thread] = end
+    return True
 
 
 def sum_of_samples(parts: Sequence[Samples], profile: Profile) -> Samples:

@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeVar
 
 from lar.measurement.statistics import percentile_of, samples_for
 from lar.profiles.times import Kind, time_of
-from lar.records.profile import Execution, Profile
+from lar.records.profile import Profile
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -89,16 +89,11 @@ def group_by(items: Iterable[V], key: Callable[[V], K]) -> dict[K, list[V]]:
     return groups
 
 
-def group_by_operator(profile: Profile) -> dict[int, list[Execution]]:
-    """Group the executions of timed iterations by operator."""
-    return group_by(profile.timed_executions(), lambda execution: execution.operator)
-
-
 def operator_totals(profile: Profile, kind: Kind) -> dict[int, Totals]:
     """Return the figures of the operators in timed iterations, by their places; on a device those
     of their computation, whatever the `kind`."""
     where: Kind = "compute" if profile.on_device else kind
     return {
         place: totals_of(time_of(profile, each, where) for each in executions)
-        for place, executions in group_by_operator(profile).items()
+        for place, executions in profile.executions_by_operator.items()
     }

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import zip_longest
 from typing import Annotated, Any, Literal, TypedDict
 
@@ -582,9 +583,19 @@ class Profile:
         """Return the iterations without those of the warm-up."""
         return tuple(step for step in self.steps if not step.warmup)
 
+    @cached_property
     def timed_executions(self) -> tuple[Execution, ...]:
-        """Return the executions without those of the warm-up."""
+        """The executions without those of the warm-up."""
         return tuple(execution for execution in self.executions if not execution.warmup)
+
+    @cached_property
+    def executions_by_operator(self) -> Mapping[int, list[Execution]]:
+        """The executions without those of the warm-up, by their operators, in the order of the
+        first of each."""
+        groups: dict[int, list[Execution]] = {}
+        for execution in self.timed_executions:
+            groups.setdefault(execution.operator, []).append(execution)
+        return groups
 
     def timed_allocations(self) -> tuple[Allocation, ...]:
         """Return what was taken and given back outside of the warm-up; what an iteration gives
@@ -608,11 +619,10 @@ class Profile:
         """Return how long an execution kept the host busy: its dispatch and, on a CPU, its
         computation too; what is both counts once, and what it waits for its thread or for others
         does not count."""
-        dispatch = execution.dispatch
+        c, d = execution.dispatch_start_ns, execution.dispatch_end_ns
+        if c is None or d is None:
+            return 0 if self.on_device else execution.end_ns - execution.start_ns
         if self.on_device:
-            return dispatch[1] - dispatch[0] if dispatch else 0
-        a, b = execution.work
-        if dispatch is None:
-            return b - a
-        c, d = dispatch
+            return d - c
+        a, b = execution.computation
         return (b - a) + (d - c) - max(0, min(b, d) - max(a, c))

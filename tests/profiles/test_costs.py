@@ -15,7 +15,6 @@ from lar.profiles.breakdown import breakdown_of
 from lar.profiles.costs import correct, describe_cost, extra_share, is_high
 from lar.profiles.range_members import executions_in_ranges
 from lar.profiles.ranges import spans_of_patterns
-from lar.profiles.totals import group_by_operator
 from lar.profiles.trace_file import write_profile
 from lar.records.profile import Cost, Execution, Profile, Span, Step
 from tests.profiles.synthetic import operator_of, profile_of_times
@@ -35,7 +34,7 @@ def profile_with(profiled_us: float, plain_us: float, **options: object) -> Prof
 
 
 def medians_us(profile: Profile) -> list[float]:
-    groups = group_by_operator(profile)
+    groups = profile.executions_by_operator
     return [median(each.duration_ns for each in groups[place]) / 1e3 for place in sorted(groups)]
 
 

@@ -105,7 +105,7 @@ on_all = pytest.mark.parametrize("profile", PROFILES.values(), ids=PROFILES)
 
 def times_by_type(profile: Profile, time_ns: Callable[[Execution], int]) -> dict[str, int]:
     times: dict[str, int] = {}
-    for each in profile.timed_executions():
+    for each in profile.timed_executions:
         type = profile.operators[each.operator].type
         times[type] = times.get(type, 0) + time_ns(each)
     return times
@@ -186,7 +186,7 @@ def test_operators_are_called_as_often_in_every_style(profile: Profile) -> None:
 @on_all
 def test_operations_are_as_many_in_every_style(profile: Profile) -> None:
     flops: dict[str, float | None] = {}
-    for each in profile.timed_executions():
+    for each in profile.timed_executions:
         operator = profile.operators[each.operator]
         own = flops.setdefault(operator.type, 0)
         known = own is not None and operator.flops is not None
@@ -250,7 +250,7 @@ def test_iterations_are_numbered_from_0_in_every_style() -> None:
     """As a run prints them: those of the warm-up do not count."""
     profile = decode_profile(encode_profile(profile_of_layers(2, 3, warmup=2)), "p.json")
     assert [step.number for step in profile.timed_steps()] == [0, 1, 2]
-    assert {each.step for each in profile.timed_executions()} == {0, 1, 2}
+    assert {each.step for each in profile.timed_executions} == {0, 1, 2}
     assert [row["Step"] for row in table_of(profile, "paddle", "log", view=["log"])] == [0, 1, 2]
     assert [row["Step"] for row in table_of(profile, "tensorboard", "steps")] == ["0", "1", "2"]
     latency, timelines = latency_of(profile), timelines_of(profile)

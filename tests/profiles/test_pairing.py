@@ -9,8 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from lar.engines import operator_kinds_of_both
-from lar.profiles.pairing import are_fed_alike, pair_operators
+from lar.profiles.pairing import pair_operators
 from lar.profiles.run_contrast import contrasts_of
+from lar.profiles.run_likeness import are_fed_alike
 from lar.records.profile import (
     Machine,
     ModelFacts,

@@ -40,7 +40,7 @@ def rows_of(table: Any) -> list[dict[str, Any]]:
 
 
 def members_of(profile: Profile) -> list[tuple[str, list[str]]]:
-    executions = profile.timed_executions()
+    executions = profile.timed_executions
     return [
         (span.name, [profile.operators[executions[place].operator].name for place in places])
         for span, places in executions_in_ranges(profile)
@@ -102,7 +102,7 @@ def test_a_range_takes_the_memory_of_its_own_operators() -> None:
     profile = named_profile()
     taken = tuple(
         Allocation(each.start_ns, 10 ** (each.operator + 1), each.operator)
-        for each in profile.timed_executions()
+        for each in profile.timed_executions
     )
     rows = rows_of(torch.build(replace(profile, allocations=taken), {}).tables[0])
     memory = {row["Name"]: row["CPU Mem (bytes)"] for row in rows if row["Kind"] == "range"}
@@ -112,7 +112,7 @@ def test_a_range_takes_the_memory_of_its_own_operators() -> None:
 def test_a_range_on_a_stream_has_the_work_of_its_own_operators() -> None:
     """Another stream was busy meanwhile."""
     profile = named_profile(device="cuda0", dispatch_us=1)
-    (other,) = (each for each in profile.timed_executions() if each.operator == 1)
+    (other,) = (each for each in profile.timed_executions if each.operator == 1)
     beside = msgspec.structs.replace(other, operator=4, thread=7)
     profile = replace(profile, executions=(*profile.executions, beside))
     rows = rows_of(paddle.build(profile, {"view": ["userdefined"]}).tables[0])

@@ -32,7 +32,6 @@ from lar.profiles.roofline import (
     saving_ns,
     work_of,
 )
-from lar.profiles.totals import group_by_operator
 from lar.profiles.trace_file import read_profile
 from lar.records.profile import Profile
 from lar.reports.styles import STYLES
@@ -115,7 +114,7 @@ def test_operators_sum_to_no_more_than_an_iteration_without_the_profiler(profile
     cost = profile.facts.cost
     assert cost is not None
     found = correct(profile)
-    lengths = [[each.compute_ns for each in own] for own in group_by_operator(found).values()]
+    lengths = [[each.compute_ns for each in own] for own in found.executions_by_operator.values()]
     assert is_high(profile) == (found.correction is not None)
     if is_high(profile):
         # What is too much by a part that is negligible is not taken out.
@@ -163,12 +162,12 @@ def test_every_operator_of_the_graph_appears(
     made: tuple[str, Profile, str], run_lar: Callable[..., Any], root: Path
 ) -> None:
     model, profile, _ = made
-    executed = {profile.operators[index].type for index in group_by_operator(profile)}
+    executed = {profile.operators[index].type for index in profile.executions_by_operator}
     words = WORK[model.rpartition(".")[2]]
     ours = sum(
         each.type.startswith(words)
         for index, each in enumerate(profile.operators)
-        if index in group_by_operator(profile)
+        if index in profile.executions_by_operator
     )
     told = run_lar("info", str(root / "models" / model)).stdout
     counts = {name: int(number) for name, number in re.findall(r"^(\w+) +(\d+)$", told, re.M)}
@@ -181,7 +180,7 @@ def test_the_figures_agree_with_each_other(profile: Profile) -> None:
     assert [sum(step.buckets_ns.values()) for step in breakdown.steps] == [
         step.duration_ns for step in profile.timed_steps()
     ]
-    executions = profile.timed_executions()
+    executions = profile.timed_executions
     summed = sum(each.duration_ns for each in executions)
     merged = total_of(merge_intervals((each.start_ns, each.end_ns) for each in executions))
     assert merged <= summed
@@ -218,7 +217,7 @@ def test_views_constants_and_forwarded_pointers_have_no_bandwidth(profile: Profi
     peak = host_peak_of(profile)
     assert peak is not None
     unmoved = 0
-    for place, executions in group_by_operator(profile).items():
+    for place, executions in profile.executions_by_operator.items():
         operator = profile.operators[place]
         work = work_of(piece_of(profile, place, each.compute_ns) for each in executions)
         if UNMOVED.match(operator.type):
@@ -254,14 +253,14 @@ def test_memory_is_taken_and_given_back(profile: Profile) -> None:
 
 
 def test_a_range_holds_the_operators_whose_names_match(profile: Profile) -> None:
-    names = [profile.operators[each.operator].name for each in profile.timed_executions()]
+    names = [profile.operators[each.operator].name for each in profile.timed_executions]
     matching = [place for place, name in enumerate(names) if re.search("conv|relu", name)]
     held = [place for _, places in executions_in_ranges(profile) for place in places]
     assert sorted(held) == matching
 
 
 def test_every_style_says_the_same(profile: Profile) -> None:
-    executions = profile.timed_executions()
+    executions = profile.timed_executions
     host_ns, calls = sum(map(profile.host_ns, executions)), len(executions)
     # TensorBoard has a row for the dispatch: on another thread it counts whenever it was.
     apart_ns = sum(
@@ -280,7 +279,7 @@ def test_every_style_says_the_same(profile: Profile) -> None:
         # TensorBoard rounds each row to microseconds, and has two of each type.
         total_ns = sum(row.time_ns for row in told.values())
         assert total_ns == pytest.approx(expected_ns, abs=1000 * len(told))
-    compute_ns = sum(each.compute_ns for each in profile.timed_executions())
+    compute_ns = sum(each.compute_ns for each in profile.timed_executions)
     for style, total in kernel_totals(profile).items():
         assert total.calls == calls, style
         assert total.time_ns == pytest.approx(compute_ns, rel=1e-5), style

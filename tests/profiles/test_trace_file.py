@@ -290,7 +290,7 @@ def test_iterations_of_an_older_file_are_numbered_from_0() -> None:
 def test_warm_up_iterations_are_left_out_of_what_is_timed() -> None:
     profile = profile_of_times({"a": "A"}, [{"a": 10}, {"a": 12}], step_us=50, warmup=1)
     assert [step.number for step in profile.timed_steps()] == [0]
-    assert [execution.duration_ns for execution in profile.timed_executions()] == [12_000]
+    assert [execution.duration_ns for execution in profile.timed_executions] == [12_000]
     assert {span.step for span in profile.spans_of("phase")} == {0}
     assert {span.step for span in profile.spans_of("phase", timed=False)} == {-1, 0}
 

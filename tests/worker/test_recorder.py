@@ -101,7 +101,7 @@ def test_operators_are_those_that_the_engine_tells(profile: Profile) -> None:
         ("conv2", "Convolution"),
         ("fc", "MatMul"),
     ]
-    assert [each.operator for each in profile.timed_executions()] == [0, 1, 2] * 3
+    assert [each.operator for each in profile.timed_executions] == [0, 1, 2] * 3
     assert profile.threads == {1: "host"}
 
 

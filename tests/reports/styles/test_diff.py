@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec import structs
 
 from lar.cli.main import main
 from lar.errors import UsageError
-from lar.profiles.run_differences import METRICS, Diff, DiffRow, Metric, diff_of
+from lar.profiles.activities import host_activities_of
+from lar.profiles.run_differences import METRICS, Diff, DiffRow, Metric, are_apart, diff_of
 from lar.profiles.trace_file import write_profile
 from lar.records.profile import ModelFacts, Profile, StepNoise, TensorFact
 from lar.reports.csv import format_csv
@@ -117,6 +120,33 @@ def test_self_time_leaves_out_what_other_operators_took_within() -> None:
     assert figures_of(rows["loop"], "host") == (95, 95)
     assert figures_of(rows["loop"], "self_host") == (75, 75)
     assert figures_of(rows["conv"], "self_host") == (20, 20)
+
+
+TIMES = st.integers(0, 60)
+RUNS = st.lists(
+    st.tuples(TIMES, TIMES, st.none() | st.tuples(TIMES, TIMES), st.sampled_from([1, 2])),
+    max_size=5,
+)
+
+
+@given(RUNS, st.sampled_from(["cpu", "cuda0"]))
+def test_what_is_apart_needs_no_look_at_what_nests(runs: list[Any], device: str) -> None:
+    executions = [
+        execution_of(
+            place,
+            *sorted((start, end)),
+            thread=thread,
+            dispatch=None if dispatch is None else (min(dispatch), max(dispatch)),
+        )
+        for place, (start, end, dispatch, thread) in enumerate(runs)
+    ]
+    operators = [operator_of(f"conv{place}", "Conv") for place in range(len(runs))]
+    run = profile_of(operators, [step_of(0, 0, 60)], executions, device=device)
+    if are_apart(run):
+        activities = host_activities_of(run)
+        around = [activities[each.parent] for each in activities if each.parent >= 0]
+        within = [each for each in activities if each.parent >= 0]
+        assert [each.operator for each in within] == [each.operator for each in around]
 
 
 # Noise.

@@ -456,7 +456,7 @@ def test_the_command_line_writes_it(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 def test_the_page_stays_small() -> None:
     profile = profile_of_layers(layers=63, iterations=40)
-    assert len(profile.timed_executions()) > 10_000
+    assert len(profile.timed_executions) > 10_000
     report = build(profile, {})
     assert len(figures_of(report)["timeline"]["iterations"]) == 40
     assert len(report.page.encode()) < 1 << 19

@@ -307,5 +307,5 @@ def test_percentages_are_of_what_is_listed(times: list[dict[str, int]]) -> None:
     profile = profile_of_times(TYPES, times, step_us=1000)
     rows = table_of(profile, "algorithm_sum")
     assert sum(row["Time (%)"] for row in rows) == pytest.approx(100, abs=0.1)
-    durations = sum(each.compute_ns for each in profile.timed_executions())
+    durations = sum(each.compute_ns for each in profile.timed_executions)
     assert sum(row["Total Time (ns)"] for row in rows) == durations

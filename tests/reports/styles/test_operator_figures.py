@@ -137,18 +137,16 @@ def test_the_roofline_ranks_in_the_same_way(profile: Profile) -> None:
 
 @pytest.mark.parametrize("style", ["megengine", "paddle", "torch", "nsys", "ncu"])
 def test_text_marks_what_was_disturbed(profile: Profile, style: str) -> None:
-    calm = Profile(**{**vars(profile), "facts": msgspec.structs.replace(profile.facts, noise=())})
+    calm = replace(profile, facts=msgspec.structs.replace(profile.facts, noise=()))
     assert "disturbed" in STYLES[style].build(profile, {}).text.lower()
     assert "disturbed" not in STYLES[style].build(calm, {}).text.lower()
 
 
 def test_too_few_calls_have_no_percentile(profile: Profile) -> None:
-    first = Profile(
-        **{
-            **vars(profile),
-            "steps": profile.steps[:9],
-            "executions": tuple(each for each in profile.executions if each.step < 9),
-        }
+    first = replace(
+        profile,
+        steps=profile.steps[:9],
+        executions=tuple(each for each in profile.executions if each.step < 9),
     )
     for row in rows_of(first, "paddle"):
         assert row["CPU P90 (ms)"] is None

@@ -132,7 +132,7 @@ def cards_of(profile: Profile) -> Iterator[tuple[str, str]]:
         if statistics.mean:
             rate = (batch or 1) * 1000 / statistics.mean
             yield "throughput", f"{rate:,.1f} {'samples' if batch else 'iterations'}/s"
-    executed = {execution.operator for execution in profile.timed_executions()}
+    executed = {execution.operator for execution in profile.timed_executions}
     yield "operators executed", f"{len(executed)}"
     if (peak := profile.facts.peak_memory_bytes) is not None:
         yield "peak memory", f"{peak / 2**20:,.1f} MiB"
@@ -160,7 +160,7 @@ def format_summary(text: str, name: str = "") -> str:
 
 
 def format_recommendations(profile: Profile, found: Sequence[Recommendation]) -> str:
-    if not profile.timed_executions():
+    if not profile.timed_executions:
         return "<p>N/A: no figure of this profile speaks for one.</p>"
     # A note, as on larger batches, names no setting that makes this run faster.
     has_setting = any(each.choice is not None for each in found)

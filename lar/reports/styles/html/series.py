@@ -17,7 +17,6 @@ from lar.profiles.disturbance import disturbed_steps
 from lar.profiles.intervals import merge_intervals, subtract_intervals, total_of
 from lar.profiles.roofline import host_peak_of, piece_of, work_of
 from lar.profiles.times import is_loaded_in_steps, iteration_times_of
-from lar.profiles.totals import group_by_operator
 from lar.records.profile import Interval, Profile
 from lar.reports.pages.tables import rounded
 
@@ -150,7 +149,7 @@ def roofline_of(profile: Profile) -> dict[str, Any]:
     Those of which operations or bytes are not known, or that have none, are counted in
     `left_out`: a logarithmic scale has no 0. `peak` is None where it has not been measured.
     """
-    groups = group_by_operator(profile)
+    groups = profile.executions_by_operator
     works = {
         place: work_of(piece_of(profile, place, each.compute_ns) for each in executions)
         for place, executions in groups.items()

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 from lar.profiles.disturbance import disturbed_executions
 from lar.profiles.launches import Launch, launch_of, launches_of, ranges_of
 from lar.profiles.roofline import Work, host_peak_of, saving_ns, work_of
-from lar.profiles.totals import Totals, group_by, group_by_operator, totals_of
+from lar.profiles.totals import Totals, group_by, totals_of
 from lar.records.profile import (
     Execution,
     HardwareCounts,
@@ -216,7 +216,7 @@ COUNTER_COLUMNS: tuple[Column[GroupRow], ...] = (
 
 def tables_of(profile: Profile, top: int) -> dict[str, PageTable]:
     """Return the tables of operators, types, kernels and ranges."""
-    launches = [launch_of(profile, each, n) for n, each in enumerate(profile.timed_executions())]
+    launches = [launch_of(profile, each, n) for n, each in enumerate(profile.timed_executions)]
     ran = Ran(profile, launches, disturbed_executions(profile))
     hardware = profile.facts.hardware
     counts = {} if hardware is None else {each.type: each for each in hardware.counts}
@@ -256,7 +256,7 @@ class Ran(NamedTuple):
 def operator_table(ran: Ran, top: int) -> PageTable:
     """Return a row for each operator that was executed."""
     profile, whole_ns = ran.profile, ran.whole_ns
-    executions = group_by_operator(profile)
+    executions = profile.executions_by_operator
     rows = [
         OperatorRow(
             profile.operators[place],

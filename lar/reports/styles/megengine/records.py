@@ -21,7 +21,7 @@ from lar.profiles.megengine_file import (
 )
 from lar.profiles.roofline import savings_of
 from lar.profiles.times import LEAST_ESTIMATE_NS
-from lar.profiles.totals import Totals, group_by, group_by_operator, totals_of
+from lar.profiles.totals import Totals, group_by, totals_of
 from lar.records.profile import Execution, Profile, ProfiledOperator
 
 Place = Literal["device", "host"]
@@ -124,7 +124,7 @@ def records_of(profile: Profile) -> list[Record]:
         raw = decode_raw(profile.engine_raw, "MegEngine's own profile")
         by_id = {profile.operators[place].id: ns for place, ns in savings.items()}
         return [with_saving(each, by_id.get(each.info["id"])) for each in records_of_raw(raw)]
-    groups = group_by_operator(profile)
+    groups = profile.executions_by_operator
     steps = iterations_of(profile)
     records = [
         with_saving(record_of(operator, groups.get(index, []), steps), savings.get(index))
@@ -150,7 +150,7 @@ def is_single(profile: Profile) -> bool:
 def iterations_of(profile: Profile) -> int:
     """Return how many timed iterations there are."""
     steps = len(profile.timed_steps())
-    return steps or len({execution.step for execution in profile.timed_executions()})
+    return steps or len({execution.step for execution in profile.timed_executions})
 
 
 def records_of_raw(raw: RawProfile) -> list[Record]:

@@ -93,7 +93,7 @@ def dispatches_of(profile: Profile) -> list[Launch]:
     disturbed = disturbed_executions(profile) if is_recorded(profile) else None
     launches = [
         Launch(each.host_thread, *times, each, None if disturbed is None else place in disturbed)
-        for place, each in enumerate(profile.timed_executions())
+        for place, each in enumerate(profile.timed_executions)
         if (times := each.dispatch) is not None
     ]
     return sorted(launches, key=lambda launch: (launch.thread, launch.start_ns))
@@ -119,7 +119,7 @@ def calls_around(profile: Profile, launches: Iterable[Launch]) -> list[str | Non
 
 def launches_in_ranges(profile: Profile) -> list[RangeLaunches]:
     """Return the user's ranges, each with what was launched within."""
-    executions = profile.timed_executions()
+    executions = profile.timed_executions
     members = {id(span): places for span, places in executions_in_ranges(profile)}
     return [
         RangeLaunches(

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from lar.errors import UsageError
 from lar.profiles.activities import execution_of, places_of
-from lar.profiles.disturbance import disturbed_executions, is_recorded
+from lar.profiles.disturbance import is_recorded
 from lar.profiles.operator_filter import operators_matching
 from lar.profiles.roofline import savings_of
 from lar.profiles.totals import UNITS_NS, totals_of
@@ -82,10 +82,10 @@ class Tally:
             self.gpu_ns.append(gpu_ns)
 
     def part(self, name: str) -> Tally:
-        return self.parts.setdefault(name, Tally())
+        return tally_in(self.parts, name)
 
     def leaf(self, name: str) -> Tally:
-        return self.leaves.setdefault(name, Tally())
+        return tally_in(self.leaves, name)
 
     def row(self, name: str, level: int, cpu_whole_ns: int, gpu_whole_ns: int) -> TimeRow:
         """Return the row; its ratios are those to the whole times."""
@@ -116,6 +116,14 @@ class Tally:
         for below, leaf in self.leaves.items():
             rows.append(leaf.row(below, level + 1, *own_ns))
         return rows
+
+
+def tally_in(tallies: dict[str, Tally], name: str) -> Tally:
+    """Return the tally of that name, a new one for a new name."""
+    found = tallies.get(name)
+    if found is None:
+        found = tallies[name] = Tally()
+    return found
 
 
 class OperatorBlock(NamedTuple):
@@ -248,7 +256,7 @@ def tally_operators(run: TimedRun, settings: Settings) -> list[ThreadTally]:
     keys = [each.name if by_name else each.type for each in profile.operators]
     shown = operators_matching(profile, settings.filter or "")
     calls, savings = calls_by_execution(run), savings_of(profile)
-    disturbed = disturbed_executions(profile)
+    disturbed = run.disturbed
     threads: dict[int | None, ThreadTally] = {}
     for index, execution in enumerate(run.executions):
         thread = execution.thread if by_thread else None
@@ -262,7 +270,7 @@ def tally_operators(run: TimedRun, settings: Settings) -> list[ThreadTally]:
         tallies.cpu_ns += cpu_ns
         tallies.gpu_ns += gpu_ns
         if execution.operator in shown:
-            tally = tallies.keys.setdefault(keys[execution.operator], Tally())
+            tally = tally_in(tallies.keys, keys[execution.operator])
             tally.add(cpu_ns, gpu_ns)
             tally.owners.append(execution.operator)
             tally.disturbed += index in disturbed

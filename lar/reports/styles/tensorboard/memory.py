@@ -189,7 +189,7 @@ def uses_of(profile: Profile, allocations: Iterable[Allocation]) -> list[MemoryU
     """Return the types of operators that allocate or release, by name; what happened in warm-up
     iterations is left out, as their calls are."""
     timed = set(map(id, profile.timed_allocations()))
-    calls = Counter(profile.operators[it.operator].type for it in profile.timed_executions())
+    calls = Counter(profile.operators[it.operator].type for it in profile.timed_executions)
     sizes: dict[str, list[int]] = {}
     for each in allocations:
         if each.operator is not None and id(each) in timed:

@@ -72,7 +72,7 @@ def modules_of(profile: Profile, accepts: Callable[[int], bool] = lambda _: True
     names of the operators show no modules. `accepts` takes an operator's number."""
     root = Module("")
     times_ns = device_times_of(profile)
-    for execution, device_ns in zip(profile.timed_executions(), times_ns, strict=True):
+    for execution, device_ns in zip(profile.timed_executions, times_ns, strict=True):
         path = profile.operators[execution.operator].module
         if not path or not accepts(execution.operator):
             continue

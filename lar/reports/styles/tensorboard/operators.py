@@ -145,7 +145,7 @@ def operator_totals_of(
 
     activities, calls_ns, device_self_ns, device_total_ns, stray = work
     on_device, has_noise = profile.on_device, is_recorded(profile)
-    executions = profile.timed_executions()
+    executions = profile.timed_executions
     disturbed = {
         (executions[place].operator, executions[place].step)
         for place in disturbed_executions(profile)
@@ -166,7 +166,7 @@ def operator_totals_of(
             if has_noise:
                 was = not suffix and (activity.operator, activity.step) in disturbed
                 own.disturbed = (own.disturbed or 0) + was
-    for execution in profile.timed_executions() if profile.on_device else ():
+    for execution in profile.timed_executions if profile.on_device else ():
         if execution.dispatch_ns is None and accepts(execution.operator):
             row(execution.operator).calls += 1
     for operator, duration_ns in stray:

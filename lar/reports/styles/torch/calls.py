@@ -94,7 +94,7 @@ def calls_of_executions(profile: Profile) -> list[Call]:
     calls = []
     times_ns = device_times_of(profile)
     disturbed = disturbed_executions(profile)
-    executions = profile.timed_executions()
+    executions = profile.timed_executions
     for place, (execution, device_ns) in enumerate(zip(executions, times_ns, strict=True)):
         call = Call("operator", names[execution.operator], execution.operator)
         call.disturbed = place in disturbed
@@ -130,7 +130,7 @@ def pieces_of_executions(profile: Profile, calls: Sequence[Call]) -> Iterator[Pi
     """Yield when operators keep the host busy: during their dispatch and, on a CPU, their
     computation."""
     on_device = profile.on_device
-    for execution, call in zip(profile.timed_executions(), calls, strict=True):
+    for execution, call in zip(profile.timed_executions, calls, strict=True):
         if (dispatch := execution.dispatch) is not None:
             yield Piece(execution.host_thread, *dispatch, call, on_device)
         elif on_device:
