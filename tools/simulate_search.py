@@ -19,17 +19,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from lar.records.bench import OutputDifference, Turn
+from lar.records.choices import Choice, Dimension
 from lar.records.run import Failure, Samples
-from lar.records.tuning import (
-    BASELINE,
-    Candidate,
-    Choice,
-    Dimension,
-    ModelSpace,
-    Trial,
-    TrialRow,
-    TuneRequest,
-)
+from lar.records.tuning import BASELINE, Candidate, ModelSpace, Trial, TrialRow, TuneRequest
 from lar.tuning.ranking import rank_candidates
 from lar.tuning.search import Ended, Step, next_step
 

@@ -32,7 +32,7 @@ from lar.options.table import (
 )
 from lar.options.values import parse_path, parse_share
 from lar.options.variants import BENCH_KEYS
-from lar.records.tuning import Allowed, Objective
+from lar.records.choices import Allowed, Objective
 
 if TYPE_CHECKING:
     from lar.cli.searches import Ended

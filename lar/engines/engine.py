@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from lar.options.option import Option
     from lar.options.rules import Rule
     from lar.profiles.recommendations import Prospect, Shown
+    from lar.records.choices import Dimension
     from lar.records.profile import Profile, ProfiledOperator
     from lar.records.run import ModelInfo, RunContext, RunResult, RunSpec
     from lar.records.testcase import Case
-    from lar.records.tuning import Dimension
 
     Arrays = Mapping[str, np.ndarray[Any, Any]]
 

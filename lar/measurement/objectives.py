@@ -17,9 +17,10 @@ from lar.measurement.turns import (
     log_ratios_of,
 )
 from lar.records.bench import Turn
+from lar.records.choices import Objective
 from lar.records.run import Samples
 from lar.records.summary import Difference, Interval
-from lar.records.tuning import Objective, TrialRow
+from lar.records.tuning import TrialRow
 
 # Where more of the iterations of two processes than this part were disturbed, their slowest ones
 # say what else the machine did.

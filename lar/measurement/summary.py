@@ -8,14 +8,10 @@ from itertools import chain
 
 from lar.measurement.intervals import median_interval
 from lar.measurement.queueing import summarize_queue
-from lar.measurement.statistics import causes_of, percentile_of, statistics_of
+from lar.measurement.statistics import FEWEST_UNDISTURBED, causes_of, percentile_of, statistics_of
 from lar.measurement.stopping import take_in_turn
 from lar.records.run import FedInput, RunResult, Samples
 from lar.records.summary import Cause, Summary, Trust
-
-# Of so many undisturbed iterations, the fastest and the slowest have the true median between them
-# with 97 % probability, as each lies on either side of it with 1/2: 1 - 2 / 2**6.
-FEWEST_UNDISTURBED = 6
 
 # How far CPU time and waiting may be from an iteration's time, half of the iterations: a thread
 # that hands work to another, as engines do, is woken late on a machine with other work.

@@ -10,7 +10,7 @@ from lar.options.option import Option, is_set
 from lar.options.table import CUDA, OPTIONS
 
 if TYPE_CHECKING:
-    from lar.records.settings import OptionValue
+    from lar.records.choices import OptionValue
 
 
 def format_command(model: str, options: Mapping[str, OptionValue]) -> str:

@@ -28,9 +28,8 @@ from lar.profiles.intervals import (
 )
 from lar.profiles.operator_filter import only_moves
 from lar.profiles.times import iteration_times_of
+from lar.records.choices import Choice, OptionValue
 from lar.records.profile import Execution, Interval, Profile, ProfiledOperator, Step
-from lar.records.settings import OptionValue
-from lar.records.tuning import Choice
 
 # A setting that is not expected to save so much of an iteration is not suggested.
 LEAST_GAIN = 0.03

@@ -17,25 +17,19 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from lar.errors import UsageError
-from lar.measurement.summary import FEWEST_UNDISTURBED
+from lar.measurement.statistics import FEWEST_UNDISTURBED
 from lar.profiles.activities import device_times_of, host_activities_of
 from lar.profiles.differences import Difference
 from lar.profiles.disturbance import disturbed_executions, disturbed_steps, is_recorded
 from lar.profiles.operator_noise import FEWEST_PAIRS, RunNoise, judge_pairs, judge_runs, noise_of
 from lar.profiles.run_contrast import are_of_one_command, contrasts_of
-from lar.profiles.run_likeness import (
-    OperatorPair,
-    are_fed_alike,
-    have_equal_graphs,
-    have_one_model,
-    pair_by_places,
-)
 from lar.profiles.times import CLOCK_STEP_NS, iteration_times_of
 from lar.profiles.totals import Totals, totals_of
 from lar.records.profile import Profile, ProfiledOperator
 
 if TYPE_CHECKING:
     from lar.comparison.operator_kinds import OperatorKinds
+    from lar.profiles.run_likeness import OperatorPair
 
 Metric = Literal["calls", "host", "self_host", "device", "self_device"]
 Side = Literal["both", "baseline", "experiment"]
@@ -321,7 +315,9 @@ def is_computing(operator: ProfiledOperator, kinds: OperatorKinds | None) -> boo
 def why_unlike(baseline: Profile, experiment: Profile, joined: float) -> Unlike:
     """Return why the operators of two runs are not judged, `joined` being the part of their time in
     those that both have."""
-    recorded = all(any(it.writes for it in each.operators) for each in (baseline, experiment))
+    from lar.profiles.run_likeness import are_fed_alike, has_graph, have_one_model
+
+    recorded = has_graph(baseline.operators) and has_graph(experiment.operators)
     if recorded and joined < LEAST_JOINED and not have_one_model(baseline, experiment):
         return "models"
     return "" if are_fed_alike(baseline, experiment) else "inputs"
@@ -349,6 +345,9 @@ def moved(samples: Mapping[int, Samples], pairs: Iterable[OperatorPair]) -> dict
 
 
 def pairs_of(baseline: Profile, experiment: Profile, kinds: Kinds | None) -> list[OperatorPair]:
+    # Not before: it imports how dumps are read, and most reports are of one run.
+    from lar.profiles.run_likeness import have_equal_graphs, pair_by_places
+
     if have_equal_graphs(baseline, experiment):
         return pair_by_places(baseline)
     from lar.profiles.pairing import pair_operators  # not before: it imports NumPy

@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
+from lar.records.choices import Objective, OptionValue
 from lar.records.run import EngineFacts, MachineFacts, ModelFile
 from lar.records.summary import Difference
 
 # History of the format of settings files (`TunedSettings.format`):
 #   lar.settings/1  first version
 SETTINGS_FORMAT = "lar.settings/1"
-
-OptionValue = bool | int | float | str | tuple[str, ...]
-
-Objective = Literal["latency", "throughput", "memory", "p99"]
-"""What is made small:
-
-latency     the median time of an iteration
-throughput  the time of all copies of the model together, divided by the iterations that they made
-memory      the most memory that a process held
-p99         the 99th percentile of the times of iterations
-"""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ from typing import Literal
 
 from lar.errors import LarError, check_keywords
 from lar.records.bench import OutputDifference, Turn
+from lar.records.choices import Allowed, Choice, Dimension, Objective, OptionValue
 from lar.records.run import (
     Encodable,
     EngineFacts,
@@ -25,21 +26,11 @@ from lar.records.run import (
     Status,
     record_of_format,
 )
-from lar.records.settings import Objective as Objective
-from lar.records.settings import OptionValue as OptionValue
 from lar.records.summary import Difference, Summary
 
 # History of the format of what `lar tune --json` writes (`TuneResult.format`):
 #   lar.tune/1  first version
 TUNE_FORMAT = "lar.tune/1"
-
-Allowed = Literal["engine-fixes", "engine-env", "reduced-precision"]
-"""What a search tries only where the user allows it:
-
-engine-fixes       defects of the engine are mended in memory (`--engine-fix`)
-engine-env         environment variables are set for the engine (`--engine-env`)
-reduced-precision  tensors are computed in a coarser type than the model's
-"""
 
 TrialKind = Literal["screen", "search", "race", "confirm"]
 """What a trial is for:
@@ -53,45 +44,6 @@ confirm  the winner against the plain run, when the search is over
 Ending = Literal["settled", "budget", "interrupted", "failed"]
 """Why a search ended: nothing that is left can win by the margin, the time is spent, the user or an
 error has interrupted it, or the plain run cannot be measured."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Choice:
-    """One of the settings that a dimension offers.
-
-    Attributes:
-        name: what tables call it, and what tells it from all others of the space: `nchw88`.
-        options: what it sets, by key, as `lar.run` takes it.
-        search: what a run sets besides, before the first measurement, to fill a cache; empty where
-            nothing is searched. Such a run may take minutes.
-        cache: the key of the option that names the cache's file; empty without a search. The file
-            belongs to the session, and `options` do not hold it.
-        cache_depends: the dimensions whose choices decide what the cache holds; candidates that
-            agree in them share one.
-        allow: what the user has to allow, empty if nothing.
-        for_full: it is tried in the space `full` alone.
-        measures_at_load: the engine measures each time that it loads the model, which may take
-            long; nothing is kept of it.
-        objectives: those that it can matter for, empty for all.
-    """
-
-    name: str
-    options: dict[str, OptionValue] = field(default_factory=dict)
-    search: dict[str, OptionValue] = field(default_factory=dict)
-    cache: str = ""
-    cache_depends: tuple[str, ...] = ()
-    allow: Allowed | Literal[""] = ""
-    for_full: bool = False
-    measures_at_load: bool = False
-    objectives: tuple[Objective, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Dimension:
-    """Choices of which a candidate has one, or none: `layout`, `threads`."""
-
-    name: str
-    choices: tuple[Choice, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from lar.errors import count_of, printable
 from lar.options.command_line import format_flags
 from lar.options.option import flag_of
-from lar.records.tuning import Choice, ModelSpace, NotTried
+from lar.records.choices import Choice
+from lar.records.tuning import ModelSpace, NotTried
 from lar.reports.model import WRAPPED
 from lar.reports.text import PAPER, Screen, format_rows
 

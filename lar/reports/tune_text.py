@@ -9,6 +9,7 @@ from lar.errors import printable
 from lar.options.command_line import format_command, format_flags
 from lar.options.table import BY_KEY, SETTINGS
 from lar.records.bench import OutputDifference
+from lar.records.choices import Objective, OptionValue
 from lar.records.summary import Difference, Interval
 from lar.records.tuning import (
     BASELINE,
@@ -16,8 +17,6 @@ from lar.records.tuning import (
     Contribution,
     Ending,
     NotTried,
-    Objective,
-    OptionValue,
     RankedCandidate,
     TuneResult,
     choices_by_name,

@@ -21,8 +21,9 @@ from lar.measurement.machine import read_cpu_limit, read_model_file, read_proces
 from lar.options.option import Option
 from lar.options.table import BY_KEY, FAST_RUN, FAST_RUN_ALGO_POLICY, FULL_RUN, SETTINGS
 from lar.options.variants import BENCH_KEYS
+from lar.records.choices import OptionValue
 from lar.records.run import record_from_json, record_to_json
-from lar.records.settings import SETTINGS_FORMAT, OptionValue, TunedSettings
+from lar.records.settings import SETTINGS_FORMAT, TunedSettings
 from lar.running.model_weights import read_weights
 
 MOST_BYTES = 1 << 20

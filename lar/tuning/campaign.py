@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 from lar import __version__
 from lar.errors import LarError, UsageError
 from lar.files.work_folders import work_folder
+from lar.records.choices import Allowed, Objective
 from lar.records.run import Failure, RunSpec
 from lar.records.tuning import (
     BASELINE,
-    Allowed,
     Candidate,
     Ending,
     NotTried,
-    Objective,
     Trial,
     TrialRow,
     TuneRequest,

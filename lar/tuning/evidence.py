@@ -11,17 +11,10 @@ from typing import Generic, Literal, TypeVar
 from lar.measurement.differences import FIRST_LOOK, alpha_of_look, trimmed_mean
 from lar.measurement.objectives import compare_ratios, log_ratios_for
 from lar.measurement.turns import Ratios
+from lar.records.choices import Objective
 from lar.records.run import Status
 from lar.records.summary import Difference
-from lar.records.tuning import (
-    BASELINE,
-    Candidate,
-    Objective,
-    Trial,
-    TrialKind,
-    TrialRow,
-    TuneRequest,
-)
+from lar.records.tuning import BASELINE, Candidate, Trial, TrialKind, TrialRow, TuneRequest
 from lar.tuning.candidates import CacheKey, combinations_of
 from lar.tuning.surrogate import Look, Surrogate
 

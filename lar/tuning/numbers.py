@@ -8,15 +8,8 @@ from dataclasses import replace
 from lar.errors import LarError
 from lar.options.table import TIMEOUT
 from lar.records.bench import OutputDifference
-from lar.records.tuning import (
-    BASELINE,
-    Candidate,
-    ModelSpace,
-    OptionValue,
-    TrialRow,
-    name_of,
-    options_of,
-)
+from lar.records.choices import OptionValue
+from lar.records.tuning import BASELINE, Candidate, ModelSpace, TrialRow, name_of, options_of
 from lar.running.compared_dumps import MakeOn, ModelRun, compare
 
 NOT_COMPARED = "its layers cannot be compared"

@@ -17,8 +17,9 @@ from lar.measurement.rows import join_samples
 from lar.options.command_line import format_command
 from lar.options.option import Option
 from lar.options.table import BY_KEY, ENGINE
+from lar.records.choices import OptionValue
 from lar.records.run import MachineFacts, RunResult, RunSpec, Samples, record_to_json
-from lar.records.settings import OptionValue, TunedSettings
+from lar.records.settings import TunedSettings
 from lar.records.tuning import (
     BASELINE,
     Candidate,

@@ -20,9 +20,10 @@ from lar.measurement.listener import Listener
 from lar.measurement.machine import read_machine
 from lar.measurement.objectives import kept_for
 from lar.records.bench import OutputDifference
+from lar.records.choices import Objective
 from lar.records.comparison import Tolerance
 from lar.records.run import Failure, ModelFile, RunContext, RunResult, RunSpec
-from lar.records.tuning import Candidate, Objective, Trial, TrialKind, TrialRow
+from lar.records.tuning import Candidate, Trial, TrialKind, TrialRow
 from lar.running.compared_dumps import MakeOn
 from lar.running.rounds import Member, Rounds, compare_members, places_in_memory
 from lar.running.steps import make_run

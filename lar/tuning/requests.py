@@ -12,7 +12,8 @@ from lar.engines.formats import format_in, format_named, models_in, read_head
 from lar.errors import UsageError
 from lar.files.input_file import check_input
 from lar.options.table import ENGINE
-from lar.records.tuning import Allowed, Objective, OptionValue, TuneRequest
+from lar.records.choices import Allowed, Objective, OptionValue
+from lar.records.tuning import TuneRequest
 from lar.tuning.space import make_space
 
 

@@ -47,12 +47,12 @@ from lar.measurement.statistics import percentile_of
 from lar.measurement.turns import log_ratios_of
 from lar.options.command_line import format_flags
 from lar.options.table import INPUT, PYTHON
+from lar.records.choices import OptionValue
 from lar.records.run import MachineFacts, ModelFile, record_from_json, record_to_json
 from lar.records.tuning import (
     BASELINE,
     Ending,
     ModelSpace,
-    OptionValue,
     Trial,
     TrialKind,
     TrialRow,

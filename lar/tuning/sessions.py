@@ -13,18 +13,9 @@ from lar.files.input_file import read_input
 from lar.files.work_folders import work_folder
 from lar.options.command_line import format_flags
 from lar.profiles.packed_file import unpack
+from lar.records.choices import Allowed, Choice, Dimension
 from lar.records.run import record_to_json
-from lar.records.tuning import (
-    BASELINE,
-    Allowed,
-    Choice,
-    Dimension,
-    ModelSpace,
-    Trial,
-    TuneRequest,
-    TuneResult,
-    read_tune,
-)
+from lar.records.tuning import BASELINE, ModelSpace, Trial, TuneRequest, TuneResult, read_tune
 from lar.reports.sessions_report import NamedTune
 from lar.results.naming import distinguish, shorten, split_name
 from lar.results.reading import HINT, MOST_BYTES, WHAT, is_database

@@ -20,18 +20,9 @@ from lar.errors import UsageError
 from lar.measurement.machine import read_cpu_limit, read_instruction_sets
 from lar.options.option import is_set
 from lar.options.table import BY_KEY, CUDA, ENGINE, option_of
+from lar.records.choices import Allowed, Choice, Dimension, Objective, OptionValue
 from lar.records.run import Failure
-from lar.records.tuning import (
-    Allowed,
-    Candidate,
-    Choice,
-    Dimension,
-    ModelSpace,
-    Objective,
-    OptionValue,
-    choices_by_name,
-    options_of,
-)
+from lar.records.tuning import Candidate, ModelSpace, choices_by_name, options_of
 from lar.running.variants import Variant, plan_variant
 from lar.tuning.space_file import PERMITS, choose_listed, read_space_file
 

@@ -14,7 +14,7 @@ from lar.engines.megengine import dimensions as of_megengine
 from lar.engines.onnxruntime import dimensions as of_onnxruntime
 from lar.options.option import Option
 from lar.options.variants import can_vary
-from lar.records.tuning import Choice
+from lar.records.choices import Choice
 from lar.running.plan import parse_values
 
 MODELS = Path(__file__).resolve().parents[2] / "models"

@@ -17,9 +17,10 @@ from lar.measurement.objectives import (
 )
 from lar.measurement.turns import Ratios
 from lar.records.bench import Turn
+from lar.records.choices import Objective
 from lar.records.run import Samples
 from lar.records.summary import Interval
-from lar.records.tuning import Candidate, Objective, TrialRow
+from lar.records.tuning import Candidate, TrialRow
 
 COPIES = Samples(
     end_to_end=(1.0, 1.0, 1.5, 1.5),

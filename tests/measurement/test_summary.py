@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from lar.measurement.statistics import causes_of
-from lar.measurement.summary import FEWEST_UNDISTURBED, summarize
+from lar.measurement.statistics import FEWEST_UNDISTURBED, causes_of
+from lar.measurement.summary import summarize
 from lar.records.dataset import Item
 from lar.records.run import EngineFacts, FedInput, RunResult, RunSpec, Samples, read_result
 from lar.records.summary import Summary, Trust

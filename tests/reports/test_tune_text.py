@@ -17,15 +17,9 @@ from lar.cli.main import normalize_flags
 from lar.cli.parser import parser_of
 from lar.options.command_line import format_command
 from lar.records.bench import OutputDifference
+from lar.records.choices import Objective, OptionValue
 from lar.records.run import Failure
-from lar.records.tuning import (
-    NOT_FASTER,
-    Candidate,
-    Contribution,
-    Objective,
-    OptionValue,
-    TuneResult,
-)
+from lar.records.tuning import NOT_FASTER, Candidate, Contribution, TuneResult
 from lar.reports.text import Screen
 from lar.reports.tune_text import command_of, format_csv, format_markdown, format_tune, verdict_of
 from lar.running.plan import parse_values

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lar.records.bench import Turn
+from lar.records.choices import Choice, Dimension, OptionValue
 from lar.records.run import EngineFacts, Failure, MachineFacts, ModelFile, Samples
 from lar.records.tuning import (
     BASELINE,
     Candidate,
-    Choice,
-    Dimension,
     ModelSpace,
-    OptionValue,
     Trial,
     TrialKind,
     TrialRow,

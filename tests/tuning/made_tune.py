@@ -8,6 +8,7 @@ from typing import Literal
 
 from lar.measurement.machine import read_machine, read_model_file
 from lar.records.bench import OutputDifference, Turn
+from lar.records.choices import Choice, Dimension, OptionValue
 from lar.records.run import (
     EngineFacts,
     Failure,
@@ -19,12 +20,9 @@ from lar.records.run import (
 from lar.records.summary import Difference, Interval, Summary
 from lar.records.tuning import (
     Candidate,
-    Choice,
     Contribution,
-    Dimension,
     ModelSpace,
     NotTried,
-    OptionValue,
     RankedCandidate,
     Trial,
     TrialRow,

@@ -16,7 +16,8 @@ from lar.engines.megengine.cache_choices import operators_of
 from lar.engines.megengine.cache_files import CACHES
 from lar.engines.megengine.packed_model import open_packed
 from lar.options.option import flag_of
-from lar.records.tuning import ModelSpace, OptionValue
+from lar.records.choices import OptionValue
+from lar.records.tuning import ModelSpace
 from lar.running.plan import parse_values, plan_run
 from lar.tuning.deployment import check_deployment, write_packed
 from tests.cli.marks import needs_megengine

@@ -15,11 +15,10 @@ from types import SimpleNamespace
 import pytest
 
 from lar.records.bench import OutputDifference
+from lar.records.choices import Choice, Dimension
 from lar.records.tuning import (
     BASELINE,
     Candidate,
-    Choice,
-    Dimension,
     ModelSpace,
     Trial,
     TrialRow,

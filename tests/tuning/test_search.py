@@ -12,16 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulate_search import Machine, Session, draw_machine, main, play_session
 
-from lar.records.tuning import (
-    BASELINE,
-    Candidate,
-    Choice,
-    Dimension,
-    ModelSpace,
-    Trial,
-    TrialRow,
-    TuneRequest,
-)
+from lar.records.choices import Choice, Dimension
+from lar.records.tuning import BASELINE, Candidate, ModelSpace, Trial, TrialRow, TuneRequest
 from lar.tuning.evidence import gather_evidence
 from lar.tuning.search import MOST_BESIDE, Ended, Step, next_step
 

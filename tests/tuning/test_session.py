@@ -17,7 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lar.errors import LarError, UsageError
-from lar.records.tuning import OptionValue, Trial, TuneRequest
+from lar.records.choices import OptionValue
+from lar.records.tuning import Trial, TuneRequest
 from lar.results.store import save
 from lar.tuning import session as module
 from lar.tuning.session import (

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from lar.records.choices import Choice, Dimension
 from lar.records.run import record_to_json
-from lar.records.tuning import Candidate, Choice, Dimension, TuneRequest
+from lar.records.tuning import Candidate, TuneRequest
 from lar.tuning.ranking import rank_candidates
 from lar.tuning.session import SessionFacts, open_session, read_session
 from lar.tuning.sessions import merge_sessions, read_result

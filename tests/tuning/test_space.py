@@ -14,7 +14,8 @@ import pytest
 import lar
 from lar.engines.megengine import defects
 from lar.errors import UsageError
-from lar.records.tuning import Allowed, Candidate
+from lar.records.choices import Allowed
+from lar.records.tuning import Candidate
 from lar.tuning import space as space_module
 from lar.tuning.space import cache_name, make_space, plan_candidate, refusal_of, survey_space
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from lar.errors import UsageError
-from lar.records.tuning import Allowed, Candidate, Choice, Dimension, ModelSpace
+from lar.records.choices import Allowed, Choice, Dimension
+from lar.records.tuning import Candidate, ModelSpace
 from lar.tuning.space import find_permits, make_space, refusal_of, survey_space
 from lar.tuning.space_file import choose_listed, read_space_file
 from tests.cli.marks import needs_megengine

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from lar.engines.engine import Isolation, Site
     from lar.engines.option_rows import OptionRow
     from lar.profiles.recommendations import Prospect, Shown
+    from lar.records.choices import Dimension
     from lar.records.run import ModelInfo, RunContext, RunSpec
-    from lar.records.tuning import Dimension
 
 
 def script_driver() -> type[Driver]:

@@ -89,6 +89,7 @@ from lar.options.table import (
     WEIGHT_PREPROCESS,
     one_of,
 )
+from lar.records.choices import Dimension, OptionValue
 from lar.records.run import (
     EngineFacts,
     ModelInfo,
@@ -97,7 +98,6 @@ from lar.records.run import (
     TensorInfo,
     record_from_json,
 )
-from lar.records.tuning import Dimension, OptionValue
 
 if TYPE_CHECKING:
     import numpy as np

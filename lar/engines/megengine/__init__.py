@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from lar.measurement.listener import Listener
     from lar.options.rules import Rule
     from lar.profiles.recommendations import Prospect, Shown
+    from lar.records.choices import Dimension
     from lar.records.profile import Profile
     from lar.records.run import ModelInfo, RunContext, RunResult, RunSpec
     from lar.records.testcase import Case
-    from lar.records.tuning import Dimension
 
 
 def lite_driver() -> type[Driver]:

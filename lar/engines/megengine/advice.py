@@ -40,8 +40,8 @@ from lar.options.table import (
     one_of,
 )
 from lar.profiles.recommendations import Figure, Prospect, Shown, figure_of_threads
+from lar.records.choices import Choice
 from lar.records.profile import ProfiledOperator
-from lar.records.tuning import Choice
 
 CONVOLUTIONS = frozenset({"convolution", "convolutionforward", "convbias", "convbiasforward"})
 PRODUCTS = frozenset({"matrixmul", "batchedmatrixmul"})

@@ -56,7 +56,7 @@ from lar.options.table import (
 from lar.records.run import RunResult
 
 if TYPE_CHECKING:
-    from lar.records.tuning import OptionValue
+    from lar.records.choices import OptionValue
 
 MKL_VARIABLE = "MKL_DEBUG_CPU_TYPE"
 INTEL = "GenuineIntel"

@@ -61,7 +61,7 @@ from lar.options.table import (
     WINOGRAD_TRANSFORM,
     WORKSPACE_LIMIT,
 )
-from lar.records.tuning import Allowed, Choice, Dimension
+from lar.records.choices import Allowed, Choice, Dimension
 
 # What no search tries, and why.
 NOT_TRIED: Mapping[Option[Any], str] = {

@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from lar.engines.option_rows import OptionRow
     from lar.options.rules import Rule
     from lar.profiles.recommendations import Prospect, Shown
+    from lar.records.choices import Dimension
     from lar.records.profile import Profile
     from lar.records.run import ModelInfo, RunContext, RunSpec
-    from lar.records.tuning import Dimension
 
 
 # What decides how a graph is optimised that --model-dump writes.

@@ -26,8 +26,8 @@ from lar.options.table import (
     THREAD,
 )
 from lar.profiles.recommendations import Figure, Prospect, Shown, figure_of_threads
+from lar.records.choices import Choice
 from lar.records.profile import ProfiledOperator
-from lar.records.tuning import Choice
 
 REORDERS = frozenset({"reorderinput", "reorderoutput"})
 HEAVY = ("conv", "deconv", "matmul")

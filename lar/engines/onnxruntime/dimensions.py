@@ -36,7 +36,7 @@ from lar.options.table import (
     TENSORRT_CACHE,
     WEIGHT_PREPROCESS,
 )
-from lar.records.tuning import Choice, Dimension
+from lar.records.choices import Choice, Dimension
 
 # What no search tries, and why.
 NOT_TRIED: Mapping[Option[Any], str] = {

@@ -1,0 +1,64 @@
+"""Choices of a search for the fastest settings, as engines and files declare them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+OptionValue = bool | int | float | str | tuple[str, ...]
+
+Objective = Literal["latency", "throughput", "memory", "p99"]
+"""What is made small:
+
+latency     the median time of an iteration
+throughput  the time of all copies of the model together, divided by the iterations that they made
+memory      the most memory that a process held
+p99         the 99th percentile of the times of iterations
+"""
+
+Allowed = Literal["engine-fixes", "engine-env", "reduced-precision"]
+"""What a search tries only where the user allows it:
+
+engine-fixes       defects of the engine are mended in memory (`--engine-fix`)
+engine-env         environment variables are set for the engine (`--engine-env`)
+reduced-precision  tensors are computed in a coarser type than the model's
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """One of the settings that a dimension offers.
+
+    Attributes:
+        name: what tables call it, and what tells it from all others of the space: `nchw88`.
+        options: what it sets, by key, as `lar.run` takes it.
+        search: what a run sets besides, before the first measurement, to fill a cache; empty where
+            nothing is searched. Such a run may take minutes.
+        cache: the key of the option that names the cache's file; empty without a search. The file
+            belongs to the session, and `options` do not hold it.
+        cache_depends: the dimensions whose choices decide what the cache holds; candidates that
+            agree in them share one.
+        allow: what the user has to allow, empty if nothing.
+        for_full: it is tried in the space `full` alone.
+        measures_at_load: the engine measures each time that it loads the model, which may take
+            long; nothing is kept of it.
+        objectives: those that it can matter for, empty for all.
+    """
+
+    name: str
+    options: dict[str, OptionValue] = field(default_factory=dict)
+    search: dict[str, OptionValue] = field(default_factory=dict)
+    cache: str = ""
+    cache_depends: tuple[str, ...] = ()
+    allow: Allowed | Literal[""] = ""
+    for_full: bool = False
+    measures_at_load: bool = False
+    objectives: tuple[Objective, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dimension:
+    """Choices of which a candidate has one, or none: `layout`, `threads`."""
+
+    name: str
+    choices: tuple[Choice, ...]
