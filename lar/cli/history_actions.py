@@ -13,7 +13,8 @@ from lar.errors import UsageError, count_of, printable
 from lar.files.report_file import OutputFile, check_places
 from lar.measurement.machine import read_model_file
 from lar.options.table import OPTIONS
-from lar.records.run import MachineFacts, ModelFile, RunResult, record_to_json
+from lar.records.facts import MachineFacts, ModelFile
+from lar.records.run import RunResult, record_to_json
 from lar.reports.history_report import check_report, list_report, plot_report
 from lar.reports.report import Report
 from lar.reports.results_report import build_report

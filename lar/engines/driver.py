@@ -14,7 +14,8 @@ from lar.engines.option_rows import OptionRow
 from lar.errors import LarError
 from lar.measurement.noise import Meter, open_meter
 from lar.options.table import CPU_DEFAULT, MULTITHREAD, MULTITHREAD_DEFAULT
-from lar.records.run import EngineFacts, RunContext, RunSpec, TensorInfo
+from lar.records.facts import EngineFacts
+from lar.records.run import RunContext, RunSpec, TensorInfo
 
 if TYPE_CHECKING:
     import numpy as np

@@ -26,7 +26,8 @@ from lar.farm.cluster import FLAG, STARTING, Cluster, Stopped, WorkerLost
 from lar.farm.sending import Sending
 from lar.farm.store import FILES, WRITTEN
 from lar.options.table import BY_KEY
-from lar.records.run import Failure, MachineFacts, record_from_json
+from lar.records.facts import MachineFacts
+from lar.records.run import Failure, record_from_json
 
 ON = "--on"
 DEVICE = "device"  # the resource of which a job takes one

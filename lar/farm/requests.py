@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from lar.records.run import MachineFacts
+from lar.records.facts import MachineFacts
 from lar.records.tuning import TuneRequest
 from lar.running.variants import Variant
 

@@ -19,9 +19,9 @@ from lar.measurement.machine import checksum_place, read_model_file
 from lar.measurement.rows import NAN, SampleRows, open_rows
 from lar.records.bench import BenchResult, read_bench
 from lar.records.events import apply_event, event_of
+from lar.records.facts import ModelFile
 from lar.records.run import (
     Failure,
-    ModelFile,
     RunContext,
     RunResult,
     RunSpec,

@@ -11,9 +11,9 @@ from lar.farm.field import MOST_LOSSES, Field, Job, Names, Outcome
 from lar.farm.requests import SearchAnswer, SearchRequest
 from lar.farm.runs import make_on_farm, raise_failure
 from lar.farm.sending import Sending
+from lar.records.facts import MachineFacts
 from lar.records.run import (
     Failure,
-    MachineFacts,
     RunContext,
     RunResult,
     RunSpec,

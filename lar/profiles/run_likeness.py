@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import msgspec
 
 from lar.comparison.graph import INPUT_TYPES
-from lar.profiles.operator_graph import graph_of
 from lar.profiles.operator_work import geometry_of
 from lar.records.profile import Profile, ProfiledOperator
 
@@ -100,7 +99,7 @@ def are_fed_alike(baseline: Profile, experiment: Profile) -> bool:
     are of one model file, of the same shapes."""
     if items_of(baseline, experiment) != (1, 1):
         return False
-    if not have_one_model(baseline, experiment):
+    if not have_one_model(baseline, experiment) or have_equal_graphs(baseline, experiment):
         return True
     shapes = shapes_fed_to(baseline), shapes_fed_to(experiment)
     return not all(shapes) or shapes[0] == shapes[1]
@@ -108,6 +107,8 @@ def are_fed_alike(baseline: Profile, experiment: Profile) -> bool:
 
 def shapes_fed_to(profile: Profile) -> set[tuple[int, ...]]:
     """Return the shapes of a run's inputs, as far as its operators show them."""
+    from lar.profiles.operator_graph import graph_of  # slow to import, and few runs need it
+
     index = graph_of(profile.operators, profile.facts.engine).dump_index
     tensors = {each.key: each for each in index.tensors}
     return {

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from lar.records.bench import OutputDifference
-from lar.records.run import EngineFacts, Failure, MachineFacts, ModelFile, record_to_json
+from lar.records.facts import EngineFacts, MachineFacts, ModelFile
+from lar.records.run import Failure, record_to_json
 from lar.records.summary import Difference
 
 # History of the format (`AlgorithmsResult.format`):

@@ -10,13 +10,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from lar.errors import check_keywords
+from lar.records.facts import EngineFacts, MachineFacts, ModelFile
 from lar.records.run import (
     Encodable,
-    EngineFacts,
     Failure,
     FedInput,
-    MachineFacts,
-    ModelFile,
     OutputSummary,
     RunSpec,
     Samples,

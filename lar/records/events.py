@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from lar.records.dataset import ItemClasses
+from lar.records.facts import EngineFacts
 from lar.records.run import (
-    EngineFacts,
     Failure,
     FedInput,
     ModelInfo,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lar.records.choices import Objective, OptionValue
-from lar.records.run import EngineFacts, MachineFacts, ModelFile
+from lar.records.facts import EngineFacts, MachineFacts, ModelFile
 from lar.records.summary import Difference
 
 # History of the format of settings files (`TunedSettings.format`):

@@ -15,17 +15,8 @@ from typing import Literal
 from lar.errors import LarError, check_keywords
 from lar.records.bench import OutputDifference, Turn
 from lar.records.choices import Allowed, Choice, Dimension, Objective, OptionValue
-from lar.records.run import (
-    Encodable,
-    EngineFacts,
-    Failure,
-    FedInput,
-    MachineFacts,
-    ModelFile,
-    OutputSummary,
-    Status,
-    record_of_format,
-)
+from lar.records.facts import EngineFacts, MachineFacts, ModelFile
+from lar.records.run import Encodable, Failure, FedInput, OutputSummary, Status, record_of_format
 from lar.records.summary import Difference, Summary
 
 # History of the format of what `lar tune --json` writes (`TuneResult.format`):

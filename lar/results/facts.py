@@ -21,7 +21,8 @@ from lar.options.table import (
 )
 
 if TYPE_CHECKING:  # slow to import, and the help of a command needs the names of facts alone
-    from lar.records.run import MachineFacts, RunResult, RunSpec
+    from lar.records.facts import MachineFacts
+    from lar.records.run import RunResult, RunSpec
 
 # What `--by` may name, in the order of the columns; `option` stands for every option.
 NAMES = ("model", "machine", "engine", "version", "driver", "device", "option", "input")

@@ -23,11 +23,8 @@ from lar.measurement.turns import compare_turns, join_turns, log_ratios_of
 from lar.options.table import BY_KEY
 from lar.options.variants import BENCH_KEYS
 from lar.records.bench import BenchResult, Stop, VariantResult
-from lar.records.run import (
-    Failure,
-    ModelFile,
-    RunSpec,
-)
+from lar.records.facts import ModelFile
+from lar.records.run import Failure, RunSpec
 from lar.records.summary import Difference
 from lar.running.rounds import (
     Member,

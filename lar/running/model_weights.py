@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lar.engines.engine import Engine
 from lar.measurement.machine import read_model_file
-from lar.records.run import ModelFile
+from lar.records.facts import ModelFile
 
 
 def read_with_weights(model: str, engine: Engine) -> ModelFile:

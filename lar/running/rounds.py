@@ -18,7 +18,8 @@ from lar.measurement.statistics import percentile_of
 from lar.measurement.turns import centre_of_turn, kept_of
 from lar.records.bench import OutputDifference, Turn
 from lar.records.comparison import Tolerance
-from lar.records.run import FedInput, ModelFile, RunContext, RunResult, RunSpec, Samples
+from lar.records.facts import ModelFile
+from lar.records.run import FedInput, RunContext, RunResult, RunSpec, Samples
 from lar.running.compared_dumps import ModelRun, generated_inputs
 from lar.running.steps import unpack_cases
 from lar.running.turns import TurnTaker, await_all

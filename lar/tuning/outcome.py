@@ -18,7 +18,8 @@ from lar.options.command_line import format_command
 from lar.options.option import Option
 from lar.options.table import BY_KEY, ENGINE
 from lar.records.choices import OptionValue
-from lar.records.run import MachineFacts, RunResult, RunSpec, Samples, record_to_json
+from lar.records.facts import MachineFacts
+from lar.records.run import RunResult, RunSpec, Samples, record_to_json
 from lar.records.settings import TunedSettings
 from lar.records.tuning import (
     BASELINE,

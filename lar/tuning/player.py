@@ -22,7 +22,8 @@ from lar.measurement.objectives import kept_for
 from lar.records.bench import OutputDifference
 from lar.records.choices import Objective
 from lar.records.comparison import Tolerance
-from lar.records.run import Failure, ModelFile, RunContext, RunResult, RunSpec
+from lar.records.facts import ModelFile
+from lar.records.run import Failure, RunContext, RunResult, RunSpec
 from lar.records.tuning import Candidate, Trial, TrialKind, TrialRow
 from lar.running.compared_dumps import MakeOn
 from lar.running.rounds import Member, Rounds, compare_members, places_in_memory

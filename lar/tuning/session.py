@@ -48,7 +48,8 @@ from lar.measurement.turns import log_ratios_of
 from lar.options.command_line import format_flags
 from lar.options.table import INPUT, PYTHON
 from lar.records.choices import OptionValue
-from lar.records.run import MachineFacts, ModelFile, record_from_json, record_to_json
+from lar.records.facts import MachineFacts, ModelFile
+from lar.records.run import record_from_json, record_to_json
 from lar.records.tuning import (
     BASELINE,
     Ending,

@@ -24,7 +24,8 @@ from lar.farm.field import Field, Job, Names
 from lar.farm.runs import make_on_farm, run_many
 from lar.farm.sending import Sending
 from lar.measurement.machine import read_machine
-from lar.records.run import MachineFacts, RunContext, RunResult, RunSpec, record_to_json
+from lar.records.facts import MachineFacts
+from lar.records.run import RunContext, RunResult, RunSpec, record_to_json
 from lar.running.plan import parse_values, plan_run
 from tests.conftest import RunLar, WriteScript
 from tests.farm.fake_cluster import FakeCluster, fake_farm

@@ -14,7 +14,8 @@ from lar.measurement import loop
 from lar.measurement.loop import READING_INTERVAL_SECONDS, take_samples
 from lar.measurement.noise import Reading
 from lar.measurement.rows import SampleRows
-from lar.records.run import EngineFacts, NoiseSources, RunSpec, Samples, TensorInfo
+from lar.records.facts import EngineFacts
+from lar.records.run import NoiseSources, RunSpec, Samples, TensorInfo
 
 LONG = 0.25
 SHORT = 2.0**-12  # less than READING_INTERVAL_SECONDS, and exact in sums

@@ -15,6 +15,7 @@ from msgspec.structs import replace as replaced
 
 from lar.errors import UsageError
 from lar.profiles.trace_file import decode_profile, encode_profile, read_profile, write_profile
+from lar.records.facts import MachineFacts
 from lar.records.profile import (
     Alignment,
     Allocation,
@@ -35,7 +36,6 @@ from lar.records.profile import (
     StepNoise,
     TensorFact,
 )
-from lar.records.run import MachineFacts
 from lar.reports.styles import STYLES
 from tests.conftest import RunLar
 from tests.profiles.synthetic import operator_of, profile_of_times

@@ -35,8 +35,8 @@ from lar.records.events import (
     event_of,
     line_of,
 )
+from lar.records.facts import EngineFacts
 from lar.records.run import (
-    EngineFacts,
     Failure,
     FedInput,
     ModelInfo,

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lar.errors import LarError, UsageError
+from lar.records.facts import EngineFacts
 from lar.records.run import (
     RESULT_FORMAT,
-    EngineFacts,
     Failure,
     ImageSettings,
     ModelInfo,

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from lar.records.algorithms import AlgorithmsResult, TimedOperator, TriedAlgorithm
 from lar.records.bench import OutputDifference
-from lar.records.run import EngineFacts, Failure, ModelFile
+from lar.records.facts import EngineFacts, ModelFile
+from lar.records.run import Failure
 from lar.records.summary import Difference, Interval
 from lar.reports.algorithms_text import format_algorithms
 

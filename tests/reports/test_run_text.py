@@ -13,10 +13,10 @@ from lar import __version__
 from lar.measurement.rows import NAN, SampleRows
 from lar.records.dataset import ItemClasses
 from lar.records.events import EngineStarted, Event, Fed, Judged, Loaded, PhaseEntered, Prepared
+from lar.records.facts import EngineFacts
 from lar.records.run import (
     MEASURED,
     AlgorithmChoice,
-    EngineFacts,
     FedInput,
     NoiseSources,
     NumericError,

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from lar.records.bench import Turn
 from lar.records.choices import Choice, Dimension, OptionValue
-from lar.records.run import EngineFacts, Failure, MachineFacts, ModelFile, Samples
+from lar.records.facts import EngineFacts, MachineFacts, ModelFile
+from lar.records.run import Failure, Samples
 from lar.records.tuning import (
     BASELINE,
     Candidate,

@@ -9,14 +9,8 @@ from typing import Literal
 from lar.measurement.machine import read_machine, read_model_file
 from lar.records.bench import OutputDifference, Turn
 from lar.records.choices import Choice, Dimension, OptionValue
-from lar.records.run import (
-    EngineFacts,
-    Failure,
-    FedInput,
-    MachineFacts,
-    ModelFile,
-    Samples,
-)
+from lar.records.facts import EngineFacts, MachineFacts, ModelFile
+from lar.records.run import Failure, FedInput, Samples
 from lar.records.summary import Difference, Interval, Summary
 from lar.records.tuning import (
     Candidate,

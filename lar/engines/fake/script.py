@@ -90,14 +90,8 @@ from lar.options.table import (
     one_of,
 )
 from lar.records.choices import Dimension, OptionValue
-from lar.records.run import (
-    EngineFacts,
-    ModelInfo,
-    NoiseSources,
-    RunSpec,
-    TensorInfo,
-    record_from_json,
-)
+from lar.records.facts import EngineFacts
+from lar.records.run import ModelInfo, NoiseSources, RunSpec, TensorInfo, record_from_json
 
 if TYPE_CHECKING:
     import numpy as np

@@ -53,10 +53,10 @@ from lar.options.table import (
     WINOGRAD_TRANSFORM,
     one_of,
 )
-from lar.records.run import RunResult
 
 if TYPE_CHECKING:
     from lar.records.choices import OptionValue
+    from lar.records.run import RunResult
 
 MKL_VARIABLE = "MKL_DEBUG_CPU_TYPE"
 INTEL = "GenuineIntel"

@@ -22,7 +22,8 @@ from lar.engines.megengine.messages import explain_megengine, resized_inputs
 from lar.engines.megengine.packed_model import open_model
 from lar.engines.megengine.spinning import find_spin_seconds
 from lar.errors import EngineMissing, LarError
-from lar.records.run import EngineFacts, TensorInfo
+from lar.records.facts import EngineFacts
+from lar.records.run import TensorInfo
 
 # CompNode::DeviceType::CPU
 CPU = 2

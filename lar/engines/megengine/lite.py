@@ -21,7 +21,8 @@ from lar.files.libraries import load_lazily
 from lar.measurement.noise import Meter
 from lar.options.option import flag_of
 from lar.options.table import MULTITHREAD
-from lar.records.run import EngineFacts, TensorInfo
+from lar.records.facts import EngineFacts
+from lar.records.run import TensorInfo
 
 
 def import_lite() -> Any:

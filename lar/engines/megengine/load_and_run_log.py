@@ -37,8 +37,8 @@ from lar.options.table import (
     THREAD,
     WINOGRAD_TRANSFORM,
 )
+from lar.records.facts import EngineFacts
 from lar.records.run import (
-    EngineFacts,
     Failure,
     Phase,
     RunResult,

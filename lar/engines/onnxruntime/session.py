@@ -30,7 +30,8 @@ from lar.engines.onnxruntime.providers import (
 )
 from lar.errors import EngineMissing, LarError, UsageError
 from lar.options import table
-from lar.records.run import EngineFacts, TensorInfo
+from lar.records.facts import EngineFacts
+from lar.records.run import TensorInfo
 
 # ONNX Runtime's names of element types that NumPy has too.
 DTYPES: Mapping[str, str] = {

@@ -11,7 +11,8 @@ import numpy as np
 
 from lar.engines.driver import Driver
 from lar.errors import EngineMissing, LarError, UsageError
-from lar.records.run import EngineFacts, TensorInfo
+from lar.records.facts import EngineFacts
+from lar.records.run import TensorInfo
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lar.engines import operator_kinds_of_both, recommendations_for
@@ -100,9 +100,11 @@ def views_of(side: Side, options: Mapping[str, Any], names: list[str]) -> dict[s
     """Return views by name."""
     profile, totals, accepts = side
     top = options.get("top")
+    needs_found = not {"overview", "recommendations"}.isdisjoint(names)
+    found = recommendations_for(profile) if needs_found else ()
     kernels = kernel_totals_of(profile, kernel_filter(options.get("filter"), accepts))[:top]
     makers: dict[str, Callable[[], View]] = {
-        "overview": lambda: overview_of(profile),
+        "overview": lambda: overview_of(profile, found),
         "operator_pie": lambda: View(pies_of(totals, top)),
         "operator_table": lambda: operator_table_of(profile, totals, options.get("sort"), top),
         "kernel_table": lambda: kernel_table_of(profile, kernels),
@@ -111,7 +113,7 @@ def views_of(side: Side, options: Mapping[str, Any], names: list[str]) -> dict[s
         "trace": lambda: View(LateJson(export_chrome, profile)),
         "memory": lambda: memory_of(profile, accepts),
         "module": lambda: modules_of(profile, accepts),
-        "recommendations": lambda: recommendations_view_of(profile),
+        "recommendations": lambda: recommendations_view_of(found),
     }
     return {name: makers[name]() for name in names}
 
@@ -143,8 +145,7 @@ def kernel_filter(
     )
 
 
-def recommendations_view_of(profile: Profile) -> View:
-    found = recommendations_for(profile)
+def recommendations_view_of(found: Sequence[Recommendation]) -> View:
     table = Table(
         name="recommendations",
         title="Recommendations",

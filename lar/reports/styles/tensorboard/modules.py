@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -29,6 +29,16 @@ class Module:
     host_self_ns: int = 0
     device_self_ns: int = 0
     parts: dict[str, Module] = field(default_factory=dict)
+
+    def parts_on(self, names: Iterable[str]) -> list[Module]:
+        """Return its part of the first name, the part of that of the second, and so on; new ones
+        where there were none."""
+        found: list[Module] = []
+        parts = self.parts
+        for name in names:
+            found.append(parts.setdefault(name, Module(name)))
+            parts = found[-1].parts
+        return found
 
     @property
     def sorted_parts(self) -> list[Module]:
@@ -71,15 +81,19 @@ def modules_of(profile: Profile, accepts: Callable[[int], bool] = lambda _: True
     """Return the tree of modules with times in microseconds over all timed iterations; None if the
     names of the operators show no modules. `accepts` takes an operator's number."""
     root = Module("")
+    places: dict[int, list[Module]] = {}  # of operators, those around them from the root on
     times_ns = device_times_of(profile)
     for execution, device_ns in zip(profile.timed_executions, times_ns, strict=True):
-        path = profile.operators[execution.operator].module
-        if not path or not accepts(execution.operator):
+        operator = execution.operator
+        modules = places.get(operator)
+        if modules is None:
+            path = profile.operators[operator].module if accepts(operator) else ""
+            modules = places[operator] = root.parts_on(filter(None, re.split(r"[./]", path)))
+        if not modules:
             continue
-        module = root
-        for name in filter(None, re.split(r"[./]", path)):
-            module = module.parts.setdefault(name, Module(name))
+        for module in modules:
             module.steps.add(execution.step)
+        module = modules[-1]
         module.operators += 1
         module.host_self_ns += profile.host_ns(execution)
         module.device_self_ns += device_ns

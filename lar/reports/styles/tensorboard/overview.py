@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Iterable
 from typing import Any
 
-from lar.engines import recommendations_for
 from lar.profiles.breakdown import KERNEL, Breakdown, StepBreakdown, breakdown_of
 from lar.profiles.devices import device_number, device_title
+from lar.profiles.recommendations import Recommendation
 from lar.records.profile import Profile
 from lar.reports.model import Table
 from lar.reports.styles.tensorboard.views import (
@@ -22,8 +23,8 @@ from lar.reports.styles.tensorboard.views import (
 HTML_CELL = {"type": "string", "role": "tooltip", "p": {"html": "true"}}
 
 
-def overview_of(profile: Profile) -> View:
-    """Return the overview; there must be timed steps."""
+def overview_of(profile: Profile, found: Iterable[Recommendation]) -> View:
+    """Return the overview with what was found to recommend; there must be timed steps."""
     breakdown = breakdown_of(profile)
     kind = device_title(profile.facts.device)
     columns = steps_columns(breakdown)
@@ -31,7 +32,7 @@ def overview_of(profile: Profile) -> View:
     overview: dict[str, Any] = {
         "steps": {"columns": [*described], "rows": rows_of(columns, breakdown.steps)},
         "performance": [average_step(breakdown)],
-        "recommendations": recommendations_html(profile),
+        "recommendations": recommendations_html(found),
         "environments": [
             {"title": "Number of Worker(s)", "value": "1"},
             {"title": "Device Type", "value": kind},
@@ -92,8 +93,8 @@ def average_step(breakdown: Breakdown) -> dict[str, Any]:
     }
 
 
-def recommendations_html(profile: Profile) -> str:
-    texts = [html.escape(each.text) for each in recommendations_for(profile)] or ["N/A"]
+def recommendations_html(found: Iterable[Recommendation]) -> str:
+    texts = [html.escape(each.text) for each in found] or ["N/A"]
     return f"<ul>{''.join(f'<li>{text}</li>' for text in texts)}</ul>"
 
 

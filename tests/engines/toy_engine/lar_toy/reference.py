@@ -18,7 +18,8 @@ from lar.dumps.names import Variable, contiguous_strides, format_name
 from lar.engines.driver import Driver
 from lar.engines.option_rows import Drivers, OptionRow
 from lar.options.table import BIN_IO_DUMP, BIN_OUT_DUMP, CPU, VERBOSE
-from lar.records.run import EngineFacts, ModelInfo, TensorInfo
+from lar.records.facts import EngineFacts
+from lar.records.run import ModelInfo, TensorInfo
 
 Array = np.ndarray[Any, Any]
 

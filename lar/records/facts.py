@@ -1,0 +1,67 @@
+"""What a run was made with: its machine, engine and model file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineFacts:
+    """The machine that ran it, when the run began. Unknown facts are empty or None.
+
+    Attributes:
+        affinity: the numbers of the CPUs that the process may use.
+        threads_per_core: how many CPUs share one core: 2 with SMT (hyper-threading) on.
+        smt: the kernel's word for it: on, off, notsupported.
+        load: how many threads computed or wanted to, on average over the last minute.
+        cpu_limit: the limit of CPU time of the process's cgroup, in CPUs.
+        variables: the environment variables of the worker that libraries heed.
+        architecture: of its instructions, as the system names it: x86_64, aarch64.
+    """
+
+    system: str
+    processor: str
+    cores: int
+    usable_cores: int
+    memory_bytes: int | None
+    governor: str
+    python: str
+    affinity: tuple[int, ...] = ()
+    threads_per_core: int | None = None
+    smt: str = ""
+    load: float | None = None
+    cpu_limit: float | None = None
+    variables: dict[str, str] = field(default_factory=dict)
+    architecture: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelFile:
+    """The model file that ran; its SHA-256 distinguishes two models of one name.
+
+    `weights` are the SHA-256 of the files beside it that hold its weights, by their paths, where
+    somebody has asked for them.
+    """
+
+    path: str
+    size_bytes: int
+    sha256: str
+    weights: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineFacts:
+    """The engine that really ran: its version, driver and device, and the libraries beside it.
+
+    `threads` is how many threads of the CPU compute a copy of the model; None if not known.
+    `spin_seconds` is how much CPU time one of them spends at most while it waits for work; 0 if it
+    sleeps, or if that is not known.
+    """
+
+    name: str
+    version: str
+    driver: str
+    device: str
+    libraries: dict[str, str] = field(default_factory=dict)
+    threads: int | None = None
+    spin_seconds: float = 0.0
