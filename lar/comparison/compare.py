@@ -62,13 +62,13 @@ from lar.records.comparison import (
     MatchedBy,
     Only,
     OperatorFacts,
-    Quantization,
     SideFacts,
     TensorComparison,
     TensorFacts,
     Tolerance,
     UnmatchedTensor,
 )
+from lar.records.quantization import Quantization
 
 # What takes a few words on what is being done now.
 Progress: TypeAlias = Callable[[str], None]

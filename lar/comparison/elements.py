@@ -13,7 +13,7 @@ import numpy as np
 
 from lar.dumps.dump import Stored
 from lar.dumps.layouts import plain_pieces, to_plain
-from lar.records.comparison import Quantization
+from lar.records.quantization import Quantization
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

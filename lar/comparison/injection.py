@@ -36,7 +36,8 @@ from lar.dumps.binary import BY_DTYPE
 from lar.dumps.dump import DumpedTensor
 from lar.dumps.layouts import to_blocked
 from lar.errors import LarError
-from lar.records.comparison import AtOutput, Quantization, TensorComparison, Tolerance
+from lar.records.comparison import AtOutput, TensorComparison, Tolerance
+from lar.records.quantization import Quantization
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -18,7 +18,7 @@ from lar.comparison.graph import Graph, Node, sources_of
 from lar.comparison.matching import Pair
 from lar.comparison.rounding import BITS
 from lar.comparison.signatures import Values
-from lar.records.comparison import Quantization
+from lar.records.quantization import Quantization
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -19,7 +19,7 @@ from lar.dumps.layouts import (
     plain_shape,
     to_plain,
 )
-from lar.records.comparison import Quantization
+from lar.records.quantization import Quantization
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

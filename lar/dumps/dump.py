@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from lar.records.quantization import Quantization
+
 if TYPE_CHECKING:
     import numpy as np
-
-    from lar.records.comparison import Quantization
 
     Array = np.ndarray[Any, Any]
 

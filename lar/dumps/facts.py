@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from lar.records.comparison import Quantization
+    from lar.records.quantization import Quantization
 
 
 class OperatorFact(NamedTuple):

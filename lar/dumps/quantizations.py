@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from lar.dumps.dump import DumpedOperator, DumpedTensor, DumpIndex
 from lar.dumps.facts import DumpFacts
-from lar.records.comparison import Quantization
+from lar.records.quantization import Quantization
 
 # The integers that these take and give stand for real numbers in the same way.
 KEEPING = re.compile(

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from lar.errors import check_keywords
+from lar.records.quantization import Quantization
 from lar.records.run import Setting, record_of_format
 
 # History of the comparison format (`Comparison.format`):
@@ -23,19 +24,6 @@ SIDES_FORMAT = "lar.comparison-of-sides/1"
 MatchedBy = Literal["name", "graph", "content", "shape"]
 Finding = Literal["same", "fault", "rounding", "different"]
 Only = Literal["common", "outputs"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Quantization:
-    """The real numbers that integers stand for: (integer - zero point) * scale.
-
-    There is one scale and one zero point for the whole tensor, or one for each index of `axis`,
-    which counts the axes of the plain shape.
-    """
-
-    scale: tuple[float, ...]
-    zero_point: tuple[int, ...] = (0,)
-    axis: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,8 @@ from lar.comparison.loss import layers_of_loss, squares_of_loss
 from lar.dumps.dump import Dump, DumpedTensor
 from lar.engines import operator_kinds_of
 from lar.errors import LarError
-from lar.records.comparison import AtOutput, Comparison, Quantization, TensorComparison
+from lar.records.comparison import AtOutput, Comparison, TensorComparison
+from lar.records.quantization import Quantization
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 

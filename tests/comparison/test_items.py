@@ -14,7 +14,8 @@ import pytest
 from lar.comparison.compare import Progress, compare_dumps
 from lar.comparison.items import CollectedItems
 from lar.engines import operator_kinds_of
-from lar.records.comparison import Comparison, Quantization, Tolerance, read_comparison
+from lar.records.comparison import Comparison, Tolerance, read_comparison
+from lar.records.quantization import Quantization
 from lar.reports.compare_csv import format_csv
 from lar.reports.compare_text import format_comparison, format_json
 from lar.running.compared_dumps import Side, compare_items

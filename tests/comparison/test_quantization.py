@@ -13,7 +13,8 @@ import pytest
 
 from lar.comparison.elements import BLOCK, dequantized, elements_of
 from lar.dumps.dump import Stored
-from lar.records.comparison import Comparison, Quantization, TensorComparison, Tolerance
+from lar.records.comparison import Comparison, TensorComparison, Tolerance
+from lar.records.quantization import Quantization
 from lar.reports.compare_text import describe_type, format_comparison
 from tests.comparison.known_engines import compare_dumps
 

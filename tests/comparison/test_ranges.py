@@ -13,7 +13,8 @@ import pytest
 
 from lar.comparison.items import CollectedItems
 from lar.dumps.dump import Dump
-from lar.records.comparison import Comparison, Quantization
+from lar.records.comparison import Comparison
+from lar.records.quantization import Quantization
 from tests.comparison.known_engines import compare_dumps
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))

@@ -13,7 +13,8 @@ import numpy.typing as npt
 import pytest
 
 from lar.dumps.dump import Dump
-from lar.records.comparison import Comparison, Quantization
+from lar.records.comparison import Comparison
+from lar.records.quantization import Quantization
 from lar.reports.compare_text import format_comparison
 from tests.comparison.known_engines import compare_dumps
 

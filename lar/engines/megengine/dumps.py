@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from lar.dumps.names import Variable
     from lar.engines.megengine.graph import GraphDriver
     from lar.engines.megengine.lite import LiteDriver
-    from lar.records.comparison import Quantization
+    from lar.records.quantization import Quantization
 
 PROFILE = ".profile.json"
 CHOICES = ".choices"
@@ -207,7 +207,7 @@ def quantized_variables(folder: Path) -> list[QuantizedVariable]:
 
 
 def quantization_of(variable: QuantizedVariable) -> Quantization:
-    from lar.records.comparison import Quantization
+    from lar.records.quantization import Quantization
 
     return Quantization(scale=(variable.scale,), zero_point=(variable.zero_point,))
 

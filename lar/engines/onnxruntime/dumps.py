@@ -49,7 +49,7 @@ from lar.engines.onnxruntime.quantization import (
 from lar.engines.onnxruntime.saving import open_saved, save_optimized
 from lar.engines.onnxruntime.session import DTYPES
 from lar.options.table import BIN_IO_DUMP, FAST_RUN_ALGO_POLICY, TEXT_DUMPS
-from lar.records.comparison import Quantization
+from lar.records.quantization import Quantization
 
 if TYPE_CHECKING:
     from lar.engines.onnxruntime.session import SessionDriver

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lar.engines.onnxruntime.model_fields import Node
-from lar.records.comparison import Quantization
+from lar.records.quantization import Quantization
 
 Array = np.ndarray[Any, Any]
 Parameters = Mapping[str, Any]
