@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import re
@@ -199,21 +200,19 @@ class DaskCluster:
 
         try:
             return future.result(timeout=CONNECT_SECONDS)
-        except KilledWorker:
+        except (KilledWorker, CancelledError):
             raise self.loss_of(worker) from None
-        except CancelledError:
-            if worker not in self.workers():
-                raise self.loss_of(worker) from None
-            raise self.connection_lost() from None
         except ModuleNotFoundError as error:
             raise LarError(
                 f"the worker {worker} has no module {error.name}",
                 "start it where the same lar is installed",
                 flag=FLAG,
             ) from None
-        except OSError as error:
+        except (OSError, asyncio.TimeoutError) as error:
+            # It may have gone between the end of its work and here.
+            lost = self.loss_of(worker)
             if worker not in self.workers():
-                raise self.loss_of(worker) from None
+                raise lost from None
             raise LarError(f"the worker {worker} failed: {error}", flag=FLAG) from None
 
     def call_at_once(

@@ -23,6 +23,7 @@ import lar
 from lar.errors import LarError
 from lar.farm import cluster as dask_cluster
 from lar.farm import field
+from lar.farm.cluster import DaskCluster
 from lar.farm.field import Field
 from lar.farm.runs import make_on_farm, open_farm, run_many
 from lar.records.run import RunContext, RunSpec
@@ -431,6 +432,30 @@ def test_a_killed_worker_s_runs_are_made_by_another(
     results = run_many(specs, farm, ended=kill_one)
     assert [each.status for each in results] == ["ok"] * 6
     assert not [each for each in left if each.is_running() and each.status() != "zombie"]
+
+
+def test_a_worker_that_goes_before_its_result_is_fetched(
+    farm: Field,
+    processes: Processes,
+    write_script: WriteScript,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fetch = DaskCluster.value_of
+
+    killed: list[str] = []
+
+    def kill_before(cluster: DaskCluster, future: Any, worker: str) -> Any:
+        if killed or "lar-play" not in future.key:
+            return fetch(cluster, future, worker)
+        killed.append(future.key)
+        end(processes[cluster.workers()[worker].name])
+        return fetch(cluster, future, worker)
+
+    monkeypatch.setattr(dask_cluster, "CONNECT_SECONDS", 3.0)
+    monkeypatch.setattr(DaskCluster, "value_of", kill_before)
+    (result,) = run_many([planned(write_script(times=[[0.1, 0.01, 0.1]]))], farm)
+    assert result.status == "ok"
+    assert killed
 
 
 def test_a_scheduler_that_goes(
