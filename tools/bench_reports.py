@@ -22,7 +22,7 @@ from profile_costs import measure_kept
 from report_differences import measure_joined, measure_same, measure_slower
 
 import lar
-from lar.engines import recommendations_for
+from lar.engines.advice import recommendations_for
 from lar.profiles.breakdown import OTHER, WAITING, breakdown_of
 from lar.profiles.costs import correct
 from lar.records.tuning import TuneResult

@@ -46,7 +46,7 @@ def main(arguments: argparse.Namespace) -> int:
     # Not before: the help needs none of it.
     from lar.cli.progress_line import LateLine
     from lar.cli.screen import screen_of_output
-    from lar.engines import recommendations_for
+    from lar.engines.advice import recommendations_for
     from lar.files.work_folders import work_folder
     from lar.records.run import Failure, RunContext
     from lar.reports.tried_text import format_advice

@@ -206,7 +206,7 @@ def summaries_of(kind: Kind, *profiles: Profile) -> tuple[str, ...]:
     """Return the paragraph about a profile, with the time of operators that the report shows, or
     those about two that are compared. An engine's own file has none: its report is that of the
     engine's own tool."""
-    from lar.engines import recommendations_for
+    from lar.engines.advice import recommendations_for
     from lar.profiles.summary import summarize
     from lar.reports.report import paragraphs_of
 
@@ -244,7 +244,7 @@ def try_advice(arguments: argparse.Namespace) -> int:
             f"leave {', '.join(refused)} out",
             flag="--try",
         )
-    from lar.engines import recommendations_for
+    from lar.engines.advice import recommendations_for
     from lar.reports.tried_text import format_nothing_tried
     from lar.running.tried_advice import check_machine, settings_of
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from lar.comparison.operator_kinds import OperatorKinds
     from lar.dumps.facts import DumpFacts
     from lar.dumps.origins import ModelOperator
-    from lar.profiles.recommendations import Recommendation
     from lar.records.profile import Profile
 
 ENGINES: tuple[Engine, ...] = (
@@ -95,13 +94,6 @@ def find_engine(name: str) -> Engine | None:
     """Return the engine of that name, None if there is no such engine: a file may name any."""
     own = next((engine for engine in ENGINES if engine.name == name), None)
     return own or (added_engines()[0].get(name) if name else None)
-
-
-def recommendations_for(profile: Profile) -> tuple[Recommendation, ...]:
-    """Return what to try next with the run of a profile; notes alone if its engine is unknown."""
-    from lar.engines.advice import recommendations_of  # few commands need it
-
-    return recommendations_of(profile, find_engine(profile.facts.engine))
 
 
 def operator_kinds_of(name: str) -> OperatorKinds:

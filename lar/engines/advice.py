@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from lar.engines import find_engine
 from lar.engines.engine import Engine, Site
 from lar.errors import UsageError
 from lar.measurement.machine import read_instruction_sets, read_machine
@@ -27,7 +28,7 @@ from lar.profiles.recommendations import (
     Shown,
     notes_of,
 )
-from lar.records.profile import Machine, Profile
+from lar.records.profile import Machine, Profile, keep_with_profile
 
 # What distinguishes a machine from another: a profile is made on one, and read on any.
 DISTINGUISHING = ("processor", "architecture", "cores", "usable_cores", "cpu_limit")
@@ -39,9 +40,11 @@ MOST_CORES = 4096
 NEW_FILE = "FILE"
 
 
-def recommendations_of(profile: Profile, engine: Engine | None) -> tuple[Recommendation, ...]:
+@keep_with_profile
+def recommendations_for(profile: Profile) -> tuple[Recommendation, ...]:
     """Return the suggestions for the run of a profile: settings to try, the most promising first,
-    then notes. Without an engine there are notes alone."""
+    then notes. Where nobody knows its engine there are notes alone."""
+    engine = find_engine(profile.facts.engine)
     shown = Shown(profile)
     settings: list[Recommendation] = []
     if engine is not None and shown.iteration_ns:

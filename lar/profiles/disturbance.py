@@ -18,7 +18,7 @@ from lar.measurement.statistics import (
     percentile_of,
 )
 from lar.profiles.totals import group_by
-from lar.records.profile import Execution, Profile, StepNoise
+from lar.records.profile import Execution, Profile, StepNoise, keep_with_profile
 
 if TYPE_CHECKING:
     from lar.records.run import Samples
@@ -84,6 +84,7 @@ def disturbed_steps(profile: Profile) -> dict[int, tuple[str, ...]]:
     return {each.step: each.causes for each in profile.facts.noise if each.causes}
 
 
+@keep_with_profile
 def disturbed_executions(profile: Profile) -> frozenset[int]:
     """Return the places, among the timed executions, of those that something made longer."""
     steps = disturbed_steps(profile)

@@ -18,7 +18,7 @@ What lies in the caches may be read faster than the main memory, whose peak it i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Literal, NamedTuple
@@ -26,7 +26,7 @@ from typing import Literal, NamedTuple
 from lar.errors import count_of
 from lar.profiles.times import LEAST_ESTIMATE_NS
 from lar.profiles.totals import group_by
-from lar.records.profile import Peak, Profile, ProfiledOperator, TensorFact
+from lar.records.profile import Peak, Profile, ProfiledOperator, TensorFact, keep_with_profile
 
 Bound = Literal["compute", "memory", "cache", "latency"]
 
@@ -225,7 +225,8 @@ def saving_is_part(work: Work, peak: Peak | None) -> bool:
     return any(known) and not all(known)
 
 
-def savings_of(profile: Profile) -> dict[int, float]:
+@keep_with_profile
+def savings_of(profile: Profile) -> Mapping[int, float]:
     """Return how many nanoseconds of an iteration each operator would save at its roof, by its
     place in `Profile.operators`; without those of which that is not known."""
     peak, steps = host_peak_of(profile), len(profile.timed_steps())
@@ -243,9 +244,14 @@ def savings_of(profile: Profile) -> dict[int, float]:
 def piece_of(profile: Profile, place: int, duration_ns: int) -> Piece:
     """Return the work of one execution, which computes so long, of the operator at `place` in a
     profile."""
-    operator = profile.operators[place]
-    amounts = operator.flops, operator.size_bytes, computes_in_float32(operator)
-    return Piece(duration_ns, *amounts, place, profile.has_estimates)
+    return Piece(duration_ns, *amounts_of(profile)[place], place, profile.has_estimates)
+
+
+@keep_with_profile
+def amounts_of(profile: Profile) -> Sequence[tuple[int | None, int | None, bool]]:
+    """Return of each operator how many operations it computes and bytes it moves, as far as that is
+    known, and whether the peak of float32 operations is one for it."""
+    return [(it.flops, it.size_bytes, computes_in_float32(it)) for it in profile.operators]
 
 
 def moves_nothing(operator: ProfiledOperator) -> bool:

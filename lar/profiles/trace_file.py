@@ -431,7 +431,7 @@ def times_of(event: TraceEvent) -> tuple[int, int]:
     Raises:
         ValueError: it would end before it began, or at a time that no clock shows.
     """
-    start, duration = nanoseconds(event.ts), nanoseconds(event.dur or 0.0)
+    start, duration = round(event.ts * 1000), round((event.dur or 0.0) * 1000)
     if duration < 0 or abs(start) > LATEST_NS or duration > LATEST_NS:
         raise ValueError(f"the event {event.name} begins at {event.ts} and lasts {event.dur} us")
     return start, start + duration

@@ -8,13 +8,15 @@ the schema in `lar.profiles.trace_file`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, wraps
 from itertools import zip_longest
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, TypedDict, TypeVar
 
 import msgspec
+
+T = TypeVar("T")
 
 Category = Literal[
     "phase", "runtime", "kernel", "memcpy", "memset", "relayout", "user_annotation", "osrt"
@@ -568,7 +570,7 @@ class Profile:
     engine_raw: bytes = b""
     correction: Correction | None = None
 
-    @property
+    @cached_property
     def on_device(self) -> bool:
         """True if operators ran on a device of their own; a CPU is the host."""
         return not self.facts.device.startswith("cpu")
@@ -626,3 +628,19 @@ class Profile:
             return d - c
         a, b = execution.computation
         return (b - a) + (d - c) - max(0, min(b, d) - max(a, c))
+
+
+def keep_with_profile(compute: Callable[[Profile], T]) -> Callable[[Profile], T]:
+    """Return the function, made to compute once of a profile and to keep the result with it: a
+    profile never changes, and the parts of a report ask for the same. Nobody may change a
+    result."""
+    name = f"{compute.__module__}.{compute.__qualname__}"
+
+    @wraps(compute)
+    def computed_or_kept(profile: Profile) -> T:
+        kept: dict[str, T] = vars(profile)
+        if name not in kept:
+            kept[name] = compute(profile)
+        return kept[name]
+
+    return computed_or_kept

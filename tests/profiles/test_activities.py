@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import random
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lar.profiles.activities import (
+    Nested,
     device_activities_of,
     host_activities_of,
     nest_intervals,
@@ -35,7 +38,22 @@ def test_what_is_contained_nests_and_what_overlaps_gets_a_track_of_its_own() -> 
 def test_what_lasts_no_time_is_in_nothing() -> None:
     places = nest_intervals([(5, 10), (5, 5), (10, 10)])
     assert [place.parent for place in places] == [-1, -1, -1]
+    assert [place.track for place in places] == [0, 0, 0]
+    places = nest_intervals([(5, 10), (6, 6), (10, 10)])
     assert [place.track for place in places] == [0, 1, 0]
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=9), st.randoms())
+def test_what_is_apart_takes_one_track_in_any_order(
+    drawn: list[tuple[int, int]], chance: random.Random
+) -> None:
+    at, intervals = 0, []
+    for pause, length in drawn:
+        intervals.append((at + pause, at + pause + length))
+        at += pause + length
+    for _ in range(2):
+        assert {*nest_intervals(intervals)} <= {Nested(0, -1)}
+        chance.shuffle(intervals)
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 15)), max_size=15))

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import lar
-from lar.engines import recommendations_for
+from lar.engines.advice import recommendations_for
 from lar.profiles.breakdown import breakdown_of
 from lar.profiles.costs import LEAST_PART, correct, describe_cost, is_high
 from lar.profiles.disturbance import describe_disturbance, disturbed_steps

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from lar.engines import engine_named, recommendations_for
+from lar.engines import engine_named
+from lar.engines.advice import recommendations_for
 from lar.options.table import BY_KEY, OPTIONS
 from lar.profiles.recommendations import Recommendation
 from lar.records.profile import (

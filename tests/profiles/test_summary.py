@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from lar.engines import recommendations_for
+from lar.engines.advice import recommendations_for
 from lar.profiles.costs import correct
 from lar.profiles.summary import summarize
 from lar.profiles.trace_file import write_profile

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from lar.engines import recommendations_for
+from lar.engines.advice import recommendations_for
 from lar.errors import UsageError, printable
 from lar.profiles.recommendations import Recommendation
 from lar.profiles.summary import summarize

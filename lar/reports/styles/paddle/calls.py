@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from lar.profiles.disturbance import is_recorded
+from lar.profiles.disturbance import disturbed_executions, is_recorded
 from lar.profiles.launches import Launch, launches_of
 from lar.profiles.operator_filter import only_moves, operators_matching
 from lar.profiles.totals import group_by, totals_of
@@ -72,7 +72,7 @@ def call_of(run: TimedRun, span: Span) -> Call:
 def copies_of(run: TimedRun) -> list[Call]:
     """Return everything that moved data, in the order of time: copies of the host, of input and
     output, ranges with such a name, and operators that only copy."""
-    disturbed = run.disturbed
+    disturbed = disturbed_executions(run.profile)
     steps = {(run.executions[it].operator, run.executions[it].step) for it in disturbed}
     spans = [*run.host_copies, *(span for span in run.user_ranges if is_copy(span))]
     found = [
@@ -228,7 +228,7 @@ def kernel_rows(run: TimedRun, pattern: str) -> list[TimeRow]:
     time of all kernels."""
     launches = launches_of(run.profile)
     shown = operators_matching(run.profile, pattern)
-    disturbed = run.disturbed
+    disturbed = disturbed_executions(run.profile)
     kernels: dict[str, list[Launch]] = {}
     for launch in launches:
         if launch.place in shown or re.search(pattern, launch.kernel):

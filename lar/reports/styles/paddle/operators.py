@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from lar.errors import UsageError
 from lar.profiles.activities import execution_of, places_of
-from lar.profiles.disturbance import is_recorded
+from lar.profiles.disturbance import disturbed_executions, is_recorded
 from lar.profiles.operator_filter import operators_matching
 from lar.profiles.roofline import savings_of
 from lar.profiles.totals import UNITS_NS, totals_of
@@ -256,7 +256,7 @@ def tally_operators(run: TimedRun, settings: Settings) -> list[ThreadTally]:
     keys = [each.name if by_name else each.type for each in profile.operators]
     shown = operators_matching(profile, settings.filter or "")
     calls, savings = calls_by_execution(run), savings_of(profile)
-    disturbed = run.disturbed
+    disturbed = disturbed_executions(profile)
     threads: dict[int | None, ThreadTally] = {}
     for index, execution in enumerate(run.executions):
         thread = execution.thread if by_thread else None

@@ -13,7 +13,6 @@ from lar.profiles.activities import execution_of, places_of
 from lar.profiles.breakdown import WAITING, breakdown_of
 from lar.profiles.copies import split_copies
 from lar.profiles.devices import device_number, is_of_device, kernel_name_of, streams_of
-from lar.profiles.disturbance import disturbed_executions
 from lar.profiles.intervals import merge_intervals, total_of
 from lar.profiles.range_members import Begun, Starts, members_of_ranges, starts_of
 from lar.records.profile import Execution, Profile, Span, Step
@@ -44,11 +43,6 @@ class TimedRun:
     @cached_property
     def executions(self) -> tuple[Execution, ...]:
         return self.profile.timed_executions
-
-    @cached_property
-    def disturbed(self) -> frozenset[int]:
-        """The places of the executions that something made longer."""
-        return disturbed_executions(self.profile)
 
     @cached_property
     def step_ns(self) -> int:

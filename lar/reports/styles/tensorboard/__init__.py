@@ -14,7 +14,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from lar.engines import operator_kinds_of_both, recommendations_for
+from lar.engines import operator_kinds_of_both
+from lar.engines.advice import recommendations_for
 from lar.errors import UsageError
 from lar.profiles.activities import DeviceActivity
 from lar.profiles.breakdown import steps_of
