@@ -78,10 +78,10 @@ def nest_intervals(intervals: Sequence[Interval]) -> list[Nested]:
     one contains the other. An interval of length 0 lies within no other: with a coarse clock it is
     more likely before or after. The result is in the order of the intervals."""
     places: list[Nested] = [Nested(0, -1)] * len(intervals)
-    if all(one[1] <= other[0] for one, other in pairwise(intervals)):
+    if all(one[0] < other[0] >= one[1] for one, other in pairwise(intervals)):
         return places
     tracks: list[list[tuple[int, int]]] = []  # of each: end and position of what is open
-    for index in sorted(range(len(intervals)), key=lambda i: order_of(intervals[i])):
+    for index in sorted(range(len(intervals)), key=lambda i: (intervals[i][0], -intervals[i][1])):
         start, end = intervals[index]
         number = 0
         while number < len(tracks) and not can_open(tracks[number], start, end):
@@ -92,13 +92,6 @@ def nest_intervals(intervals: Sequence[Interval]) -> list[Nested]:
         places[index] = Nested(number, is_open[-1][1] if is_open else -1)
         is_open.append((end, index))
     return places
-
-
-def order_of(interval: Interval) -> tuple[int, bool, int]:
-    """Return what intervals are sorted by: what begins with others comes before those within it,
-    and after what lasts no time."""
-    start, end = interval
-    return start, end > start, -end
 
 
 def can_open(is_open: list[tuple[int, int]], start: int, end: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from lar.records.profile import (
     Cost,
     CpuUse,
     DeviceFacts,
+    Machine,
     MemoryPlan,
     Profile,
     ProfiledOperator,
@@ -241,7 +243,8 @@ class TestThreads:
     def test_threads_that_share_a_core_are_not_counted(self) -> None:
         made = profile_on(OLD_AMD, cores=4, cpu=CpuUse(4, 100.0, 25.0))
         assert "--multithread 4" in flags_of(made)
-        made.facts.machine["threads_per_core"] = 2
+        machine: Machine = {**made.facts.machine, "threads_per_core": 2}
+        made = replace(made, facts=msgspec.structs.replace(made.facts, machine=machine))
         assert "--multithread 2" in flags_of(made)
 
     def test_a_number_that_was_given_is_replaced(self) -> None:
