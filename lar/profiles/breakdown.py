@@ -143,7 +143,7 @@ def longer_parts(
     executed = dict.fromkeys((step.number for step in steps), 0)
     executions = profile.timed_executions
     if not profile.on_device:
-        excess = excess_of(executions, disturbed)
+        excess = excess_of(profile)
         for execution, ns in zip(executions, excess, strict=True):
             if execution.step in executed:
                 executed[execution.step] += round(ns)

@@ -7,7 +7,7 @@ was, and it took longer than the operator takes in the others.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from lar.errors import count_of
@@ -18,7 +18,7 @@ from lar.measurement.statistics import (
     percentile_of,
 )
 from lar.profiles.totals import group_by
-from lar.records.profile import Execution, Profile, StepNoise, keep_with_profile
+from lar.records.profile import Profile, StepNoise, keep_with_profile
 
 if TYPE_CHECKING:
     from lar.records.run import Samples
@@ -92,7 +92,7 @@ def disturbed_executions(profile: Profile) -> frozenset[int]:
         return frozenset()
     executions = profile.timed_executions
     found = set()
-    for place, excess in enumerate(excess_of(executions, steps)):
+    for place, excess in enumerate(excess_of(profile)):
         causes = steps.get(executions[place].step)
         if causes is not None:
             usual = executions[place].compute_ns - excess
@@ -102,18 +102,22 @@ def disturbed_executions(profile: Profile) -> frozenset[int]:
     return frozenset(found)
 
 
-def excess_of(executions: Sequence[Execution], disturbed: Container[int]) -> list[float]:
-    """Return how much longer each execution computed than its operator usually does: than the
-    median in the steps that are not `disturbed`. That may be less than 0."""
+@keep_with_profile
+def excess_of(profile: Profile) -> Sequence[float]:
+    """Return how much longer each of the timed executions computed than its operator usually does:
+    than the median in the steps that nothing disturbed. That may be less than 0."""
+    executions, disturbed = profile.timed_executions, disturbed_steps(profile)
+    times = [each.compute_ns for each in executions]
+    are_calm = [each.step not in disturbed for each in executions]
     excess = [0.0] * len(executions)
-    places = group_by(range(len(executions)), lambda place: executions[place].operator)
+    places = group_by(range(len(executions)), [each.operator for each in executions].__getitem__)
     for own in places.values():
-        times = [executions[place].compute_ns for place in own]
-        calm = [executions[it].compute_ns for it in own if executions[it].step not in disturbed]
+        calm = [times[place] for place in own if are_calm[place]]
         # Others disturb some of an operator's executions, even where they disturb each iteration.
-        usual = percentile_of(sorted(calm if len(calm) >= FEWEST_CALM else times), 50)
-        for place, time in zip(own, times, strict=True):
-            excess[place] = time - usual
+        compared = calm if len(calm) >= FEWEST_CALM else [times[place] for place in own]
+        usual = percentile_of(sorted(compared), 50)
+        for place in own:
+            excess[place] = times[place] - usual
     return excess
 
 

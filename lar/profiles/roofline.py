@@ -25,7 +25,6 @@ from typing import Literal, NamedTuple
 
 from lar.errors import count_of
 from lar.profiles.times import LEAST_ESTIMATE_NS
-from lar.profiles.totals import group_by
 from lar.records.profile import Peak, Profile, ProfiledOperator, TensorFact, keep_with_profile
 
 Bound = Literal["compute", "memory", "cache", "latency"]
@@ -280,21 +279,27 @@ def is_single(fact: TensorFact) -> bool:
 
 def work_of(pieces: Iterable[Piece], calls: int | None = None, total_ns: int | None = None) -> Work:
     """Sum up pieces; `calls` and `total_ns` where they are not those of the pieces."""
-    listed = list(pieces)
-    known_flops = [piece for piece in listed if piece.flops is not None]
-    known_bytes = [piece for piece in listed if piece.size_bytes is not None]
-    groups = group_by(listed, lambda piece: piece[1:]).values()
-    parts = tuple(part_of(group[0], [each.duration_ns for each in group]) for group in groups)
+    durations: dict[tuple[int | None, int | None, bool, int | None, bool], list[int]] = {}
+    for piece in pieces:
+        alike = piece[1:]
+        own = durations.get(alike)
+        if own is None:
+            own = durations[alike] = []
+        own.append(piece.duration_ns)
+    parts = [part_of(Piece(0, *alike), own) for alike, own in durations.items()]
+    times_ns = [sum(own) for own in durations.values()]
+    flops = [None if part.flops is None else part.flops * part.calls for part in parts]
+    moved = [None if part.size_bytes is None else part.size_bytes * part.calls for part in parts]
     typical_ns = sum(part.calls * part.median_ns for part in parts)
     return Work(
-        calls=len(listed) if calls is None else calls,
-        total_ns=sum(piece.duration_ns for piece in listed) if total_ns is None else total_ns,
+        calls=sum(part.calls for part in parts) if calls is None else calls,
+        total_ns=sum(times_ns) if total_ns is None else total_ns,
         typical_ns=typical_ns if total_ns is None else total_ns,
-        flops=sum(piece.flops or 0 for piece in known_flops) if known_flops else None,
-        size_bytes=sum(piece.size_bytes or 0 for piece in known_bytes) if known_bytes else None,
-        flops_share=share_of(known_flops, listed),
-        bytes_share=share_of(known_bytes, listed),
-        parts=parts,
+        flops=sum_of_known(flops),
+        size_bytes=sum_of_known(moved),
+        flops_share=share_of_known(flops, times_ns),
+        bytes_share=share_of_known(moved, times_ns),
+        parts=tuple(parts),
     )
 
 
@@ -305,13 +310,20 @@ def part_of(piece: Piece, durations_ns: list[int]) -> Part:
     return Part(len(durations_ns), middle_ns, *amounts, piece.is_estimate)
 
 
-def share_of(known: list[Piece], pieces: list[Piece]) -> float:
-    """Return the part of the pieces' time that some take: 1 for all of them, whatever they took."""
-    if len(known) == len(pieces):
-        return 1.0 if pieces else 0.0
-    total_ns = sum(piece.duration_ns for piece in pieces)
+def sum_of_known(amounts: Sequence[int | None]) -> int | None:
+    """Return the sum without those that are not known, None if none is."""
+    known = [amount for amount in amounts if amount is not None]
+    return sum(known) if known else None
+
+
+def share_of_known(amounts: Sequence[int | None], times_ns: Sequence[int]) -> float:
+    """Return the part of the time that goes to what has a known amount: 1 if all have, whatever
+    they took."""
+    known_ns = [ns for amount, ns in zip(amounts, times_ns, strict=True) if amount is not None]
+    if len(known_ns) == len(amounts):
+        return 1.0 if amounts else 0.0
     # Those not known may have taken no time at all, and are not known all the same.
-    share = sum(piece.duration_ns for piece in known) / total_ns if total_ns else 0.0
+    share = sum(known_ns) / sum(times_ns) if sum(times_ns) else 0.0
     return min(share, 0.9999)
 
 

@@ -577,7 +577,8 @@ def samples_of(profile: Profile) -> dict[int, Samples]:
     disturbed = disturbed_executions(profile)
     times_ns = device_times_of(profile)
     executions = profile.timed_executions
-    for number, (execution, device_ns) in enumerate(zip(executions, times_ns, strict=True)):
+    times = zip(executions, profile.host_times_ns, times_ns, strict=True)
+    for number, (execution, host_ns, device_ns) in enumerate(times):
         place = places.get(execution.step)
         if place is None:
             continue
@@ -586,7 +587,7 @@ def samples_of(profile: Profile) -> dict[int, Samples]:
             own = {metric: [0.0] * len(places) for metric in SAMPLED}
             samples[execution.operator] = own
         own["calls"][place] += 1
-        own["host"][place] += profile.host_ns(execution)
+        own["host"][place] += host_ns
         own["device"][place] += device_ns
         own["disturbed"][place] += number in disturbed
     for own in samples.values():

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from lar.records.profile import Execution, Interval, Profile, Span
+    from lar.records.profile import Interval, Profile, Span
 
 Kind = Literal["compute", "dispatch + compute", "wall"]
 
@@ -41,15 +41,17 @@ def describe_time(kind: Kind) -> str:
     return f"The time of an operator: {MEANINGS[kind]}."
 
 
-def time_of(profile: Profile, execution: Execution, kind: Kind) -> int:
-    """Return one of the three times of an execution, in nanoseconds.
+def execution_times_of(profile: Profile, kind: Kind) -> Sequence[int]:
+    """Return one of the three times of each of the timed executions, in nanoseconds.
 
     Where operators run on a device, `dispatch + compute` is what they take of the host: the
     dispatch alone.
     """
     if kind == "compute":
-        return execution.compute_ns
-    return execution.duration_ns if kind == "wall" else profile.host_ns(execution)
+        return [each.compute_ns for each in profile.timed_executions]
+    if kind == "wall":
+        return [each.duration_ns for each in profile.timed_executions]
+    return profile.host_times_ns
 
 
 def iterations_of(profile: Profile) -> tuple[Interval, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
 from lar.measurement.statistics import percentile_of, samples_for
-from lar.profiles.times import Kind, time_of
+from lar.profiles.times import Kind, execution_times_of
 from lar.records.profile import Profile
 
 K = TypeVar("K", bound=Hashable)
@@ -93,7 +93,8 @@ def operator_totals(profile: Profile, kind: Kind) -> dict[int, Totals]:
     """Return the figures of the operators in timed iterations, by their places; on a device those
     of their computation, whatever the `kind`."""
     where: Kind = "compute" if profile.on_device else kind
-    return {
-        place: totals_of(time_of(profile, each, where) for each in executions)
-        for place, executions in profile.executions_by_operator.items()
-    }
+    groups: dict[int, list[int]] = {}
+    times_ns = execution_times_of(profile, where)
+    for execution, time_ns in zip(profile.timed_executions, times_ns, strict=True):
+        groups.setdefault(execution.operator, []).append(time_ns)
+    return {place: totals_of(own) for place, own in groups.items()}

@@ -617,6 +617,11 @@ class Profile:
             if span.category in categories and not (timed and (span.warmup or span.step is None))
         )
 
+    @cached_property
+    def host_times_ns(self) -> Sequence[int]:
+        """How long each of the timed executions kept the host busy."""
+        return [self.host_ns(execution) for execution in self.timed_executions]
+
     def host_ns(self, execution: Execution) -> int:
         """Return how long an execution kept the host busy: its dispatch and, on a CPU, its
         computation too; what is both counts once, and what it waits for its thread or for others

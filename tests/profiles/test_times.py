@@ -8,10 +8,10 @@ import pytest
 
 from lar.profiles.times import (
     Kind,
+    execution_times_of,
     is_loaded_in_steps,
     iteration_times_of,
     own_times_of,
-    time_of,
     waiting_calls,
 )
 from lar.records.profile import Profile
@@ -30,27 +30,27 @@ def profile_of_one() -> Profile:
 )
 def test_an_operator_has_three_times(kind: Kind, ns: int) -> None:
     profile = profile_of_one()
-    assert time_of(profile, profile.executions[0], kind) == ns
+    assert execution_times_of(profile, kind) == [ns]
 
 
 def test_a_device_takes_of_the_host_the_dispatch_alone() -> None:
     profile = profile_of_one()
     profile = replace(profile, facts=profile_of([], device="cuda0").facts)
-    assert time_of(profile, profile.executions[0], "dispatch + compute") == 2000
-    assert time_of(profile, profile.executions[0], "compute") == 10_000
+    assert execution_times_of(profile, "dispatch + compute") == [2000]
+    assert execution_times_of(profile, "compute") == [10_000]
 
 
 def test_what_is_both_dispatched_and_computed_counts_once() -> None:
     execution = execution_of(0, 1, 14, wait=3, dispatch=(0, 6))
     profile = profile_of([operator_of("conv", "Convolution")], [], [execution])
-    assert time_of(profile, execution, "dispatch + compute") == 14_000
+    assert execution_times_of(profile, "dispatch + compute") == [14_000]
 
 
 def test_what_stands_before_the_computation_of_the_thread_that_dispatches_is_no_wait() -> None:
     execution = execution_of(0, 1, 14, wait=3)
     profile = profile_of([operator_of("conv", "Convolution")], [], [execution])
-    assert time_of(profile, execution, "dispatch + compute") == 13_000
-    assert time_of(profile, execution, "compute") == 10_000
+    assert execution_times_of(profile, "dispatch + compute") == [13_000]
+    assert execution_times_of(profile, "compute") == [10_000]
 
 
 def profile_of_items() -> Profile:

@@ -88,7 +88,7 @@ def copies_of(run: TimedRun) -> list[Call]:
         kind = run.profile.operators[execution.operator].type
         if only_moves(kind) and execution.operator not in copied:
             work = sum(each.duration_ns for each in run.by_execution.get(index, ()))
-            call = Call(kind, run.profile.host_ns(execution), work, index in disturbed)
+            call = Call(kind, run.profile.host_times_ns[index], work, index in disturbed)
             found.append((execution.start_ns, call))
     return [call for _, call in sorted(found, key=lambda each: each[0])]
 

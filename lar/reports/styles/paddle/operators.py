@@ -264,7 +264,7 @@ def tally_operators(run: TimedRun, settings: Settings) -> list[ThreadTally]:
         if tallies is None:
             title = MERGED if thread is None else thread_title(profile, thread)
             tallies = threads[thread] = ThreadTally(title)
-        cpu_ns = profile.host_ns(execution)
+        cpu_ns = profile.host_times_ns[index]
         work = run.by_execution.get(index, ())
         gpu_ns = sum(activity.duration_ns for activity in work)
         tallies.cpu_ns += cpu_ns

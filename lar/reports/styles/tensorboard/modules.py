@@ -83,7 +83,8 @@ def modules_of(profile: Profile, accepts: Callable[[int], bool] = lambda _: True
     root = Module("")
     places: dict[int, list[Module]] = {}  # of operators, those around them from the root on
     times_ns = device_times_of(profile)
-    for execution, device_ns in zip(profile.timed_executions, times_ns, strict=True):
+    times = zip(profile.timed_executions, profile.host_times_ns, times_ns, strict=True)
+    for execution, host_ns, device_ns in times:
         operator = execution.operator
         modules = places.get(operator)
         if modules is None:
@@ -95,7 +96,7 @@ def modules_of(profile: Profile, accepts: Callable[[int], bool] = lambda _: True
             module.steps.add(execution.step)
         module = modules[-1]
         module.operators += 1
-        module.host_self_ns += profile.host_ns(execution)
+        module.host_self_ns += host_ns
         module.device_self_ns += device_ns
     if not root.parts:
         return View(None)

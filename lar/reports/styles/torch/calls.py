@@ -99,7 +99,7 @@ def calls_of_executions(profile: Profile) -> list[Call]:
         call = Call("operator", names[execution.operator], execution.operator)
         call.disturbed = place in disturbed
         if execution.dispatch_ns is not None or not profile.on_device:
-            call.cpu_ns = profile.host_ns(execution)
+            call.cpu_ns = profile.host_times_ns[place]
         call.device_ns = call.self_device_ns = device_ns
         if (taken := memory.get(execution.step)) is not None:
             # Of several executions in a step the first has it all: only sums are shown.
