@@ -20,6 +20,17 @@ IMPATIENCE_SECONDS = 2.0
 AGAIN_SECONDS = 0.01
 
 
+class Hold:
+    """How many things the main thread does that an interrupt waits for, and whether one waits."""
+
+    def __init__(self) -> None:
+        self.depth = 0
+        self.waits = False
+
+
+_hold = Hold()
+
+
 def heed_interrupts() -> None:
     """Have each of them raise KeyboardInterrupt, so that a worker is killed and what was measured
     is reported.
@@ -36,7 +47,9 @@ def heed_interrupts() -> None:
             last = now if is_first else last
             if not is_first:
                 return
-        if would_be_dropped(frame) and now - last < IMPATIENCE_SECONDS:
+        if _hold.depth:
+            _hold.waits = True
+        elif would_be_dropped(frame) and now - last < IMPATIENCE_SECONDS:
             signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS)
         else:
             raise KeyboardInterrupt
@@ -68,10 +81,25 @@ def would_be_dropped(frame: FrameType | None) -> bool:
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
     """Have interrupts wait until something is done whole; it must be short."""
-    # An interrupt may be raised by the very call that blocks it.
+    import threading  # the help does not need it
+
+    if threading.current_thread() is not threading.main_thread():
+        yield  # they are raised in the main thread
+        return
+    # What the main thread blocks, the system hands to another thread, and then Python interrupts
+    # the main thread all the same: `heed_interrupts` looks at the hold. Where the handler is
+    # another, to block them is all that can be done.
+    depth = _hold.depth
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
+        _hold.depth = depth + 1
         signal.pthread_sigmask(signal.SIG_BLOCK, (*INTERRUPTS, signal.SIGALRM))
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        try:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        finally:
+            _hold.depth = depth
+        if depth == 0 and _hold.waits:
+            _hold.waits = False
+            raise KeyboardInterrupt

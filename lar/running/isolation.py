@@ -435,7 +435,7 @@ class Watch:
 
     def explain_exit(self) -> None:
         """Explain the exit of a worker that sent no last event."""
-        status, usage = self.worker.poll_exit(block=True) or (0, None)
+        status, usage = self.worker.poll_exit() or (0, None)
         self.drain_log()
         peak = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024) if usage else None
         if os.WIFSIGNALED(status):

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import math
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from lar.engines import engine_named
 from lar.measurement.rows import SampleRows, create_shared_file, make_rows
+from lar.running.interrupts import uninterrupted
 
 # The worker's descriptors: standard input brings the spec, 1 and 2 are the log.
 EVENT_FILE, SAMPLE_FILE = 3, 4
+# A killed process is gone sooner, unless the system waits for a device: that can be interrupted.
+GONE_SECONDS = 2.0
+# Between two looks at whether it is.
+GLANCE_SECONDS = 0.001
 
 # The parent's own module path, so that the same lar is run and nothing in the current folder can
 # stand in for a library; with it, `site` (-S) has nothing left to do. Imports make no garbage, so
@@ -106,11 +113,12 @@ class WorkerProcess:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, number)
 
-    def poll_exit(self, block: bool = False) -> tuple[int, Any] | None:
+    def poll_exit(self) -> tuple[int, Any] | None:
         """Return the exit status and resource usage once the process has ended."""
         if self._reaped is None:
-            pid, status, usage = os.wait4(self.pid, 0 if block else os.WNOHANG)
-            self._reaped = (status, usage) if pid else None
+            with uninterrupted():  # the system says it once
+                pid, status, usage = os.wait4(self.pid, os.WNOHANG)
+                self._reaped = (status, usage) if pid else None
         return self._reaped
 
     def end(self) -> None:
@@ -122,9 +130,17 @@ class WorkerProcess:
     def kill(self) -> None:
         """Kill the worker's whole group and wait for it."""
         if not self._killed:
-            self.end()
-            self.poll_exit(block=True)
+            with uninterrupted():
+                self.end()
+                self._await_exit(GONE_SECONDS)
+            self._await_exit()
             self._killed = True
+
+    def _await_exit(self, seconds: float = math.inf) -> None:
+        """Wait until the process has ended, at most so long."""
+        end = time.monotonic() + seconds
+        while self.poll_exit() is None and time.monotonic() < end:
+            time.sleep(GLANCE_SECONDS)
 
     def cpu_ticks(self) -> int:
         """Return the CPU time used so far, in clock ticks; 0 if the system does not report it."""
@@ -186,6 +202,7 @@ def start_python(
         {**engine.environment, **os.environ, **environment},
         file_actions=[(os.POSIX_SPAWN_DUP2, file, number) for number, file in files.items()],
         setpgroup=0,
+        setsigmask=(),  # here interrupts may be blocked
     )
 
 
@@ -210,13 +227,12 @@ def start_worker(
         stack.callback(request.close)
         copies = {0: request_out, 1: log_in, 2: log_in, EVENT_FILE: event_in, SAMPLE_FILE: samples}
         arguments = [task, engine, driver, str(EVENT_FILE), str(SAMPLE_FILE)]
-        try:
-            pid = start_python(arguments, environment, copies, python)
-        finally:
-            for file in (request_out, event_in, log_in):
-                os.close(file)
-        worker = WorkerProcess(pid, request, samples, event_out, log_out)
-        try:
-            yield worker
-        finally:
-            worker.kill()
+        with uninterrupted():
+            try:
+                pid = start_python(arguments, environment, copies, python)
+            finally:
+                for file in (request_out, event_in, log_in):
+                    os.close(file)
+            worker = WorkerProcess(pid, request, samples, event_out, log_out)
+            stack.callback(worker.kill)
+        yield worker

@@ -102,7 +102,13 @@ def test_a_worker_that_has_told_its_end_and_is_gone_before_it_is_read_has_not_cr
 ) -> None:
     # The parent finds nothing to read, then looks for the worker, which ends in between.
     look = WorkerProcess.poll_exit
-    monkeypatch.setattr(WorkerProcess, "poll_exit", lambda worker, block=False: look(worker, True))
+
+    def look_until_it_ends(worker: WorkerProcess) -> tuple[int, Any] | None:
+        while (found := look(worker)) is None:
+            time.sleep(0.001)
+        return found
+
+    monkeypatch.setattr(WorkerProcess, "poll_exit", look_until_it_ends)
     result = run_rogue("time.sleep(0.5); self.start = self.wait = lambda: None")
     assert (result.status, result.failure) == ("ok", None)
 

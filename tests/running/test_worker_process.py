@@ -1,0 +1,74 @@
+"""Workers that an interrupt meets while they are started or killed: none is left behind."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import REPOSITORY
+from tests.running.isolated_runs import needs_proc
+
+# An interrupt comes while a call of the system goes on, which ends; then the children are counted,
+# those that have ended and that nobody has waited for too.
+CODE = """
+import os, signal, sys, threading, time
+from lar.running.interrupts import heed_interrupts
+from lar.running.worker_process import start_worker
+from tests.running.isolated_runs import workers_of
+
+name, threads = sys.argv[1:]
+call = getattr(os, name)
+
+def call_and_interrupt(*arguments, **options):
+    setattr(os, name, call)
+    try:
+        return call(*arguments, **options)
+    finally:
+        os.kill(os.getpid(), signal.SIGINT)
+
+heed_interrupts()
+for _ in range(int(threads)):  # the system may hand it to any that does not block it
+    threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+try:
+    if name == "posix_spawn":
+        os.posix_spawn = call_and_interrupt
+    with start_worker("run", "fake", "script", {}):
+        setattr(os, name, call_and_interrupt)
+    print("no interrupt")
+except KeyboardInterrupt:
+    print(f"{len(workers_of(os.getpid()))} left")
+"""
+
+
+@needs_proc
+@pytest.mark.parametrize("threads", [0, 1])
+@pytest.mark.parametrize("name", ["posix_spawn", "killpg", "wait4"])
+def test_an_interrupt_leaves_no_worker(name: str, threads: int) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CODE, name, str(threads)],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout == "0 left\n", done.stderr
+
+
+# A worker can be interrupted, whatever its parent did when it was started.
+SIGNALS = """
+from lar.running.worker_process import start_worker
+
+with start_worker("run", "fake", "script", {}) as worker:
+    with open(f"/proc/{worker.pid}/status") as file:
+        print(*(line for line in file if line.startswith("SigBlk")))
+"""
+
+
+@needs_proc
+def test_a_worker_blocks_no_signals() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SIGNALS], cwd=REPOSITORY, capture_output=True, text=True, timeout=60
+    )
+    assert int(done.stdout.split()[1], 16) == 0, done.stderr
