@@ -70,6 +70,8 @@ def finish_dump(
         # A folder that grows has an index from the start, which records the data as it was then.
         files=read_index(place).files if place.exists() else files_of_items(spec),
         complete=complete,
+        outputs=tuple(facts.outputs),
+        left_out=dict(facts.left_out),
         engine_version=engine.version if engine else "",
         device=engine.device if engine else spec.device,
         provider=engine.libraries.get("provider", "") if engine else "",

@@ -72,7 +72,9 @@ class DumpIndex:
 
     `complete` is false for a dump whose run did not end well; `iteration` counts the iteration
     that was dumped, the warm-up's included. `items` are those of a data set, each of which was
-    run for `iterations` iterations; `inputs` are what `--input` was given, and `feeding` the
+    run for `iterations` iterations; `outputs` are the names of what the model gives, in its order, and
+    `left_out` says of what the dump lacks why, by name: outputs of a type that no file holds, what
+    could not be computed, what the engine ran and did not record. `inputs` are what `--input` was given, and `feeding` the
     options that say what was made of it; `files` has for each file of the items the size in bytes
     and the time of its content. `system`, `architecture` and `processor` are those of the machine
     that ran it, `provider` what computed there for an engine with several. Unknown facts are empty.
@@ -94,6 +96,8 @@ class DumpIndex:
     model_sha256: str = ""
     settings: dict[str, bool | int | float | str] = field(default_factory=dict)
     iteration: int = 0
+    outputs: tuple[str, ...] = ()
+    left_out: dict[str, str] = field(default_factory=dict)
     items: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
     feeding: dict[str, str] = field(default_factory=dict)

@@ -34,13 +34,16 @@ class DumpFacts(NamedTuple):
     (None: the last one), the algorithms that were chosen, and by the names of tensors the real
     numbers that their integers stand for. A negative axis counts from the last one. `operands` are
     the names in the model of what is taken by the operator that gives a tensor; the engine may have
-    put others in their place when it optimised the graph."""
+    put others in their place when it optimised the graph. `outputs` are the names of what the model gives,
+    in its order; `left_out` says why the dump lacks something, by name."""
 
     operators: Sequence[OperatorFact] = ()
     iteration: int | None = None
     algorithms: Mapping[Kernel, str] = MappingProxyType({})
     quantizations: Mapping[str, Quantization] = MappingProxyType({})
     operands: Mapping[str, Sequence[str]] = MappingProxyType({})
+    outputs: Sequence[str] = ()
+    left_out: Mapping[str, str] = MappingProxyType({})
 
 
 NO_FACTS = DumpFacts()
