@@ -65,7 +65,7 @@ class ElementType(NamedTuple):
 
 
 # Names that NumPy has too, in small letters.
-PLAIN = re.compile(r"Float(16|32|64)|U?[Ii]nt(8|16|32|64)|Bool|Complex(64|128)")
+PLAIN = re.compile(r"Float(16|32|64)|U?[Ii]nt(8|16|32|64)|Bool|Complex(64|128)|String")
 
 # megdnn's DTypeEnum; from 200000 on they are lar's own, for what MegEngine lacks.
 ELEMENT_TYPES = (
@@ -97,9 +97,13 @@ ELEMENT_TYPES = (
     ElementType(200003, "Float64", "<f8"),
     ElementType(200004, "Complex128", "<c16"),
 )
+# Text, of which a file holds the bytes: its name alone says that they are no numbers.
+TEXT = ElementType(1, "String", "u1")
 BY_CODE: Mapping[int, ElementType] = {element.code: element for element in ELEMENT_TYPES}
-BY_NAME: Mapping[str, ElementType] = {element.name: element for element in ELEMENT_TYPES}
+BY_NAME: Mapping[str, ElementType] = {each.name: each for each in (*ELEMENT_TYPES, TEXT)}
 BY_DTYPE: Mapping[str, ElementType] = {element.dtype: element for element in ELEMENT_TYPES}
+# The types that a tensor's name may say, by that of its file.
+DECLARED = {"Int32": ("Int64", "Uint32", "Uint64"), "Uint8": (TEXT.name,)}
 
 
 @dataclass(frozen=True)
@@ -220,15 +224,16 @@ def bits_of(element: ElementType) -> int:
 
 
 def declared_type(header: TensorHeader) -> ElementType:
-    """Return the dtype that the elements have: integers of another width may be stored in 32 bits.
+    """Return the dtype that the elements have: integers of another width may be stored in 32 bits,
+    and texts are stored as bytes.
 
-    MegEngine has no such type. Where their values fit, its tools can read them so.
+    MegEngine has no such types. Where their values fit, its tools can read them so.
     """
-    if header.element.name != "Int32" or header.meaning is None:
+    others = DECLARED.get(header.element.name)
+    if not others or header.meaning is None:
         return header.element
-    declared = BY_NAME.get(header.meaning.variable.dtype)
-    wider = declared is not None and declared.name in ("Int64", "Uint32", "Uint64")
-    return declared if wider and declared else header.element
+    declared = header.meaning.variable.dtype
+    return BY_NAME[declared] if declared in others else header.element
 
 
 def read_array(header: TensorHeader) -> Array:

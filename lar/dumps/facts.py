@@ -5,12 +5,16 @@ The worker that makes a dump imports this and no more of dumps: their formats co
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING:
-    from lar.records.quantization import Quantization
+from lar.records.quantization import Quantization
+
+SUFFIX = ".facts.json"
 
 
 class OperatorFact(NamedTuple):
@@ -34,8 +38,8 @@ class DumpFacts(NamedTuple):
     (None: the last one), the algorithms that were chosen, and by the names of tensors the real
     numbers that their integers stand for. A negative axis counts from the last one. `operands` are
     the names in the model of what is taken by the operator that gives a tensor; the engine may have
-    put others in their place when it optimised the graph. `outputs` are the names of what the model gives,
-    in its order; `left_out` says why the dump lacks something, by name."""
+    put others in their place when it optimised the graph. `outputs` and `left_out` are those of
+    `DumpIndex`."""
 
     operators: Sequence[OperatorFact] = ()
     iteration: int | None = None
@@ -47,3 +51,37 @@ class DumpFacts(NamedTuple):
 
 
 NO_FACTS = DumpFacts()
+
+
+def write_facts(folder: Path, facts: DumpFacts) -> None:
+    """Write beside a folder what a worker knows of the dump in it, but for algorithms.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    quantizations = {name: asdict(each) for name, each in facts.quantizations.items()}
+    kept = facts._replace(quantizations={}, algorithms={})._asdict()
+    text = json.dumps({**kept, "quantizations": quantizations}, default=dict)
+    Path(f"{folder}{SUFFIX}").write_text(text)
+
+
+def read_facts(folder: Path) -> DumpFacts:
+    """Return what a worker has written beside a folder, nothing if it did not live to do so."""
+    try:
+        kept = json.loads(Path(f"{folder}{SUFFIX}").read_bytes())
+    except (OSError, ValueError):
+        return NO_FACTS
+    return DumpFacts(
+        **{
+            **kept,
+            "operators": [OperatorFact(*each) for each in kept["operators"]],
+            "quantizations": {
+                name: Quantization(
+                    scale=tuple(each["scale"]),
+                    zero_point=tuple(each["zero_point"]),
+                    axis=each["axis"],
+                )
+                for name, each in kept["quantizations"].items()
+            },
+        }
+    )

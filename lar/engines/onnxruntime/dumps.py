@@ -13,10 +13,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import hashlib
-import json
 import tempfile
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -25,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from lar.dumps.binary import BY_DTYPE, write_tensor
-from lar.dumps.facts import DumpFacts, OperatorFact
+from lar.dumps.facts import DumpFacts, OperatorFact, read_facts, write_facts
 from lar.dumps.names import Numbering, Variable, contiguous_strides, format_name
 from lar.dumps.outputs import write_outputs
 from lar.dumps.text import format_block, format_values
@@ -118,9 +117,7 @@ Array = np.ndarray[Any, Any]
 # A session gives a part of the tensors, so that no more than that part is in memory at once.
 PARTS = 4
 LEAST_TENSORS = 8
-OPERATORS = ".operators.json"
 FLOATS = (1, 10, 11)  # float, float16 and double among ONNX's data types
-QUANTIZATIONS = ".quantizations.json"
 
 
 class Dumped(NamedTuple):
@@ -157,17 +154,12 @@ def dump_tensors(driver: SessionDriver, _: object) -> None:
     folder = Path(driver.context.written[BIN_IO_DUMP.key])
     folder.mkdir()
     graph = Graph(driver)
-    facts = [
-        {"number": outputs[0].operator_id, "parameters": parameters}
-        for outputs, parameters in graph.operators()
-    ]
-    Path(str(folder) + OPERATORS).write_text(json.dumps(facts))
+    facts = DumpFacts(graph.operators(), iteration=0)
+    write_facts(folder, facts)
     computed = graph.tensors(kept=wanted_names(graph.scales))
     for variable, inputs, array in chain(graph.weights(), computed):
         write_tensor(folder / f"{variable.id:06x}", array, format_name(variable, inputs))
-    if found := graph.quantizations():
-        kept = {name: asdict(quantization) for name, quantization in found.items()}
-        Path(str(folder) + QUANTIZATIONS).write_text(json.dumps(kept))
+    write_facts(folder, facts._replace(quantizations=graph.quantizations()))
 
 
 def dump_text(driver: SessionDriver, _: object) -> None:
@@ -193,26 +185,7 @@ def dump_outputs(driver: SessionDriver, _: object) -> None:
 
 def describe_dump(folder: Path) -> DumpFacts:
     """Return what is known of the operators whose tensors are in a folder."""
-    known = read_kept(folder, OPERATORS) or []
-    quantizations = read_kept(folder, QUANTIZATIONS) or {}
-    return DumpFacts(
-        tuple(OperatorFact(each["number"], each["parameters"]) for each in known),
-        iteration=0,
-        quantizations={
-            name: Quantization(
-                scale=tuple(kept["scale"]), zero_point=tuple(kept["zero_point"]), axis=kept["axis"]
-            )
-            for name, kept in quantizations.items()
-        },
-    )
-
-
-def read_kept(folder: Path, suffix: str) -> Any:
-    """Return what the worker wrote beside a folder; None if it did not live to do so."""
-    try:
-        return json.loads(Path(str(folder) + suffix).read_bytes())
-    except (OSError, ValueError):
-        return None
+    return read_facts(folder)._replace(iteration=0)
 
 
 class Graph:
@@ -232,10 +205,12 @@ class Graph:
         self.variables = numbering.variables
         self.arrays: dict[str, Array] = {}  # of scales and zero points that the run computes
 
-    def operators(self) -> Iterator[tuple[list[Variable], dict[str, Any]]]:
-        """Yield the operators: what they give, and their parameters."""
-        for node, known in zip(self.nodes, self.parameters, strict=True):
-            yield [self.variables[name] for name in filter(None, node.outputs)], known
+    def operators(self) -> list[OperatorFact]:
+        """Return the numbers and parameters of the operators, in the graph's order."""
+        return [
+            OperatorFact(self.variables[next(filter(None, node.outputs))].operator_id, known)
+            for node, known in zip(self.nodes, self.parameters, strict=True)
+        ]
 
     @cached_property
     def model(self) -> Any:
