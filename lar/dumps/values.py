@@ -35,9 +35,11 @@ class Unheld(NamedTuple):
 
 
 def parts_of(name: str, value: object) -> Iterator[Part | Unheld]:
-    """Yield the tensors of a value: an array, a number or a text, a sequence or map of them, or
-    None, an optional value that is not there."""
-    if value is None:
+    """Yield the tensors of a value: an array, a number or a text, a sequence or map of them, None
+    of an optional value that is not there, or what says that no file holds the value."""
+    if isinstance(value, Unheld):
+        yield value
+    elif value is None:
         yield Unheld(name, "an optional value that is not there")
     elif isinstance(value, Mapping):
         for key, each in value.items():

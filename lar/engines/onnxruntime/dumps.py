@@ -23,30 +23,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from lar.dumps.binary import BY_DTYPE, write_tensor
+from lar.dumps.binary import BY_DTYPE, TEXT, write_tensor
 from lar.dumps.facts import DumpFacts, OperatorFact, read_facts, write_facts
 from lar.dumps.names import Numbering, Variable, contiguous_strides, format_name
 from lar.dumps.outputs import write_outputs
 from lar.dumps.text import format_block, format_values
-from lar.engines.onnxruntime.blocked_layout import DOMAIN, block_size
-from lar.engines.onnxruntime.model_fields import (
-    GRAPH_OUTPUT,
-    MODEL_GRAPH,
-    VALUE_NAME,
-    Node,
-    SavedModel,
-    bytes_field,
-    nodes_in,
-    output_names,
-)
+from lar.dumps.values import Part, Unheld
+from lar.engines.onnxruntime.blocked_layout import DOMAIN, block_size, plain_layout
+from lar.engines.onnxruntime.bodies import CONTROL_FLOW, LOOPS, Body, graphs_in, operators_in
+from lar.engines.onnxruntime.graph_values import GraphValues, add_outputs
+from lar.engines.onnxruntime.model_fields import Node, SavedModel, nodes_in, output_names
 from lar.engines.onnxruntime.quantization import (
     Scales,
     quantizations_of,
     scales_in,
     wanted_names,
 )
-from lar.engines.onnxruntime.saving import open_saved, save_optimized
-from lar.engines.onnxruntime.session import DTYPES
+from lar.engines.onnxruntime.saving import save_optimized
 from lar.options.table import BIN_IO_DUMP, FAST_RUN_ALGO_POLICY, TEXT_DUMPS
 from lar.records.quantization import Quantization
 
@@ -90,13 +83,6 @@ def save_to_work_folder(driver: SessionDriver) -> SavedModel:
     return SavedModel((folder / "optimized.onnx").read_bytes(), folder)
 
 
-def add_outputs(model: bytes, names: Iterable[str]) -> bytes:
-    """Return a model with outputs added; the engine infers their types."""
-    outputs = (bytes_field(GRAPH_OUTPUT, bytes_field(VALUE_NAME, name.encode())) for name in names)
-    # A second graph is merged into the first.
-    return model + bytes_field(MODEL_GRAPH, b"".join(outputs))
-
-
 def producers_of(nodes: Iterable[Node]) -> Iterable[Producer]:
     """Yield the tensors that nodes give, in their order."""
     blocked: set[str] = set()
@@ -114,9 +100,6 @@ def producers_of(nodes: Iterable[Node]) -> Iterable[Producer]:
 
 Array = np.ndarray[Any, Any]
 
-# A session gives a part of the tensors, so that no more than that part is in memory at once.
-PARTS = 4
-LEAST_TENSORS = 8
 FLOATS = (1, 10, 11)  # float, float16 and double among ONNX's data types
 
 
@@ -154,12 +137,13 @@ def dump_tensors(driver: SessionDriver, _: object) -> None:
     folder = Path(driver.context.written[BIN_IO_DUMP.key])
     folder.mkdir()
     graph = Graph(driver)
-    facts = DumpFacts(graph.operators(), iteration=0)
+    facts = DumpFacts(graph.operator_facts(), iteration=0, outputs=graph.outputs)
     write_facts(folder, facts)
     computed = graph.tensors(kept=wanted_names(graph.scales))
-    for variable, inputs, array in chain(graph.weights(), computed):
+    for variable, inputs, array in chain(graph.filters(), computed):
         write_tensor(folder / f"{variable.id:06x}", array, format_name(variable, inputs))
-    write_facts(folder, facts._replace(quantizations=graph.quantizations()))
+    found = graph.quantizations()
+    write_facts(folder, facts._replace(quantizations=found, left_out=graph.left_out))
 
 
 def dump_text(driver: SessionDriver, _: object) -> None:
@@ -171,6 +155,8 @@ def dump_text(driver: SessionDriver, _: object) -> None:
     place = next(written[dump.key] for dump in TEXT_DUMPS if dump.key in written)
     with open(place, "w", encoding="utf-8") as file:
         for variable, inputs, array in Graph(driver).tensors():
+            if variable.dtype == TEXT.name:
+                continue
             texts[variable.id] = format_values(array)
             values = [(each, texts.get(each.id, "<constant>")) for each in inputs]
             file.writelines(f"{line}\n" for line in format_block(variable, array, values))
@@ -189,40 +175,58 @@ def describe_dump(folder: Path) -> DumpFacts:
 
 
 class Graph:
-    """The optimised graph of a driver, with all its tensors numbered."""
+    """The optimised graph of a driver, with all its tensors numbered, those of bodies too.
+
+    `left_out` says, when all have been computed, why some are missing.
+    """
 
     def __init__(self, driver: SessionDriver) -> None:
+        import onnx
+
         self.driver = driver
         release_memory()
         saved = driver.dump_source or driver.saved
         assert saved is not None
         self.saved = saved
-        self.nodes = [*nodes_in(self.saved.content)]
+        # Without the weights that stand in a file.
+        self.model: Any = onnx.load_from_string(saved.content)
+        self.outputs = [each.name for each in self.model.graph.output]
+        whole = Body("", self.model.graph)
+        self.weights = {
+            body.path + each.name: each
+            for body in graphs_in(whole)
+            for each in body.graph.initializer
+        }
+        self.operators = [*operators_in(whole)]
+        self.nodes = [each.node for each in self.operators]
+        self.makers = {name: it for it in self.operators for name in filter(None, it.node.outputs)}
         self.blocked = {each.tensor for each in producers_of(self.nodes) if each.blocked}
-        numbering = Numbering(driver.fed)
+        self.block = block_size(driver.onnxruntime) if self.blocked else 1
+        self.numbering = Numbering(driver.fed)
         for node in self.nodes:
-            numbering.add_node(node.operator, node.name, node.inputs, node.outputs)
-        self.variables = numbering.variables
+            self.numbering.add_node(node.operator, node.name, node.inputs, node.outputs)
+        self.numbering.add_constants(self.outputs)
+        self.variables = self.numbering.variables
+        self.parts: dict[str, list[str]] = {}  # the names of what is dumped of a tensor
         self.arrays: dict[str, Array] = {}  # of scales and zero points that the run computes
+        self.left_out = {
+            node.name or node.outputs[0]: f"what the graphs inside this {node.operator} compute"
+            for node, proto, _ in self.operators
+            if node.operator not in CONTROL_FLOW and any(it.HasField("g") for it in proto.attribute)
+        }
 
-    def operators(self) -> list[OperatorFact]:
+    def operator_facts(self) -> list[OperatorFact]:
         """Return the numbers and parameters of the operators, in the graph's order."""
         return [
-            OperatorFact(self.variables[next(filter(None, node.outputs))].operator_id, known)
+            OperatorFact(self.variables[name].operator_id, known)
             for node, known in zip(self.nodes, self.parameters, strict=True)
+            for name in [*filter(None, node.outputs)][:1]
         ]
 
     @cached_property
-    def model(self) -> Any:
-        """The saved model, decoded without the weights that stand in a file."""
-        import onnx
-
-        return onnx.load_from_string(self.saved.content)
-
-    @cached_property
     def parameters(self) -> list[dict[str, Any]]:
-        """The parameters of each node."""
-        return read_parameters(self.model)
+        """The parameters of each operator."""
+        return [read_parameters(each.proto) for each in self.operators]
 
     @cached_property
     def scales(self) -> list[Scales]:
@@ -231,95 +235,102 @@ class Graph:
 
     def quantizations(self) -> dict[str, Quantization]:
         """Return what the integers of tensors stand for, by name, when all have been computed."""
-        from onnx import numpy_helper
-
-        wanted = wanted_names(self.scales)
-        constants = {
-            each.name: numpy_helper.to_array(each, str(self.saved.folder))
-            for each in self.model.graph.initializer
-            if each.name in wanted
-        }
+        wanted = wanted_names(self.scales) & self.weights.keys()
+        constants = {name: self.read_weight(name) for name in wanted}
         return quantizations_of(self.scales, {**constants, **self.arrays})
 
-    def weights(self) -> Iterator[Dumped]:
-        """Yield the weights and biases that operators take, one at a time, in plain axes or in
-        blocks; not the scales of quantised tensors, nor shapes and the like."""
+    def read_weight(self, name: str) -> Array:
         from onnx import numpy_helper
 
-        block = block_size(self.driver.onnxruntime) if self.blocked else 1
+        array: Array = numpy_helper.to_array(self.weights[name], str(self.saved.folder))
+        return array
+
+    def filters(self) -> Iterator[Dumped]:
+        """Yield the weights and biases that operators take, one at a time, in plain axes or in
+        blocks; not the scales of quantised tensors, nor shapes and the like."""
         in_blocks = dict(self.filters_in_blocks())
         scales, quantized = wanted_names(self.scales), {each.tensor for each in self.scales}
-        for each in self.model.graph.initializer:
-            if each.name in scales or each.name not in self.variables:
+        for name, each in self.weights.items():
+            if name in scales or name not in self.variables or name in self.outputs:
                 continue
-            if each.data_type not in FLOATS and each.name not in quantized:
+            if each.data_type not in FLOATS and name not in quantized:
                 continue
-            array = numpy_helper.to_array(each, str(self.saved.folder))
+            array = self.read_weight(name)
             if array.dtype.name not in BY_DTYPE:
                 continue
-            blocks = [block] * in_blocks.get(each.name, 0)
-            yield self.dumped_as(each.name, (), *filter_in_blocks(array, blocks))
+            blocks = [self.block] * in_blocks.get(name, 0)
+            array, layout = filter_in_blocks(array, blocks)
+            yield self.dumped(name, (), array, layout)
 
     def filters_in_blocks(self) -> Iterator[tuple[str, int]]:
         """Yield the names of the filters whose output channels stand in blocks, and in how many of
         their axes there are blocks."""
         for node, known in zip(self.nodes, self.parameters, strict=True):
             if node.domain == DOMAIN.decode() and node.operator == "Conv":
-                shape = self.shapes.get(node.inputs[1], ())
+                weight = self.weights.get(node.inputs[1])
+                shape = tuple(weight.dims) if weight else ()
                 by_channel = known.get("group", 1) > 1 and shape[1:2] == (1,)
                 takes_blocks = node.inputs[0] in self.blocked and not by_channel
                 yield node.inputs[1], 2 if takes_blocks else 1
 
-    @cached_property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shapes of the weights."""
-        return {each.name: tuple(each.dims) for each in self.model.graph.initializer}
-
     def tensors(self, kept: Container[str] = ()) -> Iterator[Dumped]:
-        """Yield the inputs, then all tensors that are arrays of numbers, in the graph's order.
+        """Yield the inputs, then all tensors, in the graph's order; of each its parts.
 
         The arrays of those whose names are to be `kept` stay with the graph.
         """
         for name, value in self.driver.fed.items():
-            yield self.dumped(name, (), value.numpy(), 1)
-        makers = {name: node for node in self.nodes for name in filter(None, node.outputs)}
-        names, known = [*makers], set(output_names(self.saved.content))
-        count = max(-(-len(names) // PARTS), LEAST_TENSORS)
-        block = block_size(self.driver.onnxruntime) if self.blocked else 1
-        for begin in range(0, len(names), count):
-            part = names[begin : begin + count]
-            content = add_outputs(self.saved.content, [name for name in part if name not in known])
-            session = open_saved(self.driver, SavedModel(content, self.saved.folder))
-            values = session.run_with_ort_values(part, self.driver.fed)
-            for name, value in zip(part, values, strict=True):
-                if value.has_value() and value.data_type() in DTYPES:
-                    array = value.numpy()
-                    if name in kept:
-                        self.arrays[name] = array
-                    yield self.dumped(name, makers[name].inputs, array, block)
-            del values, session
+            yield self.dumped(name, (), value.numpy())
+        known = self.makers.keys() | self.driver.fed.keys()
+        fixed = [name for name in self.outputs if name not in known]
+        for name, parts in GraphValues(self.driver, self.saved, self.model, self.makers, fixed):
+            yield from self.dump_parts(name, parts)
+            if name in kept and len(parts) == 1 and isinstance(parts[0], Part):
+                self.arrays[name] = parts[0].array
 
-    def dumped(self, name: str, inputs: Sequence[str], array: Array, block: int) -> Dumped:
-        """Return a tensor with its names; one in blocks has an axis more than the engine says."""
-        kind = ""
-        if name in self.blocked and array.ndim == 4:
-            batch, channels, *sizes = array.shape
-            array = array.reshape(batch, channels // block, *sizes, block)
-            kind = f"NCHWC{{{block}}}"
-        return self.dumped_as(name, inputs, array, kind)
+    def dump_parts(self, name: str, parts: Sequence[Part | Unheld]) -> Iterator[Dumped]:
+        """Yield the tensors that a dump has of a value."""
+        maker = self.makers.get(name)
+        held = [each for each in parts if isinstance(each, Part)]
+        self.left_out |= {each.name: each.reason for each in parts if isinstance(each, Unheld)}
+        if held or not parts:
+            self.parts[name] = [each.name for each in held]
+        for each in held:
+            array, layout = each.array, ""
+            if each.name != name:
+                self.numbering.add_part(name, each.name)
+            elif name in self.blocked and maker is not None:
+                stacked = not LOOPS.isdisjoint(maker.body.around)
+                array, layout = self.in_blocks(array, stacked=stacked)
+            inputs = maker.node.inputs if maker else ()
+            yield self.dumped(each.name, inputs, array, layout, each.dtype)
 
-    def dumped_as(self, name: str, inputs: Sequence[str], array: Array, kind: str) -> Dumped:
-        """Return a tensor that is stored in a format, with its names."""
-        element = BY_DTYPE[array.dtype.name]
+    def in_blocks(self, array: Array, *, stacked: bool) -> tuple[Array, str]:
+        """Return a tensor of the blocked layout with the axes in which it is stored, and the
+        layout; one that a loop has stacked in plain axes."""
+        if stacked and array.ndim > 4:
+            each = array.reshape(-1, *array.shape[-3:])
+            return plain_layout(each, self.block).reshape(array.shape), ""
+        if array.ndim != 4:
+            return array, ""
+        batch, channels, *sizes = array.shape
+        shape = (batch, channels // self.block, *sizes, self.block)
+        return array.reshape(shape), f"NCHWC{{{self.block}}}"
+
+    def dumped(
+        self, name: str, inputs: Sequence[str], array: Array, layout: str = "", dtype: str = ""
+    ) -> Dumped:
+        """Return a tensor that is stored in a layout, with its names."""
         variable = self.variables[name] = replace(
             self.variables[name],
             shape=array.shape,
             strides=contiguous_strides(array.shape),
             stored=True,
-            format=kind,
-            dtype=element.name,
+            format=layout,
+            dtype=dtype or BY_DTYPE[array.dtype.name].name,
         )
-        return Dumped(variable, tuple(self.variables[each] for each in inputs if each), array)
+        # Of a branch that was not taken, and of a sequence, there are others, or none.
+        taken = [it for each in inputs if each for it in self.parts.get(each, [each])]
+        return Dumped(variable, tuple(self.variables[each] for each in taken), array)
 
 
 def filter_in_blocks(array: Array, blocks: Sequence[int]) -> tuple[Array, str]:
@@ -333,9 +344,9 @@ def filter_in_blocks(array: Array, blocks: Sequence[int]) -> tuple[Array, str]:
     return array.reshape(shape), f"OIHWC{{{','.join(map(str, blocks))}}}"
 
 
-def read_parameters(model: Any) -> list[dict[str, Any]]:
-    """Return the attributes of each node that are numbers, texts or lists of them; of a graph, as
-    the body of a loop, the operators and a hash of all that it holds."""
+def read_parameters(node: Any) -> dict[str, Any]:
+    """Return the attributes of a node that are numbers, texts or lists of them; of a graph, as the
+    body of a loop, the operators and a hash of all that it holds."""
     import onnx
 
     readers: Mapping[int, Callable[[Any], Any]] = {
@@ -346,10 +357,7 @@ def read_parameters(model: Any) -> list[dict[str, Any]]:
         onnx.AttributeProto.INTS: lambda each: list(each.ints),
         onnx.AttributeProto.GRAPH: lambda each: describe_body(each.g),
     }
-    return [
-        {each.name: readers[each.type](each) for each in node.attribute if each.type in readers}
-        for node in model.graph.node
-    ]
+    return {each.name: readers[each.type](each) for each in node.attribute if each.type in readers}
 
 
 def describe_body(graph: Any) -> str:

@@ -21,13 +21,13 @@ from lar.dumps.graph import index_of
 from lar.dumps.index import read_headers
 from lar.dumps.layouts import block_of, to_plain
 from lar.engines.onnxruntime.dumps import (
-    LEAST_TENSORS,
     describe_dump,
     dump_tensors,
     dump_text,
     instrument,
     save_source,
 )
+from lar.engines.onnxruntime.graph_values import LEAST_TENSORS
 from lar.engines.onnxruntime.saving import open_saved
 from lar.errors import UsageError
 
