@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lar.dumps.binary import BY_DTYPE, write_tensor
+from lar.dumps.facts import DumpFacts, write_facts
 from lar.dumps.names import Variable, contiguous_strides, format_name
 from lar.errors import UsageError, error_of_write
 
@@ -80,7 +81,9 @@ def write_outputs(driver: OutputDriver, variables: Mapping[str, Variable]) -> No
     """Have a driver's outputs written after each iteration, those of the first runner."""
     if driver.runner:
         return
-    dump = OutputDump(Path(driver.context.written[KEY]), variables)
+    folder = Path(driver.context.written[KEY])
+    write_facts(folder, DumpFacts(outputs=[*variables]))
+    dump = OutputDump(folder, variables)
     write_others = driver.after_iteration
 
     def write() -> None:
