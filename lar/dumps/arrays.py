@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from lar.dumps.dump import Dump, DumpedTensor, DumpIndex
 from lar.errors import DumpError
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, Any]
+
+Source = TypeVar("Source")
+Found = TypeVar("Found")
 
 SUFFIX = ".npy"
 ONE_ARRAY = "array"  # the name of an array that has none
@@ -63,24 +66,25 @@ def dump_of_arrays(
     return dump_of(source, tensors, lambda tensor: held[tensor.key])
 
 
-def open_folder(folder: Path) -> Dump:
-    """Open the `.npy` files of a folder; a name is that of its file, without `.npy`.
+def open_files(path: Path) -> Dump:
+    """Open a `.npy` file, or those of a folder; a name is that of its file, without `.npy`.
 
     Raises:
         DumpError: one is damaged, or not an array of numbers.
     """
-    files = {path.name.removesuffix(SUFFIX): path for path in sorted(folder.glob(f"*{SUFFIX}"))}
-    tensors = [header_of_file(path, name) for name, path in files.items()]
-    return dump_of(str(folder), tensors, lambda tensor: read_file(files[tensor.key]))
+    places = sorted(path.glob(f"*{SUFFIX}")) if path.is_dir() else [path]
+    files = {place.name.removesuffix(SUFFIX): place for place in places}
+    tensors = []
+    for name, place in files.items():
+        with open_input(place, error=DumpError) as stream:
+            size = os.fstat(stream.fileno()).st_size
+            tensors.append(read_header(stream, name, size, str(place)))
 
+    def read(tensor: DumpedTensor) -> Array:
+        with open_input(files[tensor.key], error=DumpError) as stream:
+            return read_values(stream, str(files[tensor.key]))
 
-def open_file(path: Path) -> Dump:
-    """Open a `.npy` file.
-
-    Raises:
-        DumpError: it is damaged, or not an array of numbers.
-    """
-    return dump_of(str(path), [header_of_file(path, path.stem)], lambda _: read_file(path))
+    return dump_of(str(path), tensors, read)
 
 
 def open_archive(path: Path) -> Dump:
@@ -89,36 +93,27 @@ def open_archive(path: Path) -> Dump:
     Raises:
         DumpError: it is damaged, or holds something else than arrays of numbers.
     """
-    tensors = []
-    with members_of(path) as archive:
+    tensors, hint = [], "save arrays with numpy.savez"
+    with opened_archive(path) as archive:
         for member in archive.infolist():
-            if member.is_dir():
-                continue
-            name = member.filename.removesuffix(SUFFIX)
-            if name == member.filename:
-                raise DumpError(
-                    f"holds {name}, which is not a .npy array",
-                    "save arrays with numpy.savez",
-                    subject=path,
-                )
-            with open_member(archive, member, path) as stream:
-                tensors.append(read_header(stream, name, member.file_size, f"{path}: {name}"))
+            file = member.filename
+            if file.endswith(SUFFIX):
+                with unless_damaged(path, archive.open, file) as stream:
+                    name = file.removesuffix(SUFFIX)
+                    tensors.append(read_header(stream, name, member.file_size, f"{path}: {name}"))
+            elif not member.is_dir():
+                raise DumpError(f"holds {file}, which is not a .npy array", hint, subject=path)
     if not tensors:
-        raise DumpError("holds no arrays", "save arrays with numpy.savez", subject=path)
+        raise DumpError("holds no arrays", hint, subject=path)
 
     def read(tensor: DumpedTensor) -> Array:
         with (
-            members_of(path) as archive,
-            open_member(archive, tensor.key + SUFFIX, path) as stream,
+            opened_archive(path) as archive,
+            unless_damaged(path, archive.open, tensor.key + SUFFIX) as stream,
         ):
             return read_values(stream, f"{path}: {tensor.name}")
 
     return dump_of(str(path), tensors, read)
-
-
-def has_arrays(folder: Path) -> bool:
-    """Return whether a folder holds a `.npy` file."""
-    return next(folder.glob(f"*{SUFFIX}"), None) is not None
 
 
 def dump_of(
@@ -131,49 +126,23 @@ def tensor_of(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Dumped
     return DumpedTensor(key=name, name=name, dtype=dtype.name, shape=shape)
 
 
-def header_of_file(path: Path, name: str) -> DumpedTensor:
-    with open_input(path, error=DumpError) as stream:
-        return read_header(stream, name, os.fstat(stream.fileno()).st_size, str(path))
-
-
-def read_file(path: Path) -> Array:
-    with open_input(path, error=DumpError) as stream:
-        return read_values(stream, str(path))
-
-
 @contextmanager
-def members_of(path: Path) -> Iterator[zipfile.ZipFile]:
-    """Open a .zip.
+def opened_archive(path: Path) -> Iterator[zipfile.ZipFile]:
+    with (
+        open_input(path, error=DumpError) as file,
+        unless_damaged(path, zipfile.ZipFile, file) as archive,
+    ):
+        yield archive
+
+
+def unless_damaged(path: Path, function: Callable[[Source], Found], source: Source) -> Found:
+    """Return what Python's reader of .zip files makes of something.
 
     Raises:
-        DumpError: it cannot be read.
-    """
-    with open_input(path, error=DumpError) as file:
-        with damage_in(path):
-            archive = zipfile.ZipFile(file)
-        with archive:
-            yield archive
-
-
-def open_member(archive: zipfile.ZipFile, name: str | zipfile.ZipInfo, path: Path) -> IO[bytes]:
-    """Open an array of a .zip.
-
-    Raises:
-        DumpError: there is no such array, or it cannot be read.
-    """
-    with damage_in(path):
-        return archive.open(name)
-
-
-@contextmanager
-def damage_in(path: Path) -> Iterator[None]:
-    """Report what Python raises where a .zip is damaged.
-
-    Raises:
-        DumpError: it is damaged.
+        DumpError: the file is damaged.
     """
     try:
-        yield
+        return function(source)
     except DAMAGES:
         raise DumpError(
             "is damaged, or not a .npz archive", "copy or save it again", subject=path

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from lar.dumps.binary import TensorHeader, read_header, read_start, read_stored
 from lar.dumps.dump import DUMP_FORMAT, Dump, DumpedTensor, DumpIndex, Stored
 from lar.dumps.graph import index_of
-from lar.dumps.tensor_layouts import has_channels_last, layouts_of
 from lar.errors import DumpError, check_keywords
 from lar.records.run import record_from_json, record_to_json
 
@@ -52,7 +50,7 @@ def index_of_folder(folder: Path) -> tuple[DumpIndex, tuple[str, ...]]:
     """
     place = index_place(folder)
     if place.exists():
-        index, files = with_channels_last(read_index(place)), set(tensor_files(folder))
+        index, files = read_index(place), set(tensor_files(folder))
         missing = tuple(tensor.key for tensor in index.tensors if tensor.key not in files)
         kept = tuple(tensor for tensor in index.tensors if tensor.key in files)
         if len(kept) == len(files) and (not missing or is_index_of(kept, folder)):
@@ -66,16 +64,6 @@ def index_of_folder(folder: Path) -> tuple[DumpIndex, tuple[str, ...]]:
             "holds no dumped tensors", "give the folder that a dump wrote", subject=folder
         )
     return index_of(headers), ()
-
-
-def with_channels_last(index: DumpIndex) -> DumpIndex:
-    """Return an index with the layouts of tensors whose channels come last, which the first
-    versions of lar left out."""
-    if not any(map(has_channels_last, index.operators)):
-        return index
-    found = layouts_of(index.tensors, index.operators, {})
-    tensors = (replace(it, layout=it.layout or found.get(it.key, "")) for it in index.tensors)
-    return replace(index, tensors=tuple(tensors))
 
 
 def is_index_of(tensors: Iterable[DumpedTensor], folder: Path) -> bool:
@@ -120,17 +108,16 @@ def is_tensor(path: Path) -> bool:
     return True
 
 
-def reader_of(folder: Path) -> Any:
+def reader_of(folder: Path) -> Callable[[DumpedTensor], Stored]:
     """Return a function that reads a tensor of a folder."""
 
     def read(tensor: DumpedTensor) -> Stored:
         if os.path.basename(tensor.key) != tensor.key:
             raise DumpError(f"the index names a file elsewhere: {tensor.key}", subject=folder)
         stored = read_stored(read_header(folder / tensor.key))
-        shape = stored.raw.shape
-        if shape != tuple(tensor.shape):
+        if stored.raw.shape != tuple(tensor.shape):
             raise DumpError(
-                f"holds an array {shape}, not {tensor.shape} as its index says",
+                f"holds an array {stored.raw.shape}, not {tensor.shape} as its index says",
                 "dump again, or remove the index",
                 subject=folder / tensor.key,
             )

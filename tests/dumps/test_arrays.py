@@ -12,7 +12,7 @@ import pytest
 import lar.dumps.arrays
 from lar.dumps.arrays import dump_of_arrays
 from lar.dumps.dump import Dump
-from lar.dumps.readers import READERS, open_tensors
+from lar.dumps.readers import open_tensors
 from lar.errors import DumpError
 
 ARRAYS: dict[str, np.ndarray[Any, Any]] = {
@@ -127,7 +127,3 @@ def test_arrays_in_memory_that_are_no_numbers_are_refused() -> None:
     for arrays in ({}, {"a": np.array(["text"])}, {"a": object()}):
         with pytest.raises(DumpError, match="arrays"):
             dump_of_arrays(arrays)
-
-
-def test_each_kind_of_what_holds_tensors_has_a_name() -> None:
-    assert len({reader.what for reader in READERS}) == len(READERS)
