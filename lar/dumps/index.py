@@ -12,14 +12,46 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from lar.dumps.binary import TensorHeader, read_header, read_start, read_stored
+from lar.dumps.arrays import SUFFIX as ARRAY_SUFFIX
+from lar.dumps.arrays import open_archive, open_files
+from lar.dumps.binary import TensorHeader, begins_tensor, read_header, read_start, read_stored
 from lar.dumps.dump import DUMP_FORMAT, Dump, DumpedTensor, DumpIndex, Stored
+from lar.dumps.excerpts import begins_text_dump, open_text
 from lar.dumps.graph import index_of
 from lar.errors import DumpError, check_keywords
 from lar.records.run import record_from_json, record_to_json
 
 SUFFIX = ".index.json"
 MOST_BYTES = 1 << 30
+HEAD_BYTES = 4096
+
+
+def open_tensors(path: str | os.PathLike[str]) -> Dump:
+    """Open a file or folder that holds tensors: a dump's folder or its index, a folder of `.npy`
+    files, a `.npz`, a `.npy`, the text of `--io-dump`, a tensor's file. No tensor is read yet.
+
+    Raises:
+        DumpError: it is missing, damaged, or of no known kind.
+    """
+    place = Path(path)
+    if place.name.endswith(SUFFIX):
+        return open_dump(place)
+    if place.is_dir():
+        is_plain = not index_place(place).exists() and any(place.glob(f"*{ARRAY_SUFFIX}"))
+        return (open_files if is_plain else open_dump)(place)
+    if place.suffix.lower() in (".npz", ARRAY_SUFFIX):
+        return (open_archive if place.suffix.lower() == ".npz" else open_files)(place)
+    head, _ = read_start(place, HEAD_BYTES)
+    if begins_text_dump(head):
+        return open_text(place)
+    if begins_tensor(head):
+        return open_dump(place)
+    raise DumpError(
+        "holds no tensors that lar reads",
+        "give a dump's folder, a tensor's file, a folder of .npy files, a .npz, a .npy or the text "
+        "of --io-dump",
+        subject=place,
+    )
 
 
 @check_keywords
