@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 HEAD = re.compile(
     r"\{id:(?P<id>\d{1,19}), (?P<kind>layout|shape):\{(?P<axes>[\d(),-]*)"
@@ -106,8 +107,7 @@ class Numbering:
         self._next_id += 1 + len(outputs)
 
 
-@dataclass(frozen=True)
-class DumpedName:
+class DumpedName(NamedTuple):
     """What the name of a dumped tensor says."""
 
     variable: Variable

@@ -95,3 +95,19 @@ def names_given(graph: Any) -> Iterator[str]:
     yield from (each.name for each in (*graph.input, *graph.initializer))
     yield from (each.values.name for each in graph.sparse_initializer)
     yield from (name for node in graph.node for name in node.output if name)
+
+
+def parameters_of(node: Any) -> dict[str, Any]:
+    """Return the attributes of a node that are numbers, texts or lists of numbers."""
+    from onnx import helper
+
+    found: dict[str, Any] = {}
+    for each in node.attribute:
+        value = helper.get_attribute_value(each)
+        if isinstance(value, bytes):
+            found[each.name] = value.decode(errors="replace")
+        elif all(
+            isinstance(it, (int, float)) for it in (value if isinstance(value, list) else [value])
+        ):
+            found[each.name] = value
+    return found

@@ -14,7 +14,7 @@ import contextlib
 import ctypes
 import hashlib
 import tempfile
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
@@ -29,10 +29,23 @@ from lar.dumps.names import Numbering, Variable, contiguous_strides, format_name
 from lar.dumps.outputs import write_outputs
 from lar.dumps.text import format_block, format_values
 from lar.dumps.values import Part, Unheld
-from lar.engines.onnxruntime.blocked_layout import DOMAIN, block_size, plain_layout
-from lar.engines.onnxruntime.bodies import CONTROL_FLOW, LOOPS, Body, graphs_in, operators_in
-from lar.engines.onnxruntime.graph_values import GraphValues, add_outputs
-from lar.engines.onnxruntime.model_fields import Node, SavedModel, nodes_in, output_names
+from lar.engines.onnxruntime.blocked_layout import (
+    DOMAIN,
+    block_size,
+    blocked_tensors,
+    plain_layout,
+    split_blocks,
+)
+from lar.engines.onnxruntime.bodies import (
+    CONTROL_FLOW,
+    LOOPS,
+    Body,
+    graphs_in,
+    operators_in,
+    parameters_of,
+)
+from lar.engines.onnxruntime.graph_values import GraphValues
+from lar.engines.onnxruntime.model_fields import SavedModel
 from lar.engines.onnxruntime.quantization import (
     Scales,
     quantizations_of,
@@ -47,55 +60,12 @@ if TYPE_CHECKING:
     from lar.engines.onnxruntime.session import SessionDriver
 
 
-class Producer(NamedTuple):
-    """A tensor of the optimised graph and the node that gives it.
-
-    `blocked`: it holds blocks of channels, as `blocked_layout` describes.
-    """
-
-    tensor: str
-    operator: str
-    node: str
-    inputs: tuple[str, ...]
-    blocked: bool
-
-
-def instrument(driver: SessionDriver) -> tuple[SavedModel, tuple[Producer, ...]]:
-    """Return the model that a loaded driver runs, with every tensor as an output.
-
-    Its outputs are the original's, then all other tensors. What is returned beside it are the
-    tensors in the order of the graph, the original's outputs among them; those inside control
-    flow are not seen. `open_saved` makes a session of it. The weights stand in the spec's work
-    folder for as long as that exists.
-    """
-    saved = driver.saved or save_to_work_folder(driver)
-    tensors = tuple(producers_of(nodes_in(saved.content)))
-    known = set(output_names(saved.content))
-    added = [each.tensor for each in tensors if each.tensor not in known]
-    return SavedModel(add_outputs(saved.content, added), saved.folder), tensors
-
-
 def save_to_work_folder(driver: SessionDriver) -> SavedModel:
     """Save the driver's optimised model where the parent will remove it."""
     # A folder of its own: another session may have the weights of its own mapped.
     folder = Path(tempfile.mkdtemp(dir=driver.context.work_folder or None))
     save_optimized(driver, folder / "optimized.onnx", "optimized.data")
     return SavedModel((folder / "optimized.onnx").read_bytes(), folder)
-
-
-def producers_of(nodes: Iterable[Node]) -> Iterable[Producer]:
-    """Yield the tensors that nodes give, in their order."""
-    blocked: set[str] = set()
-    for node in nodes:
-        # Other operators leave the layout as they find it; ReorderOutput ends it.
-        if node.domain == DOMAIN.decode():
-            is_blocked = node.operator != "ReorderOutput"
-        else:
-            is_blocked = not blocked.isdisjoint(node.inputs)
-        for tensor in filter(None, node.outputs):
-            if is_blocked:
-                blocked.add(tensor)
-            yield Producer(tensor, node.operator, node.name, node.inputs, is_blocked)
 
 
 Array = np.ndarray[Any, Any]
@@ -185,11 +155,9 @@ class Graph:
 
         self.driver = driver
         release_memory()
-        saved = driver.dump_source or driver.saved
-        assert saved is not None
-        self.saved = saved
+        self.saved = driver.dump_source or driver.saved or save_to_work_folder(driver)
         # Without the weights that stand in a file.
-        self.model: Any = onnx.load_from_string(saved.content)
+        self.model: Any = onnx.load_from_string(self.saved.content)
         self.outputs = [each.name for each in self.model.graph.output]
         whole = Body("", self.model.graph)
         self.weights = {
@@ -200,7 +168,7 @@ class Graph:
         self.operators = [*operators_in(whole)]
         self.nodes = [each.node for each in self.operators]
         self.makers = {name: it for it in self.operators for name in filter(None, it.node.outputs)}
-        self.blocked = {each.tensor for each in producers_of(self.nodes) if each.blocked}
+        self.blocked = blocked_tensors(self.nodes)
         self.block = block_size(driver.onnxruntime) if self.blocked else 1
         self.numbering = Numbering(driver.fed)
         for node in self.nodes:
@@ -225,8 +193,12 @@ class Graph:
 
     @cached_property
     def parameters(self) -> list[dict[str, Any]]:
-        """The parameters of each operator."""
-        return [read_parameters(each.proto) for each in self.operators]
+        """The parameters of each operator; of a body, what it holds."""
+        return [
+            parameters_of(it)
+            | {each.name: describe_body(each.g) for each in it.attribute if each.HasField("g")}
+            for it in (operator.proto for operator in self.operators)
+        ]
 
     @cached_property
     def scales(self) -> list[Scales]:
@@ -280,12 +252,16 @@ class Graph:
         """
         for name, value in self.driver.fed.items():
             yield self.dumped(name, (), value.numpy())
-        known = self.makers.keys() | self.driver.fed.keys()
-        fixed = [name for name in self.outputs if name not in known]
-        for name, parts in GraphValues(self.driver, self.saved, self.model, self.makers, fixed):
+        for name, parts in self.values():
             yield from self.dump_parts(name, parts)
             if name in kept and len(parts) == 1 and isinstance(parts[0], Part):
                 self.arrays[name] = parts[0].array
+
+    def values(self) -> GraphValues:
+        """Return all values of the graph, computed when they are gone through."""
+        known = self.makers.keys() | self.driver.fed.keys()
+        fixed = [name for name in self.outputs if name not in known]
+        return GraphValues(self.driver, self.saved, self.model, self.makers, fixed)
 
     def dump_parts(self, name: str, parts: Sequence[Part | Unheld]) -> Iterator[Dumped]:
         """Yield the tensors that a dump has of a value."""
@@ -299,22 +275,18 @@ class Graph:
             if each.name != name:
                 self.numbering.add_part(name, each.name)
             elif name in self.blocked and maker is not None:
-                stacked = not LOOPS.isdisjoint(maker.body.around)
-                array, layout = self.in_blocks(array, stacked=stacked)
+                if not LOOPS.isdisjoint(maker.body.around):
+                    array = self.in_plain_axes(array)
+                elif array.ndim == 4:
+                    array, layout = split_blocks(array, self.block), f"NCHWC{{{self.block}}}"
             inputs = maker.node.inputs if maker else ()
             yield self.dumped(each.name, inputs, array, layout, each.dtype)
 
-    def in_blocks(self, array: Array, *, stacked: bool) -> tuple[Array, str]:
-        """Return a tensor of the blocked layout with the axes in which it is stored, and the
-        layout; one that a loop has stacked in plain axes."""
-        if stacked and array.ndim > 4:
-            each = array.reshape(-1, *array.shape[-3:])
-            return plain_layout(each, self.block).reshape(array.shape), ""
-        if array.ndim != 4:
-            return array, ""
-        batch, channels, *sizes = array.shape
-        shape = (batch, channels // self.block, *sizes, self.block)
-        return array.reshape(shape), f"NCHWC{{{self.block}}}"
+    def in_plain_axes(self, array: Array) -> Array:
+        """Return a tensor of the blocked layout in plain axes, or several that a loop has
+        stacked."""
+        each = array.reshape(-1, *array.shape[-3:])
+        return plain_layout(each, self.block).reshape(array.shape) if array.ndim > 3 else array
 
     def dumped(
         self, name: str, inputs: Sequence[str], array: Array, layout: str = "", dtype: str = ""
@@ -342,22 +314,6 @@ def filter_in_blocks(array: Array, blocks: Sequence[int]) -> tuple[Array, str]:
     inner = inputs // blocks[-1] if len(blocks) > 1 else inputs
     shape = (outputs // blocks[0], inner, *sizes, *blocks)
     return array.reshape(shape), f"OIHWC{{{','.join(map(str, blocks))}}}"
-
-
-def read_parameters(node: Any) -> dict[str, Any]:
-    """Return the attributes of a node that are numbers, texts or lists of them; of a graph, as the
-    body of a loop, the operators and a hash of all that it holds."""
-    import onnx
-
-    readers: Mapping[int, Callable[[Any], Any]] = {
-        onnx.AttributeProto.FLOAT: lambda each: each.f,
-        onnx.AttributeProto.INT: lambda each: each.i,
-        onnx.AttributeProto.STRING: lambda each: each.s.decode(errors="replace"),
-        onnx.AttributeProto.FLOATS: lambda each: list(each.floats),
-        onnx.AttributeProto.INTS: lambda each: list(each.ints),
-        onnx.AttributeProto.GRAPH: lambda each: describe_body(each.g),
-    }
-    return {each.name: readers[each.type](each) for each in node.attribute if each.type in readers}
 
 
 def describe_body(graph: Any) -> str:

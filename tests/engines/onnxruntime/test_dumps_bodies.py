@@ -14,11 +14,13 @@ from onnx import TensorProto, ValueInfoProto, helper, numpy_helper
 
 import lar
 from lar.dumps.layouts import to_plain
+from lar.engines.onnxruntime.isolation import SessionIsolation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tests.conftest import RunLar
+    from tests.engines.onnxruntime.conftest import MakeDriver
 
 Array = np.ndarray[Any, Any]
 Tensors = dict[str, Array]
@@ -248,6 +250,18 @@ def test_bodies_in_the_blocked_layout_hold_what_plain_ones_hold(
         found = to_plain(array, tensor.layout) if tensor.layout else array
         np.testing.assert_allclose(found, plain[name], rtol=1e-4, atol=1e-4)
     assert plain["Loop_0/body/z"].shape == (3, 1, 16, 8, 8)
+
+
+def test_what_is_in_a_body_is_not_computed_alone(
+    run_lar: RunLar, make_driver: MakeDriver, tmp_path: Path
+) -> None:
+    weights = {**COUNT, "two of int": np.int64(2)}
+    model = save(tmp_path / "m.onnx", graph_of(branches_in_a_loop("Add"), WHOLE, ["y"], weights))
+    _, tensors = dump_of(run_lar, model, X)
+    isolation = SessionIsolation(make_driver(model))
+    missing = {name for name in tensors if "/" in name}
+    assert isolation.find_missing([*tensors]) == missing
+    assert isolation.compute("y", tensors).tobytes() == tensors["y"].tobytes()
 
 
 # Values that are no tensors
