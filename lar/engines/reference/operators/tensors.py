@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -191,6 +192,12 @@ def normalize_by_norm(call: Call) -> Array:
 @implements("Softsign")
 def softsign(call: Call) -> Array:
     return np.asarray(call.inputs[0] / (1 + np.abs(call.inputs[0])))
+
+
+@implements("Erf")
+def error_function(call: Call) -> Array:
+    """Return the error function, which ONNX's implementation rounds to float32."""
+    return np.asarray(np.vectorize(math.erf, otypes=[np.float64])(call.inputs[0]))
 
 
 @implements("Pad")
