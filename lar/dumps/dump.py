@@ -71,13 +71,14 @@ class DumpIndex:
     """What a dump holds, in the order of execution, and where it comes from.
 
     `complete` is false for a dump whose run did not end well; `iteration` counts the iteration
-    that was dumped, the warm-up's included. `items` are those of a data set, each of which was
-    run for `iterations` iterations; `outputs` are the names of what the model gives, in its order, and
-    `left_out` says of what the dump lacks why, by name: outputs of a type that no file holds, what
-    could not be computed, what the engine ran and did not record. `inputs` are what `--input` was given, and `feeding` the
-    options that say what was made of it; `files` has for each file of the items the size in bytes
-    and the time of its content. `system`, `architecture` and `processor` are those of the machine
-    that ran it, `provider` what computed there for an engine with several. Unknown facts are empty.
+    that was dumped, the warm-up's included. `outputs` are the names of what the model gives, in
+    its order, and `left_out` says why the dump lacks something, by name: an output of a type that
+    no file holds, what could not be computed, what the engine ran and did not record. `items` are
+    those of a data set, each of which was run for `iterations` iterations; `inputs` are what
+    `--input` was given, and `feeding` the options that say what was made of it; `files` has for
+    each file of the items the size in bytes and the time of its content. `system`, `architecture`
+    and `processor` are those of the machine that ran it, `provider` what computed there for an
+    engine with several. Unknown facts are empty.
     """
 
     tensors: tuple[DumpedTensor, ...]

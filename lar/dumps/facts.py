@@ -34,8 +34,8 @@ class DumpFacts(NamedTuple):
     (None: the last one), the algorithms that were chosen, and by the names of tensors the real
     numbers that their integers stand for. A negative axis counts from the last one. `operands` are
     the names in the model of what is taken by the operator that gives a tensor; the engine may have
-    put others in their place when it optimised the graph. `outputs` are the names of what the model gives,
-    in its order; `left_out` says why the dump lacks something, by name."""
+    put others in their place when it optimised the graph. `outputs` are the names of what the model
+    gives, in its order; `left_out` says why the dump lacks something, by name."""
 
     operators: Sequence[OperatorFact] = ()
     iteration: int | None = None
