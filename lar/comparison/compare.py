@@ -10,7 +10,6 @@ from typing import Literal, TypeAlias
 
 from numpy import unravel_index
 
-from lar.comparison.alignment import Alignment, ConstantPair, align, read
 from lar.comparison.divergence import (
     Blame,
     Divergence,
@@ -22,23 +21,10 @@ from lar.comparison.divergence import (
     known_side,
     other_side,
 )
-from lar.comparison.elements import whole, with_bias_of
 from lar.comparison.fault_kinds import Names, find_kind
-from lar.comparison.graph import (
-    Graph,
-    Node,
-    is_output,
-    name_of,
-    region_of,
-    results_of,
-    sources_of,
-)
-from lar.comparison.injection import Injection
 from lar.comparison.isolation import Array, Operators, find_blames, run_alone
-from lar.comparison.matching import Pair
 from lar.comparison.metrics import Bounds, bounds_of, measure
 from lar.comparison.norms import Size
-from lar.comparison.operator_kinds import UNKNOWN_STEPS, OperatorKinds
 from lar.comparison.permutations import reorder
 from lar.comparison.ranges import Ranges
 from lar.comparison.rounding import (
@@ -49,10 +35,23 @@ from lar.comparison.rounding import (
     coarsest,
     worst_channel_of,
 )
-from lar.comparison.signatures import Values, leave_out_padding, share_quantization, squeezed
 from lar.dumps.dump import Dump, DumpedTensor
 from lar.dumps.excerpts import STATISTICS, as_printed, excerpts_of
 from lar.errors import UsageError
+from lar.graphs.alignment import Alignment, ConstantPair, align, read
+from lar.graphs.elements import whole, with_bias_of
+from lar.graphs.graph import (
+    Graph,
+    Node,
+    is_output,
+    name_of,
+    region_of,
+    results_of,
+    sources_of,
+)
+from lar.graphs.matching import Pair
+from lar.graphs.operator_kinds import UNKNOWN_STEPS, OperatorKinds
+from lar.graphs.signatures import Values, leave_out_padding, share_quantization, squeezed
 from lar.options.suggestions import nearest_spelling
 from lar.records.comparison import (
     Comparison,
@@ -348,18 +347,13 @@ class DumpComparison:
         """Run the operators of the actual side alone, and find those at fault by their single
         errors; return beside them how far it came if it was interrupted, else nothing, and a note
         if there were none."""
-        injection = Injection(judge, self.values, operators, self.graphs[0].present)
-        alone, count = run_alone(
-            judge, self.values, operators, self.compare_alone, injection.follow, self.progress
-        )
+        alone, count = run_alone(judge, self.values, operators, self.compare_alone, self.progress)
         for node, run in alone.items():
             self.compared[node] = replace(
                 self.compared[node],
                 single=run.found.figures if run.found else None,
                 single_problem=run.problem or (run.found.problem if run.found else ""),
                 sources=tuple(it.key for it in sources_of(node, judge.by_node)),
-                at_outputs=run.at_outputs,
-                estimate=run.estimate,
             )
         blames = tuple(find_blames(judge, alone))
         left = f"interrupted: {len(alone)} of {count} operators were run alone"

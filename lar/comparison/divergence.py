@@ -11,19 +11,19 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from lar.comparison.alignment import Alignment
-from lar.comparison.graph import Node, region_of, results_of, sources_of
-from lar.comparison.matching import Pair
 from lar.comparison.metrics import DEFAULT_RTOL
-from lar.comparison.operator_kinds import (
+from lar.comparison.rounding import SLACK
+from lar.graphs.alignment import Alignment
+from lar.graphs.graph import Node, region_of, results_of, sources_of
+from lar.graphs.matching import Pair
+from lar.graphs.operator_kinds import (
     DISCRETE,
     HEAVY,
     UNKNOWN_STEPS,
     do_same,
     kind_score,
 )
-from lar.comparison.rounding import SLACK
-from lar.comparison.signatures import NEAR
+from lar.graphs.signatures import NEAR
 from lar.records.comparison import TensorComparison
 
 # An error that is that many times its inputs' was made by the operator. What rounding adds in one

@@ -26,16 +26,16 @@ from lar.comparison.divergence import (
     error_of,
     in_weight,
 )
-from lar.comparison.elements import integers_of, real_numbers
-from lar.comparison.graph import Node, region_of, sources_of
-from lar.comparison.matching import Pair
 from lar.comparison.metrics import DEFAULT_RTOL, bounds_of, measure
-from lar.comparison.signatures import Values, is_blocked
 from lar.dumps.binary import BY_DTYPE
 from lar.dumps.dump import Dump, DumpedTensor
 from lar.dumps.layouts import to_blocked
 from lar.errors import DumpError, LarError
-from lar.records.comparison import AtOutput, TensorComparison, Tolerance
+from lar.graphs.elements import integers_of, real_numbers
+from lar.graphs.graph import Node, region_of, sources_of
+from lar.graphs.matching import Pair
+from lar.graphs.signatures import Values, is_blocked
+from lar.records.comparison import TensorComparison, Tolerance
 from lar.records.quantization import Quantization
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -63,31 +63,14 @@ class Operators(Protocol):
             LarError: it cannot be cut out of the model, or the engine failed.
         """
 
-    def compute_rest(self, output: DumpedTensor, values: Mapping[str, Array]) -> Array:
-        """Compute an output from tensors within the model, as `compute` does; an engine that fails
-        here is not given up for single operators.
-
-        Raises:
-            LarError: it cannot be cut out of the model, or the engine failed.
-        """
-
-
-Follow = Callable[[Pair, Array, TensorComparison], tuple[AtOutput, ...]]
-"""Measures what the single error of an operator does to the outputs, from what it gave alone and
-the comparison of that; empty where that is not worth a run. It raises a LarError where that cannot
-be done."""
-
 
 class Alone(NamedTuple):
     """The comparison of what an operator gives alone with the expected tensor; without one, why it
-    was not run alone. `nodes` are what was run. `at_outputs` has what its error does to the
-    outputs; where that could not be measured, `estimate` says why."""
+    was not run alone. `nodes` are what was run."""
 
     found: TensorComparison | None = None
     problem: str = ""
     nodes: frozenset[Node] = frozenset()
-    at_outputs: tuple[AtOutput, ...] = ()
-    estimate: str = ""
 
 
 def run_alone(
@@ -95,7 +78,6 @@ def run_alone(
     values: tuple[Values, Values],
     operators: Operators,
     compare: Compare,
-    follow: Follow,
     progress: Callable[[str], None],
 ) -> tuple[dict[Node, Alone], int]:
     """Compute each actual tensor that has a twin from the expected values before it.
@@ -119,7 +101,7 @@ def run_alone(
             if pair.actual.key in missing:
                 found[pair.actual] = Alone(problem="lies within what the engine fuses")
             else:
-                found[pair.actual] = run_one(pair, twins, values, operators, compare, follow)
+                found[pair.actual] = run_one(pair, twins, values, operators, compare)
     except DumpError:
         raise
     except LarError as error:
@@ -135,7 +117,6 @@ def run_one(
     values: tuple[Values, Values],
     operators: Operators,
     compare: Compare,
-    follow: Follow,
 ) -> Alone:
     """Compute an actual tensor from the expected values before it.
 
@@ -153,13 +134,7 @@ def run_one(
         raise
     except LarError as error:
         return Alone(problem=error.message)
-    alone = Alone(found, nodes=frozenset(region_of(pair.actual, twins)))
-    try:
-        return alone._replace(at_outputs=follow(pair, array, found))
-    except DumpError:
-        raise
-    except LarError as error:
-        return alone._replace(estimate=error.message)
+    return Alone(found, nodes=frozenset(region_of(pair.actual, twins)))
 
 
 def is_repeated(node: Node, twins: Mapping[Node, Pair], dump: Dump, operators: Operators) -> bool:

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lar.comparison.divergence import before
-from lar.comparison.elements import extent_of
-from lar.comparison.graph import Graph, Node, sources_of
-from lar.comparison.matching import Pair
 from lar.comparison.rounding import BITS
-from lar.comparison.signatures import Values
+from lar.graphs.elements import extent_of
+from lar.graphs.graph import Graph, Node, sources_of
+from lar.graphs.matching import Pair
+from lar.graphs.signatures import Values
 from lar.records.quantization import Quantization
 
 Array = np.ndarray[Any, np.dtype[Any]]

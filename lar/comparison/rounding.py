@@ -25,15 +25,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lar.comparison.alignment import ConstantPair
-from lar.comparison.elements import BLOCK, Elements, channel_axis, extent_of
-from lar.comparison.graph import Graph, Node, region_of, sources_of
-from lar.comparison.matching import Pair
 from lar.comparison.metrics import DEFAULT_RTOL, SLIGHTLY_MORE, Bounds
 from lar.comparison.norms import Size
-from lar.comparison.operator_kinds import GROUPS, HEAVY
-from lar.comparison.signatures import Values
 from lar.dumps.dump import DumpedTensor
+from lar.graphs.alignment import ConstantPair
+from lar.graphs.elements import BLOCK, Elements, channel_axis, extent_of
+from lar.graphs.graph import Graph, Node, region_of, sources_of
+from lar.graphs.matching import Pair
+from lar.graphs.operator_kinds import GROUPS, HEAVY
+from lar.graphs.signatures import Values
 from lar.records.comparison import Figures, TensorComparison
 
 # The relative rounding of coarse floating-point types.

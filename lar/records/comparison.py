@@ -22,8 +22,8 @@ COMPARISON_FORMAT = "lar.comparison/1"
 SIDES_FORMAT = "lar.comparison-of-sides/1"
 
 MatchedBy = Literal["name", "graph", "content", "shape"]
-Finding = Literal["same", "fault", "rounding", "different"]
-Only = Literal["common", "outputs"]
+Finding = Literal["same", "fault", "rounding", "different", "nothing"]
+Only = Literal["outputs", "common"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,7 +161,7 @@ class TensorComparison:
     Of a data set, `figures` and `single` are those of the worst item, and `over_items` and
     `single_over_items` have the errors over all items.
     `truth` has how far each side is from what the model should give, if that is known.
-    `is_output`: nothing is computed from it, on either side.
+    `is_output`: the model gives it; `is_input`: the run was fed with it.
     `precision` is the type coarser than float32 that a side computes in, empty if there is none;
     `explained` is the error of the whole that its rounding explains, in units of the tensor's
     length, as `bulk_l2` is.
@@ -176,6 +176,7 @@ class TensorComparison:
     apart_by_bias: bool = False
     reordered: bool = False
     is_output: bool = False
+    is_input: bool = False
     precision: str = ""
     explained: float | None = None
     figures: Figures | None = None
@@ -207,6 +208,16 @@ class UnmatchedTensor:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LeftOut:
+    """An output, or another tensor that a run computed, which could not be compared, and why."""
+
+    side: Literal["actual", "expected"]
+    name: str
+    reason: str
+    is_output: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class OperatorFacts:
     """An operator of one side. `output` names what it gives, `layout` is the layout of that.
 
@@ -234,6 +245,8 @@ class Culprit:
     that does most of the computing comes first. A side without any lacks what the other has.
     `parameters` are weights and other constants of theirs that differ. `kind` says what is wrong
     with the output, as a scale or an overflow, where its elements show it.
+    One that is `proven` was run alone on both sides, on the same inputs, and its outputs differ by
+    `alone`. Any other is a suspect, and `doubt` says why it was not proven.
     `is_coarse`: the output is right within the rounding of its type, and its scale is far coarser
     than its values need.
     """
@@ -244,6 +257,9 @@ class Culprit:
     output: TensorComparison
     parameters: tuple[TensorComparison, ...] = ()
     kind: str = ""
+    proven: bool = False
+    alone: Figures | None = None
+    doubt: str = ""
     is_coarse: bool = False
 
 
@@ -307,10 +323,13 @@ class Tolerance:
 class Comparison:
     """Everything that a comparison found. `tensors` are in the order of execution.
 
-    `finding` is "same" when every pair is within the tolerance, "fault" when culprits were found,
-    "rounding" when errors grow gradually until they are past the tolerance, "different" when
-    tensors differ and nothing is known of what computes them, or none has a twin. It rests on the
-    tensors that both sides have (`only` is "common"), or on those that are outputs ("outputs"). An
+    `finding` is that of the models' outputs (`only` is "outputs"), or of every tensor that both
+    sides have ("common"): "same" when all are within the tolerance or within what rounding of the
+    coarser type explains, "fault" when some are not and culprits or suspects were found, "rounding"
+    when errors grow gradually until they are past the tolerance, "different" when outputs differ
+    and nothing is known of what makes them so, "nothing" when no output and no computed tensor
+    could be compared. `left_out` are the outputs that were not compared, and what a side computed
+    and did not record. An
     `interrupted` one holds what was known by then. `items` are those of a data set, all of which
     were compared. `truth` is what the model should give, if that was asked for;
     the finding does not rest on it.
@@ -325,12 +344,13 @@ class Comparison:
     tolerance: Tolerance
     finding: Finding
     format: str = COMPARISON_FORMAT
-    only: Only = "common"
+    only: Only = "outputs"
     precision: str = ""
     snr_db: float | None = None
     culprits: tuple[Culprit, ...] = ()
     tensors: tuple[TensorComparison, ...] = ()
     unmatched: tuple[UnmatchedTensor, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
     notes: tuple[str, ...] = ()
     interrupted: bool = False
     items: tuple[str, ...] = ()
@@ -340,6 +360,16 @@ class Comparison:
     def same(self) -> bool:
         """True if all that was compared is within the tolerance."""
         return self.finding == "same"
+
+    @property
+    def output_count(self) -> int:
+        """The number of outputs that were compared."""
+        return sum(tensor.is_output for tensor in self.tensors)
+
+    @property
+    def computed_count(self) -> int:
+        """The number of computed tensors that were compared, the outputs among them."""
+        return sum(not (tensor.is_input or tensor.constant) for tensor in self.tensors)
 
 
 @dataclass(frozen=True, kw_only=True)

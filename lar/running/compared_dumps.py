@@ -13,7 +13,6 @@ from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any, TypeAlias, get_args, overload
 
 from lar.comparison.compare import Progress, compare_dumps, ignore
-from lar.comparison.graph import Graph
 from lar.comparison.items import CollectedItems, collect_runs
 from lar.comparison.truth import has_coarse_tensors, judge_by_truth
 from lar.dumps.arrays import ONE_ARRAY, dump_of_arrays
@@ -25,6 +24,7 @@ from lar.engines import operator_kinds_of
 from lar.engines.formats import HEAD_SIZE, format_in, format_named
 from lar.errors import UsageError, count_of
 from lar.files.input_file import cannot_read, check_input, open_input
+from lar.graphs.graph import Graph
 from lar.options.option import Option, flag_of, is_set
 from lar.options.suggestions import suggest_flag
 from lar.options.table import FLAGS, ON, SCHEDULER, option_of

@@ -52,7 +52,6 @@ class IsolatedOperators(Listener):
         self._watch: Watch | None = None
         self._worker = contextlib.ExitStack()
         self._lost: list[Failure] = []
-        self._lost_at_rest: LarError | None = None
 
     def __enter__(self) -> IsolatedOperators:
         return self
@@ -82,18 +81,6 @@ class IsolatedOperators(Listener):
         if array.shape != tuple(output.shape):
             raise LarError(f"alone it gives {array.shape}, not {tuple(output.shape)}")
         return array
-
-    def compute_rest(self, output: DumpedTensor, values: Mapping[str, Array]) -> Array:
-        if self._lost_at_rest:
-            raise self._lost_at_rest
-        lost = len(self._lost)
-        try:
-            return self.compute(output, values)
-        except LarError as error:
-            if len(self._lost) > lost:
-                self._lost_at_rest = error
-                del self._lost[lost:]
-            raise
 
     @contextlib.contextmanager
     def turn(self, output: str, values: Sequence[str]) -> Iterator[int]:

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from lar.comparison.elements import BLOCK, dequantized, elements_of
 from lar.dumps.dump import Stored
+from lar.graphs.elements import BLOCK, dequantized, elements_of
 from lar.records.comparison import Comparison, TensorComparison, Tolerance
 from lar.records.quantization import Quantization
 from lar.reports.compare_text import describe_type, format_comparison

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from lar.comparison.operator_kinds import OperatorKinds, Steps
 from lar.dumps.dump import DumpedOperator
+from lar.graphs.operator_kinds import OperatorKinds, Steps
 
 # MegEngine writes the mode of an elementwise operator in front of its operands.
 MODE = re.compile(r"([A-Z][A-Z0-9_]*)\(")

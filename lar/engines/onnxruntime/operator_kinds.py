@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lar.comparison.operator_kinds import OperatorKinds
+from lar.graphs.operator_kinds import OperatorKinds
 
 KINDS = OperatorKinds.of(
     {

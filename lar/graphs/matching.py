@@ -17,18 +17,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lar.comparison.graph import Graph, Node, region_of, results_of, sources_of
-from lar.comparison.operator_kinds import (
+from lar.dumps.dump import DumpedTensor
+from lar.graphs.graph import Graph, Node, region_of, results_of, sources_of
+from lar.graphs.operator_kinds import (
     HEAVY,
     UNKNOWN_STEPS,
     Steps,
     are_apart_by_bias,
     kind_score,
 )
-from lar.comparison.quantities import is_dequantizing, is_quantized, names_of, steps_to
-from lar.comparison.signatures import NEAR, UNSCALED, Samples, Signature, Values, signatures_of
-from lar.dumps.dump import DumpedTensor
-from lar.dumps.origins import PART, SEPARATORS
+from lar.graphs.origins import PART, SEPARATORS
+from lar.graphs.quantities import is_dequantizing, is_quantized, names_of, steps_to
+from lar.graphs.signatures import NEAR, UNSCALED, Samples, Signature, Values, signatures_of
 from lar.records.comparison import MatchedBy
 
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lar.comparison.elements import dequantized, elements_of
-from lar.comparison.graph import Graph, Node, name_of, region_of
-from lar.comparison.matching import NEAR_QUANTIZED, Matching, Pair, is_generic
-from lar.comparison.operator_kinds import GROUPS
-from lar.comparison.quantities import names_of_constants
-from lar.comparison.signatures import Values, squeezed
 from lar.dumps.dump import DumpedTensor
+from lar.graphs.elements import dequantized, elements_of
+from lar.graphs.graph import Graph, Node, name_of, region_of
+from lar.graphs.matching import NEAR_QUANTIZED, Matching, Pair, is_generic
+from lar.graphs.operator_kinds import GROUPS
+from lar.graphs.quantities import names_of_constants
+from lar.graphs.signatures import Values, squeezed
 from lar.records.comparison import MatchedBy
 
 Array = np.ndarray[Any, np.dtype[Any]]

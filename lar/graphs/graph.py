@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from lar.comparison.operator_kinds import UNKNOWN_STEPS, OperatorKinds, Steps, steps_of
 from lar.dumps.dump import Dump, DumpedOperator, DumpedTensor
+from lar.graphs.operator_kinds import UNKNOWN_STEPS, OperatorKinds, Steps, steps_of
 
 INPUT: Steps = ("input",)
 INPUT_TYPES = ("Host2DeviceCopy", "InputCallback", "Input", "Parameter")
