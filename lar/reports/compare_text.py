@@ -479,7 +479,7 @@ def ulps_of(row: Row) -> int | None:
 
 def format_matched(row: Row) -> str:
     bias = ", but for a bias" if row.tensor.apart_by_bias else ""
-    return row.tensor.matched_by + bias + (", in another order" if row.tensor.reordered else "")
+    return row.tensor.matched_by + bias + (", in other axes" if row.tensor.axes else "")
 
 
 def format_type(row: Row) -> str:

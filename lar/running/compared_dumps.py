@@ -97,7 +97,7 @@ def compare(
     raw: bool = False,
     case: int | None = None,
     isolate: bool = False,
-    only: Only = "common",
+    only: Only = "outputs",
     truth: bool | str | os.PathLike[str] = False,
     progress: Progress = ignore,
     name_map: Mapping[str, str] | str | os.PathLike[str] | None = None,
@@ -176,7 +176,13 @@ def compare(
     if truth:
         # There is one, before anything is run.
         check_unchanged(truth_model_for(truth, sides).path, sides)
-    if not truth and alone is None and isinstance(sides[0], Dump) and isinstance(sides[1], Dump):
+    if (
+        False
+        and not truth
+        and alone is None
+        and isinstance(sides[0], Dump)
+        and isinstance(sides[1], Dump)
+    ):
         found = compare_two(sides[0], sides[1], progress=progress, name_map=names)
         found = collect_runs(found, sides[0], sides[1])
         return replace(found, notes=(*notes, *found.notes)) if notes else found
@@ -184,18 +190,27 @@ def compare(
     from lar.files.work_folders import work_folder  # two dumps need none
 
     with work_folder() as folder, contextlib.ExitStack() as stack:
-        operators = None
-        if alone is not None:
+
+        def operators_of(side: int) -> Any:
             from lar.running.single_operators import IsolatedOperators
 
-            place = Path(folder) / "alone"
-            place.mkdir()
-            operators = stack.enter_context(IsolatedOperators(alone, place))
+            try:
+                spec, _ = spec_to_isolate(sides[side], options)
+            except UsageError as error:
+                return str(error)
+            place = Path(folder) / f"alone{side}"
+            place.mkdir(exist_ok=True)
+            return stack.enter_context(IsolatedOperators(spec, place))
 
         def compare_once(sides: list[Side], place: Path, progress: Progress) -> Comparison:
             dumps, fed = open_sides(sides, options, place, case or 0, progress, make_on)
             found = compare_two(
-                dumps[0], dumps[1], progress=progress, operators=operators, name_map=names
+                dumps[0],
+                dumps[1],
+                progress=progress,
+                operators_of=operators_of,
+                isolate=isolate,
+                name_map=names,
             )
             if truth and not found.interrupted:
 
