@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import functools
 import itertools
-import math
 import os
 import re
+import shlex
 import statistics
 import subprocess
 import sys
@@ -27,20 +26,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 import bench_dumps
-import numpy as np
 from bench import PYTHON, RESNET50, ROOT
 from bench import Case as Timing
-from layer_ranking import costs_by_leaving_out, costs_by_single_errors, rank_correlation
-from network import Array
-from number_cases import Case, Side, faulty_cases, healthy_cases, ranked_cases
+from number_cases import Case, Side, faulty_cases, healthy_cases
+from real_pairs import map_in_processes, real_pairs, write_sides
 
 import lar
 from lar.errors import LarError
 from lar.records.comparison import Comparison, Culprit, OperatorFacts
 
 PROCESSES = 2
-ITEMS = 4  # inputs of a ranking
-DRAWS = 4  # rankings of a network, each with inputs of its own
 STANDSTILL_SECONDS = 30  # after which a process that has made no dump is ended
 ATTEMPTS = 8
 CPP_DUMPS = ROOT / "tests" / "data" / "load_and_run" / "dumps.tar.xz"
@@ -159,76 +154,66 @@ def measure_healthy(settings: Settings) -> Outcome:
     """Count the pairs without a fault that are not called the same."""
     cases = settings.chosen(healthy_cases())
     make_dumps(settings.folder, cases)
+    return count_healthy(
+        [
+            Compared(case.name, command_of(settings.folder, case), compare(settings.folder, case))
+            for case in cases
+        ]
+    )
+
+
+class Compared(NamedTuple):
+    """A pair that was compared: what is said of it, what repeats that, and what was found."""
+
+    name: str
+    command: str
+    found: Comparison | str
+
+
+def count_healthy(pairs: Sequence[Compared]) -> Outcome:
     culprits, different, failing = 0, 0, []
-    for case in cases:
-        found = compare(settings.folder, case)
+    for name, command, found in pairs:
         if isinstance(found, str):
-            failing.append(describe_failing(settings.folder, case, found))
+            failing.append(f"{name}: {found}\n    lar compare {command}")
             continue
         culprits += bool(found.culprits)
         different += not found.same
         if found.culprits or not found.same:
             blamed = "; ".join(map(describe, found.culprits[:4])) or found.finding
-            failing.append(describe_failing(settings.folder, case, blamed))
+            failing.append(f"{name}: {blamed}\n    lar compare {command}")
     return Outcome(
-        len(cases),
+        len(pairs),
         f"{culprits} with a culprit, {different} different, {len(failing)} in all",
         not failing,
         tuple(failing),
     )
 
 
-# Ranking
+# Real networks
 
 
-def measure_ranking(settings: Settings, *, whole: bool) -> Outcome:
-    """Compare the layers of quantised models by their parts in the loss with what the outputs
-    change where one of them stays in float (`layer_ranking.costs_by_leaving_out`)."""
-    cases = settings.chosen(ranked_cases())
-    make_dumps(settings.folder, cases)
-    found = {
-        case.actual.network: [
-            rank_layers(settings.folder, case, draw, whole=whole) for draw in range(DRAWS)
+def measure_real(settings: Settings) -> Outcome:
+    """Count the pairs of networks as exporters write them that are not called the same."""
+    pairs = [pair for pair in real_pairs() if settings.only in pair.name]
+    sides = write_sides(settings.folder, pairs, PROCESSES)
+    return count_healthy(
+        [
+            Compared(pair.name, shlex.join(each), found)
+            for pair, each, found in zip(
+                pairs, sides, map_in_processes(compare_sides, sides, PROCESSES), strict=True
+            )
         ]
-        for case in cases
-    }
-    values = [value for each in found.values() for value in each]
-    middle = statistics.median(values) if values else math.nan
-    middles = ", ".join(f"{name} {statistics.median(each):.2f}" for name, each in found.items())
-    return Outcome(len(values), f"{middle:.2f} ({middles})", round(middle, 9) >= 0.9)
-
-
-def rank_layers(folder: Path, case: Case, draw: int, *, whole: bool) -> float:
-    """Return Spearman's coefficient of both rankings of a model's layers, over several inputs: the
-    model's own, and some that are drawn."""
-    quantized, plain = (folder / side.model for side in (case.actual, case.expected))
-    feeds = [{"data": each} for each in items_of_draw(folder, case, draw)]
-    truth = costs_by_leaving_out(quantized, plain, feeds, whole=whole)
-    ours = costs_by_single_errors(isolate(folder, case, draw), quantized, whole=whole)
-    return rank_correlation(list(truth.values()), [ours[name] for name in truth])
-
-
-@functools.cache
-def isolate(folder: Path, case: Case, draw: int) -> Comparison:
-    """Compare a quantised model with its original, each operator alone too."""
-    quantized, plain = (folder / side.model for side in (case.actual, case.expected))
-    stack = folder / f"{case.actual.network}.items.npz"
-    np.savez(stack, data=np.stack(items_of_draw(folder, case, draw)))
-    found = lar.compare(
-        f"{quantized} --graph-optimization-level disable",
-        f"{plain} --graph-optimization-level basic",
-        input=[str(stack)],
-        isolate=True,
     )
-    assert isinstance(found, Comparison)
-    return found
 
 
-def items_of_draw(folder: Path, case: Case, draw: int) -> list[Array]:
-    """Return what a network is fed with for a ranking."""
-    feed = np.load(folder / f"{case.actual.network}.data.npy")
-    random = np.random.RandomState(draw)
-    return [feed, *(random.normal(0, 3, feed.shape).astype(feed.dtype) for _ in range(ITEMS - 1))]
+def compare_sides(sides: tuple[str, str], *, isolate: bool = False) -> Comparison | str:
+    """Compare two command lines; return why that is not possible as text."""
+    try:
+        found = lar.compare(*sides, isolate=isolate)
+        assert isinstance(found, Comparison)
+        return found
+    except LarError as error:
+        return str(error)
 
 
 # Dumps
@@ -284,22 +269,20 @@ def dump_of(folder: Path, side: Side) -> Path:
 
 def compare(folder: Path, case: Case, *, isolate: bool = False) -> Comparison | str:
     """Compare the dumps of a case; return why that is not possible as text."""
-    sides = [str(dump_of(folder, side)) for side in (case.actual, case.expected)]
+    sides = str(dump_of(folder, case.actual)), str(dump_of(folder, case.expected))
     for side in (case.actual, case.expected):
         reason = folder / f"{side.key.replace('/', '_')}.error"
         if reason.exists():
             return f"{side.key} could not be made: {reason.read_text()}"
-    try:
-        found = lar.compare(*sides, isolate=isolate)
-        assert isinstance(found, Comparison)
-        return found
-    except LarError as error:
-        return str(error)
+    return compare_sides(sides, isolate=isolate)
 
 
 def describe_failing(folder: Path, case: Case, problem: str) -> str:
-    command = " ".join(str(dump_of(folder, side)) for side in (case.actual, case.expected))
-    return f"{case.name}: {problem}\n    lar compare {command}"
+    return f"{case.name}: {problem}\n    lar compare {command_of(folder, case)}"
+
+
+def command_of(folder: Path, case: Case) -> str:
+    return " ".join(str(dump_of(folder, side)) for side in (case.actual, case.expected))
 
 
 # Time and memory
@@ -343,17 +326,10 @@ FIGURES = (
     ),
     Figure("healthy", "pairs without a fault", "0 culprits, 0 different", measure_healthy),
     Figure(
-        "ranking",
-        "layers by part in the loss against leaving one operator at a time in float, median of "
-        "Spearman",
-        "0.9 at least",
-        lambda settings: measure_ranking(settings, whole=True),
-    ),
-    Figure(
-        "ranking-inputs",
-        "the same against leaving the data and the weights of one layer at a time in float",
-        "0.9 at least",
-        lambda settings: measure_ranking(settings, whole=False),
+        "real-healthy",
+        "networks as exporters write them, without a fault",
+        "0 culprits, 0 different",
+        measure_real,
     ),
     Figure(
         "speed",
