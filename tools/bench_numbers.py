@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import itertools
 import os
 import re
@@ -29,13 +30,22 @@ import bench_dumps
 from bench import PYTHON, RESNET50, ROOT
 from bench import Case as Timing
 from number_cases import Case, Side, faulty_cases, healthy_cases
-from real_pairs import map_in_processes, real_pairs, write_sides
+from random_edits import SUBJECTS, Edited, draw_edit
+from real_pairs import (
+    RealSide,
+    map_in_processes,
+    real_pairs,
+    side_of_model,
+    write_network,
+    write_sides,
+)
 
 import lar
 from lar.errors import LarError
 from lar.records.comparison import Comparison, Culprit, OperatorFacts
 
 PROCESSES = 2
+EDITS = 200
 STANDSTILL_SECONDS = 30  # after which a process that has made no dump is ended
 ATTEMPTS = 8
 CPP_DUMPS = ROOT / "tests" / "data" / "load_and_run" / "dumps.tar.xz"
@@ -123,8 +133,11 @@ ADDED = re.compile(
 
 
 def names_it(culprit: Culprit, names: frozenset[str]) -> bool:
-    operators = (*culprit.actual, *culprit.expected)
-    return any(is_named(operator, name) for operator in operators for name in names)
+    return any(is_one_of(operator, names) for operator in (*culprit.actual, *culprit.expected))
+
+
+def is_one_of(operator: OperatorFacts, names: frozenset[str]) -> bool:
+    return any(is_named(operator, name) for name in names)
 
 
 def is_named(operator: OperatorFacts, name: str) -> bool:
@@ -214,6 +227,82 @@ def compare_sides(sides: tuple[str, str], *, isolate: bool = False) -> Compariso
         return found
     except LarError as error:
         return str(error)
+
+
+# Random edits
+
+VERDICTS = ("named first", "first of a group", "suspect", "neighbour", "wrong", "the same")
+
+
+class Judged(NamedTuple):
+    """What a comparison with an edited model came to: one of `VERDICTS`, the words of a failing
+    row, and whether it names others too."""
+
+    verdict: str
+    name: str
+    command: str
+    others: bool = False
+
+
+def measure_edits(settings: Settings) -> Outcome:
+    """Count the random edits whose operator is named first."""
+    judge = functools.partial(judge_edit, settings.folder, settings.only)
+    found = [each for each in map_in_processes(judge, range(EDITS), PROCESSES) if each]
+    counts = {word: sum(each.verdict == word for each in found) for word in VERDICTS}
+    others = sum(each.others for each in found)
+    named = counts["named first"] + counts["first of a group"]
+    failing = [
+        f"{it.verdict}: {it.name}\n    {it.command}" for it in found if not is_named_well(it)
+    ]
+    return Outcome(
+        len(found),
+        ", ".join(f"{count} {word}" for word, count in counts.items()) + f"; {others} with others",
+        named >= 0.95 * len(found) and not counts["wrong"] and not counts["the same"],
+        tuple(failing),
+    )
+
+
+def is_named_well(judged: Judged) -> bool:
+    return judged.verdict in VERDICTS[:2] and not judged.others
+
+
+def judge_edit(folder: Path, only: str, number: int) -> Judged | None:
+    """Compare an edited model with its original."""
+    network, form = SUBJECTS[number % len(SUBJECTS)]
+    if only not in f"{number:03}: {network} {form}":
+        return None
+    edit = draw_edit(number)
+    edited = folder / f"edit{number:03}.onnx"
+    write_network(edited, edit.network)
+    sides = side_of_model(edited), RealSide(network, form).command(folder)
+    found = compare_sides(sides)
+    verdict, blamed = judge_culprits(found, edit)
+    others = isinstance(found, Comparison) and any(
+        not names_it(each, edit.operators | edit.neighbours) for each in found.culprits
+    )
+    name = f"{number:03}: {network} {form}: {edit.what}: {blamed}"
+    return Judged(verdict, name, f"lar compare {shlex.join(sides)}", others)
+
+
+def judge_culprits(found: Comparison | str, edit: Edited) -> tuple[str, str]:
+    """Return one of `VERDICTS`, and what is blamed in words."""
+    if isinstance(found, str):
+        return "wrong", found
+    if not found.culprits:
+        return "the same" if found.same else "wrong", f"no culprit: {found.finding}"
+    first = found.culprits[0]
+    blamed = "; ".join(map(describe, found.culprits[:4]))
+    if not names_it(first, edit.operators):
+        return "neighbour" if names_it(first, edit.neighbours) else "wrong", blamed
+    if not getattr(first, "proven", True):
+        return "suspect", blamed
+    smaller, larger = sorted((first.actual, first.expected), key=len)
+    if len(larger) == 1:
+        return "named first", blamed
+    near = edit.operators | edit.neighbours
+    if len(smaller) <= 1 or all(is_one_of(each, near) for each in (*smaller, *larger)):
+        return "first of a group", blamed
+    return "wrong", f"among {len(larger)}: {blamed}"
 
 
 # Dumps
@@ -330,6 +419,12 @@ FIGURES = (
         "networks as exporters write them, without a fault",
         "0 culprits, 0 different",
         measure_real,
+    ),
+    Figure(
+        "edits",
+        "random edits of those networks, each against the original",
+        "95 % named first, 0 the same",
+        measure_edits,
     ),
     Figure(
         "speed",

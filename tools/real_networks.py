@@ -7,6 +7,7 @@ Keras and scikit-learn. All is drawn with seeds: the same call gives the same by
 from __future__ import annotations
 
 import copy
+import logging
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -689,6 +690,7 @@ def quantize(recipe: str, network: RealNetwork, operators: Sequence[str] = ()) -
 
     All have seven bits: processors without VNNI add products of eight bits in sixteen.
     """
+    logging.getLogger().setLevel(logging.ERROR)  # the quantiser gives advice
     with tempfile.TemporaryDirectory() as folder:
         plain, path = Path(folder) / "plain.onnx", Path(folder) / "quantized.onnx"
         onnx.save(network.model, plain)

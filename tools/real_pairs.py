@@ -6,7 +6,6 @@ A side is a command line: a model, its level of optimisation, its inputs.
 from __future__ import annotations
 
 import itertools
-import os
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -52,7 +51,7 @@ class RealSide(NamedTuple):
         path = folder / f"{self.network}.{self.form.replace(' ', '_')}.onnx"
         if not path.exists():
             write_network(path, make_network(self.network, self.form))
-        return command_of(path, self.level)
+        return side_of_model(path, self.level)
 
 
 class RealPair(NamedTuple):
@@ -76,7 +75,7 @@ def write_network(path: Path, network: RealNetwork) -> None:
     onnx.save(network.model, path)
 
 
-def command_of(path: Path, level: str = "all") -> str:
+def side_of_model(path: Path, level: str = "all") -> str:
     """Return a side of `lar compare`: a model that `write_network` wrote, with its inputs."""
     feeds = sorted(path.with_suffix(".inputs").iterdir())
     items = ";".join(f"{each.stem}:{each}" for each in feeds)
@@ -120,7 +119,4 @@ def write_sides(folder: Path, pairs: Sequence[RealPair], processes: int) -> list
 
 
 def write_side(folder: Path, side: RealSide) -> None:
-    with open(os.devnull, "w") as nothing:
-        os.dup2(nothing.fileno(), 1)  # the quantiser's advice
-        os.dup2(nothing.fileno(), 2)
     side.command(folder)
