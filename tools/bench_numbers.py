@@ -27,7 +27,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import bench_dumps
-from bench import PYTHON, RESNET50, ROOT
+import comparison_costs
+from bench import PYTHON, RESNET50, ROOT, run_quietly
 from bench import Case as Timing
 from number_cases import Case, Side, faulty_cases, healthy_cases
 from random_edits import SUBJECTS, Edited, draw_edit
@@ -388,6 +389,28 @@ def measure_timing(_: Settings, name: str) -> Outcome:
     return Outcome(timing.rounds, timing.format(value), timing.holds(value))
 
 
+def measure_linear(settings: Settings) -> Outcome:
+    """Measure a chain with four times the nodes, to the shorter one."""
+    times = comparison_costs.measure_growth(settings.folder)
+    growths = {way: longer / shorter for way, (shorter, longer) in times.items()}
+    measured = [
+        f"{way} {growths[way]:.1f}x ({times[way][0]:.1f} s, {times[way][1]:.1f} s)" for way in times
+    ]
+    return Outcome(len(times), ", ".join(measured), max(growths.values()) <= 4.5)
+
+
+def measure_default_cost(settings: Settings) -> Outcome:
+    value = comparison_costs.measure_proof(settings.folder)
+    return Outcome(comparison_costs.ROUNDS, f"{value:.2f}x", value < 4 / 3)
+
+
+def measure_sweep(_: Settings) -> Outcome:
+    """Run the sweep of operators, which prints each that is wrong and ends with a summary."""
+    done = run_quietly([PYTHON, str(ROOT / "tools" / "sweep_operators.py")])
+    *failing, summary = done.stdout.strip().splitlines() or [done.stderr.strip()]
+    return Outcome(1, summary, not done.returncode, tuple(failing))
+
+
 FIGURES = (
     Figure(
         "faults",
@@ -425,6 +448,24 @@ FIGURES = (
         "random edits of those networks, each against the original",
         "95 % named first, 0 the same",
         measure_edits,
+    ),
+    Figure(
+        "sweep",
+        "variants of operators, the truth against ONNX Runtime",
+        "0 silently wrong",
+        measure_sweep,
+    ),
+    Figure(
+        "linear",
+        f"whole process, chains of {' and '.join(map(str, comparison_costs.NODES))} nodes",
+        "4.5x at most",
+        measure_linear,
+    ),
+    Figure(
+        "default-cost",
+        "whole process, ResNet18 with a fault to ResNet18 without",
+        "under 1.33x",
+        measure_default_cost,
     ),
     Figure(
         "speed",
