@@ -17,9 +17,8 @@ from lar.comparison.items import CollectedItems, collect_runs
 from lar.comparison.truth import has_coarse_tensors, judge_by_truth
 from lar.dumps.arrays import ONE_ARRAY, dump_of_arrays
 from lar.dumps.dump import Dump
-from lar.dumps.index import SUFFIX, open_dump
+from lar.dumps.index import SUFFIX, open_dump, open_tensors
 from lar.dumps.name_map import read_name_map
-from lar.dumps.readers import open_tensors
 from lar.engines import operator_kinds_of
 from lar.engines.formats import HEAD_SIZE, format_in, format_named
 from lar.errors import UsageError, count_of

@@ -6,19 +6,18 @@ them, and are numbered as there: an operator, then its outputs.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from lar.dumps.binary import BY_DTYPE, write_tensor
+from lar.dumps.facts import DumpFacts, OperatorFact, write_facts
 from lar.dumps.names import Numbering, Variable, contiguous_strides, format_name
 from lar.dumps.outputs import write_outputs
 from lar.dumps.text import format_block, format_values
-from lar.engines.onnxruntime.dumps import OPERATORS, QUANTIZATIONS
 from lar.engines.onnxruntime.model_fields import Node
 from lar.engines.onnxruntime.quantization import (
     Scales,
@@ -46,10 +45,10 @@ class Numbered:
             numbering.add_node(kind, node.name or node.op_type, node.input, node.output)
         self.variables = numbering.variables
 
-    def operators(self) -> list[dict[str, Any]]:
+    def operators(self) -> list[OperatorFact]:
         """Return the numbers and parameters of the operators, in the order of their work."""
         return [
-            {"number": self.variables[names[0]].operator_id, "parameters": parameters_of(node)}
+            OperatorFact(self.variables[names[0]].operator_id, parameters_of(node))
             for node in self.driver.nodes
             if (names := [*filter(None, node.output)])
         ]
@@ -99,7 +98,8 @@ def dump_tensors(driver: EvaluatorDriver, _: object) -> None:
         write_tensor(folder / f"{variable.id:06x}", array, format_name(variable, inputs))
 
     numbered = Numbered(driver, write)
-    Path(str(folder) + OPERATORS).write_text(json.dumps(numbered.operators()))
+    facts = DumpFacts(numbered.operators(), iteration=0)
+    write_facts(folder, facts)
     scales = scales_of(driver)
     wanted = wanted_names(scales)
     found = {name: driver.weights[name] for name in wanted if name in driver.weights}
@@ -110,8 +110,7 @@ def dump_tensors(driver: EvaluatorDriver, _: object) -> None:
         )
 
     def write_quantizations() -> None:
-        known = {name: asdict(it) for name, it in quantizations_of(scales, found).items()}
-        Path(str(folder) + QUANTIZATIONS).write_text(json.dumps(known))
+        write_facts(folder, facts._replace(quantizations=quantizations_of(scales, found)))
 
     numbered.write_weights(scales)
     numbered.write_inputs()
