@@ -586,7 +586,7 @@ def rename(original: onnx.ModelProto, recipe: str) -> onnx.ModelProto:
     """Return a model in which tensors and nodes have other names: `moved N` numbers those that
     are numbers N higher, `rotated` gives each tensor the name of the next one."""
     model = copy.deepcopy(original)
-    nodes = list(walk_nodes(model.graph))
+    nodes = [node for graph in walk_graphs(model.graph) for node in graph.node]
     tensors = [name for node in nodes for name in node.output if name]
     fixed = {each.name for each in model.graph.output}
     tensors = [name for name in dict.fromkeys(tensors) if name not in fixed]
@@ -615,11 +615,6 @@ def walk_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
         for attribute in node.attribute:
             if attribute.type == onnx.AttributeProto.GRAPH:
                 yield from walk_graphs(attribute.g)
-
-
-def walk_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    for each in walk_graphs(graph):
-        yield from each.node
 
 
 def make_network(name: str, form: str = "float") -> RealNetwork:
