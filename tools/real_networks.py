@@ -429,7 +429,7 @@ def make_bert(naming: str = "torch", opset: int = 12) -> RealNetwork:
     an operator from opset 17 on."""
     net = Exporter(naming, opset=opset, seed=10)
     ids = net.add_input("input_ids", net.random.randint(0, 50, (1, TOKENS)).astype(np.int64))
-    mask = net.add_input("attention_mask", np.int64(np.arange(TOKENS) < TOKENS - 3)[None])
+    mask = net.add_input("attention_mask", (np.arange(TOKENS)[None] < TOKENS - 3).astype(np.int64))
     net.scope = "embeddings"
     x = net.add("Gather", net.weight("word", net.draw(50, WIDTH)), ids)
     x = net.add("Add", x, net.weight("position", net.draw(1, TOKENS, WIDTH, spread=0.3)))
