@@ -42,7 +42,6 @@ from real_pairs import (
 )
 
 import lar
-from lar.errors import LarError
 from lar.records.comparison import Comparison, Culprit, OperatorFacts
 
 PROCESSES = 2
@@ -215,8 +214,8 @@ def compare_sides(sides: tuple[str, str], *, isolate: bool = False) -> Compariso
         found = lar.compare(*sides, isolate=isolate)
         assert isinstance(found, Comparison)
         return found
-    except LarError as error:
-        return str(error)
+    except Exception as error:  # a bug of lar's is a row among the others
+        return f"{type(error).__name__}: {error}"
 
 
 # Random edits
