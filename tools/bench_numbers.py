@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import functools
 import itertools
-import math
 import os
 import re
 import statistics
@@ -27,20 +25,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 import bench_dumps
-import numpy as np
 from bench import PYTHON, RESNET50, ROOT
 from bench import Case as Timing
-from layer_ranking import costs_by_leaving_out, costs_by_single_errors, rank_correlation
-from network import Array
-from number_cases import Case, Side, faulty_cases, healthy_cases, ranked_cases
+from number_cases import Case, Side, faulty_cases, healthy_cases
 
 import lar
 from lar.errors import LarError
 from lar.records.comparison import Comparison, Culprit, OperatorFacts
 
 PROCESSES = 2
-ITEMS = 4  # inputs of a ranking
-DRAWS = 4  # rankings of a network, each with inputs of its own
 STANDSTILL_SECONDS = 30  # after which a process that has made no dump is ended
 ATTEMPTS = 8
 CPP_DUMPS = ROOT / "tests" / "data" / "load_and_run" / "dumps.tar.xz"
@@ -178,59 +171,6 @@ def measure_healthy(settings: Settings) -> Outcome:
     )
 
 
-# Ranking
-
-
-def measure_ranking(settings: Settings, *, whole: bool) -> Outcome:
-    """Compare the layers of quantised models by their parts in the loss with what the outputs
-    change where one of them stays in float (`layer_ranking.costs_by_leaving_out`)."""
-    cases = settings.chosen(ranked_cases())
-    make_dumps(settings.folder, cases)
-    found = {
-        case.actual.network: [
-            rank_layers(settings.folder, case, draw, whole=whole) for draw in range(DRAWS)
-        ]
-        for case in cases
-    }
-    values = [value for each in found.values() for value in each]
-    middle = statistics.median(values) if values else math.nan
-    middles = ", ".join(f"{name} {statistics.median(each):.2f}" for name, each in found.items())
-    return Outcome(len(values), f"{middle:.2f} ({middles})", round(middle, 9) >= 0.9)
-
-
-def rank_layers(folder: Path, case: Case, draw: int, *, whole: bool) -> float:
-    """Return Spearman's coefficient of both rankings of a model's layers, over several inputs: the
-    model's own, and some that are drawn."""
-    quantized, plain = (folder / side.model for side in (case.actual, case.expected))
-    feeds = [{"data": each} for each in items_of_draw(folder, case, draw)]
-    truth = costs_by_leaving_out(quantized, plain, feeds, whole=whole)
-    ours = costs_by_single_errors(isolate(folder, case, draw), quantized, whole=whole)
-    return rank_correlation(list(truth.values()), [ours[name] for name in truth])
-
-
-@functools.cache
-def isolate(folder: Path, case: Case, draw: int) -> Comparison:
-    """Compare a quantised model with its original, each operator alone too."""
-    quantized, plain = (folder / side.model for side in (case.actual, case.expected))
-    stack = folder / f"{case.actual.network}.items.npz"
-    np.savez(stack, data=np.stack(items_of_draw(folder, case, draw)))
-    found = lar.compare(
-        f"{quantized} --graph-optimization-level disable",
-        f"{plain} --graph-optimization-level basic",
-        input=[str(stack)],
-        isolate=True,
-    )
-    assert isinstance(found, Comparison)
-    return found
-
-
-def items_of_draw(folder: Path, case: Case, draw: int) -> list[Array]:
-    """Return what a network is fed with for a ranking."""
-    feed = np.load(folder / f"{case.actual.network}.data.npy")
-    random = np.random.RandomState(draw)
-    return [feed, *(random.normal(0, 3, feed.shape).astype(feed.dtype) for _ in range(ITEMS - 1))]
-
-
 # Dumps
 
 
@@ -342,19 +282,6 @@ FIGURES = (
         lambda settings: measure_faults(settings, "new fault", isolate=True),
     ),
     Figure("healthy", "pairs without a fault", "0 culprits, 0 different", measure_healthy),
-    Figure(
-        "ranking",
-        "layers by part in the loss against leaving one operator at a time in float, median of "
-        "Spearman",
-        "0.9 at least",
-        lambda settings: measure_ranking(settings, whole=True),
-    ),
-    Figure(
-        "ranking-inputs",
-        "the same against leaving the data and the weights of one layer at a time in float",
-        "0.9 at least",
-        lambda settings: measure_ranking(settings, whole=False),
-    ),
     Figure(
         "speed",
         "whole process, `lar compare` of two ResNet50 dumps, to `compare_binary_iodump`",

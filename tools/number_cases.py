@@ -637,16 +637,5 @@ def cpp_cases() -> Iterator[Case]:
 
 
 # Networks whose layers lose differently much when they are quantised.
-RANKED = tuple(
-    (Side(name, "outliers", "qdq"), Side(name, "outliers", "basic"))
-    for name in ("plain_cnn", "residual", "inverted", "branches", "dense")
-)
-
-
-def ranked_cases() -> Iterator[Case]:
-    """Yield quantised models beside their originals."""
-    yield from (Case("ranking", "", *sides) for sides in RANKED)
-
-
 def all_cases() -> list[Case]:
-    return [*faulty_cases(), *healthy_cases(), *ranked_cases()]
+    return [*faulty_cases(), *healthy_cases()]

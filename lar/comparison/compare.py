@@ -353,7 +353,6 @@ class DumpComparison:
                 self.compared[node],
                 single=run.found.figures if run.found else None,
                 single_problem=run.problem or (run.found.problem if run.found else ""),
-                sources=tuple(it.key for it in sources_of(node, judge.by_node)),
             )
         blames = tuple(find_blames(judge, alone))
         left = f"interrupted: {len(alone)} of {count} operators were run alone"

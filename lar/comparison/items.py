@@ -11,7 +11,6 @@ from dataclasses import replace
 
 from lar.dumps.dump import Dump, DumpIndex
 from lar.records.comparison import (
-    AtOutput,
     Comparison,
     Culprit,
     ErrorsOverItems,
@@ -80,7 +79,6 @@ class Pair:
     def __init__(self) -> None:
         self.worst: TensorComparison | None = None
         self.entire, self.single = Errors(), Errors()
-        self.at_outputs: dict[str, tuple[float, float]] = {}  # sums of squares over all items
 
     def add(self, item: str, found: TensorComparison) -> None:
         """Add the comparison of an item."""
@@ -90,9 +88,6 @@ class Pair:
             self.entire.add(item, found.figures)
         if found.single is not None:
             self.single.add(item, found.single)
-        for each in found.at_outputs:
-            change, length = self.at_outputs.get(each.output, (0.0, 0.0))
-            self.at_outputs[each.output] = change + each.change**2, length + each.length**2
 
     def sum_up(self) -> TensorComparison:
         """Return the worst comparison with the errors over all items."""
@@ -101,11 +96,6 @@ class Pair:
         return replace(
             worst,
             single=self.single.worst[2] if self.single.worst else None,
-            at_outputs=tuple(
-                AtOutput(output=output, change=math.sqrt(change), length=math.sqrt(length))
-                for output, (change, length) in self.at_outputs.items()
-            ),
-            estimate="" if self.at_outputs else worst.estimate,
             over_items=self.entire.sum_up(worst),
             single_over_items=self.single.sum_up(worst),
         )

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Literal, NamedTuple, TypeVar
 
-from lar.comparison.loss import measured_at_outputs
 from lar.records.comparison import (
     Comparison,
     Culprit,
@@ -198,8 +197,6 @@ SINGLE_COLUMNS: tuple[Column[Row], ...] = (
     Column("single_snr_db", within(SINGLE, lambda it: it.snr_db)),
     Column("single_mismatches", within(SINGLE, lambda it: it.mismatches)),
     pair_column("single_problem", lambda it: it.single_problem or None),
-    pair_column("single_at_output", measured_at_outputs),
-    pair_column("single_estimate", lambda it: it.estimate or None),
 )
 
 

@@ -7,14 +7,6 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
-from lar.comparison.loss import (
-    MOST_OF_IT,
-    Layer,
-    entire_error_of,
-    layers_of_loss,
-    loss_of,
-    single_error_of,
-)
 from lar.errors import printable
 from lar.records.comparison import (
     Comparison,
@@ -30,20 +22,16 @@ from lar.reports.compare_text import (
     describe_operator,
     describe_side,
     entire_of,
-    format_pair,
     format_summary,
-    format_type,
     name_of_pair,
     name_with_form,
     rows_of_culprit,
-    single_of,
 )
-from lar.reports.model import ANY_DIGITS, Cell, Column
+from lar.reports.model import Cell, Column
 from lar.reports.pages import Section, format_facts, format_page, read_resource
 from lar.reports.pages.tables import PageTable, page_table
 
 Keys = set[tuple[str, str]]
-Curve = dict[str, Any]
 
 
 def format_html(comparison: Comparison) -> str:
@@ -61,19 +49,6 @@ def format_html(comparison: Comparison) -> str:
             for culprit in comparison.culprits
         ]
     }
-    if layers := layers_of_loss(comparison.tensors):
-        sections += [
-            Section("layers", "Layers of the loss", describe_loss(comparison)),
-            Section(
-                "order",
-                "Single and entire error over depth",
-                "What each operator is off by itself, fed with B's values, and with what those "
-                "before it add.",
-            ),
-            Section("sorted", "Single and entire error, sorted", "The largest single error first."),
-        ]
-        figures["layers"] = page_table("layers", LAYER_COLUMNS, layers, order="share").figures()
-        figures["order"], figures["sorted"] = curves_of(comparison.tensors)
     if points := points_of(comparison.tensors, outputs):
         sections.append(
             Section(
@@ -150,61 +125,6 @@ def describe_tolerance(comparison: Comparison) -> str:
     return f"relative: {rtol}; absolute: {atol}"
 
 
-def describe_loss(comparison: Comparison) -> str:
-    """Return how the layers were chosen, and how well their errors explain that of the output."""
-    known = loss_of(comparison.tensors)
-    errors = ""
-    if known and all(map(math.isfinite, known)):
-        errors = (
-            f" The error of the output is {known[0]:.3g}; all single errors together would "
-            f"make {known[1]:.3g}."
-        )
-    return (
-        f"The fewest operators whose single errors make {MOST_OF_IT:.0%} of the loss at the "
-        "output: measured is by how much the output changes where the error is taken out of A's "
-        "run, estimated is how far the operators behind it hand errors on."
-        f"{errors}"
-    )
-
-
-def curves_of(tensors: Sequence[TensorComparison]) -> tuple[list[Curve], list[Curve]]:
-    """Return the entire and the single errors of operators that were run alone, as
-    `{name, points: [place, error, name]}`: by depth, and the largest single error first."""
-    alone = [it for it in tensors if it.single is not None and not it.constant]
-    ranked = sorted(alone, key=single_error_of, reverse=True)
-    return (
-        curves_at([(it.depth, it) for it in alone]),
-        curves_at(list(enumerate(ranked, 1))),
-    )
-
-
-def curves_at(places: Sequence[tuple[int, TensorComparison]]) -> list[Curve]:
-    """Return the two curves of tensors at places."""
-
-    def point(place: int, tensor: TensorComparison, error: float) -> list[Cell]:
-        return [place, error if math.isfinite(error) else None, format_pair(Row(tensor))]
-
-    return [
-        {
-            "name": "entire",
-            "points": [point(place, it, entire_error_of(it)) for place, it in places],
-        },
-        {
-            "name": "single",
-            "points": [point(place, it, single_error_of(it)) for place, it in places],
-        },
-    ]
-
-
-LAYER_COLUMNS: tuple[Column[Layer], ...] = (
-    Column("operator", lambda it: format_pair(Row(it.tensor))),
-    Column("type", lambda it: format_type(Row(it.tensor))),
-    Column("share of the loss", lambda it: 100 * it.share, unit="%", digits=1),
-    Column("found", lambda it: "measured" if it.is_measured else "estimated"),
-    Column("single", lambda it: single_of(Row(it.tensor)), digits=ANY_DIGITS),
-    Column("entire", lambda it: entire_of(Row(it.tensor)), digits=ANY_DIGITS),
-)
-
 UNMATCHED_COLUMNS: tuple[Column[UnmatchedTensor], ...] = (
     Column("side", lambda it: "A" if it.side == "actual" else "B"),
     Column("tensor", lambda it: printable(name_with_form(it.tensor))),
@@ -245,4 +165,4 @@ def error_of(tensor: TensorComparison) -> float:
     figures = tensor.figures
     if figures is None or figures.relative_l2 is None or figures.nonfinite_mismatches:
         return math.inf
-    return entire_error_of(tensor)
+    return entire_of(Row(tensor)) or 0.0

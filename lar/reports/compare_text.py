@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, get_args
 
-from lar.comparison.loss import MOST_OF_IT, Layer, layers_of_loss, loss_of
 from lar.errors import count_of, printable
 from lar.options.option import flag_of
 from lar.options.table import BY_KEY
@@ -43,9 +42,6 @@ MOST_FUSED = 4
 
 # Of more culprits, and of more operators of one, a line names the first.
 MOST_NAMED = 3
-
-# Of the layers that make most of the loss the summary names the first.
-MOST_LAYERS = 5
 
 # Where nothing differs, tensors with a smaller ratio of signal to noise are shown all the same: one
 # side computes in a coarser type.
@@ -686,10 +682,6 @@ def format_summary(comparison: Comparison) -> Iterator[str]:
             f"{count_of(len(comparison.items), 'item')} of a data set: errors are those of all "
             "items together; SNR in dB: the mean, what 99% of the items reach, the worst item"
         )
-    layers = layers_of_loss(tensors)
-    loss = loss_of(tensors)
-    if layers and loss and loss[0] > 10 ** (-FINE_SNR_DB / 20):
-        yield from format_loss(layers)
     yield from (printable(f"note: {note}") for note in comparison.notes)
     yield (
         "result: "
@@ -701,24 +693,6 @@ def format_summary(comparison: Comparison) -> Iterator[str]:
         }[comparison.finding]
         + (f"; by the truth {describe_truth(comparison.truth)}" if comparison.truth else "")
     )
-
-
-def format_loss(layers: Sequence[Layer]) -> Iterator[str]:
-    """Yield the layers that make most of the loss, and why the shares of some are estimates."""
-    estimated = [layer for layer in layers if not layer.is_measured]
-    way = "estimated" if len(estimated) == len(layers) else "measured at the output"
-
-    def describe(layer: Layer) -> str:
-        name = name_of_pair(layer.tensor.actual, layer.tensor.expected)
-        mark = " (estimated)" if layer in estimated and len(estimated) < len(layers) else ""
-        return f"{name} {layer.share:.0%}{mark}"
-
-    shown = ", ".join(map(describe, layers[:MOST_LAYERS]))
-    more = f" and {len(layers) - MOST_LAYERS} more" if len(layers) > MOST_LAYERS else ""
-    yield f"{MOST_OF_IT:.0%} of the loss by single errors, {way}: {shown}{more}"
-    reasons = Counter(layer.tensor.estimate for layer in estimated if layer.tensor.estimate)
-    for reason, count in reasons.most_common(1):
-        yield printable(f"estimated, not measured: {count} of these {len(layers)}: {reason}")
 
 
 def describe_truth(truth: Truth) -> str:

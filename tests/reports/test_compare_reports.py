@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 import os
 import re
 from dataclasses import replace
@@ -15,9 +14,7 @@ from typing import Any
 
 import pytest
 
-from lar.comparison.loss import layers_of_loss, loss_of, squares_of_loss
 from lar.records.comparison import (
-    AtOutput,
     Comparison,
     Culprit,
     Element,
@@ -404,16 +401,13 @@ def figures_of(text: str) -> Any:
 
 @NEEDS_BROWSER
 def test_the_page_is_drawn(tmp_path: Path) -> None:
-    data, relu, *others = comparison().tensors
-    alone = replace(relu, single=GOOD)
-    page = format_html(comparison(tensors=(data, alone, *others)))
+    page = format_html(comparison())
     view = opened(page, tmp_path, width=400)
     assert unreadable(view) == []
     dom, console = view.elements(), view.console()
     assert console == []
     assert 'data-drawn="yes"' in dom
-    # The errors of all, and twice both errors of one, with the names of the two.
-    assert dom.count("<circle") == 4 + 2 * (2 + 2)
+    assert dom.count("<circle") == 4
     assert 'tr class="fault"' in dom
 
 
@@ -423,107 +417,3 @@ def test_a_page_of_nothing() -> None:
     page.feed(format_html(empty))
     assert page.open == []
     assert "tensors that differ" not in text_of(empty)
-
-
-def isolated() -> Comparison:
-    """A comparison of six operators in a row, the third of which makes most of the loss."""
-    singles = (1e-3, 2e-3, 3e-2, 1e-3, 1e-2, 0.0)
-    tensors = []
-    total = 0.0
-    for depth, single in enumerate(singles, 1):
-        total = math.hypot(total, single)
-        alone = replace(GOOD, relative_l2=single or None, identical=not single)
-        entire = replace(GOOD, relative_l2=total, snr_db=-20 * math.log10(total))
-        tensors.append(pair(f"conv{depth}", entire, single=alone, depth=depth))
-    return comparison(tensors=tuple(tensors), culprits=(), finding="same", unmatched=())
-
-
-def test_the_layers_that_make_most_of_the_loss_are_named() -> None:
-    found = isolated()
-    assert [
-        (it.tensor.actual.name, round(it.share, 2)) for it in layers_of_loss(found.tensors)
-    ] == [
-        ("conv3", 0.89),
-        ("conv5", 0.10),
-    ]
-    shares = "conv3 89%, conv5 10%\n"
-    assert f"90% of the loss by single errors, estimated: {shares}" in text_of(found)
-    assert loss_of(found.tensors) == pytest.approx((0.0317, 0.0317), rel=1e-2)
-    infinite = replace(GOOD, nonfinite_mismatches=1)
-    overflown = pair("fc", infinite, single=infinite)
-    assert layers_of_loss((*found.tensors, overflown)) == [(overflown, 1.0)]
-    assert "of the loss" not in text_of(comparison())
-
-
-def test_a_share_is_called_measured_or_estimated() -> None:
-    def with_change(name: str, change: float, estimate: str = "") -> Comparison:
-        made = AtOutput(output="conv6", change=change, length=2.0)
-        return replace(
-            found,
-            tensors=tuple(
-                replace(it, at_outputs=() if estimate else (made,), estimate=estimate)
-                if it.actual.name == name
-                else it
-                for it in found.tensors
-            ),
-        )
-
-    found = isolated()
-    # What was measured counts, not what was estimated: the output does not see the third.
-    found = with_change("conv3", 0.0)
-    assert "single errors, estimated: conv5 94%\n" in text_of(found)
-    found = with_change("conv5", 0.05)
-    squares = {it.actual.name: square for it, square in squares_of_loss(found.tensors)}
-    assert (squares["conv3"], squares["conv5"]) == pytest.approx((0.0, 0.025**2))
-    assert "single errors, measured at the output: conv5 99%\n" in text_of(found)
-    found = with_change("conv2", 0.01)
-    found = with_change("conv3", 0.0, "it cannot be taken out")
-    lines = text_of(found)
-    assert "measured at the output: conv3 58% (estimated), conv5 40%\n" in lines
-    assert "estimated, not measured: 1 of these 2: it cannot be taken out\n" in lines
-    rows = {row["expected"]: row for row in csv.DictReader(io.StringIO(format_csv(found)))}
-    assert rows["conv5"]["single_at_output"] == "0.025"
-    assert rows["conv3"]["single_at_output"] == ""
-    assert rows["conv3"]["single_estimate"] == "it cannot be taken out"
-    table = figures_of(format_html(found))["layers"]["rows"]
-    assert [row[3] for row in table] == ["estimated", "measured"]
-    assert read_comparison(format_json(found)) == found
-
-
-def test_a_single_error_counts_as_far_as_operators_hand_it_on() -> None:
-    """Of two branches one is a tenth as long where they are added; the last operator hands on half
-    of what comes."""
-
-    def layer(
-        name: str, single: float, entire: float, scale: float, *sources: str, depth: int
-    ) -> TensorComparison:
-        alone = replace(GOOD, relative_l2=single, scale=scale)
-        all_in_all = replace(GOOD, relative_l2=entire, scale=scale)
-        made = pair(name, all_in_all, single=alone, depth=depth, is_output=name == "fc")
-        return replace(made, actual=replace(made.actual, key=name), sources=sources)
-
-    tensors = [
-        layer("data", 0.0, 0.0, 1.0, depth=0),
-        layer("long", 0.02, 0.02, 10.0, "data", depth=1),
-        layer("short", 0.1, 0.1, 1.0, "data", depth=1),
-        layer("sum", 0.0, math.hypot(0.2, 0.1) / 10, 10.0, "long", "short", depth=2),
-        layer("fc", 0.01, math.hypot(math.hypot(0.2, 0.1) / 20, 0.01), 1.0, "sum", depth=3),
-    ]
-    squares = {it.actual.name: square for it, square in squares_of_loss(tensors)}
-    assert squares == pytest.approx({"long": 1e-4, "short": 0.25e-4, "fc": 1e-4})
-    entire, together = loss_of(tensors) or (0.0, 0.0)
-    assert entire == pytest.approx(together) == pytest.approx(0.015)
-    # Errors that cancel each other out at the end do not hide those before.
-    tensors[-1] = layer("fc", 0.02, 0.015, 1.0, "sum", depth=3)
-    squares = {it.actual.name: square for it, square in squares_of_loss(tensors)}
-    assert squares["long"] == pytest.approx(4 * squares["short"]) != 0
-
-
-def test_the_page_has_both_errors_in_order_and_sorted() -> None:
-    figures = figures_of(format_html(isolated()))
-    entire, single = figures["order"]
-    assert [it[0] for it in entire["points"]] == [1, 2, 3, 4, 5, 6]
-    assert [it[1] for it in single["points"]] == [1e-3, 2e-3, 3e-2, 1e-3, 1e-2, 0.0]
-    _, ranked = figures["sorted"]
-    assert [it[2] for it in ranked["points"]][:2] == ["conv3", "conv5"]
-    assert len(figures["layers"]["rows"]) == 2

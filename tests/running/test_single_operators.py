@@ -88,24 +88,6 @@ def test_an_engine_that_always_crashes_is_given_up(
     assert outcomes(does_not_load, folder, 2) == ["the engine failed: scripted failure"] * 2
 
 
-def test_an_engine_that_crashes_on_the_rest_of_a_model_still_runs_operators_alone(
-    write_script: WriteScript, tmp_path: Path
-) -> None:
-    folder = tmp_path / "alone"
-    folder.mkdir()
-    script = write_script(
-        outputs={"prob": [0.25, 0.75]}, faults=[{"at": "alone", "do": "abort", "index": 1}]
-    )
-    with IsolatedOperators(spec_of(script), folder) as operators:
-        assert outcome(operators) == "ok"
-        for _ in range(MOST_WORKERS + 1):  # it is asked once, and not again
-            with pytest.raises(LarError, match="the engine crashed"):
-                operators.compute_rest(PROB, {})
-        found = [outcome(operators) for _ in range(2 * MOST_WORKERS)]
-    crash = "the engine crashed in phase prepare: killed by SIGABRT"
-    assert found == ["ok", crash, "ok", crash, "ok", crash]
-
-
 def test_a_full_disk_is_the_problem_of_one_operator(
     write_script: WriteScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,7 +185,6 @@ def test_onnxruntime_finds_a_fault_behind_another(
     assert "culprit 1 of 2: " in done.stdout
     assert "culprit 2 of 2: Gemm logits" in done.stdout
     assert "not run alone" not in done.stdout
-    assert "of the loss by single errors, measured at the output: " in done.stdout
 
 
 @needs_megengine
@@ -223,10 +204,6 @@ def test_megengine_finds_a_fault_behind_another(root: Path, faulty: str, options
     right = [name for name, single in singles.items() if not single.mismatches]
     assert {"relu1", "pool2", "relu3", "features"} <= {*right}
     assert not {"relu2", "logits"} & {*right}
-    changes = {each.actual.name: each.at_outputs for each in comparison.tensors if each.at_outputs}
-    assert not any(each.estimate for each in comparison.tensors)
-    assert [len(changes[name]) for name in ("relu2", "logits")] == [1, 1]
-    assert min(changes[name][0].change for name in ("relu2", "logits")) > 0.01
 
 
 def test_what_quantising_the_inputs_adds_is_no_fault(run_lar: RunLar, root: Path) -> None:
@@ -234,7 +211,6 @@ def test_what_quantising_the_inputs_adds_is_no_fault(run_lar: RunLar, root: Path
     done = run_lar("compare", "models/int8.onnx", "models/digits_cnn.onnx", *words, cwd=root)
     assert done.returncode == 0
     assert "result: the same as int8 rounds" in done.stdout
-    assert "of the loss by single errors, measured at the output: " in done.stdout
 
 
 def test_two_wrong_scales_of_a_quantised_model_are_named(root: Path, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ function drawDepth(points, width) {
   return svg;
 }
 
-// The errors of several sides, or the single beside the entire ones: a line of dots for each.
+// The errors of several sides: a line of dots for each.
 function drawCurves(curves, label, width) {
   const all = curves.flatMap(({ points }) => points);
   const deepest = Math.max(1, ...all.map(([place]) => place));
@@ -54,9 +54,6 @@ function drawFitted(curves, label) {
 
 figures.culprits.forEach((table, place) =>
   drawSection(`culprit${place + 1}`, () => [makeTable(table, "tensors")]));
-drawSection("layers", () => [makeTable(figures.layers, "layers")]);
-drawSection("order", () => [drawFitted(figures.order, "operators before it")]);
-drawSection("sorted", () => [drawFitted(figures.sorted, "rank by single error")]);
 drawSection("depth", () => [figures.curves
   ? drawFitted(figures.curves, "operators before it")
   : makeFitted((width) => drawDepth(figures.depth, width))]);
