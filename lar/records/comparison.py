@@ -393,9 +393,17 @@ class ComparisonOfSides:
     notes: tuple[str, ...] = ()
 
     @property
+    def finding(self) -> Finding:
+        """That of the first pair that differs; else "nothing" where a pair has nothing to compare,
+        else "same"."""
+        findings = [comparison.finding for comparison in self.comparisons]
+        differing = (it for it in findings if it not in ("same", "nothing"))
+        return next(differing, "nothing" if "nothing" in findings else "same")
+
+    @property
     def same(self) -> bool:
         """True if all that was compared is within the tolerance."""
-        return all(comparison.same for comparison in self.comparisons)
+        return self.finding == "same"
 
     @property
     def interrupted(self) -> bool:

@@ -336,15 +336,43 @@ def write_model_with_body(path: Path, factor: float) -> None:
     onnx.save(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
 
 
+@pytest.mark.parametrize("more", [[], ["models/digits_cnn.onnx"]], ids=["two", "three"])
+def test_an_option_that_a_sides_engine_lacks_is_to_be_quoted_with_the_other(
+    root: Path, run_lar: RunLar, more: list[str]
+) -> None:
+    sides = ["models/digits_cnn.mge", "models/digits_cnn.onnx", *more]
+    done = run_lar("compare", *sides, "--input", DIGIT, "--enable-nchw44", cwd=root)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines() == [
+        "lar: error: --enable-nchw44: models/digits_cnn.onnx: ONNX Runtime cannot do this",
+        'hint: for one side alone, quote it with that: "models/digits_cnn.mge --enable-nchw44"',
+    ]
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_an_option_for_all_sides_and_another_value_for_one(
+    root: Path, run_lar: RunLar, count: int
+) -> None:
+    model = "models/digits_cnn.onnx"
+    sides = [model, f"{model} --graph-optimization-level basic", model][:count]
+    words = ["--input", DIGIT, "--graph-optimization-level", "disable", "--report=-"]
+    done = run_lar("compare", *sides, *words, "--format=json", cwd=root)
+    assert (done.returncode, done.stderr) == (0, "")
+    found = json.loads(done.stdout)
+    settings = [it["settings"] for it in found.get("sides") or (found["actual"], found["expected"])]
+    levels = [each["graph_optimization_level"] for each in settings]
+    assert levels == ["disable", "basic", "disable"][:count]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["A"], "the following arguments are required: B"),
+        (["A"], "give two sides: A B"),
         (["A", "no/such/dump"], "no/such/dump: no such dump, tensor file or model"),
         (["A", "A", "-e", "0.1", "--rtol", "1"], "--max-err and --rtol exclude each other: --max"),
         (["A", "A", "-e", "0.1", "--atol", "0"], "leave one of them out"),
-        (["A", "A", "--input", "x.npy"], "--input and two dumps exclude each other: only a model"),
-        (["A", "A", "--bgr"], "leave --bgr out, or give a model as A or B"),
+        (["A", "A", "--input", "x.npy"], "--input: no side is a model, and only a model is run"),
+        (["A", "A", "--bgr"], "leave --bgr out, or give a model as a side"),
         (["A", "A", "-e", "-1"], "is not a limit"),
         (["A", "A", "--rtol", "x"], "--rtol: 'x' is not a number"),
         (["A", "A", "--report", "out.txt"], "--report: out.txt: its format is not known"),
@@ -352,7 +380,13 @@ def write_model_with_body(path: Path, factor: float) -> None:
         (["A", "A", "--report", "-", "--report", "-"], "go to the same place"),
         (["A", "A", "--report", "no/folder/out.csv"], "cannot be written"),
         (["A", "A", "--raport", "x.csv"], "unknown flag --raport"),
-        (["models/none.mge --cpu", "A"], "does not hold what its run was fed with"),
+        (["A", "A", "--cpu"], "--cpu: no side is a model, and only a model is run"),
+        (["A", "A", "--scheduler", "dask://no"], "--scheduler: no side is a model"),
+        (["models/none.mge --cpu", "A"], "no such model file"),
+        (["B", "B", "--iter", "3"], 'quoted with it: "model.onnx --iter N"'),
+        (["B", "B", "--nonsense"], 'is quoted with it: "model.onnx --cpu"'),
+        (["B", "B", "--graph-optimization-level", "x"], "invalid choice: 'x'"),
+        (["B", "B", "--multithread", "x"], "--multithread: 'x' is not a number"),
         (["models/none.mge --cpu", "B"], "no such model file"),
         (["A", "models/one_operator.onnx --itre 3"], "itre"),
         (["B", "models/one_operator.onnx --iter x"], "--iter"),

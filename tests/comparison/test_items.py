@@ -18,7 +18,8 @@ from lar.records.comparison import Comparison, Tolerance, read_comparison
 from lar.records.quantization import Quantization
 from lar.reports.compare_csv import format_csv
 from lar.reports.compare_text import format_comparison, format_json
-from lar.running.compared_dumps import Side, compare_items
+from lar.running.compared_dumps import compare_items
+from lar.running.compared_sides import Side
 from tests.comparison.handmade import Step, dump_of
 
 ONES = np.ones(100, np.float32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,9 +15,10 @@ import pytest
 
 import lar
 from lar.cli.progress_line import LateLine
-from lar.dumps.dump import DumpedTensor, DumpIndex
+from lar.dumps.dump import Dump, DumpedTensor, DumpIndex
 from lar.errors import LarError, UsageError
 from lar.records.run import RunSpec, Setting
+from lar.running.compared_dumps import Asked, SidesAlone
 from lar.running.single_operators import (
     MOST_WORKERS,
     IsolatedOperators,
@@ -112,7 +114,7 @@ def test_a_full_disk_is_the_problem_of_one_operator(
 def test_an_engine_that_cannot_do_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lar.engines.fake.FakeEngine.isolating_driver", "")
     spec = RunSpec(model="m.fake", engine="fake", driver="script")
-    with pytest.raises(UsageError, match="--isolate: the scripted engine cannot run an operator"):
+    with pytest.raises(UsageError, match="runs on the scripted engine, which cannot run an"):
         spec_for_isolation(spec)
 
 
@@ -128,17 +130,23 @@ def test_a_dump_stands_for_its_model_while_that_is_unchanged(tmp_path: Path) -> 
         model_sha256=hashlib.sha256(b"{}").hexdigest(),
         settings={"cpu": True, "bin_io_dump": "d"},
     )
-    spec, notes = spec_for_isolation(spec_of_dump(index, "d"))
+    spec, notes = spec_for_isolation(spec_of_dump(index))
     assert (spec.model, spec.settings, notes) == (str(model), {"cpu": True}, ())
     problems = {
-        "the dump names no model": replace(index, model=""),
+        "names no model": replace(index, model=""),
         "is not there": replace(index, model=f"{model}.gone"),
         "has changed since": replace(index, model_sha256="0"),
     }
     for problem, other in problems.items():
-        with pytest.raises(UsageError, match=f"^--isolate: d: .*{problem}") as caught:
-            spec_of_dump(other, "d")
+        with pytest.raises(UsageError, match=problem):
+            spec_of_dump(other)
+        given = Dump("d", other, lambda _: np.zeros(1))
+        with pytest.raises(UsageError, match=f"^--isolate: d: is a dump .*{problem}") as caught:
+            lar.compare(given, given, isolate=True)
         assert "as A" in caught.value.hint
+        with contextlib.ExitStack() as stack:
+            alone = SidesAlone([given], Asked(), stack)
+            assert problem in str(alone.of(0))
 
 
 def test_options_that_the_worker_lacks_are_named() -> None:
