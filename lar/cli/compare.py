@@ -275,20 +275,14 @@ def render(
     comparison: Comparison | ComparisonOfSides, form: str, *, everything: bool, wide: bool
 ) -> str:
     """Return a comparison in the form that is asked for."""
-    from lar.cli.screen import screen_of_output
+    from lar.cli.table_output import render
     from lar.records.comparison import ComparisonOfSides
 
     if isinstance(comparison, ComparisonOfSides):
-        return render_sides(comparison, form, everything=everything, wide=wide)
-    if form == "text":
-        from lar.reports.compare_text import format_comparison
+        from lar.reports.sides_report import build_report
 
-        lines = format_comparison(comparison, screen_of_output(), everything=everything, wide=wide)
-        return "".join(f"{line}\n" for line in lines)
-    if form == "markdown":
-        from lar.reports.compare_text import format_markdown
-
-        return format_markdown(comparison, everything=everything, wide=wide)
+        made = build_report(comparison, everything=everything, with_page=form == "html")
+        return render(made, form, to_stdout=not wide)
     if form == "csv":
         from lar.reports.compare_csv import format_csv
 
@@ -297,18 +291,12 @@ def render(
         from lar.reports.compare_html import format_html
 
         return format_html(comparison)
-    from lar.reports.compare_text import format_json
+    from lar.reports import compare_text
 
-    return format_json(comparison)
-
-
-def render_sides(comparison: ComparisonOfSides, form: str, *, everything: bool, wide: bool) -> str:
-    """Return a comparison of several sides in the form that is asked for."""
-    from lar.cli.table_output import render
-    from lar.reports.sides_report import build_report
-
-    made = build_report(comparison, everything=everything, with_page=form == "html")
-    return render(made, form, to_stdout=not wide)
+    if form == "json":
+        return compare_text.format_json(comparison)
+    report = compare_text.build_report(comparison, everything=everything, wide=wide)
+    return render(report, form, to_stdout=not wide)
 
 
 def form_of(name: str, asked: str | None) -> str:
