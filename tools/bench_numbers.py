@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import itertools
 import os
 import re
+import shlex
 import statistics
 import subprocess
 import sys
@@ -25,15 +27,26 @@ from pathlib import Path
 from typing import NamedTuple
 
 import bench_dumps
-from bench import PYTHON, RESNET50, ROOT
+import comparison_costs
+from bench import PYTHON, RESNET50, ROOT, run_quietly
 from bench import Case as Timing
 from number_cases import Case, Side, faulty_cases, healthy_cases
+from random_edits import SUBJECTS, Edited, draw_edit
+from real_pairs import (
+    RealSide,
+    map_in_processes,
+    real_pairs,
+    side_of_model,
+    write_network,
+    write_sides,
+)
 
 import lar
 from lar.errors import LarError
 from lar.records.comparison import Comparison, Culprit, OperatorFacts
 
 PROCESSES = 2
+EDITS = 200
 STANDSTILL_SECONDS = 30  # after which a process that has made no dump is ended
 ATTEMPTS = 8
 CPP_DUMPS = ROOT / "tests" / "data" / "load_and_run" / "dumps.tar.xz"
@@ -121,8 +134,11 @@ ADDED = re.compile(
 
 
 def names_it(culprit: Culprit, names: frozenset[str]) -> bool:
-    operators = (*culprit.actual, *culprit.expected)
-    return any(is_named(operator, name) for operator in operators for name in names)
+    return any(is_one_of(operator, names) for operator in (*culprit.actual, *culprit.expected))
+
+
+def is_one_of(operator: OperatorFacts, names: frozenset[str]) -> bool:
+    return any(is_named(operator, name) for name in names)
 
 
 def is_named(operator: OperatorFacts, name: str) -> bool:
@@ -152,23 +168,142 @@ def measure_healthy(settings: Settings) -> Outcome:
     """Count the pairs without a fault that are not called the same."""
     cases = settings.chosen(healthy_cases())
     make_dumps(settings.folder, cases)
+    return count_healthy(
+        [
+            Compared(case.name, command_of(settings.folder, case), compare(settings.folder, case))
+            for case in cases
+        ]
+    )
+
+
+class Compared(NamedTuple):
+    """A pair that was compared: what is said of it, what repeats that, and what was found."""
+
+    name: str
+    command: str
+    found: Comparison | str
+
+
+def count_healthy(pairs: Sequence[Compared]) -> Outcome:
     culprits, different, failing = 0, 0, []
-    for case in cases:
-        found = compare(settings.folder, case)
+    for name, command, found in pairs:
         if isinstance(found, str):
-            failing.append(describe_failing(settings.folder, case, found))
+            failing.append(f"{name}: {found}\n    lar compare {command}")
             continue
         culprits += bool(found.culprits)
         different += not found.same
         if found.culprits or not found.same:
             blamed = "; ".join(map(describe, found.culprits[:4])) or found.finding
-            failing.append(describe_failing(settings.folder, case, blamed))
+            failing.append(f"{name}: {blamed}\n    lar compare {command}")
     return Outcome(
-        len(cases),
+        len(pairs),
         f"{culprits} with a culprit, {different} different, {len(failing)} in all",
         not failing,
         tuple(failing),
     )
+
+
+# Real networks
+
+
+def measure_real(settings: Settings) -> Outcome:
+    """Count the pairs of networks as exporters write them that are not called the same."""
+    pairs = [pair for pair in real_pairs() if settings.only in pair.name]
+    sides = write_sides(settings.folder, pairs, PROCESSES)
+    return count_healthy(
+        [
+            Compared(pair.name, shlex.join(each), found)
+            for pair, each, found in zip(
+                pairs, sides, map_in_processes(compare_sides, sides, PROCESSES), strict=True
+            )
+        ]
+    )
+
+
+def compare_sides(sides: tuple[str, str], *, isolate: bool = False) -> Comparison | str:
+    """Compare two command lines; return why that is not possible as text."""
+    try:
+        found = lar.compare(*sides, isolate=isolate)
+        assert isinstance(found, Comparison)
+        return found
+    except LarError as error:
+        return str(error)
+
+
+# Random edits
+
+VERDICTS = ("named first", "first of a group", "suspect", "neighbour", "wrong", "the same")
+
+
+class Judged(NamedTuple):
+    """What a comparison with an edited model came to: one of `VERDICTS`, the words of a failing
+    row, and whether it names others too."""
+
+    verdict: str
+    name: str
+    command: str
+    others: bool = False
+
+
+def measure_edits(settings: Settings) -> Outcome:
+    """Count the random edits whose operator is named first."""
+    judge = functools.partial(judge_edit, settings.folder, settings.only)
+    found = [each for each in map_in_processes(judge, range(EDITS), PROCESSES) if each]
+    counts = {word: sum(each.verdict == word for each in found) for word in VERDICTS}
+    others = sum(each.others for each in found)
+    named = counts["named first"] + counts["first of a group"]
+    failing = [
+        f"{it.verdict}: {it.name}\n    {it.command}" for it in found if not is_named_well(it)
+    ]
+    return Outcome(
+        len(found),
+        ", ".join(f"{count} {word}" for word, count in counts.items()) + f"; {others} with others",
+        named >= 0.95 * len(found) and not counts["wrong"] and not counts["the same"],
+        tuple(failing),
+    )
+
+
+def is_named_well(judged: Judged) -> bool:
+    return judged.verdict in VERDICTS[:2] and not judged.others
+
+
+def judge_edit(folder: Path, only: str, number: int) -> Judged | None:
+    """Compare an edited model with its original."""
+    network, form = SUBJECTS[number % len(SUBJECTS)]
+    if only not in f"{number:03}: {network} {form}":
+        return None
+    edit = draw_edit(number)
+    edited = folder / f"edit{number:03}.onnx"
+    write_network(edited, edit.network)
+    sides = side_of_model(edited), RealSide(network, form).command(folder)
+    found = compare_sides(sides)
+    verdict, blamed = judge_culprits(found, edit)
+    others = isinstance(found, Comparison) and any(
+        not names_it(each, edit.operators | edit.neighbours) for each in found.culprits
+    )
+    name = f"{number:03}: {network} {form}: {edit.what}: {blamed}"
+    return Judged(verdict, name, f"lar compare {shlex.join(sides)}", others)
+
+
+def judge_culprits(found: Comparison | str, edit: Edited) -> tuple[str, str]:
+    """Return one of `VERDICTS`, and what is blamed in words."""
+    if isinstance(found, str):
+        return "wrong", found
+    if not found.culprits:
+        return "the same" if found.same else "wrong", f"no culprit: {found.finding}"
+    first = found.culprits[0]
+    blamed = "; ".join(map(describe, found.culprits[:4]))
+    if not names_it(first, edit.operators):
+        return "neighbour" if names_it(first, edit.neighbours) else "wrong", blamed
+    if not getattr(first, "proven", True):
+        return "suspect", blamed
+    smaller, larger = sorted((first.actual, first.expected), key=len)
+    if len(larger) == 1:
+        return "named first", blamed
+    near = edit.operators | edit.neighbours
+    if len(smaller) <= 1 or all(is_one_of(each, near) for each in (*smaller, *larger)):
+        return "first of a group", blamed
+    return "wrong", f"among {len(larger)}: {blamed}"
 
 
 # Dumps
@@ -224,22 +359,20 @@ def dump_of(folder: Path, side: Side) -> Path:
 
 def compare(folder: Path, case: Case, *, isolate: bool = False) -> Comparison | str:
     """Compare the dumps of a case; return why that is not possible as text."""
-    sides = [str(dump_of(folder, side)) for side in (case.actual, case.expected)]
+    sides = str(dump_of(folder, case.actual)), str(dump_of(folder, case.expected))
     for side in (case.actual, case.expected):
         reason = folder / f"{side.key.replace('/', '_')}.error"
         if reason.exists():
             return f"{side.key} could not be made: {reason.read_text()}"
-    try:
-        found = lar.compare(*sides, isolate=isolate)
-        assert isinstance(found, Comparison)
-        return found
-    except LarError as error:
-        return str(error)
+    return compare_sides(sides, isolate=isolate)
 
 
 def describe_failing(folder: Path, case: Case, problem: str) -> str:
-    command = " ".join(str(dump_of(folder, side)) for side in (case.actual, case.expected))
-    return f"{case.name}: {problem}\n    lar compare {command}"
+    return f"{case.name}: {problem}\n    lar compare {command_of(folder, case)}"
+
+
+def command_of(folder: Path, case: Case) -> str:
+    return " ".join(str(dump_of(folder, side)) for side in (case.actual, case.expected))
 
 
 # Time and memory
@@ -254,6 +387,28 @@ def measure_timing(_: Settings, name: str) -> Outcome:
         timing.compare(timing.lar(), timing.other()) for _ in range(timing.rounds)
     )
     return Outcome(timing.rounds, timing.format(value), timing.holds(value))
+
+
+def measure_linear(settings: Settings) -> Outcome:
+    """Measure a chain with four times the nodes, to the shorter one."""
+    times = comparison_costs.measure_growth(settings.folder)
+    growths = {way: longer / shorter for way, (shorter, longer) in times.items()}
+    measured = [
+        f"{way} {growths[way]:.1f}x ({times[way][0]:.1f} s, {times[way][1]:.1f} s)" for way in times
+    ]
+    return Outcome(len(times), ", ".join(measured), max(growths.values()) <= 4.5)
+
+
+def measure_default_cost(settings: Settings) -> Outcome:
+    value = comparison_costs.measure_proof(settings.folder)
+    return Outcome(comparison_costs.ROUNDS, f"{value:.2f}x", value < 4 / 3)
+
+
+def measure_sweep(_: Settings) -> Outcome:
+    """Run the sweep of operators, which prints each that is wrong and ends with a summary."""
+    done = run_quietly([PYTHON, str(ROOT / "tools" / "sweep_operators.py")])
+    *failing, summary = done.stdout.strip().splitlines() or [done.stderr.strip()]
+    return Outcome(1, summary, not done.returncode, tuple(failing))
 
 
 FIGURES = (
@@ -282,6 +437,36 @@ FIGURES = (
         lambda settings: measure_faults(settings, "new fault", isolate=True),
     ),
     Figure("healthy", "pairs without a fault", "0 culprits, 0 different", measure_healthy),
+    Figure(
+        "real-healthy",
+        "networks as exporters write them, without a fault",
+        "0 culprits, 0 different",
+        measure_real,
+    ),
+    Figure(
+        "edits",
+        "random edits of those networks, each against the original",
+        "95 % named first, 0 the same",
+        measure_edits,
+    ),
+    Figure(
+        "sweep",
+        "variants of operators, the truth against ONNX Runtime",
+        "0 silently wrong",
+        measure_sweep,
+    ),
+    Figure(
+        "linear",
+        f"whole process, chains of {' and '.join(map(str, comparison_costs.NODES))} nodes",
+        "4.5x at most",
+        measure_linear,
+    ),
+    Figure(
+        "default-cost",
+        "whole process, ResNet18 with a fault to ResNet18 without",
+        "under 1.33x",
+        measure_default_cost,
+    ),
     Figure(
         "speed",
         "whole process, `lar compare` of two ResNet50 dumps, to `compare_binary_iodump`",

@@ -423,8 +423,6 @@ def describe(name: str, fault: str) -> Network:
     if word == "old":
         old = NETWORKS[name][1][int(number)]
         apply(network, ((old.operator, old.change),))
-    elif word == "outliers":
-        add_outliers(network)
     elif word in ("new", "prepared"):
         planted = FAULTS[int(number)]
         apply(network, planted.prepare)
@@ -433,18 +431,6 @@ def describe(name: str, fault: str) -> Network:
             if planted.renamed:
                 rename(network)
     return network
-
-
-def add_outliers(network: Network) -> None:
-    """Give each layer a weight that is larger than all others of it, by very different factors:
-    one scale for all of a layer is then coarse in different degrees."""
-    layers = [node for node in network.nodes if "weight" in node.weights]
-    random = np.random.RandomState(len(layers))
-    for node, factor in zip(
-        layers, random.permutation(np.geomspace(1, 30, len(layers))), strict=True
-    ):
-        weight = node.weights["weight"]
-        weight.reshape(-1)[weight.size // 2] = np.abs(weight).max() * factor
 
 
 def apply(network: Network, changes: Sequence[tuple[str, Change]]) -> None:
@@ -636,6 +622,5 @@ def cpp_cases() -> Iterator[Case]:
     yield Case("int8", "", *sides[::-1])
 
 
-# Networks whose layers lose differently much when they are quantised.
 def all_cases() -> list[Case]:
     return [*faulty_cases(), *healthy_cases()]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from functools import cache
 from itertools import chain
 from math import prod
@@ -38,6 +38,11 @@ Array = np.ndarray[Any, np.dtype[Any]]
 GENERIC = re.compile(
     rf"^{PART}|[\[(]|^(var|reorder_token_|tensor)?_?\d*$|^reorder$|^[A-Z][A-Za-z]+(:o\d+)?$"
 )
+
+# A name that ends in a number; where most of a side's names are of one such kind, they count what
+# is computed, and those of another model may count on from elsewhere.
+NUMBERED = re.compile(r"(?P<kind>.*?)\d+")
+MOST = 0.8
 
 # Samples of tensors that are rounded to integers, or computed from such, hold the same values.
 NEAR_QUANTIZED = 0.1
@@ -121,7 +126,10 @@ class Matching:
         self.classes = [self.by_class(nodes) for nodes in (self.actual, self.expected)]
         self.places = {node: place for place, node in enumerate(self.expected)}
         self.given = self.find_given(present, name_map)
+        self.give_outputs(actual, expected)
         self.twins: dict[Node, Node] = {}  # both ways
+        if not (self.without_operators or is_one_model(actual, expected)):
+            self.names = self.names_that_hold()
 
     def read_signatures(
         self,
@@ -195,6 +203,29 @@ class Matching:
             for one, other in name_map.items()
             if one in sides[0] and other in sides[1]
         }
+
+    def give_outputs(self, actual: Graph, expected: Graph) -> None:
+        """Have the outputs of two models be twins: those of one name, else those of one place."""
+        for one, other in pair_outputs(actual, expected):
+            pair = self.originals.get(one, one), self.originals.get(other, other)
+            if pair[0] not in self.given and pair[1] not in self.given.values():
+                self.given[pair[0]] = pair[1]
+
+    def names_that_hold(self) -> list[dict[str, Node]]:
+        """Return the names of either side that say which tensors are twins: none of those that
+        count, where the sides count differently, and none at all where those that both sides have
+        are mostly of operators that do not do the same."""
+        kept = [*self.names]
+        for kind in {*map(counting_kind, kept)} - {""}:
+            counted = [{name for name in side if kind_of_name(name) == kind} for side in kept]
+            if counted[0] != counted[1]:
+                kept = [
+                    {n: it for n, it in side.items() if n not in counted[0] | counted[1]}
+                    for side in kept
+                ]
+        shared = [(kept[0][name], kept[1][name]) for name in kept[0] if name in kept[1]]
+        fitting = sum(self.fits(*pair) and self.kind_score(*pair) > 0 for pair in shared)
+        return kept if fitting >= MOST * len(shared) else [{}, {}]
 
     def class_of(self, node: Node) -> Any:
         """Return what twins must have in common."""
@@ -440,8 +471,7 @@ class Matching:
             for other in self.named_alike(node):
                 free = node not in self.twins and other not in self.twins
                 free = free and not self.is_unscaled(node) and not self.is_unscaled(other)
-                known = node in self.given or self.without_operators
-                if free and (known or self.kind_score(node, other) > 0):
+                if free:
                     self.add(node, other)
                     yield Pair(node, other, "name")
 
@@ -474,6 +504,38 @@ class Matching:
             if len(free) == 1:
                 by_sources[self.sources_there(node)].remove(free[0])
                 yield Pair(node, free[0], "graph", apart_by_bias=True)
+
+
+def is_one_model(actual: Graph, expected: Graph) -> bool:
+    """Return whether two graphs are of one model file."""
+    one, other = actual.dump.index, expected.dump.index
+    return bool(one.model_sha256) and one.model_sha256 == other.model_sha256
+
+
+def pair_outputs(actual: Graph, expected: Graph) -> Iterator[tuple[Node, Node]]:
+    """Yield the outputs of two models that correspond: those of one name, else of one place."""
+    named = [{node.name: node for node in graph.outputs} for graph in (actual, expected)]
+    yield from ((named[0][name], named[1][name]) for name in named[0] if name in named[1])
+    left = [
+        [node for node in graph.outputs if node.name not in names]
+        for graph, names in zip((actual, expected), reversed(named), strict=True)
+    ]
+    if len(left[0]) == len(left[1]):
+        yield from zip(*left, strict=True)
+
+
+def kind_of_name(name: str) -> str:
+    """Return a name without the number that it ends in, with # instead; empty without one."""
+    found = NUMBERED.fullmatch(name)
+    return f"{found['kind']}#" if found else ""
+
+
+def counting_kind(names: Collection[str]) -> str:
+    """Return the kind of names that most of a side's tensors have, which then count them; empty if
+    there is no such kind."""
+    kinds = Counter(map(kind_of_name, names))
+    kind, count = kinds.most_common(1)[0] if kinds else ("", 0)
+    return kind if count > 1 and count >= MOST * len(names) else ""
 
 
 @cache

@@ -138,8 +138,8 @@ class TensorComparison:
 
     `depth` counts the operators before the tensor on the longest way to it, on the expected side.
     With `apart_by_bias`, one side adds a bias later: the figures are those beside a constant for
-    each channel. With `reordered`, the sides hold the same numbers in another order along an axis,
-    which what follows undoes: the figures are those of the actual order on both sides.
+    each channel. With `axes`, the actual axes longer than 1 stand in that order on the expected
+    side.
     `single` is what the operator alone is off by, when it is run on the expected values of its
     inputs; `figures` have what those before it add too. Where that was asked for and cannot be
     done, `single_problem` says why.
@@ -159,7 +159,7 @@ class TensorComparison:
     depth: int = 0
     constant: bool = False
     apart_by_bias: bool = False
-    reordered: bool = False
+    axes: tuple[int, ...] = ()
     is_output: bool = False
     is_input: bool = False
     precision: str = ""

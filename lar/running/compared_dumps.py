@@ -238,8 +238,6 @@ def compare_pair(
 ) -> Comparison:
     """Compare two dumps in the way that is asked for; `operators_of` returns what runs operators
     of a side alone, or why nothing does."""
-    operators = operators_of(0) if asked.isolate else None
-    assert not isinstance(operators, str)
     assert not isinstance(asked.name_map, (str, os.PathLike))
     return compare_dumps(
         dumps[0],
@@ -248,7 +246,8 @@ def compare_pair(
         kinds_of=operator_kinds_of,
         raw=asked.raw,
         progress=asked.progress,
-        operators=operators,
+        operators_of=operators_of,
+        isolate=asked.isolate,
         only=asked.only,
         name_map=asked.name_map,
         names=names,

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import bench_numbers
 import number_cases
-import numpy.typing as npt
+import numpy as np
+import onnx
+import onnxruntime
 import pytest
+import random_edits
+import real_networks
+import real_pairs
 from number_cases import Case, Side
 
-from lar.records.comparison import OperatorFacts
-
-Array = npt.NDArray[Any]
+from lar.records.comparison import (
+    Comparison,
+    Culprit,
+    OperatorFacts,
+    SideFacts,
+    TensorComparison,
+    TensorFacts,
+    Tolerance,
+)
 
 
 def test_there_are_as_many_cases_as_the_figures_say() -> None:
@@ -63,3 +73,86 @@ def test_an_unknown_figure_is_named(
     with pytest.raises(SystemExit):
         bench_numbers.main()
     assert "no figure speeed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", real_networks.NETWORKS)
+def test_real_networks_are_drawn_the_same_and_run(name: str) -> None:
+    model, feeds = real_networks.make_network(name)
+    again = real_networks.make_network(name)
+    assert again.model.SerializeToString() == model.SerializeToString()
+    onnx.checker.check_model(model)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    outputs = session.run(None, feeds)
+    floats = [each for each in outputs if getattr(each, "dtype", None) == np.float32]
+    assert all(np.isfinite(each).all() for each in floats)
+    assert len(outputs) == len(model.graph.output)
+
+
+def test_real_pairs_have_names_of_their_own() -> None:
+    names = [pair.name for pair in real_pairs.real_pairs()]
+    assert len(names) == len(set(names))
+    assert len(names) > 250
+
+
+def test_edits_are_drawn_the_same_and_show() -> None:
+    for number in (0, 2, 24, 49):
+        edit, again = random_edits.draw_edit(number), random_edits.draw_edit(number)
+        model, feeds = edit.network
+        assert again.network.model.SerializeToString() == model.SerializeToString()
+        assert edit.operators
+        name, form = random_edits.SUBJECTS[number % len(random_edits.SUBJECTS)]
+        original = real_networks.make_network(name, form).model
+        outputs = [random_edits.run_model(each, feeds) for each in (model, original)]
+        assert not random_edits.agree(*outputs)
+        assert random_edits.agree(outputs[1], outputs[1])
+
+
+def found_with(*culprits: tuple[tuple[str, ...], tuple[str, ...]], finding: str) -> Comparison:
+    tensor = TensorFacts(key="t", name="t", dtype="float32", shape=(1,))
+    output = TensorComparison(actual=tensor, expected=tensor, matched_by="name", passed=False)
+    side = SideFacts(source="", tensors=1)
+
+    def operators(names: tuple[str, ...]) -> tuple[OperatorFacts, ...]:
+        return tuple(OperatorFacts(key="", name="", type="", output=name) for name in names)
+
+    return Comparison(
+        actual=side,
+        expected=side,
+        tolerance=Tolerance(),
+        finding=finding,  # type: ignore[arg-type]
+        culprits=tuple(
+            Culprit(actual=operators(one), expected=operators(other), inputs=(), output=output)
+            for one, other in culprits
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("actual", "expected", "verdict"),
+    [
+        (("conv",), ("conv",), "named first"),
+        ((), ("conv",), "named first"),
+        (("conv", "relu"), ("conv", "relu"), "first of a group"),
+        (("a", "conv", "b", "c"), ("conv",), "first of a group"),
+        (("a", "conv"), ("a", "conv"), "wrong"),
+        (("relu",), ("relu",), "neighbour"),
+        (("a",), ("a",), "wrong"),
+    ],
+)
+def test_culprits_of_an_edit_are_judged(
+    actual: tuple[str, ...], expected: tuple[str, ...], verdict: str
+) -> None:
+    network = real_networks.RealNetwork(onnx.ModelProto(), {})
+    edit = random_edits.Edited(network, "", frozenset({"conv"}), frozenset({"relu"}))
+    found = found_with((actual, expected), finding="fault")
+    assert bench_numbers.judge_culprits(found, edit)[0] == verdict
+
+
+def test_an_edit_without_culprit_is_the_same_or_wrong() -> None:
+    network = real_networks.RealNetwork(onnx.ModelProto(), {})
+    edit = random_edits.Edited(network, "", frozenset({"conv"}), frozenset())
+    judged = [
+        bench_numbers.judge_culprits(found_with(finding=finding), edit)[0]
+        for finding in ("same", "different")
+    ]
+    assert judged == ["the same", "wrong"]

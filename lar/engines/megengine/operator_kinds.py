@@ -42,6 +42,10 @@ KINDS = OperatorKinds.of(
         "div": "div true_div",
     },
     may_fuse=frozenset({"convbiasforward"}),
+    random=frozenset(
+        {"uniformrng", "gaussianrng", "betarng", "gammarng", "poissonrng", "permutationrng"}
+        | {"shufflerng", "shufflerngforward"}
+    ),
     opaque=frozenset({"loop", "externcoprrunner", "tensorrtopr", "tensorrtruntimeopr"}),
     steps_by_mode=elementwise_steps,
 )
