@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lar.errors import Interrupted, UsageError
 from lar.options.arguments import add_option
-from lar.options.option import Option
+from lar.options.option import Option, is_set
 from lar.options.rules import Asked, check_rules, excludes, needs, typed
 from lar.options.table import (
     DRIVER,
@@ -234,7 +234,7 @@ def main(arguments: argparse.Namespace) -> int:
                 models=parse_models(arguments.model),
                 progress=line.show,
                 make_on=make_on,
-                **{option.key: getattr(arguments, option.key) for option in OPTIONS_OF_SIDES},
+                **options_for_models(arguments),
             )
         if not any(file.to_stdout for file in files):
             sys.stdout.write(
@@ -244,6 +244,12 @@ def main(arguments: argparse.Namespace) -> int:
         for file, form in zip(files, forms, strict=True):
             file.write(render(comparison, form, everything=arguments.all, wide=arguments.wide))
     return exit_code_of(comparison)
+
+
+def options_for_models(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the options for the models of all sides that were typed, by key."""
+    values = {option.key: getattr(arguments, option.key) for option in OPTIONS_OF_SIDES}
+    return {key: value for key, value in values.items() if is_set(value)}
 
 
 def exit_code_of(comparison: Comparison | ComparisonOfSides) -> int:

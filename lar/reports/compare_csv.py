@@ -25,7 +25,7 @@ from lar.reports.model import Cell, Column, Table
 Row = Mapping[str, object]
 
 # What stands before the names of columns, the way to the record that they are the fields of, and
-# its class.
+# its class. `all_` is of all items of a data set.
 PARTS: tuple[tuple[str, str, type[Any]], ...] = (
     ("actual_", "actual", TensorFacts),
     ("expected_", "expected", TensorFacts),
@@ -38,8 +38,8 @@ PARTS: tuple[tuple[str, str, type[Any]], ...] = (
     ("single_", "pair.single", Figures),
     ("truth_actual_", "pair.truth.actual", Figures),
     ("truth_expected_", "pair.truth.expected", Figures),
-    ("items_", "pair.over_items", ErrorsOverItems),
-    ("single_items_", "pair.single_over_items", ErrorsOverItems),
+    ("all_", "pair.over_items", ErrorsOverItems),
+    ("single_all_", "pair.single_over_items", ErrorsOverItems),
 )
 SIDES = ("actual", "expected")
 # Fields that are records themselves, of which an element's sides are none; and the column that all

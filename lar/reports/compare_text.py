@@ -268,9 +268,9 @@ def describe_sides_of(culprit: Culprit) -> Iterator[str]:
 
 
 def describe_facts(operator: OperatorFacts, others: Sequence[OperatorFacts]) -> str:
-    """Return the facts of an operator; of its parameters, only those that its twin has
-    otherwise."""
-    twin = next((it.parameters for it in others if it.type == operator.type), {})
+    """Return the facts of an operator; of its parameters, only those that the other side lacks or
+    has otherwise."""
+    twin = {key: value for it in others for key, value in it.parameters.items()}
     parameters = operator.parameters.items()
     differing = {key: value for key, value in parameters if key not in twin or twin[key] != value}
     facts = [f"{key}={format_value(value)}" for key, value in differing.items()]

@@ -109,13 +109,15 @@ def columns_for(comparison: Comparison, *, wide: bool) -> tuple[Column[Row], ...
     distances from the truth where there are any, and the error that a tolerance is given for.
     """
     rows, has_items = [*map(Row, comparison.tensors)], bool(comparison.items)
+    # Of candidates for culprits alone it stands in their proofs.
+    run_alone = [it for it in comparison.tensors if it.single is not None or it.single_problem]
     is_shown = {
         **dict.fromkeys(("tensor", "type", "off by"), True),
         **dict.fromkeys(TRUTH_COLUMNS, comparison.truth is not None),
         **dict.fromkeys(ITEM_COLUMNS, has_items),
         "role": False,
         "data type": wide or any(format_data_type(it) != it.tensor.expected.dtype for it in rows),
-        ALONE: any(it.tensor.single is not None or it.tensor.single_problem for it in rows),
+        ALONE: 2 * len(run_alone) > comparison.computed_count,
         "error": wide or comparison.tolerance.max_error is not None,
         "SNR dB": not has_items,
         "worst item": has_items and wide,

@@ -123,7 +123,7 @@ def test_the_command_line_takes_more_sides(
     assert "| t1 |  | equal | 0.25 | C |" in reports["md"].read_text()
     assert json.dumps("C")[1:-1] in reports["html"].read_text()
     assert main(["compare", folders[0], folders[1], folders[0]]) == 0
-    last = "result: the same within the tolerance (3 computed tensors)\n"
+    last = "result: the same within the tolerance (3 outputs, 3 computed tensors)\n"
     assert capsys.readouterr().out.endswith(last)
     assert main(["compare", *folders[:3], "--isolate"]) == 2
     assert "--isolate" in capsys.readouterr().err
