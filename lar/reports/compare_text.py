@@ -25,6 +25,7 @@ from lar.records.comparison import (
 )
 from lar.records.run import record_to_json
 from lar.reports.compared_tensors import (
+    ALONE,
     Row,
     badness_of,
     columns_for,
@@ -67,7 +68,7 @@ LONGEST_LINE = 2000
 FINE_SNR_DB = 60.0
 
 # Left out of the table of a culprit.
-SPARED = ("SNR mean", "SNR p99")
+SPARED = ("SNR mean", "SNR p99", ALONE)
 
 
 def format_json(comparison: Comparison) -> str:
@@ -262,9 +263,11 @@ def describe_proof(culprit: Culprit) -> Iterator[str]:
 
 
 def describe_sides_of(culprit: Culprit) -> Iterator[str]:
-    """Yield the operators of a culprit by side, each with its facts."""
-    yield from (f"  A: {describe_facts(it, culprit.expected)}" for it in culprit.actual)
-    yield from (f"  B: {describe_facts(it, culprit.actual)}" for it in culprit.expected)
+    """Yield the operators of a culprit with their facts, those that both sides have alike once."""
+    actual = [describe_facts(it, culprit.expected) for it in culprit.actual]
+    expected = [describe_facts(it, culprit.actual) for it in culprit.expected]
+    sides = {"A and B": actual} if actual == expected else {"A": actual, "B": expected}
+    yield from (f"  {letter}: {text}" for letter, texts in sides.items() for text in texts)
 
 
 def describe_facts(operator: OperatorFacts, others: Sequence[OperatorFacts]) -> str:
