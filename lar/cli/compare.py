@@ -344,7 +344,7 @@ def open_reports(
         if isinstance(side, Dump):
             places += places_of_dump(side.source, what="a dump that is compared")
         else:
-            places += places_of(side.model, side.options)
+            places += places_of(side.model, {**options_for_models(arguments), **side.options})
             read += paths_in(side.options.get("input", ()))
     check_places(files, read, places)
     return files

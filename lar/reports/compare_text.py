@@ -54,9 +54,6 @@ MOST_ROWS_OF_SAME = 5
 MOST_UNMATCHED = 8
 MOST_NOTES_OF_SAME = 4
 
-# Of more operators that were fused into one, the first and the last are named.
-MOST_FUSED = 4
-
 # Of more culprits, of more operators of one, and of more tensors, a line names the first.
 MOST_NAMED = 3
 
@@ -126,10 +123,10 @@ def by_reason(found: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     yield from ((join_first(names), reason) for reason, names in reasons.items())
 
 
-def join_first(names: Sequence[str]) -> str:
-    """Return the first names with commas between, and how many more there are."""
+def join_first(names: Sequence[str], joint: str = ", ") -> str:
+    """Return the first names, and how many more there are."""
     more = [f"{len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else []
-    return ", ".join([*names[:MOST_NAMED], *more])
+    return joint.join([*names[:MOST_NAMED], *more])
 
 
 def describe_sides(sides: Mapping[str, SideFacts]) -> Iterator[str]:
@@ -214,9 +211,7 @@ def describe_culprit(culprit: Culprit, letters: Sequence[str] = "AB") -> str:
 def describe_operators(operators: Sequence[OperatorFacts]) -> str:
     """Return the first operators of a side as the model has them, and how the engine runs those
     that it changed; below a culprit all of them stand."""
-    names = [printable(describe_operator(it)) for it in operators[:MOST_NAMED]]
-    more = len(operators) - MOST_NAMED
-    return " + ".join([*names, f"{more} more"] if more > 0 else names)
+    return join_first([printable(describe_operator(it)) for it in operators], " + ")
 
 
 def describe_operator(operator: OperatorFacts) -> str:
@@ -224,7 +219,7 @@ def describe_operator(operator: OperatorFacts) -> str:
     engine's form of it."""
     kind, node = type_of(operator.type, operator.name), node_of(operator)
     if operator.origin:
-        name = describe_origin(operator)
+        name = join_first(operator.origin, " + ")
         form = ", ".join(filter(None, ("" if node in kind else node, operator.layout)))
         name += f" (run as {form})" if form else ""
     elif node in ("", operator.type, operator.output):
@@ -239,14 +234,6 @@ def node_of(operator: OperatorFacts) -> str:
     names of its inputs."""
     name = re.sub(r"\[\d+\]$", "", operator.name)
     return name.partition("(")[0] if operator.origin else "" if "(" in name else name
-
-
-def describe_origin(operator: OperatorFacts) -> str:
-    """Return what the model calls the results of the operators that one stands for."""
-    names = operator.origin
-    if len(names) > MOST_FUSED:
-        return f"{names[0]} + {len(names) - 2} more + {names[-1]}"
-    return " + ".join(names)
 
 
 def describe_proof(culprit: Culprit) -> Iterator[str]:
@@ -452,9 +439,8 @@ def describe_culprits(culprits: Sequence[Culprit], letters: Sequence[str] = "AB"
     """Return the first culprits and suspects in a few words."""
     texts = []
     for word, found in by_word(culprits).items():
-        names = "; ".join(describe_culprit(it, letters) for it in found[:MOST_NAMED])
-        more = f"; and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
-        texts.append(f"{word}{'s' * (len(found) > 1)}: {names}{more}")
+        names = join_first([describe_culprit(it, letters) for it in found], "; ")
+        texts.append(f"{word}{'s' * (len(found) > 1)}: {names}")
     return "; ".join(texts)
 
 

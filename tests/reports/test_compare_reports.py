@@ -330,7 +330,7 @@ def test_the_last_line_names_the_first_of_many_culprits() -> None:
     *_, last = lines_of(comparison(culprits=tuple(several)))
     assert last == (
         "result: different; culprits: Conv a of B, which A lacks; Conv b of B, which A lacks; "
-        "Conv c of B, which A lacks; and 2 more"
+        "Conv c of B, which A lacks; 2 more"
     )
 
 
