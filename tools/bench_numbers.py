@@ -112,6 +112,8 @@ def measure_faults(
 def judge_fault(folder: Path, case: Case, *, isolate: bool) -> str:
     """Compare a pair with a fault; return what is wrong with the answer, empty if nothing is."""
     found = compare(folder, case, isolate=isolate)
+    if isinstance(found, Comparison) and found.same:  # it is too small to reach the outputs
+        found = compare(folder, case, isolate=isolate, only="common")
     if isinstance(found, str):
         return describe_failing(folder, case, found)
     wrong = [each for each in found.culprits if not any(names_it(each, it) for it in case.faults)]
@@ -220,10 +222,12 @@ def measure_real(settings: Settings) -> Outcome:
     )
 
 
-def compare_sides(sides: tuple[str, str], *, isolate: bool = False) -> Comparison | str:
+def compare_sides(
+    sides: tuple[str, str], *, isolate: bool = False, only: str = "outputs"
+) -> Comparison | str:
     """Compare two command lines; return why that is not possible as text."""
     try:
-        found = lar.compare(*sides, isolate=isolate)
+        found = lar.compare(*sides, isolate=isolate, only=only)
         assert isinstance(found, Comparison)
         return found
     except LarError as error:
@@ -357,14 +361,16 @@ def dump_of(folder: Path, side: Side) -> Path:
     return ROOT / side.network if "/" in side.network else folder / side.network
 
 
-def compare(folder: Path, case: Case, *, isolate: bool = False) -> Comparison | str:
+def compare(
+    folder: Path, case: Case, *, isolate: bool = False, only: str = "outputs"
+) -> Comparison | str:
     """Compare the dumps of a case; return why that is not possible as text."""
     sides = str(dump_of(folder, case.actual)), str(dump_of(folder, case.expected))
     for side in (case.actual, case.expected):
         reason = folder / f"{side.key.replace('/', '_')}.error"
         if reason.exists():
             return f"{side.key} could not be made: {reason.read_text()}"
-    return compare_sides(sides, isolate=isolate)
+    return compare_sides(sides, isolate=isolate, only=only)
 
 
 def describe_failing(folder: Path, case: Case, problem: str) -> str:

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
-from lar.comparison.culprits import Blame, Paired, Search, error_of
+from lar.comparison.culprits import Blame, Paired, Search, after, error_of
 from lar.comparison.fault_kinds import Names, find_kind
 from lar.comparison.isolation import Alone, OperatorsOf, Prover
 from lar.comparison.pairs import Measure, in_order
+from lar.comparison.ranges import Ranges
 from lar.comparison.rounding import FINE, Rounding, coarsest
 from lar.dumps.dump import Dump
 from lar.dumps.excerpts import excerpts_of
@@ -167,6 +168,9 @@ class DumpComparison:
         search = Search(paired, prover, self.progress)
         deciding = self.find_deciding()
         blames, interrupted = self.search(search, deciding, isolate=isolate)
+        coarse = [*self.find_coarse_scales(paired, blames)]
+        if self.only == "common":
+            blames += coarse
         tensors = [self.with_single(pair, search.alone, isolate) for pair in paired.pairs]
         finding = self.find_finding([self.compared[it.actual] for it in deciding], blames, paired)
         rounded = rounding_of(tensors) if finding == "same" else ("", None)
@@ -182,7 +186,11 @@ class DumpComparison:
             tensors=(*tensors, *self.constants.values()),
             unmatched=tuple(self.find_unmatched(paired)),
             left_out=tuple(self.find_left_out(paired)),
-            notes=(*self.find_notes(finding, deciding, blames, paired), *interrupted),
+            notes=(
+                *self.find_notes(finding, deciding, blames, paired),
+                *(f"{blame.output.expected.name}: {blame.scale}" for blame in coarse),
+                *interrupted,
+            ),
             interrupted=bool(interrupted),
         )
 
@@ -234,6 +242,24 @@ class DumpComparison:
             return search.blames, (f"interrupted: {done} of A were run alone",)
         return [], ()
 
+    def find_coarse_scales(self, paired: Paired, blames: Sequence[Blame]) -> Iterator[Blame]:
+        """Yield the operators whose results have a scale that is far coarser than they need; those
+        behind other culprits are left out."""
+        if not self.measure.by_default:
+            return
+        ranges = Ranges(self.graphs, self.values)
+        behind = {node for blame in blames for end in blame.expected for node in after(end)}
+        blamed = {node for blame in blames for node in blame.expected}
+        for pair in paired.pairs:
+            found = self.compared[pair.actual]
+            if pair.expected in behind | blamed or pair.apart_by_bias or not found.figures:
+                continue
+            if coarse := ranges.find_coarse(pair, paired.by_node):
+                name = self.names[coarse.side]
+                scale = f"scale: that of {name} is {coarse.times:.0f} times coarser than the values"
+                blame = paired.blame(pair, Alone(found))
+                yield blame._replace(scale=f"{scale} need", is_coarse=True)
+
     def with_single(
         self, pair: Pair, alone: Mapping[Node, Alone], isolate: bool
     ) -> TensorComparison:
@@ -279,7 +305,8 @@ class DumpComparison:
             proven=blame.proven,
             alone=alone.figures if alone else None,
             doubt=blame.alone.doubt,
-            kind=self.kind_of_weights(parameters) or self.kind_of(blame.output),
+            is_coarse=blame.is_coarse,
+            kind=blame.scale or self.kind_of_weights(parameters) or self.kind_of(blame.output),
         )
 
     def kind_of_weights(self, parameters: Sequence[TensorComparison]) -> str:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from lar.comparison.isolation import Alone, Prover
 from lar.comparison.metrics import DEFAULT_RTOL
 from lar.comparison.pairs import in_order, known_side
+from lar.comparison.rounding import SLACK
 from lar.graphs.graph import Node, region_of, results_of, sources_of
 from lar.graphs.matching import Pair
 from lar.graphs.operator_kinds import DISCRETE, HEAVY
@@ -59,7 +60,7 @@ class Blame(NamedTuple):
     @property
     def proven(self) -> bool:
         """Whether it was run alone on both sides, and differs."""
-        return self.alone.is_wrong and not self.alone.doubt
+        return (self.alone.is_wrong and not self.alone.doubt) or self.is_coarse
 
 
 class Paired:
@@ -216,13 +217,18 @@ class Search:
         side applies later."""
         if self.paired.found(pair).is_output:
             return False
-        before = self.error_alone(pair)
+        alone = self.alone[pair.actual].found
+        if alone is None:
+            return False
+        # What is more than rounding: the error of the whole, or of the worst element.
+        place = 1 if error_of(alone)[0] <= SLACK * (alone.explained or 0.0) else 0
+        before = error_of(alone)[place]
         open_pairs, seen = [pair], {id(pair)}
         while open_pairs:
             results = [it for it in self.paired.results(open_pairs.pop()) if id(it) not in seen]
             for each in results:
                 seen.add(id(each))
-                error = self.error_through(each, seen)
+                error = self.error_through(each, seen, place)
                 if error == 0.0 or error <= HEALED * before < math.inf:
                     continue
                 if self.paired.found(each).is_output or len(seen) > MOST_BEHIND:
@@ -230,12 +236,9 @@ class Search:
                 open_pairs.append(each)
         return len(seen) > 1
 
-    def error_alone(self, pair: Pair) -> float:
-        found = self.alone[pair.actual].found
-        return error_of(found)[0] if found else math.inf
-
-    def error_through(self, pair: Pair, seen: set[int]) -> float:
-        """Return the error of a pair that is computed through pairs that may be none."""
+    def error_through(self, pair: Pair, seen: set[int], place: int) -> float:
+        """Return the error of a pair that is computed through pairs that may be none: of the whole
+        (0) or of the worst element (1)."""
         if all(self.paired.found(it).passed or id(it) in seen for it in self.paired.sources(pair)):
             found: TensorComparison | None = self.paired.found(pair)
         else:
@@ -243,7 +246,7 @@ class Search:
             found = self.prover.run(pair, through=through).found
         if found is None:
             return math.inf
-        return 0.0 if found.passed and not found.precision else error_of(found)[0]
+        return 0.0 if found.passed and not found.precision else error_of(found)[place]
 
 
 def suspect(found: TensorComparison) -> float:

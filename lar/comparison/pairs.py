@@ -11,7 +11,7 @@ import numpy as np
 
 from lar.comparison.metrics import Bounds, bounds_of, measure
 from lar.comparison.norms import Size
-from lar.comparison.rounding import Explain, Explained, Rounding, worst_channel_of
+from lar.comparison.rounding import BITS, Explain, Explained, Rounding, worst_channel_of
 from lar.dumps.dump import Dump, DumpedTensor, Stored
 from lar.dumps.excerpts import STATISTICS, as_printed
 from lar.graphs.elements import Elements, elements_of, whole
@@ -38,6 +38,9 @@ from lar.records.comparison import (
 
 # Orders of more axes than that are not gone through.
 MOST_AXES = 6
+
+# A range that clips more than this part of a tensor is wrong.
+MOST_CLIPPED = 0.05
 
 
 @dataclass
@@ -67,9 +70,7 @@ class Measure:
     ) -> TensorComparison:
         """Compare a pair of computed tensors; `sources` are the twins before."""
         known = known_side(pair)
-        tensors = tensor_of(pair.actual), tensor_of(pair.expected)
-        explain = self.rounding.explain(pair, sources) if self.by_default else None
-        found = self.compare(tensors, pair.by, explain, sources, apart_by_bias=pair.apart_by_bias)
+        found = self.compare_explained(pair, sources, self.rounding)
         return replace(
             found,
             depth=known.depth,
@@ -108,12 +109,41 @@ class Measure:
             replace(self.with_actual(each, value).compare(tensors_of(each), each.by), passed=True)
             for each, value in fed.items()
         ]
-        explain = rounding.explain(pair, sources) if self.by_default else None
-        there = self.with_actual(pair, array)
-        found = there.compare(
+        found = self.with_actual(pair, array).compare_explained(pair, sources, rounding)
+        return replace(found, depth=known.depth, is_output=known.is_output)
+
+    def compare_explained(
+        self, pair: Pair, sources: Sequence[TensorComparison], rounding: Rounding
+    ) -> TensorComparison:
+        """Compare a pair by what rounding explains; what is rounded on the way to it counts as
+        another source."""
+        explain = None
+        if self.by_default and not self.excerpts:
+            sources = [*sources, *self.measure_rounded(pair, rounding)]
+            explain = rounding.explain(pair, sources)
+        return self.compare(
             tensors_of(pair), pair.by, explain, sources, apart_by_bias=pair.apart_by_bias
         )
-        return replace(found, depth=known.depth, is_output=known.is_output)
+
+    def measure_rounded(self, pair: Pair, rounding: Rounding) -> Iterator[TensorComparison]:
+        """Yield what rounding to integers, and clipping to their range, takes from tensors between
+        a pair and its sources."""
+        for side, integers, numbers in rounding.rounded_within(pair):
+            values = self.values[side]
+            one, other = values.elements(integers), values.elements(numbers)
+            if squeezed(one.shape) == squeezed(other.shape):
+                one = one._replace(shape=other.shape)
+                figures = measure(one, other, Bounds(inf))
+                facts = self.facts_of(side, integers)
+                error = min(figures.bulk_l2 or 0.0, MOST_CLIPPED)
+                yield TensorComparison(
+                    actual=facts,
+                    expected=self.facts_of(side, numbers),
+                    matched_by="graph",
+                    passed=True,
+                    precision=f"int{BITS.get(integers.dtype.partition('(')[0], 8)}",
+                    figures=replace(figures, bulk_l2=error),
+                )
 
     def with_actual(self, pair: Pair, array: Array) -> Measure:
         """Return a measure with an array in the place of the actual tensor of a pair."""

@@ -19,7 +19,7 @@ runs a fixed tolerance shows less than what any cast adds.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -251,6 +251,19 @@ class Rounding:
 
         return explained
 
+    def rounded_within(self, pair: Pair) -> Iterator[tuple[int, DumpedTensor, DumpedTensor]]:
+        """Yield what is rounded to integers between a pair and its sources, on its way to both
+        tensors: the side, the integers and the numbers that were rounded."""
+        for side, end in enumerate(pair[:2]):
+            for node in region_of(end, self.by_node):
+                before = node.parents[0] if node.parents else None
+                if node is end or node.steps != ("cast",) or before is None:
+                    continue
+                if not (node.tensor and before.tensor) or self.step_of(side, before.tensor):
+                    continue
+                if self.step_of(side, node.tensor):
+                    yield side, node.tensor, before.tensor
+
     def quantised_weights(
         self, side: int, region: Sequence[Node]
     ) -> set[tuple[int, tuple[float, ...]]]:
@@ -349,11 +362,13 @@ class Rounding:
 def precision_of_sides(graphs: Sequence[Graph]) -> str:
     """Return the coarse floating-point type that one of two sides computes in.
 
-    Where both have its weights and compute in a wider type, nothing is rounded to it but once.
+    Where both have its weights and compute the same graph in a wider type, nothing is rounded to it
+    but once; what a fusion makes of weights is rounded again.
     """
     stored = [share_of_types(graph, stored=True) for graph in graphs]
     named = [share_of_types(graph, stored=False) for graph in graphs]
-    return stored[0] or stored[1] or (coarsest(named) if named[0] != named[1] else "")
+    alike = named[0] == named[1] and len(graphs[0].nodes) == len(graphs[1].nodes)
+    return stored[0] or stored[1] or ("" if alike else coarsest(named))
 
 
 def share_of_types(graph: Graph, *, stored: bool) -> str:

@@ -23,10 +23,13 @@ from lar.graphs.graph import Graph, Node, name_of, region_of
 from lar.graphs.matching import NEAR_QUANTIZED, Matching, Pair, is_generic
 from lar.graphs.operator_kinds import GROUPS
 from lar.graphs.quantities import names_of_constants
-from lar.graphs.signatures import Values, squeezed
+from lar.graphs.signatures import NEAR, Samples, Values, signatures_of, squeezed
 from lar.records.comparison import MatchedBy
 
 Array = np.ndarray[Any, np.dtype[Any]]
+
+# So many tensors whose names stand elsewhere on the other side are read.
+MOST_VOTES = 8
 
 
 class ConstantPair(NamedTuple):
@@ -61,7 +64,8 @@ def match(
     """
     known = name_map or {}
     alone = len(actual.dump) == len(expected.dump) == 1
-    if alone or (not known and are_one_structure(actual, expected)):
+    alike = not known and are_one_structure(actual, expected)
+    if alone or (alike and not are_crossed(actual, expected, values)):
         return pair_in_step(actual, expected)
     matching = Matching(actual, expected, values, known)
     pairs = matching.match()
@@ -75,6 +79,40 @@ def are_one_structure(actual: Graph, expected: Graph) -> bool:
     if len(actual.nodes) != len(expected.nodes):
         return False
     return structure_of(actual) == structure_of(expected)
+
+
+def are_crossed(actual: Graph, expected: Graph, values: tuple[Values, Values]) -> bool:
+    """Return whether two graphs of one structure have their names in other places: branches that
+    are joined in another order look alike, and so do names that count on.
+
+    Values decide; where they do not, most of the names.
+    """
+    named = {node.name: node for node in expected.present if not is_generic(node.name)}
+    pairs = [*zip(actual.present, expected.present, strict=False)]
+    crossing = [
+        (one, other, named[one.name])
+        for one, other in pairs
+        if one.name != other.name and one.name in named
+    ]
+    if not crossing:
+        return False
+    votes = 0
+    for one, other, twin in crossing[:MOST_VOTES]:
+        votes += are_near(one, twin, values) - are_near(one, other, values)
+    agreeing = sum(one.name == other.name for one, other in pairs)
+    return votes > 0 or (votes == 0 and agreeing > len(crossing))
+
+
+def are_near(one: Node, other: Node, values: tuple[Values, Values]) -> bool:
+    """Return whether two tensors hold the same values, by samples of them."""
+    found = [
+        signatures_of(side, [node.tensor], ())[node.tensor.key]
+        for side, node in zip(values, (one, other), strict=True)
+        if node.tensor
+    ]
+    if len(found) < 2 or found[0].shape != found[1].shape:
+        return False
+    return bool(Samples([found[0].sample]).distances(found[1].sample)[0][0] <= NEAR)
 
 
 def structure_of(graph: Graph) -> list[tuple[Any, ...]]:
