@@ -133,19 +133,6 @@ class TruthErrors:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AtOutput:
-    """What a single error does to an output: the length of the change where it is taken out of the
-    actual side's run, beside the length of the expected output.
-
-    `output` is the output's actual key. Of a data set, squares are added up over the items.
-    """
-
-    output: str
-    change: float
-    length: float
-
-
-@dataclass(frozen=True, kw_only=True)
 class TensorComparison:
     """A pair of tensors. Without `figures` they could not be compared, and `problem` says why.
 
@@ -155,9 +142,7 @@ class TensorComparison:
     side.
     `single` is what the operator alone is off by, when it is run on the expected values of its
     inputs; `figures` have what those before it add too. Where that was asked for and cannot be
-    done, `single_problem` says why. `sources` are then the actual keys of the nearest tensors with
-    twins that the actual one is computed from. `at_outputs` has what the single error does to each
-    output; it is empty where that was not measured, and `estimate` says why if it was tried.
+    done, `single_problem` says why.
     Of a data set, `figures` and `single` are those of the worst item, and `over_items` and
     `single_over_items` have the errors over all items.
     `truth` has how far each side is from what the model should give, if that is known.
@@ -183,9 +168,6 @@ class TensorComparison:
     single: Figures | None = None
     problem: str = ""
     single_problem: str = ""
-    sources: tuple[str, ...] = ()
-    at_outputs: tuple[AtOutput, ...] = ()
-    estimate: str = ""
     over_items: ErrorsOverItems | None = None
     single_over_items: ErrorsOverItems | None = None
     truth: TruthErrors | None = None
@@ -411,9 +393,17 @@ class ComparisonOfSides:
     notes: tuple[str, ...] = ()
 
     @property
+    def finding(self) -> Finding:
+        """That of the first pair that differs; else "nothing" where a pair has nothing to compare,
+        else "same"."""
+        findings = [comparison.finding for comparison in self.comparisons]
+        differing = (it for it in findings if it not in ("same", "nothing"))
+        return next(differing, "nothing" if "nothing" in findings else "same")
+
+    @property
     def same(self) -> bool:
         """True if all that was compared is within the tolerance."""
-        return all(comparison.same for comparison in self.comparisons)
+        return self.finding == "same"
 
     @property
     def interrupted(self) -> bool:
