@@ -300,12 +300,20 @@ def in_weight(nodes: Iterable[Node]) -> tuple[Node, ...]:
         id(node.operator): node
         for node in nodes
         if node.operator and not node.is_input and (node.tensor or node.operator.inputs)
+        if not is_added_move(node)
     }
 
     def weight(node: Node) -> int:
         return 0 if node.steps[0] in HEAVY else 2 if node.steps == MOVE else 1
 
     return tuple(sorted(listed.values(), key=weight))
+
+
+def is_added_move(node: Node) -> bool:
+    """Return whether an engine has added an operator to bring a tensor of the model into another
+    layout: both bear the model's name of it."""
+    near = (*node.parents, *node.children)
+    return node.steps == MOVE and any(each.name == node.name for each in near)
 
 
 def add_blame(blames: list[Blame], blame: Blame) -> None:

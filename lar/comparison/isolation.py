@@ -108,7 +108,7 @@ class Prover:
             return Alone(doubt=operators)
         twins = {node: self.pairs[node] for node in self.fed[0] if node not in through}
         if pair.actual not in self.fed[0] and not self.is_known(operators, pair.actual):
-            return Alone(doubt=f"it lies within what the engine of {self.letters[0]} fuses")
+            return Alone(doubt=f"the engine of {self.letters[0]} does not give this tensor alone")
         try:
             before = values_before(pair.actual, twins, self.measure.values, self.compared)
             named = {tensor_of(it.actual).name: array for it, array in before.items()}
