@@ -241,8 +241,7 @@ class DumpComparison:
             if wrong:
                 return search.find(wrong), ()
             if coarse and self.measure.by_default:
-                inside = [pair for pair in self.pairs if not self.compared[pair.actual].passed]
-                return [blame for blame in search.find(inside) if blame.proven], ()
+                return search.find_inside(self.measure.rounding.is_exact), ()
         except KeyboardInterrupt:
             done = count_of(len(search.alone), "operator")
             return search.blames, (f"interrupted: {done} of A were run alone",)

@@ -163,6 +163,13 @@ class Search:
             self.take_slightly_wrong([*first, *others])
         return self.blames
 
+    def find_inside(self, is_exact: Callable[[Pair], bool]) -> list[Blame]:
+        """Find operators that are off although they round nothing, where the outputs agree within
+        what rounding of other operators explains."""
+        paired = self.paired
+        self.try_all(pair for pair in paired.pairs if paired.is_first(pair) and is_exact(pair))
+        return [blame for blame in self.blames if blame.proven]
+
     def find_everywhere(self) -> list[Blame]:
         """Run every operator alone, and find those at fault one behind the other too; one that
         cannot be run is a suspect where it differs first."""

@@ -57,6 +57,9 @@ COARSE_SHARE = 0.25
 # What rounds equal numbers otherwise is off by a step here and there, not nearly everywhere.
 OF_A_STEP = 0.75
 
+# Steps that are nearer to each other are one.
+SAME_STEP = 0.01
+
 # Fewer numbers may be float16 ones by chance.
 LEAST_WEIGHTS = 32
 
@@ -266,6 +269,27 @@ class Rounding:
                     continue
                 if self.step_of(side, node.tensor):
                     yield side, node.tensor, before.tensor
+
+    def is_exact(self, pair: Pair) -> bool:
+        """Return whether nothing is rounded to integers between a pair and its sources that is not
+        rounded alike on both sides: no step is new, and the weights have the same ones."""
+        known = [
+            step.size
+            for side, end in enumerate(pair[:2])
+            for node in sources_of(end, self.by_node)
+            if node.tensor and (step := self.step_of(side, node.tensor))
+        ]
+        regions = [region_of(node, self.by_node) for node in pair[:2]]
+        new = (
+            step.size
+            for side, region in enumerate(regions)
+            for node in region
+            if node.tensor and (step := self.step_of(side, node.tensor))
+        )
+        if any(all(abs(step - it) > SAME_STEP * it for it in known) for step in new):
+            return False
+        weights = [self.quantised_weights(side, region) for side, region in enumerate(regions)]
+        return weights[0] == weights[1]
 
     def quantised_weights(
         self, side: int, region: Sequence[Node]
