@@ -310,6 +310,18 @@ def test_layers_from_elsewhere_are_compared(
     assert "map: holds no tensors that lar reads" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("count", [2, 3])
+def test_sides_that_share_nothing_end_with_a_code_of_their_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], count: int
+) -> None:
+    for name, sizes in (("one", (3,)), ("two", (5, 7))):
+        arrays = {f"{name}{size}": np.arange(float(size)) for size in sizes}
+        np.savez(tmp_path / f"{name}.npz", **arrays)
+    sides = [str(tmp_path / f"{name}.npz") for name in ("one", "two", "one")][:count]
+    assert main(["compare", *sides]) == 2
+    assert "result: nothing compared: " in capsys.readouterr().out
+
+
 def test_what_was_made_up_for_the_inputs_is_printed(root: Path, run_lar: RunLar) -> None:
     done = run_lar("compare", "models/dynamic_batch.mge", "models/dynamic_batch.onnx", cwd=root)
     assert (done.returncode, done.stderr) == (0, "")
