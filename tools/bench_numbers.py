@@ -42,7 +42,6 @@ from real_pairs import (
 )
 
 import lar
-from lar.errors import LarError
 from lar.records.comparison import Comparison, Culprit, OperatorFacts
 
 PROCESSES = 2
@@ -84,6 +83,18 @@ class Figure(NamedTuple):
 # Faults
 
 
+class Compared(NamedTuple):
+    """A pair that was compared: what it is called, what repeats that, and what was found, or why
+    it cannot be compared."""
+
+    name: str
+    command: str
+    found: Comparison | str
+
+    def describe(self, problem: str) -> str:
+        return f"{self.name}: {problem}\n    lar compare {self.command}"
+
+
 def measure_faults(
     settings: Settings, group: str, most_missed: int = 0, *, isolate: bool = False
 ) -> Outcome:
@@ -93,45 +104,40 @@ def measure_faults(
     named.
     """
     cases = [case for case in settings.chosen(faulty_cases()) if case.group == group]
-    make_dumps(settings.folder, cases)
     faults: dict[tuple[str, str], list[str]] = defaultdict(list)
-    pairs = 0
-    for case in cases:
-        problem = judge_fault(settings.folder, case, isolate=isolate)
-        pairs += not problem
-        faults[case.actual.network, case.actual.fault] += [problem] if problem else []
+    for case, pair in zip(cases, compare_cases(settings.folder, cases, isolate), strict=True):
+        problem = find_problem(case, pair.found, isolate=isolate)
+        problems = [pair.describe(problem)] if problem else []
+        faults[case.actual.network, case.actual.fault] += problems
+    failing = tuple(itertools.chain.from_iterable(faults.values()))
     named = sum(not problems for problems in faults.values())
     return Outcome(
         len(cases),
-        f"{named} of {len(faults)} ({pairs} of {len(cases)} pairs)",
+        f"{named} of {len(faults)} ({len(cases) - len(failing)} of {len(cases)} pairs)",
         len(faults) - named <= most_missed,
-        tuple(itertools.chain.from_iterable(faults.values())),
+        failing,
     )
 
 
-def judge_fault(folder: Path, case: Case, *, isolate: bool) -> str:
-    """Compare a pair with a fault; return what is wrong with the answer, empty if nothing is."""
-    found = compare(folder, case, isolate=isolate)
-    if isinstance(found, Comparison) and found.same:  # it is too small to reach the outputs
-        found = compare(folder, case, isolate=isolate, only="common")
+def find_problem(case: Case, found: Comparison | str, *, isolate: bool) -> str:
+    """Return what is wrong with what was found of a pair with a fault, empty if nothing is."""
     if isinstance(found, str):
-        return describe_failing(folder, case, found)
+        return found
     wrong = [each for each in found.culprits if not any(names_it(each, it) for it in case.faults)]
     if wrong:
-        return describe_failing(folder, case, f"blamed: {', '.join(map(describe, wrong))}")
+        return f"blamed: {', '.join(map(describe, wrong))}"
     if not found.culprits:
-        return describe_failing(folder, case, f"no culprit: {found.finding}")
+        return f"no culprit: {found.finding}"
     missed = [it for it in case.faults if not any(names_it(each, it) for each in found.culprits)]
     if isolate and missed:
-        names = ", ".join(sorted(min(it) for it in missed))
-        return describe_failing(folder, case, f"not named: {names}")
+        return f"not named: {', '.join(sorted(min(it) for it in missed))}"
     return ""
 
 
 # What engines and quantisers add to the name of a tensor or an operator.
 ADDED = re.compile(
     r"(_nchwc|_quant(ized)?|_QuantizeLinear(_Input|_Output)?|_DequantizeLinear(_Output)?"
-    r"|/duplicated|_matmul|\.(scaled|half|narrow|signed))$"
+    r"|/duplicated|_matmul|/MatMulAddFusion|\.(scaled|half|narrow|signed))$"
 )
 
 
@@ -152,6 +158,7 @@ def is_named(operator: OperatorFacts, name: str) -> bool:
 
 def shorter(word: str) -> Iterator[str]:
     """Yield a name, and what is left of it without what was added, again and again."""
+    word = word.removeprefix("part of ")
     yield word
     while ADDED.search(word):
         word = ADDED.sub("", word)
@@ -168,35 +175,19 @@ def describe(culprit: Culprit) -> str:
 
 def measure_healthy(settings: Settings) -> Outcome:
     """Count the pairs without a fault that are not called the same."""
-    cases = settings.chosen(healthy_cases())
-    make_dumps(settings.folder, cases)
-    return count_healthy(
-        [
-            Compared(case.name, command_of(settings.folder, case), compare(settings.folder, case))
-            for case in cases
-        ]
-    )
-
-
-class Compared(NamedTuple):
-    """A pair that was compared: what is said of it, what repeats that, and what was found."""
-
-    name: str
-    command: str
-    found: Comparison | str
+    return count_healthy(compare_cases(settings.folder, settings.chosen(healthy_cases())))
 
 
 def count_healthy(pairs: Sequence[Compared]) -> Outcome:
     culprits, different, failing = 0, 0, []
-    for name, command, found in pairs:
-        if isinstance(found, str):
-            failing.append(f"{name}: {found}\n    lar compare {command}")
-            continue
-        culprits += bool(found.culprits)
-        different += not found.same
-        if found.culprits or not found.same:
-            blamed = "; ".join(map(describe, found.culprits[:4])) or found.finding
-            failing.append(f"{name}: {blamed}\n    lar compare {command}")
+    for pair in pairs:
+        if isinstance(pair.found, str):
+            failing.append(pair.describe(pair.found))
+        elif pair.found.culprits or not pair.found.same:
+            culprits += bool(pair.found.culprits)
+            different += not pair.found.same
+            blamed = "; ".join(map(describe, pair.found.culprits[:4])) or pair.found.finding
+            failing.append(pair.describe(blamed))
     return Outcome(
         len(pairs),
         f"{culprits} with a culprit, {different} different, {len(failing)} in all",
@@ -212,14 +203,9 @@ def measure_real(settings: Settings) -> Outcome:
     """Count the pairs of networks as exporters write them that are not called the same."""
     pairs = [pair for pair in real_pairs() if settings.only in pair.name]
     sides = write_sides(settings.folder, pairs, PROCESSES)
-    return count_healthy(
-        [
-            Compared(pair.name, shlex.join(each), found)
-            for pair, each, found in zip(
-                pairs, sides, map_in_processes(compare_sides, sides, PROCESSES), strict=True
-            )
-        ]
-    )
+    found = map_in_processes(compare_sides, sides, PROCESSES)
+    names = [pair.name for pair in pairs]
+    return count_healthy([*map(Compared, names, map(shlex.join, sides), found)])
 
 
 def compare_sides(
@@ -230,23 +216,30 @@ def compare_sides(
         found = lar.compare(*sides, isolate=isolate, only=only)
         assert isinstance(found, Comparison)
         return found
-    except LarError as error:
-        return str(error)
+    except Exception as error:  # a bug of lar's is a row among the others
+        return f"{type(error).__name__}: {error}"
 
 
 # Random edits
 
-VERDICTS = ("named first", "first of a group", "suspect", "neighbour", "wrong", "the same")
+VERDICTS = (
+    "named first",
+    "first of a group",
+    "suspect",
+    "neighbour",
+    "among many",
+    "wrong",
+    "the same",
+)
 
 
 class Judged(NamedTuple):
-    """What a comparison with an edited model came to: one of `VERDICTS`, the words of a failing
-    row, and whether it names others too."""
+    """What a comparison with an edited model came to: one of `VERDICTS`, whether it names others
+    too, and a row that says so."""
 
     verdict: str
-    name: str
-    command: str
-    others: bool = False
+    others: bool
+    row: str
 
 
 def measure_edits(settings: Settings) -> Outcome:
@@ -254,21 +247,14 @@ def measure_edits(settings: Settings) -> Outcome:
     judge = functools.partial(judge_edit, settings.folder, settings.only)
     found = [each for each in map_in_processes(judge, range(EDITS), PROCESSES) if each]
     counts = {word: sum(each.verdict == word for each in found) for word in VERDICTS}
-    others = sum(each.others for each in found)
     named = counts["named first"] + counts["first of a group"]
-    failing = [
-        f"{it.verdict}: {it.name}\n    {it.command}" for it in found if not is_named_well(it)
-    ]
+    measured = ", ".join(f"{count} {word}" for word, count in counts.items())
     return Outcome(
         len(found),
-        ", ".join(f"{count} {word}" for word, count in counts.items()) + f"; {others} with others",
+        f"{measured}; {sum(each.others for each in found)} with others",
         named >= 0.95 * len(found) and not counts["wrong"] and not counts["the same"],
-        tuple(failing),
+        tuple(each.row for each in found if each.others or each.verdict not in VERDICTS[:2]),
     )
-
-
-def is_named_well(judged: Judged) -> bool:
-    return judged.verdict in VERDICTS[:2] and not judged.others
 
 
 def judge_edit(folder: Path, only: str, number: int) -> Judged | None:
@@ -282,11 +268,11 @@ def judge_edit(folder: Path, only: str, number: int) -> Judged | None:
     sides = side_of_model(edited), RealSide(network, form).command(folder)
     found = compare_sides(sides)
     verdict, blamed = judge_culprits(found, edit)
-    others = isinstance(found, Comparison) and any(
-        not names_it(each, edit.operators | edit.neighbours) for each in found.culprits
-    )
-    name = f"{number:03}: {network} {form}: {edit.what}: {blamed}"
-    return Judged(verdict, name, f"lar compare {shlex.join(sides)}", others)
+    near = edit.operators | edit.neighbours
+    culprits = () if isinstance(found, str) else found.culprits
+    others = any(not names_it(each, near) for each in culprits)
+    pair = Compared(f"{verdict}: {number:03}: {network} {form}", shlex.join(sides), found)
+    return Judged(verdict, others, pair.describe(f"{edit.what}: {blamed}"))
 
 
 def judge_culprits(found: Comparison | str, edit: Edited) -> tuple[str, str]:
@@ -307,7 +293,7 @@ def judge_culprits(found: Comparison | str, edit: Edited) -> tuple[str, str]:
     near = edit.operators | edit.neighbours
     if len(smaller) <= 1 or all(is_one_of(each, near) for each in (*smaller, *larger)):
         return "first of a group", blamed
-    return "wrong", f"among {len(larger)}: {blamed}"
+    return "among many", blamed
 
 
 # Dumps
@@ -361,24 +347,24 @@ def dump_of(folder: Path, side: Side) -> Path:
     return ROOT / side.network if "/" in side.network else folder / side.network
 
 
-def compare(
-    folder: Path, case: Case, *, isolate: bool = False, only: str = "outputs"
-) -> Comparison | str:
-    """Compare the dumps of a case; return why that is not possible as text."""
+def compare_cases(folder: Path, cases: Sequence[Case], isolate: bool = False) -> list[Compared]:
+    """Compare the dumps of some cases, which are made where they are not there yet."""
+    make_dumps(folder, cases)
+    return [compare_case(folder, case, isolate=isolate) for case in cases]
+
+
+def compare_case(folder: Path, case: Case, *, isolate: bool = False) -> Compared:
     sides = str(dump_of(folder, case.actual)), str(dump_of(folder, case.expected))
     for side in (case.actual, case.expected):
         reason = folder / f"{side.key.replace('/', '_')}.error"
         if reason.exists():
-            return f"{side.key} could not be made: {reason.read_text()}"
-    return compare_sides(sides, isolate=isolate, only=only)
-
-
-def describe_failing(folder: Path, case: Case, problem: str) -> str:
-    return f"{case.name}: {problem}\n    lar compare {command_of(folder, case)}"
-
-
-def command_of(folder: Path, case: Case) -> str:
-    return " ".join(str(dump_of(folder, side)) for side in (case.actual, case.expected))
+            problem = f"{side.key} could not be made: {reason.read_text()}"
+            return Compared(case.name, shlex.join(sides), problem)
+    found = compare_sides(sides, isolate=isolate)
+    if case.faults and isinstance(found, Comparison) and found.same:
+        # What does not reach the outputs shows where all tensors decide.
+        found = compare_sides(sides, isolate=isolate, only="common")
+    return Compared(case.name, shlex.join(sides), found)
 
 
 # Time and memory
@@ -422,25 +408,25 @@ FIGURES = (
         "faults",
         "planted faults named, as before",
         "40 of 40",
-        lambda settings: measure_faults(settings, "fault"),
+        functools.partial(measure_faults, group="fault"),
     ),
     Figure(
         "new-faults",
         "planted faults named, of other kinds",
         "41 of 45",
-        lambda settings: measure_faults(settings, "new fault", 4),
+        functools.partial(measure_faults, group="new fault", most_missed=4),
     ),
     Figure(
         "isolated-faults",
         "the first again, with `--isolate`",
         "all",
-        lambda settings: measure_faults(settings, "fault", isolate=True),
+        functools.partial(measure_faults, group="fault", isolate=True),
     ),
     Figure(
         "isolated-new-faults",
         "the others again, with `--isolate`, all of two at once",
         "all",
-        lambda settings: measure_faults(settings, "new fault", isolate=True),
+        functools.partial(measure_faults, group="new fault", isolate=True),
     ),
     Figure("healthy", "pairs without a fault", "0 culprits, 0 different", measure_healthy),
     Figure(
@@ -477,13 +463,13 @@ FIGURES = (
         "speed",
         "whole process, `lar compare` of two ResNet50 dumps, to `compare_binary_iodump`",
         "under 0.4x",
-        lambda settings: measure_timing(settings, "compare"),
+        functools.partial(measure_timing, name="compare"),
     ),
     Figure(
         "memory",
         "peak memory of `lar compare`, to the largest pair of tensors",
         "under 100 MiB more",
-        lambda settings: measure_timing(settings, "compare-memory"),
+        functools.partial(measure_timing, name="compare-memory"),
     ),
 )
 

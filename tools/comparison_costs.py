@@ -19,7 +19,7 @@ from real_pairs import side_of_model, write_network
 
 NODES = (1000, 4000)
 ROUNDS = 5
-FAULT = 1.5  # what a channel of a weight is multiplied by
+FAULT = 1.5  # what a weight is multiplied by
 
 
 def make_chain(nodes: int) -> RealNetwork:
@@ -43,15 +43,15 @@ def write_pair(folder: Path, name: str, network: RealNetwork, weight: str) -> tu
     faulty.CopyFrom(network.model)
     constant = next(each for each in faulty.graph.initializer if each.name == weight)
     array: Array = numpy_helper.to_array(constant).copy()
-    array[1] *= FAULT
+    array *= np.float32(FAULT)
     constant.CopyFrom(numpy_helper.from_array(array, weight))
     write_network(folder / f"{name}.faulty.onnx", RealNetwork(faulty, network.feeds))
     return side_of_model(folder / f"{name}.faulty.onnx"), side_of_model(folder / f"{name}.onnx")
 
 
 def chain_sides(folder: Path, nodes: int) -> tuple[str, str]:
-    """Return a chain with a fault behind its middle, and as it should be: eight nodes before its
-    end, so that it reaches the output."""
+    """Return a chain with a fault eight nodes before its end, and as it should be: an earlier one
+    would fade before the output."""
     return write_pair(folder, f"chain{nodes}", make_chain(nodes), f"layer{nodes // 4 - 2}.weight")
 
 

@@ -44,6 +44,11 @@ SIDES: tuple[Literal["actual", "expected"], ...] = ("actual", "expected")
 # Why a tensor has no twin that an engine made of one that has.
 MOVED = "the same data in other axes"
 
+# Factors that are nearer to each other are one; of what is a multiple of another tensor, the cosine
+# is as near to 1.
+SAME_FACTOR = 0.01
+ONE_DIRECTION = 1 - 1e-5
+
 # Names of tensors that a note lists.
 MOST_NAMED = 5
 
@@ -170,7 +175,8 @@ class DumpComparison:
         blames, interrupted = self.search(search, deciding, isolate=isolate)
         coarse = [*self.find_coarse_scales(paired, blames)]
         if self.only == "common":
-            blames += coarse
+            blames += [*coarse, *(() if blames else self.find_takers(paired))]
+        blames = [self.trace_to_scale(paired, blame) for blame in blames]
         tensors = [self.with_single(pair, search.alone, isolate) for pair in paired.pairs]
         finding = self.find_finding([self.compared[it.actual] for it in deciding], blames, paired)
         rounded = rounding_of(tensors) if finding == "same" else ("", None)
@@ -259,6 +265,44 @@ class DumpComparison:
                 scale = f"scale: that of {name} is {coarse.times:.0f} times coarser than the values"
                 blame = paired.blame(pair, Alone(found))
                 yield blame._replace(scale=f"{scale} need", is_coarse=True)
+
+    def find_takers(self, paired: Paired) -> Iterator[Blame]:
+        """Yield the operators that take constants which differ, though all that is computed agrees
+        as far as rounding explains."""
+        wrong = {key for key, found in self.constants.items() if not found.passed}
+        for pair in paired.pairs if wrong else ():
+            blame = paired.blame(pair, Alone(self.compared[pair.actual]))
+            taken = {key for node in blame.actual for _, key in node.constants}
+            if not wrong.isdisjoint(map(self.graphs[0].integers_of, taken)):
+                yield blame
+
+    def trace_to_scale(self, paired: Paired, blame: Blame) -> Blame:
+        """Return a culprit, or the one before it whose scale its bias was not made for.
+
+        An engine may read the integers of a bias by the scales of the input and of the weights,
+        whatever they were made with.
+        """
+        taken = {key for node in blame.actual for _, key in node.constants}
+        known = [self.constants.get(self.graphs[0].integers_of(key)) for key in taken]
+        wrong = [found for found in known if found and not found.passed]
+        factor = gain_of(wrong[0]) if len(wrong) == 1 else None
+        if factor is None or not wrong[0].actual.quantization:
+            return blame
+        for pair in blame.inputs:
+            steps = [
+                step.size if (step := self.measure.rounding.step_of(side, node.tensor)) else 0.0
+                for side, node in enumerate(pair[:2])
+                if node.tensor
+            ]
+            ratio = steps[0] / steps[1] if all(steps) else factor
+            if steps[0] and abs(ratio / factor - 1) < SAME_FACTOR:
+                name = wrong[0].expected.name
+                scale = (
+                    f"scale: {name} is {factor:.3g} times as large in {self.names[0]} as in "
+                    f"{self.names[1]}, since it is read by the scale of {pair.expected.name}"
+                )
+                return paired.blame(pair, blame.alone)._replace(scale=scale, is_coarse=True)
+        return blame
 
     def with_single(
         self, pair: Pair, alone: Mapping[Node, Alone], isolate: bool
@@ -508,15 +552,24 @@ def outputs_of(graphs: tuple[Graph, Graph], twins: Twins) -> set[Node]:
     found: set[Node] = set()
     for side, graph in enumerate(graphs):
         by_node = {pair[:2][side]: pair.actual for pair in twins.pairs}
-        outputs = graph.outputs or [node for node in by_node if is_end(node)]
+        outputs = graph.outputs or [node for node in graph.present if is_end(node)]
         for node in outputs:
             moved = twins.originals.get(node, node)
             pair = by_node.get(node) or by_node.get(moved)
             if pair is not None:
                 found.add(pair)
-            elif side == 0:
+            elif side == 0 and graph.outputs:
                 found.add(node)
     return found
+
+
+def gain_of(found: TensorComparison) -> float | None:
+    """Return the factor between an expected and an actual tensor, None if no factor gives one from
+    the other."""
+    figures = found.figures
+    if figures is None or (figures.cosine or 0.0) < ONE_DIRECTION:
+        return None
+    return figures.gain
 
 
 def listed(names: Sequence[str]) -> str:

@@ -34,6 +34,8 @@ SUSPECT = 0.2
 # An error that has become that much smaller behind a pair was none: the pair was of two quantities.
 HEALED = 0.2
 
+MOVE = ("move",)
+
 # So many pairs behind one are looked at for that.
 MOST_BEHIND = 3
 
@@ -129,7 +131,7 @@ class Paired:
 
     def blame(self, pair: Pair, alone: Alone = Alone()) -> Blame:  # noqa: B008 - it is frozen
         """Return the operators that compute a pair from the nearest twins."""
-        sides = [without_moves(region_of(node, self.by_node)) for node in pair[:2]]
+        sides = [region_of(node, self.by_node) for node in pair[:2]]
         return Blame(
             in_weight(sides[0]),
             in_weight(sides[1]),
@@ -291,20 +293,19 @@ def after(node: Node) -> set[Node]:
     return found
 
 
-def without_moves(nodes: list[Node]) -> list[Node]:
-    """Return nodes without those that only move data, if there are others."""
-    return [node for node in nodes if node.steps != ("move",)] or nodes
-
-
 def in_weight(nodes: Iterable[Node]) -> tuple[Node, ...]:
-    """Return nodes with the heaviest first, one for each operator, without those that merely
-    hand data in."""
+    """Return nodes with the heaviest first and those that only move data last, one for each
+    operator, without those that merely hand data in."""
     listed = {
         id(node.operator): node
         for node in nodes
         if node.operator and not node.is_input and (node.tensor or node.operator.inputs)
     }
-    return tuple(sorted(listed.values(), key=lambda node: node.steps[0] not in HEAVY))
+
+    def weight(node: Node) -> int:
+        return 0 if node.steps[0] in HEAVY else 2 if node.steps == MOVE else 1
+
+    return tuple(sorted(listed.values(), key=weight))
 
 
 def add_blame(blames: list[Blame], blame: Blame) -> None:

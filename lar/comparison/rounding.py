@@ -63,6 +63,9 @@ LEAST_WEIGHTS = 32
 # An error may be that many times what is expected of rounding.
 SLACK = 4.0
 
+# No rounding leaves an error of more than that part of a tensor.
+MOST_EXPLAINED = 0.5
+
 # What an operator makes of its inputs' errors. Sums of numbers that are much alike cancel out, and
 # their errors do not: a sum of others makes the least of it.
 GROWTH = 3.0
@@ -109,7 +112,7 @@ class Explained(NamedTuple):
     def limit(self) -> float:
         """The largest error of the whole that is still rounding."""
         usual = DEFAULT_RTOL.get(type_named(self.precision), 0.0)
-        return max(SLACK * self.error, usual)
+        return max(min(SLACK * self.error, MOST_EXPLAINED), usual)
 
     def passes(
         self, figures: Figures, sources: Iterable[Figures], worst_channel: Callable[[], float]

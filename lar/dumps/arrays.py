@@ -7,18 +7,13 @@ Source of the format: numpy.lib.format.
 
 from __future__ import annotations
 
-import math
-import os
-import struct
-import zipfile
-import zlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from lar.dumps.dump import Dump, DumpedTensor, DumpIndex
-from lar.errors import DumpError
+from lar.errors import DumpError, first_line
 from lar.files.input_file import open_input
 
 if TYPE_CHECKING:
@@ -26,19 +21,14 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
+Loaded = TypeVar("Loaded")
+
 SUFFIX = ".npy"
 ONE_ARRAY = "array"  # the name of an array that has none
-# What Python's reader of .zip files raises where one is damaged: RuntimeError too, where a bit says
-# that an array is encrypted or packed in an unknown way.
-DAMAGES = (
-    *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError),
-    *(ValueError, KeyError, OverflowError, RuntimeError),
-)
+HINT = "save arrays of numbers, with numpy.save or numpy.savez"
 
 
-def dump_of_arrays(
-    arrays: Mapping[str, object], source: str = "arrays", what: str = "array"
-) -> Dump:
+def dump_of_arrays(arrays: Mapping[str, object], source: str = "arrays") -> Dump:
     """Return a dump of arrays in memory, by their names.
 
     Raises:
@@ -48,39 +38,28 @@ def dump_of_arrays(
 
     held: dict[str, Array] = {}
     for name, value in arrays.items():
-        try:
-            array = np.asarray(value)
-        except Exception as error:  # whatever the owner of the values raises
-            problem = " ".join(str(error).split())[:200]
-            raise DumpError(
-                f"the {what} {name!r} cannot be read: {problem}", subject=source
-            ) from None
-        check_dtype(array.dtype, f"{source}: {name}")
-        held[str(name)] = in_own_order(array)
-    if not held:
-        raise DumpError("holds no arrays", "give at least one", subject=source)
-    tensors = [tensor_of(name, array.dtype, array.shape) for name, array in held.items()]
-    return dump_of(source, tensors, lambda tensor: held[tensor.key])
+        where = f"{source}: {name}"
+        held[str(name)] = numbers_of(load(partial(np.asarray, value), where), where)
+    return dump_of(source, held, held.__getitem__)
 
 
-def open_folder(folder: Path) -> Dump:
-    """Open the `.npy` files of a folder; a name is that of its file, without `.npy`.
+def open_files(path: Path) -> Dump:
+    """Open a `.npy` file, or those of a folder; a name is that of its file, without `.npy`.
 
     Raises:
         DumpError: one is damaged, or not an array of numbers.
     """
-    files = {path.name.removesuffix(SUFFIX): path for path in sorted(folder.glob(f"*{SUFFIX}"))}
-    tensors = [header_of_file(path, name) for name, path in files.items()]
-    return dump_of(str(folder), tensors, lambda tensor: read_file(files[tensor.key]))
+    import numpy as np
 
+    places = sorted(path.glob(f"*{SUFFIX}")) if path.is_dir() else [path]
+    files = {place.name.removesuffix(SUFFIX): place for place in places}
 
-def open_file(path: Path) -> Dump:
-    """Open a `.npy` file.
+    def read(name: str, mode: Literal["r"] | None = None) -> Array:
+        place = files[name]
+        with open_input(place, error=DumpError):  # where it cannot be read, this says why
+            return numbers_of(load(partial(np.load, place, mode), str(place)), str(place))
 
-    Raises:
-        DumpError: it is damaged, or not an array of numbers.
-    """
-    return dump_of(str(path), [header_of_file(path, path.stem)], lambda _: read_file(path))
+    return dump_of(str(path), files, read, partial(read, mode="r"))
 
 
 def open_archive(path: Path) -> Dump:
@@ -89,152 +68,64 @@ def open_archive(path: Path) -> Dump:
     Raises:
         DumpError: it is damaged, or holds something else than arrays of numbers.
     """
-    tensors = []
-    with members_of(path) as archive:
-        for member in archive.infolist():
-            if member.is_dir():
-                continue
-            name = member.filename.removesuffix(SUFFIX)
-            if name == member.filename:
-                raise DumpError(
-                    f"holds {name}, which is not a .npy array",
-                    "save arrays with numpy.savez",
-                    subject=path,
-                )
-            with open_member(archive, member, path) as stream:
-                tensors.append(read_header(stream, name, member.file_size, f"{path}: {name}"))
-    if not tensors:
-        raise DumpError("holds no arrays", "save arrays with numpy.savez", subject=path)
+    import numpy as np
 
-    def read(tensor: DumpedTensor) -> Array:
-        with (
-            members_of(path) as archive,
-            open_member(archive, tensor.key + SUFFIX, path) as stream,
-        ):
-            return read_values(stream, f"{path}: {tensor.name}")
+    with open_input(path, error=DumpError) as file:
+        names = load(lambda: [it for it in np.load(file).files if it[-1:] != "/"], str(path))
 
-    return dump_of(str(path), tensors, read)
+    def read(name: str) -> Array:
+        with open_input(path, error=DumpError) as file:
+            where = f"{path}: {name}"
+            return numbers_of(load(lambda: np.load(file)[name], where), where)
 
-
-def has_arrays(folder: Path) -> bool:
-    """Return whether a folder holds a `.npy` file."""
-    return next(folder.glob(f"*{SUFFIX}"), None) is not None
+    return dump_of(str(path), names, read)
 
 
 def dump_of(
-    source: str, tensors: list[DumpedTensor], read: Callable[[DumpedTensor], Array]
+    source: str,
+    names: Iterable[str],
+    read: Callable[[str], Array],
+    read_head: Callable[[str], Array] | None = None,
 ) -> Dump:
-    return Dump(source, DumpIndex(tensors=tuple(tensors), operators=()), read)
-
-
-def tensor_of(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> DumpedTensor:
-    return DumpedTensor(key=name, name=name, dtype=dtype.name, shape=shape)
-
-
-def header_of_file(path: Path, name: str) -> DumpedTensor:
-    with open_input(path, error=DumpError) as stream:
-        return read_header(stream, name, os.fstat(stream.fileno()).st_size, str(path))
-
-
-def read_file(path: Path) -> Array:
-    with open_input(path, error=DumpError) as stream:
-        return read_values(stream, str(path))
-
-
-@contextmanager
-def members_of(path: Path) -> Iterator[zipfile.ZipFile]:
-    """Open a .zip.
+    """Return a dump of the arrays of some names; `read_head` gives one of which no more is needed
+    than its type and shape.
 
     Raises:
-        DumpError: it cannot be read.
+        DumpError: there is none, or one cannot be read.
     """
-    with open_input(path, error=DumpError) as file:
-        with damage_in(path):
-            archive = zipfile.ZipFile(file)
-        with archive:
-            yield archive
+    tensors = []
+    for name in names:
+        array = (read_head or read)(name)
+        tensors.append(DumpedTensor(key=name, name=name, dtype=array.dtype.name, shape=array.shape))
+    if not tensors:
+        raise DumpError("holds no arrays", HINT, subject=source)
+    index = DumpIndex(tensors=tuple(tensors), operators=())
+    return Dump(source, index, lambda tensor: read(tensor.key))
 
 
-def open_member(archive: zipfile.ZipFile, name: str | zipfile.ZipInfo, path: Path) -> IO[bytes]:
-    """Open an array of a .zip.
-
-    Raises:
-        DumpError: there is no such array, or it cannot be read.
-    """
-    with damage_in(path):
-        return archive.open(name)
-
-
-@contextmanager
-def damage_in(path: Path) -> Iterator[None]:
-    """Report what Python raises where a .zip is damaged.
+def load(function: Callable[[], Loaded], where: str) -> Loaded:
+    """Return what NumPy loads.
 
     Raises:
-        DumpError: it is damaged.
+        DumpError: it cannot.
     """
     try:
-        yield
-    except DAMAGES:
-        raise DumpError(
-            "is damaged, or not a .npz archive", "copy or save it again", subject=path
-        ) from None
-
-
-def read_header(stream: IO[bytes], name: str, size: int, where: str) -> DumpedTensor:
-    """Read the header of an array that takes `size` bytes with it.
-
-    Raises:
-        DumpError: it is damaged, or not of an array of numbers.
-    """
-    import numpy as np
-
-    form: Any = np.lib.format  # NumPy 1 leaves this module untyped
-    readers = {(1, 0): form.read_array_header_1_0, (2, 0): form.read_array_header_2_0}
-    try:
-        version = form.read_magic(stream)
-        shape, _, dtype = readers[version](stream)
-    except Exception:  # NumPy's parser lets through whatever Python's tokenizer raises
-        raise DumpError("is not a .npy array", "save it with numpy.save", subject=where) from None
-    check_dtype(dtype, where)
-    promised, present = math.prod(shape) * dtype.itemsize, size - stream.tell()
-    if promised > present or any(axis < 0 for axis in shape):
-        raise DumpError(
-            f"is cut short: its header promises {promised} bytes, {present} are there",
-            "copy or save it again",
-            subject=where,
-        )
-    return tensor_of(name, dtype, tuple(shape))
-
-
-def read_values(stream: IO[bytes], where: str) -> Array:
-    """Read an array, of any order and byte order.
-
-    Raises:
-        DumpError: it is damaged.
-    """
-    import numpy as np
-
-    try:
-        form: Any = np.lib.format
-        array: Array = form.read_array(stream, allow_pickle=False)
+        return function()
     except MemoryError:
         raise
-    except Exception:
-        raise DumpError("is damaged", "copy or save it again", subject=where) from None
-    return in_own_order(array)
+    except Exception as error:  # whatever NumPy's parsers raise, or the owner of a value
+        raise DumpError(f"cannot be read: {first_line(error)}", HINT, subject=where) from None
 
 
-def in_own_order(array: Array) -> Array:
-    """Return an array in this machine's order of bytes."""
-    return array.astype(array.dtype.newbyteorder("="), copy=False)
-
-
-def check_dtype(dtype: np.dtype[Any], where: str) -> None:
-    """Refuse arrays of text, records and Python objects.
+def numbers_of(array: object, where: str) -> Array:
+    """Return an array in this machine's order of bytes.
 
     Raises:
-        DumpError: it is one.
+        DumpError: it is none, or one of texts, records or Python objects.
     """
-    if dtype.kind not in "biufc" or dtype.subdtype is not None:
-        content = "Python objects" if dtype.hasobject else f"elements of dtype {dtype}"
-        raise DumpError(f"holds {content}", "save arrays of numbers", subject=where)
+    import numpy as np
+
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in "biufc":
+        what = f"elements of dtype {array.dtype}" if isinstance(array, np.ndarray) else "no array"
+        raise DumpError(f"holds {what}", HINT, subject=where)
+    return array.astype(array.dtype.newbyteorder("="), copy=False)

@@ -43,11 +43,10 @@ ESCAPED = re.compile(r"\\u([0-9a-f]{4})|\\U([0-9a-f]{8})")
 
 
 class ElementType(NamedTuple):
-    """A dtype of MegEngine: its number, its name, and what the file holds.
+    """A dtype of MegEngine: its number, its name, and the NumPy dtype of its values.
 
-    `storage` is the NumPy dtype that the elements are read as. Of those with `bits`, several
-    share a byte, the first one in its lowest bits; `step` and `lowest` make a value of those bits,
-    and `aligned` rows begin with a byte of their own.
+    Of those with `bits`, several share a byte, the first one in its lowest bits; `step` and
+    `lowest` make a value of those bits.
     """
 
     code: int
@@ -56,7 +55,6 @@ class ElementType(NamedTuple):
     bits: int = 0
     step: int = 1
     lowest: int = 0
-    aligned: bool = False
 
     @property
     def dtype(self) -> str:
@@ -64,42 +62,38 @@ class ElementType(NamedTuple):
         return self.name.lower() if PLAIN.fullmatch(self.name) else self.name
 
 
-# Names that NumPy has too, in small letters.
-PLAIN = re.compile(r"Float(16|32|64)|U?[Ii]nt(8|16|32|64)|Bool|Complex(64|128)")
+# Names that NumPy has too, in small letters, and lar's own name of text.
+PLAIN = re.compile(r"Float(16|32|64)|U?[Ii]nt(8|16|32|64)|Bool|Complex(64|128)|String")
 
-# megdnn's DTypeEnum; from 200000 on they are lar's own, for what MegEngine lacks.
-ELEMENT_TYPES = (
-    ElementType(0, "Float32", "<f4"),
-    ElementType(1, "Uint8", "u1"),
-    ElementType(2, "Int8", "i1"),
-    ElementType(3, "Int16", "<i2"),
-    ElementType(4, "Int32", "<i4"),
-    ElementType(5, "IntB1", "i1", bits=1, step=2, lowest=-1),
-    ElementType(6, "IntB2", "i1", bits=2, step=2, lowest=-3),
-    ElementType(7, "IntB4", "i1", bits=4, step=2, lowest=-15),
-    ElementType(8, "Byte", "u1"),
-    ElementType(9, "Float16", "<f2"),
-    ElementType(10, "UintB4", "i1", bits=4, step=2, lowest=-15),
-    ElementType(11, "BFloat16", "<f4"),
-    ElementType(12, "Bool", "?"),
-    ElementType(13, "Uint16", "<u2"),
-    ElementType(14, "Complex64", "<c8"),
-    ElementType(100000, "Quantized8Asymm", "u1"),
-    ElementType(100001, "QuantizedS32", "<i4"),
-    ElementType(100002, "QuantizedS8", "i1"),
-    ElementType(100003, "Quantized4Asymm", "u1", bits=4, aligned=True),
-    ElementType(100004, "QuantizedS4", "i1", bits=4, aligned=True),
-    ElementType(100005, "QuantizedS16", "<i2"),
-    ElementType(100006, "QuantizedS1", "i1"),
-    ElementType(200000, "Int64", "<i8"),
-    ElementType(200001, "Uint32", "<u4"),
-    ElementType(200002, "Uint64", "<u8"),
-    ElementType(200003, "Float64", "<f8"),
-    ElementType(200004, "Complex128", "<c16"),
+# By the code of the first: megdnn's DTypeEnum; from 200000 on they are lar's own, for what
+# MegEngine lacks.
+TYPES = {
+    0: "Float32:<f4 Uint8:u1 Int8:i1 Int16:<i2 Int32:<i4 IntB1:i1 IntB2:i1 IntB4:i1 Byte:u1"
+    " Float16:<f2 UintB4:i1 BFloat16:<f4 Bool:? Uint16:<u2 Complex64:<c8",
+    100000: "Quantized8Asymm:u1 QuantizedS32:<i4 QuantizedS8:i1 Quantized4Asymm:u1 QuantizedS4:i1"
+    " QuantizedS16:<i2 QuantizedS1:i1",
+    200000: "Int64:<i8 Uint32:<u4 Uint64:<u8 Float64:<f8 Complex128:<c16",
+}
+# Those of less than a byte: the bits of an element, what one more of them adds, the least value.
+NARROW = {
+    "IntB1": (1, 2, -1),
+    "IntB2": (2, 2, -3),
+    **dict.fromkeys(("IntB4", "UintB4"), (4, 2, -15)),
+    **dict.fromkeys(("Quantized4Asymm", "QuantizedS4"), (4, 1, 0)),
+}
+ELEMENT_TYPES = tuple(
+    ElementType(code, name, storage, *NARROW.get(name, ()))
+    for first, listed in TYPES.items()
+    for code, each in enumerate(listed.split(), first)
+    for name, storage in [each.split(":")]
 )
+# Text, of which a file holds the bytes: the tensor's name alone says that they are no numbers.
+TEXT = ElementType(1, "String", "u1")
 BY_CODE: Mapping[int, ElementType] = {element.code: element for element in ELEMENT_TYPES}
-BY_NAME: Mapping[str, ElementType] = {element.name: element for element in ELEMENT_TYPES}
+BY_NAME: Mapping[str, ElementType] = {each.name: each for each in (*ELEMENT_TYPES, TEXT)}
 BY_DTYPE: Mapping[str, ElementType] = {element.dtype: element for element in ELEMENT_TYPES}
+# The types that a tensor's name may say, by that of its file.
+DECLARED = {"Int32": ("Int64", "Uint32", "Uint64"), "Uint8": (TEXT.name,)}
 
 
 @dataclass(frozen=True)
@@ -208,8 +202,8 @@ def sizes_of(element: ElementType, shape: tuple[int, ...]) -> Iterator[int]:
     count = math.prod(shape)
     bits = bits_of(element)
     yield (count * bits + 7) // 8
-    if element.aligned and shape and count:
-        yield count // shape[-1] * bytes_of_row(element, shape)
+    if element.name.startswith("Quantized") and bits < 8 and count and shape:
+        yield count // shape[-1] * ((shape[-1] * bits + 7) // 8)  # rows begin with a byte
 
 
 def bits_of(element: ElementType) -> int:
@@ -220,15 +214,16 @@ def bits_of(element: ElementType) -> int:
 
 
 def declared_type(header: TensorHeader) -> ElementType:
-    """Return the dtype that the elements have: integers of another width may be stored in 32 bits.
+    """Return the dtype that the elements have: integers of another width may be stored in 32 bits,
+    and texts are stored as bytes.
 
-    MegEngine has no such type. Where their values fit, its tools can read them so.
+    MegEngine has no such types. Where their values fit, its tools can read them so.
     """
-    if header.element.name != "Int32" or header.meaning is None:
+    others = DECLARED.get(header.element.name)
+    if not others or header.meaning is None:
         return header.element
-    declared = BY_NAME.get(header.meaning.variable.dtype)
-    wider = declared is not None and declared.name in ("Int64", "Uint32", "Uint64")
-    return declared if wider and declared else header.element
+    declared = header.meaning.variable.dtype
+    return BY_NAME[declared] if declared in others else header.element
 
 
 def read_array(header: TensorHeader) -> Array:
@@ -282,13 +277,10 @@ def widen(stored: Array) -> Array:
     return wide.view("<f4")
 
 
-def write_tensor(path: Path, array: Array, name: str, dtype: str = "") -> None:
+def write_tensor(path: Path, array: Array, name: str) -> None:
     """Write an array to a file.
 
-    `dtype` is that of `DumpedTensor` where the array's own is not it: the name of a
-    quantised type, whose integers the array holds, or BFloat16, which keeps the upper half of
-    each float32. Integers of 64 bits are stored in 32 where the name has their dtype and their
-    values fit.
+    Integers of 64 bits are stored in 32 where the name has their dtype and their values fit.
 
     Raises:
         DumpError: the format has no such dtype, or not so many axes.
@@ -296,18 +288,14 @@ def write_tensor(path: Path, array: Array, name: str, dtype: str = "") -> None:
     """
     import numpy as np
 
-    element = BY_DTYPE.get(dtype or array.dtype.name)
+    element = BY_DTYPE.get(array.dtype.name)
     if element is None or array.ndim > AXES:
-        what = f"{array.ndim} axes" if element else f"the dtype {dtype or array.dtype.name}"
+        what = f"{array.ndim} axes" if element else f"the dtype {array.dtype.name}"
         raise DumpError(f"MegEngine's tensor files hold no {what}", subject=path)
     meaning = parse_name(name)
     if meaning and meaning.variable.dtype == element.name and fits_in_32_bits(array):
         element, array = BY_NAME["Int32"], array.astype("<i4")
     values: Array = np.ascontiguousarray(array, element.storage)
-    if element.name == "BFloat16":
-        values = (values.view("<u4") >> 16).astype("<u2")
-    elif element.bits:
-        values = pack(values, element, array.shape)
     encoded = encode_name(name)
     with path.open("wb") as file:
         file.write(head_of(array.shape, element, len(encoded)) + encoded)
@@ -383,49 +371,17 @@ def truncated(path: Path, why: str) -> DumpError:
     return DumpError(f"the dump is damaged or cut off: {why}", "dump it again", subject=path)
 
 
-# Elements of less than a byte: several share one, the first in its lowest bits.
-
-# Bytes that are unpacked at once.
-PIECE = 1 << 20
-
-
-def bytes_of_row(element: ElementType, shape: tuple[int, ...]) -> int:
-    """Return the bytes of a row of an array whose rows begin with a byte of their own."""
-    return (shape[-1] * element.bits + 7) // 8
-
-
 def unpack(stored: Array, element: ElementType, shape: tuple[int, ...]) -> Array:
     """Return the elements of bytes (uint8) that hold several each."""
     import numpy as np
 
     bits, count = element.bits, math.prod(shape)
-    per_byte = 8 // bits
-    shifts = np.arange(0, 8, bits, dtype=np.uint8)
-    mask = np.uint8((1 << bits) - 1)
-    unpacked: Array = np.empty(len(stored) * per_byte, element.storage)
-    for start in range(0, len(stored), PIECE):
-        piece = stored[start : start + PIECE, None]
-        values = ((piece >> shifts) & mask).reshape(-1).astype(element.storage)
-        if element.name == "QuantizedS4":
-            values = (values ^ 8) - np.int8(8)  # two's complement
-        elif element.step > 1:
-            values = values * np.int8(element.step) + np.int8(element.lowest)
-        unpacked[start * per_byte : start * per_byte + values.size] = values
+    places = np.arange(0, 8, bits, dtype=np.uint8)
+    codes: Array = stored[:, None] >> places & np.uint8((1 << bits) - 1)
     if len(stored) != (count * bits + 7) // 8:  # each row begins with a byte of its own
-        row = bytes_of_row(element, shape) * per_byte
-        unpacked = unpacked.reshape(-1, row)[:, : shape[-1]].reshape(-1)
-    return unpacked[:count]
-
-
-def pack(values: Array, element: ElementType, shape: tuple[int, ...]) -> Array:
-    """Return bytes (uint8) that hold several elements each."""
-    import numpy as np
-
-    bits = element.bits
-    per_byte = 8 // bits
-    codes = (values.astype(np.int16) - element.lowest) // element.step & ((1 << bits) - 1)
-    in_rows = element.aligned and shape and codes.size
-    rows = codes.reshape(-1, shape[-1]) if in_rows else codes.reshape(1, -1)
-    padded = np.pad(rows, ((0, 0), (0, -rows.shape[1] % per_byte))).reshape(-1, per_byte)
-    packed: Array = (padded << np.arange(0, 8, bits)).sum(axis=1).astype(np.uint8)
-    return packed
+        codes = codes.reshape(count // shape[-1], -1)[:, : shape[-1]]
+    values = codes.reshape(-1)[:count].astype(element.storage)
+    if element.name == "QuantizedS4":
+        values = (values ^ 8) - np.int8(8)  # two's complement
+    unpacked: Array = values * values.dtype.type(element.step) + values.dtype.type(element.lowest)
+    return unpacked

@@ -13,7 +13,7 @@ from typing import Any
 
 from lar.dumps.binary import make_readable
 from lar.dumps.dump import DumpIndex
-from lar.dumps.facts import DumpFacts
+from lar.dumps.facts import SUFFIX, DumpFacts
 from lar.dumps.graph import index_of
 from lar.dumps.index import (
     index_place,
@@ -82,6 +82,7 @@ def finish_dump(
         **facts_of_run(spec, result.model.sha256 if result.model else ""),
     )
     write_index(place, index)
+    Path(f"{folder}{SUFFIX}").unlink(missing_ok=True)  # all of it is in the index
     return index
 
 

@@ -24,7 +24,8 @@ class DumpedTensor:
 
     `key` is unique in the dump: the name of its file. `name` is what the engine calls the
     variable. `dtype` is a NumPy dtype's name, or MegEngine's name of a quantised type, as
-    `QuantizedS8`, or of one that NumPy lacks. `shape` is that of the stored array; `layout`
+    `QuantizedS8`, or of one that NumPy lacks; `string` is text, stored as its bytes (uint8) in
+    UTF-8 along the last axis, padded with zeros. `shape` is that of the stored array; `layout`
     names a blocked one (`nchw44`, `nchw88`, `nchw16c`, ..., `OIhw4i4o` of weights: see
     `layouts`) and is empty where the axes are plain or unknown. `operator` is the key of the
     operator that made it, empty where unknown; `slot` counts that operator's outputs. `run`
@@ -71,14 +72,14 @@ class DumpIndex:
     """What a dump holds, in the order of execution, and where it comes from.
 
     `complete` is false for a dump whose run did not end well; `iteration` counts the iteration
-    that was dumped, the warm-up's included. `outputs` are the names of what the model gives, in
-    its order, and `left_out` says why the dump lacks something, by name: an output of a type that
-    no file holds, what could not be computed, what the engine ran and did not record. `items` are
-    those of a data set, each of which was run for `iterations` iterations; `inputs` are what
-    `--input` was given, and `feeding` the options that say what was made of it; `files` has for
-    each file of the items the size in bytes and the time of its content. `system`, `architecture`
-    and `processor` are those of the machine that ran it, `provider` what computed there for an
-    engine with several. Unknown facts are empty.
+    that was dumped, the warm-up's included. `items` are those of a data set, each of which was
+    run for `iterations` iterations. `outputs` are the names of what the model gives, in its order;
+    the tensors of a sequence or map `s` among them are named `s[0]`, `s[KEY]`. `left_out` says by
+    name why the dump lacks something that the engine computed. `inputs` are what `--input` was
+    given, and `feeding` the options that say what was made of it; `files` has for each file of the
+    items the size in bytes and the time of its content. `system`, `architecture` and `processor`
+    are those of the machine that ran it, `provider` what computed there for an engine with several.
+    Unknown facts are empty.
     """
 
     tensors: tuple[DumpedTensor, ...]

@@ -9,7 +9,7 @@ The text is that of `lar.dumps.text`; other lines between the blocks are passed 
 
 from __future__ import annotations
 
-import math
+import contextlib
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lar.dumps.binary import BY_NAME, ElementType, TensorHeader
-from lar.dumps.dump import Dump, DumpedTensor
+from lar.dumps.dump import Dump
 from lar.dumps.graph import index_of
 from lar.dumps.names import AXIS, Variable, format_name
-from lar.dumps.text import HEAD, VALUES
+from lar.dumps.text import HEAD, excerpt_of
+from lar.dumps.text import STATISTICS as STATISTICS
 from lar.errors import DumpError
 from lar.files.input_file import MOST_TEXT_BYTES, read_input
 
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, Any]
-
-STATISTICS = ("min", "max", "mean", "l2", "sd")
 
 # The digits that the text has of a statistic, and of a value.
 STATISTIC_DIGITS, VALUE_DIGITS = 3, 4
@@ -93,9 +92,11 @@ def blocks_in(lines: Iterable[str]) -> Iterator[Block]:
         elif variable is not None and (found := INPUT.match(line)):
             inputs.append(int(found[1]))
         elif variable is not None and (found := CONTENT.fullmatch(line)):
-            excerpt = excerpt_in(found)
-            if excerpt:
-                yield Block(variable, tuple(inputs), excerpt)
+            values = [each.strip() for each in found["values"].split(",")]
+            texts = [found[name] for name in STATISTICS] + [it for it in values if it != "..."]
+            with contextlib.suppress(ValueError):  # what is no number
+                excerpt = (float(each.replace("N/A", "nan")) for each in filter(None, texts))
+                yield Block(variable, tuple(inputs), tuple(excerpt))
             variable = None
 
 
@@ -118,16 +119,6 @@ def variable_of(head: re.Match[str]) -> Variable | None:
     )
 
 
-def excerpt_in(content: re.Match[str]) -> tuple[float, ...]:
-    """Return the numbers of a block, empty where one is none."""
-    values = [each.strip() for each in content["values"].split(",") if each.strip()]
-    texts = [content[name] for name in STATISTICS] + [each for each in values if each != "..."]
-    try:
-        return tuple(math.nan if text == "N/A" else float(text) for text in texts)
-    except ValueError:
-        return ()
-
-
 def header_of(block: Block, blocks: dict[int, Block]) -> TensorHeader:
     """Return a block's tensor as a file of a dump would begin with it."""
     variable = block.variable
@@ -144,25 +135,13 @@ def excerpts_of(dump: Dump) -> Dump:
     """Return a dump with the excerpts of its tensors instead of their values."""
     if dump.excerpts:
         return dump
-
-    def read(tensor: DumpedTensor) -> Array:
-        return excerpt_of(dump.read(tensor.key))
-
-    return Dump(dump.source, dump.index, read, dump.missing, excerpts=True)
-
-
-def excerpt_of(array: Array) -> Array:
-    """Return the excerpt of an array."""
-    import numpy as np
-
-    values = np.real(array).astype(np.float64).reshape(-1)
-    if not values.size:
-        return np.full(len(STATISTICS), np.nan)
-    with np.errstate(all="ignore"):
-        deviation = values.std(ddof=1) if values.size > 1 else np.nan
-        mean_square = np.square(values).mean()
-        statistics = (values.min(), values.max(), values.mean(), np.sqrt(mean_square), deviation)
-    return np.array([*statistics, *values[:VALUES]])
+    return Dump(
+        dump.source,
+        dump.index,
+        lambda tensor: excerpt_of(dump.read(tensor.key)),
+        dump.missing,
+        excerpts=True,
+    )
 
 
 def as_printed(actual: Array, expected: Array) -> Array:

@@ -6,11 +6,15 @@ The worker that makes a dump imports this and no more of dumps: their formats co
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING:
-    from lar.records.quantization import Quantization
+import msgspec
+
+from lar.records.quantization import Quantization
+
+SUFFIX = ".facts.json"
 
 
 class OperatorFact(NamedTuple):
@@ -34,8 +38,8 @@ class DumpFacts(NamedTuple):
     (None: the last one), the algorithms that were chosen, and by the names of tensors the real
     numbers that their integers stand for. A negative axis counts from the last one. `operands` are
     the names in the model of what is taken by the operator that gives a tensor; the engine may have
-    put others in their place when it optimised the graph. `outputs` are the names of what the model
-    gives, in its order; `left_out` says why the dump lacks something, by name."""
+    put others in their place when it optimised the graph. `outputs` and `left_out` are those of
+    `DumpIndex`."""
 
     operators: Sequence[OperatorFact] = ()
     iteration: int | None = None
@@ -47,3 +51,22 @@ class DumpFacts(NamedTuple):
 
 
 NO_FACTS = DumpFacts()
+
+
+def write_facts(folder: Path, facts: DumpFacts) -> None:
+    """Write beside a folder what a worker knows of the dump in it, but for algorithms.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    data = msgspec.json.encode(facts._replace(algorithms={}), enc_hook=dict)
+    Path(f"{folder}{SUFFIX}").write_bytes(data)
+
+
+def read_facts(folder: Path) -> DumpFacts:
+    """Return what a worker has written beside a folder, nothing if it did not live to do so."""
+    try:
+        kept = msgspec.json.decode(Path(f"{folder}{SUFFIX}").read_bytes())
+        return msgspec.convert(kept, DumpFacts)
+    except (OSError, ValueError):
+        return NO_FACTS

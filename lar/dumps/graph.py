@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from graphlib import CycleError, TopologicalSorter
 
 from lar.dumps.binary import TensorHeader
 from lar.dumps.dump import DumpedOperator, DumpedTensor, DumpIndex
 from lar.dumps.facts import NO_FACTS, DumpFacts, Kernel
-from lar.dumps.names import Variable
+from lar.dumps.names import DumpedName, Variable
 from lar.dumps.quantizations import quantizations_of
 from lar.dumps.tensor_layouts import layouts_of
 
@@ -20,24 +20,7 @@ CONSTANT = re.compile(
     r"ImmutableTensor|(Volatile)?SharedDeviceTensor(WithFormat)?|"
     r"MultipleDeviceTensor(WithFormat)?Holder|Constant|Initializer"
 )
-OUTPUT_FILE = re.compile(r"run(\d{1,9})-var ?\d+")
-
-
-class Place(NamedTuple):
-    """The run that a file of a dump comes from, None for the last run."""
-
-    run: int | None
-
-    def key_of(self, variable: Variable) -> str:
-        """Return the name that the engine gives to a variable's file."""
-        if self.run is None:
-            return f"{variable.id:06x}"
-        return f"run{self.run}-var{variable.id}"
-
-    def key_of_operator(self, variable: Variable) -> str:
-        """Return a key for the operator that gives a variable."""
-        scope = "" if self.run is None else f"run{self.run}-"
-        return f"{scope}opr{variable.operator_id}"
+OUTPUT_FILE = re.compile(r"(run(\d{1,9})-)var ?\d+")
 
 
 def index_of(headers: Iterable[TensorHeader], facts: DumpFacts = NO_FACTS) -> DumpIndex:
@@ -46,109 +29,98 @@ def index_of(headers: Iterable[TensorHeader], facts: DumpFacts = NO_FACTS) -> Du
     The order is that of the facts, which is the engine's; without them it is that of the graph,
     and of the engine's numbers where that leaves a choice.
     """
-    files = list(headers)
-    places = [place_of(header) for header in files]
+    files = [(header, *run_of(header)) for header in headers]
     keys = {
-        (place.run, header.meaning.variable.id): header.path.name
-        for header, place in zip(files, places, strict=True)
+        (run, header.meaning.variable.id): header.path.name
+        for header, run, _ in files
         if header.meaning
     }
+    known = {fact.number: (rank, fact.parameters) for rank, fact in enumerate(facts.operators)}
     tensors: list[DumpedTensor] = []
     operators: dict[str, DumpedOperator] = {}
     ranks: dict[str, tuple[int, ...]] = {}
-    known = {fact.number: (rank, fact) for rank, fact in enumerate(facts.operators)}
     formats: dict[str, str] = {}
-    for header, place in zip(files, places, strict=True):
-        if header.meaning is None:
-            tensors.append(tensor_of(header))
+    for header, run, scope in files:
+        variable, inputs = header.meaning or DumpedName(Variable(id=-1, name=header.name))
+        key = f"{scope}opr{variable.operator_id}" if variable.operator_type else ""
+        tensor = DumpedTensor(
+            key=header.path.name,
+            name=variable.name,
+            dtype=header.dtype,
+            shape=header.shape,
+            operator=key,
+            slot=variable.slot,
+            run=run,
+        )
+        tensors.append(tensor)
+        formats[tensor.key] = variable.format
+        if not key:
             continue
-        variable, inputs = header.meaning.variable, header.meaning.inputs
-        operator = place.key_of_operator(variable) if variable.operator_type else ""
-        tensors.append(tensor_of(header, place, operator))
-        formats[header.path.name] = variable.format
-        if not operator:
-            continue
-        rank, fact = known.get(variable.operator_id, (len(facts.operators), None))
-        ranks.setdefault(operator, (place.run or 0, rank, variable.operator_id))
-        before = operators.get(operator)
+        rank, parameters = known.get(variable.operator_id, (len(known), {}))
+        ranks[key] = (run, rank, variable.operator_id)
+        before = operators.get(key)
         shapes = tuple(each.shape for each in (*inputs, variable))
         algorithm = facts.algorithms.get(Kernel(variable.operator_type, shapes), "")
-        operators[operator] = DumpedOperator(
-            key=operator,
+        operators[key] = DumpedOperator(
+            key=key,
             name=variable.operator,
             type=variable.operator_type,
-            inputs=tuple(keys.get((place.run, each.id), place.key_of(each)) for each in inputs),
-            outputs=(*(before.outputs if before else ()), header.path.name),
-            parameters=fact.parameters if fact else {},
+            inputs=tuple(
+                keys.get((run, each.id), f"{scope}var{each.id}" if scope else f"{each.id:06x}")
+                for each in inputs
+            ),
+            outputs=(*(before.outputs if before else ()), tensor.key),
+            parameters=parameters,
             algorithm=algorithm or (before.algorithm if before else ""),
             constant=CONSTANT.fullmatch(variable.operator_type) is not None,
         )
-    ordered = sort_operators(operators, ranks, {each.key: each.operator for each in tensors})
-    placed = sort_tensors(tensors, ordered, layouts_of(tensors, ordered, formats))
-    found = quantizations_of(placed, ordered, facts)
+    makers = {tensor.key: tensor.operator for tensor in tensors if tensor.operator}
+    order = {key: place for place, key in enumerate(sort_operators(operators, ranks, makers))}
+    ordered = [operators[key] for key in order]
+    layouts, last = layouts_of(tensors, ordered, formats), len(order)
+    tensors.sort(key=lambda it: (order.get(it.operator, last), it.run, it.slot, it.key))
+    found = quantizations_of(tensors, ordered, facts)
     return DumpIndex(
-        tensors=tuple(replace(each, quantization=found.get(each.key)) for each in placed),
+        tensors=tuple(
+            replace(it, layout=layouts.get(it.key, ""), quantization=found.get(it.key))
+            for it in tensors
+        ),
         operators=tuple(ordered),
     )
 
 
-def place_of(header: TensorHeader) -> Place:
+def run_of(header: TensorHeader) -> tuple[int, str]:
+    """Return the run that a file of a dump comes from, and what its keys begin with: nothing where
+    a folder holds one run alone."""
     found = OUTPUT_FILE.fullmatch(header.path.name)
-    return Place(int(found[1]) if found else None)
-
-
-def tensor_of(header: TensorHeader, place: Place | None = None, operator: str = "") -> DumpedTensor:
-    variable = header.meaning.variable if header.meaning else None
-    return DumpedTensor(
-        key=header.path.name,
-        name=variable.name if variable else header.name,
-        dtype=header.dtype,
-        shape=header.shape,
-        operator=operator,
-        slot=variable.slot if variable else 0,
-        run=place.run or 0 if place else 0,
-    )
+    return (int(found[2]), found[1]) if found else (0, "")
 
 
 def sort_operators(
     operators: Mapping[str, DumpedOperator],
     ranks: Mapping[str, tuple[int, ...]],
     makers: Mapping[str, str],
-) -> list[DumpedOperator]:
-    """Return operators behind those that give their inputs, and by rank where that leaves a choice.
+) -> list[str]:
+    """Return the keys of operators behind those that give their inputs, and by rank where that
+    leaves a choice.
 
-    `makers` maps tensors to operators. Those that wait for each other, which no engine writes,
-    come last.
+    `makers` maps tensors to operators. Where some wait for each other, which no engine writes, the
+    order is that of the ranks.
     """
-    waiting: dict[str, set[str]] = {}
-    followers: dict[str, list[str]] = {key: [] for key in operators}
-    for key, operator in operators.items():
-        waiting[key] = {makers[each] for each in operator.inputs if each in makers} - {key, ""}
-        for before in waiting[key]:
-            followers[before].append(key)
-    ready = [(ranks[key], key) for key, before in waiting.items() if not before]
-    heapq.heapify(ready)
-    ordered: list[DumpedOperator] = []
-    while ready:
-        _, key = heapq.heappop(ready)
-        ordered.append(operators[key])
-        for follower in followers[key]:
-            waiting[follower].discard(key)
-            if not waiting[follower]:
-                heapq.heappush(ready, (ranks[follower], follower))
-    placed = {operator.key for operator in ordered}
-    return ordered + [operators[key] for key in operators if key not in placed]
-
-
-def sort_tensors(
-    tensors: Iterable[DumpedTensor], operators: Sequence[DumpedOperator], layouts: Mapping[str, str]
-) -> tuple[DumpedTensor, ...]:
-    """Return tensors in the order of their operators, with their layouts."""
-    order = {operator.key: number for number, operator in enumerate(operators)}
-    placed = [replace(each, layout=layouts.get(each.key, "")) for each in tensors]
-    last = len(order)
-    return tuple(
-        sorted(
-            placed, key=lambda each: (order.get(each.operator, last), each.run, each.slot, each.key)
-        )
-    )
+    before = {
+        key: {makers[each] for each in operator.inputs if each in makers} - {key}
+        for key, operator in operators.items()
+    }
+    sorter = TopologicalSorter(before)
+    try:
+        sorter.prepare()
+    except CycleError:
+        return sorted(operators, key=ranks.__getitem__)
+    ordered: list[str] = []
+    ready: list[tuple[tuple[int, ...], str]] = []
+    while sorter.is_active():
+        for key in sorter.get_ready():
+            heapq.heappush(ready, (ranks[key], key))
+        ordered.append(heapq.heappop(ready)[1])
+        sorter.done(ordered[-1])
+    return ordered

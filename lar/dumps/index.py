@@ -8,20 +8,50 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from lar.dumps.binary import TensorHeader, read_header, read_start, read_stored
+from lar.dumps.arrays import SUFFIX as ARRAY_SUFFIX
+from lar.dumps.arrays import open_archive, open_files
+from lar.dumps.binary import TensorHeader, begins_tensor, read_header, read_start, read_stored
 from lar.dumps.dump import DUMP_FORMAT, Dump, DumpedTensor, DumpIndex, Stored
+from lar.dumps.excerpts import begins_text_dump, open_text
 from lar.dumps.graph import index_of
-from lar.dumps.tensor_layouts import has_channels_last, layouts_of
 from lar.errors import DumpError, check_keywords
 from lar.records.run import record_from_json, record_to_json
 
 SUFFIX = ".index.json"
 MOST_BYTES = 1 << 30
+HEAD_BYTES = 4096
+
+
+def open_tensors(path: str | os.PathLike[str]) -> Dump:
+    """Open a file or folder that holds tensors: a dump's folder or its index, a folder of `.npy`
+    files, a `.npz`, a `.npy`, the text of `--io-dump`, a tensor's file. No tensor is read yet.
+
+    Raises:
+        DumpError: it is missing, damaged, or of no known kind.
+    """
+    place = Path(path)
+    if place.name.endswith(SUFFIX):
+        return open_dump(place)
+    if place.is_dir():
+        is_plain = not index_place(place).exists() and any(place.glob(f"*{ARRAY_SUFFIX}"))
+        return (open_files if is_plain else open_dump)(place)
+    if place.suffix.lower() in (".npz", ARRAY_SUFFIX):
+        return (open_archive if place.suffix.lower() == ".npz" else open_files)(place)
+    head, _ = read_start(place, HEAD_BYTES)
+    if begins_text_dump(head):
+        return open_text(place)
+    if begins_tensor(head):
+        return open_dump(place)
+    raise DumpError(
+        "holds no tensors that lar reads",
+        "give a dump's folder, a tensor's file, a folder of .npy files, a .npz, a .npy or the text "
+        "of --io-dump",
+        subject=place,
+    )
 
 
 @check_keywords
@@ -52,7 +82,7 @@ def index_of_folder(folder: Path) -> tuple[DumpIndex, tuple[str, ...]]:
     """
     place = index_place(folder)
     if place.exists():
-        index, files = with_channels_last(read_index(place)), set(tensor_files(folder))
+        index, files = read_index(place), set(tensor_files(folder))
         missing = tuple(tensor.key for tensor in index.tensors if tensor.key not in files)
         kept = tuple(tensor for tensor in index.tensors if tensor.key in files)
         if len(kept) == len(files) and (not missing or is_index_of(kept, folder)):
@@ -66,16 +96,6 @@ def index_of_folder(folder: Path) -> tuple[DumpIndex, tuple[str, ...]]:
             "holds no dumped tensors", "give the folder that a dump wrote", subject=folder
         )
     return index_of(headers), ()
-
-
-def with_channels_last(index: DumpIndex) -> DumpIndex:
-    """Return an index with the layouts of tensors whose channels come last, which the first
-    versions of lar left out."""
-    if not any(map(has_channels_last, index.operators)):
-        return index
-    found = layouts_of(index.tensors, index.operators, {})
-    tensors = (replace(it, layout=it.layout or found.get(it.key, "")) for it in index.tensors)
-    return replace(index, tensors=tuple(tensors))
 
 
 def is_index_of(tensors: Iterable[DumpedTensor], folder: Path) -> bool:
@@ -120,17 +140,16 @@ def is_tensor(path: Path) -> bool:
     return True
 
 
-def reader_of(folder: Path) -> Any:
+def reader_of(folder: Path) -> Callable[[DumpedTensor], Stored]:
     """Return a function that reads a tensor of a folder."""
 
     def read(tensor: DumpedTensor) -> Stored:
         if os.path.basename(tensor.key) != tensor.key:
             raise DumpError(f"the index names a file elsewhere: {tensor.key}", subject=folder)
         stored = read_stored(read_header(folder / tensor.key))
-        shape = stored.raw.shape
-        if shape != tuple(tensor.shape):
+        if stored.raw.shape != tuple(tensor.shape):
             raise DumpError(
-                f"holds an array {shape}, not {tensor.shape} as its index says",
+                f"holds an array {stored.raw.shape}, not {tensor.shape} as its index says",
                 "dump again, or remove the index",
                 subject=folder / tensor.key,
             )

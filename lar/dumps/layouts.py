@@ -29,23 +29,16 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-BLOCKS: Mapping[str, int] = {
-    "nchw4": 4,
-    "nchw44": 4,
-    "nchw44_dot": 4,
-    "nchw8": 8,
-    "nchw88": 8,
-    "nchw32": 32,
-    "nchw64": 64,
-    "chwn4": 4,
-    "nhwcd4": 4,
-}
-NCHWC = re.compile(r"nchw([1-9]\d{0,2})c")
-
-# The tags of layouts whose blocks do not stand behind plain axes.
-TAGS: Mapping[str, str] = {"chwn4": "Chwn4c", "nhwcd4": "nhCw4c"}
 CHANNELS_LAST = "nhwc"
-TAG = re.compile(r"([gGoOiIhw]{4,5}|[nchwC]{4})((?:\d{1,3}[goic])+)")
+TAGS: Mapping[str, str] = {
+    **dict.fromkeys(("nchw4", "nchw44", "nchw44_dot"), "nChw4c"),
+    **dict.fromkeys(("nchw8", "nchw88"), "nChw8c"),
+    **{f"nchw{block}": f"nChw{block}c" for block in (32, 64)},
+    "chwn4": "Chwn4c",
+    "nhwcd4": "nhCw4c",
+}
+NCHWC = re.compile(r"nchw([1-9]\d{0,2}c)")
+TAG = re.compile(r"([gGoOiIhw]{4,5}|[nchwC]{4})((?:\d{1,3}[goic])+)|(nhwc)")
 PLAIN_ORDERS = ("nchw", "oihw", "goihw")
 
 
@@ -72,35 +65,30 @@ class Axes(NamedTuple):
 def block_of(layout: str) -> int:
     """Return how many channels a block of a layout has, 0 for any layout that is not a blocked one
     of data."""
-    found = NCHWC.fullmatch(layout)
-    return int(found[1]) if found else BLOCKS.get(layout, 0)
+    axes = axes_of(layout)
+    return axes.blocks[0][1] if axes and axes.plain == "nchw" and axes.blocks else 0
 
 
 @cache
 def axes_of(layout: str) -> Axes | None:
     """Return the axes of a layout that is not plain, None for any other layout."""
-    if layout == CHANNELS_LAST:
-        return Axes("nchw", layout, ())
-    block = block_of(layout)
-    found = TAG.fullmatch(TAGS.get(layout, f"nChw{block}c") if block else layout)
+    found = TAG.fullmatch(TAGS.get(layout) or NCHWC.sub(r"nChw\1", layout))
     if found is None:
         return None
-    outer = found[1].lower()
-    blocks = tuple((letter, int(size)) for size, letter in re.findall(r"(\d+)([a-z])", found[2]))
-    capitals = sorted(letter.lower() for letter in found[1] if letter.isupper())
-    plain = next((order for order in PLAIN_ORDERS if sorted(order) == sorted(outer)), "")
-    if not plain or capitals != sorted(letter for letter, _ in blocks):
+    order, parts = found[1] or found[3], re.findall(r"(\d+)([a-z])", found[2] or "")
+    plain = next((it for it in PLAIN_ORDERS if sorted(it) == sorted(order.lower())), "")
+    blocked = [letter for _, letter in parts]
+    if not plain or sorted(blocked) != sorted(it.lower() for it in order if it.isupper()):
         return None
-    return Axes(plain, outer, blocks)
+    return Axes(plain, order.lower(), tuple((letter, int(size)) for size, letter in parts))
 
 
 def fits_layout(shape: Sequence[int], layout: str) -> bool:
     """Return whether a tensor of a blocked layout can have a shape."""
     axes = axes_of(layout)
-    if axes is None:
+    if axes is None or len(shape) < len(axes.outer):
         return False
-    sizes = tuple(size for _, size in axes.blocks)
-    return len(shape) == len(axes.outer) + len(sizes) and tuple(shape[len(axes.outer) :]) == sizes
+    return tuple(shape[len(axes.outer) :]) == tuple(size for _, size in axes.blocks)
 
 
 def plain_shape(shape: Sequence[int], layout: str) -> tuple[int, ...]:
@@ -121,8 +109,7 @@ def to_plain(array: Array, layout: str, shape: Sequence[int] | None = None) -> A
         ValueError: no tensor of this layout has this shape, or this plain one.
     """
     padded = plain_shape(array.shape, layout)
-    if shape is not None and not is_padded(padded, shape, layout):
-        raise ValueError(f"{tuple(shape)} does not fill the blocks of {array.shape}")
+    check_padded(padded, padded if shape is None else shape, layout)
     plain = array.transpose(known_axes(array.shape, layout).places).reshape(padded)
     return plain[tuple(map(slice, padded if shape is None else shape))]
 
@@ -137,8 +124,7 @@ def to_blocked(array: Array, layout: str, shape: Sequence[int]) -> Array:
     import numpy as np
 
     padded = plain_shape(shape, layout)
-    if not is_padded(padded, array.shape, layout):
-        raise ValueError(f"{array.shape} does not fill the blocks of {tuple(shape)}")
+    check_padded(padded, array.shape, layout)
     filled = np.zeros(padded, array.dtype)
     filled[tuple(map(slice, array.shape))] = array
     places = known_axes(shape, layout).places
@@ -157,12 +143,12 @@ def plain_pieces(array: Array, layout: str, shape: Sequence[int], most: int) -> 
     import numpy as np
 
     axes = known_axes(array.shape, layout)
-    if len(axes.blocks) != 1 or not is_padded(plain_shape(array.shape, layout), shape, layout):
+    if len(axes.blocks) != 1:
         yield from pieces_of(to_plain(array, layout, shape), most)
         return
+    check_padded(plain_shape(array.shape, layout), shape, layout)
     ((letter, block),) = axes.blocks
-    split = array.transpose(axes.places)
-    place = axes.plain.index(letter)
+    split, place = array.transpose(axes.places), axes.plain.index(letter)
     whole, rest = divmod(shape[place], block)
     for before in np.ndindex(split.shape[:place]):
         yield from pieces_of(split[before][:whole], most)
@@ -184,13 +170,20 @@ def pieces_of(array: Array, most: int) -> Iterator[Array]:
 def is_padded(padded: Sequence[int], shape: Sequence[int], layout: str) -> bool:
     """Return whether a plain shape fills the blocks of a layout up to a padded shape."""
     axes = axes_of(layout)
-    if axes is None or not len(shape) == len(padded) == len(axes.plain):
-        return False
-    sizes = dict(axes.blocks)
-    return all(
-        0 <= whole - size < sizes.get(letter, 1)
-        for letter, whole, size in zip(axes.plain, padded, shape, strict=True)
+    sizes = [dict(axes.blocks).get(letter, 1) for letter in axes.plain] if axes else []
+    return len(shape) == len(padded) == len(sizes) > 0 and all(
+        0 <= whole - part < size for size, whole, part in zip(sizes, padded, shape, strict=True)
     )
+
+
+def check_padded(padded: Sequence[int], shape: Sequence[int], layout: str) -> None:
+    """Refuse a plain shape that does not fill the blocks of a layout up to a padded one.
+
+    Raises:
+        ValueError: so it is.
+    """
+    if not is_padded(padded, shape, layout):
+        raise ValueError(f"{tuple(shape)} does not fill the blocks of {tuple(padded)}")
 
 
 def known_axes(shape: Sequence[int], layout: str) -> Axes:

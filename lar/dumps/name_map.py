@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterator
 
 from lar.errors import UsageError
 from lar.files.input_file import MOST_TEXT_BYTES, read_input
@@ -26,63 +26,21 @@ def read_name_map(path: str | os.PathLike[str]) -> dict[str, str]:
     """
     data = read_input(path, FLAG, limit=MOST_TEXT_BYTES)
     try:
-        text = data.decode("utf-8-sig")
+        return parse_names(data.decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise UsageError("is not UTF-8 text", FORM, flag=FLAG, subject=path) from None
-    try:
-        pairs = parse_json(text) if text.lstrip().startswith("{") else parse_lines(text)
-        return check_pairs(pairs)
     except ValueError as error:
         raise UsageError(str(error), FORM, flag=FLAG, subject=path) from None
 
 
-def parse_json(text: str) -> list[tuple[str, str]]:
-    """Return the pairs of names in a JSON object.
+def parse_names(text: str) -> dict[str, str]:
+    """Parse a map.
 
     Raises:
-        ValueError: it is not JSON, or holds something else than names.
+        ValueError: it is none, or has a name of a side twice.
     """
-    try:
-        found = json.loads(text, object_pairs_hook=tuple)
-    except RecursionError:
-        raise ValueError("is nested too deeply") from None
-    except ValueError as error:
-        raise ValueError(f"is not JSON: {error}") from None
-    if not isinstance(found, tuple):
-        raise ValueError("is not a JSON object")
-    for name, other in found:
-        if not isinstance(other, str):
-            raise ValueError(f"{name!r} stands for something else than a name")
-    return list(found)
-
-
-def parse_lines(text: str) -> list[tuple[str, str]]:
-    """Return the pairs of names in two columns.
-
-    Raises:
-        ValueError: a line has fewer columns, or more.
-    """
-    pairs = []
-    for number, line in enumerate(text.split("\n"), 1):
-        if not line.strip() or line.startswith("#"):
-            continue
-        columns = line.split("\t") if "\t" in line else line.split()
-        names = [column.strip() for column in columns if column.strip()]
-        if len(names) != 2:
-            raise ValueError(f"line {number} has {len(names)} names, not two")
-        pairs.append((names[0], names[1]))
-    return pairs
-
-
-def check_pairs(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return pairs as a map.
-
-    Raises:
-        ValueError: there is none, or a name of a side occurs twice.
-    """
-    found: dict[str, str] = {}
-    taken: set[str] = set()
-    for name, other in pairs:
+    found, taken = dict[str, str](), set[str]()
+    for name, other in pairs_in_json(text) if text.lstrip().startswith("{") else pairs_in(text):
         if name in found or other in taken:
             side, twice = ("A", name) if name in found else ("B", other)
             raise ValueError(f"has the name {twice!r} of {side} twice")
@@ -91,3 +49,24 @@ def check_pairs(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
     if not found:
         raise ValueError("has no names")
     return found
+
+
+def pairs_in_json(text: str) -> Iterator[tuple[str, str]]:
+    try:
+        found = json.loads(text, object_pairs_hook=tuple)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"is not JSON: {error}") from None
+    for name, other in found:
+        if not isinstance(other, str):
+            raise ValueError(f"{name!r} stands for something else than a name")
+        yield name, other
+
+
+def pairs_in(text: str) -> Iterator[tuple[str, str]]:
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip() and not line.startswith("#"):
+            columns = line.split("\t") if "\t" in line else line.split()
+            names = [column.strip() for column in columns if column.strip()]
+            if len(names) != 2:
+                raise ValueError(f"line {number} has {len(names)} names, not two")
+            yield names[0], names[1]

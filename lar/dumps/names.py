@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 HEAD = re.compile(
     r"\{id:(?P<id>\d{1,19}), (?P<kind>layout|shape):\{(?P<axes>[\d(),-]*)"
@@ -74,10 +75,21 @@ class Numbering:
         self, operator_type: str, operator: str, inputs: Iterable[str], outputs: Sequence[str]
     ) -> None:
         """Number what an operator takes that has no number yet, and then the operator."""
-        for name in filter(None, inputs):
+        self.add_constants(filter(None, inputs))
+        self.add(operator_type, operator or operator_type, outputs)
+
+    def add_constants(self, names: Iterable[str]) -> None:
+        """Number those tensors that have no number yet."""
+        for name in names:
             if name not in self.variables:
                 self.add("Initializer", name, [name])
-        self.add(operator_type, operator or operator_type, outputs)
+
+    def add_part(self, whole: str, name: str) -> None:
+        """Number a part of what an operator gives, behind all that is numbered."""
+        variable = self.variables[whole]
+        slot = self._next_id - 1 - variable.operator_id
+        self.variables[name] = replace(variable, id=self._next_id, name=name, slot=slot)
+        self._next_id += 1
 
     def add(self, operator_type: str, operator: str, outputs: Sequence[str]) -> None:
         """Number an operator and its outputs; those that are left out have empty names."""
@@ -95,8 +107,7 @@ class Numbering:
         self._next_id += 1 + len(outputs)
 
 
-@dataclass(frozen=True)
-class DumpedName:
+class DumpedName(NamedTuple):
     """What the name of a dumped tensor says."""
 
     variable: Variable

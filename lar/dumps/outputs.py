@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lar.dumps.binary import BY_DTYPE, write_tensor
+from lar.dumps.facts import DumpFacts, write_facts
 from lar.dumps.names import Variable, contiguous_strides, format_name
 from lar.errors import UsageError, error_of_write
 
@@ -15,45 +16,6 @@ if TYPE_CHECKING:
     import numpy as np
 
 KEY = "bin_out_dump"
-
-
-class OutputDump:
-    """Writes outputs, one iteration after the other, into a new folder.
-
-    `variables` has what the engine's graph calls the outputs; their shapes and dtypes come from
-    the arrays.
-    """
-
-    def __init__(self, folder: Path, variables: Mapping[str, Variable]) -> None:
-        self.folder = folder
-        self.variables = variables
-        folder.mkdir(exist_ok=True)  # with the files of a run that this one goes on with
-
-    def write(self, outputs: Mapping[str, np.ndarray[Any, Any] | str], run: int) -> None:
-        """Write the outputs of the iteration of that number.
-
-        Raises:
-            UsageError: an output is no array of numbers, or cannot be written.
-        """
-        for name, variable in self.variables.items():
-            array = outputs[name]
-            if isinstance(array, str):
-                raise UsageError(
-                    f"the output {name} is a {array}, which no tensor file holds",
-                    flag="--bin-out-dump",
-                )
-            element = BY_DTYPE.get(array.dtype.name)
-            written = replace(
-                variable,
-                shape=array.shape,
-                strides=contiguous_strides(array.shape),
-                dtype=element.name if element else array.dtype.name,
-            )
-            place = self.folder / f"run{run}-var{variable.id}"
-            try:
-                write_tensor(place, array, format_name(written))
-            except OSError as error:
-                raise error_of_write(error, flag="--bin-out-dump", subject=f"run {run}") from None
 
 
 class Context(Protocol):
@@ -77,17 +39,49 @@ class OutputDriver(Protocol):
 
 
 def write_outputs(driver: OutputDriver, variables: Mapping[str, Variable]) -> None:
-    """Have a driver's outputs written after each iteration, those of the first runner."""
+    """Have a driver's outputs written after each iteration, those of the first runner.
+
+    `variables` has what the engine's graph calls the outputs; their shapes and dtypes come from
+    the arrays.
+    """
     if driver.runner:
         return
-    dump = OutputDump(Path(driver.context.written[KEY]), variables)
-    write_others = driver.after_iteration
+    folder, write_others = Path(driver.context.written[KEY]), driver.after_iteration
+    write_facts(folder, DumpFacts(outputs=[*variables]))
+    folder.mkdir(exist_ok=True)  # with the files of a run that this one goes on with
 
     def write() -> None:
         if write_others is not None:
             write_others()
         if driver.run_number is not None:
-            dump.write(driver.outputs(), driver.run_number)
+            outputs = driver.outputs()
+            for name, variable in variables.items():
+                place = folder / f"run{driver.run_number}-var{variable.id}"
+                write_output(place, outputs[name], variable)
             driver.run_number += 1
 
     driver.after_iteration = write
+
+
+def write_output(place: Path, array: np.ndarray[Any, Any] | str, variable: Variable) -> None:
+    """Write an output of an iteration.
+
+    Raises:
+        UsageError: it is no array of numbers, or cannot be written.
+    """
+    if isinstance(array, str):
+        raise UsageError(
+            f"the output {variable.name} is a {array}, which no tensor file holds",
+            flag="--bin-out-dump",
+        )
+    element = BY_DTYPE.get(array.dtype.name)
+    written = replace(
+        variable,
+        shape=array.shape,
+        strides=contiguous_strides(array.shape),
+        dtype=element.name if element else array.dtype.name,
+    )
+    try:
+        write_tensor(place, array, format_name(written))
+    except OSError as error:
+        raise error_of_write(error, flag="--bin-out-dump", subject=place.name) from None

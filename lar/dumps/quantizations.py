@@ -6,7 +6,7 @@ Operators that move numbers keep their scale.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from lar.dumps.dump import DumpedOperator, DumpedTensor, DumpIndex
@@ -33,42 +33,33 @@ def with_quantizations(index: DumpIndex, facts: DumpFacts) -> DumpIndex:
 
 def quantizations_of(
     tensors: Sequence[DumpedTensor],
-    operators: Iterable[DumpedOperator],
+    operators: Sequence[DumpedOperator],
     facts: DumpFacts,
 ) -> dict[str, Quantization]:
     """Return the quantization of tensors by key."""
-    found: dict[str, Quantization] = {}
-    for tensor in tensors:
-        fitting = fit_to(facts.quantizations.get(tensor.name), tensor)
-        if fitting is not None:
-            found[tensor.key] = fitting
-    if not found:
-        return {}
-    operators = list(operators)
     by_key = {tensor.key: tensor for tensor in tensors}
-    grown = True
-    while grown:
-        before = len(found)
+    fitting = {it.key: fit_to(facts.quantizations.get(it.name), it) for it in tensors}
+    found = {key: quantization for key, quantization in fitting.items() if quantization}
+    count = 0
+    while len(found) > count:
+        count = len(found)
         for operator in operators:
             if KEEPING.fullmatch(operator.type):
                 follow_moves(operator, by_key, found)
             elif operator.type in CONVOLUTIONS:
                 follow_operands(operator, by_key, found, facts)
-        grown = len(found) > before
     return found
 
 
 def fit_to(quantization: Quantization | None, tensor: DumpedTensor) -> Quantization | None:
     """Return the quantization of a tensor with its axis counted from the first one; None if it
     does not fit the tensor."""
-    if quantization is None or is_floating(tensor):
-        return None
-    if quantization.axis is None:
-        return quantization
+    if quantization is None or is_floating(tensor) or quantization.axis is None:
+        return None if is_floating(tensor) else quantization
     axis = quantization.axis + (len(tensor.shape) if quantization.axis < 0 else 0)
     if not 0 <= axis < len(tensor.shape) or tensor.shape[axis] != len(quantization.scale):
         return None
-    return Quantization(scale=quantization.scale, zero_point=quantization.zero_point, axis=axis)
+    return replace(quantization, axis=axis)
 
 
 def is_floating(tensor: DumpedTensor) -> bool:
@@ -86,19 +77,14 @@ def follow_moves(
     found: dict[str, Quantization],
 ) -> None:
     """Note what an operator that moves numbers keeps, from its first input on or back to it."""
-    count = len(operator.inputs) if operator.type == "Concat" else 1
-    taken, given = operator.inputs[:count], operator.outputs
-    sides = [{found[key] for key in side if key in found} for side in (taken, given)]
+    taken = operator.inputs if operator.type == "Concat" else operator.inputs[:1]
+    sides = [{found[it] for it in side if it in found} for side in (taken, operator.outputs)]
     if sides[0] and not all(key in found for key in taken):
         return
-    for kept, side in ((sides[0], given), (sides[1], taken)):
-        if len(kept) != 1:
-            continue
-        (quantization,) = kept
-        for key in side:
-            if quantization.axis is None and is_open(key, tensors, found):
-                is_back = side is taken
-                if not (is_back and is_floating(tensors[key])):
+    for kept, side, back in ((sides[0], operator.outputs, False), (sides[1], taken, True)):
+        if len(kept) == 1 and (quantization := kept.pop()).axis is None:
+            for key in side:
+                if is_open(key, tensors, found) and not (back and is_floating(tensors[key])):
                     found[key] = quantization
 
 

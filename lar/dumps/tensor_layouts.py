@@ -35,40 +35,32 @@ def layouts_of(
     known = {tensor.key: tensor for tensor in tensors}
     found: dict[str, str] = {}
 
-    def mark(key: str, layout: str) -> bool:
-        tensor = known.get(key)
-        if tensor is None or key in found or not fits_layout(tensor.shape, layout):
-            return False
-        found[key] = layout
-        return True
+    def mark(keys: Iterable[str], layout: str) -> None:
+        for key in keys:
+            if key in known and key not in found and fits_layout(known[key].shape, layout):
+                found[key] = layout
 
     for key, text in formats.items():
-        mark(key, layout_of_format(text))
+        mark([key], layout_of_format(text))
     for operator in operators:
         before, after = layouts_of_operator(operator, known)
-        for key in operator.outputs:
-            mark(key, after)
-        if after == CHANNELS_LAST and operator.inputs:
-            mark(operator.inputs[0], before)
-        if operator.type in CONVOLUTIONS and len(operator.inputs) > 1:
-            taken, weight = operator.inputs[:2]
-            mark(taken, before)
-            if weight in known:
-                group = operator.parameters.get("sparse") == "GROUP"
-                mark(weight, layout_of_weight(known[weight].shape, before, after, group=group))
-    spreading = [each for each in operators if each.type in KEEPING]
-    changed = True
-    while changed:
-        changed = False
-        for operator in spreading:
-            # Of a convolution's inputs, the second and third are weights and bias.
-            inputs = operator.inputs
-            if operator.type in CONVOLUTIONS:
-                inputs = inputs[2:]
-            around = [*operator.outputs, *inputs]
-            layout = next((found[key] for key in around if key in found), "")
-            marked = [mark(key, layout) for key in around]
-            changed = changed or any(marked)
+        mark(operator.outputs, after)
+        if after == CHANNELS_LAST or operator.type in CONVOLUTIONS:
+            mark(operator.inputs[:1], before)
+        if operator.type in CONVOLUTIONS:
+            group = operator.parameters.get("sparse") == "GROUP"
+            for weight in filter(known.__contains__, operator.inputs[1:2]):
+                shape = known[weight].shape
+                mark([weight], layout_of_weight(shape, before, after, group=group))
+    count = -1
+    while len(found) > count:
+        count = len(found)
+        for operator in operators:
+            if operator.type in KEEPING:
+                # Of a convolution's inputs, the second and third are weights and bias.
+                skipped = 2 if operator.type in CONVOLUTIONS else 0
+                around = [*operator.outputs, *operator.inputs[skipped:]]
+                mark(around, next((found[key] for key in around if key in found), ""))
     return found
 
 

@@ -28,6 +28,7 @@ HEAD = re.compile(
     r"owner_opr=(?P<operator>.*)\{(?P<type>[^{}]*)\} opr(?P<number>\d{1,19})$"
 )
 VALUES = 5
+STATISTICS = ("min", "max", "mean", "l2", "sd")
 LINE_ENDS = str.maketrans({"\n": "\\n", "\r": "\\r"})  # names of ONNX models may hold some
 
 
@@ -82,13 +83,22 @@ def format_values(array: Array) -> str:
 
 def format_statistics(array: Array) -> str:
     """Format the least, the greatest, the mean, the root mean square, the deviation."""
+    known = {0: 0, 1: 4}.get(array.size, len(STATISTICS))
+    return " ".join(
+        f"{name}={number:.3g}" if place < known else f"{name}=N/A"
+        for place, (name, number) in enumerate(zip(STATISTICS, excerpt_of(array), strict=False))
+    )
+
+
+def excerpt_of(array: Array) -> Array:
+    """Return the statistics of an array, NaN where it has none, and its first values."""
     import numpy as np
 
-    values = np.real(array).astype(np.float64)
+    values = np.real(array).astype(np.float64).reshape(-1)
     if not values.size:
-        return "min=N/A max=N/A mean=N/A l2=N/A sd=N/A"
+        return np.full(len(STATISTICS), np.nan)
     with np.errstate(all="ignore"):
-        figures = (values.min(), values.max(), values.mean(), np.sqrt(np.square(values).mean()))
-        deviation = f"{values.std(ddof=1):.3g}" if values.size > 1 else "N/A"
-    numbers = zip(("min", "max", "mean", "l2"), figures, strict=True)
-    return " ".join(f"{name}={number:.3g}" for name, number in numbers) + f" sd={deviation}"
+        deviation = values.std(ddof=1) if values.size > 1 else np.nan
+        mean_square = np.square(values).mean()
+        statistics = (values.min(), values.max(), values.mean(), np.sqrt(mean_square), deviation)
+    return np.array([*statistics, *values[:VALUES]])

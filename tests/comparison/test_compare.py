@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lar.dumps.binary import write_tensor
 from lar.dumps.dump import Dump, DumpedOperator, DumpedTensor, DumpIndex
 from lar.dumps.index import open_dump
 from lar.graphs import elements
@@ -19,6 +18,7 @@ from lar.records.comparison import COMPARISON_FORMAT, Comparison, Tolerance, rea
 from lar.records.run import record_to_json
 from tests.comparison.known_engines import compare_dumps
 from tests.dumps.blocked_tensors import to_blocked
+from tests.dumps.typed_tensors import write_typed
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -119,7 +119,7 @@ def test_bfloat16_is_compared_as_what_it_is(tmp_path: Path) -> None:
     ones = np.ones((4, 8), np.float32)
     for name, array in (("a", ones), ("b", ones * np.float32(1 + 2**-7))):
         (tmp_path / name).mkdir()
-        write_tensor(tmp_path / name / "000001", array, "x", "BFloat16")
+        write_typed(tmp_path / name / "000001", array, "x", "BFloat16")
     comparison = compare_dumps(open_dump(tmp_path / "a"), open_dump(tmp_path / "b"))
     assert comparison.finding == "same"
     (tensor,) = comparison.tensors
@@ -137,7 +137,7 @@ def stored_pair(folder: Path, kind: str) -> tuple[Dump, Dump]:
         for name in "ab":
             (folder / name).mkdir()
             array = random.standard_normal((64, 256, 256)).astype(np.float32)
-            write_tensor(folder / name / "000001", array, "x", kind)
+            write_typed(folder / name / "000001", array, "x", kind)
         return open_dump(folder / "a"), open_dump(folder / "b")
     plain = random.standard_normal((1, 32, 256, 256)).astype(np.float32)
     other = plain * np.float32(1 + 1e-6)

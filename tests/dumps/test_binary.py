@@ -32,6 +32,7 @@ from lar.dumps.binary import (
 )
 from lar.dumps.names import Variable, contiguous_strides, format_name
 from lar.errors import DumpError
+from tests.dumps.typed_tensors import write_typed
 
 Array = np.ndarray[Any, Any]
 
@@ -73,7 +74,7 @@ def test_what_is_written_is_read_again(
     tmp_path: Path, element: ElementType, shape: tuple[int, ...], seed: int, name: str
 ) -> None:
     array = draw_array(element, shape, seed)
-    write_tensor(tmp_path / "tensor", array, name, element.dtype)
+    write_typed(tmp_path / "tensor", array, name, element.dtype)
     assert_same(lar.load_tensor_binary(tmp_path / "tensor")[0], array)
     header = read_header(tmp_path / "tensor")
     assert (header.name, header.element, header.dtype) == (name, element, element.dtype)
@@ -85,7 +86,7 @@ def test_what_is_cut_off_is_told(
     tmp_path: Path, element: ElementType, shape: tuple[int, ...], seed: int, length: int
 ) -> None:
     path, array = tmp_path / "tensor", draw_array(element, shape, seed)
-    write_tensor(path, array, "var", element.dtype)
+    write_typed(path, array, "var", element.dtype)
     whole = path.read_bytes()
     path.write_bytes(whole[: length % len(whole)])
     # Without its elements, what is left may be the file of a tensor that has none.
@@ -190,7 +191,7 @@ def test_a_type_has_megengines_number(dtype: str) -> None:
 def test_both_types_of_4_bits_without_a_scale_have_the_same_values(tmp_path: Path) -> None:
     shape, data, values = BY_MEGENGINE["IntB4"]
     expected = np.array(values, np.int8).reshape(shape)
-    write_tensor(tmp_path / "tensor", expected, "x", "UintB4")
+    write_typed(tmp_path / "tensor", expected, "x", "UintB4")
     assert (tmp_path / "tensor").read_bytes().endswith(bytes.fromhex(data))
     assert_same(lar.load_tensor_binary(tmp_path / "tensor")[0], expected)
 
@@ -200,7 +201,7 @@ def test_elements_are_those_that_megengine_writes(tmp_path: Path, dtype: str) ->
     shape, data, values = BY_MEGENGINE[dtype]
     path, element = tmp_path / "tensor", BY_DTYPE[dtype]
     expected = np.array(values, np.dtype(element.storage)).reshape(shape)
-    write_tensor(path, expected, "name", dtype)
+    write_typed(path, expected, "name", dtype)
     sizes = (*shape, *[0] * (7 - len(shape)))
     assert path.read_bytes() == (
         struct.pack("<10I", 4, element.code, 7, *sizes) + b"name" + bytes.fromhex(data)
@@ -311,11 +312,11 @@ def test_rows_that_fill_their_bytes_have_no_padding(tmp_path: Path) -> None:
     name = "a tensor"
     for width, size in ((1, 2), (2, 2), (3, 4), (4, 4)):
         array = np.arange(2 * width, dtype=np.uint8).reshape(2, width)
-        write_tensor(path, array, name, "Quantized4Asymm")
+        write_typed(path, array, name, "Quantized4Asymm")
         assert read_header(path).size == size
         assert np.array_equal(lar.load_tensor_binary(path)[0], array)
     # A byte more for each row is not a way that such a file is written.
-    write_tensor(path, np.zeros((2, 2), np.uint8), name, "Quantized4Asymm")
+    write_typed(path, np.zeros((2, 2), np.uint8), name, "Quantized4Asymm")
     path.write_bytes(path.read_bytes() + bytes(2))
     with pytest.raises(DumpError, match="do not make an array"):
         lar.load_tensor_binary(path)

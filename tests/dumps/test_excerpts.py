@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from lar.dumps.dump import Dump, DumpedTensor, DumpIndex
-from lar.dumps.excerpts import STATISTICS, as_printed, blocks_in, excerpt_of, excerpts_of
+from lar.dumps.excerpts import STATISTICS, as_printed, blocks_in, excerpts_of
+from lar.dumps.index import open_tensors
 from lar.dumps.names import Variable, contiguous_strides
-from lar.dumps.readers import open_tensors
-from lar.dumps.text import format_block
+from lar.dumps.text import excerpt_of, format_block
 from lar.errors import DumpError
 
 # What the C++ program wrote of a model of digits.

@@ -11,7 +11,7 @@ import pytest
 
 from lar.dumps.binary import TensorHeader, read_header, write_tensor
 from lar.dumps.facts import DumpFacts, Kernel, OperatorFact
-from lar.dumps.graph import Place, index_of
+from lar.dumps.graph import index_of
 from lar.dumps.names import Variable, contiguous_strides, format_name
 
 UNMADE = format_name(Variable(id=1, shape=(1,), strides=(1,), name="logits"))
@@ -235,10 +235,3 @@ def test_the_format_in_an_operators_parameters_is_taken(
     facts = [OperatorFact(0, {}), OperatorFact(2, {}), OperatorFact(4, {"format": text})]
     layouts = [tensor.layout for tensor in index_of(folder.headers(), DumpFacts(facts)).tensors]
     assert layouts == [before, "", after]
-
-
-def test_a_file_and_its_operator_have_a_key_for_each_run() -> None:
-    variable = Variable(id=27, shape=(1,), strides=(1,), name="v", operator="relu[26]")
-    assert (Place(None).key_of(variable), Place(3).key_of(variable)) == ("00001b", "run3-var27")
-    assert Place(None).key_of_operator(variable) == f"opr{variable.operator_id}"
-    assert Place(3).key_of_operator(variable) == f"run3-opr{variable.operator_id}"

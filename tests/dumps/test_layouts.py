@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from lar.dumps import layouts
 from lar.dumps.layouts import (
-    BLOCKS,
+    TAGS,
     block_of,
     plain_pieces,
     plain_shape,
@@ -17,7 +17,7 @@ from lar.dumps.layouts import (
 )
 from tests.dumps.blocked_tensors import to_blocked
 
-LAYOUTS = [*BLOCKS, "nchw8c", "nchw16c"]
+LAYOUTS = [*TAGS, "nchw8c", "nchw16c"]
 sizes = st.integers(1, 5)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import bench_numbers
+import comparison_costs
 import number_cases
 import numpy as np
 import onnx
@@ -60,9 +62,9 @@ def test_names_are_those_of_the_model_without_what_was_added() -> None:
 def test_a_side_that_cannot_be_made_is_listed(tmp_path: Path) -> None:
     case = Case("group", "", Side("net", form="basic"), Side("net", form="all"))
     (tmp_path / "net.clean.all.error").write_text("TypeError: no")
-    found = bench_numbers.compare(tmp_path, case)
-    assert found == "net.clean.all could not be made: TypeError: no"
-    line = bench_numbers.describe_failing(tmp_path, case, found)
+    pair = bench_numbers.compare_case(tmp_path, case)
+    assert pair.found == "net.clean.all could not be made: TypeError: no"
+    line = pair.describe("a problem")
     assert line.endswith(f"lar compare {tmp_path}/net.clean.basic {tmp_path}/net.clean.all")
 
 
@@ -97,12 +99,12 @@ def test_real_pairs_have_names_of_their_own() -> None:
 def test_edits_are_drawn_the_same_and_show() -> None:
     for number in (0, 2, 24, 49):
         edit, again = random_edits.draw_edit(number), random_edits.draw_edit(number)
-        model, feeds = edit.network
-        assert again.network.model.SerializeToString() == model.SerializeToString()
+        assert again.network.model == edit.network.model
         assert edit.operators
         name, form = random_edits.SUBJECTS[number % len(random_edits.SUBJECTS)]
-        original = real_networks.make_network(name, form).model
-        outputs = [random_edits.run_model(each, feeds) for each in (model, original)]
+        original = real_networks.make_network(name, form)
+        outputs = [random_edits.run_model(each) for each in (edit.network, original)]
+        assert None not in outputs
         assert not random_edits.agree(*outputs)
         assert random_edits.agree(outputs[1], outputs[1])
 
@@ -134,7 +136,7 @@ def found_with(*culprits: tuple[tuple[str, ...], tuple[str, ...]], finding: str)
         ((), ("conv",), "named first"),
         (("conv", "relu"), ("conv", "relu"), "first of a group"),
         (("a", "conv", "b", "c"), ("conv",), "first of a group"),
-        (("a", "conv"), ("a", "conv"), "wrong"),
+        (("a", "conv"), ("a", "conv"), "among many"),
         (("relu",), ("relu",), "neighbour"),
         (("a",), ("a",), "wrong"),
     ],
@@ -156,3 +158,21 @@ def test_an_edit_without_culprit_is_the_same_or_wrong() -> None:
         for finding in ("same", "different")
     ]
     assert judged == ["the same", "wrong"]
+
+
+def test_the_fault_of_a_chain_reaches_its_output(tmp_path: Path) -> None:
+    sides = comparison_costs.chain_sides(tmp_path, 40)
+    network = comparison_costs.make_chain(40)
+    faulty = network._replace(model=onnx.load(sides[0].partition(" ")[0]))
+    assert len(network.model.graph.node) == 40
+    outputs = [random_edits.run_model(each) for each in (faulty, network)]
+    assert None not in outputs
+    assert not random_edits.agree(*outputs)
+
+
+def test_a_side_of_a_real_pair_is_a_command_line(tmp_path: Path) -> None:
+    side = real_pairs.RealSide("sequence", "optimised", "basic").command(tmp_path)
+    model, *flags = shlex.split(side)
+    assert onnx.load(model).graph.output[0].name == "levels"
+    inputs = f"input:{tmp_path}/sequence.optimised.inputs/input.npy"
+    assert flags == ["--graph-optimization-level", "basic", "--input", inputs]

@@ -16,23 +16,22 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lar.dumps.facts import DumpFacts, Kernel, OperatorFact
+from lar.dumps.facts import NO_FACTS, DumpFacts, Kernel, OperatorFact, read_facts, write_facts
 from lar.engines.megengine.algorithms import ChoiceListener, algorithms_in
 from lar.engines.megengine.graph_operators import QuantizedVariable, graph_in, quantizations_in
 from lar.engines.megengine.operator_profiler import attach_profiler
 from lar.engines.megengine.packed_model import Table, is_packed, open_packed, plain_graph
 from lar.errors import LarError
 from lar.options.table import BIN_IO_DUMP, CUDA, TEXT_DUMPS
+from lar.records.quantization import Quantization
 
 if TYPE_CHECKING:
     from lar.dumps.names import Variable
     from lar.engines.megengine.graph import GraphDriver
     from lar.engines.megengine.lite import LiteDriver
-    from lar.records.quantization import Quantization
 
 PROFILE = ".profile.json"
 CHOICES = ".choices"
-QUANTIZATIONS = ".quantizations.json"
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
 KEPT_BYTES = 1 << 30
 
@@ -64,7 +63,8 @@ def dump_tensors(driver: LiteDriver, _: object) -> None:
         keep_choices(Path(folder + CHOICES))
         driver.network.io_bin_dump(folder)
         keep_operators(driver, Path(folder + PROFILE))
-        keep_quantizations(driver.model_file, Path(folder + QUANTIZATIONS))
+        facts = known_facts(driver.model_file)
+        write_facts(Path(folder), facts._replace(outputs=[*driver.outputs()]))
 
 
 def keep_freed_memory() -> None:
@@ -113,12 +113,12 @@ def keep_choices(place: Path) -> None:
     ChoiceListener(write).begin("--bin-io-dump")
 
 
-def keep_quantizations(model: str, place: Path) -> None:
-    """Write the scales and zero points of the model's quantised variables, by name: the files of
-    tensors have the names of the types alone."""
+def known_facts(model: str) -> DumpFacts:
+    """Return what the file of a model says of its quantised variables: the files of tensors have
+    the names of the types alone."""
     with contextlib.suppress(ValueError, LookupError, OSError, LarError, struct.error):
-        if found := [*quantizations_in(graph_in(model))]:
-            place.write_text(json.dumps(found))
+        return facts_of([*quantizations_in(graph_in(model))])
+    return NO_FACTS
 
 
 def has_ascii_names(model: str) -> bool:
@@ -182,34 +182,19 @@ def variable_of(var: Any) -> Variable:
 
 def describe_dump(folder: Path) -> DumpFacts:
     """Return what is known of the operators whose tensors are in a folder."""
-    facts = facts_of(quantized_variables(folder))
+    facts = read_facts(folder)
     return facts._replace(operators=operators_of(folder), algorithms=algorithms_of(folder))
 
 
 def facts_of(variables: Sequence[QuantizedVariable]) -> DumpFacts:
     """Return what the quantised variables of a model say of any dump of it."""
     return DumpFacts(
-        quantizations={each.name: quantization_of(each) for each in variables},
+        quantizations={
+            each.name: Quantization(scale=(each.scale,), zero_point=(each.zero_point,))
+            for each in variables
+        },
         operands={each.name: each.inputs for each in variables},
     )
-
-
-def quantized_variables(folder: Path) -> list[QuantizedVariable]:
-    """Return the quantised variables of the model that was dumped."""
-    try:
-        kept = json.loads(Path(str(folder) + QUANTIZATIONS).read_bytes())
-    except (OSError, ValueError):
-        return []
-    return [
-        QuantizedVariable(name, scale, zero_point, tuple(inputs))
-        for name, scale, zero_point, inputs in kept
-    ]
-
-
-def quantization_of(variable: QuantizedVariable) -> Quantization:
-    from lar.records.quantization import Quantization
-
-    return Quantization(scale=(variable.scale,), zero_point=(variable.zero_point,))
 
 
 def algorithms_of(folder: Path) -> dict[Kernel, str]:

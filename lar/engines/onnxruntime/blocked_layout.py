@@ -6,11 +6,14 @@ channels; the engine reports the plain shape all the same.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from lar.engines.onnxruntime.model_fields import bytes_field, number_field
+from lar.engines.onnxruntime.model_fields import Node, bytes_field, number_field
+
+Array = np.ndarray[Any, Any]
 
 DOMAIN = b"com.microsoft.nchwc"
 
@@ -52,11 +55,32 @@ def block_size(onnxruntime: Any) -> int:
     return int(np.flatnonzero(blocked.reshape(-1) == 1)[0])
 
 
-def plain_layout(array: np.ndarray[Any, Any], block: int) -> np.ndarray[Any, Any]:
+def blocked_tensors(nodes: Iterable[Node]) -> set[str]:
+    """Return the names of the tensors that are in the blocked layout."""
+    blocked: set[str] = set()
+    for node in nodes:
+        # Other operators leave the layout as they find it; ReorderOutput ends it.
+        of_layout = node.domain == DOMAIN.decode() and node.operator != "ReorderOutput"
+        if of_layout or (node.domain != DOMAIN.decode() and not blocked.isdisjoint(node.inputs)):
+            blocked.update(filter(None, node.outputs))
+    return blocked
+
+
+def split_blocks(array: Array, block: int) -> Array:
+    """Return a tensor {N,C,...} of blocks with the axes {N,C/b,...,b} in which it is stored."""
+    batch, channels, *sizes = array.shape
+    return array.reshape(batch, channels // block, *sizes, block)
+
+
+def join_blocks(array: Array) -> Array:
+    """Return a tensor {N,C/b,...,b} in the shape {N,C,...} that the engine has for it."""
+    batch, blocks, *sizes, block = array.shape
+    return array.reshape(batch, blocks * block, *sizes)
+
+
+def plain_layout(array: Array, block: int) -> Array:
     """Return a tensor in the plain layout, of any dtype and of the shape {N,C,...}.
 
     The channels stay padded to whole blocks, as they are.
     """
-    batch, channels, *sizes = array.shape
-    blocks = array.reshape(batch, channels // block, *sizes, block)
-    return np.moveaxis(blocks, -1, 2).reshape(array.shape)
+    return np.moveaxis(split_blocks(array, block), -1, 2).reshape(array.shape)

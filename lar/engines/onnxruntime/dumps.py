@@ -13,10 +13,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import hashlib
-import json
 import tempfile
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -24,63 +23,41 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from lar.dumps.binary import BY_DTYPE, write_tensor
-from lar.dumps.facts import DumpFacts, OperatorFact
+from lar.dumps.binary import BY_DTYPE, TEXT, write_tensor
+from lar.dumps.facts import DumpFacts, OperatorFact, read_facts, write_facts
 from lar.dumps.names import Numbering, Variable, contiguous_strides, format_name
 from lar.dumps.outputs import write_outputs
 from lar.dumps.text import format_block, format_values
-from lar.engines.onnxruntime.blocked_layout import DOMAIN, block_size
-from lar.engines.onnxruntime.model_fields import (
-    GRAPH_OUTPUT,
-    MODEL_GRAPH,
-    VALUE_NAME,
-    Node,
-    SavedModel,
-    bytes_field,
-    nodes_in,
-    output_names,
+from lar.dumps.values import Part, Unheld
+from lar.engines.onnxruntime.blocked_layout import (
+    DOMAIN,
+    block_size,
+    blocked_tensors,
+    plain_layout,
+    split_blocks,
 )
+from lar.engines.onnxruntime.bodies import (
+    CONTROL_FLOW,
+    LOOPS,
+    Body,
+    graphs_in,
+    operators_in,
+    parameters_of,
+)
+from lar.engines.onnxruntime.graph_values import GraphValues
+from lar.engines.onnxruntime.model_fields import SavedModel
 from lar.engines.onnxruntime.quantization import (
     Scales,
     quantizations_of,
     scales_in,
     wanted_names,
 )
-from lar.engines.onnxruntime.saving import open_saved, save_optimized
-from lar.engines.onnxruntime.session import DTYPES
+from lar.engines.onnxruntime.saving import save_optimized
 from lar.options.table import BIN_IO_DUMP, FAST_RUN_ALGO_POLICY, TEXT_DUMPS
 from lar.records.quantization import Quantization
 
 if TYPE_CHECKING:
     from lar.engines.onnxruntime.session import SessionDriver
-
-
-class Producer(NamedTuple):
-    """A tensor of the optimised graph and the node that gives it.
-
-    `blocked`: it holds blocks of channels, as `blocked_layout` describes.
-    """
-
-    tensor: str
-    operator: str
-    node: str
-    inputs: tuple[str, ...]
-    blocked: bool
-
-
-def instrument(driver: SessionDriver) -> tuple[SavedModel, tuple[Producer, ...]]:
-    """Return the model that a loaded driver runs, with every tensor as an output.
-
-    Its outputs are the original's, then all other tensors. What is returned beside it are the
-    tensors in the order of the graph, the original's outputs among them; those inside control
-    flow are not seen. `open_saved` makes a session of it. The weights stand in the spec's work
-    folder for as long as that exists.
-    """
-    saved = driver.saved or save_to_work_folder(driver)
-    tensors = tuple(producers_of(nodes_in(saved.content)))
-    known = set(output_names(saved.content))
-    added = [each.tensor for each in tensors if each.tensor not in known]
-    return SavedModel(add_outputs(saved.content, added), saved.folder), tensors
 
 
 def save_to_work_folder(driver: SessionDriver) -> SavedModel:
@@ -91,36 +68,9 @@ def save_to_work_folder(driver: SessionDriver) -> SavedModel:
     return SavedModel((folder / "optimized.onnx").read_bytes(), folder)
 
 
-def add_outputs(model: bytes, names: Iterable[str]) -> bytes:
-    """Return a model with outputs added; the engine infers their types."""
-    outputs = (bytes_field(GRAPH_OUTPUT, bytes_field(VALUE_NAME, name.encode())) for name in names)
-    # A second graph is merged into the first.
-    return model + bytes_field(MODEL_GRAPH, b"".join(outputs))
-
-
-def producers_of(nodes: Iterable[Node]) -> Iterable[Producer]:
-    """Yield the tensors that nodes give, in their order."""
-    blocked: set[str] = set()
-    for node in nodes:
-        # Other operators leave the layout as they find it; ReorderOutput ends it.
-        if node.domain == DOMAIN.decode():
-            is_blocked = node.operator != "ReorderOutput"
-        else:
-            is_blocked = not blocked.isdisjoint(node.inputs)
-        for tensor in filter(None, node.outputs):
-            if is_blocked:
-                blocked.add(tensor)
-            yield Producer(tensor, node.operator, node.name, node.inputs, is_blocked)
-
-
 Array = np.ndarray[Any, Any]
 
-# A session gives a part of the tensors, so that no more than that part is in memory at once.
-PARTS = 4
-LEAST_TENSORS = 8
-OPERATORS = ".operators.json"
 FLOATS = (1, 10, 11)  # float, float16 and double among ONNX's data types
-QUANTIZATIONS = ".quantizations.json"
 
 
 class Dumped(NamedTuple):
@@ -157,17 +107,13 @@ def dump_tensors(driver: SessionDriver, _: object) -> None:
     folder = Path(driver.context.written[BIN_IO_DUMP.key])
     folder.mkdir()
     graph = Graph(driver)
-    facts = [
-        {"number": outputs[0].operator_id, "parameters": parameters}
-        for outputs, parameters in graph.operators()
-    ]
-    Path(str(folder) + OPERATORS).write_text(json.dumps(facts))
+    facts = DumpFacts(graph.operator_facts(), iteration=0, outputs=graph.outputs)
+    write_facts(folder, facts)
     computed = graph.tensors(kept=wanted_names(graph.scales))
-    for variable, inputs, array in chain(graph.weights(), computed):
+    for variable, inputs, array in chain(graph.filters(), computed):
         write_tensor(folder / f"{variable.id:06x}", array, format_name(variable, inputs))
-    if found := graph.quantizations():
-        kept = {name: asdict(quantization) for name, quantization in found.items()}
-        Path(str(folder) + QUANTIZATIONS).write_text(json.dumps(kept))
+    found = graph.quantizations()
+    write_facts(folder, facts._replace(quantizations=found, left_out=graph.left_out))
 
 
 def dump_text(driver: SessionDriver, _: object) -> None:
@@ -179,6 +125,8 @@ def dump_text(driver: SessionDriver, _: object) -> None:
     place = next(written[dump.key] for dump in TEXT_DUMPS if dump.key in written)
     with open(place, "w", encoding="utf-8") as file:
         for variable, inputs, array in Graph(driver).tensors():
+            if variable.dtype == TEXT.name:
+                continue
             texts[variable.id] = format_values(array)
             values = [(each, texts.get(each.id, "<constant>")) for each in inputs]
             file.writelines(f"{line}\n" for line in format_block(variable, array, values))
@@ -193,61 +141,64 @@ def dump_outputs(driver: SessionDriver, _: object) -> None:
 
 def describe_dump(folder: Path) -> DumpFacts:
     """Return what is known of the operators whose tensors are in a folder."""
-    known = read_kept(folder, OPERATORS) or []
-    quantizations = read_kept(folder, QUANTIZATIONS) or {}
-    return DumpFacts(
-        tuple(OperatorFact(each["number"], each["parameters"]) for each in known),
-        iteration=0,
-        quantizations={
-            name: Quantization(
-                scale=tuple(kept["scale"]), zero_point=tuple(kept["zero_point"]), axis=kept["axis"]
-            )
-            for name, kept in quantizations.items()
-        },
-    )
-
-
-def read_kept(folder: Path, suffix: str) -> Any:
-    """Return what the worker wrote beside a folder; None if it did not live to do so."""
-    try:
-        return json.loads(Path(str(folder) + suffix).read_bytes())
-    except (OSError, ValueError):
-        return None
+    return read_facts(folder)._replace(iteration=0)
 
 
 class Graph:
-    """The optimised graph of a driver, with all its tensors numbered."""
+    """The optimised graph of a driver, with all its tensors numbered, those of bodies too.
+
+    `left_out` says, when all have been computed, why some are missing.
+    """
 
     def __init__(self, driver: SessionDriver) -> None:
-        self.driver = driver
-        release_memory()
-        saved = driver.dump_source or driver.saved
-        assert saved is not None
-        self.saved = saved
-        self.nodes = [*nodes_in(self.saved.content)]
-        self.blocked = {each.tensor for each in producers_of(self.nodes) if each.blocked}
-        numbering = Numbering(driver.fed)
-        for node in self.nodes:
-            numbering.add_node(node.operator, node.name, node.inputs, node.outputs)
-        self.variables = numbering.variables
-        self.arrays: dict[str, Array] = {}  # of scales and zero points that the run computes
-
-    def operators(self) -> Iterator[tuple[list[Variable], dict[str, Any]]]:
-        """Yield the operators: what they give, and their parameters."""
-        for node, known in zip(self.nodes, self.parameters, strict=True):
-            yield [self.variables[name] for name in filter(None, node.outputs)], known
-
-    @cached_property
-    def model(self) -> Any:
-        """The saved model, decoded without the weights that stand in a file."""
         import onnx
 
-        return onnx.load_from_string(self.saved.content)
+        self.driver = driver
+        release_memory()
+        self.saved = driver.dump_source or driver.saved or save_to_work_folder(driver)
+        # Without the weights that stand in a file.
+        self.model: Any = onnx.load_from_string(self.saved.content)
+        self.outputs = [each.name for each in self.model.graph.output]
+        whole = Body("", self.model.graph)
+        self.weights = {
+            body.path + each.name: each
+            for body in graphs_in(whole)
+            for each in body.graph.initializer
+        }
+        self.operators = [*operators_in(whole)]
+        self.nodes = [each.node for each in self.operators]
+        self.makers = {name: it for it in self.operators for name in filter(None, it.node.outputs)}
+        self.blocked = blocked_tensors(self.nodes)
+        self.block = block_size(driver.onnxruntime) if self.blocked else 1
+        self.numbering = Numbering(driver.fed)
+        for node in self.nodes:
+            self.numbering.add_node(node.operator, node.name, node.inputs, node.outputs)
+        self.numbering.add_constants(self.outputs)
+        self.variables = self.numbering.variables
+        self.parts: dict[str, list[str]] = {}  # the names of what is dumped of a tensor
+        self.arrays: dict[str, Array] = {}  # of scales and zero points that the run computes
+        self.left_out = {
+            node.name or node.outputs[0]: f"what the graphs inside this {node.operator} compute"
+            for node, proto, _ in self.operators
+            if node.operator not in CONTROL_FLOW and any(it.HasField("g") for it in proto.attribute)
+        }
+
+    def operator_facts(self) -> list[OperatorFact]:
+        """Return the numbers and parameters of the operators, in the graph's order."""
+        return [
+            OperatorFact(self.variables[name].operator_id, known)
+            for node, known in zip(self.nodes, self.parameters, strict=True)
+            for name in [*filter(None, node.outputs)][:1]
+        ]
 
     @cached_property
     def parameters(self) -> list[dict[str, Any]]:
-        """The parameters of each node."""
-        return read_parameters(self.model)
+        """The parameters of each operator; of a body, what it holds."""
+        return [
+            parameters_of(it)
+            | {each.name: describe_body(each.g) for each in it.attribute if each.HasField("g")}
+            for it in (operator.proto for operator in self.operators)
+        ]
 
     @cached_property
     def scales(self) -> list[Scales]:
@@ -256,95 +207,102 @@ class Graph:
 
     def quantizations(self) -> dict[str, Quantization]:
         """Return what the integers of tensors stand for, by name, when all have been computed."""
-        from onnx import numpy_helper
-
-        wanted = wanted_names(self.scales)
-        constants = {
-            each.name: numpy_helper.to_array(each, str(self.saved.folder))
-            for each in self.model.graph.initializer
-            if each.name in wanted
-        }
+        wanted = wanted_names(self.scales) & self.weights.keys()
+        constants = {name: self.read_weight(name) for name in wanted}
         return quantizations_of(self.scales, {**constants, **self.arrays})
 
-    def weights(self) -> Iterator[Dumped]:
-        """Yield the weights and biases that operators take, one at a time, in plain axes or in
-        blocks; not the scales of quantised tensors, nor shapes and the like."""
+    def read_weight(self, name: str) -> Array:
         from onnx import numpy_helper
 
-        block = block_size(self.driver.onnxruntime) if self.blocked else 1
+        array: Array = numpy_helper.to_array(self.weights[name], str(self.saved.folder))
+        return array
+
+    def filters(self) -> Iterator[Dumped]:
+        """Yield the weights and biases that operators take, one at a time, in plain axes or in
+        blocks; not the scales of quantised tensors, nor shapes and the like."""
         in_blocks = dict(self.filters_in_blocks())
         scales, quantized = wanted_names(self.scales), {each.tensor for each in self.scales}
-        for each in self.model.graph.initializer:
-            if each.name in scales or each.name not in self.variables:
+        for name, each in self.weights.items():
+            if name in scales or name not in self.variables or name in self.outputs:
                 continue
-            if each.data_type not in FLOATS and each.name not in quantized:
+            if each.data_type not in FLOATS and name not in quantized:
                 continue
-            array = numpy_helper.to_array(each, str(self.saved.folder))
+            array = self.read_weight(name)
             if array.dtype.name not in BY_DTYPE:
                 continue
-            blocks = [block] * in_blocks.get(each.name, 0)
-            yield self.dumped_as(each.name, (), *filter_in_blocks(array, blocks))
+            blocks = [self.block] * in_blocks.get(name, 0)
+            array, layout = filter_in_blocks(array, blocks)
+            yield self.dumped(name, (), array, layout)
 
     def filters_in_blocks(self) -> Iterator[tuple[str, int]]:
         """Yield the names of the filters whose output channels stand in blocks, and in how many of
         their axes there are blocks."""
         for node, known in zip(self.nodes, self.parameters, strict=True):
             if node.domain == DOMAIN.decode() and node.operator == "Conv":
-                shape = self.shapes.get(node.inputs[1], ())
+                weight = self.weights.get(node.inputs[1])
+                shape = tuple(weight.dims) if weight else ()
                 by_channel = known.get("group", 1) > 1 and shape[1:2] == (1,)
                 takes_blocks = node.inputs[0] in self.blocked and not by_channel
                 yield node.inputs[1], 2 if takes_blocks else 1
 
-    @cached_property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shapes of the weights."""
-        return {each.name: tuple(each.dims) for each in self.model.graph.initializer}
-
     def tensors(self, kept: Container[str] = ()) -> Iterator[Dumped]:
-        """Yield the inputs, then all tensors that are arrays of numbers, in the graph's order.
+        """Yield the inputs, then all tensors, in the graph's order; of each its parts.
 
         The arrays of those whose names are to be `kept` stay with the graph.
         """
         for name, value in self.driver.fed.items():
-            yield self.dumped(name, (), value.numpy(), 1)
-        makers = {name: node for node in self.nodes for name in filter(None, node.outputs)}
-        names, known = [*makers], set(output_names(self.saved.content))
-        count = max(-(-len(names) // PARTS), LEAST_TENSORS)
-        block = block_size(self.driver.onnxruntime) if self.blocked else 1
-        for begin in range(0, len(names), count):
-            part = names[begin : begin + count]
-            content = add_outputs(self.saved.content, [name for name in part if name not in known])
-            session = open_saved(self.driver, SavedModel(content, self.saved.folder))
-            values = session.run_with_ort_values(part, self.driver.fed)
-            for name, value in zip(part, values, strict=True):
-                if value.has_value() and value.data_type() in DTYPES:
-                    array = value.numpy()
-                    if name in kept:
-                        self.arrays[name] = array
-                    yield self.dumped(name, makers[name].inputs, array, block)
-            del values, session
+            yield self.dumped(name, (), value.numpy())
+        for name, parts in self.values():
+            yield from self.dump_parts(name, parts)
+            if name in kept and len(parts) == 1 and isinstance(parts[0], Part):
+                self.arrays[name] = parts[0].array
 
-    def dumped(self, name: str, inputs: Sequence[str], array: Array, block: int) -> Dumped:
-        """Return a tensor with its names; one in blocks has an axis more than the engine says."""
-        kind = ""
-        if name in self.blocked and array.ndim == 4:
-            batch, channels, *sizes = array.shape
-            array = array.reshape(batch, channels // block, *sizes, block)
-            kind = f"NCHWC{{{block}}}"
-        return self.dumped_as(name, inputs, array, kind)
+    def values(self) -> GraphValues:
+        """Return all values of the graph, computed when they are gone through."""
+        known = self.makers.keys() | self.driver.fed.keys()
+        fixed = [name for name in self.outputs if name not in known]
+        return GraphValues(self.driver, self.saved, self.model, self.makers, fixed)
 
-    def dumped_as(self, name: str, inputs: Sequence[str], array: Array, kind: str) -> Dumped:
-        """Return a tensor that is stored in a format, with its names."""
-        element = BY_DTYPE[array.dtype.name]
+    def dump_parts(self, name: str, parts: Sequence[Part | Unheld]) -> Iterator[Dumped]:
+        """Yield the tensors that a dump has of a value."""
+        maker = self.makers.get(name)
+        held = [each for each in parts if isinstance(each, Part)]
+        self.left_out |= {each.name: each.reason for each in parts if isinstance(each, Unheld)}
+        if held or not parts:
+            self.parts[name] = [each.name for each in held]
+        for each in held:
+            array, layout = each.array, ""
+            if each.name != name:
+                self.numbering.add_part(name, each.name)
+            elif name in self.blocked and maker is not None:
+                if not LOOPS.isdisjoint(maker.body.around):
+                    array = self.in_plain_axes(array)
+                elif array.ndim == 4:
+                    array, layout = split_blocks(array, self.block), f"NCHWC{{{self.block}}}"
+            inputs = maker.node.inputs if maker else ()
+            yield self.dumped(each.name, inputs, array, layout, each.dtype)
+
+    def in_plain_axes(self, array: Array) -> Array:
+        """Return a tensor of the blocked layout in plain axes, or several that a loop has
+        stacked."""
+        each = array.reshape(-1, *array.shape[-3:])
+        return plain_layout(each, self.block).reshape(array.shape) if array.ndim > 3 else array
+
+    def dumped(
+        self, name: str, inputs: Sequence[str], array: Array, layout: str = "", dtype: str = ""
+    ) -> Dumped:
+        """Return a tensor that is stored in a layout, with its names."""
         variable = self.variables[name] = replace(
             self.variables[name],
             shape=array.shape,
             strides=contiguous_strides(array.shape),
             stored=True,
-            format=kind,
-            dtype=element.name,
+            format=layout,
+            dtype=dtype or BY_DTYPE[array.dtype.name].name,
         )
-        return Dumped(variable, tuple(self.variables[each] for each in inputs if each), array)
+        # Of a branch that was not taken, and of a sequence, there are others, or none.
+        taken = [it for each in inputs if each for it in self.parts.get(each, [each])]
+        return Dumped(variable, tuple(self.variables[each] for each in taken), array)
 
 
 def filter_in_blocks(array: Array, blocks: Sequence[int]) -> tuple[Array, str]:
@@ -356,25 +314,6 @@ def filter_in_blocks(array: Array, blocks: Sequence[int]) -> tuple[Array, str]:
     inner = inputs // blocks[-1] if len(blocks) > 1 else inputs
     shape = (outputs // blocks[0], inner, *sizes, *blocks)
     return array.reshape(shape), f"OIHWC{{{','.join(map(str, blocks))}}}"
-
-
-def read_parameters(model: Any) -> list[dict[str, Any]]:
-    """Return the attributes of each node that are numbers, texts or lists of them; of a graph, as
-    the body of a loop, the operators and a hash of all that it holds."""
-    import onnx
-
-    readers: Mapping[int, Callable[[Any], Any]] = {
-        onnx.AttributeProto.FLOAT: lambda each: each.f,
-        onnx.AttributeProto.INT: lambda each: each.i,
-        onnx.AttributeProto.STRING: lambda each: each.s.decode(errors="replace"),
-        onnx.AttributeProto.FLOATS: lambda each: list(each.floats),
-        onnx.AttributeProto.INTS: lambda each: list(each.ints),
-        onnx.AttributeProto.GRAPH: lambda each: describe_body(each.g),
-    }
-    return [
-        {each.name: readers[each.type](each) for each in node.attribute if each.type in readers}
-        for node in model.graph.node
-    ]
 
 
 def describe_body(graph: Any) -> str:

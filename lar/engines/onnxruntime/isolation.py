@@ -12,8 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lar.engines.engine import Isolation
-from lar.engines.onnxruntime.blocked_layout import block_size
-from lar.engines.onnxruntime.dumps import producers_of, release_memory, save_to_work_folder
+from lar.engines.onnxruntime.blocked_layout import (
+    block_size,
+    blocked_tensors,
+    join_blocks,
+    split_blocks,
+)
+from lar.engines.onnxruntime.dumps import release_memory, save_to_work_folder
 from lar.engines.onnxruntime.model_fields import SavedModel, nodes_in
 from lar.engines.onnxruntime.saving import open_saved
 from lar.errors import LarError
@@ -44,9 +49,7 @@ class SessionIsolation(Isolation):
         self.makers = {name: node for node in graph.node for name in node.output if name}
         self.weights = {each.name: each for each in graph.initializer}
         self.sparse_weights = {each.values.name: each for each in graph.sparse_initializer}
-        self.blocked = {
-            each.tensor for each in producers_of(nodes_in(saved.content)) if each.blocked
-        }
+        self.blocked = blocked_tensors(nodes_in(saved.content))
         self.block = block_size(driver.onnxruntime) if self.blocked else 1
 
     def find_missing(self, names: Collection[str]) -> set[str]:
@@ -54,29 +57,17 @@ class SessionIsolation(Isolation):
         return {*names} - known
 
     def compute(self, output: str, values: Mapping[str, Array]) -> Array:
-        fed = {
-            name: self.without_block_axis(name, np.asarray(array, order="C"))
-            for name, array in values.items()
-        }
+        fed = {name: np.asarray(array, order="C") for name, array in values.items()}
+        for name, array in fed.items():
+            if name in self.blocked and array.ndim == 5:
+                fed[name] = join_blocks(array)
         content = self.model_of(output, fed).SerializeToString()
         session = open_saved(self.driver, SavedModel(content, self.folder))
         taken = {each.name for each in session.get_inputs()}
         (found,) = session.run([output], {name: fed[name] for name in taken})
-        return self.with_block_axis(output, found)
-
-    def without_block_axis(self, name: str, array: Array) -> Array:
-        """Return a tensor in the shape that the engine has for it."""
-        if name not in self.blocked or array.ndim != 5:
-            return array
-        batch, blocks, *sizes, block = array.shape
-        return array.reshape(batch, blocks * block, *sizes)
-
-    def with_block_axis(self, name: str, array: Array) -> Array:
-        """Return a tensor in the shape that it has in a dump."""
-        if name not in self.blocked or array.ndim != 4:
-            return array
-        batch, channels, *sizes = array.shape
-        return array.reshape(batch, channels // self.block, *sizes, self.block)
+        given: Array = found
+        in_blocks = output in self.blocked and given.ndim == 4
+        return split_blocks(given, self.block) if in_blocks else given
 
     def model_of(self, output: str, values: Mapping[str, Array]) -> Any:
         """Return the model of the nodes between values and what is computed from them.

@@ -393,11 +393,13 @@ def shapes_in(graph: Any) -> dict[str, Shape]:
 
 
 def shape_of(tensor: Any) -> Shape:
-    """Return the shape of a tensor type, None where even the rank is unknown."""
+    """Return the shape of a tensor type, None where even the rank is unknown. A size of -1 is any
+    size, as the engine takes it."""
     if not tensor.HasField("shape"):
         return None
     return tuple(
-        axis.dim_value if axis.HasField("dim_value") else None for axis in tensor.shape.dim
+        axis.dim_value if axis.HasField("dim_value") and axis.dim_value >= 0 else None
+        for axis in tensor.shape.dim
     )
 
 

@@ -356,7 +356,8 @@ def read_graph(content: bytes, block: int = 1, plain: bytes = b"") -> OptimizedG
     import onnx
     from onnx import helper
 
-    from lar.engines.onnxruntime.dumps import producers_of
+    from lar.engines.onnxruntime.blocked_layout import blocked_tensors
+    from lar.engines.onnxruntime.bodies import parameters_of
     from lar.engines.onnxruntime.model_fields import nodes_in
     from lar.engines.onnxruntime.model_file import graphs_in
 
@@ -369,7 +370,6 @@ def read_graph(content: bytes, block: int = 1, plain: bytes = b"") -> OptimizedG
         for graph in graphs
         for tensor in graph.initializer
     }
-    blocked = {each.tensor for each in producers_of(nodes_in(content)) if each.blocked}
     filters, channels = unfilled(model.graph, onnx.load_from_string(plain).graph)
     return OptimizedGraph(
         nodes=tuple(
@@ -377,7 +377,7 @@ def read_graph(content: bytes, block: int = 1, plain: bytes = b"") -> OptimizedG
         ),
         constants=constants,
         outputs=frozenset(info.name for info in model.graph.output),
-        blocked=frozenset(blocked),
+        blocked=frozenset(blocked_tensors(nodes_in(content))),
         layout=f"NCHW{block}c",
         filters=filters,
         channels=channels,
@@ -420,23 +420,6 @@ def fits(shape: tuple[int, ...], filled: tuple[int, ...]) -> bool:
         and shape[2:] == filled[2:]
         and all(map(int.__le__, shape[:2], filled[:2]))
     )
-
-
-def parameters_of(node: Any) -> dict[str, Any]:
-    """Return the attributes of a node that are numbers, texts or lists of numbers."""
-    from lar.engines.onnxruntime.model_file import attributes_of
-
-    found: dict[str, Any] = {}
-    for name, value in attributes_of(node).items():
-        if isinstance(value, bytes):
-            found[name] = value.decode(errors="replace")
-        elif all(isinstance(each, (int, float)) for each in listed(value)):
-            found[name] = value
-    return found
-
-
-def listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
 
 
 NodeKey = tuple[str, str, str]

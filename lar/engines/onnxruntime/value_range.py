@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lar.engines.onnxruntime.blocked_layout import block_size, plain_layout
-from lar.engines.onnxruntime.dumps import Producer, instrument
-from lar.engines.onnxruntime.saving import open_saved
+from lar.dumps.values import Part
+from lar.engines.onnxruntime.dumps import Graph
+from lar.engines.onnxruntime.model_fields import Node
 from lar.errors import CheckFailed
 
 if TYPE_CHECKING:
     from lar.engines.onnxruntime.session import SessionDriver
 
-# Of integers, sizes and indices are as large as they are, and quantised ones mean other numbers.
-FLOATS = ("tensor(float)", "tensor(double)", "tensor(float16)")
+Array = np.ndarray[Any, Any]
 
 
 def check_range(driver: SessionDriver, limit: float) -> None:
@@ -29,38 +28,38 @@ def check_range(driver: SessionDriver, limit: float) -> None:
     Raises:
         CheckFailed: an element of one is NaN, or further from 0 than the limit.
     """
-    for producer, array in tensors_of(driver):
+    for name, node, array in tensors_of(driver):
         # As wide as the limit: in float16 it may be infinite itself.
         wide = array.astype(np.float32) if array.dtype == np.float16 else array
         wrong = ~(np.isfinite(wide) & (np.abs(wide) <= wide.dtype.type(limit)))
         if wrong.any():
-            raise CheckFailed(describe_misfit(producer, wide, wrong, limit))
+            raise CheckFailed(describe_misfit(name, node, wide, wrong, limit))
 
 
-def tensors_of(driver: SessionDriver) -> Iterator[tuple[Producer, np.ndarray[Any, Any]]]:
-    """Yield the floating-point tensors of a run in the graph's order and in the plain layout."""
-    model, producers = instrument(driver)
-    session = open_saved(driver, model)
-    names = [node.name for node in session.get_outputs()]
-    values = dict(zip(names, session.run_with_ort_values(names, driver.fed), strict=True))
-    block = block_size(driver.onnxruntime) if any(each.blocked for each in producers) else 1
-    for producer in producers:
-        value = values[producer.tensor]
-        if value.has_value() and value.data_type() in FLOATS:
-            array = value.numpy()
-            yield producer, plain_layout(array, block) if producer.blocked else array
+def tensors_of(driver: SessionDriver) -> Iterator[tuple[str, Node, Array]]:
+    """Yield the floating-point tensors of a run in the graph's order and in the plain layout, with
+    the nodes that give them.
+
+    Of integers, sizes and indices are as large as they are, and quantised ones mean other numbers.
+    """
+    graph = Graph(driver)
+    for whole, parts in graph.values():
+        for part in parts:
+            if whole in graph.makers and isinstance(part, Part) and part.array.dtype.kind == "f":
+                array = part.array
+                if whole in graph.blocked:
+                    array = graph.in_plain_axes(array)
+                yield part.name, graph.makers[whole].node, array
 
 
-def describe_misfit(
-    producer: Producer, array: np.ndarray[Any, Any], wrong: np.ndarray[Any, Any], limit: float
-) -> str:
+def describe_misfit(name: str, node: Node, array: Array, wrong: Array, limit: float) -> str:
     """Say which element of a tensor is wrong: the first one."""
     index = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
     place = ",".join(map(str, index))
     count = int(wrong.sum())
     others = f", and {count - 1} of {array.size} more" if count > 1 else ""
-    node = f" {producer.node}" if producer.node else ""
+    label = f" {node.name}" if node.name else ""
     return (
-        f"--range {limit:.9g}: tensor {producer.tensor} of {producer.operator}{node} holds "
+        f"--range {limit:.9g}: tensor {name} of {node.operator}{label} holds "
         f"{array[index]:.9g} at [{place}]{others}"
     )

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lar.engines.driver import Driver
-from lar.errors import EngineMissing, LarError, UsageError
+from lar.errors import EngineMissing, UsageError
 from lar.records.facts import EngineFacts
 from lar.records.run import TensorInfo
 
 if TYPE_CHECKING:
     from types import ModuleType
+
+    from lar.engines.onnxruntime.model_fields import Node
+    from lar.engines.reference.implementations import Visit
 
     Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -49,8 +52,9 @@ class EvaluatorDriver(Driver):
 
     def set_up(self) -> None:
         self.module = import_evaluator()
-        self.visits: list[Callable[[Any, Sequence[Any]], object]] = []
+        self.visits: list[Visit] = []
         self.after_visits: list[Callable[[], object]] = []
+        self.goes_on = False  # even where nothing of the outputs can be computed
         self.weights: dict[str, Any] = {}
         self.weight_types: dict[str, np.dtype[Any]] = {}
         self.results: dict[str, Any] = {}
@@ -66,22 +70,18 @@ class EvaluatorDriver(Driver):
 
     def load(self) -> None:
         from lar.engines.onnxruntime.model_file import read_proto
+        from lar.engines.reference import model as files
 
         self.fire_hooks("before_load")
         self.notes.append(NO_TIMES)
         path = Path(self.spec.model)
         model = read_proto(path)
-        self.weights, self.weight_types = self.module.take_weights(model.graph, path.parent)
-        model = self.module.without_spare_memory(model)
-        fed = [each for each in model.graph.input if each.name not in self.weights]
+        self.weights, self.weight_types = files.take_weights(model.graph, path.parent)
+        self.model = files.without_spare_memory(model)
+        fed = [each for each in self.model.graph.input if each.name not in self.weights]
         self.infos = tuple(info_of(each, path) for each in fed)
-        self.module.widen_types(model.graph)
-        self.module.rename_domain(model)
-        try:
-            self.evaluator = self.module.Evaluator(model)
-        except self.module.MissingOperator as error:
-            raise missing_operator(error, path) from error
-        self.nodes = [*model.graph.node]
+        files.rename_domain(self.model)
+        self.evaluator = self.module.Evaluator(self.model)
         self.fire_hooks("after_load")
 
     def inputs(self) -> tuple[TensorInfo, ...]:
@@ -93,39 +93,43 @@ class EvaluatorDriver(Driver):
         self.fire_hooks("before_run")
 
     def compute(self) -> None:
-        """Compute the outputs; what is dumped is written meanwhile."""
+        """Compute the outputs; what is dumped is written meanwhile.
+
+        Raises:
+            UsageError: none of them can be computed.
+        """
         visits, self.visits = self.visits, []
 
-        def visit(node: Any, results: Sequence[Any]) -> None:
+        def visit(node: Node, results: Sequence[Any]) -> None:
             for each in visits:
                 each(node, results)
 
-        values = self.evaluator.run(None, {**self.weights, **self.fed}, visit=visit)
+        values = self.evaluator.run({**self.weights, **self.fed}, visit if visits else None)
         self.results = dict(zip(self.evaluator.output_names, values, strict=True))
         while self.after_visits:
             self.after_visits.pop()()
-
-    def outputs(self) -> Mapping[str, Array | str]:
-        return {name: array_or_type(value) for name, value in self.results.items()}
-
-    def explain(self, error: BaseException, *, loading: bool) -> LarError | None:
-        if isinstance(error, self.module.MissingOperator):  # of a function, known when it is run
-            return missing_operator(error, Path(self.spec.model))
-        if isinstance(error, self.module.OperatorFailed):
-            return UsageError(
-                f"ONNX's reference evaluator cannot compute {error.operator}",
-                f"it says: {error.says}",
+        lacking = [each for each in values if isinstance(each, self.module.NoTruth)]
+        if lacking and len(lacking) == len(values) and not self.goes_on:
+            raise UsageError(
+                f"ONNX's reference evaluator cannot compute {lacking[0].operator}",
+                f"it says: {lacking[0].says}" if lacking[0].says else "it has no such operator",
                 subject=self.spec.model,
             )
-        return None
 
+    def outputs(self) -> Mapping[str, Array | str]:
+        return {name: self.array_or_type(name, value) for name, value in self.results.items()}
 
-def missing_operator(error: BaseException, path: Path) -> UsageError:
-    return UsageError(
-        f"ONNX's reference evaluator has no operator {error}",
-        "export the model for another opset, or leave out --engine reference",
-        subject=path,
-    )
+    def array_or_type(self, name: str, value: Any) -> Array | str:
+        """Return an array of numbers, what another value is called, or why there is none."""
+        if isinstance(value, self.module.NoTruth):
+            why: str = value.why(name)
+            return why
+        if not isinstance(value, (np.ndarray, np.generic)):
+            return "sequence" if isinstance(value, list) else "optional value"
+        array = np.asarray(value)
+        if array.dtype.kind in "biufc":
+            return array
+        return "tensor(string)" if array.dtype.kind in "OSU" else f"tensor({array.dtype.name})"
 
 
 def info_of(value: Any, path: Path) -> TensorInfo:
@@ -150,21 +154,11 @@ def info_of(value: Any, path: Path) -> TensorInfo:
     return info
 
 
-def array_or_type(value: Any) -> Array | str:
-    """Return an array of numbers, or what another value is called."""
-    if isinstance(value, list):
-        return "sequence"
-    array = np.asarray(value)
-    if array.dtype.kind in "biufc":
-        return array
-    return "tensor(string)" if array.dtype.kind in "OSU" else f"tensor({array.dtype.name})"
-
-
 def print_operators(driver: EvaluatorDriver, _: bool) -> None:
     """Print each operator of the first run when it has been computed."""
 
-    def show(node: Any, results: Sequence[Any]) -> None:
-        shapes = " ".join(str(np.shape(each)) for each in results)
-        print(f"{node.op_type} {node.name or node.output[0]}: {shapes}", file=sys.stderr)
+    def show(node: Node, results: Sequence[Any]) -> None:
+        shapes = " ".join(map(driver.module.shape_of, results))
+        print(f"{node.operator} {node.name or node.outputs[0]}: {shapes}", file=sys.stderr)
 
     driver.visits.append(show)

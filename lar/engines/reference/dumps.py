@@ -1,24 +1,27 @@
 """Dumps of the evaluator: what each operator of the model gives, written while it computes.
 
-The tensors are those of the first run, in float64. They have the names that MegEngine would give
-them, and are numbered as there: an operator, then its outputs.
+The tensors are those of the first run, in float64; what has no truth is left out, with the reason.
+They have the names that MegEngine would give them, and are numbered as there: an operator, then its
+outputs.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from lar.dumps.binary import BY_DTYPE, write_tensor
+from lar.dumps.binary import BY_DTYPE, TEXT, write_tensor
+from lar.dumps.facts import DumpFacts, OperatorFact, write_facts
 from lar.dumps.names import Numbering, Variable, contiguous_strides, format_name
 from lar.dumps.outputs import write_outputs
 from lar.dumps.text import format_block, format_values
-from lar.engines.onnxruntime.dumps import OPERATORS, QUANTIZATIONS
+from lar.dumps.values import Part, Unheld, parts_of
+from lar.engines.onnxruntime.bodies import Body, operators_in
+from lar.engines.onnxruntime.dumps import read_parameters
 from lar.engines.onnxruntime.model_fields import Node
 from lar.engines.onnxruntime.quantization import (
     Scales,
@@ -27,7 +30,7 @@ from lar.engines.onnxruntime.quantization import (
     wanted_names,
 )
 from lar.engines.reference.driver import EvaluatorDriver
-from lar.engines.reference.evaluator import parameters_of
+from lar.engines.reference.implementations import NoTruth
 from lar.options.table import BIN_IO_DUMP, TEXT_DUMPS
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -35,24 +38,37 @@ Write = Callable[[Variable, Sequence[Variable], Array], object]
 
 
 class Numbered:
-    """The tensors of a driver's model, numbered, and what is written of them in a run."""
+    """The tensors of a driver's model, numbered, and what is written of them in a run.
+
+    `left_out` says why some are missing.
+    """
 
     def __init__(self, driver: EvaluatorDriver, write: Write) -> None:
         self.driver = driver
         self.write = write
-        numbering = Numbering(driver.fed)
-        for node in driver.nodes:
-            kind = "Initializer" if node.op_type == "Constant" else node.op_type
-            numbering.add_node(kind, node.name or node.op_type, node.input, node.output)
-        self.variables = numbering.variables
+        self.numbering = Numbering(driver.fed)
+        self.operators = [*operators_in(Body("", driver.model.graph))]
+        self.outputs = driver.evaluator.output_names
+        self.inputs: dict[str, Sequence[str]] = {}
+        for node, _, _ in self.operators:
+            kind = "Initializer" if node.operator == "Constant" else node.operator
+            self.numbering.add_node(kind, node.name or node.operator, node.inputs, node.outputs)
+            self.inputs.update(dict.fromkeys(node.outputs, node.inputs))
+        self.numbering.add_constants(self.outputs)
+        self.variables = self.numbering.variables
+        self.parameters = [read_parameters(each.proto) for each in self.operators]
+        self.scales = scales_in([each.node for each in self.operators], self.parameters)
+        self.parts: dict[str, list[str]] = {}  # the names of what is dumped of a tensor
+        self.left_out: dict[str, str] = {}
 
-    def operators(self) -> list[dict[str, Any]]:
-        """Return the numbers and parameters of the operators, in the order of their work."""
-        return [
-            {"number": self.variables[names[0]].operator_id, "parameters": parameters_of(node)}
-            for node in self.driver.nodes
-            if (names := [*filter(None, node.output)])
+    def facts(self) -> DumpFacts:
+        """Return what is known of the dump, the operators in the order of their work."""
+        operators = [
+            OperatorFact(self.variables[names[0]].operator_id, parameters)
+            for (node, _, _), parameters in zip(self.operators, self.parameters, strict=True)
+            if (names := [*filter(None, node.outputs)])
         ]
+        return DumpFacts(operators, iteration=0, outputs=self.outputs, left_out=self.left_out)
 
     def write_weights(self, scales: Sequence[Scales]) -> None:
         """Write the weights and biases that operators take, in the types of the file; not the
@@ -62,31 +78,47 @@ class Numbered:
             kind = self.driver.weight_types[name]
             is_weight = array.dtype == np.float64 or name in quantized
             known = name in self.variables and kind.name in BY_DTYPE
-            if is_weight and known and name not in factors:
-                self.write_tensor(name, (), array.astype(kind))
+            if is_weight and known and name not in factors and name not in self.outputs:
+                self.write_value(name, array.astype(kind))
 
     def write_inputs(self) -> None:
-        """Write what the model is fed with."""
+        """Write what the model is fed with, and outputs that no operator gives."""
         for name, array in self.driver.fed.items():
-            self.write_tensor(name, (), array)
+            self.write_value(name, array)
+        for name in {*self.outputs} & self.driver.weights.keys():
+            self.write_value(name, self.driver.weights[name])
 
-    def visit(self, node: Any, results: Sequence[Any]) -> None:
-        """Write what an operator gave; constants are left out, as are texts and sequences."""
-        if node.op_type == "Constant":
+    def visit(self, node: Node, results: Sequence[Any]) -> None:
+        """Write what an operator gave; constants are left out."""
+        if node.operator == "Constant":
             return
-        for name, value in zip(node.output, results, strict=False):
-            if name and isinstance(value, np.ndarray) and value.dtype.name in BY_DTYPE:
-                self.write_tensor(name, node.input, value)
+        for name, value in zip(node.outputs, results, strict=False):
+            if name:
+                self.write_value(name, value)
 
-    def write_tensor(self, name: str, inputs: Sequence[str], array: Array) -> None:
-        variable = self.variables[name] = replace(
-            self.variables[name],
-            shape=array.shape,
-            strides=contiguous_strides(array.shape),
+    def write_value(self, name: str, value: Any) -> None:
+        """Write the tensors of a value, or keep why there are none."""
+        if isinstance(value, NoTruth):
+            value = Unheld(name, value.why(name))
+        parts = [*parts_of(name, value)]
+        self.left_out |= {each.name: each.reason for each in parts if isinstance(each, Unheld)}
+        held = [each for each in parts if isinstance(each, Part)]
+        self.parts[name] = [each.name for each in held]
+        for each in held:
+            if each.name != name:
+                self.numbering.add_part(name, each.name)
+            self.write_part(each, self.inputs.get(name, ()))
+
+    def write_part(self, part: Part, inputs: Sequence[str]) -> None:
+        variable = self.variables[part.name] = replace(
+            self.variables[part.name],
+            shape=part.array.shape,
+            strides=contiguous_strides(part.array.shape),
             stored=True,
-            dtype=BY_DTYPE[array.dtype.name].name,
+            dtype=part.dtype,
         )
-        self.write(variable, [self.variables[each] for each in inputs if each], array)
+        taken = [it for each in inputs if each for it in self.parts.get(each, [each])]
+        self.write(variable, [self.variables[each] for each in taken], part.array)
 
 
 def dump_tensors(driver: EvaluatorDriver, _: object) -> None:
@@ -99,32 +131,27 @@ def dump_tensors(driver: EvaluatorDriver, _: object) -> None:
         write_tensor(folder / f"{variable.id:06x}", array, format_name(variable, inputs))
 
     numbered = Numbered(driver, write)
-    Path(str(folder) + OPERATORS).write_text(json.dumps(numbered.operators()))
-    scales = scales_of(driver)
+    write_facts(folder, numbered.facts())
+    scales = numbered.scales
     wanted = wanted_names(scales)
     found = {name: driver.weights[name] for name in wanted if name in driver.weights}
 
-    def keep_scales(node: Any, results: Sequence[Any]) -> None:
+    def keep_scales(node: Node, results: Sequence[Any]) -> None:
         found.update(
-            (name, it) for name, it in zip(node.output, results, strict=False) if name in wanted
+            (name, it)
+            for name, it in zip(node.outputs, results, strict=False)
+            if name in wanted and isinstance(it, np.ndarray)
         )
 
-    def write_quantizations() -> None:
-        known = {name: asdict(it) for name, it in quantizations_of(scales, found).items()}
-        Path(str(folder) + QUANTIZATIONS).write_text(json.dumps(known))
+    def write_rest() -> None:
+        known = quantizations_of(scales, found)
+        write_facts(folder, numbered.facts()._replace(quantizations=known))
 
     numbered.write_weights(scales)
     numbered.write_inputs()
     driver.visits += [numbered.visit, keep_scales]
-    driver.after_visits.append(write_quantizations)
-
-
-def scales_of(driver: EvaluatorDriver) -> list[Scales]:
-    """Return the names of what the tensors of a model are quantised with."""
-    nodes = [
-        Node(it.name, it.op_type, it.domain, (*it.input,), (*it.output,)) for it in driver.nodes
-    ]
-    return scales_in(nodes, [*map(parameters_of, driver.nodes)])
+    driver.after_visits.append(write_rest)
+    driver.goes_on = True
 
 
 def dump_text(driver: EvaluatorDriver, _: object) -> None:
@@ -135,6 +162,8 @@ def dump_text(driver: EvaluatorDriver, _: object) -> None:
     Path(place).write_text("")
 
     def write(variable: Variable, inputs: Sequence[Variable], array: Array) -> None:
+        if variable.dtype == TEXT.name:
+            return
         texts[variable.id] = format_values(array)
         values = [(each, texts.get(each.id, "<constant>")) for each in inputs]
         with open(place, "a", encoding="utf-8") as file:
@@ -143,6 +172,7 @@ def dump_text(driver: EvaluatorDriver, _: object) -> None:
     numbered = Numbered(driver, write)
     numbered.write_inputs()
     driver.visits.append(numbered.visit)
+    driver.goes_on = True
 
 
 def finish_dump(driver: EvaluatorDriver, _: object) -> None:
@@ -152,6 +182,14 @@ def finish_dump(driver: EvaluatorDriver, _: object) -> None:
 
 
 def dump_outputs(driver: EvaluatorDriver, _: object) -> None:
-    """Have the outputs of each iteration written."""
+    """Have the outputs of each iteration written, those that can be computed."""
     names = driver.evaluator.output_names
-    write_outputs(driver, {name: Variable(id=at, name=name) for at, name in enumerate(names)})
+    variables = {name: Variable(id=at, name=name) for at, name in enumerate(names)}
+
+    def leave_out() -> None:
+        for name, value in driver.results.items():
+            if isinstance(value, NoTruth):
+                del variables[name]
+
+    driver.after_visits.append(leave_out)
+    write_outputs(driver, variables)

@@ -1,127 +1,238 @@
-"""ONNX's own reference evaluator, in float64, with each tensor dropped after its last use."""
+"""A graph computed in float64, operator by operator, each tensor dropped after its last use.
+
+What cannot be computed is `NoTruth`, and so is what is computed from it; the rest goes on. Graphs
+within operators are graphs here too: `control_flow` runs them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+import graphlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
-from onnx.reference import ReferenceEvaluator
-from onnx.reference.op_run import RuntimeContextError
 
-from lar.engines.reference.operators import OPERATORS, WIDENED
+from lar.engines.onnxruntime.bodies import Body, bodies_in
+from lar.engines.onnxruntime.model_fields import Node
+from lar.engines.reference import operators  # noqa: F401
+from lar.engines.reference.control_flow import run_bodies
+from lar.engines.reference.implementations import (
+    Function,
+    NoTruth,
+    NoTruthHere,
+    Visit,
+    graphs_of,
+    implementation_of,
+    widened,
+)
 from lar.errors import first_line
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-# Takes a node and what it gave: its results, in their order.
-Visit = Callable[[Any, Sequence[Any]], object]
+
+class Meaning(NamedTuple):
+    """What the names of operators mean: opsets by domain, and the functions of the model."""
+
+    opsets: Mapping[str, int]
+    functions: Mapping[tuple[str, str], Any]
 
 
-class MissingOperator(Exception):
-    """An operator that the evaluator does not have."""
+class Graph:
+    """The graph of a model, a body within an operator, or a function, ready to be run."""
 
+    def __init__(self, body: Body, meaning: Meaning) -> None:
+        self.body = body
+        proto = body.graph
+        sort_nodes(proto)
+        self.inputs: Sequence[str] = [getattr(each, "name", each) for each in proto.input]
+        self.outputs: Sequence[str] = [getattr(each, "name", each) for each in proto.output]
+        self.weights = dict(weights_in(proto))
+        nodes = [*proto.node]
+        given = {*self.inputs, *self.weights, *(name for node in nodes for name in node.output)}
+        taken = {name for node in nodes for name in names_within(node)}
+        self.captured: Sequence[str] = sorted((taken | {*self.outputs}) - given - {""})
+        self.steps = [Step(node, body.path, bodies, meaning) for node, bodies in bodies_in(body)]
+        self.spent = [*names_after_last_use(nodes, {*self.outputs, ""})]
 
-class OperatorFailed(Exception):
-    """An operator that cannot be computed from its inputs; `says` is the evaluator's reason."""
-
-    def __init__(self, operator: str, says: str) -> None:
-        super().__init__(f"{operator}: {says}")
-        self.operator = operator
-        self.says = says
-
-
-class Evaluator(ReferenceEvaluator):  # type: ignore[misc]
-    """The evaluator of a model, or of a function or a branch within one."""
-
-    rt_inits_: dict[str, Any]
-
-    def __init__(
-        self, proto: Any, *arguments: Any, new_ops: Sequence[Any] | None = None, **rest: Any
-    ) -> None:
-        """Find the implementation of each operator.
-
-        Raises:
-            MissingOperator: there is none.
-        """
-        super().__init__(proto, *arguments, new_ops=[*(new_ops or ()), *OPERATORS], **rest)
-        self.rt_inits_ = {name: widened(value) for name, value in self.rt_inits_.items()}
-        kept = {*self.output_names, ""}
-        self.spent = [*names_after_last_use([node.onnx_node for node in self.rt_nodes_], kept)]
-
-    def _load_impl(self, node: Any, input_types: Any = None) -> Any:
-        try:
-            return super()._load_impl(node, input_types)
-        except RuntimeContextError:
-            raise  # what it computes is known when its inputs are
-        except (NotImplementedError, RuntimeError, onnx.defs.SchemaError) as error:
-            version = self.opsets.get(node.domain, "unknown")
-            domain = f"{node.domain}." if node.domain else ""
-            raise MissingOperator(f"{domain}{node.op_type} of opset {version}") from error
-
-    def run(
-        self,
-        output_names: Sequence[str] | None,
-        feed_inputs: Mapping[str, Any],
-        attributes: Mapping[str, Any] | None = None,
-        *rest: Any,
-        visit: Visit | None = None,
-        **more: Any,
-    ) -> list[Any]:
-        """Compute the outputs; `visit` is given what each operator gives, as soon as it is known.
-
-        Raises:
-            OperatorFailed: an operator does not take its inputs.
-        """
-        values: dict[str, Any] = {"": None, **self.rt_inits_, **feed_inputs}
-        for node, spent in zip(self.rt_nodes_, self.spent, strict=True):
-            found = [widened(value) for value in compute_node(node, values, attributes)]
-            values.update(zip(node.output, found, strict=False))
+    def run(self, fed: Mapping[str, Any], visit: Visit | None = None) -> list[Any]:
+        """Compute the outputs from inputs and captured tensors."""
+        values: dict[str, Any] = {"": None, **self.weights, **fed}
+        for step, spent in zip(self.steps, self.spent, strict=True):
+            found = step.compute(values, visit)
+            values.update(zip(step.node.output, found, strict=True))
             if visit is not None:
-                visit(node.onnx_node, found)
+                visit(step.seen, found)
             del found
             for name in spent:
                 values.pop(name, None)
-        return [values[name] for name in output_names or self.output_names]
+        return [take(values, name) for name in self.outputs]
 
 
-def compute_node(
-    node: Any, values: Mapping[str, Any], attributes: Mapping[str, Any] | None
-) -> Sequence[Any]:
-    """Compute one operator.
+class Step:
+    """A node of a graph; what computes it is found when it is first run. `seen` is the node as
+    those outside the graph know it."""
 
-    Raises:
-        OperatorFailed: it does not take its inputs.
-    """
-    taken = [values[name] for name in node.input]
-    further: dict[str, Any] = {}
-    if node.has_linked_attribute and attributes:
-        further["linked_attributes"] = attributes
-    if node.need_context():
-        further["context"] = values
+    def __init__(self, node: Any, path: str, bodies: Sequence[Body], meaning: Meaning) -> None:
+        self.node = node
+        self.meaning = meaning
+        outputs = tuple(path + name if name else "" for name in node.output)
+        self.seen = Node(path + node.name, node.op_type, node.domain, (), outputs)
+        if node.op_type == "SequenceMap":  # a loop whose body nobody sees
+            bodies = [Body("", graph) for graph in graphs_of(node)]
+        self.bodies = [Graph(each, meaning) for each in bodies]
+        self.function: Function | None = None
+
+    @property
+    def title(self) -> str:
+        """The operator with its domain and opset."""
+        domain = f"{self.node.domain}." if self.node.domain else ""
+        version = self.meaning.opsets.get(self.node.domain, "unknown")
+        return f"{domain}{self.node.op_type} of opset {version}"
+
+    def compute(self, values: Mapping[str, Any], visit: Visit | None) -> list[Any]:
+        """Return what the node gives."""
+        taken = [take(values, name) for name in self.node.input]
+        unknown = next((each for each in taken if isinstance(each, NoTruth)), None)
+        if unknown is not None:
+            return [unknown] * len(self.node.output)
+        try:
+            with np.errstate(all="ignore"):  # NaN and infinities are results like others
+                results = self.results(taken, values, visit)
+        except MemoryError:
+            raise
+        except NoTruthHere as error:
+            failed = NoTruth(self.title, str(error))
+        except Exception as error:  # implementations have no one kind for these
+            name = self.node.name or next(filter(None, self.node.output), "")
+            shapes = ", ".join(shape_of(each) for each in taken if each is not None)
+            says = first_line(error.__cause__ or error)
+            failed = NoTruth(f"{self.node.op_type} {name} with {shapes or 'no input'}", says)
+        else:
+            found = [each if isinstance(each, NoTruth) else widened(each) for each in results]
+            lacking = NoTruth(self.title, "it does not give this output")
+            found += [lacking] * (len(self.node.output) - len(found))
+            return [self.named(each, at) for at, each in enumerate(found[: len(self.node.output)])]
+        return [self.named(failed, at) for at in range(len(self.node.output))]
+
+    def named(self, value: Any, at: int) -> Any:
+        """Return a result; one without truth has the name of the tensor where it began."""
+        if isinstance(value, NoTruth) and not value.tensor:
+            return value._replace(tensor=self.seen.outputs[at])
+        return value
+
+    def results(
+        self, taken: list[Any], values: Mapping[str, Any], visit: Visit | None
+    ) -> Sequence[Any]:
+        """Return what the operator gives, as it gives it."""
+        if self.bodies:
+            return run_bodies(self.node, self.bodies, taken, values, visit)
+        if self.function is None:
+            self.function = self.find_function(taken)
+        results = self.function(*taken)
+        return results if isinstance(results, tuple) else [results]
+
+    def find_function(self, taken: Sequence[Any]) -> Function:
+        """Return what computes the node.
+
+        Raises:
+            NoTruthHere: nothing does.
+        """
+        node, opsets = self.node, self.meaning.opsets
+        proto = self.meaning.functions.get((node.domain, node.op_type))
+        if proto is None:
+            function = implementation_of(node, opsets)
+            if function is not None:
+                return function
+            proto = function_of_standard(node, opsets.get(node.domain, 0), taken)
+        if proto is None:
+            raise NoTruthHere("")
+        attributes = {each.name: each for each in (*proto.attribute_proto, *node.attribute)}
+        within = {each.domain: each.version for each in proto.opset_import}
+        proto = with_attributes(proto, attributes)
+        graph = Graph(Body("", proto), Meaning(within, self.meaning.functions))
+        return lambda *inputs: tuple(graph.run(dict(zip(graph.inputs, inputs, strict=False))))
+
+
+def take(values: Mapping[str, Any], name: str) -> Any:
+    """Return a value that a node takes."""
+    missing = NoTruth("the graph", f"nothing gives {name}", name)
+    return values.get(name, missing)
+
+
+def shape_of(value: Any) -> str:
+    """Return the shape of an array as text; what else a value is, by name."""
+    return str(value.shape) if isinstance(value, np.ndarray) else type(value).__name__
+
+
+def function_of_standard(node: Any, opset: int, taken: Sequence[Any]) -> Any:
+    """Return the function of other operators by which the standard defines one, if it does."""
     try:
-        with np.errstate(all="ignore"):  # NaN and infinities are results like others
-            results: Sequence[Any] = node.run(*taken, **further)
-    except (OperatorFailed, MissingOperator, MemoryError):
-        raise
-    except Exception as error:  # the evaluator has no one kind for these
-        name = f"{node.op_type} {node.onnx_node.name or node.output[0]}"
-        shapes = ", ".join(str(np.shape(each)) for each in taken if each is not None)
-        reason = error.__cause__ or error
-        raise OperatorFailed(f"{name} with {shapes or 'no input'}", first_line(reason)) from error
-    return results
+        schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
+    except onnx.defs.SchemaError:
+        return None
+    if schema.has_function:
+        proto = onnx.FunctionProto()
+        proto.CopyFrom(schema.function_body)
+    elif schema.has_context_dependent_function:
+        types = [type_of(each).SerializeToString() for each in taken]
+        content = schema.get_context_dependent_function(node.SerializeToString(), types)
+        proto = onnx.FunctionProto.FromString(content)
+    else:
+        return None
+    known = {each.name for each in proto.attribute_proto}
+    defaults = (each.default_value for each in schema.attributes.values())
+    proto.attribute_proto.extend(it for it in defaults if it.type and it.name not in known)
+    return proto
 
 
-def widened(value: Any) -> Any:
-    """Return floating-point numbers as float64, whatever else as it is."""
-    if isinstance(value, list):
-        return [widened(each) for each in value]
-    if isinstance(value, (np.ndarray, np.generic)) and value.dtype.name in WIDENED:
-        return np.asarray(value).astype(np.float64)
-    return value
+def type_of(value: Any) -> Any:
+    """Return the ONNX type of an array; an empty one for an input that is left out."""
+    if value is None:
+        return onnx.TypeProto()
+    return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
+
+
+def with_attributes(function: Any, attributes: Mapping[str, Any]) -> Any:
+    """Return a function whose nodes have the attributes that it is called with."""
+    copy = onnx.FunctionProto()
+    copy.CopyFrom(function)
+    for node in nodes_within(copy.node):
+        kept = [*node.attribute]
+        del node.attribute[:]
+        for each in kept:
+            if not each.ref_attr_name:
+                node.attribute.append(each)
+            elif each.ref_attr_name in attributes:
+                node.attribute.append(attributes[each.ref_attr_name])
+                node.attribute[-1].name = each.name
+    return copy
+
+
+def nodes_within(nodes: Iterable[Any]) -> Iterator[Any]:
+    """Yield nodes and those of the graphs within them."""
+    for node in nodes:
+        for graph in graphs_of(node):
+            yield from nodes_within(graph.node)
+        yield node
+
+
+def sort_nodes(graph: Any) -> None:
+    """Bring the nodes of a graph into an order in which each stands behind those that give what it
+    takes, if they are in no such order."""
+    nodes = [*graph.node]
+    makers = {name: at for at, node in enumerate(nodes) for name in node.output if name}
+    waits = [{makers[name] for name in names_within(node) if name in makers} for node in nodes]
+    if all(max(needed, default=-1) < at for at, needed in enumerate(waits)):
+        return
+    try:
+        order = [*graphlib.TopologicalSorter(dict(enumerate(waits))).static_order()]
+    except graphlib.CycleError:
+        return  # what runs in a circle has no order
+    copies = [onnx.NodeProto.FromString(nodes[at].SerializeToString()) for at in order]
+    del graph.node[:]
+    graph.node.extend(copies)
 
 
 def names_after_last_use(nodes: Sequence[Any], kept: set[str]) -> Iterator[list[str]]:
@@ -140,90 +251,35 @@ def names_after_last_use(nodes: Sequence[Any], kept: set[str]) -> Iterator[list[
 def names_within(node: Any) -> Iterator[str]:
     """Yield the tensors that a node takes, those that its branches take among them."""
     yield from node.input
-    for attribute in node.attribute:
-        for graph in (attribute.g, *attribute.graphs):
-            for inner in graph.node:
-                yield from names_within(inner)
-            # A branch may hand out a tensor from around it.
-            yield from (output.name for output in graph.output)
+    for graph in graphs_of(node):
+        for inner in graph.node:
+            yield from names_within(inner)
+        # A branch may hand out a tensor from around it.
+        yield from (output.name for output in graph.output)
 
 
-def take_weights(graph: Any, folder: Path) -> tuple[dict[str, Array], dict[str, np.dtype[Any]]]:
-    """Take the weights out of a graph, in float64: the file's own form of them is let go.
-
-    Those of its branches stay there, if they do not lie in files of their own. The types that they
-    have in the file are returned beside them.
-    """
-    weights: dict[str, Array] = {}
-    types: dict[str, np.dtype[Any]] = {}
-    while graph.initializer:
-        tensor = graph.initializer.pop()
-        read_external(tensor, folder)
-        array = numpy_helper.to_array(tensor)
-        weights[tensor.name], types[tensor.name] = widened(array), array.dtype
-    for inner in branches_of(graph):
-        for tensor in inner.initializer:
-            read_external(tensor, folder)
-    return weights, types
+def weights_in(proto: Any) -> Iterator[tuple[str, Array]]:
+    """Yield the weights that stand in a graph, in float64; those that are sparse as full ones."""
+    for tensor in getattr(proto, "initializer", ()):
+        yield tensor.name, widened(numpy_helper.to_array(tensor))
+    for tensor in getattr(proto, "sparse_initializer", ()):
+        values = widened(numpy_helper.to_array(tensor.values))
+        places = numpy_helper.to_array(tensor.indices)
+        full = np.zeros(tuple(tensor.dims), values.dtype)
+        full[tuple(places.T) if places.ndim > 1 else np.unravel_index(places, full.shape)] = values
+        yield tensor.values.name, full
 
 
-def without_spare_memory(model: Any) -> Any:
-    """Return a model in memory of its own: what was taken out of a message stays with it."""
-    return onnx.load_model_from_string(model.SerializeToString())
+class Evaluator:
+    """A model, ready to be computed."""
 
+    def __init__(self, model: Any) -> None:
+        opsets = {each.domain: each.version for each in model.opset_import}
+        functions = {(each.domain, each.name): each for each in model.functions}
+        self.graph = Graph(Body("", model.graph), Meaning(opsets, functions))
+        self.output_names = self.graph.outputs
 
-def rename_domain(model: Any) -> None:
-    """Call ONNX's own domain by its empty name alone; `ai.onnx` is another name of it."""
-    for each in model.opset_import:
-        each.domain = "" if each.domain == "ai.onnx" else each.domain
-    for graph in (model.graph, *branches_of(model.graph), *model.functions):
-        for node in graph.node:
-            node.domain = "" if node.domain == "ai.onnx" else node.domain
-
-
-def branches_of(graph: Any) -> Iterator[Any]:
-    """Yield the graphs within the nodes of a graph."""
-    for node in graph.node:
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs):
-                yield inner
-                yield from branches_of(inner)
-
-
-def read_external(tensor: Any, folder: Path) -> None:
-    """Read the data of a tensor that lies in a file beside the model."""
-    if tensor.data_location != onnx.TensorProto.EXTERNAL:
-        return
-    entries = {entry.key: entry.value for entry in tensor.external_data}
-    with open(folder / entries["location"], "rb") as file:
-        file.seek(int(entries.get("offset", 0)))
-        tensor.raw_data = file.read(int(entries["length"]) if "length" in entries else -1)
-    tensor.data_location = onnx.TensorProto.DEFAULT
-    del tensor.external_data[:]
-
-
-def widen_types(graph: Any) -> None:
-    """Have a graph's inputs and outputs be float64, and forget the types of what is between."""
-    wide = {
-        onnx.TensorProto.FLOAT,
-        onnx.TensorProto.FLOAT16,
-        onnx.TensorProto.BFLOAT16,
-    }
-    for value in (*graph.input, *graph.output):
-        if value.type.tensor_type.elem_type in wide:
-            value.type.tensor_type.elem_type = onnx.TensorProto.DOUBLE
-    del graph.value_info[:]
-
-
-def parameters_of(node: Any) -> dict[str, Any]:
-    """Return the attributes of a node that are numbers, texts or lists of them."""
-    found: dict[str, Any] = {}
-    for attribute in node.attribute:
-        value = helper.get_attribute_value(attribute)
-        if isinstance(value, bytes):
-            found[attribute.name] = value.decode(errors="replace")
-        elif isinstance(value, (int, float)):
-            found[attribute.name] = value
-        elif attribute.type in (onnx.AttributeProto.INTS, onnx.AttributeProto.FLOATS):
-            found[attribute.name] = list(value)
-    return found
+    def run(self, fed: Mapping[str, Any], visit: Visit | None = None) -> list[Any]:
+        """Compute the outputs from inputs and weights that do not stand in the model; `visit` is
+        given what each operator gives, as soon as it is known."""
+        return self.graph.run(fed, visit)

@@ -128,6 +128,7 @@ def test_a_folder_of_tensors_can_be_understood_alone(run_lar: RunLar, tmp_path: 
     index = dump.index
     assert (index.complete, index.iteration, index.driver, index.device) == (True, 2, "lite", "cpu")
     assert (index.engine, index.engine_version) == ("megengine", "1.13.0")
+    assert (index.outputs, index.left_out) == (("logits",), {})
     assert index.model_sha256 == hashlib.sha256(Path(DIGITS).read_bytes()).hexdigest()
     assert index.settings == {"bin_io_dump": "cpu"}
     names = [tensor.name for tensor in dump]
@@ -343,6 +344,7 @@ def test_the_outputs_of_each_run_are_kept(
     assert done.returncode == 0, done.stderr
     assert "the times are those of a run with" not in done.stderr
     dump = lar.open_dump(tmp_path / "out")
+    assert dump.index.outputs == ("logits",)
     assert [tensor.key for tensor in dump] == [f"run{run}-var{number}" for run in range(3)]
     assert [(tensor.name, tensor.run) for tensor in dump] == [("logits", run) for run in range(3)]
     (output,) = json.loads((tmp_path / "r.json").read_text())["outputs"]

@@ -21,14 +21,13 @@ from lar.dumps.graph import index_of
 from lar.dumps.index import read_headers
 from lar.dumps.layouts import block_of, to_plain
 from lar.engines.onnxruntime.dumps import (
-    LEAST_TENSORS,
+    Graph,
     describe_dump,
     dump_tensors,
     dump_text,
-    instrument,
     save_source,
 )
-from lar.engines.onnxruntime.saving import open_saved
+from lar.engines.onnxruntime.graph_values import LEAST_TENSORS
 from lar.errors import UsageError
 
 if TYPE_CHECKING:
@@ -100,30 +99,25 @@ def test_a_dump_is_made_beside_a_run_whose_numbers_stay(run_lar: RunLar, tmp_pat
 # The tensors
 
 
-def test_tensors_are_those_of_the_instrumented_graph(
+def test_tensors_are_those_of_a_session_that_gives_them_all(
     load_driver: MakeDriver, run_driver: Run, tmp_path: Path
 ) -> None:
     """They are fetched part by part, each by a session of its own."""
     driver = load_driver(MOBILENET)
     run_driver(driver)
-    model, producers = instrument(driver)
-    assert len(producers) > 2 * LEAST_TENSORS
-    session = open_saved(driver, model)
-    names = [producer.tensor for producer in producers]
-    expected = dict(zip(names, session.run(names, numpy_of(driver.fed)), strict=True))
+    graph = Graph(driver)
+    names = [*graph.makers]
+    assert len(names) > 2 * LEAST_TENSORS
+    expected = graph.values().run(names, {})
     dump = dumped(driver, tmp_path / "dump")
     constants = {key for each in dump.index.operators if each.constant for key in each.outputs}
     found = {tensor.name: tensor for tensor in dump if tensor.key not in constants}
     assert list(found) == [*driver.fed, *names]
-    for producer in producers:
-        tensor, array = found[producer.tensor], expected[producer.tensor]
+    for name in names:
+        tensor, array = found[name], np.asarray(expected[name])
         assert dump.read(tensor.key).tobytes() == array.tobytes()
-        assert dump.operator(tensor.operator).type == producer.operator
-        assert bool(tensor.layout) == producer.blocked
-
-
-def numpy_of(fed: dict[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
-    return {name: value.numpy() for name, value in fed.items()}
+        assert dump.operator(tensor.operator).type == graph.makers[name].node.operator
+        assert bool(tensor.layout) == (name in graph.blocked)
 
 
 def test_blocked_tensors_hold_what_plain_ones_hold(

@@ -12,7 +12,6 @@ import pytest
 from onnx import helper
 
 from lar.engines.reference.evaluator import Evaluator
-from lar.engines.reference.operators import OPERATORS
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -196,7 +195,7 @@ def test_an_operator_gives_what_onnx_runtime_gives(case: Case) -> None:
     assert data is not None
     session = onnxruntime.InferenceSession(model.SerializeToString())
     (expected,) = session.run(None, {name: data})
-    (found,) = Evaluator(model).run(None, {name: data.astype("f8") if data.dtype == F else data})
+    (found,) = Evaluator(model).run({name: data.astype("f8") if data.dtype == F else data})
     assert found.shape == expected.shape
     if case.gives is F:
         assert found.dtype == np.float64
@@ -206,9 +205,3 @@ def test_an_operator_gives_what_onnx_runtime_gives(case: Case) -> None:
         # A number in the middle between two may be rounded to either.
         assert np.abs(found.astype(int) - expected.astype(int)).max() <= 1
         assert np.mean(found == expected) > 0.9
-
-
-def test_every_operator_of_the_engine_is_tested() -> None:
-    tested = {(each.domain, each.operator) for each in CASES}
-    names = {name for _, name in tested}
-    assert {it.__name__ for it in OPERATORS} - names == {"Cast", "DynamicQuantizeLinear"}

@@ -1,0 +1,113 @@
+"""The graphs inside the nodes of an ONNX graph, and the names of what they hold.
+
+A tensor or node of a body is named by its path: `NODE/then/NAME`, `NODE/else/NAME`,
+`NODE/body/NAME`; NODE is the node's name, or its type and its number among those of that type. In a
+body within a body the paths are nested.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap, Counter
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from lar.engines.onnxruntime.model_fields import Node
+
+LOOPS = frozenset({"Loop", "Scan"})
+CONTROL_FLOW = LOOPS | {"If"}
+BRANCHES = {"then_branch": "then", "else_branch": "else"}
+BODY_INPUT = "BodyInput"  # the type of the operator that gives what a body is fed with
+
+
+class Body(NamedTuple):
+    """A graph inside a node: `path` is what the names of all that it holds begin with, `around`
+    are the types of the nodes that it is inside of, from the outermost on."""
+
+    path: str
+    graph: Any
+    around: tuple[str, ...] = ()
+
+
+class Operator(NamedTuple):
+    """A node with the names by which a dump knows it and its tensors, its message, and the graph
+    that holds it; the message of an operator that feeds a body is empty."""
+
+    node: Node
+    proto: Any
+    body: Body
+
+
+def bodies_in(outer: Body) -> Iterator[tuple[Any, list[Body]]]:
+    """Yield the nodes of a graph, each of control flow with the graphs right inside it."""
+    counts, taken = Counter[str](), set[str]()
+    for node in outer.graph.node:
+        numbered = f"{node.op_type}_{counts[node.op_type]}"
+        counts[node.op_type] += 1
+        name = node.name if node.name and node.name not in taken else numbered
+        taken.add(name)
+        bodies = []
+        for each in node.attribute:
+            if each.HasField("g") and node.op_type in CONTROL_FLOW:
+                path = f"{outer.path}{name}/{BRANCHES.get(each.name, each.name)}/"
+                bodies.append(Body(path, each.g, (*outer.around, node.op_type)))
+        yield node, bodies
+
+
+def graphs_in(graph: Body) -> Iterator[Body]:
+    """Yield a graph, and all graphs inside it."""
+    yield graph
+    for _, bodies in bodies_in(graph):
+        for body in bodies:
+            yield from graphs_in(body)
+
+
+def operators_in(graph: Body, outside: ChainMap[str, str] | None = None) -> Iterator[Operator]:
+    """Yield the operators of a graph and of its bodies, each behind what gives its inputs.
+
+    A node with bodies takes their results too, behind its inputs. What a body is fed with is given
+    by an operator of its own, whose inputs are what the first iteration is fed with. `outside` has
+    the names in a dump of what the graphs around this one hold.
+    """
+    path = graph.path
+    names = (outside or ChainMap()).new_child({it: path + it for it in names_given(graph.graph)})
+
+    def named(tensors: Iterable[str]) -> tuple[str, ...]:
+        return tuple(names.get(name, name) for name in tensors)
+
+    for node, bodies in bodies_in(graph):
+        taken, results = named(node.input), list[str]()
+        for body in bodies:
+            # The leading inputs of Scan before opset 9, and of others, are not the body's.
+            fed = zip(reversed(body.graph.input), reversed(taken), strict=False)
+            for each, source in reversed([*fed]):
+                name = body.path + each.name
+                inner = Node(name, BODY_INPUT, "", (source,), (name,))
+                yield Operator(inner, type(node)(), body)
+            yield from operators_in(body, names)
+            results += [body.path + each.name for each in body.graph.output]
+        name = path + (node.name or node.op_type) if path else node.name
+        known = Node(name, node.op_type, node.domain, (*taken, *results), named(node.output))
+        yield Operator(known, node, graph)
+
+
+def names_given(graph: Any) -> Iterator[str]:
+    """Yield the names of the tensors that a graph itself holds."""
+    yield from (each.name for each in (*graph.input, *graph.initializer))
+    yield from (each.values.name for each in graph.sparse_initializer)
+    yield from (name for node in graph.node for name in node.output if name)
+
+
+def parameters_of(node: Any) -> dict[str, Any]:
+    """Return the attributes of a node that are numbers, texts or lists of numbers."""
+    from onnx import helper
+
+    found: dict[str, Any] = {}
+    for each in node.attribute:
+        value = helper.get_attribute_value(each)
+        if isinstance(value, bytes):
+            found[each.name] = value.decode(errors="replace")
+        elif all(
+            isinstance(it, (int, float)) for it in (value if isinstance(value, list) else [value])
+        ):
+            found[each.name] = value
+    return found

@@ -1,0 +1,210 @@
+"""Tensors inside the bodies of If, Loop and Scan as outputs of the model.
+
+From opset 13 on, control flow takes sequences: one for each tensor goes through all nodes around
+it, and grows by an item whenever the tensor is computed, whatever its shape. Into a Scan no
+sequence goes, nor into others before opset 13: there a tensor is an output of its body, which a
+loop stacks, and an empty one in the other branch of an If. What the model itself computes stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto, TensorProto, ValueInfoProto, helper
+
+from lar.engines.onnxruntime.bodies import (
+    BODY_INPUT,
+    CONTROL_FLOW,
+    Body,
+    bodies_in,
+    graphs_in,
+    operators_in,
+)
+from lar.engines.onnxruntime.session import DTYPES
+
+SEQUENCES_SINCE = 13
+ANY_SHAPE = "any shape"
+# The types of tensors that sequences take, as ONNX Runtime calls them and as a file has them.
+ELEMENTS = {
+    "tensor(string)": TensorProto.STRING,
+    **{name: helper.np_dtype_to_tensor_dtype(np.dtype(each)) for name, each in DTYPES.items()},
+}
+
+
+class BodyOutputs:
+    """A model that gives tensors of its bodies too; `types` has their element types by the names
+    that a dump has for them. `outputs` are those names, by the names of the new outputs."""
+
+    def __init__(self, model: Any, types: Mapping[str, int]) -> None:
+        self.types = types
+        self._count = 0
+        self.model = ModelProto()
+        self.model.CopyFrom(model)
+        model = self.model
+        whole = Body("", model.graph)
+        version = max(it.version for it in model.opset_import if it.domain in ("", "ai.onnx"))
+        if version >= SEQUENCES_SINCE:
+            empty = {name: self.new_name() for name in types}
+            found = self.fill_sequences(whole, empty)
+            for name, sequence in empty.items():
+                node = helper.make_node("SequenceEmpty", [], [sequence], dtype=types[name])
+                model.graph.node.insert(0, node)
+        else:
+            found = self.lift_tensors(whole)
+        add_outputs(model.graph, found.values())
+        self.outputs = {output: name for name, output in found.items()}
+
+    def new_name(self) -> str:
+        self._count += 1
+        return f"of body {self._count}"
+
+    def add_node(self, graph: Any, operator: str, inputs: Sequence[str], **attributes: Any) -> str:
+        """Add a node behind all others; return the name of what it gives."""
+        name = self.new_name()
+        graph.node.append(helper.make_node(operator, inputs, [name], **attributes))
+        return name
+
+    def add_empty(self, graph: Any, name: str) -> str:
+        """Add an array without elements, of the type of a tensor."""
+        value = TensorProto(data_type=self.types[name], dims=[0])
+        return self.add_node(graph, "Constant", [], value=value)
+
+    def wanted_in(self, body: Body) -> dict[str, str]:
+        """Return the names of what is wanted of a graph itself, by those in a dump."""
+        given = [each.name for each in body.graph.input]
+        given += [name for node in body.graph.node for name in node.output]
+        return {body.path + name: name for name in given if body.path + name in self.types}
+
+    def fill_sequences(self, outer: Body, sequences: Mapping[str, str]) -> dict[str, str]:
+        """Add to sequences what a graph and its bodies compute; return what they are called in the
+        end, by the names of the tensors."""
+        found, tensors = dict(sequences), self.wanted_in(outer)
+        for node, bodies in [*bodies_in(outer)]:
+            if node.op_type == "Scan":
+                tensors |= self.lift_from(node, bodies)
+            elif node.op_type in CONTROL_FLOW:
+                paths = tuple(body.path for body in bodies)
+                inside = {name: found[name] for name in sequences if name.startswith(paths)}
+                found |= self.fill_inside(node, bodies, inside)
+        for name, tensor in tensors.items():
+            found[name] = self.add_node(outer.graph, "SequenceInsert", [found[name], tensor])
+        return found
+
+    def fill_inside(
+        self, node: Any, bodies: Sequence[Body], taken: Mapping[str, str]
+    ) -> dict[str, str]:
+        """Have an If or a Loop add to sequences; return what its results are called."""
+        results = {name: self.new_name() for name in taken}
+        place = len(node.output)
+        for body in bodies:
+            graph, inner, end = body.graph, taken, len(body.graph.output)
+            if node.op_type == "Loop":  # what it carries on comes before what it stacks
+                place, end = len(graph.input) - 2, len(graph.input) - 1
+                inner = {name: self.new_name() for name in taken}
+                node.input.extend([""] * (2 - len(node.input)))
+                node.input.extend(taken.values())
+                graph.input.extend(ValueInfoProto(name=name) for name in inner.values())
+            filled = self.fill_sequences(body, inner)
+            stacked = [*graph.output[end:]]
+            del graph.output[end:]
+            for name, output in filled.items():
+                if output == inner[name]:  # the other branch computes it; no Identity before 14
+                    longer = [output, self.add_empty(graph, name)]
+                    longer = [self.add_node(graph, "SequenceInsert", longer)]
+                    output = self.add_node(graph, "SequenceErase", longer)
+                add_outputs(graph, [output])
+            graph.output.extend(stacked)
+        node.output[place:place] = results.values()
+        return results
+
+    def lift_tensors(self, outer: Body) -> dict[str, str]:
+        """Bring what is wanted of bodies into the graph around them; return its names there."""
+        found = self.wanted_in(outer)
+        for node, bodies in [*bodies_in(outer)]:
+            if node.op_type in CONTROL_FLOW:
+                found |= self.lift_from(node, bodies)
+        return found
+
+    def lift_from(self, node: Any, bodies: Sequence[Body]) -> dict[str, str]:
+        """Have a node give what is wanted of its bodies; return what its results are called."""
+        lifted = [self.lift_tensors(body) for body in bodies]
+        results = {name: self.new_name() for name in chain(*lifted)}
+        for body, tensors in zip(bodies, lifted, strict=True):
+            for name in results:
+                tensor = tensors.get(name) or self.add_empty(body.graph, name)
+                add_outputs(body.graph, [self.add_node(body.graph, "Identity", [tensor])])
+        node.output.extend(results.values())
+        for attribute in node.attribute:
+            if attribute.name in ("scan_output_axes", "scan_output_directions"):
+                attribute.ints.extend([0] * len(results))
+        return results
+
+
+def add_outputs(graph: Any, names: Iterable[str]) -> None:
+    """Add outputs to a graph; the engine infers their types."""
+    graph.output.extend(ValueInfoProto(name=name) for name in names)
+
+
+def types_in_bodies(model: Any, load: Callable[[bytes], Any]) -> dict[str, int]:
+    """Return the element types of the tensors in bodies, by the names that a dump has for them,
+    without those of other types; `load` makes a session of a model.
+
+    What a body does not state, the session says of a model that has the operators of all bodies
+    side by side.
+    """
+    whole = Body("", model.graph)
+    stated = {
+        body.path + each.name: each.type
+        for body in graphs_in(whole)
+        for each in (*body.graph.input, *body.graph.output)
+        if body.path and each.type.WhichOneof("value")
+    }
+    flat = flattened(model, stated)
+    found = {each.name: ELEMENTS.get(each.type, 0) for each in load(flat).get_outputs()}
+    found |= {name: kind.tensor_type.elem_type for name, kind in stated.items()}
+    return {name: element for name, element in found.items() if element in ELEMENTS.values()}
+
+
+def flattened(model: Any, stated: Mapping[str, Any]) -> bytes:
+    """Return a model of all operators of a model and its bodies, each once, which is for a look at
+    the types of what the bodies hold; the types that they state themselves are taken for granted.
+    """
+    flat, whole = ModelProto(), Body("", model.graph)
+    flat.CopyFrom(model)
+    graph = flat.graph
+    del graph.node[:], graph.initializer[:], graph.output[:]
+    graph.input.append(helper.make_tensor_value_info(ANY_SHAPE, TensorProto.INT64, [None]))
+    for body in graphs_in(whole):
+        for tensor in body.graph.initializer:
+            graph.initializer.add().CopyFrom(tensor)
+            graph.initializer[-1].name = body.path + tensor.name
+
+    def give(name: str, kind: Any, source: str) -> None:
+        """Give a tensor a type, or that of another tensor, without a shape: loops change it."""
+        if kind is None:
+            graph.node.append(helper.make_node("Reshape", [source, ANY_SHAPE], [name]))
+            return
+        graph.input.append(ValueInfoProto(name=name, type=kind))
+        if kind.HasField("tensor_type"):
+            graph.input[-1].type.tensor_type.ClearField("shape")
+
+    for node, proto, body in operators_in(whole):
+        if node.operator == BODY_INPUT:
+            (name,), (source,) = node.outputs, node.inputs
+            give(name, stated.get(name), source)
+        elif node.operator in CONTROL_FLOW:
+            results = node.inputs[len(node.inputs) - len(node.outputs) :]
+            for name, result in zip(node.outputs, results, strict=True):
+                give(name, stated.get(result), result)
+        else:
+            copy = graph.node.add()
+            copy.CopyFrom(proto)
+            copy.input[:] = node.inputs[: len(proto.input)]
+            copy.output[:] = node.outputs
+        if body.path:
+            add_outputs(graph, (it for it in node.outputs if it and it not in stated))
+    content: bytes = flat.SerializeToString()
+    return content

@@ -1,0 +1,171 @@
+"""What the operators of an optimised graph give, those of its bodies too, as parts of a dump."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import dropwhile
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lar.dumps.values import Part, Unheld, parts_of
+from lar.engines.onnxruntime.bodies import LOOPS, Operator
+from lar.engines.onnxruntime.model_fields import (
+    GRAPH_OUTPUT,
+    MODEL_GRAPH,
+    VALUE_NAME,
+    SavedModel,
+    bytes_field,
+)
+from lar.engines.onnxruntime.saving import open_saved
+from lar.engines.onnxruntime.session import DTYPES
+from lar.errors import first_line
+
+if TYPE_CHECKING:
+    from lar.engines.onnxruntime.session import SessionDriver
+
+Array = np.ndarray[Any, Any]
+
+# A session gives a part of the tensors, so that no more than that part is in memory at once.
+PARTS = 4
+LEAST_TENSORS = 8
+
+
+class GraphValues:
+    """The values of a fed driver's graph, by name in the graph's order, with what a dump has of
+    each: nothing of what the engine did not compute, in a branch that was not taken.
+
+    `makers` has the operators by what they give; `fixed` are outputs of the model that none gives.
+    """
+
+    def __init__(
+        self,
+        driver: SessionDriver,
+        saved: SavedModel,
+        model: Any,
+        makers: Mapping[str, Operator],
+        fixed: Sequence[str],
+    ) -> None:
+        self.driver, self.saved, self.model = driver, saved, model
+        self.makers = makers
+        self.names = [*fixed, *makers]
+        self.types: dict[str, int] = {}  # of the elements of tensors in bodies
+        self.reasons: dict[str, str] = {}  # why there are none of others
+        if inside := [name for name in makers if self.around(name)]:
+            self.find_types(inside)
+
+    def around(self, name: str) -> tuple[str, ...]:
+        """Return the types of the nodes that a tensor is inside of."""
+        return self.makers[name].body.around if name in self.makers else ()
+
+    def find_types(self, names: Sequence[str]) -> None:
+        from lar.engines.onnxruntime.body_outputs import types_in_bodies
+
+        reason = "inside a body, and of a type that no file holds"
+        try:
+            self.types = types_in_bodies(self.model, self.open)
+        except Exception as error:  # whatever the engine finds wrong
+            reason = f"inside a body, and of unknown type: {first_line(error)}"
+        self.reasons = {name: reason for name in names if name not in self.types}
+
+    def __iter__(self) -> Iterator[tuple[str, list[Part | Unheld]]]:
+        count = max(-(-len(self.names) // PARTS), LEAST_TENSORS)
+        for begin in range(0, len(self.names), count):
+            yield from self.compute(self.names[begin : begin + count])
+
+    def compute(self, names: Sequence[str]) -> Iterator[tuple[str, list[Part | Unheld]]]:
+        """Yield what a dump has of tensors."""
+        inside = {name: self.types[name] for name in names if name in self.types}
+        outer = [name for name in names if not self.around(name)]
+        reasons = dict(self.reasons)
+        # Of a Scan, ONNX Runtime must know the shapes of all results when it loads it.
+        easy = {name: kind for name, kind in inside.items() if "Scan" not in self.around(name)}
+        for wanted in (inside, easy, {}):
+            try:
+                values = self.run(outer, wanted)
+                break
+            except Exception as error:
+                if not wanted:
+                    raise
+                says = first_line(error).rpartition("Message: ")[2]
+                reason = f"inside a body, which cannot give it: {says}"
+        reasons |= {name: reason for name in inside if name not in wanted}
+        for name in names:
+            if name in reasons:
+                yield name, [Unheld(name, reasons[name])]
+            else:
+                value = values.pop(name)
+                inner = self.around(name)
+                yield name, [*(self.parts_inside if inner else parts_of)(name, value)]
+
+    def run(self, outer: Sequence[str], inside: Mapping[str, int]) -> dict[str, object]:
+        """Return values of the graph, and of its bodies as `BodyOutputs` has them."""
+        content, outputs = self.saved.content, dict(zip(outer, outer, strict=True))
+        if inside:
+            from lar.engines.onnxruntime.body_outputs import BodyOutputs
+
+            changed = BodyOutputs(self.model, inside)
+            content = changed.model.SerializeToString()
+            outputs |= changed.outputs
+        known = {each.name for each in self.model.graph.output}
+        session = self.open(add_outputs(content, [name for name in outer if name not in known]))
+        kinds = {node.name: node.type for node in session.get_outputs()}
+        # ONNX Runtime makes Python's values of sequences and maps in a run of another kind alone.
+        single, several = (
+            [each for each in outputs if kinds[each].startswith(("seq(", "map(")) == wanted]
+            for wanted in (False, True)
+        )
+        found: dict[str, object] = {}
+        if single:
+            values = session.run_with_ort_values(single, self.driver.fed)
+            found |= zip(single, map(held_value, single, values), strict=True)
+        if several:
+            fed = {name: value.numpy() for name, value in self.driver.fed.items()}
+            found |= zip(several, session.run(several, fed), strict=True)
+        return {outputs[output]: value for output, value in found.items()}
+
+    def open(self, content: bytes) -> Any:
+        return open_saved(self.driver, SavedModel(content, self.saved.folder))
+
+    def parts_inside(self, name: str, value: Any) -> Iterator[Part | Unheld]:
+        """Yield what a dump has of a tensor in a body: in a loop, what it was each time that it was
+        computed, on a new first axis, or the last of them where their shapes differ."""
+        around = self.around(name)
+        several = isinstance(value, list)
+        # A Scan has stacked what is inside it.
+        stacking = [*dropwhile(lambda each: several and each != "Scan", around)]
+        depth = sum(each in LOOPS for each in stacking)
+        arrays = [it for each in (value if several else [value]) for it in unstack(each, depth)]
+        if "If" in stacking:  # the other branch gives empty ones
+            arrays = [each for each in arrays if each.shape != (0,)]
+        shapes = {each.shape for each in arrays}
+        if len(shapes) == 1 and not LOOPS.isdisjoint(around):
+            yield from parts_of(name, np.stack(arrays))
+        elif arrays:
+            yield from parts_of(name, arrays[-1])
+        if len(shapes) > 1:
+            yield Unheld(name, f"all but the last of {len(arrays)} values, whose shapes differ")
+
+
+def unstack(array: Array, depth: int) -> list[Array]:
+    """Return what an array holds on its leading axes."""
+    if not depth:
+        return [array]
+    return [*array.reshape(math.prod(array.shape[:depth]), *array.shape[depth:])]
+
+
+def held_value(name: str, value: Any) -> object:
+    """Return what an OrtValue that is no sequence or map holds."""
+    if not value.has_value():
+        return None
+    if value.data_type() not in (*DTYPES, "tensor(string)"):
+        return Unheld(name, f"no file holds a {value.data_type()}")
+    return value.numpy()
+
+
+def add_outputs(model: bytes, names: Iterable[str]) -> bytes:
+    """Return a model with outputs added; the engine infers their types."""
+    outputs = (bytes_field(GRAPH_OUTPUT, bytes_field(VALUE_NAME, name.encode())) for name in names)
+    # A second graph is merged into the first.
+    return model + bytes_field(MODEL_GRAPH, b"".join(outputs))

@@ -1,0 +1,55 @@
+"""The tensors of sequences, maps and texts, and their names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lar
+from lar.dumps.binary import write_tensor
+from lar.dumps.names import Variable, contiguous_strides, format_name
+from lar.dumps.values import Part, Unheld, parts_of
+
+ONE, TWO = np.ones((2, 3), np.float32), np.zeros(4, np.int64)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (ONE, {"v": ONE}),
+        ([ONE, TWO], {"v[0]": ONE, "v[1]": TWO}),
+        ({"cat": 0.5, "dog": 0.25}, {"v[cat]": 0.5, "v[dog]": 0.25}),
+        ([{0: 0.5, 7: 1.0}, {0: 0.1, 7: 0.2}], {"v[0]": [0.5, 0.1], "v[7]": [1.0, 0.2]}),
+        ([{0: 0.5}, {1: 0.25}], {"v[0][0]": 0.5, "v[1][1]": 0.25}),
+    ],
+)
+def test_a_value_is_its_tensors(value: object, expected: dict[str, Any]) -> None:
+    parts = [each for each in parts_of("v", value) if isinstance(each, Part)]
+    assert [part.name for part in parts] == [*expected]
+    for part in parts:
+        assert part.array.tolist() == np.asarray(expected[part.name]).tolist()
+
+
+@pytest.mark.parametrize("value", [None, [], [None], np.zeros([1] * 8), np.zeros(2, "M8[s]")])
+def test_what_no_file_holds_has_a_reason(value: object) -> None:
+    (found,) = parts_of("v", value)
+    assert isinstance(found, Unheld)
+    assert found.reason
+
+
+@pytest.mark.parametrize("kind", [object, np.str_])
+def test_texts_are_stored_as_bytes_and_stay_texts(kind: type, tmp_path: Path) -> None:
+    (part,) = parts_of("v", np.array([["a", "größer"], ["", "猫"]], kind))
+    assert isinstance(part, Part)
+    shape = part.array.shape
+    variable = Variable(id=1, shape=shape, strides=contiguous_strides(shape), dtype=part.dtype)
+    write_tensor(tmp_path / "000001", part.array, format_name(variable))
+    (tensor,) = dump = lar.open_dump(tmp_path)
+    assert (tensor.dtype, tensor.shape) == ("string", (2, 2, 8))
+    stored = dump.read(tensor.key)
+    assert stored.dtype == np.uint8
+    texts = [[bytes(each).rstrip(b"\0").decode() for each in row] for row in stored]
+    assert texts == [["a", "größer"], ["", "猫"]]
