@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lar.dumps.arrays import ONE_ARRAY, dump_of_arrays
 from lar.dumps.dump import Dump
-from lar.dumps.index import SUFFIX
-from lar.dumps.readers import open_tensors
+from lar.dumps.index import SUFFIX, open_tensors
 from lar.engines.formats import HEAD_SIZE, format_in, format_named
 from lar.errors import UsageError, count_of
 from lar.files.input_file import cannot_read, check_input, open_input

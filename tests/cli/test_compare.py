@@ -344,8 +344,9 @@ def test_an_operator_in_a_body_is_named(tmp_path: Path, run_lar: RunLar) -> None
     done = run_lar("compare", str(tmp_path / "a.onnx"), str(tmp_path / "b.onnx"))
     assert done.returncode == 1
     lines = done.stdout.splitlines()
-    assert re.fullmatch(r"result: different; (culprit|suspect): Mul part of y", lines[-1])
-    assert any(line.startswith("  A: Mul If_0/then/Mul") for line in lines)
+    name = r"Mul If_0/then/Mul \(tensor part of y\)"
+    assert re.fullmatch(rf"result: different; (culprit|suspect): {name}", lines[-1])
+    assert any(line.startswith("  A and B: Mul If_0/then/Mul") for line in lines)
 
 
 def write_model_with_body(path: Path, factor: float) -> None:
