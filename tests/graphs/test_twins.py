@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from lar.graphs.alignment import Alignment, align
 
 from lar.dumps.dump import Dump
 from lar.dumps.index import open_dump
-from lar.graphs.alignment import Alignment, align
 from lar.graphs.matching import is_generic
 from lar.graphs.signatures import Values
 from lar.records.comparison import Comparison

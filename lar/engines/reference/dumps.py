@@ -20,8 +20,7 @@ from lar.dumps.names import Numbering, Variable, contiguous_strides, format_name
 from lar.dumps.outputs import write_outputs
 from lar.dumps.text import format_block, format_values
 from lar.dumps.values import Part, Unheld, parts_of
-from lar.engines.onnxruntime.bodies import Body, operators_in
-from lar.engines.onnxruntime.dumps import read_parameters
+from lar.engines.onnxruntime.bodies import Body, operators_in, parameters_of
 from lar.engines.onnxruntime.model_fields import Node
 from lar.engines.onnxruntime.quantization import (
     Scales,
@@ -56,7 +55,7 @@ class Numbered:
             self.inputs.update(dict.fromkeys(node.outputs, node.inputs))
         self.numbering.add_constants(self.outputs)
         self.variables = self.numbering.variables
-        self.parameters = [read_parameters(each.proto) for each in self.operators]
+        self.parameters = [parameters_of(each.proto) for each in self.operators]
         self.scales = scales_in([each.node for each in self.operators], self.parameters)
         self.parts: dict[str, list[str]] = {}  # the names of what is dumped of a tensor
         self.left_out: dict[str, str] = {}
