@@ -238,11 +238,13 @@ def node_of(operator: OperatorFacts) -> str:
 
 def describe_proof(culprit: Culprit) -> Iterator[str]:
     """Yield what proves a culprit, or why nothing does, and what is wrong with its output."""
-    alone = culprit.alone
+    alone, start = culprit.alone, "  alone, on the same inputs,"
     if culprit.proven and alone is not None:
         error = format_relative(alone, finite_error(alone))
         worst = f"; worst element {describe_element(alone.worst)}" if alone.worst else ""
-        yield f"  alone, on the same inputs, off by {error} (relative{worst})"
+        yield f"{start} off by {error} (relative{worst})"
+    elif culprit.proven:
+        yield f"{start} not comparable either: {printable(culprit.output.problem)}"
     elif culprit.doubt:
         yield f"  not proven: {printable(culprit.doubt)}"
     if culprit.kind:

@@ -72,11 +72,11 @@ def finite_error(figures: Figures | None, items: ErrorsOverItems | None = None) 
 
 
 def merge_alike(tensors: Iterable[TensorComparison]) -> list[TensorComparison]:
-    """Return tensors with the worst of those that read alike: what an engine makes of one operator
-    may be several."""
-    kept: dict[tuple[str, str], TensorComparison] = {}
+    """Return tensors with the worst of those of one name: what an engine makes of one operator may
+    be several."""
+    kept: dict[str, TensorComparison] = {}
     for tensor in tensors:
-        name = format_pair(Row(tensor)), format_type(Row(tensor))
+        name = format_pair(Row(tensor))
         if name not in kept or badness_of(tensor) > badness_of(kept[name]):
             kept[name] = tensor
     return list(kept.values())

@@ -310,6 +310,18 @@ def test_layers_from_elsewhere_are_compared(
     assert "map: holds no tensors that lar reads" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("count", [2, 3])
+def test_sides_that_share_nothing_end_with_a_code_of_their_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], count: int
+) -> None:
+    for name, sizes in (("one", (3,)), ("two", (5, 7))):
+        arrays = {f"{name}{size}": np.arange(float(size)) for size in sizes}
+        np.savez(tmp_path / f"{name}.npz", **arrays)
+    sides = [str(tmp_path / f"{name}.npz") for name in ("one", "two", "one")][:count]
+    assert main(["compare", *sides]) == 2
+    assert "result: nothing compared: " in capsys.readouterr().out
+
+
 def test_what_was_made_up_for_the_inputs_is_printed(root: Path, run_lar: RunLar) -> None:
     done = run_lar("compare", "models/dynamic_batch.mge", "models/dynamic_batch.onnx", cwd=root)
     assert (done.returncode, done.stderr) == (0, "")
@@ -332,8 +344,9 @@ def test_an_operator_in_a_body_is_named(tmp_path: Path, run_lar: RunLar) -> None
     done = run_lar("compare", str(tmp_path / "a.onnx"), str(tmp_path / "b.onnx"))
     assert done.returncode == 1
     lines = done.stdout.splitlines()
-    assert re.fullmatch(r"result: different; (culprit|suspect): Mul part of y", lines[-1])
-    assert any(line.startswith("  A: Mul If_0/then/Mul") for line in lines)
+    name = r"Mul If_0/then/Mul \(tensor part of y\)"
+    assert re.fullmatch(rf"result: different; (culprit|suspect): {name}", lines[-1])
+    assert any(line.startswith("  A and B: Mul If_0/then/Mul") for line in lines)
 
 
 def write_model_with_body(path: Path, factor: float) -> None:

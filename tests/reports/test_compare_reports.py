@@ -166,6 +166,13 @@ def test_what_is_not_proven_is_a_suspect_and_stands_behind_culprits() -> None:
     assert titles[1:4] == ["Culprit 1", "Suspect 1", "Suspect 2"]
 
 
+def test_a_culprit_whose_shapes_differ_alone_is_proven_too() -> None:
+    (culprit,) = comparison().culprits
+    odd = replace(culprit, alone=None, output=pair("odd", None, problem="shapes differ"))
+    lines = lines_of(comparison(culprits=(odd,)))
+    assert "  alone, on the same inputs, not comparable either: shapes differ" in lines
+
+
 def test_a_scale_that_is_too_coarse_needs_no_proof() -> None:
     (culprit,) = comparison().culprits
     coarse = replace(culprit, proven=False, alone=None, is_coarse=True)
@@ -272,7 +279,8 @@ def test_rows_that_read_alike_are_one_the_worst() -> None:
     wrong = replace(BAD, nonfinite_mismatches=0)
     alike = [pair("conv", replace(wrong, relative_l2=error)) for error in (0.1, 0.3, 0.2)]
     keyed = [
-        replace(it, actual=replace(it.actual, key=str(place))) for place, it in enumerate(alike)
+        replace(it, expected=facts("conv", operator_type=f"Reorder{place}"))
+        for place, it in enumerate(alike)
     ]
     found = comparison(tensors=tuple(keyed), culprits=())
     lines = lines_of(found)
