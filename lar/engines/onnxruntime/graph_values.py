@@ -96,11 +96,14 @@ class GraphValues:
                 yield name, [Unheld(name, reasons[name])]
             else:
                 value = values.pop(name)
+                if isinstance(value, self.driver.onnxruntime.OrtValue):
+                    value = held_value(name, value)
                 inner = self.around(name)
                 yield name, [*(self.parts_inside if inner else parts_of)(name, value)]
 
     def run(self, outer: Sequence[str], inside: Mapping[str, int]) -> dict[str, object]:
-        """Return values of the graph, and of its bodies as `BodyOutputs` has them."""
+        """Return values of the graph, and of its bodies as `BodyOutputs` has them; those of
+        tensors are the engine's, as it makes no copies of them."""
         content, outputs = self.saved.content, dict(zip(outer, outer, strict=True))
         if inside:
             from lar.engines.onnxruntime.body_outputs import BodyOutputs
@@ -119,7 +122,7 @@ class GraphValues:
         found: dict[str, object] = {}
         if single:
             values = session.run_with_ort_values(single, self.driver.fed)
-            found |= zip(single, map(held_value, single, values), strict=True)
+            found |= zip(single, values, strict=True)
         if several:
             fed = {name: value.numpy() for name, value in self.driver.fed.items()}
             found |= zip(several, session.run(several, fed), strict=True)
