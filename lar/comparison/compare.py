@@ -257,7 +257,7 @@ class DumpComparison:
         blamed = {node for blame in blames for node in blame.expected}
         for pair in paired.pairs:
             found = self.compared[pair.actual]
-            if pair.expected in behind | blamed or pair.apart_by_bias or not found.figures:
+            if pair.expected in behind | blamed or not found.figures:
                 continue
             if coarse := ranges.find_coarse(pair, paired.by_node):
                 name = self.names[coarse.side]
@@ -364,7 +364,7 @@ class DumpComparison:
     def kind_of(self, output: TensorComparison) -> str:
         """Return what is wrong with what a culprit gives or with its weights, where the elements
         show it."""
-        if output.figures is None or output.apart_by_bias or output.axes or self.measure.excerpts:
+        if output.figures is None or output.axes or self.measure.excerpts:
             return ""
         keys = output.actual.key, output.expected.key
         if any(key not in dump for key, dump in zip(keys, self.dumps, strict=True)):

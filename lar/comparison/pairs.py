@@ -121,9 +121,7 @@ class Measure:
         if self.by_default and not self.excerpts:
             sources = [*sources, *self.measure_rounded(pair, rounding)]
             explain = rounding.explain(pair, sources)
-        return self.compare(
-            tensors_of(pair), pair.by, explain, sources, apart_by_bias=pair.apart_by_bias
-        )
+        return self.compare(tensors_of(pair), pair.by, explain, sources)
 
     def measure_rounded(self, pair: Pair, rounding: Rounding) -> Iterator[TensorComparison]:
         """Yield what rounding to integers, and clipping to their range, takes from tensors between
@@ -157,8 +155,6 @@ class Measure:
         by: MatchedBy,
         explain: Explain | None = None,
         sources: Sequence[TensorComparison] = (),
-        *,
-        apart_by_bias: bool = False,
     ) -> TensorComparison:
         """Compare two tensors; with `explain`, the tolerance is what rounding explains.
 
@@ -192,10 +188,6 @@ class Measure:
             return TensorComparison(
                 actual=facts[0], expected=facts[1], matched_by=by, passed=False, problem=problem
             )
-        if apart_by_bias:
-            from lar.graphs.elements import with_bias_of  # few pairs are
-
-            other = with_bias_of(one, other)
         scales = [] if as_integers else [max(it.scale) for it in quantizations if it]
         dtypes = tensors[0].dtype, tensors[1].dtype
         bounds = bounds_of(self.tolerance, *dtypes, step=max(scales, default=None))
@@ -217,7 +209,6 @@ class Measure:
             expected=facts[1],
             matched_by=by,
             passed=passed,
-            apart_by_bias=apart_by_bias,
             axes=axes,
             precision=explained.precision if explained else "",
             explained=explained.error if explained else None,
