@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -122,6 +123,15 @@ def test_the_parent_of_a_run_imports_no_engine(tmp_path: Path) -> None:
     modules = modules_after("models/one_operator.onnx", "--json", str(tmp_path / "result.json"))
     assert (tmp_path / "result.json").exists()
     assert not modules & (set(LIBRARIES) - {"msgspec"})
+
+
+def test_dumps_that_agree_are_compared_without_what_runs_models(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.ones(3, np.float32))
+    modules = modules_after("compare", str(tmp_path / "a.npy"), str(tmp_path / "a.npy"))
+    assert "lar.comparison.compare" in modules
+    running = {"single_operators", "plan", "isolation", "truth", "worker_process", "steps"}
+    assert not modules & {f"lar.running.{name}" for name in running}
+    assert "lar.files.work_folders" not in modules
 
 
 def test_a_refusal_imports_only_what_it_needs() -> None:

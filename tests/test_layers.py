@@ -28,7 +28,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("engines",),
     ("profiles",),
     ("comparison", "testcases"),
-    ("datasets",),
+    ("graphs", "datasets"),
     ("inputs", "dumps", "measurement"),
     ("options", "files"),
     ("records",),

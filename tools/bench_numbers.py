@@ -12,9 +12,9 @@ import argparse
 import contextlib
 import functools
 import itertools
-import math
 import os
 import re
+import shlex
 import statistics
 import subprocess
 import sys
@@ -27,20 +27,25 @@ from pathlib import Path
 from typing import NamedTuple
 
 import bench_dumps
-import numpy as np
-from bench import PYTHON, RESNET50, ROOT
+import comparison_costs
+from bench import PYTHON, RESNET50, ROOT, run_quietly
 from bench import Case as Timing
-from layer_ranking import costs_by_leaving_out, costs_by_single_errors, rank_correlation
-from network import Array
-from number_cases import Case, Side, faulty_cases, healthy_cases, ranked_cases
+from number_cases import Case, Side, faulty_cases, healthy_cases
+from random_edits import SUBJECTS, Edited, draw_edit
+from real_pairs import (
+    RealSide,
+    map_in_processes,
+    real_pairs,
+    side_of_model,
+    write_network,
+    write_sides,
+)
 
 import lar
-from lar.errors import LarError
 from lar.records.comparison import Comparison, Culprit, OperatorFacts
 
 PROCESSES = 2
-ITEMS = 4  # inputs of a ranking
-DRAWS = 4  # rankings of a network, each with inputs of its own
+EDITS = 200
 STANDSTILL_SECONDS = 30  # after which a process that has made no dump is ended
 ATTEMPTS = 8
 CPP_DUMPS = ROOT / "tests" / "data" / "load_and_run" / "dumps.tar.xz"
@@ -78,6 +83,18 @@ class Figure(NamedTuple):
 # Faults
 
 
+class Compared(NamedTuple):
+    """A pair that was compared: what it is called, what repeats that, and what was found, or why
+    it cannot be compared."""
+
+    name: str
+    command: str
+    found: Comparison | str
+
+    def describe(self, problem: str) -> str:
+        return f"{self.name}: {problem}\n    lar compare {self.command}"
+
+
 def measure_faults(
     settings: Settings, group: str, most_missed: int = 0, *, isolate: bool = False
 ) -> Outcome:
@@ -87,49 +104,49 @@ def measure_faults(
     named.
     """
     cases = [case for case in settings.chosen(faulty_cases()) if case.group == group]
-    make_dumps(settings.folder, cases)
     faults: dict[tuple[str, str], list[str]] = defaultdict(list)
-    pairs = 0
-    for case in cases:
-        problem = judge_fault(settings.folder, case, isolate=isolate)
-        pairs += not problem
-        faults[case.actual.network, case.actual.fault] += [problem] if problem else []
+    for case, pair in zip(cases, compare_cases(settings.folder, cases, isolate), strict=True):
+        problem = find_problem(case, pair.found, isolate=isolate)
+        problems = [pair.describe(problem)] if problem else []
+        faults[case.actual.network, case.actual.fault] += problems
+    failing = tuple(itertools.chain.from_iterable(faults.values()))
     named = sum(not problems for problems in faults.values())
     return Outcome(
         len(cases),
-        f"{named} of {len(faults)} ({pairs} of {len(cases)} pairs)",
+        f"{named} of {len(faults)} ({len(cases) - len(failing)} of {len(cases)} pairs)",
         len(faults) - named <= most_missed,
-        tuple(itertools.chain.from_iterable(faults.values())),
+        failing,
     )
 
 
-def judge_fault(folder: Path, case: Case, *, isolate: bool) -> str:
-    """Compare a pair with a fault; return what is wrong with the answer, empty if nothing is."""
-    found = compare(folder, case, isolate=isolate)
+def find_problem(case: Case, found: Comparison | str, *, isolate: bool) -> str:
+    """Return what is wrong with what was found of a pair with a fault, empty if nothing is."""
     if isinstance(found, str):
-        return describe_failing(folder, case, found)
+        return found
     wrong = [each for each in found.culprits if not any(names_it(each, it) for it in case.faults)]
     if wrong:
-        return describe_failing(folder, case, f"blamed: {', '.join(map(describe, wrong))}")
+        return f"blamed: {', '.join(map(describe, wrong))}"
     if not found.culprits:
-        return describe_failing(folder, case, f"no culprit: {found.finding}")
+        return f"no culprit: {found.finding}"
     missed = [it for it in case.faults if not any(names_it(each, it) for each in found.culprits)]
     if isolate and missed:
-        names = ", ".join(sorted(min(it) for it in missed))
-        return describe_failing(folder, case, f"not named: {names}")
+        return f"not named: {', '.join(sorted(min(it) for it in missed))}"
     return ""
 
 
 # What engines and quantisers add to the name of a tensor or an operator.
 ADDED = re.compile(
     r"(_nchwc|_quant(ized)?|_QuantizeLinear(_Input|_Output)?|_DequantizeLinear(_Output)?"
-    r"|/duplicated|_matmul|\.(scaled|half|narrow|signed))$"
+    r"|/duplicated|_matmul|/MatMulAddFusion|\.(scaled|half|narrow|signed))$"
 )
 
 
 def names_it(culprit: Culprit, names: frozenset[str]) -> bool:
-    operators = (*culprit.actual, *culprit.expected)
-    return any(is_named(operator, name) for operator in operators for name in names)
+    return any(is_one_of(operator, names) for operator in (*culprit.actual, *culprit.expected))
+
+
+def is_one_of(operator: OperatorFacts, names: frozenset[str]) -> bool:
+    return any(is_named(operator, name) for name in names)
 
 
 def is_named(operator: OperatorFacts, name: str) -> bool:
@@ -141,6 +158,7 @@ def is_named(operator: OperatorFacts, name: str) -> bool:
 
 def shorter(word: str) -> Iterator[str]:
     """Yield a name, and what is left of it without what was added, again and again."""
+    word = word.removeprefix("part of ")
     yield word
     while ADDED.search(word):
         word = ADDED.sub("", word)
@@ -157,78 +175,125 @@ def describe(culprit: Culprit) -> str:
 
 def measure_healthy(settings: Settings) -> Outcome:
     """Count the pairs without a fault that are not called the same."""
-    cases = settings.chosen(healthy_cases())
-    make_dumps(settings.folder, cases)
+    return count_healthy(compare_cases(settings.folder, settings.chosen(healthy_cases())))
+
+
+def count_healthy(pairs: Sequence[Compared]) -> Outcome:
     culprits, different, failing = 0, 0, []
-    for case in cases:
-        found = compare(settings.folder, case)
-        if isinstance(found, str):
-            failing.append(describe_failing(settings.folder, case, found))
-            continue
-        culprits += bool(found.culprits)
-        different += not found.same
-        if found.culprits or not found.same:
-            blamed = "; ".join(map(describe, found.culprits[:4])) or found.finding
-            failing.append(describe_failing(settings.folder, case, blamed))
+    for pair in pairs:
+        if isinstance(pair.found, str):
+            failing.append(pair.describe(pair.found))
+        elif pair.found.culprits or not pair.found.same:
+            culprits += bool(pair.found.culprits)
+            different += not pair.found.same
+            blamed = "; ".join(map(describe, pair.found.culprits[:4])) or pair.found.finding
+            failing.append(pair.describe(blamed))
     return Outcome(
-        len(cases),
+        len(pairs),
         f"{culprits} with a culprit, {different} different, {len(failing)} in all",
         not failing,
         tuple(failing),
     )
 
 
-# Ranking
+# Real networks
 
 
-def measure_ranking(settings: Settings, *, whole: bool) -> Outcome:
-    """Compare the layers of quantised models by their parts in the loss with what the outputs
-    change where one of them stays in float (`layer_ranking.costs_by_leaving_out`)."""
-    cases = settings.chosen(ranked_cases())
-    make_dumps(settings.folder, cases)
-    found = {
-        case.actual.network: [
-            rank_layers(settings.folder, case, draw, whole=whole) for draw in range(DRAWS)
-        ]
-        for case in cases
-    }
-    values = [value for each in found.values() for value in each]
-    middle = statistics.median(values) if values else math.nan
-    middles = ", ".join(f"{name} {statistics.median(each):.2f}" for name, each in found.items())
-    return Outcome(len(values), f"{middle:.2f} ({middles})", round(middle, 9) >= 0.9)
+def measure_real(settings: Settings) -> Outcome:
+    """Count the pairs of networks as exporters write them that are not called the same."""
+    pairs = [pair for pair in real_pairs() if settings.only in pair.name]
+    sides = write_sides(settings.folder, pairs, PROCESSES)
+    found = map_in_processes(compare_sides, sides, PROCESSES)
+    names = [pair.name for pair in pairs]
+    return count_healthy([*map(Compared, names, map(shlex.join, sides), found)])
 
 
-def rank_layers(folder: Path, case: Case, draw: int, *, whole: bool) -> float:
-    """Return Spearman's coefficient of both rankings of a model's layers, over several inputs: the
-    model's own, and some that are drawn."""
-    quantized, plain = (folder / side.model for side in (case.actual, case.expected))
-    feeds = [{"data": each} for each in items_of_draw(folder, case, draw)]
-    truth = costs_by_leaving_out(quantized, plain, feeds, whole=whole)
-    ours = costs_by_single_errors(isolate(folder, case, draw), quantized, whole=whole)
-    return rank_correlation(list(truth.values()), [ours[name] for name in truth])
+def compare_sides(
+    sides: tuple[str, str], *, isolate: bool = False, only: str = "outputs"
+) -> Comparison | str:
+    """Compare two command lines; return why that is not possible as text."""
+    try:
+        found = lar.compare(*sides, isolate=isolate, only=only)
+        assert isinstance(found, Comparison)
+        return found
+    except Exception as error:  # a bug of lar's is a row among the others
+        return f"{type(error).__name__}: {error}"
 
 
-@functools.cache
-def isolate(folder: Path, case: Case, draw: int) -> Comparison:
-    """Compare a quantised model with its original, each operator alone too."""
-    quantized, plain = (folder / side.model for side in (case.actual, case.expected))
-    stack = folder / f"{case.actual.network}.items.npz"
-    np.savez(stack, data=np.stack(items_of_draw(folder, case, draw)))
-    found = lar.compare(
-        f"{quantized} --graph-optimization-level disable",
-        f"{plain} --graph-optimization-level basic",
-        input=[str(stack)],
-        isolate=True,
+# Random edits
+
+VERDICTS = (
+    "named first",
+    "first of a group",
+    "suspect",
+    "neighbour",
+    "among many",
+    "wrong",
+    "the same",
+)
+
+
+class Judged(NamedTuple):
+    """What a comparison with an edited model came to: one of `VERDICTS`, whether it names others
+    too, and a row that says so."""
+
+    verdict: str
+    others: bool
+    row: str
+
+
+def measure_edits(settings: Settings) -> Outcome:
+    """Count the random edits whose operator is named first."""
+    judge = functools.partial(judge_edit, settings.folder, settings.only)
+    found = [each for each in map_in_processes(judge, range(EDITS), PROCESSES) if each]
+    counts = {word: sum(each.verdict == word for each in found) for word in VERDICTS}
+    named = counts["named first"] + counts["first of a group"]
+    measured = ", ".join(f"{count} {word}" for word, count in counts.items())
+    return Outcome(
+        len(found),
+        f"{measured}; {sum(each.others for each in found)} with others",
+        named >= 0.95 * len(found) and not counts["wrong"] and not counts["the same"],
+        tuple(each.row for each in found if each.others or each.verdict not in VERDICTS[:2]),
     )
-    assert isinstance(found, Comparison)
-    return found
 
 
-def items_of_draw(folder: Path, case: Case, draw: int) -> list[Array]:
-    """Return what a network is fed with for a ranking."""
-    feed = np.load(folder / f"{case.actual.network}.data.npy")
-    random = np.random.RandomState(draw)
-    return [feed, *(random.normal(0, 3, feed.shape).astype(feed.dtype) for _ in range(ITEMS - 1))]
+def judge_edit(folder: Path, only: str, number: int) -> Judged | None:
+    """Compare an edited model with its original."""
+    network, form = SUBJECTS[number % len(SUBJECTS)]
+    if only not in f"{number:03}: {network} {form}":
+        return None
+    edit = draw_edit(number)
+    edited = folder / f"edit{number:03}.onnx"
+    write_network(edited, edit.network)
+    sides = side_of_model(edited), RealSide(network, form).command(folder)
+    found = compare_sides(sides)
+    verdict, blamed = judge_culprits(found, edit)
+    near = edit.operators | edit.neighbours
+    culprits = () if isinstance(found, str) else found.culprits
+    others = any(not names_it(each, near) for each in culprits)
+    pair = Compared(f"{verdict}: {number:03}: {network} {form}", shlex.join(sides), found)
+    return Judged(verdict, others, pair.describe(f"{edit.what}: {blamed}"))
+
+
+def judge_culprits(found: Comparison | str, edit: Edited) -> tuple[str, str]:
+    """Return one of `VERDICTS`, and what is blamed in words."""
+    if isinstance(found, str):
+        return "wrong", found
+    if not found.culprits:
+        return "the same" if found.same else "wrong", f"no culprit: {found.finding}"
+    first = found.culprits[0]
+    blamed = "; ".join(map(describe, found.culprits[:4]))
+    if not names_it(first, edit.operators):
+        return "neighbour" if names_it(first, edit.neighbours) else "wrong", blamed
+    if not getattr(first, "proven", True):
+        return "suspect", blamed
+    smaller, larger = sorted((first.actual, first.expected), key=len)
+    if len(larger) == 1:
+        return "named first", blamed
+    near = edit.operators | edit.neighbours
+    if len(smaller) <= 1 or all(is_one_of(each, near) for each in (*smaller, *larger)):
+        return "first of a group", blamed
+    return "among many", blamed
 
 
 # Dumps
@@ -282,24 +347,24 @@ def dump_of(folder: Path, side: Side) -> Path:
     return ROOT / side.network if "/" in side.network else folder / side.network
 
 
-def compare(folder: Path, case: Case, *, isolate: bool = False) -> Comparison | str:
-    """Compare the dumps of a case; return why that is not possible as text."""
-    sides = [str(dump_of(folder, side)) for side in (case.actual, case.expected)]
+def compare_cases(folder: Path, cases: Sequence[Case], isolate: bool = False) -> list[Compared]:
+    """Compare the dumps of some cases, which are made where they are not there yet."""
+    make_dumps(folder, cases)
+    return [compare_case(folder, case, isolate=isolate) for case in cases]
+
+
+def compare_case(folder: Path, case: Case, *, isolate: bool = False) -> Compared:
+    sides = str(dump_of(folder, case.actual)), str(dump_of(folder, case.expected))
     for side in (case.actual, case.expected):
         reason = folder / f"{side.key.replace('/', '_')}.error"
         if reason.exists():
-            return f"{side.key} could not be made: {reason.read_text()}"
-    try:
-        found = lar.compare(*sides, isolate=isolate)
-        assert isinstance(found, Comparison)
-        return found
-    except LarError as error:
-        return str(error)
-
-
-def describe_failing(folder: Path, case: Case, problem: str) -> str:
-    command = " ".join(str(dump_of(folder, side)) for side in (case.actual, case.expected))
-    return f"{case.name}: {problem}\n    lar compare {command}"
+            problem = f"{side.key} could not be made: {reason.read_text()}"
+            return Compared(case.name, shlex.join(sides), problem)
+    found = compare_sides(sides, isolate=isolate)
+    if case.faults and isinstance(found, Comparison) and found.same:
+        # What does not reach the outputs shows where all tensors decide.
+        found = compare_sides(sides, isolate=isolate, only="common")
+    return Compared(case.name, shlex.join(sides), found)
 
 
 # Time and memory
@@ -316,56 +381,95 @@ def measure_timing(_: Settings, name: str) -> Outcome:
     return Outcome(timing.rounds, timing.format(value), timing.holds(value))
 
 
+def measure_linear(settings: Settings) -> Outcome:
+    """Measure a chain with four times the nodes, to the shorter one."""
+    times = comparison_costs.measure_growth(settings.folder)
+    growths = {way: longer / shorter for way, (shorter, longer) in times.items()}
+    measured = [
+        f"{way} {growths[way]:.1f}x ({times[way][0]:.1f} s, {times[way][1]:.1f} s)" for way in times
+    ]
+    return Outcome(len(times), ", ".join(measured), max(growths.values()) <= 4.5)
+
+
+def measure_default_cost(settings: Settings) -> Outcome:
+    value = comparison_costs.measure_proof(settings.folder)
+    return Outcome(comparison_costs.ROUNDS, f"{value:.2f}x", value < 4 / 3)
+
+
+def measure_sweep(_: Settings) -> Outcome:
+    """Run the sweep of operators, which prints each that is wrong and ends with a summary."""
+    done = run_quietly([PYTHON, str(ROOT / "tools" / "sweep_operators.py")])
+    *failing, summary = done.stdout.strip().splitlines() or [done.stderr.strip()]
+    return Outcome(1, summary, not done.returncode, tuple(failing))
+
+
 FIGURES = (
     Figure(
         "faults",
         "planted faults named, as before",
         "40 of 40",
-        lambda settings: measure_faults(settings, "fault"),
+        functools.partial(measure_faults, group="fault"),
     ),
     Figure(
         "new-faults",
         "planted faults named, of other kinds",
         "41 of 45",
-        lambda settings: measure_faults(settings, "new fault", 4),
+        functools.partial(measure_faults, group="new fault", most_missed=4),
     ),
     Figure(
         "isolated-faults",
         "the first again, with `--isolate`",
         "all",
-        lambda settings: measure_faults(settings, "fault", isolate=True),
+        functools.partial(measure_faults, group="fault", isolate=True),
     ),
     Figure(
         "isolated-new-faults",
         "the others again, with `--isolate`, all of two at once",
         "all",
-        lambda settings: measure_faults(settings, "new fault", isolate=True),
+        functools.partial(measure_faults, group="new fault", isolate=True),
     ),
     Figure("healthy", "pairs without a fault", "0 culprits, 0 different", measure_healthy),
     Figure(
-        "ranking",
-        "layers by part in the loss against leaving one operator at a time in float, median of "
-        "Spearman",
-        "0.9 at least",
-        lambda settings: measure_ranking(settings, whole=True),
+        "real-healthy",
+        "networks as exporters write them, without a fault",
+        "0 culprits, 0 different",
+        measure_real,
     ),
     Figure(
-        "ranking-inputs",
-        "the same against leaving the data and the weights of one layer at a time in float",
-        "0.9 at least",
-        lambda settings: measure_ranking(settings, whole=False),
+        "edits",
+        "random edits of those networks, each against the original",
+        "95 % named first, 0 the same",
+        measure_edits,
+    ),
+    Figure(
+        "sweep",
+        "variants of operators, the truth against ONNX Runtime",
+        "0 silently wrong",
+        measure_sweep,
+    ),
+    Figure(
+        "linear",
+        f"whole process, chains of {' and '.join(map(str, comparison_costs.NODES))} nodes",
+        "4.5x at most",
+        measure_linear,
+    ),
+    Figure(
+        "default-cost",
+        "whole process, ResNet18 with a fault to ResNet18 without",
+        "under 1.33x",
+        measure_default_cost,
     ),
     Figure(
         "speed",
         "whole process, `lar compare` of two ResNet50 dumps, to `compare_binary_iodump`",
         "under 0.4x",
-        lambda settings: measure_timing(settings, "compare"),
+        functools.partial(measure_timing, name="compare"),
     ),
     Figure(
         "memory",
         "peak memory of `lar compare`, to the largest pair of tensors",
         "under 100 MiB more",
-        lambda settings: measure_timing(settings, "compare-memory"),
+        functools.partial(measure_timing, name="compare-memory"),
     ),
 )
 

@@ -213,6 +213,14 @@ def alter_reading(tensor: str, place: int, alter: Callable[[Any], Any]) -> Calla
     return change
 
 
+def times(factor: float) -> Callable[[Any], Any]:
+    return lambda array: array * np.float32(factor)
+
+
+def plus(number: int) -> Callable[[Any], Any]:
+    return lambda array: array + np.int8(number)
+
+
 def flip(array: Any) -> Any:
     """Give each channel the scale of another one."""
     return np.ascontiguousarray(array[::-1])
@@ -253,6 +261,32 @@ DESCRIPTIONS: dict[str, Callable[[], Network]] = {
     "int8_cnn": int8_cnn,
 }
 
+# Whose integers are read otherwise than they were written.
+RELU3_READ = ("conv4", "relu4")
+SUM_READ = ("c.expand", "c.expand_relu", "c.sum")
+BY_CHANNEL = (("qdq channels", "basic"), ("qdq channels", "qdq channels"))
+
+
+def in_integers(
+    kind: str,
+    network: str,
+    at: str,
+    alter: Callable[[Any], None],
+    others: tuple[str, ...] = (),
+    pairs: tuple[tuple[str, str], ...] = QUANTIZED,
+) -> Planted:
+    """Return a fault in what the quantiser made of an operator."""
+    return Planted(kind, network, (), pairs, at=at, others=others, quantized=alter)
+
+
+def scale_between(factor: float) -> tuple[tuple[str, Change], ...]:
+    """Return changes of the scale of what conv2 gives and conv3 takes."""
+    return (
+        ("conv2", scale_setting("output_scale", factor)),
+        ("conv3", scale_setting("input_scale", factor)),
+    )
+
+
 FAULTS = (
     # Two at once, one behind the other or in two branches.
     Planted("two", "plain_cnn", (("conv1", alter_weight), ("conv4", alter_bias)), BLOCKED),
@@ -279,21 +313,8 @@ FAULTS = (
     Planted("fusion", "inverted", (("b.project", alter_bias),), OTHER_FUSION),
     Planted("fusion", "branches", (("a.pool", set_to(count_pad=False)),), OTHER_FUSION),
     # Scales, zero points, axes, saturation.
-    Planted(
-        "scale",
-        "plain_cnn",
-        pairs=QUANTIZED,
-        at="relu3",
-        others=("conv4", "relu4"),
-        quantized=alter_reading("relu3", 1, lambda it: it * np.float32(1.3)),
-    ),
-    Planted(
-        "scale",
-        "residual",
-        pairs=QUANTIZED,
-        at="b.conv2",
-        quantized=alter_constant("b.conv2.weight_scale", lambda it: it * np.float32(1.2)),
-    ),
+    in_integers("scale", "plain_cnn", "relu3", alter_reading("relu3", 1, times(1.3)), RELU3_READ),
+    in_integers("scale", "residual", "b.conv2", alter_constant("b.conv2.weight_scale", times(1.2))),
     Planted("scale", "int8_cnn", (("conv2", scale_setting("weight_scale", 1.2)),), BLOCKED),
     Planted(
         "scale",
@@ -302,86 +323,51 @@ FAULTS = (
         IN_ONNX,
         others=("conv2",),  # whose integers are read otherwise than they were written
     ),
-    Planted(
-        "zero point",
-        "plain_cnn",
-        pairs=QUANTIZED,
-        at="relu3",
-        others=("conv4", "relu4"),
-        quantized=alter_reading("relu3", 2, lambda it: it + np.int8(20)),
+    in_integers(
+        "zero point", "plain_cnn", "relu3", alter_reading("relu3", 2, plus(20)), RELU3_READ
     ),
-    Planted(
-        "zero point",
-        "inverted",
-        pairs=QUANTIZED,
-        at="b.sum",
-        others=("c.expand", "c.expand_relu", "c.sum"),
-        quantized=alter_reading("b.sum", 2, lambda it: it + np.int8(15)),
+    in_integers("zero point", "inverted", "b.sum", alter_reading("b.sum", 2, plus(15)), SUM_READ),
+    in_integers(
+        "axis", "plain_cnn", "conv3", alter_constant("conv3.weight_scale", flip), pairs=BY_CHANNEL
     ),
-    Planted(
-        "axis",
-        "plain_cnn",
-        pairs=(("qdq channels", "basic"), ("qdq channels", "qdq channels")),
-        at="conv3",
-        quantized=alter_constant("conv3.weight_scale", flip),
-    ),
-    Planted(
+    in_integers(
         "axis",
         "residual",
-        pairs=(("qdq channels", "basic"), ("qdq channels", "qdq channels")),
-        at="c.conv1",
-        quantized=alter_constant("c.conv1.weight_scale", flip),
+        "c.conv1",
+        alter_constant("c.conv1.weight_scale", flip),
+        pairs=BY_CHANNEL,
     ),
-    Planted(
-        "saturation",
-        "plain_cnn",
-        pairs=QUANTIZED,
-        at="relu3",
-        quantized=alter_constant("relu3_scale", lambda it: it * np.float32(0.25)),
-    ),
+    in_integers("saturation", "plain_cnn", "relu3", alter_constant("relu3_scale", times(0.25))),
     Planted(
         "saturation",
         "int8_cnn",
-        (
-            ("conv2", scale_setting("output_scale", 0.2)),
-            ("conv3", scale_setting("input_scale", 0.2)),
-        ),
+        scale_between(0.2),
         (("basic", "basic"), ("basic", "plain")),
         at="conv2",
     ),
     # Scales that rounding hides: far coarser than the values need.
-    Planted(
-        "coarse",
-        "plain_cnn",
-        pairs=QUANTIZED,
-        at="relu3",
-        quantized=alter_constant("relu3_scale", lambda it: it * np.float32(12)),
-    ),
-    Planted(
+    in_integers("coarse", "plain_cnn", "relu3", alter_constant("relu3_scale", times(12))),
+    in_integers(
         "coarse",
         "residual",
+        "b.conv1",
+        alter_constant("b.conv1_scale", times(12)),
         pairs=(("qoperator", "basic"), ("qoperator", "qdq")),
-        at="b.conv1",
-        quantized=alter_constant("b.conv1_scale", lambda it: it * np.float32(12)),
     ),
     Planted(
         "coarse",
         "int8_cnn",
-        (
-            ("conv2", scale_setting("output_scale", 12)),
-            ("conv3", scale_setting("input_scale", 12)),
-            ("conv3", divide_bias(12)),
-        ),
+        (*scale_between(12), ("conv3", divide_bias(12))),
         BLOCKED,
         at="conv2",
     ),
     # The engine reads the bias of conv4 by the scale of what it takes.
-    Planted(
+    in_integers(
         "coarse",
         "plain_cnn",
+        "relu3",
+        alter_constant("relu3_scale", times(4)),
         pairs=(("qdq all", "basic"), ("qdq all", "qdq all")),
-        at="relu3",
-        quantized=alter_constant("relu3_scale", lambda it: it * np.float32(4)),
     ),
     # Overflow of float16: right in float32.
     Planted(
@@ -423,8 +409,6 @@ def describe(name: str, fault: str) -> Network:
     if word == "old":
         old = NETWORKS[name][1][int(number)]
         apply(network, ((old.operator, old.change),))
-    elif word == "outliers":
-        add_outliers(network)
     elif word in ("new", "prepared"):
         planted = FAULTS[int(number)]
         apply(network, planted.prepare)
@@ -433,18 +417,6 @@ def describe(name: str, fault: str) -> Network:
             if planted.renamed:
                 rename(network)
     return network
-
-
-def add_outliers(network: Network) -> None:
-    """Give each layer a weight that is larger than all others of it, by very different factors:
-    one scale for all of a layer is then coarse in different degrees."""
-    layers = [node for node in network.nodes if "weight" in node.weights]
-    random = np.random.RandomState(len(layers))
-    for node, factor in zip(
-        layers, random.permutation(np.geomspace(1, 30, len(layers))), strict=True
-    ):
-        weight = node.weights["weight"]
-        weight.reshape(-1)[weight.size // 2] = np.abs(weight).max() * factor
 
 
 def apply(network: Network, changes: Sequence[tuple[str, Change]]) -> None:
@@ -636,17 +608,5 @@ def cpp_cases() -> Iterator[Case]:
     yield Case("int8", "", *sides[::-1])
 
 
-# Networks whose layers lose differently much when they are quantised.
-RANKED = tuple(
-    (Side(name, "outliers", "qdq"), Side(name, "outliers", "basic"))
-    for name in ("plain_cnn", "residual", "inverted", "branches", "dense")
-)
-
-
-def ranked_cases() -> Iterator[Case]:
-    """Yield quantised models beside their originals."""
-    yield from (Case("ranking", "", *sides) for sides in RANKED)
-
-
 def all_cases() -> list[Case]:
-    return [*faulty_cases(), *healthy_cases(), *ranked_cases()]
+    return [*faulty_cases(), *healthy_cases()]

@@ -11,10 +11,11 @@ import logging
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import conversions
 import megengine_twin
 import number_cases
 import numpy as np
@@ -24,38 +25,11 @@ from megengine_twin import dump_megengine
 from network import Array
 from number_cases import FAULTS, FORMS, MODELS, ROOT, Side
 from onnx_twin import onnx_of
-from onnxruntime.quantization import (
-    CalibrationDataReader,
-    QuantFormat,
-    QuantType,
-    quantize_dynamic,
-    quantize_static,
-)
 
 from lar.dumps.index import index_place
 from tests.comparison import planted_twins
 
-CALIBRATIONS = 4
-
 megengine_twin.OPERATORS["narrow"] = lambda node, weights, x: x.astype("float16")
-
-
-class Feeds(CalibrationDataReader):  # type: ignore[misc]
-    """What a model is calibrated with: its own input, and it with noise."""
-
-    def __init__(self, feed: Mapping[str, Array]) -> None:
-        random = np.random.RandomState(0)
-        self.left = [dict(feed)]
-        for _ in range(CALIBRATIONS - 1):
-            self.left.append(
-                {
-                    name: (array + random.normal(0, 0.3, array.shape)).astype(array.dtype)
-                    for name, array in feed.items()
-                }
-            )
-
-    def get_next(self) -> dict[str, Array] | None:
-        return self.left.pop() if self.left else None
 
 
 def make_side(folder: Path, side: Side) -> None:
@@ -84,42 +58,22 @@ def make_model(folder: Path, side: Side) -> Path:
         number_cases.halve(network)
         dump_megengine(network, path)
     elif form.recipe:
-        plain = make_model(folder, side._replace(form="basic"))
-        convert(form.recipe, plain, path, feeds_of(folder, side.network))
+        converted = onnx.load(make_model(folder, side._replace(form="basic")))
+        if form.recipe == "float16":
+            converted = conversions.halve(converted)
+        else:
+            feeds = feeds_of(folder, side.network)
+            converted = conversions.quantize(form.recipe, converted, feeds)
         word, _, number = side.fault.partition("-")
         if word == "new" and (alter := FAULTS[int(number)].quantized):
-            altered = onnx.load(path)
-            alter(altered)
-            onnx.save(altered, path)
+            alter(converted)
+        onnx.save(converted, path)
     elif form.suffix == "mge":
         dump_megengine(number_cases.describe(side.network, side.fault), path)
     else:
         network = number_cases.describe(side.network, side.fault)
         path.write_bytes(onnx_of(network).SerializeToString())
     return path
-
-
-def convert(recipe: str, model: Path, path: Path, feed: Mapping[str, Array]) -> None:
-    """Write a model in float16 or int8."""
-    if recipe == "float16":
-        from onnxruntime.transformers.float16 import convert_float_to_float16
-
-        onnx.save(convert_float_to_float16(onnx.load(model), keep_io_types=True), path)
-    elif recipe == "dynamic":
-        # ONNX Runtime has no ConvInteger with weights of int8.
-        quantize_dynamic(model, path, weight_type=QuantType.QUInt8, reduce_range=True)
-    else:
-        quantize_static(
-            model,
-            path,
-            Feeds(feed),
-            quant_format=QuantFormat.QOperator if recipe == "qoperator" else QuantFormat.QDQ,
-            activation_type=QuantType.QInt8,
-            weight_type=QuantType.QInt8,
-            per_channel=recipe == "qdq channels",
-            # Some processors add products of eight bits in sixteen, which seven never fill.
-            reduce_range=True,
-        )
 
 
 @cache

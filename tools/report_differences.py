@@ -25,8 +25,8 @@ from disturbance import disturbed
 from figures import Outcome, Settings, note, repeat
 from network import Network, Node
 
-from lar.comparison.matching import is_generic
 from lar.engines import operator_kinds_of_both
+from lar.graphs.matching import is_generic
 from lar.profiles.operator_graph import COPY
 from lar.profiles.pairing import pair_operators
 from lar.profiles.run_differences import diff_of

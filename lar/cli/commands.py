@@ -1,5 +1,9 @@
 """The commands of lar: a module `lar/cli/NAME.py` each, with `add_arguments(parser)` and
-`main(arguments)`."""
+`main(arguments)`.
+
+It may have `MISSING`, what is said where an argument is missing, and `hint_at(flag, near)`, the
+hint at a flag that it does not take; `near` names the one that may have been meant.
+"""
 
 from __future__ import annotations
 

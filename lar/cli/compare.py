@@ -12,36 +12,60 @@ from typing import TYPE_CHECKING, Any
 
 from lar.errors import Interrupted, UsageError
 from lar.options.arguments import add_option
-from lar.options.rules import Asked, check_rules, excludes, fact, needs, typed
-from lar.options.table import ON, OPTIONS, SCHEDULER
+from lar.options.option import Option, is_set
+from lar.options.rules import Asked, check_rules, excludes, needs, typed
+from lar.options.table import (
+    DRIVER,
+    ENGINE,
+    ENGINE_ENV,
+    FORCE,
+    ON,
+    OPTIONS,
+    PYTHON,
+    SCHEDULER,
+    SETTINGS,
+    STALL_TIMEOUT,
+    TIMEOUT,
+    option_of,
+)
 from lar.options.values import parse_limit
 
 if TYPE_CHECKING:
     from lar.files.report_file import OutputFile
     from lar.records.comparison import Comparison, ComparisonOfSides
     from lar.records.run import RunContext, RunResult, RunSpec
-    from lar.running.compared_dumps import MakeOn, Side
+    from lar.running.compared_dumps import MakeOn
+    from lar.running.compared_sides import Side
 
 SIDE = (
     "a dump's folder, a tensor's file, a folder of .npy, a .npz, a .npy, the text of --io-dump, or "
     'a model with its options: "model.mge --cpu"'
 )
 EXPECTED = "what A should be, given in the same ways"
-
+ENGINE_HELP = """\
+any option of `lar run` that says how a model is run (`lar run --help all`), as
+--graph-optimization-level basic; in the quotes of a side it is for that side alone"""
 
 FORMATS = ("markdown", "csv", "html", "json")
 SUFFIXES = {".md": "markdown", ".csv": "csv", ".html": "html", ".json": "json"}
 
 INPUT_OPTIONS = tuple(option for option in OPTIONS if option.purpose == "input")
-INPUT_KEYS = frozenset(option.key for option in INPUT_OPTIONS)
+# How the models are loaded and computed, without what is written beside.
+ENGINE_OPTIONS: tuple[Option[Any], ...] = (
+    *(ENGINE, DRIVER, TIMEOUT, STALL_TIMEOUT, ENGINE_ENV, PYTHON, SETTINGS, FORCE),
+    *(each for each in OPTIONS if each.purpose in ("setting", "cache") and not each.writes),
+)
+OPTIONS_OF_SIDES: tuple[Option[Any], ...] = (*INPUT_OPTIONS, *ENGINE_OPTIONS)
+
+MISSING = "give two sides: A B"
 
 
-def are_dumps(asked: Asked) -> bool:
-    """Whether all sides are dumps, so that no model is run."""
-    from lar.dumps.dump import Dump
-    from lar.running.compared_dumps import side_of
-
-    return all(isinstance(side_of(side), Dump) for side in texts_of(asked.values))
+def hint_at(flag: str, near: str) -> str:
+    """Return the hint at a flag that is not one of this command: one of `lar run` is for a side."""
+    option = option_of(flag.removeprefix("--").replace("-", "_"))
+    if option is None:
+        return near or 'a flag for one model is quoted with it: "model.onnx --cpu"'
+    return f'it is for one model alone, quoted with it: "model.onnx {option.usage}"'
 
 
 def texts_of(values: Mapping[str, Any]) -> list[str]:
@@ -56,19 +80,7 @@ RULES = (
         typed("--atol"),
         why="--max-err E alone decides how far elements may be apart",
     ),
-    excludes(
-        INPUT_OPTIONS,
-        fact("two dumps", are_dumps),
-        why="only a model can be fed",
-        hint="leave {first} out, or give a model as A or B",
-    ),
     needs(ON, any_of=(SCHEDULER,), why="a label is that of a scheduler's workers"),
-    excludes(
-        SCHEDULER,
-        fact("two dumps", are_dumps),
-        why="no model is run",
-        hint="leave {first} out, or give a model as A or B",
-    ),
 )
 
 
@@ -110,9 +122,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--only",
         choices=("outputs", "common"),
-        default="common",
-        help="what the verdict rests on: the models' outputs, or every tensor that both sides have "
-        "(the default)",
+        default="outputs",
+        help="what decides: the models' outputs (the default), or every tensor that both sides "
+        "have",
     )
     group = parser.add_argument_group("matching")
     group.add_argument(
@@ -132,7 +144,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--isolate",
         action="store_true",
-        help="run each operator of A alone on B's values of its inputs: what it is off by itself",
+        help="run every operator of A alone, on B's values of its inputs: what it is off by "
+        "itself; finds a fault behind another too",
     )
     group.add_argument(
         "--truth",
@@ -179,15 +192,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for option in INPUT_OPTIONS:
         # Texts: the runs parse them, as they do those in the sides.
         add_option(group, option, parse=str)
+    group = parser.add_argument_group("engine and settings of models, on all sides", ENGINE_HELP)
+    for option in ENGINE_OPTIONS:
+        add_option(group, option, argparse.SUPPRESS, parse=str)
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Compare, print and write; return the exit code: 0 when nothing differs, 130 when the user
-    interrupted it and what is known was printed, else 1."""
+    """Compare, print and write; return the exit code."""
     check_rules(RULES, Asked(vars(arguments)))
     # Not before: the tensors' library would slow down the help.
     from lar.cli.progress_line import LateLine
-    from lar.running.compared_dumps import compare, side_of
+    from lar.running.compared_dumps import compare
+    from lar.running.compared_sides import check_any_model, side_of
     from lar.running.model_names import parse_models
 
     forms = [form_of(name, arguments.format) for name in arguments.report]
@@ -197,6 +213,8 @@ def main(arguments: argparse.Namespace) -> int:
         )
     with contextlib.ExitStack() as stack:
         sides = [side_of(text) for text in texts_of(vars(arguments))]
+        if arguments.scheduler:
+            check_any_model(sides, SCHEDULER.flag)
         files = open_reports(arguments, sides, stack) if arguments.report else []
         make_on = stack.enter_context(open_workers(arguments)) if arguments.scheduler else None
         with LateLine(sys.stderr) as line:
@@ -216,7 +234,7 @@ def main(arguments: argparse.Namespace) -> int:
                 models=parse_models(arguments.model),
                 progress=line.show,
                 make_on=make_on,
-                **{key: value for key, value in vars(arguments).items() if key in INPUT_KEYS},
+                **options_for_models(arguments),
             )
         if not any(file.to_stdout for file in files):
             sys.stdout.write(
@@ -225,9 +243,21 @@ def main(arguments: argparse.Namespace) -> int:
             sys.stdout.flush()
         for file, form in zip(files, forms, strict=True):
             file.write(render(comparison, form, everything=arguments.all, wide=arguments.wide))
+    return exit_code_of(comparison)
+
+
+def options_for_models(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the options for the models of all sides that were typed, by key."""
+    values = {option.key: getattr(arguments, option.key) for option in OPTIONS_OF_SIDES}
+    return {key: value for key, value in values.items() if is_set(value)}
+
+
+def exit_code_of(comparison: Comparison | ComparisonOfSides) -> int:
+    """Return 0 where all is the same, 1 where something differs, 2 where nothing could be compared,
+    130 where the user interrupted it and what is known was printed."""
     if comparison.interrupted:
         return Interrupted.exit_code
-    return 0 if comparison.same else 1
+    return {"same": 0, "nothing": UsageError.exit_code}.get(comparison.finding, 1)
 
 
 @contextlib.contextmanager
@@ -251,20 +281,14 @@ def render(
     comparison: Comparison | ComparisonOfSides, form: str, *, everything: bool, wide: bool
 ) -> str:
     """Return a comparison in the form that is asked for."""
-    from lar.cli.screen import screen_of_output
+    from lar.cli.table_output import render
     from lar.records.comparison import ComparisonOfSides
 
     if isinstance(comparison, ComparisonOfSides):
-        return render_sides(comparison, form, everything=everything, wide=wide)
-    if form == "text":
-        from lar.reports.compare_text import format_comparison
+        from lar.reports.sides_report import build_report
 
-        lines = format_comparison(comparison, screen_of_output(), everything=everything, wide=wide)
-        return "".join(f"{line}\n" for line in lines)
-    if form == "markdown":
-        from lar.reports.compare_text import format_markdown
-
-        return format_markdown(comparison, everything=everything, wide=wide)
+        made = build_report(comparison, everything=everything, with_page=form == "html")
+        return render(made, form, to_stdout=not wide)
     if form == "csv":
         from lar.reports.compare_csv import format_csv
 
@@ -273,18 +297,12 @@ def render(
         from lar.reports.compare_html import format_html
 
         return format_html(comparison)
-    from lar.reports.compare_text import format_json
+    from lar.reports import compare_text
 
-    return format_json(comparison)
-
-
-def render_sides(comparison: ComparisonOfSides, form: str, *, everything: bool, wide: bool) -> str:
-    """Return a comparison of several sides in the form that is asked for."""
-    from lar.cli.table_output import render
-    from lar.reports.sides_report import build_report
-
-    made = build_report(comparison, everything=everything, with_page=form == "html")
-    return render(made, form, to_stdout=not wide)
+    if form == "json":
+        return compare_text.format_json(comparison)
+    report = compare_text.build_report(comparison, everything=everything, wide=wide)
+    return render(report, form, to_stdout=not wide)
 
 
 def form_of(name: str, asked: str | None) -> str:
@@ -326,7 +344,7 @@ def open_reports(
         if isinstance(side, Dump):
             places += places_of_dump(side.source, what="a dump that is compared")
         else:
-            places += places_of(side.model, side.options)
+            places += places_of(side.model, {**options_for_models(arguments), **side.options})
             read += paths_in(side.options.get("input", ()))
     check_places(files, read, places)
     return files

@@ -10,6 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any, NoReturn
 
 from lar.cli.commands import COMMANDS, OTHER_WAYS, load_command
@@ -104,7 +105,7 @@ def dispatch(words: list[str]) -> int:
     arguments, unknown = parser.parse_known_args(normalize_flags(rest))
     if unknown:
         # A command of several actions says which of their parsers read the words.
-        refuse_unknown(unknown[0], getattr(arguments, "parser", parser))
+        refuse_unknown(unknown[0], getattr(arguments, "parser", parser), load_command(name))
     code: int = load_command(name).main(arguments)
     return code
 
@@ -154,7 +155,7 @@ def normalize_flag(word: str) -> str:
     return "--cuda=0" if flag + equals == "--cuda" else flag + equals + value
 
 
-def refuse_unknown(word: str, parser: argparse.ArgumentParser) -> NoReturn:
+def refuse_unknown(word: str, parser: argparse.ArgumentParser, command: ModuleType) -> NoReturn:
     """Refuse a flag or word that the command does not take, naming the flag that was meant.
 
     Raises:
@@ -166,10 +167,10 @@ def refuse_unknown(word: str, parser: argparse.ArgumentParser) -> NoReturn:
         raise UsageError(f"{word!r} is one argument too many", "flags begin with --")
     if flag in flags:
         raise UsageError("stands after --, where no flags do", "leave the -- out", flag=flag)
-    raise UsageError(
-        f"unknown flag {flag}",
-        suggest_flag(flag, flags) or f"`{parser.prog} --help` lists the flags",
-    )
+    hint = suggest_flag(flag, flags)
+    if hasattr(command, "hint_at"):
+        hint = command.hint_at(flag, hint)
+    raise UsageError(f"unknown flag {flag}", hint or f"`{parser.prog} --help` lists the flags")
 
 
 def print_error(message: str, hint: str) -> None:

@@ -45,7 +45,10 @@ def terminal_width() -> int:
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that raises UsageError instead of printing and leaving."""
+    """An argument parser that raises UsageError instead of printing and leaving; `missing` is what
+    it says where an argument is missing, if argparse's own words are not enough."""
+
+    missing = ""
 
     def __init__(self, **keywords: Any) -> None:
         super().__init__(**{"formatter_class": Formatter, "allow_abbrev": False, **keywords})
@@ -55,7 +58,9 @@ class Parser(argparse.ArgumentParser):
         message = re.sub(
             r"^argument (\S+):", lambda match: match[1].replace("/", ", ") + ":", message
         )
-        if "required: MODEL" in message:
+        if "arguments are required" in message and self.missing:
+            message = self.missing
+        elif "required: MODEL" in message:
             message = "no model is given"
         raise UsageError(message, f"`{self.prog} --help` lists what it takes")
 
@@ -64,7 +69,9 @@ def parser_of(command: str) -> Parser:
     """Return the parser of a command."""
     # `lar run` has a help of its own: it has too many flags for one screen.
     parser = Parser(prog=f"lar {command}", description=COMMANDS[command], add_help=command != "run")
-    load_command(command).add_arguments(parser)
+    module = load_command(command)
+    parser.missing = getattr(module, "MISSING", "")
+    module.add_arguments(parser)
     return parser
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from lar.comparison.elements import channel_axis
+from lar.graphs.elements import channel_axis
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Names = tuple[str, str]

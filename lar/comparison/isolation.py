@@ -1,52 +1,35 @@
-"""Each operator of the actual side alone, fed with what the expected side has at its inputs.
+"""Single operators that are run alone, on both sides, on the same inputs.
 
-What it then gives differs from the expected tensor by the error that it makes itself, its single
-error, whatever stands before it. So operators at fault are found one behind the other too.
-
-What is run alone is all between a tensor and the nearest tensors before it that have twins: one
-operator, or several where the other side fused them.
+The inputs are the expected values. What an operator then gives differs from the expected tensor by
+the error that it makes itself, whatever stands before it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from lar.comparison.divergence import (
-    JUMP,
-    JUMP_BEHIND,
-    SUSPECT,
-    Blame,
-    Judge,
-    add_blame,
-    after,
-    error_of,
-    in_weight,
-)
-from lar.comparison.elements import integers_of, real_numbers
-from lar.comparison.graph import Node, region_of, sources_of
-from lar.comparison.matching import Pair
-from lar.comparison.metrics import DEFAULT_RTOL, bounds_of, measure
-from lar.comparison.signatures import Values, is_blocked
+from lar.comparison.metrics import bounds_of, measure
+from lar.comparison.pairs import Measure, tensor_of
 from lar.dumps.binary import BY_DTYPE
-from lar.dumps.dump import Dump, DumpedTensor
+from lar.dumps.dump import DumpedTensor
 from lar.dumps.layouts import to_blocked
 from lar.errors import DumpError, LarError
-from lar.records.comparison import AtOutput, TensorComparison, Tolerance
+from lar.graphs.elements import integers_of, real_numbers
+from lar.graphs.graph import Node, region_of, sources_of
+from lar.graphs.matching import Pair
+from lar.graphs.signatures import Array, Values, is_blocked, squeezed
+from lar.records.comparison import TensorComparison, Tolerance
 from lar.records.quantization import Quantization
 
-Array = np.ndarray[Any, np.dtype[Any]]
-
-Compare = Callable[[Pair, Array, Mapping[Pair, Array]], TensorComparison]
-"""Compares what an operator gave alone with the expected tensor of its pair; with it comes what it
-was fed with. All is as the actual side stores it."""
+NOT_REPEATED = "the engine of {side} does not compute it alone as it did in the run"
 
 
 class Operators(Protocol):
-    """Computes tensors of the actual side's model alone."""
+    """Computes tensors of one side's model alone."""
 
     def find_missing(self, tensors: Iterable[DumpedTensor]) -> set[str]:
         """Return the keys of tensors that cannot be given or computed, as those within what the
@@ -63,131 +46,154 @@ class Operators(Protocol):
             LarError: it cannot be cut out of the model, or the engine failed.
         """
 
-    def compute_rest(self, output: DumpedTensor, values: Mapping[str, Array]) -> Array:
-        """Compute an output from tensors within the model, as `compute` does; an engine that fails
-        here is not given up for single operators.
 
-        Raises:
-            LarError: it cannot be cut out of the model, or the engine failed.
-        """
-
-
-Follow = Callable[[Pair, Array, TensorComparison], tuple[AtOutput, ...]]
-"""Measures what the single error of an operator does to the outputs, from what it gave alone and
-the comparison of that; empty where that is not worth a run. It raises a LarError where that cannot
-be done."""
+OperatorsOf = Callable[[int], "Operators | str"]
+"""Returns what runs the operators of a side alone, 0 or 1, or why nothing does."""
 
 
 class Alone(NamedTuple):
-    """The comparison of what an operator gives alone with the expected tensor; without one, why it
-    was not run alone. `nodes` are what was run. `at_outputs` has what its error does to the
-    outputs; where that could not be measured, `estimate` says why."""
+    """The comparison of what an operator gives alone with the expected tensor. `nodes` are what was
+    run. `doubt` says why it was not run, or why it proves nothing."""
 
     found: TensorComparison | None = None
-    problem: str = ""
     nodes: frozenset[Node] = frozenset()
-    at_outputs: tuple[AtOutput, ...] = ()
-    estimate: str = ""
+    doubt: str = ""
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether it differs."""
+        return self.found is not None and not self.found.passed
+
+    @property
+    def is_right(self) -> bool:
+        """Whether it agrees."""
+        return self.found is not None and self.found.passed
 
 
-def run_alone(
-    judge: Judge,
-    values: tuple[Values, Values],
-    operators: Operators,
-    compare: Compare,
-    follow: Follow,
-    progress: Callable[[str], None],
-) -> tuple[dict[Node, Alone], int]:
-    """Compute each actual tensor that has a twin from the expected values before it.
+class Prover:
+    """Runs operators alone; `pairs` are all twins by their nodes, `compared` what was found of each
+    by its actual node."""
 
-    Returns:
-        What came of each, by its node, and how many there are: more than that where the user
-        interrupted it.
-    """
-    pairs = [pair for pair in judge.pairs() if pair.actual.operator and not pair.actual.is_input]
-    found: dict[Node, Alone] = {}
-    try:
-        progress("loading the model to run operators alone")
-        missing = operators.find_missing(tensor_of(pair.actual) for pair in judge.pairs())
-        twins = {
-            pair.actual: pair
-            for pair in judge.pairs()
-            if can_be_fed(judge, pair) and pair.actual.key not in missing
+    def __init__(
+        self,
+        pairs: Mapping[Node, Pair],
+        compared: Mapping[Node, TensorComparison],
+        measure: Measure,
+        operators_of: OperatorsOf,
+        letters: tuple[str, str],
+    ) -> None:
+        self.pairs, self.compared, self.measure = pairs, compared, measure
+        self.operators_of, self.letters = operators_of, letters
+        self.loaded: dict[int, Operators | str] = {}
+        self.fed: dict[int, set[Node]] = {}  # the nodes of a side that can be given
+
+    def prove(self, pair: Pair) -> Alone:
+        """Run the operators of a pair alone; where they differ, on the other side too.
+
+        Raises:
+            DumpError: a tensor is missing or damaged.
+        """
+        alone = self.run(pair)
+        return alone if alone.is_right else self.confirm(pair, alone)
+
+    def run(self, pair: Pair, *, through: Container[Node] = ()) -> Alone:
+        """Run what computes the actual tensor of a pair on the expected values before it; it may go
+        `through` some twins, whose values are not given.
+
+        Raises:
+            DumpError: a tensor is missing or damaged.
+        """
+        operators = self.operators(0)
+        if isinstance(operators, str):
+            return Alone(doubt=operators)
+        twins = {node: self.pairs[node] for node in self.fed[0] if node not in through}
+        if pair.actual not in self.fed[0] and not self.is_known(operators, pair.actual):
+            return Alone(doubt=f"the engine of {self.letters[0]} does not give this tensor alone")
+        try:
+            before = values_before(pair.actual, twins, self.measure.values, self.compared)
+            named = {tensor_of(it.actual).name: array for it, array in before.items()}
+            array = operators.compute(tensor_of(pair.actual), named)
+        except DumpError:
+            raise
+        except LarError as error:
+            return Alone(doubt=error.message)
+        if squeezed(array.shape) != squeezed(tensor_of(pair.actual).shape):
+            return Alone(doubt=f"alone it gives the shape {array.shape}")
+        found = self.measure.measure_alone(pair, array, before, self.compared[pair.actual])
+        return Alone(found, frozenset(region_of(pair.actual, twins)))
+
+    def confirm(self, pair: Pair, alone: Alone) -> Alone:
+        """Return what was found alone, with a doubt unless both sides, each on its own inputs of
+        the run, give alone what they gave in the run.
+
+        Raises:
+            DumpError: a tensor is missing or damaged.
+        """
+        if alone.found is None or alone.doubt:
+            return alone
+        for side, node in enumerate(pair[:2]):
+            operators = self.operators(side)
+            if isinstance(operators, str):
+                return alone._replace(doubt=operators)
+            try:
+                repeated = self.is_repeated(side, node, operators)
+            except DumpError:
+                raise
+            except LarError as error:
+                return alone._replace(doubt=f"{self.letters[side]}: {error.message}")
+            if not repeated:
+                return alone._replace(doubt=NOT_REPEATED.format(side=self.letters[side]))
+        return alone
+
+    def operators(self, side: int) -> Operators | str:
+        """Return what runs the operators of a side alone, or why nothing does."""
+        if side not in self.loaded:
+            found = self.operators_of(side)
+            nodes = {pair[:2][side] for pair in self.pairs.values()}
+            try:
+                missing = (
+                    set() if isinstance(found, str) else found.find_missing(map(tensor_of, nodes))
+                )
+            except LarError as error:
+                found, missing = error.message, set()
+            self.loaded[side] = found
+            self.fed[side] = {
+                node
+                for node in nodes
+                if tensor_of(node).key not in missing and self.can_be_fed(self.pairs[node])
+            }
+        return self.loaded[side]
+
+    def is_known(self, operators: Operators, node: Node) -> bool:
+        return not operators.find_missing([tensor_of(node)])
+
+    def can_be_fed(self, pair: Pair) -> bool:
+        """Return whether the expected tensor of a pair can stand for the actual one."""
+        return self.compared[pair.actual].figures is not None
+
+    def is_repeated(self, side: int, node: Node, operators: Operators) -> bool:
+        """Return whether a side's tensor comes out of its own values before it.
+
+        Raises:
+            LarError: the engine failed, or the dump is damaged.
+        """
+        dump, tensor = self.measure.values[side].dump, tensor_of(node)
+        before = {
+            tensor_of(each).name: dump.read(tensor_of(each).key)
+            for each in sources_of(node, self.fed[side])
         }
-        for number, pair in enumerate(pairs):
-            progress(f"running operators alone, {number} of {len(pairs)}")
-            if pair.actual.key in missing:
-                found[pair.actual] = Alone(problem="lies within what the engine fuses")
-            else:
-                found[pair.actual] = run_one(pair, twins, values, operators, compare, follow)
-    except DumpError:
-        raise
-    except LarError as error:
-        found = {pair.actual: Alone(problem=error.message) for pair in pairs}
-    except KeyboardInterrupt:
-        pass  # what is known is reported
-    return found, len(pairs)
-
-
-def run_one(
-    pair: Pair,
-    twins: Mapping[Node, Pair],
-    values: tuple[Values, Values],
-    operators: Operators,
-    compare: Compare,
-    follow: Follow,
-) -> Alone:
-    """Compute an actual tensor from the expected values before it.
-
-    Where it differs, it must be that the same from the actual values gives the actual tensor: what
-    an engine does with a part of a graph may not be what it does with the whole.
-    """
-    try:
-        before = values_before(pair.actual, twins, values)
-        named = {tensor_of(each.actual).name: array for each, array in before.items()}
-        array = operators.compute(tensor_of(pair.actual), named)
-        found = compare(pair, array, before)
-        if not (found.passed or is_repeated(pair.actual, twins, values[0].dump, operators)):
-            return Alone(problem="the engine does not compute it alone as it did in the run")
-    except DumpError:
-        raise
-    except LarError as error:
-        return Alone(problem=error.message)
-    alone = Alone(found, nodes=frozenset(region_of(pair.actual, twins)))
-    try:
-        return alone._replace(at_outputs=follow(pair, array, found))
-    except DumpError:
-        raise
-    except LarError as error:
-        return alone._replace(estimate=error.message)
-
-
-def is_repeated(node: Node, twins: Mapping[Node, Pair], dump: Dump, operators: Operators) -> bool:
-    """Return whether the actual tensor comes out of the actual values before it.
-
-    Raises:
-        LarError: the engine failed, or the dump is damaged.
-    """
-    tensor = tensor_of(node)
-    before = {
-        tensor_of(each).name: dump.read(tensor_of(each).key) for each in sources_of(node, twins)
-    }
-    again, first = operators.compute(tensor, before), dump.read(tensor.key)
-    return not measure(again, first, bounds_of(Tolerance(), tensor.dtype)).mismatches
-
-
-def can_be_fed(judge: Judge, pair: Pair) -> bool:
-    """Return whether the expected tensor of a pair can stand for the actual one."""
-    return judge.compared[pair.actual].figures is not None and not pair.apart_by_bias
-
-
-def tensor_of(node: Node) -> DumpedTensor:
-    assert node.tensor
-    return node.tensor
+        again, first = operators.compute(tensor, before), dump.read(tensor.key)
+        if squeezed(again.shape) != squeezed(first.shape):
+            return False
+        bounds = bounds_of(Tolerance(), tensor.dtype)
+        return not measure(again.reshape(first.shape), first, bounds).mismatches
 
 
 def values_before(
-    node: Node, twins: Mapping[Node, Pair], values: tuple[Values, Values]
+    node: Node,
+    twins: Mapping[Node, Pair],
+    values: tuple[Values, Values],
+    compared: Mapping[Node, TensorComparison],
 ) -> dict[Pair, Array]:
     """Return what a node is computed from: the expected values, stored as actual ones.
 
@@ -197,16 +203,24 @@ def values_before(
     """
     for each in region_of(node, twins):
         if each.is_input or each.operator is None:
-            raise LarError("what it is computed from has no twin in B", subject=each.name)
+            raise LarError("what it is computed from has no twin", subject=each.name)
     pairs = [twins[each] for each in sources_of(node, twins)]
     return {
-        pair: stored_as(tensor_of(pair.actual), tensor_of(pair.expected), values) for pair in pairs
+        pair: stored_as(
+            tensor_of(pair.actual), tensor_of(pair.expected), values, compared[pair.actual].axes
+        )
+        for pair in pairs
     }
 
 
-def stored_as(actual: DumpedTensor, expected: DumpedTensor, values: tuple[Values, Values]) -> Array:
+def stored_as(
+    actual: DumpedTensor,
+    expected: DumpedTensor,
+    values: tuple[Values, Values],
+    axes: Collection[int] = (),
+) -> Array:
     """Return the values of an expected tensor in the type, the shape and the layout of the actual
-    one.
+    one, whose `axes` may stand in another order.
 
     Raises:
         LarError: the type cannot be fed.
@@ -220,12 +234,14 @@ def stored_as(actual: DumpedTensor, expected: DumpedTensor, values: tuple[Values
         for side, tensor in zip(values, (actual, expected), strict=True)
     )
     # Where one side does not say what its integers stand for, the integers are all there is.
-    if actual.dtype == expected.dtype and (here == there or None in (here, there)):
-        array = array.reshape(shape)
-    else:
-        if there is not None:
-            array = real_array(array, there)
-        array = converted(array.reshape(shape), actual, here)
+    plain = actual.dtype == expected.dtype and (here == there or None in (here, there))
+    if not plain and there is not None:
+        array = real_array(array, there)
+    if axes:
+        array = array.reshape(squeezed(array.shape)).transpose(np.argsort([*axes]))
+    array = array.reshape(shape)
+    if not plain:
+        array = converted(array, actual, here)
     return to_blocked(array, actual.layout, actual.shape) if is_blocked(actual) else array
 
 
@@ -255,62 +271,3 @@ def converted(array: Array, actual: DumpedTensor, quantization: Quantization | N
         array = np.clip(np.rint(array), limits.min, limits.max)
     with np.errstate(over="ignore", invalid="ignore"):
         return array.astype(wanted)
-
-
-def find_blames(judge: Judge, alone: Mapping[Node, Alone]) -> Sequence[Blame]:
-    """Find the operators at fault: those whose single error is past the tolerance. An operator that
-    was not run alone is judged as without --isolate.
-
-    If no operator is found although tensors differ, a smaller limit is used, a part of the
-    tolerance.
-    """
-    blames = blames_past(judge, alone, is_past_tolerance)
-    return blames or ([] if judge.is_same() else blames_past(judge, alone, is_suspect))
-
-
-def blames_past(
-    judge: Judge, alone: Mapping[Node, Alone], is_past: Callable[[TensorComparison], bool]
-) -> list[Blame]:
-    blames: list[Blame] = []
-    behind: set[Node] = set()
-    blamed: set[Node] = set()
-    for pair in judge.pairs():
-        run = alone.get(pair.actual, Alone())
-        found, nodes = run.found, run.nodes
-        if found is None:
-            at_fault = judge.is_fault(pair, JUMP_BEHIND if pair.expected in behind else JUMP)
-        else:
-            at_fault = is_past(found) and blamed.isdisjoint(nodes)
-        if at_fault:
-            add_blame(blames, blame_of(judge, pair))
-            behind |= after(pair.expected)
-            blamed.add(pair.actual)
-    return blames
-
-
-def is_past_tolerance(found: TensorComparison) -> bool:
-    return not found.passed
-
-
-def is_suspect(found: TensorComparison) -> bool:
-    types = found.actual.dtype, found.expected.dtype
-    if found.precision:
-        return False
-    return error_of(found)[0] > SUSPECT * max(DEFAULT_RTOL.get(each, math.inf) for each in types)
-
-
-def blame_of(judge: Judge, pair: Pair) -> Blame:
-    """Return the smallest regions that contain the fault of a pair.
-
-    Behind another fault nothing within the regions can be compared.
-    """
-    if all(judge.compared[each.actual].passed for each in judge.around(pair, sources_of)):
-        return judge.blame(pair)
-    sides = [without_moves(region_of(node, judge.by_node)) for node in pair[:2]]
-    inputs = judge.inputs_of([*sides[0], *sides[1]])
-    return Blame(in_weight(sides[0]), in_weight(sides[1]), inputs, judge.compared[pair.actual])
-
-
-def without_moves(nodes: list[Node]) -> list[Node]:
-    """Return nodes without those that only move data, if there are others."""
-    return [node for node in nodes if node.steps != ("move",)] or nodes

@@ -11,7 +11,6 @@ from dataclasses import replace
 
 from lar.dumps.dump import Dump, DumpIndex
 from lar.records.comparison import (
-    AtOutput,
     Comparison,
     Culprit,
     ErrorsOverItems,
@@ -23,9 +22,11 @@ from lar.records.comparison import (
 
 Key = tuple[str, str]
 
-SEVERITY = ("same", "rounding", "different", "fault")
+SEVERITY = ("nothing", "same", "rounding", "different", "fault")
 # Of the items, the share whose SNR is above the one that stands for most of them.
 MOST_ITEMS = 0.99
+# A note names so many items.
+MOST_NAMED = 3
 
 
 class Errors:
@@ -80,7 +81,6 @@ class Pair:
     def __init__(self) -> None:
         self.worst: TensorComparison | None = None
         self.entire, self.single = Errors(), Errors()
-        self.at_outputs: dict[str, tuple[float, float]] = {}  # sums of squares over all items
 
     def add(self, item: str, found: TensorComparison) -> None:
         """Add the comparison of an item."""
@@ -90,9 +90,6 @@ class Pair:
             self.entire.add(item, found.figures)
         if found.single is not None:
             self.single.add(item, found.single)
-        for each in found.at_outputs:
-            change, length = self.at_outputs.get(each.output, (0.0, 0.0))
-            self.at_outputs[each.output] = change + each.change**2, length + each.length**2
 
     def sum_up(self) -> TensorComparison:
         """Return the worst comparison with the errors over all items."""
@@ -101,11 +98,6 @@ class Pair:
         return replace(
             worst,
             single=self.single.worst[2] if self.single.worst else None,
-            at_outputs=tuple(
-                AtOutput(output=output, change=math.sqrt(change), length=math.sqrt(length))
-                for output, (change, length) in self.at_outputs.items()
-            ),
-            estimate="" if self.at_outputs else worst.estimate,
             over_items=self.entire.sum_up(worst),
             single_over_items=self.single.sum_up(worst),
         )
@@ -118,7 +110,7 @@ class CollectedItems:
         self.items: list[str] = []
         self.main: Comparison | None = None  # the first of the worst finding
         self.pairs: dict[Key, Pair] = {}
-        self.culprits: dict[Key, list[Culprit]] = {}
+        self.culprits: dict[Key, dict[str, Culprit]] = {}  # by item
 
     def add(self, item: str, found: Comparison) -> None:
         """Add the comparison of an item."""
@@ -129,7 +121,7 @@ class CollectedItems:
         for tensor in found.tensors:
             self.pairs.setdefault(key_of(tensor), Pair()).add(item, tensor)
         for culprit in found.culprits:
-            self.culprits.setdefault(key_of(culprit.output), []).append(culprit)
+            self.culprits.setdefault(key_of(culprit.output), {})[item] = culprit
 
     def sum_up(self) -> Comparison:
         """Return one comparison of all items: each pair as it is in its worst item, with its
@@ -138,16 +130,11 @@ class CollectedItems:
         found = [
             each
             for each in self.culprits.values()
-            if len(each) == len(self.items) or not all(culprit.is_coarse for culprit in each)
+            if len(each) == len(self.items) or not all(it.is_coarse for it in each.values())
         ]
         tensors = {key: pair.sum_up() for key, pair in self.pairs.items()}
-        culprits = [max(each, key=lambda it: badness_of(it.output)) for each in found]
-        notes = [
-            f"{each[0].output.expected.name} is a culprit's output with {len(each)} of "
-            f"{len(self.items)} items"
-            for each in found
-            if len(each) < len(self.items)
-        ]
+        culprits = [max(each.values(), key=lambda it: badness_of(it.output)) for each in found]
+        notes = [describe_items(it) for it in found if len(it) < len(self.items)]
         return replace(
             self.main,
             items=tuple(self.items),
@@ -156,6 +143,17 @@ class CollectedItems:
             tensors=tuple(tensors.values()),
             notes=(*self.main.notes, *notes),
         )
+
+
+def describe_items(culprits: Mapping[str, Culprit]) -> str:
+    """Return which items show a fault, the same one in each."""
+    (first, culprit), *others = culprits.items()
+    name = culprit.output.expected.name
+    if not others:
+        return f"only item {first} shows the fault at {name}"
+    more = ", ..." if len(culprits) > MOST_NAMED else ""
+    names = ", ".join([*culprits][:MOST_NAMED])
+    return f"only {len(culprits)} items show the fault at {name}: {names}{more}"
 
 
 def without_coarse(found: Comparison) -> Comparison:

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lar.comparison.elements import BLOCK, Elements, elements_of
 from lar.comparison.norms import (
     FILL,
     Size,
@@ -29,6 +28,7 @@ from lar.comparison.norms import (
     working_type,
 )
 from lar.dumps.dump import Stored
+from lar.graphs.elements import BLOCK, Elements, elements_of
 from lar.records.comparison import Element, Figures, Tolerance
 
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lar.comparison.elements import BLOCK, Elements
+from lar.graphs.elements import BLOCK, Elements
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

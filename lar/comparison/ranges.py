@@ -1,33 +1,25 @@
-"""How the range of a quantised tensor suits its values: far too wide, or too narrow for some.
+"""Quantised tensors whose range is far too wide for their values.
 
-What a coarse scale loses is rounding, and what a narrow one clips may be meant, so neither shows in
-an error alone. The values of the side with the finer numbers say what the range has to hold.
+What a coarse scale loses is rounding, so it does not show in an error alone. The values of the side
+with the finer numbers say what the range has to hold.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
-
-from lar.comparison.divergence import before
-from lar.comparison.elements import extent_of
-from lar.comparison.graph import Graph, Node, sources_of
-from lar.comparison.matching import Pair
 from lar.comparison.rounding import BITS
-from lar.comparison.signatures import Values
+from lar.graphs.elements import extent_of
+from lar.graphs.graph import Graph, Node, region_of, sources_of
+from lar.graphs.matching import Pair
+from lar.graphs.signatures import Values
 from lar.records.quantization import Quantization
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 # A scale that is this many times what the values need, and so many times more than any before it
 # is, is wrong. Data that fills a fifth of the range it was calibrated for is usual.
 TOO_COARSE = 8.0
-
-# Elements that are clipped by so many steps are worth a remark.
-CLIPPED = 8.0
 
 # Where an operator's results lie, whatever it is fed with: a range may be chosen for all of them.
 BOUNDED = {
@@ -44,15 +36,6 @@ class Coarse(NamedTuple):
 
     side: int
     times: float
-
-
-class Clipped(NamedTuple):
-    """So many elements of a side end where its type does, and go on for `steps` at most on the
-    other."""
-
-    side: int
-    elements: int
-    steps: float
 
 
 class Range(NamedTuple):
@@ -75,15 +58,6 @@ class Range(NamedTuple):
         return max(
             high / self.high if self.high > 0 else 0.0, low / self.low if self.low < 0 else 0.0
         )
-
-    def steps_beyond(self, one: Array, other: Array) -> Array:
-        """Return by how many steps each number of the other side is outside, where the own one is
-        at the end; what is below 0 where a range begins there is what an activation cuts off."""
-        low = self.low if self.low < 0 else -math.inf
-        mine, theirs = (np.asarray(side, np.float64) / self.step for side in (one, other))
-        beyond = np.where(mine >= self.high - 0.5, theirs - self.high, 0.0)
-        steps: Array = np.where(mine <= low + 0.5, low - theirs, beyond)
-        return steps
 
 
 class Ranges:
@@ -124,38 +98,11 @@ class Ranges:
         sources = sources_of(node, stops)
         if any(self.step_of(side, each) == found.step for each in sources):
             return None
-        behind = {*sources, *(each for source in sources for each in before(source))}
+        behind = {*sources, *(each for source in sources for each in region_of(source, ()))}
         most = max(
             (self.times_of(side, each) for each in behind & self.quantized[side]), default=1.0
         )
         return Coarse(side, times) if times >= TOO_COARSE * max(most, 1.0) else None
-
-    def find_clipped(self, pair: Pair) -> Clipped | None:
-        """Detect elements that end where the type of one side does, and go on for many steps on the
-        other.
-
-        Raises:
-            DumpError: a tensor is missing or damaged.
-        """
-        nodes = pair.actual, pair.expected
-        ranges = [self.range_of(side, node) for side, node in enumerate(nodes)]
-        for side, found in enumerate(ranges):
-            mine, theirs = nodes[side].tensor, nodes[1 - side].tensor
-            if found is None or found == ranges[1 - side] or mine is None or theirs is None:
-                continue
-            count, most = 0, 0.0
-            blocks = zip(
-                self.values[side].elements(mine).blocks(),
-                self.values[1 - side].elements(theirs).blocks(),
-                strict=True,
-            )
-            for one, other in blocks:
-                steps = found.steps_beyond(one, other)
-                count += int(np.count_nonzero(steps >= CLIPPED))
-                most = max(most, float(steps.max(initial=0.0)))
-            if count:
-                return Clipped(side, count, most)
-        return None
 
     def range_of(self, side: int, node: Node) -> Range | None:
         """Return the range of a tensor of eight bits or so; None for any other, and for a scale

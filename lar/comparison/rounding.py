@@ -19,21 +19,21 @@ runs a fixed tolerance shows less than what any cast adds.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import NamedTuple
 
 import numpy as np
 
-from lar.comparison.alignment import ConstantPair
-from lar.comparison.elements import BLOCK, Elements, channel_axis, extent_of
-from lar.comparison.graph import Graph, Node, region_of, sources_of
-from lar.comparison.matching import Pair
 from lar.comparison.metrics import DEFAULT_RTOL, SLIGHTLY_MORE, Bounds
 from lar.comparison.norms import Size
-from lar.comparison.operator_kinds import GROUPS, HEAVY
-from lar.comparison.signatures import Values
 from lar.dumps.dump import DumpedTensor
+from lar.graphs.elements import BLOCK, Elements, channel_axis, extent_of
+from lar.graphs.graph import Graph, Node, region_of, sources_of
+from lar.graphs.matching import Pair
+from lar.graphs.operator_kinds import GROUPS, HEAVY
+from lar.graphs.signatures import Values
+from lar.graphs.twins import ConstantPair
 from lar.records.comparison import Figures, TensorComparison
 
 # The relative rounding of coarse floating-point types.
@@ -54,11 +54,20 @@ BITS = {
 # between float32 operators is a fault.
 COARSE_SHARE = 0.25
 
+# What rounds equal numbers otherwise is off by a step here and there, not nearly everywhere.
+OF_A_STEP = 0.75
+
+# Steps that are nearer to each other are one.
+SAME_STEP = 0.01
+
 # Fewer numbers may be float16 ones by chance.
 LEAST_WEIGHTS = 32
 
 # An error may be that many times what is expected of rounding.
 SLACK = 4.0
+
+# No rounding leaves an error of more than that part of a tensor.
+MOST_EXPLAINED = 0.5
 
 # What an operator makes of its inputs' errors. Sums of numbers that are much alike cancel out, and
 # their errors do not: a sum of others makes the least of it.
@@ -106,7 +115,7 @@ class Explained(NamedTuple):
     def limit(self) -> float:
         """The largest error of the whole that is still rounding."""
         usual = DEFAULT_RTOL.get(type_named(self.precision), 0.0)
-        return max(SLACK * self.error, usual)
+        return max(min(SLACK * self.error, MOST_EXPLAINED), usual)
 
     def passes(
         self, figures: Figures, sources: Iterable[Figures], worst_channel: Callable[[], float]
@@ -115,11 +124,15 @@ class Explained(NamedTuple):
         `worst_channel` measures its channels."""
         if figures.nonfinite_mismatches:
             return False
+        known = [*sources]
+        equal = bool(known) and all(each.identical for each in known)
+        if self.step and equal and (figures.mean_absolute or 0.0) > OF_A_STEP * self.step:
+            return False
         if (figures.max_absolute or 0.0) <= self.step * SLIGHTLY_MORE:
             return True
         if figures.bulk_l2 is None or figures.bulk_l2 > self.limit * shrinking_of(figures):
             return False
-        before = max((each.bulk_peak or 0.0 for each in sources), default=0.0)
+        before = max((each.bulk_peak or 0.0 for each in known), default=0.0)
         if figures.mismatches and (figures.bulk_peak or 0.0) > PEAK_GROWTH * before:
             return False
         return worst_channel() <= self.limit
@@ -244,6 +257,40 @@ class Rounding:
 
         return explained
 
+    def rounded_within(self, pair: Pair) -> Iterator[tuple[int, DumpedTensor, DumpedTensor]]:
+        """Yield what is rounded to integers between a pair and its sources, on its way to both
+        tensors: the side, the integers and the numbers that were rounded."""
+        for side, end in enumerate(pair[:2]):
+            for node in region_of(end, self.by_node):
+                before = node.parents[0] if node.parents else None
+                if node is end or node.steps != ("cast",) or before is None:
+                    continue
+                if not (node.tensor and before.tensor) or self.step_of(side, before.tensor):
+                    continue
+                if self.step_of(side, node.tensor):
+                    yield side, node.tensor, before.tensor
+
+    def is_exact(self, pair: Pair) -> bool:
+        """Return whether nothing is rounded to integers between a pair and its sources that is not
+        rounded alike on both sides: no step is new, and the weights have the same ones."""
+        known = [
+            step.size
+            for side, end in enumerate(pair[:2])
+            for node in sources_of(end, self.by_node)
+            if node.tensor and (step := self.step_of(side, node.tensor))
+        ]
+        regions = [region_of(node, self.by_node) for node in pair[:2]]
+        new = (
+            step.size
+            for side, region in enumerate(regions)
+            for node in region
+            if node.tensor and (step := self.step_of(side, node.tensor))
+        )
+        if any(all(abs(step - it) > SAME_STEP * it for it in known) for step in new):
+            return False
+        weights = [self.quantised_weights(side, region) for side, region in enumerate(regions)]
+        return weights[0] == weights[1]
+
     def quantised_weights(
         self, side: int, region: Sequence[Node]
     ) -> set[tuple[int, tuple[float, ...]]]:
@@ -342,11 +389,13 @@ class Rounding:
 def precision_of_sides(graphs: Sequence[Graph]) -> str:
     """Return the coarse floating-point type that one of two sides computes in.
 
-    Where both have its weights and compute in a wider type, nothing is rounded to it but once.
+    Where both have its weights and compute the same graph in a wider type, nothing is rounded to it
+    but once; what a fusion makes of weights is rounded again.
     """
     stored = [share_of_types(graph, stored=True) for graph in graphs]
     named = [share_of_types(graph, stored=False) for graph in graphs]
-    return stored[0] or stored[1] or (coarsest(named) if named[0] != named[1] else "")
+    alike = named[0] == named[1] and len(graphs[0].nodes) == len(graphs[1].nodes)
+    return stored[0] or stored[1] or ("" if alike else coarsest(named))
 
 
 def share_of_types(graph: Graph, *, stored: bool) -> str:

@@ -80,16 +80,12 @@ def against_truth(found: Comparison) -> AgainstTruth:
 def names_by_way_of(found: Comparison, against: Comparison, nearest: int) -> dict[str, str]:
     """Return the names of the other side's tensors with those of their twins' twins in the truth;
     names that occur twice are left out, and so are tensors to which one side adds a bias later."""
-    twins = {
-        it.actual.key: it.expected
-        for it in against.tensors
-        if not (it.constant or it.apart_by_bias)
-    }
+    twins = {it.actual.key: it.expected for it in against.tensors if not it.constant}
     names: dict[str, str] = {}
     for pair in found.tensors:
         other, near = (pair.actual, pair.expected)[:: 1 if nearest else -1]
         there = twins.get(near.key)
-        if there is None or pair.constant or pair.apart_by_bias:
+        if there is None or pair.constant:
             continue
         if other.name not in names and there.name not in names.values():
             names[other.name] = there.name

@@ -293,8 +293,10 @@ def write_tensor(path: Path, array: Array, name: str) -> None:
         what = f"{array.ndim} axes" if element else f"the dtype {array.dtype.name}"
         raise DumpError(f"MegEngine's tensor files hold no {what}", subject=path)
     meaning = parse_name(name)
-    if meaning and meaning.variable.dtype == element.name and fits_in_32_bits(array):
-        element, array = BY_NAME["Int32"], array.astype("<i4")
+    if meaning and meaning.variable.dtype == element.name in DECLARED["Int32"]:
+        narrow = array.astype("<i4")
+        if np.array_equal(narrow, array):
+            element, array = BY_NAME["Int32"], narrow
     values: Array = np.ascontiguousarray(array, element.storage)
     encoded = encode_name(name)
     with path.open("wb") as file:
@@ -316,16 +318,6 @@ def make_readable(path: Path) -> None:
         name = encode_name(decode_name(raw))
         head = COUNTS.pack(len(name), code, axes) + data[COUNTS.size : begin]
         path.write_bytes(head + name + data[begin + name_bytes :])
-
-
-def fits_in_32_bits(array: Array) -> bool:
-    """Return whether an array holds integers of another width whose values fit int32."""
-    import numpy as np
-
-    if array.dtype.name not in ("int64", "uint32", "uint64"):
-        return False
-    limits = np.iinfo(np.int32)
-    return not array.size or bool(array.min() >= limits.min and array.max() <= limits.max)
 
 
 def head_of(shape: tuple[int, ...], element: ElementType, name_bytes: int) -> bytes:

@@ -13,6 +13,7 @@ from typing import Any
 
 from lar.dumps.binary import make_readable
 from lar.dumps.dump import DumpIndex
+from lar.dumps.excerpts import filter_blocks
 from lar.dumps.facts import SUFFIX, DumpFacts
 from lar.dumps.graph import index_of
 from lar.dumps.index import (
@@ -23,7 +24,6 @@ from lar.dumps.index import (
     tensor_files,
     write_index,
 )
-from lar.dumps.text import filter_blocks
 from lar.errors import UsageError
 from lar.files.path_conflicts import paths_in
 from lar.files.work_folders import error_of_full_disk

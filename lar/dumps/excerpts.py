@@ -1,27 +1,32 @@
-"""Excerpts of tensors: their statistics and first values, all that the text of `--io-dump` has.
+"""MegEngine's text dump, and excerpts of tensors: all that it has of them.
+
+    var17 produced: name=ADD layout={4(1) Float32} owner_opr=ADD3(a,b)[16]{Elemwise} opr16
+     deps:
+      [i0]var3: [0, 1, 2, 3] s
+     val: [1, 3, 5, 7]min=1 max=7 mean=4 l2=4.58 sd=2.58 s
+
+A block for each variable; five values, then `...`; numbers are %.4g, those of the statistics %.3g.
+Other lines between the blocks are passed over.
 
 An excerpt is an array of float64: min, max, mean, root mean square, standard deviation, then the
 first values in the order in which they are stored. A dump of whole tensors beside a text is
 compared by its excerpts too.
-
-The text is that of `lar.dumps.text`; other lines between the blocks are passed over.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from lar.dumps.binary import BY_NAME, ElementType, TensorHeader
 from lar.dumps.dump import Dump
 from lar.dumps.graph import index_of
-from lar.dumps.names import AXIS, Variable, format_name
-from lar.dumps.text import HEAD, excerpt_of
-from lar.dumps.text import STATISTICS as STATISTICS
+from lar.dumps.names import AXIS, Variable, format_layout, format_name
 from lar.errors import DumpError
 from lar.files.input_file import MOST_TEXT_BYTES, read_input
 
@@ -29,6 +34,14 @@ if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, Any]
+
+HEAD = re.compile(
+    r"var(?P<id>\d{1,19}) produced: name=(?P<name>.*) layout=(?P<layout>\{.*\}|<invalid>) "
+    r"owner_opr=(?P<operator>.*)\{(?P<type>[^{}]*)\} opr(?P<number>\d{1,19})$"
+)
+VALUES = 5
+STATISTICS = ("min", "max", "mean", "l2", "sd")
+LINE_ENDS = str.maketrans({"\n": "\\n", "\r": "\\r"})  # names of ONNX models may hold some
 
 # The digits that the text has of a statistic, and of a value.
 STATISTIC_DIGITS, VALUE_DIGITS = 3, 4
@@ -41,15 +54,6 @@ CONTENT = re.compile(
     + r" \w+"
 )
 UNFINISHED = "not complete:"  # how the last line of a text begins whose run did not end well
-
-
-class Block(NamedTuple):
-    """What a text has of a tensor: its variable, the numbers of those it is computed from, and its
-    excerpt."""
-
-    variable: Variable
-    inputs: tuple[int, ...]
-    excerpt: tuple[float, ...]
 
 
 def begins_text_dump(head: bytes) -> bool:
@@ -68,35 +72,36 @@ def open_text(path: Path) -> Dump:
     data = read_input(path, error=DumpError, limit=MOST_TEXT_BYTES)
     # Not splitlines: a name may hold characters that Unicode counts as ends of lines.
     lines = [line.rstrip("\r") for line in data.decode(errors="replace").rstrip().split("\n")]
-    blocks = {block.variable.id: block for block in blocks_in(lines)}
+    blocks = {header.path.name: (header, excerpt) for header, excerpt in blocks_in(lines)}
     if not blocks:
         raise DumpError("holds no whole tensor", "write it again with --io-dump", subject=path)
-    index = index_of(header_of(block, blocks) for block in blocks.values())
-    arrays = {f"var{number}": np.array(block.excerpt) for number, block in blocks.items()}
-    complete = not (lines and lines[-1].startswith(UNFINISHED))
+    index = index_of(header for header, _ in blocks.values())
     return Dump(
         str(path),
-        replace(index, complete=complete),
-        lambda tensor: arrays[tensor.key],
+        replace(index, complete=not lines[-1].startswith(UNFINISHED)),
+        lambda tensor: np.array(blocks[tensor.key][1]),
         excerpts=True,
     )
 
 
-def blocks_in(lines: Iterable[str]) -> Iterator[Block]:
-    """Yield the whole blocks of a text; of one that is cut off nothing is known."""
+def blocks_in(lines: Iterable[str]) -> Iterator[tuple[TensorHeader, list[float]]]:
+    """Yield the tensors of whole blocks, as files of a dump would begin with them, and their
+    excerpts; of a block that is cut off nothing is known."""
     variable: Variable | None = None
-    inputs: list[int] = []
+    inputs: list[Variable] = []
     for line in lines:
         if found := HEAD.match(line):
             variable, inputs = variable_of(found), []
         elif variable is not None and (found := INPUT.match(line)):
-            inputs.append(int(found[1]))
+            inputs.append(Variable(id=int(found[1]), stored=False))
         elif variable is not None and (found := CONTENT.fullmatch(line)):
             values = [each.strip() for each in found["values"].split(",")]
             texts = [found[name] for name in STATISTICS] + [it for it in values if it != "..."]
+            place, name = Path(f"var{variable.id}"), format_name(variable, inputs)
+            element = BY_NAME.get(variable.dtype) or ElementType(-1, variable.dtype, "<f4")
             with contextlib.suppress(ValueError):  # what is no number
-                excerpt = (float(each.replace("N/A", "nan")) for each in filter(None, texts))
-                yield Block(variable, tuple(inputs), tuple(excerpt))
+                excerpt = [float(each.replace("N/A", "nan")) for each in filter(None, texts)]
+                yield TensorHeader(place, name, element, variable.shape, 0, 0), excerpt
             variable = None
 
 
@@ -119,16 +124,76 @@ def variable_of(head: re.Match[str]) -> Variable | None:
     )
 
 
-def header_of(block: Block, blocks: dict[int, Block]) -> TensorHeader:
-    """Return a block's tensor as a file of a dump would begin with it."""
-    variable = block.variable
-    inputs = [
-        blocks[key].variable if key in blocks else Variable(id=key, stored=False)
-        for key in block.inputs
-    ]
-    element = BY_NAME.get(variable.dtype) or ElementType(-1, variable.dtype, "<f4")
-    name = format_name(variable, inputs)
-    return TensorHeader(Path(f"var{variable.id}"), name, element, variable.shape, 0, 0)
+def filter_blocks(path: Path, wanted: re.Pattern[str]) -> int:
+    """Keep the blocks of variables whose name, or operator's name, a pattern is found in.
+
+    Returns how many there are.
+
+    Raises:
+        OSError: the file cannot be read or written.
+    """
+    rest = path.with_name(path.name + ".rest")
+    count, keep = 0, True
+    with (
+        path.open(encoding="utf-8", errors="surrogateescape") as lines,
+        rest.open("w", encoding="utf-8", errors="surrogateescape") as kept,
+    ):
+        for line in lines:
+            if found := HEAD.match(line.rstrip("\n")):
+                keep = bool(wanted.search(found["name"]) or wanted.search(found["operator"]))
+                count += keep
+            if keep:
+                kept.write(line)
+    os.replace(rest, path)
+    return count
+
+
+def format_block(
+    variable: Variable, array: Array, inputs: Sequence[tuple[Variable, str]]
+) -> Iterator[str]:
+    """Yield the lines of a variable's block; of inputs, the first values stand there formatted."""
+    head = (
+        f"var{variable.id} produced: name={variable.name} layout={layout_text(variable)} "
+        f"owner_opr={variable.operator}{{{variable.operator_type}}} opr{variable.operator_id}"
+    )
+    yield head.translate(LINE_ENDS)
+    yield " deps:"
+    for index, (each, values) in enumerate(inputs):
+        yield f"  [i{index}]var{each.id}: {values} s"
+    yield f" val: {format_values(array)}{format_statistics(array)} s"
+
+
+def layout_text(variable: Variable) -> str:
+    return format_layout(variable).removeprefix("layout:").removeprefix("shape:")
+
+
+def format_values(array: Array) -> str:
+    """Format the first elements of an array."""
+    values = [f"{complex(value).real:.4g}" for value in array.reshape(-1)[:VALUES]]
+    return f"[{', '.join(values)}{', ...' if array.size > VALUES else ''}]"
+
+
+def format_statistics(array: Array) -> str:
+    """Format the least, the greatest, the mean, the root mean square, the deviation."""
+    known = {0: 0, 1: 4}.get(array.size, len(STATISTICS))
+    return " ".join(
+        f"{name}={number:.3g}" if place < known else f"{name}=N/A"
+        for place, (name, number) in enumerate(zip(STATISTICS, excerpt_of(array), strict=False))
+    )
+
+
+def excerpt_of(array: Array) -> Array:
+    """Return the statistics of an array, NaN where it has none, and its first values."""
+    import numpy as np
+
+    values = np.real(array).astype(np.float64).reshape(-1)
+    if not values.size:
+        return np.full(len(STATISTICS), np.nan)
+    with np.errstate(all="ignore"):
+        deviation = values.std(ddof=1) if values.size > 1 else np.nan
+        mean_square = np.square(values).mean()
+        statistics = (values.min(), values.max(), values.mean(), np.sqrt(mean_square), deviation)
+    return np.array([*statistics, *values[:VALUES]])
 
 
 def excerpts_of(dump: Dump) -> Dump:

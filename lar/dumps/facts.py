@@ -5,12 +5,12 @@ The worker that makes a dump imports this and no more of dumps: their formats co
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
+
+import msgspec
 
 from lar.records.quantization import Quantization
 
@@ -59,29 +59,14 @@ def write_facts(folder: Path, facts: DumpFacts) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    quantizations = {name: asdict(each) for name, each in facts.quantizations.items()}
-    kept = facts._replace(quantizations={}, algorithms={})._asdict()
-    text = json.dumps({**kept, "quantizations": quantizations}, default=dict)
-    Path(f"{folder}{SUFFIX}").write_text(text)
+    data = msgspec.json.encode(facts._replace(algorithms={}), enc_hook=dict)
+    Path(f"{folder}{SUFFIX}").write_bytes(data)
 
 
 def read_facts(folder: Path) -> DumpFacts:
     """Return what a worker has written beside a folder, nothing if it did not live to do so."""
     try:
-        kept = json.loads(Path(f"{folder}{SUFFIX}").read_bytes())
+        kept = msgspec.json.decode(Path(f"{folder}{SUFFIX}").read_bytes())
+        return msgspec.convert(kept, DumpFacts)
     except (OSError, ValueError):
         return NO_FACTS
-    return DumpFacts(
-        **{
-            **kept,
-            "operators": [OperatorFact(*each) for each in kept["operators"]],
-            "quantizations": {
-                name: Quantization(
-                    scale=tuple(each["scale"]),
-                    zero_point=tuple(each["zero_point"]),
-                    axis=each["axis"],
-                )
-                for name, each in kept["quantizations"].items()
-            },
-        }
-    )

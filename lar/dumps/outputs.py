@@ -11,18 +11,12 @@ from lar.dumps.binary import BY_DTYPE, write_tensor
 from lar.dumps.facts import DumpFacts, write_facts
 from lar.dumps.names import Variable, contiguous_strides, format_name
 from lar.errors import UsageError, error_of_write
+from lar.records.run import RunContext
 
 if TYPE_CHECKING:
     import numpy as np
 
 KEY = "bin_out_dump"
-
-
-class Context(Protocol):
-    """The parts of a run's context that a dump needs."""
-
-    @property
-    def written(self) -> Mapping[str, str]: ...
 
 
 class OutputDriver(Protocol):
@@ -32,8 +26,7 @@ class OutputDriver(Protocol):
     run_number: int | None
     after_iteration: Callable[[], object] | None
 
-    @property
-    def context(self) -> Context: ...
+    context: RunContext
 
     def outputs(self) -> Mapping[str, np.ndarray[Any, Any] | str]: ...
 

@@ -17,9 +17,9 @@ from lar.errors import EngineMissing, UsageError, nearest
 from lar.options.option import flag_of
 
 if TYPE_CHECKING:
-    from lar.comparison.operator_kinds import OperatorKinds
     from lar.dumps.facts import DumpFacts
-    from lar.dumps.origins import ModelOperator
+    from lar.graphs.operator_kinds import OperatorKinds
+    from lar.graphs.origins import ModelOperator
     from lar.records.profile import Profile
 
 ENGINES: tuple[Engine, ...] = (
@@ -99,7 +99,7 @@ def find_engine(name: str) -> Engine | None:
 def operator_kinds_of(name: str) -> OperatorKinds:
     """Return the kinds of operators of the engine that a dump names; those of all lar's own
     engines if it names no known engine."""
-    from lar.comparison.operator_kinds import OperatorKinds  # few commands need it
+    from lar.graphs.operator_kinds import OperatorKinds  # few commands need it
 
     engine = find_engine(name)
     if engine is not None:

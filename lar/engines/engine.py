@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from lar.comparison.operator_kinds import OperatorKinds
     from lar.dumps.facts import DumpFacts
-    from lar.dumps.origins import ModelOperator
     from lar.engines.driver import Driver
     from lar.engines.formats import Format
     from lar.engines.option_rows import OptionRow
     from lar.errors import LarError
+    from lar.graphs.operator_kinds import OperatorKinds
+    from lar.graphs.origins import ModelOperator
     from lar.measurement.listener import Listener
     from lar.options.option import Option
     from lar.options.rules import Rule
@@ -405,7 +405,7 @@ class Engine(abc.ABC):
     @property
     def operator_kinds(self) -> OperatorKinds:
         """The kinds of its operators, in words that are the same for all engines."""
-        from lar.comparison.operator_kinds import OperatorKinds
+        from lar.graphs.operator_kinds import OperatorKinds
 
         return OperatorKinds()
 

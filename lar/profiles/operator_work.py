@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
-from lar.comparison.operator_kinds import HEAVY, OperatorKinds
+from lar.graphs.operator_kinds import HEAVY, OperatorKinds
 from lar.records.profile import ProfiledOperator
 
 # Work of two operators that differs by more is not the same.

@@ -18,7 +18,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lar.comparison.graph import (
+from lar.dumps.dump import Dump, DumpedTensor
+from lar.dumps.layouts import block_of, fits_layout, plain_shape
+from lar.dumps.tensor_layouts import layouts_of
+from lar.graphs.graph import (
     Graph,
     Node,
     name_of,
@@ -26,13 +29,10 @@ from lar.comparison.graph import (
     results_of,
     sources_of,
 )
-from lar.comparison.matching import SAME_GENERIC_NAME, SAME_NAME, Matching, Pair, is_generic
-from lar.comparison.operator_kinds import GROUPS, HEAVY, UNKNOWN, OperatorKinds, Steps
-from lar.comparison.signatures import Signature, Values, family_of, squeezed
-from lar.dumps.dump import Dump, DumpedTensor
-from lar.dumps.layouts import block_of, fits_layout, plain_shape
-from lar.dumps.origins import SEPARATORS
-from lar.dumps.tensor_layouts import layouts_of
+from lar.graphs.matching import SAME_GENERIC_NAME, SAME_NAME, Matching, Pair, is_generic
+from lar.graphs.operator_kinds import GROUPS, HEAVY, UNKNOWN, OperatorKinds, Steps
+from lar.graphs.origins import SEPARATORS
+from lar.graphs.signatures import Signature, Values, family_of, squeezed
 from lar.profiles.operator_graph import COPY, OperatorGraph, graph_of
 from lar.profiles.operator_work import Shape, Work, do_same_work
 from lar.profiles.run_likeness import (
@@ -406,11 +406,7 @@ class StructuralMatching(Matching):
 
     def find_sure(self) -> dict[Node, Node]:
         """Return the twins that their names show, or what they are computed from and how."""
-        pairs = {
-            pair.actual: pair
-            for pair in self.match()
-            if not pair.apart_by_bias and pair.actual not in self.originals
-        }
+        pairs = {pair.actual: pair for pair in self.match() if pair.actual not in self.originals}
         self.add_composites(pairs)
         there = {pair.actual: pair.expected for pair in pairs.values()}
         while True:

@@ -28,7 +28,7 @@ from lar.profiles.totals import Totals, totals_of
 from lar.records.profile import Profile, ProfiledOperator
 
 if TYPE_CHECKING:
-    from lar.comparison.operator_kinds import OperatorKinds
+    from lar.graphs.operator_kinds import OperatorKinds
     from lar.profiles.run_likeness import OperatorPair
 
 Metric = Literal["calls", "host", "self_host", "device", "self_device"]

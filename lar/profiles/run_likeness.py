@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from lar.comparison.graph import INPUT_TYPES
+from lar.graphs.graph import INPUT_TYPES
 from lar.profiles.operator_work import geometry_of
 from lar.records.profile import Profile, ProfiledOperator
 

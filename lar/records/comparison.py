@@ -22,8 +22,8 @@ COMPARISON_FORMAT = "lar.comparison/1"
 SIDES_FORMAT = "lar.comparison-of-sides/1"
 
 MatchedBy = Literal["name", "graph", "content", "shape"]
-Finding = Literal["same", "fault", "rounding", "different"]
-Only = Literal["common", "outputs"]
+Finding = Literal["same", "fault", "rounding", "different", "nothing"]
+Only = Literal["outputs", "common"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,35 +133,18 @@ class TruthErrors:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AtOutput:
-    """What a single error does to an output: the length of the change where it is taken out of the
-    actual side's run, beside the length of the expected output.
-
-    `output` is the output's actual key. Of a data set, squares are added up over the items.
-    """
-
-    output: str
-    change: float
-    length: float
-
-
-@dataclass(frozen=True, kw_only=True)
 class TensorComparison:
     """A pair of tensors. Without `figures` they could not be compared, and `problem` says why.
 
     `depth` counts the operators before the tensor on the longest way to it, on the expected side.
-    With `apart_by_bias`, one side adds a bias later: the figures are those beside a constant for
-    each channel. With `reordered`, the sides hold the same numbers in another order along an axis,
-    which what follows undoes: the figures are those of the actual order on both sides.
+    With `axes`, the actual axes longer than 1 stand in that order on the expected side.
     `single` is what the operator alone is off by, when it is run on the expected values of its
     inputs; `figures` have what those before it add too. Where that was asked for and cannot be
-    done, `single_problem` says why. `sources` are then the actual keys of the nearest tensors with
-    twins that the actual one is computed from. `at_outputs` has what the single error does to each
-    output; it is empty where that was not measured, and `estimate` says why if it was tried.
+    done, `single_problem` says why.
     Of a data set, `figures` and `single` are those of the worst item, and `over_items` and
     `single_over_items` have the errors over all items.
     `truth` has how far each side is from what the model should give, if that is known.
-    `is_output`: nothing is computed from it, on either side.
+    `is_output`: the model gives it; `is_input`: the run was fed with it.
     `precision` is the type coarser than float32 that a side computes in, empty if there is none;
     `explained` is the error of the whole that its rounding explains, in units of the tensor's
     length, as `bulk_l2` is.
@@ -173,18 +156,15 @@ class TensorComparison:
     passed: bool
     depth: int = 0
     constant: bool = False
-    apart_by_bias: bool = False
-    reordered: bool = False
+    axes: tuple[int, ...] = ()
     is_output: bool = False
+    is_input: bool = False
     precision: str = ""
     explained: float | None = None
     figures: Figures | None = None
     single: Figures | None = None
     problem: str = ""
     single_problem: str = ""
-    sources: tuple[str, ...] = ()
-    at_outputs: tuple[AtOutput, ...] = ()
-    estimate: str = ""
     over_items: ErrorsOverItems | None = None
     single_over_items: ErrorsOverItems | None = None
     truth: TruthErrors | None = None
@@ -204,6 +184,16 @@ class UnmatchedTensor:
     fused: bool
     reason: str
     constant: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeftOut:
+    """An output, or another tensor that a run computed, which could not be compared, and why."""
+
+    side: Literal["actual", "expected"]
+    name: str
+    reason: str
+    is_output: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,6 +224,8 @@ class Culprit:
     that does most of the computing comes first. A side without any lacks what the other has.
     `parameters` are weights and other constants of theirs that differ. `kind` says what is wrong
     with the output, as a scale or an overflow, where its elements show it.
+    One that is `proven` was run alone on both sides, on the same inputs, and its outputs differ by
+    `alone`. Any other is a suspect, and `doubt` says why it was not proven.
     `is_coarse`: the output is right within the rounding of its type, and its scale is far coarser
     than its values need.
     """
@@ -244,6 +236,9 @@ class Culprit:
     output: TensorComparison
     parameters: tuple[TensorComparison, ...] = ()
     kind: str = ""
+    proven: bool = False
+    alone: Figures | None = None
+    doubt: str = ""
     is_coarse: bool = False
 
 
@@ -307,10 +302,13 @@ class Tolerance:
 class Comparison:
     """Everything that a comparison found. `tensors` are in the order of execution.
 
-    `finding` is "same" when every pair is within the tolerance, "fault" when culprits were found,
-    "rounding" when errors grow gradually until they are past the tolerance, "different" when
-    tensors differ and nothing is known of what computes them, or none has a twin. It rests on the
-    tensors that both sides have (`only` is "common"), or on those that are outputs ("outputs"). An
+    `finding` is that of the models' outputs (`only` is "outputs"), or of every tensor that both
+    sides have ("common"): "same" when all are within the tolerance or within what rounding of the
+    coarser type explains, "fault" when some are not and culprits or suspects were found, "rounding"
+    when errors grow gradually until they are past the tolerance, "different" when outputs differ
+    and nothing is known of what makes them so, "nothing" when no output and no computed tensor
+    could be compared. `left_out` are the outputs that were not compared, and what a side computed
+    and did not record. An
     `interrupted` one holds what was known by then. `items` are those of a data set, all of which
     were compared. `truth` is what the model should give, if that was asked for;
     the finding does not rest on it.
@@ -325,12 +323,13 @@ class Comparison:
     tolerance: Tolerance
     finding: Finding
     format: str = COMPARISON_FORMAT
-    only: Only = "common"
+    only: Only = "outputs"
     precision: str = ""
     snr_db: float | None = None
     culprits: tuple[Culprit, ...] = ()
     tensors: tuple[TensorComparison, ...] = ()
     unmatched: tuple[UnmatchedTensor, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
     notes: tuple[str, ...] = ()
     interrupted: bool = False
     items: tuple[str, ...] = ()
@@ -340,6 +339,16 @@ class Comparison:
     def same(self) -> bool:
         """True if all that was compared is within the tolerance."""
         return self.finding == "same"
+
+    @property
+    def output_count(self) -> int:
+        """The number of outputs that were compared."""
+        return sum(tensor.is_output for tensor in self.tensors)
+
+    @property
+    def computed_count(self) -> int:
+        """The number of computed tensors that were compared, the outputs among them."""
+        return sum(not (tensor.is_input or tensor.constant) for tensor in self.tensors)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -381,9 +390,17 @@ class ComparisonOfSides:
     notes: tuple[str, ...] = ()
 
     @property
+    def finding(self) -> Finding:
+        """That of the first pair that differs; else "nothing" where a pair has nothing to compare,
+        else "same"."""
+        findings = [comparison.finding for comparison in self.comparisons]
+        differing = (it for it in findings if it not in ("same", "nothing"))
+        return next(differing, "nothing" if "nothing" in findings else "same")
+
+    @property
     def same(self) -> bool:
         """True if all that was compared is within the tolerance."""
-        return all(comparison.same for comparison in self.comparisons)
+        return self.finding == "same"
 
     @property
     def interrupted(self) -> bool:

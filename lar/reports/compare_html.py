@@ -2,142 +2,105 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from lar.comparison.loss import (
-    MOST_OF_IT,
-    Layer,
-    entire_error_of,
-    layers_of_loss,
-    loss_of,
-    single_error_of,
-)
-from lar.errors import printable
-from lar.records.comparison import (
-    Comparison,
-    Culprit,
-    TensorComparison,
-    UnmatchedTensor,
-)
+from lar.records.comparison import Comparison, Culprit, TensorComparison
 from lar.reports.compare_text import (
-    COLUMNS,
-    Row,
+    UNMATCHED_COLUMNS,
+    by_word,
     describe_culprit,
-    describe_machine,
-    describe_operator,
-    describe_side,
-    entire_of,
-    format_pair,
+    describe_head,
+    describe_proof,
+    describe_sides_of,
     format_summary,
-    format_type,
-    name_of_pair,
-    name_with_form,
-    rows_of_culprit,
-    single_of,
 )
-from lar.reports.model import ANY_DIGITS, Cell, Column
-from lar.reports.pages import Section, format_facts, format_page, read_resource
-from lar.reports.pages.tables import PageTable, page_table
+from lar.reports.compared_tensors import COLUMNS, Row, error_of, format_pair, rows_of_culprit
+from lar.reports.model import Cell, Column
+from lar.reports.pages import Section, format_facts, format_list, format_page, read_resource
+from lar.reports.pages.tables import page_table
 
-Keys = set[tuple[str, str]]
-Curve = dict[str, Any]
+# A section, and what a script draws in it.
+Part = tuple[Section, Mapping[str, Any]]
 
 
 def format_html(comparison: Comparison) -> str:
     """Return the page of a comparison."""
-    verdict = "same" if comparison.same else "different"
-    sections = [Section("result", "Result", words=format_result(comparison))]
-    outputs = {(it.output.actual.key, it.output.expected.key) for it in comparison.culprits}
-    sections += [
-        Section(f"culprit{number}", f"Culprit {number}", words=format_culprit(culprit))
-        for number, culprit in enumerate(comparison.culprits, 1)
-    ]
-    figures: dict[str, Any] = {
-        "culprits": [
-            tensor_table(rows_of_culprit(culprit), outputs).figures()
-            for culprit in comparison.culprits
-        ]
-    }
-    if layers := layers_of_loss(comparison.tensors):
-        sections += [
-            Section("layers", "Layers of the loss", describe_loss(comparison)),
-            Section(
-                "order",
-                "Single and entire error over depth",
-                "What each operator is off by itself, fed with B's values, and with what those "
-                "before it add.",
-            ),
-            Section("sorted", "Single and entire error, sorted", "The largest single error first."),
-        ]
-        figures["layers"] = page_table("layers", LAYER_COLUMNS, layers, order="share").figures()
-        figures["order"], figures["sorted"] = curves_of(comparison.tensors)
-    if points := points_of(comparison.tensors, outputs):
-        sections.append(
-            Section(
-                "depth",
-                "Error over depth",
-                "Length of the difference over that of the expected tensor. Blue: within the "
-                "tolerance; orange: differs; red: the output of a culprit.",
-            )
+    head = [*describe_head(comparison), f"tolerance: {describe_tolerance(comparison)}"]
+    parts = [*culprit_parts(comparison)]
+    outputs = outputs_of_culprits(comparison)
+    if points := [*points_of(comparison)]:
+        about = (
+            "Length of the difference over that of the expected tensor. Blue: within the "
+            "tolerance; orange: differs; red: the output of a culprit or suspect."
         )
-        figures["depth"] = points
-    tables = {
-        "differing": ("Tensors that differ", [it for it in comparison.tensors if not it.passed]),
-        "all": ("All tensors", comparison.tensors),
-    }
-    for name, (title, tensors) in tables.items():
-        if tensors:
-            sections.append(Section(name, title))
-            figures[name] = tensor_table(map(Row, tensors), outputs).figures()
-    if comparison.unmatched:
-        sections.append(Section("unmatched", "Without a twin"))
-        figures["unmatched"] = page_table(
-            "unmatched", UNMATCHED_COLUMNS, comparison.unmatched
-        ).figures()
+        parts.append(depth_part(about, [{"name": "", "points": points}]))
+    differing = [it for it in comparison.tensors if not it.passed]
+    for title, tensors in (("Tensors that differ", differing), ("All tensors", comparison.tensors)):
+        marks = [mark_of(it, outputs) for it in tensors]
+        parts += table_part(title, COLUMNS, [*map(Row, tensors)], marks)
+    parts += table_part("Without a twin", UNMATCHED_COLUMNS, comparison.unmatched)
+    summary = format_summary(comparison)
+    return format_parts("Comparison", comparison.finding, head, summary, parts)
+
+
+def format_parts(
+    title: str, finding: str, head: Iterable[str], summary: Iterable[str], parts: Sequence[Part]
+) -> str:
+    """Return the page of a comparison of two or more sides: the result, what is said of the sides
+    and the other lines of the summary, then the parts."""
+    *notes, result = summary
+    verdict = {"same": "same", "nothing": "nothing compared"}.get(finding, "different")
+    words = (
+        f'<p class="result {"same" if finding == "same" else "different"}">'
+        f"{escape(result.partition(': ')[2])}</p>"
+        + format_facts((name, text) for name, _, text in (it.partition(": ") for it in head))
+        + format_list(notes)
+    )
+    sections = [Section("result", "Result", words=words), *(section for section, _ in parts)]
+    figures = {"parts": [{"section": section.name, **drawn} for section, drawn in parts]}
     script = read_resource("lar.reports.pages", "comparison.js")
-    return format_page(f"lar compare: {verdict}", "Comparison", sections, figures, [script])
+    return format_page(f"lar compare: {verdict}", title, sections, figures, [script])
 
 
-def format_result(comparison: Comparison) -> str:
-    """Return the verdict, what was compared, and the notes about it."""
-    verdict = "same" if comparison.same else "different"
-    *notes, result = format_summary(comparison)
-    machines = (
-        ("A ran on", describe_machine(comparison.actual)),
-        ("B ran on", describe_machine(comparison.expected)),
-    )
-    facts = (
-        ("A, actual", describe_side(comparison.actual)),
-        ("B, expected", describe_side(comparison.expected)),
-        *((("truth", describe_side(comparison.truth.side)),) if comparison.truth else ()),
-        *((name, machine) for name, machine in machines if machine),
-        ("tolerance", describe_tolerance(comparison)),
-    )
-    return (
-        f'<p class="result {verdict}">{escape(result.partition(": ")[2])}</p>'
-        + format_facts(facts)
-        + "".join(f"<p>{escape(note)}</p>" for note in notes)
-    )
+def culprit_parts(comparison: Comparison) -> Iterator[Part]:
+    """Yield a part for each culprit and suspect: its proof, its operators, what goes in and out."""
+    outputs = outputs_of_culprits(comparison)
+    for word, culprits in by_word(comparison.culprits).items():
+        for number, culprit in enumerate(culprits, 1):
+            rows = rows_of_culprit(culprit)
+            marks = [mark_of(row.tensor, outputs) for row in rows]
+            title = f"{word.capitalize()} {number}"
+            yield from table_part(title, COLUMNS, rows, marks, format_culprit(culprit))
+
+
+def table_part(
+    title: str,
+    columns: Sequence[Column[Any]],
+    rows: Sequence[Any],
+    marks: Iterable[str] = (),
+    words: str = "",
+) -> Iterator[Part]:
+    """Yield the part of a table, if it has rows; `marks` say which of them stand out."""
+    if rows:
+        table = page_table("tensors", columns, rows, order="place")
+        table = table._replace(marks=tuple(marks), missing=())
+        name = title.lower().replace(" ", "-")
+        yield Section(name, title, words=words), {"table": table.figures()}
+
+
+def depth_part(about: str, curves: Sequence[Mapping[str, Any]]) -> Part:
+    """Return the part of a plot of errors over the number of operators before a tensor."""
+    return Section("depth", "Error over depth", about), {"curves": curves}
 
 
 def format_culprit(culprit: Culprit) -> str:
-    """Return the operators of a culprit."""
-    same = all(it.passed for it in culprit.parameters)
-    items = "".join(
-        f"<li>{letter}: "
-        f"<code>{escape(describe_operator(operator, others, same_weights=same))}</code></li>"
-        for letter, operators, others in (
-            ("A", culprit.actual, culprit.expected),
-            ("B", culprit.expected, culprit.actual),
-        )
-        for operator in operators
-    )
+    """Return what a culprit is, what proves it, and its operators."""
     what = escape(describe_culprit(culprit))
-    kind = f"<p>{escape(culprit.kind)}</p>" if culprit.kind else ""
-    return f"<div class=culprit><p><strong>{what}</strong></p>{kind}<ul>{items}</ul></div>"
+    proof = "".join(f"<p>{escape(line.strip())}</p>" for line in describe_proof(culprit))
+    operators = format_list(line.strip() for line in describe_sides_of(culprit))
+    return f"<div class=culprit><p><strong>{what}</strong></p>{proof}{operators}</div>"
 
 
 def describe_tolerance(comparison: Comparison) -> str:
@@ -150,99 +113,23 @@ def describe_tolerance(comparison: Comparison) -> str:
     return f"relative: {rtol}; absolute: {atol}"
 
 
-def describe_loss(comparison: Comparison) -> str:
-    """Return how the layers were chosen, and how well their errors explain that of the output."""
-    known = loss_of(comparison.tensors)
-    errors = ""
-    if known and all(map(math.isfinite, known)):
-        errors = (
-            f" The error of the output is {known[0]:.3g}; all single errors together would "
-            f"make {known[1]:.3g}."
-        )
-    return (
-        f"The fewest operators whose single errors make {MOST_OF_IT:.0%} of the loss at the "
-        "output: measured is by how much the output changes where the error is taken out of A's "
-        "run, estimated is how far the operators behind it hand errors on."
-        f"{errors}"
-    )
+def outputs_of_culprits(comparison: Comparison) -> set[tuple[str, str]]:
+    return {(it.output.actual.key, it.output.expected.key) for it in comparison.culprits}
 
 
-def curves_of(tensors: Sequence[TensorComparison]) -> tuple[list[Curve], list[Curve]]:
-    """Return the entire and the single errors of operators that were run alone, as
-    `{name, points: [place, error, name]}`: by depth, and the largest single error first."""
-    alone = [it for it in tensors if it.single is not None and not it.constant]
-    ranked = sorted(alone, key=single_error_of, reverse=True)
-    return (
-        curves_at([(it.depth, it) for it in alone]),
-        curves_at(list(enumerate(ranked, 1))),
-    )
-
-
-def curves_at(places: Sequence[tuple[int, TensorComparison]]) -> list[Curve]:
-    """Return the two curves of tensors at places."""
-
-    def point(place: int, tensor: TensorComparison, error: float) -> list[Cell]:
-        return [place, error if math.isfinite(error) else None, format_pair(Row(tensor))]
-
-    return [
-        {
-            "name": "entire",
-            "points": [point(place, it, entire_error_of(it)) for place, it in places],
-        },
-        {
-            "name": "single",
-            "points": [point(place, it, single_error_of(it)) for place, it in places],
-        },
-    ]
-
-
-LAYER_COLUMNS: tuple[Column[Layer], ...] = (
-    Column("operator", lambda it: format_pair(Row(it.tensor))),
-    Column("type", lambda it: format_type(Row(it.tensor))),
-    Column("share of the loss", lambda it: 100 * it.share, unit="%", digits=1),
-    Column("found", lambda it: "measured" if it.is_measured else "estimated"),
-    Column("single", lambda it: single_of(Row(it.tensor)), digits=ANY_DIGITS),
-    Column("entire", lambda it: entire_of(Row(it.tensor)), digits=ANY_DIGITS),
-)
-
-UNMATCHED_COLUMNS: tuple[Column[UnmatchedTensor], ...] = (
-    Column("side", lambda it: "A" if it.side == "actual" else "B"),
-    Column("tensor", lambda it: printable(name_with_form(it.tensor))),
-    Column("why", lambda it: printable(it.reason)),
-)
-
-
-def tensor_table(rows: Iterable[Row], outputs: Keys) -> PageTable:
-    """Return a table of tensors, in which the outputs of culprits and what differs stand out."""
-    rows = tuple(rows)
-    marks = tuple(mark_of(row.tensor, outputs) for row in rows)
-    table = page_table("tensors", COLUMNS, rows, order="place")
-    return table._replace(marks=marks, missing=())
-
-
-def mark_of(tensor: TensorComparison, outputs: Keys) -> str:
+def mark_of(tensor: TensorComparison, outputs: set[tuple[str, str]]) -> str:
+    """Return how a tensor stands out: as the output of a culprit, as one that differs, or not."""
     if (tensor.actual.key, tensor.expected.key) in outputs:
         return "fault"
     return "" if tensor.passed else "differs"
 
 
-def points_of(tensors: Sequence[TensorComparison], outputs: Keys) -> list[list[Cell]]:
-    """Return `[depth, error, name, mark]` of each computed tensor, an error that is not a number as
+def points_of(comparison: Comparison) -> Iterator[tuple[Cell, ...]]:
+    """Yield `[depth, error, name, mark]` of each computed tensor, an error that is not a number as
     None."""
-    return [
-        [
-            tensor.depth,
-            None if math.isinf(error := error_of(tensor)) or math.isnan(error) else error,
-            name_of_pair(tensor.actual, tensor.expected),
-            mark_of(tensor, outputs),
-        ]
-        for tensor in sorted(tensors, key=lambda it: it.depth)
-        if not tensor.constant
-    ]
-
-
-def error_of(tensor: TensorComparison) -> float:
-    figures = tensor.figures
-    if figures is None or figures.relative_l2 is None or figures.nonfinite_mismatches:
-        return math.inf
-    return entire_error_of(tensor)
+    outputs = outputs_of_culprits(comparison)
+    for tensor in sorted(comparison.tensors, key=lambda it: it.depth):
+        if not tensor.constant:
+            figures, name = tensor.figures, format_pair(Row(tensor))
+            error = None if figures and figures.nonfinite_mismatches else error_of(tensor)
+            yield tensor.depth, error, name, mark_of(tensor, outputs)

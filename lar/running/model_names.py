@@ -13,11 +13,11 @@ import msgspec
 
 from lar.dumps.dump import Dump, DumpedOperator, DumpIndex
 from lar.dumps.graph import CONSTANT
-from lar.dumps.origins import SEPARATORS, ModelOperator, name_origins
 from lar.dumps.quantizations import with_quantizations
 from lar.engines import operator_kinds_of, read_operators, read_quantizations
 from lar.errors import LarError, UsageError
 from lar.files.input_file import check_input
+from lar.graphs.origins import SEPARATORS, ModelOperator, name_origins
 from lar.profiles.operator_graph import graph_of
 from lar.records.profile import ProfiledOperator
 

@@ -20,7 +20,8 @@ from lar.records.bench import OutputDifference, Turn
 from lar.records.comparison import Tolerance
 from lar.records.facts import ModelFile
 from lar.records.run import FedInput, RunContext, RunResult, RunSpec, Samples
-from lar.running.compared_dumps import ModelRun, generated_inputs
+from lar.running.compared_sides import ModelRun
+from lar.running.shared_inputs import generated_inputs
 from lar.running.steps import unpack_cases
 from lar.running.turns import TurnTaker, await_all
 from lar.running.variants import Variant

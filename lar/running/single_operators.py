@@ -52,7 +52,6 @@ class IsolatedOperators(Listener):
         self._watch: Watch | None = None
         self._worker = contextlib.ExitStack()
         self._lost: list[Failure] = []
-        self._lost_at_rest: LarError | None = None
 
     def __enter__(self) -> IsolatedOperators:
         return self
@@ -82,18 +81,6 @@ class IsolatedOperators(Listener):
         if array.shape != tuple(output.shape):
             raise LarError(f"alone it gives {array.shape}, not {tuple(output.shape)}")
         return array
-
-    def compute_rest(self, output: DumpedTensor, values: Mapping[str, Array]) -> Array:
-        if self._lost_at_rest:
-            raise self._lost_at_rest
-        lost = len(self._lost)
-        try:
-            return self.compute(output, values)
-        except LarError as error:
-            if len(self._lost) > lost:
-                self._lost_at_rest = error
-                del self._lost[lost:]
-            raise
 
     @contextlib.contextmanager
     def turn(self, output: str, values: Sequence[str]) -> Iterator[int]:
@@ -174,32 +161,19 @@ def attend(watch: Watch, deadline: float) -> None:
         watch.give_up("timed_out", Failure.of(error))
 
 
-def spec_of_dump(index: DumpIndex, source: str) -> RunSpec:
+def spec_of_dump(index: DumpIndex) -> RunSpec:
     """Return the spec of the run that made a dump, as far as its model computes by it.
 
     Raises:
-        UsageError: the dump names no model that is still there.
+        UsageError: a predicate of the dump, which names no model that is still there.
     """
-    hint = "give a model with its options as A"
     if not index.model or not index.engine:
-        raise UsageError(
-            "the dump names no model, and operators are run alone in the model of A",
-            hint,
-            flag="--isolate",
-            subject=source,
-        )
+        raise UsageError("is a dump that names no model to run operators of")
     model = Path(index.model)
     if not model.exists():
-        raise UsageError(
-            f"its model {index.model} is not there",
-            f"run this where it is, or {hint}",
-            flag="--isolate",
-            subject=source,
-        )
+        raise UsageError(f"is a dump whose model {index.model} is not there")
     if read_model_file(model).sha256 != index.model_sha256:
-        raise UsageError(
-            f"its model {index.model} has changed since", hint, flag="--isolate", subject=source
-        )
+        raise UsageError(f"is a dump whose model {index.model} has changed since")
     return RunSpec(
         model=index.model,
         engine=index.engine,
@@ -214,13 +188,13 @@ def spec_for_isolation(spec: RunSpec) -> tuple[RunSpec, tuple[str, ...]]:
     cannot honour.
 
     Raises:
-        UsageError: the engine has no such worker.
+        UsageError: a predicate of the side, whose engine has no such worker.
     """
     engine = engine_named(spec.engine)
     if not engine.isolating_driver:
-        raise UsageError(
-            f"{engine.title} cannot run an operator alone", "leave it out", flag="--isolate"
-        )
+        raise UsageError(f"runs on {engine.title}, which cannot run an operator alone")
+    if not engine.is_installed and not spec.python:
+        raise UsageError(f"runs on {engine.title}, which is not installed")
     settings = {
         key: value
         for key, value in spec.settings.items()

@@ -25,7 +25,7 @@ from lar.records.bench import BenchResult
 from lar.records.profile import Profile
 from lar.records.run import Failure, RunContext, RunSpec
 from lar.running.bench import Report, run_bench
-from lar.running.compared_dumps import parse_words
+from lar.running.compared_sides import parse_words
 from lar.running.plan import find_items
 from lar.running.steps import make_run
 from lar.running.variants import Variant, join_options, plan_variant

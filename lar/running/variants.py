@@ -17,7 +17,7 @@ from lar.options.suggestions import suggest_flag
 from lar.options.table import BY_KEY, ENGINE_ENV, ON, SCHEDULER, option_of
 from lar.options.variants import BENCH_KEYS
 from lar.records.run import Failure, RunSpec
-from lar.running.compared_dumps import parse_words
+from lar.running.compared_sides import parse_words
 from lar.running.plan import parse_values, plan_run
 
 SWITCHES = {"on": True, "off": False, "true": True, "false": False, "1": True, "0": False}

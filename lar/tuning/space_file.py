@@ -22,7 +22,7 @@ from lar.files.input_file import read_input
 from lar.options.option import flag_of
 from lar.options.table import DRIVER, ENGINE_ENV, ENGINE_FIX, option_of
 from lar.records.choices import Allowed, Choice, Dimension, OptionValue
-from lar.running.compared_dumps import parse_words
+from lar.running.compared_sides import parse_words
 from lar.running.plan import parse_values
 from lar.running.variants import known_option
 

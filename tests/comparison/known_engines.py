@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from lar.comparison import compare, graph
+from lar.comparison import compare
 from lar.dumps.dump import Dump
 from lar.engines import operator_kinds_of
+from lar.graphs import graph
 from lar.records.comparison import Comparison, Only, Tolerance
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lar.comparison import elements
 from lar.dumps.dump import Dump, DumpedOperator, DumpedTensor, DumpIndex
 from lar.dumps.index import open_dump
+from lar.graphs import elements
 from lar.records.comparison import COMPARISON_FORMAT, Comparison, Tolerance, read_comparison
 from lar.records.run import record_to_json
 from tests.comparison.known_engines import compare_dumps

@@ -18,7 +18,8 @@ from lar.records.comparison import Comparison, Tolerance, read_comparison
 from lar.records.quantization import Quantization
 from lar.reports.compare_csv import format_csv
 from lar.reports.compare_text import format_comparison, format_json
-from lar.running.compared_dumps import Side, compare_items
+from lar.running.compared_dumps import compare_items
+from lar.running.compared_sides import Side
 from tests.comparison.handmade import Step, dump_of
 
 ONES = np.ones(100, np.float32)
@@ -80,7 +81,10 @@ def test_an_item_that_differs_is_the_one_that_is_shown() -> None:
     (culprit,) = found.culprits
     assert culprit.output == found.tensors[1]
     assert culprit.inputs == found.tensors[:1]
-    assert "y is a culprit's output with 2 of 4 items" in found.notes
+    assert "only 2 items show the fault at y: item1, item3" in found.notes
+    one = collect(0.0, 0.0, 0.4, tolerance=0.1)
+    assert "only item item2 shows the fault at y" in one.notes
+    assert not any("only" in note for note in collect(0.4, 0.4, tolerance=0.1).notes)
 
 
 def test_the_error_of_a_quantised_tensor_is_in_steps_of_its_scale() -> None:
@@ -93,7 +97,7 @@ def test_the_error_of_a_quantised_tensor_is_in_steps_of_its_scale() -> None:
     assert found.tensors[1].over_items
     assert found.tensors[1].over_items.rmse_over_scale == pytest.approx(0.25, rel=1e-3)
     lines = format_comparison(found)
-    head = next(line for line in lines if line.startswith("operator"))
+    head = next(line for line in lines if line.startswith("tensor "))
     assert head.endswith("RMSE/scale  error")
     assert "0.250" in next(line for line in lines if line.startswith("y "))
 
@@ -102,13 +106,13 @@ def test_every_report_has_the_errors_over_items() -> None:
     found = collect(0.01, 0.1)
     assert read_comparison(format_json(found)) == found
     _, row = csv.DictReader(io.StringIO(format_csv(found)))
-    assert (row["items"], row["worst_item"]) == ("2", "item1")
-    assert float(row["worst_snr_db"]) == pytest.approx(20, abs=0.01)
-    assert row["single_items"] == ""
+    assert (row["all_items"], row["all_worst_item"]) == ("2", "item1")
+    assert float(row["all_worst_snr_db"]) == pytest.approx(20, abs=0.01)
+    assert "single_all_items" not in row
     text = "\n".join(format_comparison(found))
     assert "2 items of a data set" in text
     assert "SNR mean  SNR p99  SNR worst" in text
-    assert "items" not in format_csv(compare_item(0.1)).splitlines()[0]
+    assert "all_items" not in format_csv(compare_item(0.1)).splitlines()[0]
 
 
 def test_an_interrupt_ends_with_the_items_before(tmp_path: Path) -> None:

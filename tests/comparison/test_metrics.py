@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from lar.comparison import elements
 from lar.comparison.metrics import Bounds, bounds_of, measure
+from lar.graphs import elements
 from lar.records.comparison import Figures, Tolerance
 
 Array = npt.NDArray[Any]

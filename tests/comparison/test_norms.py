@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from lar.comparison import elements
-from lar.comparison.elements import elements_of
 from lar.comparison.norms import Size, size_of
 from lar.dumps.dump import Stored
+from lar.graphs import elements
+from lar.graphs.elements import elements_of
 
 Array = npt.NDArray[Any]
 

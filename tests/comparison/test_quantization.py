@@ -11,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from lar.comparison.elements import BLOCK, dequantized, elements_of
 from lar.dumps.dump import Stored
+from lar.graphs.elements import BLOCK, dequantized, elements_of
 from lar.records.comparison import Comparison, TensorComparison, Tolerance
 from lar.records.quantization import Quantization
-from lar.reports.compare_text import describe_type, format_comparison
+from lar.reports.compare_text import format_comparison
+from lar.reports.compared_tensors import describe_type
 from tests.comparison.known_engines import compare_dumps
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))

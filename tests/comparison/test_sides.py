@@ -98,7 +98,7 @@ def test_the_table_has_a_column_for_each_side(folders: list[str]) -> None:
     assert [line[:3] for line in lines[:4]] == ["A: ", "B: ", "C: ", "D: "]
     start = lines.index("tensors that differ:")
     assert [line.split() for line in lines[start + 1 : start + 4]] == [
-        ["operator", "type", "B", "C", "D", "odd", "one", "out"],
+        ["tensor", "type", "B", "C", "D", "odd", "one", "out"],
         ["t1", "equal", "0.25", "equal", "C"],
         ["t2", "equal", "0.167", "2", "C", "D"],
     ]
@@ -118,12 +118,13 @@ def test_the_command_line_takes_more_sides(
     found = read_comparison_of_sides(reports["json"].read_text())
     assert found == lar.compare(*folders[:3])
     rows = reports["csv"].read_text().splitlines()
-    assert rows[0] == "operator,type,error_B,error_C,odd one out"
+    assert rows[0] == "tensor,type,error_B,error_C,odd one out"
     assert rows[2] == "t1,,0.0,0.25,C"
     assert "| t1 |  | equal | 0.25 | C |" in reports["md"].read_text()
     assert json.dumps("C")[1:-1] in reports["html"].read_text()
     assert main(["compare", folders[0], folders[1], folders[0]]) == 0
-    assert capsys.readouterr().out.endswith("result: the same within the tolerance\n")
+    last = "result: the same within the tolerance (3 outputs, 3 computed tensors)\n"
+    assert capsys.readouterr().out.endswith(last)
     assert main(["compare", *folders[:3], "--isolate"]) == 2
     assert "--isolate" in capsys.readouterr().err
 

@@ -386,7 +386,7 @@ def test_two_platforms_are_compared(farm: Field, run_lar: RunLar, root: Path) ->
         ((MODEL, f"{MODEL} --on x86"), "--on x86: needs --scheduler"),
         ((MODEL, f"{MODEL} --scheduler x", *SCHEDULER), "--scheduler: is for all sides"),
         ((MODEL, MODEL, *SCHEDULER, "--isolate"), "--isolate: runs operators on this machine"),
-        (("inputs/digit_7.npy", "inputs/digit_7.npy", *SCHEDULER), "no model is run"),
+        ((*["inputs/digit_7.npy"] * 2, *SCHEDULER), "--scheduler: no side is a model"),
     ],
 )
 def test_comparisons_that_cannot_be_made_elsewhere(

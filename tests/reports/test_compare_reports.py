@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 import os
 import re
 from dataclasses import replace
@@ -15,13 +14,12 @@ from typing import Any
 
 import pytest
 
-from lar.comparison.loss import layers_of_loss, loss_of, squares_of_loss
 from lar.records.comparison import (
-    AtOutput,
     Comparison,
     Culprit,
     Element,
     Figures,
+    LeftOut,
     OperatorFacts,
     SideFacts,
     TensorComparison,
@@ -30,11 +28,17 @@ from lar.records.comparison import (
     UnmatchedTensor,
     read_comparison,
 )
-from lar.reports.compare_csv import COLUMNS, format_csv
+from lar.reports.compare_csv import format_csv
 from lar.reports.compare_html import format_html
-from lar.reports.compare_text import COLUMNS as COLUMNS_OF_TEXT
-from lar.reports.compare_text import Row, format_comparison, format_json, format_markdown
-from lar.reports.text import Screen
+from lar.reports.compare_text import (
+    build_report,
+    describe_operators,
+    format_comparison,
+    format_json,
+)
+from lar.reports.compared_tensors import COLUMNS, Row
+from lar.reports.markdown import format_markdown
+from lar.reports.text import PAPER, Screen
 from tests.profiles.browser import NEEDS_BROWSER, opened, unreadable
 
 GOOD = Figures(
@@ -91,6 +95,9 @@ def comparison(**others: Any) -> Comparison:
                 expected=(operator("conv<2>", parameters={"pads": [0, 0], "group": 1}),),
                 inputs=(data,),
                 output=conv,
+                kind="padding",
+                proven=True,
+                alone=replace(GOOD, relative_l2=0.031, worst=BAD.worst),
             ),
         ),
         "tensors": (data, pair("relu"), conv, odd),
@@ -115,47 +122,108 @@ def text_of(comparison: Comparison, everything: bool = False) -> str:
     return "\n".join(format_comparison(comparison, everything=everything))
 
 
-def test_the_culprit_comes_first_with_what_goes_in_and_out() -> None:
-    lines = format_comparison(comparison())
+def lines_of(comparison: Comparison, screen: Screen = PAPER, **options: bool) -> list[str]:
+    return build_report(comparison, **options).lines_for(screen)
+
+
+def test_the_culprit_comes_first_with_its_proof() -> None:
+    lines = lines_of(comparison())
     assert lines[0] == "A: a (5 tensors, megengine, --enable-nchw44)"
     start = lines.index("culprit: Conv conv<2>")
     assert start < lines.index("tensors that differ:")
-    assert lines[start + 1] == "  A: Conv conv<2> gives conv<2>; pads=1x1"
-    assert lines[start + 2] == "  B: Conv conv<2> gives conv<2>; pads=0x0"
-    head, given, made, worst = lines[start + 3 : start + 7]
-    assert head.split() == ["operator", "type", "entire", "SNR", "dB"]
+    assert lines[start + 1 : start + 5] == [
+        "  alone, on the same inputs, off by 0.031 (relative; worst element {1,1}: nan in A, 2.0 "
+        "in B)",
+        "  padding",
+        "  A: Conv conv<2> gives conv<2>; pads=1x1",
+        "  B: Conv conv<2> gives conv<2>; pads=0x0",
+    ]
+    head, given, made, worst = lines[start + 5 : start + 9]
+    assert head.split() == ["tensor", "type", "off", "by", "SNR", "dB"]
     assert given.split() == ["input", "data", "Conv", "equal"]
     assert made.split() == ["output", "conv<2>", "Conv", "1", "NaN", "or", "inf", "12.0"]
     assert worst == (
-        "  worst at {1,1}: nan in A, 2.0 in B; past the tolerance: 3 of 4, 1 NaN or infinite "
-        "on one side (NaN 1/0, inf 0/0)"
+        "  in the run: worst element {1,1}: nan in A, 2.0 in B; past the tolerance: 3 of 4, 1 NaN "
+        "or infinite on one side (NaN 1/0, inf 0/0)"
     )
 
 
+def test_what_is_not_proven_is_a_suspect_and_stands_behind_culprits() -> None:
+    (culprit,) = comparison().culprits
+    doubted = replace(culprit, actual=(), proven=False, doubt="A is a dump without a model")
+    found = comparison(culprits=(doubted, culprit, replace(doubted, expected=(operator("e"),))))
+    lines = lines_of(found)
+    start = lines.index("suspect 1 of 2: Conv conv<2> of B, which A lacks")
+    assert lines.index("culprit: Conv conv<2>") < start
+    assert lines[start + 1] == "  not proven: A is a dump without a model"
+    assert lines[-1] == (
+        "result: different; culprit: Conv conv<2>; suspects: Conv conv<2> of B, which A lacks; "
+        "Conv e of B, which A lacks"
+    )
+    rows = [row["culprit_doubt"] for row in csv.DictReader(io.StringIO(format_csv(found)))]
+    assert [each for each in rows if each] == ["A is a dump without a model"]
+    titles = re.findall(r"<h2>(.*?)</h2>", format_html(found))
+    assert titles[1:4] == ["Culprit 1", "Suspect 1", "Suspect 2"]
+
+
+def test_a_culprit_whose_shapes_differ_alone_is_proven_too() -> None:
+    (culprit,) = comparison().culprits
+    odd = replace(culprit, alone=None, output=pair("odd", None, problem="shapes differ"))
+    lines = lines_of(comparison(culprits=(odd,)))
+    assert "  alone, on the same inputs, not comparable either: shapes differ" in lines
+
+
+def test_a_scale_that_is_too_coarse_needs_no_proof() -> None:
+    (culprit,) = comparison().culprits
+    coarse = replace(culprit, proven=False, alone=None, is_coarse=True)
+    assert "culprit: Conv conv<2>" in lines_of(comparison(culprits=(coarse,)))
+
+
+def test_culprits_that_read_alike_are_one() -> None:
+    (culprit,) = comparison().culprits
+    lines = lines_of(comparison(culprits=(culprit, culprit)))
+    assert [line for line in lines if line.startswith("culprit")] == ["culprit: Conv conv<2>"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"name": "/m/Conv_3[12]", "output": "/m/conv_out"}, "Conv /m/Conv_3 (tensor /m/conv_out)"),
+        ({"name": "conv[12]", "output": "conv"}, "Conv conv"),
+        ({"name": "", "output": "conv"}, "Conv conv"),
+        ({"name": "Conv[3]", "output": "conv"}, "Conv conv"),
+        ({"name": "conv(x,w)[7]", "output": "Convolution[0]"}, "Conv Convolution[0]"),
+        (
+            {"name": "r_nchwc[2]", "output": "r", "origin": ("c", "r"), "layout": "nchw16c"},
+            "Conv c + r (run as r_nchwc, nchw16c)",
+        ),
+        ({"name": "If[1]", "output": "y", "opaque": True}, "Conv If (tensor y) (opaque)"),
+    ],
+)
+def test_operators_are_called_as_in_the_model(given: dict[str, Any], said: str) -> None:
+    one = OperatorFacts(key="", type="Conv", **given)
+    assert describe_operators([one]) == said
+
+
 def test_all_columns_are_printed_on_request() -> None:
-    narrow = Screen(width=60)
-    lines = format_comparison(comparison(), narrow, wide=True)
-    start = lines.index("culprit: Conv conv<2>")
-    head, _, made = lines[start + 3 : start + 6]
-    assert head.split()[:6] == ["operator", "type", "data", "type", "shape", "matched"]
-    for cell in ("0.5", "12.0", "3 (75.0%)", "{1,1}", "nan", "2.0", "NaN 1/0"):
+    lines = lines_of(comparison(), wide=True)
+    head, _, made = lines[lines.index("  padding") + 3 :][:3]
+    assert head.split()[:6] == ["tensor", "type", "data", "type", "shape", "matched"]
+    for cell in ("0.5", "12.0", "3 (75.0%)", "{1,1}: nan in A, 2.0 in B", "NaN 1/0"):
         assert cell in made
-    assert max(map(len, format_comparison(comparison(), narrow))) <= 60
+    assert max(map(len, lines_of(comparison(), Screen(width=60)))) <= 60
 
 
 def test_columns_that_say_something_are_added() -> None:
-    """Single errors, data types where the sides differ, and the error that has a limit."""
+    """Errors of operators alone, data types where the sides differ, and the error that has a
+    limit."""
     conv = pair("conv", BAD)
     cast = replace(conv, actual=facts("conv", dtype="float16"), single=replace(GOOD, snr_db=60.0))
     coarse = comparison(tensors=(cast,), culprits=(), tolerance=Tolerance(max_error=0.1))
-    lines = format_comparison(coarse)
+    lines = lines_of(coarse)
     head, row = lines[lines.index("tensors that differ:") + 1 :][:2]
-    assert head.split() == [
-        "operator",
-        "type",
-        "data",
-        "type",
-        *["entire", "single", "SNR", "dB", "error"],
+    assert re.split("  +", head) == [
+        *("tensor", "type", "data type", "off by", "alone", "SNR dB", "error")
     ]
     assert row.split()[2:5] == ["float16", "=", "float32"]
     assert row.split()[-3:] == ["1e-06", "12.0", "0.5"]
@@ -175,7 +243,7 @@ def test_ulps_are_shown_where_they_say_something(dtype: str, ulps: int, cell: st
     near = replace(GOOD, max_ulp=ulps)
     sides = facts("conv", dtype=dtype), facts("conv", dtype=dtype)
     found = replace(pair("conv", near), actual=sides[0], expected=sides[1])
-    (column,) = (it for it in COLUMNS_OF_TEXT if it.title == "ulp")
+    (column,) = (it for it in COLUMNS if it.title == "ulp")
     assert column.cell(Row(found)) == cell
     mixed = replace(found, actual=facts("conv", dtype="float64"))
     assert column.cell(Row(mixed)) == ""
@@ -196,20 +264,68 @@ def many(count: int) -> Comparison:
 
 
 def test_the_worst_rows_are_shown_in_their_order() -> None:
-    lines = format_comparison(many(25))
+    lines = lines_of(many(25))
     start = next(place for place, it in enumerate(lines) if it.startswith("tensors that differ:"))
     assert lines[start] == ("tensors that differ: the 20 worst of 25; --all prints every tensor")
     rows = lines[start + 2 : lines.index("", start)]
     assert len(rows) == 20
     assert [row.split()[2] for row in rows[:-1]] == [f"stage{it}/conv" for it in range(6, 25)]
     assert rows[-1].startswith("weight")
-    assert len(text_of(many(25), everything=True).splitlines()) == len(lines) + 5
+    assert text_of(many(25), everything=True).count("\nADD(") == 24
+
+
+def test_rows_that_read_alike_are_one_the_worst() -> None:
+    """What an engine makes of one operator may be several."""
+    wrong = replace(BAD, nonfinite_mismatches=0)
+    alike = [pair("conv", replace(wrong, relative_l2=error)) for error in (0.1, 0.3, 0.2)]
+    keyed = [
+        replace(it, expected=facts("conv", operator_type=f"Reorder{place}"))
+        for place, it in enumerate(alike)
+    ]
+    found = comparison(tensors=tuple(keyed), culprits=())
+    lines = lines_of(found)
+    assert [line.split()[2] for line in lines if line.startswith("conv ")] == ["0.3"]
+    assert text_of(found, everything=True).count("\nconv ") == 3
+
+
+def healthy(**others: Any) -> Comparison:
+    """Thirty tensors, of which some differ inside and the output does not."""
+    inside = [
+        pair(f"conv{it}", replace(BAD, relative_l2=0.1, nonfinite_mismatches=0)) for it in range(9)
+    ]
+    outputs = pair("data", is_input=True), pair("out", is_output=True), pair("w", constant=True)
+    unmatched = [
+        UnmatchedTensor(side="actual", tensor=facts(f"t{it}"), fused=it > 3, reason="no such")
+        for it in range(20)
+    ]
+    fields: dict[str, Any] = {
+        "finding": "same",
+        "culprits": (),
+        "tensors": (*outputs, *inside),
+        "unmatched": tuple(unmatched),
+        "notes": tuple(f"note {it}" for it in range(9)),
+        **others,
+    }
+    return comparison(**fields)
+
+
+def test_sides_that_are_the_same_take_few_lines() -> None:
+    lines = lines_of(healthy())
+    assert len(lines) <= 20
+    assert lines[-1] == "result: the same within the tolerance (1 output, 10 computed tensors)"
+    assert "note: inside, 9 tensors differ; nothing of it reaches the outputs" in lines
+    assert "tensors that differ inside: the 5 worst of 9; --all prints every tensor" in lines
+    assert "note: 6 more, which --all prints" in lines
+    assert "without a twin: 20 of A, 0 of B" in text_of(healthy())
+    whole = text_of(healthy(), everything=True)
+    assert "note: note 8" in whole
+    assert "A     t19     no such" in whole
 
 
 def test_results_of_a_coarser_type_are_shown_though_none_differs() -> None:
     near, far = pair("near", GOOD), pair("far", replace(GOOD, snr_db=32.0))
     same = comparison(tensors=(near, far), culprits=(), finding="same", unmatched=())
-    lines = format_comparison(same)
+    lines = lines_of(same)
     rows = lines[lines.index("tensors that are least alike:") + 2 :]
     assert rows[0].startswith("far")
     assert rows[1] == ""
@@ -218,22 +334,26 @@ def test_results_of_a_coarser_type_are_shown_though_none_differs() -> None:
 
 def test_the_last_line_names_the_first_of_many_culprits() -> None:
     (culprit,) = comparison().culprits
-    *_, last = format_comparison(comparison(culprits=(culprit,) * 5))
-    assert last == "result: different; Conv conv<2>; Conv conv<2>; Conv conv<2>; and 2 more"
+    several = [replace(culprit, actual=(), expected=(operator(name),)) for name in "abcde"]
+    *_, last = lines_of(comparison(culprits=tuple(several)))
+    assert last == (
+        "result: different; culprits: Conv a of B, which A lacks; Conv b of B, which A lacks; "
+        "Conv c of B, which A lacks; 2 more"
+    )
 
 
 GOLDEN = Path(__file__).parent / "golden"
 
 
-@pytest.mark.parametrize("form", ["80", "160", "wide", "markdown"])
+@pytest.mark.parametrize("form", ["80", "wide", "markdown", "same"])
 def test_no_byte_of_the_text_changes(form: str) -> None:
     """`LAR_GOLDEN=write` writes the files anew."""
-    alike = replace(many(25), culprits=comparison().culprits)
+    given = healthy() if form == "same" else replace(many(25), culprits=comparison().culprits)
     if form == "markdown":
-        text = format_markdown(alike)
+        text = format_markdown(build_report(given))
     else:
-        screen = Screen(int(form)) if form.isdigit() else Screen(80)
-        lines = format_comparison(alike, screen, wide=form == "wide")
+        screen = Screen(int(form)) if form.isdigit() else PAPER
+        lines = lines_of(given, screen, wide=form == "wide")
         assert not form.isdigit() or max(map(len, lines)) <= int(form)
         text = "".join(f"{line}\n" for line in lines)
     file = GOLDEN / f"comparison_{form}.txt"
@@ -251,47 +371,93 @@ def test_the_table_has_failures_and_all_on_request() -> None:
 
 
 def test_the_summary_counts() -> None:
-    *_, summary, note, result = format_comparison(comparison())
+    *_, summary, note, result = lines_of(comparison())
     assert summary == (
         "4 tensors compared (4 by name): 1 equal, 1 within the tolerance, 2 differ; "
-        "1 without a twin"
+        "without a twin: 1 of A, 0 of B"
     )
     assert note == "note: something to know"
-    assert result == "result: different; Conv conv<2>"
+    assert result == "result: different; culprit: Conv conv<2>"
+
+
+SEQUENCE = LeftOut(side="actual", name="boxes", reason="a sequence", is_output=True)
 
 
 @pytest.mark.parametrize(
-    ("finding", "text"),
+    ("fields", "text"),
     [
-        ("same", "the same within the tolerance"),
-        ("rounding", "different; no operator stands out, the errors grow gradually"),
-        ("different", "different"),
+        (
+            {"finding": "rounding"},
+            "different; the errors grow gradually, and no operator stands out",
+        ),
+        ({"finding": "different"}, "different; tensors conv<2>, odd"),
+        ({"finding": "different", "tensors": ()}, "different; nothing agrees"),
+        (
+            {"finding": "different", "tensors": (pair("y", BAD, is_output=True), pair("x", BAD))},
+            "different; output y",
+        ),
+        (
+            {"finding": "nothing", "tensors": (pair("data", is_input=True),)},
+            "nothing compared: the sides share no output and no computed tensor",
+        ),
+        (
+            {"finding": "nothing", "tensors": (), "left_out": (SEQUENCE,)},
+            "nothing compared: output boxes of A (a sequence)",
+        ),
+        (
+            {"finding": "same", "tensors": (pair("y", is_output=True),), "left_out": (SEQUENCE,)},
+            "the same within the tolerance (1 output, 1 computed tensor); not compared: output "
+            "boxes of A (a sequence)",
+        ),
+        (
+            {"finding": "same", "tensors": (pair("y"),), "precision": "int8", "snr_db": 31.2},
+            "the same as int8 rounds: 31 dB (1 computed tensor)",
+        ),
+        (
+            {"finding": "same", "tensors": (pair("y"),), "precision": "float16"},
+            "the same within float16's rounding (1 computed tensor)",
+        ),
     ],
 )
-def test_the_result_is_told_in_words(finding: str, text: str) -> None:
-    lines = format_comparison(comparison(finding=finding, culprits=()))
-    assert lines[-1] == f"result: {text}"
+def test_the_result_is_told_in_words(fields: dict[str, Any], text: str) -> None:
+    assert lines_of(comparison(culprits=(), **fields))[-1] == f"result: {text}"
+
+
+def test_what_a_side_did_not_record_is_said_first() -> None:
+    names = ("a", "b", "c", "d", "e")
+    lacking = [LeftOut(side="expected", name=it, reason="the profile ended") for it in names]
+    found = comparison(left_out=(*lacking, SEQUENCE))
+    found = replace(found, actual=replace(found.actual, complete=False))
+    said = [
+        "A is incomplete: its run did not end well, and tensors may be missing",
+        "B recorded less than it ran: a, b, c, 2 more: the profile ended",
+    ]
+    assert lines_of(found)[:2] == said
+    assert format_markdown(build_report(found)).splitlines()[:2] == [f"- {it}" for it in said]
+    page = format_html(found)
+    assert page.index("B recorded less than it ran") < page.index("Culprit 1</h2>")
+    rows = list(csv.DictReader(io.StringIO(format_csv(found))))
+    assert [row["expected_name"] for row in rows[:5]] == [*names]
+    assert rows[0]["problem"] == "the profile ended"
 
 
 def test_of_many_operators_of_a_culprit_the_first_are_in_its_heading() -> None:
     (culprit,) = comparison().culprits
     many = replace(culprit, actual=tuple(operator(f"part{number}") for number in range(5)))
-    lines = format_comparison(comparison(culprits=(many,)))
+    lines = lines_of(comparison(culprits=(many,)))
     words = "Conv part0 + Conv part1 + Conv part2 + 2 more in A, Conv conv<2> in B"
     assert f"culprit: {words}" in lines
-    assert lines[-1] == f"result: different; {words}"
+    assert lines[-1] == f"result: different; culprit: {words}"
     assert "  A: Conv part4 gives part4" in lines
 
 
 def test_a_missing_operator_is_told() -> None:
     one = comparison().culprits[0]
-    text = text_of(comparison(culprits=(replace(one, actual=()),)))
-    assert "culprit: Conv conv<2> of B, which A lacks" in text
     text = text_of(comparison(culprits=(replace(one, expected=()),)))
     assert "culprit: Conv conv<2> of A, which B lacks" in text
 
 
-def test_tensors_without_a_twin_are_listed_the_unexplained_first() -> None:
+def test_tensors_without_a_twin_are_listed_that_nothing_explains() -> None:
     unmatched = tuple(
         UnmatchedTensor(
             side="expected",
@@ -302,12 +468,21 @@ def test_tensors_without_a_twin_are_listed_the_unexplained_first() -> None:
         )
         for number in range(12)
     )
-    lines = format_comparison(comparison(unmatched=unmatched))
-    start = lines.index("without a twin in A: 12 of B")
-    assert lines[start + 1].startswith("  t11:")
-    assert "  and 2 more, which --all lists" in lines
-    assert "  2 constants that are in another form there, or not at all: t0, t1" in lines
-    assert "  t10: within" in text_of(comparison(unmatched=unmatched), everything=True)
+    lines = lines_of(comparison(unmatched=unmatched))
+    start = lines.index("tensors without a twin:")
+    assert lines[start + 2 : start + 4] == ["B     t11     within Conv that gives x", ""]
+    assert "without a twin: 0 of A, 12 of B" in text_of(comparison(unmatched=unmatched))
+    assert "t10     within" in text_of(comparison(unmatched=unmatched), everything=True)
+    many = comparison(unmatched=(unmatched[11],) * 9)
+    assert "tensors without a twin: the first 8 of 9, --all prints them" in lines_of(many)
+
+
+def test_operators_that_were_not_run_alone_are_told_with_the_reason() -> None:
+    left = [pair(name, single_problem="it is fused") for name in ("a", "b")]
+    found = comparison(tensors=(*left, pair("c", single_problem="it crashed")))
+    lines = lines_of(found)
+    assert "not run alone: a, b: it is fused" in lines
+    assert "not run alone: c: it crashed" in lines
 
 
 def test_control_characters_do_not_reach_the_terminal() -> None:
@@ -317,13 +492,18 @@ def test_control_characters_do_not_reach_the_terminal() -> None:
 
 def test_csv_has_a_row_a_tensor() -> None:
     rows = list(csv.DictReader(io.StringIO(format_csv(comparison()))))
-    assert list(rows[0]) == [column.heading for column in COLUMNS]
-    assert [row["actual"] for row in rows] == ["data", "relu", "conv<2>", "odd", "alone"]
+    names = [row["actual_name"] for row in rows]
+    assert names == ["data", "relu", "conv<2>", "odd", "alone"]
     conv, odd, alone = rows[2:]
-    assert (conv["culprit"], conv["passed"], conv["max_error"]) == ("True", "False", "0.5")
-    assert (conv["worst_index"], conv["worst_actual"], conv["nan_actual"]) == ("1x1", "nan", "1")
+    assert (conv["culprit_proven"], conv["passed"], conv["max_error"]) == ("True", "False", "0.5")
+    assert (conv["worst_index"], conv["worst_actual"], conv["nan_counts"]) == ("1x1", "nan", "1x0")
+    assert (conv["alone_relative_l2"], conv["culprit_kind"]) == ("0.031", "padding")
     assert (odd["problem"], odd["max_error"]) == ("shapes differ", "")
-    assert (alone["expected"], alone["problem"]) == ("", "no such tensor")
+    assert (alone["expected_name"], alone["problem"]) == ("", "no such tensor")
+    plain = format_csv(comparison(culprits=())).splitlines()[0]
+    assert "alone_" not in plain
+    assert "items_" not in plain
+    assert not [name for name in plain.split(",") if plain.split(",").count(name) > 1]
 
 
 def test_the_algorithms_of_a_culprit_are_in_every_report() -> None:
@@ -336,7 +516,9 @@ def test_the_algorithms_of_a_culprit_are_in_every_report() -> None:
     assert "algorithm WINOGRAD" in format_html(found)
     assert read_comparison(format_json(found)).culprits[0].actual[0].algorithm == "WINOGRAD"
     rows = csv.DictReader(io.StringIO(format_csv(found)))
-    told = [(row["actual"], row["algorithm_actual"], row["algorithm_expected"]) for row in rows]
+    told = [
+        (row["actual_name"], row["algorithm_actual"], row["algorithm_expected"]) for row in rows
+    ]
     assert [row for row in told if row[1]] == [("conv<2>", "WINOGRAD", "DIRECT + DIRECT")]
 
 
@@ -344,7 +526,7 @@ def test_a_culprit_within_fused_operators_has_a_row_too() -> None:
     (culprit,) = comparison().culprits
     found = comparison(culprits=(replace(culprit, output=pair("within", BAD)),))
     rows = list(csv.DictReader(io.StringIO(format_csv(found))))
-    assert [row["actual"] for row in rows if row["culprit"] == "True"] == ["within"]
+    assert [row["actual_name"] for row in rows if row["culprit_proven"]] == ["within"]
 
 
 def test_json_is_the_record() -> None:
@@ -381,19 +563,24 @@ def test_the_page_stands_alone_and_is_well_formed() -> None:
     assert "conv&lt;2&gt;" in text
     assert "conv<2>" not in text
     assert "something to know" in text
-    figures = figures_of(text)
+    parts = {part["section"]: part for part in figures_of(text)["parts"]}
+    assert [*parts] == [
+        *("culprit-1", "depth", "tensors-that-differ", "all-tensors", "without-a-twin")
+    ]
     # The culprit's output stands out; an error that is no number is not one.
-    marks = {name: (error, mark) for _, error, name, mark in figures["depth"]}
+    (points,) = (curve["points"] for curve in parts["depth"]["curves"])
+    marks = {name: (error, mark) for _, error, name, mark in points}
     assert len(marks) == 4
     assert [mark for _, mark in marks.values()].count("fault") == 1
     assert marks["odd"] == (None, "differs")
-    assert [depth for depth, *_ in figures["depth"]] == sorted(it[0] for it in figures["depth"])
-    assert figures["all"]["marks"].count("fault") == 1
-    assert len(figures["differing"]["rows"]) == 2
-    titles = [column[0] for column in figures["all"]["columns"]]
-    columns = dict(zip(titles, zip(*figures["all"]["rows"], strict=True), strict=True))
+    assert [depth for depth, *_ in points] == sorted(it[0] for it in points)
+    every = parts["all-tensors"]["table"]
+    assert every["marks"].count("fault") == 1
+    assert len(parts["tensors-that-differ"]["table"]["rows"]) == 2
+    titles = [column[0] for column in every["columns"]]
+    columns = dict(zip(titles, zip(*every["rows"], strict=True), strict=True))
     assert columns["problem"] == (None, None, None, "shapes differ")
-    assert columns["ulp"] == (0, 12, 12, None)  # the first is equal
+    assert columns["ulp"] == (12, 12, 12, None)
 
 
 def figures_of(text: str) -> Any:
@@ -404,16 +591,13 @@ def figures_of(text: str) -> Any:
 
 @NEEDS_BROWSER
 def test_the_page_is_drawn(tmp_path: Path) -> None:
-    data, relu, *others = comparison().tensors
-    alone = replace(relu, single=GOOD)
-    page = format_html(comparison(tensors=(data, alone, *others)))
+    page = format_html(comparison())
     view = opened(page, tmp_path, width=400)
     assert unreadable(view) == []
     dom, console = view.elements(), view.console()
     assert console == []
     assert 'data-drawn="yes"' in dom
-    # The errors of all, and twice both errors of one, with the names of the two.
-    assert dom.count("<circle") == 4 + 2 * (2 + 2)
+    assert dom.count("<circle") == 4
     assert 'tr class="fault"' in dom
 
 
@@ -423,107 +607,5 @@ def test_a_page_of_nothing() -> None:
     page.feed(format_html(empty))
     assert page.open == []
     assert "tensors that differ" not in text_of(empty)
-
-
-def isolated() -> Comparison:
-    """A comparison of six operators in a row, the third of which makes most of the loss."""
-    singles = (1e-3, 2e-3, 3e-2, 1e-3, 1e-2, 0.0)
-    tensors = []
-    total = 0.0
-    for depth, single in enumerate(singles, 1):
-        total = math.hypot(total, single)
-        alone = replace(GOOD, relative_l2=single or None, identical=not single)
-        entire = replace(GOOD, relative_l2=total, snr_db=-20 * math.log10(total))
-        tensors.append(pair(f"conv{depth}", entire, single=alone, depth=depth))
-    return comparison(tensors=tuple(tensors), culprits=(), finding="same", unmatched=())
-
-
-def test_the_layers_that_make_most_of_the_loss_are_named() -> None:
-    found = isolated()
-    assert [
-        (it.tensor.actual.name, round(it.share, 2)) for it in layers_of_loss(found.tensors)
-    ] == [
-        ("conv3", 0.89),
-        ("conv5", 0.10),
-    ]
-    shares = "conv3 89%, conv5 10%\n"
-    assert f"90% of the loss by single errors, estimated: {shares}" in text_of(found)
-    assert loss_of(found.tensors) == pytest.approx((0.0317, 0.0317), rel=1e-2)
-    infinite = replace(GOOD, nonfinite_mismatches=1)
-    overflown = pair("fc", infinite, single=infinite)
-    assert layers_of_loss((*found.tensors, overflown)) == [(overflown, 1.0)]
-    assert "of the loss" not in text_of(comparison())
-
-
-def test_a_share_is_called_measured_or_estimated() -> None:
-    def with_change(name: str, change: float, estimate: str = "") -> Comparison:
-        made = AtOutput(output="conv6", change=change, length=2.0)
-        return replace(
-            found,
-            tensors=tuple(
-                replace(it, at_outputs=() if estimate else (made,), estimate=estimate)
-                if it.actual.name == name
-                else it
-                for it in found.tensors
-            ),
-        )
-
-    found = isolated()
-    # What was measured counts, not what was estimated: the output does not see the third.
-    found = with_change("conv3", 0.0)
-    assert "single errors, estimated: conv5 94%\n" in text_of(found)
-    found = with_change("conv5", 0.05)
-    squares = {it.actual.name: square for it, square in squares_of_loss(found.tensors)}
-    assert (squares["conv3"], squares["conv5"]) == pytest.approx((0.0, 0.025**2))
-    assert "single errors, measured at the output: conv5 99%\n" in text_of(found)
-    found = with_change("conv2", 0.01)
-    found = with_change("conv3", 0.0, "it cannot be taken out")
-    lines = text_of(found)
-    assert "measured at the output: conv3 58% (estimated), conv5 40%\n" in lines
-    assert "estimated, not measured: 1 of these 2: it cannot be taken out\n" in lines
-    rows = {row["expected"]: row for row in csv.DictReader(io.StringIO(format_csv(found)))}
-    assert rows["conv5"]["single_at_output"] == "0.025"
-    assert rows["conv3"]["single_at_output"] == ""
-    assert rows["conv3"]["single_estimate"] == "it cannot be taken out"
-    table = figures_of(format_html(found))["layers"]["rows"]
-    assert [row[3] for row in table] == ["estimated", "measured"]
-    assert read_comparison(format_json(found)) == found
-
-
-def test_a_single_error_counts_as_far_as_operators_hand_it_on() -> None:
-    """Of two branches one is a tenth as long where they are added; the last operator hands on half
-    of what comes."""
-
-    def layer(
-        name: str, single: float, entire: float, scale: float, *sources: str, depth: int
-    ) -> TensorComparison:
-        alone = replace(GOOD, relative_l2=single, scale=scale)
-        all_in_all = replace(GOOD, relative_l2=entire, scale=scale)
-        made = pair(name, all_in_all, single=alone, depth=depth, is_output=name == "fc")
-        return replace(made, actual=replace(made.actual, key=name), sources=sources)
-
-    tensors = [
-        layer("data", 0.0, 0.0, 1.0, depth=0),
-        layer("long", 0.02, 0.02, 10.0, "data", depth=1),
-        layer("short", 0.1, 0.1, 1.0, "data", depth=1),
-        layer("sum", 0.0, math.hypot(0.2, 0.1) / 10, 10.0, "long", "short", depth=2),
-        layer("fc", 0.01, math.hypot(math.hypot(0.2, 0.1) / 20, 0.01), 1.0, "sum", depth=3),
-    ]
-    squares = {it.actual.name: square for it, square in squares_of_loss(tensors)}
-    assert squares == pytest.approx({"long": 1e-4, "short": 0.25e-4, "fc": 1e-4})
-    entire, together = loss_of(tensors) or (0.0, 0.0)
-    assert entire == pytest.approx(together) == pytest.approx(0.015)
-    # Errors that cancel each other out at the end do not hide those before.
-    tensors[-1] = layer("fc", 0.02, 0.015, 1.0, "sum", depth=3)
-    squares = {it.actual.name: square for it, square in squares_of_loss(tensors)}
-    assert squares["long"] == pytest.approx(4 * squares["short"]) != 0
-
-
-def test_the_page_has_both_errors_in_order_and_sorted() -> None:
-    figures = figures_of(format_html(isolated()))
-    entire, single = figures["order"]
-    assert [it[0] for it in entire["points"]] == [1, 2, 3, 4, 5, 6]
-    assert [it[1] for it in single["points"]] == [1e-3, 2e-3, 3e-2, 1e-3, 1e-2, 0.0]
-    _, ranked = figures["sorted"]
-    assert [it[2] for it in ranked["points"]][:2] == ["conv3", "conv5"]
-    assert len(figures["layers"]["rows"]) == 2
+    nothing = comparison(tensors=(), culprits=(), finding="nothing")
+    assert "<title>lar compare: nothing compared</title>" in format_html(nothing)

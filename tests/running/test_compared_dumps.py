@@ -1,7 +1,8 @@
-"""The sides of a comparison: what a text means, and what models are fed with."""
+"""Comparisons from Python: what models are fed with, data sets, testcases."""
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,50 +11,12 @@ import pytest
 
 import lar
 from lar.dumps.binary import write_tensor
-from lar.dumps.dump import Dump
 from lar.errors import LarError, UsageError
-from lar.running.compared_dumps import ModelRun, compare, parse_words, side_of
+from lar.running.compared_dumps import Asked, SidesAlone, compare
+from lar.running.compared_sides import side_of
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
-
-
-@pytest.mark.parametrize(
-    ("words", "options"),
-    [
-        (["--cpu"], {"cpu": True}),
-        (["--enable_nchw44", "--iter=3"], {"enable_nchw44": True, "iter": "3"}),
-        (["--multithread", "2"], {"multithread": "2"}),
-        (["--cuda:1"], {"cuda": "1"}),
-        (["--cuda"], {"cuda": "0"}),
-        (["--cuda=2"], {"cuda": "2"}),
-        (["--input", "a:x.npy", "--input=b:y.npy"], {"input": ["a:x.npy", "b:y.npy"]}),
-    ],
-)
-def test_the_words_of_a_side_become_options(words: list[str], options: dict[str, object]) -> None:
-    assert parse_words(words) == options
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["iter"], "one argument too many"),
-        (["--iter"], "--iter: expected one argument"),
-        (["--enable-nchw4444"], "unknown flag --enable-nchw4444"),
-    ],
-)
-def test_wrong_words_are_refused(words: list[str], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        parse_words(words)
-
-
-def test_a_side_is_a_model_with_options_in_one_text(root: Path) -> None:
-    side = side_of("'a b.mge' --cpu --input 'x y.npy'")
-    assert side == ModelRun(
-        "'a b.mge' --cpu --input 'x y.npy'", "a b.mge", {"cpu": True, "input": ["x y.npy"]}
-    )
-    model = str(root / "models/digits_cnn.mge")
-    assert side_of(model) == ModelRun(model, model, {})
 
 
 def write_folder(folder: Path, **arrays: np.ndarray[tuple[int], np.dtype[np.float32]]) -> str:
@@ -61,23 +24,6 @@ def write_folder(folder: Path, **arrays: np.ndarray[tuple[int], np.dtype[np.floa
     for name, array in arrays.items():
         write_tensor(folder / name, array, name)
     return str(folder)
-
-
-def test_a_side_is_a_folder_or_a_file_of_a_dump(tmp_path: Path) -> None:
-    folder = write_folder(tmp_path / "d", t=np.ones(3, np.float32))
-    assert isinstance(side_of(folder), Dump)
-    # Its first bytes, the length of the name, may look like an ONNX model's.
-    file = tmp_path / "tensor"
-    write_tensor(file, np.ones(3, np.float32), "n" * 0x0108)
-    assert file.read_bytes()[:2] == b"\x08\x01"
-    assert isinstance(side_of(str(file)), Dump)
-
-
-@pytest.mark.parametrize("text", ["no/such/thing", "", "it's broken"])
-def test_what_is_no_side_is_refused(text: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        side_of(text)
-    assert caught.value.hint
 
 
 def test_dumps_are_compared_from_python(tmp_path: Path) -> None:
@@ -137,6 +83,30 @@ def test_a_dump_without_its_inputs_asks_for_them(root: Path, tmp_path: Path) -> 
 def test_models_that_take_other_inputs_are_refused(root: Path) -> None:
     with pytest.raises(UsageError, match="take different inputs"):
         compare(root / "models/one_operator.onnx", root / "models/multi_input.onnx")
+
+
+def test_options_for_all_sides_are_keywords(root: Path) -> None:
+    model = f"{root}/models/digits_cnn.onnx"
+    found = compare(model, f"{model} --seed 1 --fill ones", graph_optimization_level="disable")
+    for side in (found.actual, found.expected):
+        assert side.settings["graph_optimization_level"] == "disable"
+    with pytest.raises(UsageError, match="--graph-optimization-level: no side is a model"):
+        compare({"x": np.ones(2)}, {"x": np.ones(2)}, graph_optimization_level="disable")
+    with pytest.raises(UsageError, match=r"--enable-nchw44: .*onnx: ONNX Runtime cannot do this"):
+        compare(model, f"{root}/models/digits_cnn.mge", enable_nchw44=True)
+
+
+def test_operators_of_sides_are_prepared_once_and_start_nothing(root: Path, tmp_path: Path) -> None:
+    model = f"{root}/models/digits_cnn.onnx"
+    folder = write_folder(tmp_path / "d", t=np.ones(3, np.float32))
+    with contextlib.ExitStack() as stack:
+        alone = SidesAlone([side_of(model), side_of(folder)], Asked(), stack)
+        assert alone.of(0) is alone.of(0)
+        assert not isinstance(alone.of(0), str)
+        assert alone.of(1) == "B is a dump that names no model to run operators of"
+    elsewhere = Asked(make_on=lambda *_: pytest.fail("it is run"))
+    with contextlib.ExitStack() as stack:
+        assert SidesAlone([side_of(model)], elsewhere, stack).of(0) == "A ran on another machine"
 
 
 def test_a_run_that_fails_says_which_side(root: Path) -> None:
@@ -253,22 +223,3 @@ def test_a_model_with_testcases_brings_the_inputs_of_both_sides(
     assert fed.figures.scale == pytest.approx(
         float(np.sqrt(np.square(np.load(root / data).astype(np.float64)).mean()))
     )
-
-
-def test_a_model_may_have_more_options_than_a_file_name_has_letters(root: Path) -> None:
-    side = side_of(f"{root}/models/digits_cnn.onnx " + "--seed 1 " * 60)
-    assert isinstance(side, ModelRun)
-    assert side.options == {"seed": "1"}
-
-
-def test_a_side_in_a_folder_that_may_not_be_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(path: object, *_: object, **__: object) -> None:
-        raise PermissionError(13, "Permission denied", str(path))
-
-    with monkeypatch.context() as patched:
-        patched.setattr("os.stat", refuse)
-        with pytest.raises(UsageError) as caught:
-            side_of(str(tmp_path / "a.npy"))
-    assert caught.value.message == f"{tmp_path / 'a.npy'}: cannot be read: permission denied"

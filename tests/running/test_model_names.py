@@ -56,12 +56,12 @@ def test_arrays_get_the_graph_of_their_model(model: str) -> None:
     wrong = {**ARRAYS, "block1_relu": CONV, "last": CONV.mean((2, 3), keepdims=True)}
     found = lar.compare(wrong, ARRAYS, models=model)
     (culprit,) = found.culprits
-    assert describe_culprit(culprit) == "Relu block1/relu"
+    assert describe_culprit(culprit) == "Relu r1 (tensor block1/relu)"
     assert [it.expected.name for it in culprit.inputs] == ["block1/conv"]
     assert lar.compare(wrong, ARRAYS).culprits == ()
     # One side's graph is enough.
     (culprit,) = lar.compare(wrong, ARRAYS, models={"B": model}).culprits
-    assert describe_culprit(culprit) == "Relu block1/relu"
+    assert describe_culprit(culprit) == "Relu r1 (tensor block1/relu)"
 
 
 def test_arrays_that_lack_some_layers_are_gone_through(model: str) -> None:

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
-from typing import Any
 
 import bench_numbers
-import layer_ranking
+import comparison_costs
 import number_cases
 import numpy as np
-import numpy.typing as npt
 import onnx
+import onnxruntime
 import pytest
+import random_edits
+import real_networks
+import real_pairs
 from number_cases import Case, Side
 
-import lar
-from lar.records.comparison import OperatorFacts
-
-Array = npt.NDArray[Any]
+from lar.records.comparison import (
+    Comparison,
+    Culprit,
+    OperatorFacts,
+    SideFacts,
+    TensorComparison,
+    TensorFacts,
+    Tolerance,
+)
 
 
 def test_there_are_as_many_cases_as_the_figures_say() -> None:
@@ -51,102 +59,12 @@ def test_names_are_those_of_the_model_without_what_was_added() -> None:
     assert not named("conv21", "conv2")
 
 
-def test_ranks_are_compared() -> None:
-    assert layer_ranking.rank_correlation([1, 2, 3, 4], [10, 20, 30, 40]) == pytest.approx(1)
-    assert layer_ranking.rank_correlation([1, 2, 3, 4], [4, 3, 2, 1]) == pytest.approx(-1)
-    assert np.array_equal(layer_ranking.ranks_of(np.array([2.0, 1.0, 2.0])), [1.5, 0, 1.5])
-
-
-FIRST = np.array([[3, -2], [1, 4], [-5, 2]], np.float32)
-SECOND = np.array([[2], [-3]], np.float32)
-COARSE = 3.5  # the step of what the first layer gives, whose ReLU is in the range of its integers
-
-
-def write_model(path: Path, *nodes: onnx.NodeProto, **constants: Array) -> Path:
-    helper = onnx.helper
-    graph = helper.make_graph(
-        nodes,
-        "two layers",
-        [helper.make_tensor_value_info("data", onnx.TensorProto.FLOAT, [1, 3])],
-        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1, 1])],
-        [onnx.numpy_helper.from_array(array, name) for name, array in constants.items()],
-    )
-    opsets = [helper.make_opsetid("", 17)]
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
-    return path
-
-
-def rounded(tensor: str, given: str = "", scale: str = "fine") -> list[onnx.NodeProto]:
-    """The nodes that quantise a tensor and give its real numbers."""
-    node, by = onnx.helper.make_node, (scale, f"{scale}.zero")
-    integers = f"{tensor}_QuantizeLinear_Output"
-    return [
-        node("QuantizeLinear", [given or tensor, *by], [integers]),
-        node("DequantizeLinear", [integers, *by], [f"{tensor}.read"]),
-    ]
-
-
-@pytest.mark.parametrize("whole", [True, False])
-def test_a_layer_is_left_in_float(tmp_path: Path, whole: bool) -> None:
-    """Weights and data of the first layer are integers: what it loses is what its output rounds."""
-    node = onnx.helper.make_node
-    plain = write_model(
-        tmp_path / "plain.onnx",
-        node("MatMul", ["data", "one"], ["hidden"], "first"),
-        node("Relu", ["hidden"], ["relu"], "relu"),
-        node("MatMul", ["relu", "two"], ["y"], "second"),
-        one=FIRST,
-        two=SECOND,
-    )
-    read = [
-        node("DequantizeLinear", [f"{name}_quantized", "fine", "fine.zero"], [f"{name}.read"])
-        for name in ("one", "two")
-    ]
-    quantized = write_model(
-        tmp_path / "quantized.onnx",
-        *read,
-        *rounded("data"),
-        node("MatMul", ["data.read", "one.read"], ["relu"], "first"),
-        *rounded("relu", scale="coarse"),
-        node("MatMul", ["relu.read", "two.read"], ["y_QuantizeLinear_Input"], "second"),
-        *rounded("y", "y_QuantizeLinear_Input")[:1],
-        node("DequantizeLinear", ["y_QuantizeLinear_Output", "fine", "fine.zero"], ["y"]),
-        one_quantized=FIRST.astype(np.int8),
-        two_quantized=SECOND.astype(np.int8),
-        fine=np.array(1, np.float32),
-        coarse=np.array(COARSE, np.float32),
-        **{"fine.zero": np.array(0, np.int8), "coarse.zero": np.array(-128, np.int8)},
-    )
-    feeds = [{"data": np.array([each], np.float32)} for each in ([1, 1, -1], [0, 2, 1])]
-    relus = [np.maximum(feed["data"] @ FIRST, 0) for feed in feeds]
-    changes = [(relu - np.rint(relu / COARSE) * COARSE) @ SECOND for relu in relus]
-    lost = float(np.linalg.norm(changes))
-    assert lost > 1
-    costs = layer_ranking.costs_by_leaving_out(quantized, plain, feeds, whole=whole)
-    # The second one takes what the first gives as it is before it is rounded.
-    assert costs == pytest.approx({"first": lost if whole else 0, "second": lost})
-    if not whole:
-        return
-    np.save(tmp_path / "data.npy", feeds[0]["data"])
-    found = lar.compare(
-        f"{quantized} --graph-optimization-level disable",
-        str(plain),
-        input=str(tmp_path / "data.npy"),
-        isolate=True,
-    )
-    squares = layer_ranking.costs_by_single_errors(found, quantized, whole=True)
-    length = float(np.linalg.norm(relus[0] @ SECOND))
-    # What the quantiser behind the first one makes of the loss is what is lost.
-    lost = float(np.linalg.norm(changes[0]))
-    assert squares["first"] ** 0.5 * length == pytest.approx(lost)
-
-
 def test_a_side_that_cannot_be_made_is_listed(tmp_path: Path) -> None:
     case = Case("group", "", Side("net", form="basic"), Side("net", form="all"))
     (tmp_path / "net.clean.all.error").write_text("TypeError: no")
-    found = bench_numbers.compare(tmp_path, case)
-    assert found == "net.clean.all could not be made: TypeError: no"
-    line = bench_numbers.describe_failing(tmp_path, case, found)
+    pair = bench_numbers.compare_case(tmp_path, case)
+    assert pair.found == "net.clean.all could not be made: TypeError: no"
+    line = pair.describe("a problem")
     assert line.endswith(f"lar compare {tmp_path}/net.clean.basic {tmp_path}/net.clean.all")
 
 
@@ -157,3 +75,104 @@ def test_an_unknown_figure_is_named(
     with pytest.raises(SystemExit):
         bench_numbers.main()
     assert "no figure speeed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", real_networks.NETWORKS)
+def test_real_networks_are_drawn_the_same_and_run(name: str) -> None:
+    model, feeds = real_networks.make_network(name)
+    again = real_networks.make_network(name)
+    assert again.model.SerializeToString() == model.SerializeToString()
+    onnx.checker.check_model(model)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    outputs = session.run(None, feeds)
+    floats = [each for each in outputs if getattr(each, "dtype", None) == np.float32]
+    assert all(np.isfinite(each).all() for each in floats)
+    assert len(outputs) == len(model.graph.output)
+
+
+def test_real_pairs_have_names_of_their_own() -> None:
+    names = [pair.name for pair in real_pairs.real_pairs()]
+    assert len(names) == len(set(names))
+    assert len(names) > 250
+
+
+def test_edits_are_drawn_the_same_and_show() -> None:
+    for number in (0, 2, 24, 49):
+        edit, again = random_edits.draw_edit(number), random_edits.draw_edit(number)
+        assert again.network.model == edit.network.model
+        assert edit.operators
+        name, form = random_edits.SUBJECTS[number % len(random_edits.SUBJECTS)]
+        original = real_networks.make_network(name, form)
+        outputs = [random_edits.run_model(each) for each in (edit.network, original)]
+        assert None not in outputs
+        assert not random_edits.agree(*outputs)
+        assert random_edits.agree(outputs[1], outputs[1])
+
+
+def found_with(*culprits: tuple[tuple[str, ...], tuple[str, ...]], finding: str) -> Comparison:
+    tensor = TensorFacts(key="t", name="t", dtype="float32", shape=(1,))
+    output = TensorComparison(actual=tensor, expected=tensor, matched_by="name", passed=False)
+    side = SideFacts(source="", tensors=1)
+
+    def operators(names: tuple[str, ...]) -> tuple[OperatorFacts, ...]:
+        return tuple(OperatorFacts(key="", name="", type="", output=name) for name in names)
+
+    return Comparison(
+        actual=side,
+        expected=side,
+        tolerance=Tolerance(),
+        finding=finding,  # type: ignore[arg-type]
+        culprits=tuple(
+            Culprit(actual=operators(one), expected=operators(other), inputs=(), output=output)
+            for one, other in culprits
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("actual", "expected", "verdict"),
+    [
+        (("conv",), ("conv",), "named first"),
+        ((), ("conv",), "named first"),
+        (("conv", "relu"), ("conv", "relu"), "first of a group"),
+        (("a", "conv", "b", "c"), ("conv",), "first of a group"),
+        (("a", "conv"), ("a", "conv"), "among many"),
+        (("relu",), ("relu",), "neighbour"),
+        (("a",), ("a",), "wrong"),
+    ],
+)
+def test_culprits_of_an_edit_are_judged(
+    actual: tuple[str, ...], expected: tuple[str, ...], verdict: str
+) -> None:
+    network = real_networks.RealNetwork(onnx.ModelProto(), {})
+    edit = random_edits.Edited(network, "", frozenset({"conv"}), frozenset({"relu"}))
+    found = found_with((actual, expected), finding="fault")
+    assert bench_numbers.judge_culprits(found, edit)[0] == verdict
+
+
+def test_an_edit_without_culprit_is_the_same_or_wrong() -> None:
+    network = real_networks.RealNetwork(onnx.ModelProto(), {})
+    edit = random_edits.Edited(network, "", frozenset({"conv"}), frozenset())
+    judged = [
+        bench_numbers.judge_culprits(found_with(finding=finding), edit)[0]
+        for finding in ("same", "different")
+    ]
+    assert judged == ["the same", "wrong"]
+
+
+def test_the_fault_of_a_chain_reaches_its_output(tmp_path: Path) -> None:
+    sides = comparison_costs.chain_sides(tmp_path, 40)
+    network = comparison_costs.make_chain(40)
+    faulty = network._replace(model=onnx.load(sides[0].partition(" ")[0]))
+    assert len(network.model.graph.node) == 40
+    outputs = [random_edits.run_model(each) for each in (faulty, network)]
+    assert None not in outputs
+    assert not random_edits.agree(*outputs)
+
+
+def test_a_side_of_a_real_pair_is_a_command_line(tmp_path: Path) -> None:
+    side = real_pairs.RealSide("sequence", "optimised", "basic").command(tmp_path)
+    model, *flags = shlex.split(side)
+    assert onnx.load(model).graph.output[0].name == "levels"
+    inputs = f"input:{tmp_path}/sequence.optimised.inputs/input.npy"
+    assert flags == ["--graph-optimization-level", "basic", "--input", inputs]

@@ -20,13 +20,13 @@ from lar.options.table import (
 )
 
 if TYPE_CHECKING:
-    from lar.comparison.operator_kinds import OperatorKinds
     from lar.dumps.facts import DumpFacts
-    from lar.dumps.origins import ModelOperator
     from lar.engines.driver import Driver
     from lar.engines.engine import Arrays, CacheFiles, Defect, Deployment, Isolation, Site
     from lar.engines.option_rows import OptionRow
     from lar.errors import LarError
+    from lar.graphs.operator_kinds import OperatorKinds
+    from lar.graphs.origins import ModelOperator
     from lar.measurement.listener import Listener
     from lar.options.rules import Rule
     from lar.profiles.recommendations import Prospect, Shown

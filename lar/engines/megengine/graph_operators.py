@@ -39,7 +39,7 @@ from lar.testcases.packed_file import (
 )
 
 if TYPE_CHECKING:
-    from lar.dumps.origins import ModelOperator
+    from lar.graphs.origins import ModelOperator
 
 
 class Places(NamedTuple):
@@ -195,7 +195,7 @@ def read_operators(path: str | Path) -> tuple[ModelOperator, ...]:
     Raises:
         ValueError, OSError, LarError: the file is damaged, or cannot be read.
     """
-    from lar.dumps.origins import ModelOperator  # a run without a dump needs no names
+    from lar.graphs.origins import ModelOperator  # a run without a dump needs no names
 
     try:
         opened = open_graph(graph_in(str(path)))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from lar.comparison.operator_kinds import OperatorKinds, Steps
 from lar.dumps.dump import DumpedOperator
+from lar.graphs.operator_kinds import OperatorKinds, Steps
 
 # MegEngine writes the mode of an elementwise operator in front of its operands.
 MODE = re.compile(r"([A-Z][A-Z0-9_]*)\(")
@@ -42,6 +42,10 @@ KINDS = OperatorKinds.of(
         "div": "div true_div",
     },
     may_fuse=frozenset({"convbiasforward"}),
+    random=frozenset(
+        {"uniformrng", "gaussianrng", "betarng", "gammarng", "poissonrng", "permutationrng"}
+        | {"shufflerng", "shufflerngforward"}
+    ),
     opaque=frozenset({"loop", "externcoprrunner", "tensorrtopr", "tensorrtruntimeopr"}),
     steps_by_mode=elementwise_steps,
 )

@@ -35,12 +35,12 @@ from lar.options.table import (
 )
 
 if TYPE_CHECKING:
-    from lar.comparison.operator_kinds import OperatorKinds
     from lar.dumps.facts import DumpFacts
-    from lar.dumps.origins import ModelOperator
     from lar.engines.driver import Driver
     from lar.engines.engine import Arrays, CacheFiles, Isolation, Site
     from lar.engines.option_rows import OptionRow
+    from lar.graphs.operator_kinds import OperatorKinds
+    from lar.graphs.origins import ModelOperator
     from lar.options.rules import Rule
     from lar.profiles.recommendations import Prospect, Shown
     from lar.records.choices import Dimension
@@ -179,13 +179,13 @@ class OnnxRuntime(Engine):
         return SessionIsolation(SessionDriver(spec, self.rows, context))
 
     def read_operators(self, path: Path) -> tuple[ModelOperator, ...]:
-        from lar.dumps.origins import ModelOperator
         from lar.engines.onnxruntime.model_fields import (
             input_names,
             is_ort_format,
             mapped,
             nodes_in,
         )
+        from lar.graphs.origins import ModelOperator
 
         with mapped(path) as data:
             if is_ort_format(data):

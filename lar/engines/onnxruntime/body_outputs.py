@@ -67,6 +67,11 @@ class BodyOutputs:
         graph.node.append(helper.make_node(operator, inputs, [name], **attributes))
         return name
 
+    def add_empty(self, graph: Any, name: str) -> str:
+        """Add an array without elements, of the type of a tensor."""
+        value = TensorProto(data_type=self.types[name], dims=[0])
+        return self.add_node(graph, "Constant", [], value=value)
+
     def wanted_in(self, body: Body) -> dict[str, str]:
         """Return the names of what is wanted of a graph itself, by those in a dump."""
         given = [each.name for each in body.graph.input]
@@ -106,8 +111,10 @@ class BodyOutputs:
             stacked = [*graph.output[end:]]
             del graph.output[end:]
             for name, output in filled.items():
-                if output == inner[name]:  # of the other branch
-                    output = self.add_node(graph, "Identity", [output])
+                if output == inner[name]:  # the other branch computes it; no Identity before 14
+                    longer = [output, self.add_empty(graph, name)]
+                    longer = [self.add_node(graph, "SequenceInsert", longer)]
+                    output = self.add_node(graph, "SequenceErase", longer)
                 add_outputs(graph, [output])
             graph.output.extend(stacked)
         node.output[place:place] = results.values()
@@ -127,12 +134,8 @@ class BodyOutputs:
         results = {name: self.new_name() for name in chain(*lifted)}
         for body, tensors in zip(bodies, lifted, strict=True):
             for name in results:
-                if name in tensors:
-                    output = self.add_node(body.graph, "Identity", [tensors[name]])
-                else:
-                    value = TensorProto(data_type=self.types[name], dims=[0])
-                    output = self.add_node(body.graph, "Constant", [], value=value)
-                add_outputs(body.graph, [output])
+                tensor = tensors.get(name) or self.add_empty(body.graph, name)
+                add_outputs(body.graph, [self.add_node(body.graph, "Identity", [tensor])])
         node.output.extend(results.values())
         for attribute in node.attribute:
             if attribute.name in ("scan_output_axes", "scan_output_directions"):

@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from lar.dumps.binary import BY_DTYPE, TEXT, write_tensor
+from lar.dumps.excerpts import format_block, format_values
 from lar.dumps.facts import DumpFacts, OperatorFact, read_facts, write_facts
 from lar.dumps.names import Numbering, Variable, contiguous_strides, format_name
 from lar.dumps.outputs import write_outputs
-from lar.dumps.text import format_block, format_values
 from lar.dumps.values import Part, Unheld
 from lar.engines.onnxruntime.blocked_layout import (
     DOMAIN,

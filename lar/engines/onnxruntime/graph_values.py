@@ -52,12 +52,12 @@ class GraphValues:
         self.names = [*fixed, *makers]
         self.types: dict[str, int] = {}  # of the elements of tensors in bodies
         self.reasons: dict[str, str] = {}  # why there are none of others
-        if inside := [name for name in makers if self.is_inside(name)]:
+        if inside := [name for name in makers if self.around(name)]:
             self.find_types(inside)
 
-    def is_inside(self, name: str) -> bool:
-        """Return whether a tensor is in a body."""
-        return name in self.makers and bool(self.makers[name].body.path)
+    def around(self, name: str) -> tuple[str, ...]:
+        """Return the types of the nodes that a tensor is inside of."""
+        return self.makers[name].body.around if name in self.makers else ()
 
     def find_types(self, names: Sequence[str]) -> None:
         from lar.engines.onnxruntime.body_outputs import types_in_bodies
@@ -77,27 +77,33 @@ class GraphValues:
     def compute(self, names: Sequence[str]) -> Iterator[tuple[str, list[Part | Unheld]]]:
         """Yield what a dump has of tensors."""
         inside = {name: self.types[name] for name in names if name in self.types}
-        outer = [name for name in names if not self.is_inside(name)]
-        reasons = self.reasons
-        try:
-            values = self.run(outer, inside)
-        except Exception as error:
-            if not inside:
-                raise
-            says = first_line(error).rpartition("Message: ")[2]
-            reason = f"inside a body, which cannot give it: {says}"
-            reasons = {**reasons, **dict.fromkeys(inside, reason)}
-            values = self.run(outer, {})
+        outer = [name for name in names if not self.around(name)]
+        reasons = dict(self.reasons)
+        # Of a Scan, ONNX Runtime must know the shapes of all results when it loads it.
+        easy = {name: kind for name, kind in inside.items() if "Scan" not in self.around(name)}
+        for wanted in (inside, easy, {}):
+            try:
+                values = self.run(outer, wanted)
+                break
+            except Exception as error:
+                if not wanted:
+                    raise
+                says = first_line(error).rpartition("Message: ")[2]
+                reason = f"inside a body, which cannot give it: {says}"
+        reasons |= {name: reason for name in inside if name not in wanted}
         for name in names:
             if name in reasons:
                 yield name, [Unheld(name, reasons[name])]
             else:
                 value = values.pop(name)
-                inner = self.is_inside(name)
+                if isinstance(value, self.driver.onnxruntime.OrtValue):
+                    value = held_value(name, value)
+                inner = self.around(name)
                 yield name, [*(self.parts_inside if inner else parts_of)(name, value)]
 
     def run(self, outer: Sequence[str], inside: Mapping[str, int]) -> dict[str, object]:
-        """Return values of the graph, and of its bodies as `BodyOutputs` has them."""
+        """Return values of the graph, and of its bodies as `BodyOutputs` has them; those of
+        tensors are the engine's, as it makes no copies of them."""
         content, outputs = self.saved.content, dict(zip(outer, outer, strict=True))
         if inside:
             from lar.engines.onnxruntime.body_outputs import BodyOutputs
@@ -116,7 +122,7 @@ class GraphValues:
         found: dict[str, object] = {}
         if single:
             values = session.run_with_ort_values(single, self.driver.fed)
-            found |= zip(single, map(held_value, single, values), strict=True)
+            found |= zip(single, values, strict=True)
         if several:
             fed = {name: value.numpy() for name, value in self.driver.fed.items()}
             found |= zip(several, session.run(several, fed), strict=True)
@@ -128,7 +134,7 @@ class GraphValues:
     def parts_inside(self, name: str, value: Any) -> Iterator[Part | Unheld]:
         """Yield what a dump has of a tensor in a body: in a loop, what it was each time that it was
         computed, on a new first axis, or the last of them where their shapes differ."""
-        around = self.makers[name].body.around
+        around = self.around(name)
         several = isinstance(value, list)
         # A Scan has stacked what is inside it.
         stacking = [*dropwhile(lambda each: several and each != "Scan", around)]

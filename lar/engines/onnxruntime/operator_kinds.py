@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lar.comparison.operator_kinds import OperatorKinds
+from lar.graphs.operator_kinds import OperatorKinds
 
 KINDS = OperatorKinds.of(
     {
@@ -25,6 +25,10 @@ KINDS = OperatorKinds.of(
     },
     biased=frozenset({"qlinearconv", "qlinearmatmul"}),
     opaque=frozenset({"if", "loop", "scan", "sequencemap", "epcontext"}),
+    random=frozenset(
+        {"randomnormal", "randomnormallike", "randomuniform", "randomuniformlike"}
+        | {"multinomial", "bernoulli"}
+    ),
     # What a CPU has no float16 kernel for is computed in float32, and casts between are removed.
     rounded={"InsertedPrecisionFreeCast_": "float16"},
 )

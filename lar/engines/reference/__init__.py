@@ -10,10 +10,10 @@ from lar.engines.engine import DriverEntry, Engine
 from lar.engines.formats import ONNX
 
 if TYPE_CHECKING:
-    from lar.comparison.operator_kinds import OperatorKinds
     from lar.dumps.facts import DumpFacts
     from lar.engines.driver import Driver
     from lar.engines.option_rows import OptionRow
+    from lar.graphs.operator_kinds import OperatorKinds
     from lar.records.run import ModelInfo
 
 

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from lar.dumps.binary import BY_DTYPE, TEXT, write_tensor
+from lar.dumps.excerpts import format_block, format_values
 from lar.dumps.facts import DumpFacts, OperatorFact, write_facts
 from lar.dumps.names import Numbering, Variable, contiguous_strides, format_name
 from lar.dumps.outputs import write_outputs
-from lar.dumps.text import format_block, format_values
 from lar.dumps.values import Part, Unheld, parts_of
 from lar.engines.onnxruntime.bodies import Body, operators_in, parameters_of
 from lar.engines.onnxruntime.model_fields import Node

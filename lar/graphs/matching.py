@@ -9,26 +9,25 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from functools import cache
 from itertools import chain
-from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from lar.comparison.graph import Graph, Node, region_of, results_of, sources_of
-from lar.comparison.operator_kinds import (
+from lar.dumps.dump import DumpedTensor
+from lar.graphs.graph import Graph, Node, region_of, sources_of
+from lar.graphs.operator_kinds import (
     HEAVY,
     UNKNOWN_STEPS,
     Steps,
     are_apart_by_bias,
     kind_score,
 )
-from lar.comparison.quantities import is_dequantizing, is_quantized, names_of, steps_to
-from lar.comparison.signatures import NEAR, UNSCALED, Samples, Signature, Values, signatures_of
-from lar.dumps.dump import DumpedTensor
-from lar.dumps.origins import PART, SEPARATORS
+from lar.graphs.origins import PART, SEPARATORS
+from lar.graphs.quantities import is_dequantizing, is_quantized, names_of, steps_to
+from lar.graphs.signatures import NEAR, UNSCALED, Samples, Signature, Values, signatures_of
 from lar.records.comparison import MatchedBy
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -38,6 +37,11 @@ Array = np.ndarray[Any, np.dtype[Any]]
 GENERIC = re.compile(
     rf"^{PART}|[\[(]|^(var|reorder_token_|tensor)?_?\d*$|^reorder$|^[A-Z][A-Za-z]+(:o\d+)?$"
 )
+
+# A name that ends in a number; where most of a side's names are of one such kind, they count what
+# is computed, and those of another model may count on from elsewhere.
+NUMBERED = re.compile(r"(?P<kind>.*?)\d+")
+MOST = 0.8
 
 # Samples of tensors that are rounded to integers, or computed from such, hold the same values.
 NEAR_QUANTIZED = 0.1
@@ -51,15 +55,11 @@ HEAVY_TWINS = 1.0
 
 
 class Pair(NamedTuple):
-    """Two tensors that are twins, and how they were found.
-
-    With `apart_by_bias` one engine has added a bias to it and the other adds it later.
-    """
+    """Two tensors that are twins, and how they were found."""
 
     actual: Node
     expected: Node
     by: MatchedBy
-    apart_by_bias: bool = False
 
 
 class Class(NamedTuple):
@@ -95,7 +95,6 @@ class Matching:
         values: tuple[Values, Values],
         name_map: Mapping[str, str],
     ) -> None:
-        self.excerpts = actual.dump.excerpts
         self.without_operators = not (actual.has_operators and expected.has_operators)
         present = (actual.present, expected.present)
         shapes = [
@@ -121,7 +120,10 @@ class Matching:
         self.classes = [self.by_class(nodes) for nodes in (self.actual, self.expected)]
         self.places = {node: place for place, node in enumerate(self.expected)}
         self.given = self.find_given(present, name_map)
+        self.give_outputs(actual, expected)
         self.twins: dict[Node, Node] = {}  # both ways
+        if not (self.without_operators or is_one_model(actual, expected)):
+            self.names = self.names_that_hold()
 
     def read_signatures(
         self,
@@ -142,18 +144,12 @@ class Matching:
             self.match_lonely()
         self.free_given()
         pairs = [
-            Pair(
-                node,
-                self.twins[node],
-                self.found_by(node, self.twins[node]),
-                apart_by_bias=self.have_bias_behind_one(node, self.twins[node]),
-            )
+            Pair(node, self.twins[node], self.found_by(node, self.twins[node]))
             for node in self.actual
             if node in self.twins
         ]
         pairs += [copy for pair in pairs for copy in self.pair_copies(pair)]
         pairs += self.match_other_shapes()
-        pairs += self.match_apart_by_bias() if not self.excerpts else ()
         return sorted(pairs, key=lambda pair: pair.actual.place)
 
     def without_copies(self, nodes: Iterable[Node]) -> Iterable[Node]:
@@ -195,6 +191,29 @@ class Matching:
             for one, other in name_map.items()
             if one in sides[0] and other in sides[1]
         }
+
+    def give_outputs(self, actual: Graph, expected: Graph) -> None:
+        """Have the outputs of two models be twins: those of one name, else those of one place."""
+        for one, other in pair_outputs(actual, expected):
+            pair = self.originals.get(one, one), self.originals.get(other, other)
+            if pair[0] not in self.given and pair[1] not in self.given.values():
+                self.given[pair[0]] = pair[1]
+
+    def names_that_hold(self) -> list[dict[str, Node]]:
+        """Return the names of either side that say which tensors are twins: none of those that
+        count, where the sides count differently, and none at all where those that both sides have
+        are mostly of operators that do not do the same."""
+        kept = [*self.names]
+        for kind in {*map(counting_kind, kept)} - {""}:
+            counted = [{name for name in side if kind_of_name(name) == kind} for side in kept]
+            if counted[0] != counted[1]:
+                kept = [
+                    {n: it for n, it in side.items() if n not in counted[0] | counted[1]}
+                    for side in kept
+                ]
+        shared = [(kept[0][name], kept[1][name]) for name in kept[0] if name in kept[1]]
+        fitting = sum(self.fits(*pair) and self.kind_score(*pair) > 0 for pair in shared)
+        return kept if fitting >= MOST * len(shared) else [{}, {}]
 
     def class_of(self, node: Node) -> Any:
         """Return what twins must have in common."""
@@ -440,40 +459,41 @@ class Matching:
             for other in self.named_alike(node):
                 free = node not in self.twins and other not in self.twins
                 free = free and not self.is_unscaled(node) and not self.is_unscaled(other)
-                known = node in self.given or self.without_operators
-                if free and (known or self.kind_score(node, other) > 0):
+                if free:
                     self.add(node, other)
                     yield Pair(node, other, "name")
 
-    def have_bias_behind_one(self, one: Node, other: Node) -> bool:
-        """Return whether two sums are apart by a bias: what takes one of them adds it first, and
-        then does what the twin that takes the other one does."""
-        if not (one.steps[-1] == other.steps[-1] == "sum") or self.near(one, other):
-            return False
-        if list(map(len, (one.children, other.children))) != [1, 1]:
-            return False
-        (left,), (right,) = one.children, other.children
-        short, long = sorted((left.steps, right.steps), key=len)
-        several = has_several_pixels(self.signatures[one].plain_shape)
-        return several and self.twins.get(left) is right and long == ("add", *short)
 
-    def match_apart_by_bias(self) -> Iterable[Pair]:
-        """Yield pairs that are computed alike except for a bias, which one side adds later."""
-        by_sources = self.free_by_sources()
-        for node in self.actual:
-            if node in self.twins or not has_several_pixels(self.signatures[node].plain_shape):
-                continue
-            results = {self.twins[each] for each in results_of(node, self.twins)}
-            free = [
-                other
-                for other in by_sources[self.sources_there(node)]
-                if self.fits(node, other)
-                and are_apart_by_bias(node.steps, other.steps)
-                and results == set(results_of(other, self.twins))
-            ]
-            if len(free) == 1:
-                by_sources[self.sources_there(node)].remove(free[0])
-                yield Pair(node, free[0], "graph", apart_by_bias=True)
+def is_one_model(actual: Graph, expected: Graph) -> bool:
+    """Return whether two graphs are of one model file."""
+    one, other = actual.dump.index, expected.dump.index
+    return bool(one.model_sha256) and one.model_sha256 == other.model_sha256
+
+
+def pair_outputs(actual: Graph, expected: Graph) -> Iterator[tuple[Node, Node]]:
+    """Yield the outputs of two models that correspond: those of one name, else of one place."""
+    named = [{node.name: node for node in graph.outputs} for graph in (actual, expected)]
+    yield from ((named[0][name], named[1][name]) for name in named[0] if name in named[1])
+    left = [
+        [node for node in graph.outputs if node.name not in names]
+        for graph, names in zip((actual, expected), reversed(named), strict=True)
+    ]
+    if len(left[0]) == len(left[1]):
+        yield from zip(*left, strict=True)
+
+
+def kind_of_name(name: str) -> str:
+    """Return a name without the number that it ends in, with # instead; empty without one."""
+    found = NUMBERED.fullmatch(name)
+    return f"{found['kind']}#" if found else ""
+
+
+def counting_kind(names: Collection[str]) -> str:
+    """Return the kind of names that most of a side's tensors have, which then count them; empty if
+    there is no such kind."""
+    kinds = Counter(map(kind_of_name, names))
+    kind, count = kinds.most_common(1)[0] if kinds else ("", 0)
+    return kind if count > 1 and count >= MOST * len(names) else ""
 
 
 @cache
@@ -484,8 +504,3 @@ def twin_score(one: Steps, other: Steps) -> float | None:
         return None
     kind = kind_score(one, other)
     return kind + HEAVY_TWINS if kind and one[-1] in HEAVY else kind
-
-
-def has_several_pixels(shape: tuple[int, ...]) -> bool:
-    """Return whether each channel has enough numbers to distinguish a bias from a fault."""
-    return len(shape) > 1 and prod(shape) >= 4 * shape[1]

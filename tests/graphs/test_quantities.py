@@ -16,8 +16,8 @@ import pytest
 from onnx import numpy_helper
 
 import lar
-from lar.comparison.elements import dequantized, elements_of
 from lar.dumps.dump import Dump
+from lar.graphs.elements import dequantized, elements_of
 from lar.records.comparison import Comparison, TensorComparison
 from tests.comparison.known_engines import compare_dumps
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from lar.graphs.alignment import Alignment, align
 
-from lar.comparison.alignment import Alignment, align
-from lar.comparison.matching import is_generic
-from lar.comparison.signatures import Values
 from lar.dumps.dump import Dump
 from lar.dumps.index import open_dump
+from lar.graphs.matching import is_generic
+from lar.graphs.signatures import Values
 from lar.records.comparison import Comparison
 from tests.comparison.known_engines import Graph, compare_dumps
 from tests.dumps.blocked_tensors import to_blocked

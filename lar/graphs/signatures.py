@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lar.comparison.elements import Elements, dequantized, elements_of, real_numbers
 from lar.dumps.dump import Dump, DumpedTensor, Stored
 from lar.dumps.excerpts import STATISTICS
 from lar.dumps.layouts import (
@@ -19,6 +18,7 @@ from lar.dumps.layouts import (
     plain_shape,
     to_plain,
 )
+from lar.graphs.elements import Elements, dequantized, elements_of, real_numbers
 from lar.records.quantization import Quantization
 
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -1,10 +1,10 @@
-"""Words of the comparison's text."""
+"""Words in tables of compared tensors."""
 
 from __future__ import annotations
 
 import pytest
 
-from lar.reports.compare_text import type_of
+from lar.reports.compared_tensors import type_of
 
 
 @pytest.mark.parametrize(

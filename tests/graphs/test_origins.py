@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from lar.dumps.dump import DumpedOperator, DumpedTensor, DumpIndex
-from lar.dumps.origins import ModelOperator, name_origins
+from lar.graphs.origins import ModelOperator, name_origins
 
 MOVES = {"reorderoutput", "reorderinput", "transpose", "reshape", "dimshuffle", "cast"}
 

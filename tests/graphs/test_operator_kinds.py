@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lar.comparison.operator_kinds import UNKNOWN, are_apart_by_bias, do_same, kind_score
+from lar.graphs.operator_kinds import UNKNOWN, are_apart_by_bias, do_same, kind_score
 
 CONV, BIASED, CLIPPED = ("conv",), ("conv", "add"), ("conv", "add", "clip")
 

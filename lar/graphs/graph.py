@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
 from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from lar.comparison.operator_kinds import UNKNOWN_STEPS, OperatorKinds, Steps, steps_of
 from lar.dumps.dump import Dump, DumpedOperator, DumpedTensor
+from lar.graphs.operator_kinds import UNKNOWN_STEPS, OperatorKinds, Steps, steps_of
+
+# Behind the name of a sequence or a map, for one of its elements.
+ELEMENT = re.compile(r"\[[^][]*\]$")
 
 INPUT: Steps = ("input",)
 INPUT_TYPES = ("Host2DeviceCopy", "InputCallback", "Input", "Parameter")
@@ -66,6 +71,8 @@ class Graph:
         self.dequantized = self.find_dequantized()
         self.nodes_by_key = self.make_nodes()
         self.nodes = self.put_in_order()
+        self.outputs = self.find_outputs()
+        self.random = self.find_random()
 
     def find_constants(self) -> set[str]:
         """Return the keys of constants and of what is computed from nothing else."""
@@ -142,6 +149,26 @@ class Graph:
             node.place = place
         return ordered
 
+    def find_outputs(self) -> list[Node]:
+        """Return what the model gives, in its order; where the dump does not say what that is, none
+        of it. The elements of a sequence are outputs each."""
+        named: dict[str, list[Node]] = defaultdict(list)
+        for node in self.nodes if self.dump.index.outputs else ():
+            if node.tensor:
+                named[node.tensor.name].append(node)
+                named[ELEMENT.sub("", node.tensor.name)].append(node)
+        outputs = (node for name in self.dump.index.outputs for node in named[name])
+        return list(dict.fromkeys(outputs))
+
+    def find_random(self) -> set[Node]:
+        """Return what operators draw, and what is computed from that."""
+        drawn: set[Node] = set()
+        for node in self.nodes:
+            kind = node.operator.type.lower() if node.operator else ""
+            if kind in self.kinds.random or not drawn.isdisjoint(node.parents):
+                drawn.add(node)
+        return drawn
+
     @property
     def present(self) -> list[Node]:
         """The nodes whose values the dump holds."""
@@ -179,9 +206,8 @@ def results_of(node: Node, stops: Container[Node]) -> list[Node]:
     return nearest_of(node, stops, lambda it: it.children)
 
 
-def is_output(node: Node) -> bool:
-    """Return whether a model gives a tensor: nothing is computed from it, or its data is merely
-    moved."""
+def is_end(node: Node) -> bool:
+    """Return whether nothing is computed from a tensor, or its data is merely moved."""
     seen: set[Node] = set()  # a graph with a cycle is damaged, and must end all the same
     stack = [node]
     while stack:

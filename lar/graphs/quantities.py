@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from lar.comparison.graph import Graph, Node, name_of
-from lar.comparison.operator_kinds import HEAVY, UNKNOWN, Steps
 from lar.dumps.dump import DumpedTensor
+from lar.graphs.graph import Graph, Node, name_of
+from lar.graphs.operator_kinds import HEAVY, UNKNOWN, Steps
 
 # What ONNX Runtime's quantiser appends to the name of a tensor.
 APPENDED = re.compile(

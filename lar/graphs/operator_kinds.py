@@ -24,7 +24,7 @@ class OperatorKinds(NamedTuple):
     does, and none for any other. Those in `opaque` compute graphs of their own, or what another
     library holds: no dump shows what goes on within. `rounded` has the beginnings of names that an
     engine gives to tensors which it computes in a wider type than the model has, with the model's
-    type.
+    type. Those in `random` draw numbers.
     """
 
     kinds: Mapping[str, str] = {}
@@ -33,6 +33,7 @@ class OperatorKinds(NamedTuple):
     steps_by_mode: Callable[[DumpedOperator], Steps] = lambda operator: ()
     opaque: frozenset[str] = frozenset()
     rounded: Mapping[str, str] = {}
+    random: frozenset[str] = frozenset()
 
     def rounded_type_of(self, name: str) -> str:
         """Return the model's type of a tensor that is computed in a wider one, else nothing."""
@@ -48,10 +49,11 @@ class OperatorKinds(NamedTuple):
         steps_by_mode: Callable[[DumpedOperator], Steps] = lambda operator: (),
         opaque: frozenset[str] = frozenset(),
         rounded: Mapping[str, str] | None = None,
+        random: frozenset[str] = frozenset(),
     ) -> OperatorKinds:
         """Make a table from the types of each kind, with spaces between them."""
         kinds = {each: kind for kind, text in names.items() for each in text.split()}
-        return cls(kinds, biased, may_fuse, steps_by_mode, opaque, rounded or {})
+        return cls(kinds, biased, may_fuse, steps_by_mode, opaque, rounded or {}, random)
 
     @classmethod
     def union(cls, tables: Iterable[OperatorKinds]) -> OperatorKinds:
@@ -68,6 +70,7 @@ class OperatorKinds(NamedTuple):
             steps_by_mode,
             frozenset().union(*(table.opaque for table in each)),
             {start: name for table in each for start, name in table.rounded.items()},
+            frozenset().union(*(table.random for table in each)),
         )
 
 

@@ -1,0 +1,363 @@
+"""The comparison of two tensors: in plain axes, as real numbers, by what rounding explains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import permutations
+from math import inf, prod
+
+import numpy as np
+
+from lar.comparison.metrics import Bounds, bounds_of, measure
+from lar.comparison.norms import Size
+from lar.comparison.rounding import BITS, Explain, Explained, Rounding, worst_channel_of
+from lar.dumps.dump import Dump, DumpedTensor, Stored
+from lar.dumps.excerpts import STATISTICS, as_printed
+from lar.graphs.elements import Elements, elements_of, whole
+from lar.graphs.graph import Graph, Node, name_of
+from lar.graphs.matching import Pair
+from lar.graphs.operator_kinds import UNKNOWN_STEPS
+from lar.graphs.signatures import (
+    Array,
+    Values,
+    leave_out_padding,
+    sample_places,
+    share_quantization,
+    squeezed,
+)
+from lar.graphs.twins import ConstantPair
+from lar.records.comparison import (
+    Element,
+    Figures,
+    MatchedBy,
+    TensorComparison,
+    TensorFacts,
+    Tolerance,
+)
+
+# Orders of more axes than that are not gone through.
+MOST_AXES = 6
+
+# A range that clips more than this part of a tensor is wrong.
+MOST_CLIPPED = 0.05
+
+
+@dataclass
+class Measure:
+    """Compares pairs of tensors of two dumps; `values` are those of their graphs.
+
+    Without a tolerance from the user, what rounding explains counts as equal.
+    """
+
+    graphs: tuple[Graph, Graph]
+    values: tuple[Values, Values]
+    tolerance: Tolerance
+    rounding: Rounding
+
+    @property
+    def by_default(self) -> bool:
+        """Whether the user gave no tolerance."""
+        return self.tolerance == Tolerance()
+
+    @property
+    def excerpts(self) -> bool:
+        """Whether there are a few numbers of each tensor alone."""
+        return self.values[0].dump.excerpts
+
+    def measure_pair(
+        self, pair: Pair, sources: Sequence[TensorComparison], *, is_output: bool
+    ) -> TensorComparison:
+        """Compare a pair of computed tensors; `sources` are the twins before."""
+        known = known_side(pair)
+        found = self.compare_explained(pair, sources, self.rounding)
+        return replace(
+            found,
+            depth=known.depth,
+            is_output=is_output,
+            is_input=known.is_input,
+        )
+
+    def measure_constants(self, pairs: Sequence[ConstantPair]) -> dict[str, TensorComparison]:
+        """Compare pairs of constants; return what was found by the actual key."""
+
+        def measure_all() -> dict[str, TensorComparison]:
+            explain = self.rounding.explain_constant if self.by_default else lambda _: None
+            return {
+                pair.actual.key: replace(
+                    self.compare((pair.actual, pair.expected), pair.by, explain(pair)),
+                    constant=True,
+                )
+                for pair in pairs
+            }
+
+        found = measure_all()
+        if self.by_default and self.rounding.learn_from_weights(pairs, found):
+            found = measure_all()
+        return found
+
+    def measure_alone(
+        self, pair: Pair, array: Array, fed: Mapping[Pair, Array], known: TensorComparison
+    ) -> TensorComparison:
+        """Compare what the operator of a pair gave alone, as the actual side stores it, with the
+        expected tensor; all that it was fed with is known too.
+
+        What its values lost when they were brought into the actual types is explained.
+        """
+        rounding = Rounding(self.graphs, self.values, (*fed, pair))
+        sources = [
+            replace(self.with_actual(each, value).compare(tensors_of(each), each.by), passed=True)
+            for each, value in fed.items()
+        ]
+        found = self.with_actual(pair, array).compare_explained(pair, sources, rounding)
+        return replace(found, depth=known.depth, is_output=known.is_output)
+
+    def compare_explained(
+        self, pair: Pair, sources: Sequence[TensorComparison], rounding: Rounding
+    ) -> TensorComparison:
+        """Compare a pair by what rounding explains; what is rounded on the way to it counts as
+        another source."""
+        explain = None
+        if self.by_default and not self.excerpts:
+            sources = [*sources, *self.measure_rounded(pair, rounding)]
+            explain = rounding.explain(pair, sources)
+        return self.compare(tensors_of(pair), pair.by, explain, sources)
+
+    def measure_rounded(self, pair: Pair, rounding: Rounding) -> Iterator[TensorComparison]:
+        """Yield what rounding to integers, and clipping to their range, takes from tensors between
+        a pair and its sources."""
+        for side, integers, numbers in rounding.rounded_within(pair):
+            values = self.values[side]
+            one, other = values.elements(integers), values.elements(numbers)
+            if squeezed(one.shape) == squeezed(other.shape):
+                one = one._replace(shape=other.shape)
+                figures = measure(one, other, Bounds(inf))
+                facts = self.facts_of(side, integers)
+                error = min(figures.bulk_l2 or 0.0, MOST_CLIPPED)
+                yield TensorComparison(
+                    actual=facts,
+                    expected=self.facts_of(side, numbers),
+                    matched_by="graph",
+                    passed=True,
+                    precision=f"int{BITS.get(integers.dtype.partition('(')[0], 8)}",
+                    figures=replace(figures, bulk_l2=error),
+                )
+
+    def with_actual(self, pair: Pair, array: Array) -> Measure:
+        """Return a measure with an array in the place of the actual tensor of a pair."""
+        dump = self.values[0].dump
+        alone = Dump(dump.source, dump.index, lambda _: array)
+        return replace(self, values=(self.values[0].of_other_dump(alone), self.values[1]))
+
+    def compare(
+        self,
+        tensors: tuple[DumpedTensor, DumpedTensor],
+        by: MatchedBy,
+        explain: Explain | None = None,
+        sources: Sequence[TensorComparison] = (),
+    ) -> TensorComparison:
+        """Compare two tensors; with `explain`, the tolerance is what rounding explains.
+
+        Raises:
+            DumpError: a tensor is missing or damaged.
+        """
+        if self.excerpts:
+            return self.compare_excerpts(tensors, by)
+        share_quantization(self.values, tensors)
+        quantizations = [
+            side.quantizations.get(tensor.key)
+            for side, tensor in zip(self.values, tensors, strict=True)
+        ]
+        # Where one side does not say what its integers stand for, the integers are all there is.
+        as_integers = None in quantizations and tensors[0].dtype == tensors[1].dtype
+        if (tensors[0].shape, tensors[0].layout) == (tensors[1].shape, tensors[1].layout):
+            leave_out_padding(self.values, tensors)
+        one, other = (
+            side.elements(tensor, integers=as_integers)
+            for side, tensor in zip(self.values, tensors, strict=True)
+        )
+        axes: tuple[int, ...] = ()
+        if squeezed(one.shape) == squeezed(other.shape):
+            one = one._replace(shape=other.shape)
+        elif found_axes := axes_between(one, other):
+            axes = found_axes
+            one = permuted(one, axes)._replace(shape=other.shape)
+        facts = self.facts_of(0, tensors[0]), self.facts_of(1, tensors[1])
+        if one.shape != other.shape:
+            problem = f"shapes differ: {one.shape} and {other.shape}"
+            return TensorComparison(
+                actual=facts[0], expected=facts[1], matched_by=by, passed=False, problem=problem
+            )
+        scales = [] if as_integers else [max(it.scale) for it in quantizations if it]
+        dtypes = tensors[0].dtype, tensors[1].dtype
+        bounds = bounds_of(self.tolerance, *dtypes, step=max(scales, default=None))
+        if as_integers and any(quantizations):
+            explain = None
+        figures, explained, passed = judge(one, other, bounds, explain, sources, dtypes)
+        if axes and not passed and not is_alike(figures):
+            return TensorComparison(
+                actual=facts[0],
+                expected=facts[1],
+                matched_by=by,
+                passed=False,
+                problem=f"shapes differ: {facts[0].shape} and {facts[1].shape}",
+            )
+        if scales:  # steps of a scale are no neighbours among floating-point numbers
+            figures = replace(figures, max_ulp=None)
+        return TensorComparison(
+            actual=facts[0],
+            expected=facts[1],
+            matched_by=by,
+            passed=passed,
+            axes=axes,
+            precision=explained.precision if explained else "",
+            explained=explained.error if explained else None,
+            figures=figures,
+        )
+
+    def compare_excerpts(
+        self, tensors: tuple[DumpedTensor, DumpedTensor], by: MatchedBy
+    ) -> TensorComparison:
+        """Compare what a text has of two tensors: the statistics, and in one layout the first
+        values."""
+        actual, expected = tensors
+        facts = self.facts_of(0, actual), self.facts_of(1, expected)
+        problem, figures = "", None
+        if squeezed(facts[0].shape) != squeezed(facts[1].shape):
+            problem = f"shapes differ: {facts[0].shape} and {facts[1].shape}"
+        else:
+            one, other = (
+                side.dump.read(tensor.key)
+                for side, tensor in zip(self.values, tensors, strict=True)
+            )
+            if actual.layout != expected.layout or one.size != other.size:
+                one, other = (side[: len(STATISTICS)] for side in (one, other))
+            bounds = bounds_of(self.tolerance, expected.dtype)
+            figures = measure(as_printed(one, other), other, bounds)
+            shape = () if expected.layout else facts[1].shape
+            figures = replace(
+                figures,
+                max_ulp=None,
+                first=name_element(figures.first, shape),
+                worst=name_element(figures.worst, shape),
+            )
+        return TensorComparison(
+            actual=facts[0],
+            expected=facts[1],
+            matched_by=by,
+            passed=figures is not None and not figures.mismatches,
+            figures=figures,
+            problem=problem,
+        )
+
+    def facts_of(self, side: int, tensor: DumpedTensor) -> TensorFacts:
+        """Return the record of a tensor of one side."""
+        maker = self.graphs[side].makers.get(tensor.key)
+        return TensorFacts(
+            key=tensor.key,
+            name=name_of(tensor),
+            dtype=tensor.dtype,
+            shape=self.values[side].shape_of(tensor),
+            layout=tensor.layout,
+            engine_name=tensor.name if tensor.origin else "",
+            operator=maker.name if maker else "",
+            operator_type=maker.type if maker else "",
+            quantization=self.values[side].quantizations.get(tensor.key, tensor.quantization),
+        )
+
+
+def judge(
+    one: Elements,
+    other: Elements,
+    bounds: Bounds,
+    explain: Explain | None,
+    sources: Iterable[TensorComparison],
+    dtypes: tuple[str, str],
+) -> tuple[Figures, Explained | None, bool]:
+    """Measure two tensors of one shape; return the figures, what rounding explains, and whether
+    they agree."""
+    explained: Explained | None = None
+    fill = inf
+
+    def settle(size: Size) -> Bounds:
+        nonlocal explained, fill
+        fill = size.fill
+        explained = explain(size, other) if explain else None
+        return explained.bounds if explained else bounds
+
+    spare_bits = 16 if dtypes == ("BFloat16", "BFloat16") else 0
+    figures = measure(one, other, settle, spare_bits=spare_bits)
+    if explained is None:
+        return figures, None, not figures.mismatches
+    before = [it.figures for it in sources if it.figures]
+    passed = explained.passes(figures, before, lambda: worst_channel_of(one, other, fill))
+    return figures, explained, passed
+
+
+def axes_between(one: Elements, other: Elements) -> tuple[int, ...]:
+    """Return the order in which the axes of one tensor are nearest to another one's, empty if none
+    fits their shapes; axes of one element count for nothing."""
+    sizes = squeezed(one.shape), squeezed(other.shape)
+    if sorted(sizes[0]) != sorted(sizes[1]) or not 2 <= len(sizes[0]) <= MOST_AXES:
+        return ()
+    array = whole(one).reshape(sizes[0])
+    places = sample_places(other.size)
+    wanted = whole(other).reshape(-1)[places]
+    spots = np.unravel_index(places, sizes[1])
+    orders = (
+        axes
+        for axes in permutations(range(len(sizes[0])))
+        if tuple(sizes[0][axis] for axis in axes) == sizes[1]
+    )
+
+    def distance(axes: tuple[int, ...]) -> float:
+        apart = np.subtract(array.transpose(axes)[spots], wanted, dtype=np.float64)
+        return float(np.abs(np.nan_to_num(apart)).sum())
+
+    return min(orders, key=distance)
+
+
+def permuted(elements: Elements, axes: tuple[int, ...]) -> Elements:
+    """Return the elements of a tensor with its axes, without those of one element, in an order."""
+    array = whole(elements).reshape(squeezed(elements.shape)).transpose(axes)
+    return elements_of(Stored(np.ascontiguousarray(array)))
+
+
+def is_alike(figures: Figures) -> bool:
+    """Return whether two tensors are one quantity, though not within the tolerance."""
+    return (figures.cosine or 0.0) > 0.99
+
+
+def name_element(element: Element | None, shape: Sequence[int]) -> Element | None:
+    """Return an element of an excerpt: a statistic with its name, a value with its place in a
+    tensor of plain axes."""
+    if element is None:
+        return None
+    (place,) = element.index
+    if place < len(STATISTICS):
+        name = STATISTICS[place]
+        return Element(
+            index=(), actual=f"{name}={element.actual}", expected=f"{name}={element.expected}"
+        )
+    place -= len(STATISTICS)
+    index = np.unravel_index(place, shape) if place < prod(shape) and shape else ()
+    return replace(element, index=tuple(map(int, index)))
+
+
+def known_side(pair: Pair) -> Node:
+    """Return the expected node of a pair, or the actual one if its dump alone has operators."""
+    return pair.actual if pair.expected.steps == UNKNOWN_STEPS else pair.expected
+
+
+def tensor_of(node: Node) -> DumpedTensor:
+    assert node.tensor
+    return node.tensor
+
+
+def tensors_of(pair: Pair) -> tuple[DumpedTensor, DumpedTensor]:
+    return tensor_of(pair.actual), tensor_of(pair.expected)
+
+
+def in_order(pairs: Iterable[Pair]) -> Iterator[Pair]:
+    """Yield pairs in the order of the expected side."""
+    yield from sorted(pairs, key=lambda pair: known_side(pair).place)

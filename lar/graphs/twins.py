@@ -1,0 +1,287 @@
+"""The twins of two graphs: which tensor of one side is which of the other, and why.
+
+The rules, the surer one first:
+
+- what the user or the order of the outputs says;
+- two graphs of one structure are gone through side by side, whatever their tensors are called;
+- names, where they are the model's: not those that count tensors, when another model counts on;
+- what tensors are computed from and by, in an order that is that of both graphs;
+- values, between those that the rest allows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lar.dumps.dump import DumpedTensor
+from lar.graphs.elements import dequantized, elements_of
+from lar.graphs.graph import Graph, Node, name_of, region_of
+from lar.graphs.matching import NEAR_QUANTIZED, Matching, Pair, is_generic
+from lar.graphs.operator_kinds import GROUPS
+from lar.graphs.quantities import names_of_constants
+from lar.graphs.signatures import NEAR, Samples, Values, signatures_of, squeezed
+from lar.records.comparison import MatchedBy
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+# So many tensors whose names stand elsewhere on the other side are read.
+MOST_VOTES = 8
+
+
+class ConstantPair(NamedTuple):
+    """Two constants that are twins."""
+
+    actual: DumpedTensor
+    expected: DumpedTensor
+    by: MatchedBy
+
+
+class Twins(NamedTuple):
+    """The twins of two graphs, and for each tensor that was only moved the one whose data it
+    holds."""
+
+    pairs: list[Pair]
+    constants: list[ConstantPair]
+    originals: Mapping[Node, Node]
+
+
+def match(
+    actual: Graph,
+    expected: Graph,
+    values: tuple[Values, Values],
+    name_map: Mapping[str, str] | None = None,
+) -> Twins:
+    """Find the twins of two graphs; `name_map` has some that are known, by name.
+
+    Tensors of graphs of one structure are not read; of others each is, one at a time.
+
+    Raises:
+        DumpError: a tensor is missing or damaged.
+    """
+    known = name_map or {}
+    alone = len(actual.dump) == len(expected.dump) == 1
+    alike = not known and are_one_structure(actual, expected)
+    if alone or (alike and not are_crossed(actual, expected, values)):
+        return pair_in_step(actual, expected)
+    matching = Matching(actual, expected, values, known)
+    pairs = matching.match()
+    constants = pair_constants(actual, expected, pairs, values, known)
+    return Twins(pairs, constants, matching.originals)
+
+
+def are_one_structure(actual: Graph, expected: Graph) -> bool:
+    """Return whether two graphs have operators of the same types, wired in the same way; without
+    operators, tensors of the same names."""
+    if len(actual.nodes) != len(expected.nodes):
+        return False
+    return structure_of(actual) == structure_of(expected)
+
+
+def are_crossed(actual: Graph, expected: Graph, values: tuple[Values, Values]) -> bool:
+    """Return whether two graphs of one structure have their names in other places: branches that
+    are joined in another order look alike, and so do names that count on.
+
+    Values decide; where they do not, most of the names.
+    """
+    named = {node.name: node for node in expected.present if not is_generic(node.name)}
+    pairs = [*zip(actual.present, expected.present, strict=False)]
+    crossing = [
+        (one, other, named[one.name])
+        for one, other in pairs
+        if one.name != other.name and one.name in named
+    ]
+    if not crossing:
+        return False
+    votes = 0
+    for one, other, twin in crossing[:MOST_VOTES]:
+        votes += are_near(one, twin, values) - are_near(one, other, values)
+    agreeing = sum(one.name == other.name for one, other in pairs)
+    return votes > 0 or (votes == 0 and agreeing > len(crossing))
+
+
+def are_near(one: Node, other: Node, values: tuple[Values, Values]) -> bool:
+    """Return whether two tensors hold the same values, by samples of them."""
+    found = [
+        signatures_of(side, [node.tensor], ())[node.tensor.key]
+        for side, node in zip(values, (one, other), strict=True)
+        if node.tensor
+    ]
+    if len(found) < 2 or found[0].shape != found[1].shape:
+        return False
+    return bool(Samples([found[0].sample]).distances(found[1].sample)[0][0] <= NEAR)
+
+
+def structure_of(graph: Graph) -> list[tuple[Any, ...]]:
+    places = {node.key: node.place for node in graph.nodes}
+    found: list[tuple[Any, ...]] = []
+    for node in graph.nodes:
+        tensor, maker = node.tensor, node.operator
+        facts = (tensor.slot, tensor.run, tensor.layout) if tensor else None
+        if maker is None or node.is_input:
+            # What is fed is known by its name, or by its place where that is another.
+            found.append((node.name if not graph.has_operators else "input", facts))
+            continue
+        found.append((maker.type, facts, [places.get(key, -1) for key in maker.inputs]))
+    return found
+
+
+def pair_in_step(actual: Graph, expected: Graph) -> Twins:
+    """Pair the tensors of two graphs of one structure: operator by operator, and the constants that
+    these take."""
+    pairs: list[Pair] = []
+    found: dict[str, ConstantPair] = {}
+    used: set[str] = set()
+    nodes = zip(actual.nodes, expected.nodes, strict=True)
+    for one, other in nodes if len(actual.nodes) == len(expected.nodes) else ():
+        if one.tensor and other.tensor:
+            pairs.append(Pair(one, other, "name" if one.name == other.name else "graph"))
+        for (_, key), (_, other_key) in zip(one.constants, other.constants, strict=False):
+            mine, theirs = actual.integers_of(key), expected.integers_of(other_key)
+            if mine in actual.dump and theirs in expected.dump and mine not in found:
+                tensors = actual.dump.tensor(mine), expected.dump.tensor(theirs)
+                by: MatchedBy = "name" if name_of(tensors[0]) == name_of(tensors[1]) else "graph"
+                if theirs not in used:
+                    found[mine] = ConstantPair(*tensors, by)
+                    used.add(theirs)
+    return Twins(pairs, list(found.values()), {})
+
+
+class Constants:
+    """The constants of two graphs, and the pairs of them that are found one after the other."""
+
+    def __init__(self, graphs: tuple[Graph, Graph], values: tuple[Values, Values]) -> None:
+        self.graphs, self.values = graphs, values
+        self.names = [names_of_constants(graph) for graph in graphs]
+        self.stores = [
+            {tensor.key: tensor for tensor in graph.dump if tensor.key in known}
+            for graph, known in zip(graphs, self.names, strict=True)
+        ]
+        self.found: dict[str, ConstantPair] = {}
+        self.used: set[str] = set()
+
+    def add(self, one: DumpedTensor, other: DumpedTensor, by: MatchedBy) -> None:
+        """Pair two constants of one shape that are still free."""
+        values = self.values
+        fit = values[0].shape_of(one) == values[1].shape_of(other)
+        fit = fit and values[0].is_scaled(one) == values[1].is_scaled(other)
+        if fit and one.key not in self.found and other.key not in self.used:
+            self.found[one.key] = ConstantPair(one, other, by)
+            self.used.add(other.key)
+
+    def match_names(self, name_map: Mapping[str, str]) -> None:
+        """Pair constants of one name."""
+        counts = [Counter(known.values()) for known in self.names]
+        named = {name: self.stores[1][key] for key, name in self.names[1].items()}
+        for one in self.stores[0].values():
+            name = self.names[0][one.key]
+            mapped = name_map.get(name_of(one), "")
+            if mapped in named:
+                self.add(one, named[mapped], "name")
+            if not is_generic(name) and counts[0][name] == counts[1][name] == 1:
+                self.add(one, named[name], "name")
+
+    def match_places(self, pair: Pair) -> None:
+        """Pair the constants that operators of one kind take at one place; one that has more of
+        them than the other may hold what a fusion made."""
+        if len(pair.actual.constants) != len(pair.expected.constants):
+            return
+        if pair.actual.steps[:1] != pair.expected.steps[:1]:
+            return
+        places = {place: self.free(1, key) for place, key in pair.expected.constants}
+        for place, key in pair.actual.constants:
+            one, other = self.free(0, key), places.get(place)
+            if one and other:
+                self.add(one, other, "graph")
+
+    def free(self, side: int, key: str) -> DumpedTensor | None:
+        """Return the constant of a key that has no twin yet."""
+        key = self.graphs[side].integers_of(key)
+        return None if key in (self.used if side else self.found) else self.stores[side].get(key)
+
+    def match_values(self, pair: Pair, twins: Container[Node]) -> None:
+        """Pair constants of one value among those of all operators between a pair and the pairs
+        before it, which one side may have fused; in other axes or in blocks, or rounded."""
+        sides = [
+            [tensor for key in parameters_of(node, twins) if (tensor := self.free(side, key))]
+            for side, node in enumerate(pair[:2])
+        ]
+        left = list(sides[1])
+        for one in sides[0] if left else ():
+            array = read(self.values[0], one, [self.values[1].shape_of(it) for it in left])
+            for other in self.alike(one, array, left):
+                self.add(one, other, "content")
+                left.remove(other)
+                break
+
+    def alike(
+        self, one: DumpedTensor, array: Array, others: Sequence[DumpedTensor]
+    ) -> Iterator[DumpedTensor]:
+        """Yield the constants that hold the values of another one: first those that are equal, then
+        those that are as near as rounding to integers leaves them."""
+        near = []
+        for other in others:
+            there = read(self.values[1], other, [array.shape])
+            if squeezed(there.shape) != squeezed(array.shape):
+                continue
+            if np.array_equal(there.ravel(), array.ravel()):
+                yield other
+            rounded = {one.key, other.key} & {
+                *self.values[0].quantizations,
+                *self.values[1].quantizations,
+            }
+            if rounded and is_near(array.ravel(), there.ravel()):
+                near.append(other)
+        yield from near
+
+
+def pair_constants(
+    actual: Graph,
+    expected: Graph,
+    pairs: Sequence[Pair],
+    values: tuple[Values, Values],
+    name_map: Mapping[str, str],
+) -> list[ConstantPair]:
+    """Pair constants by name, by their place among the inputs of twin operators, or by value.
+
+    A constant that a fusion made of others has no twin.
+    """
+    constants = Constants((actual, expected), values)
+    constants.match_names(name_map)
+    for pair in pairs:
+        constants.match_places(pair)
+    twins = {node for pair in pairs for node in pair[:2]}
+    for pair in pairs if not actual.dump.excerpts else ():
+        constants.match_values(pair, twins)
+    return list(constants.found.values())
+
+
+def parameters_of(node: Node, twins: Container[Node]) -> list[str]:
+    """Return the keys of the constants between a node and the nearest twins, without those of
+    activations (0 and 6 of a ReLU), which may vanish when they are fused."""
+    return [
+        key
+        for each in region_of(node, twins)
+        if each.steps[0] not in GROUPS["activation"]
+        for _, key in each.constants
+    ]
+
+
+def is_near(one: Array, other: Array) -> bool:
+    """Return whether two arrays are as near as rounding to integers leaves them."""
+    lengths = float(np.linalg.norm(one)), float(np.linalg.norm(other))
+    return float(np.linalg.norm(np.subtract(one, other))) <= NEAR_QUANTIZED * max(lengths)
+
+
+def read(values: Values, tensor: DumpedTensor, shapes: Collection[tuple[int, ...]]) -> Array:
+    """Read a tensor in plain axes, without the padding that shapes of the other side show."""
+    stored = values.read_without_padding(tensor, shapes)
+    array = stored.decode(stored.raw)
+    quantization = values.quantizations.get(tensor.key)
+    if quantization is None:
+        return array
+    real = dequantized(elements_of(stored), quantization)
+    return np.concatenate([*real.blocks()] or [array]).reshape(array.shape)

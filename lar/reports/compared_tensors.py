@@ -1,0 +1,333 @@
+"""The tensors of a comparison as rows of a table, in its text and on its page."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import NamedTuple, TypeVar
+
+from lar.errors import printable
+from lar.records.comparison import (
+    Comparison,
+    Culprit,
+    Element,
+    ErrorsOverItems,
+    Figures,
+    TensorComparison,
+    TensorFacts,
+    TruthErrors,
+)
+from lar.reports.model import ANY_DIGITS, Cell, Column, Table
+
+T = TypeVar("T")
+
+# Half of the digits of a type's mantissa: numbers further apart than that many ULPs are not almost
+# equal, and a relative error says more.
+MOST_ULPS = {"float16": 1 << 5, "BFloat16": 1 << 4, "float32": 1 << 12, "float64": 1 << 26}
+
+# MegEngine's quantised types, as it stores their integers.
+STORED = re.compile(r"Quantized(S?)(\d+)(?:Asymm)?")
+
+
+class Row(NamedTuple):
+    """A pair of tensors, and its role for a culprit: an input, a parameter or the output."""
+
+    tensor: TensorComparison
+    role: str = ""
+
+
+def rows_of_culprit(culprit: Culprit) -> list[Row]:
+    """Return what goes into a culprit and what comes out."""
+    return [
+        *(Row(tensor, "input") for tensor in culprit.inputs),
+        *(Row(tensor, "parameter") for tensor in culprit.parameters),
+        Row(culprit.output, "output"),
+    ]
+
+
+def badness_of(tensor: TensorComparison) -> tuple[bool, float]:
+    """Return how far a tensor is from its twin; one that cannot be compared is the worst, and one
+    that differs is worse than any that does not."""
+    figures, error = tensor.figures, error_of(tensor)
+    if figures is None or figures.nonfinite_mismatches or error is None:
+        return (not tensor.passed, math.inf)
+    return (not tensor.passed, error)
+
+
+def error_of(tensor: TensorComparison) -> float | None:
+    """Return the error of a pair, 0 where it is equal; of a data set that of all items together."""
+    return finite_error(tensor.figures, tensor.over_items)
+
+
+def finite_error(figures: Figures | None, items: ErrorsOverItems | None = None) -> float | None:
+    """Return the length of a difference over that of the expected tensor, None where that is no
+    number."""
+    if figures is None:
+        return None
+    if items is not None:
+        return items.relative_l2
+    return 0.0 if figures.identical else figures.relative_l2
+
+
+def merge_alike(tensors: Iterable[TensorComparison]) -> list[TensorComparison]:
+    """Return tensors with the worst of those of one name: what an engine makes of one operator may
+    be several."""
+    kept: dict[str, TensorComparison] = {}
+    for tensor in tensors:
+        name = format_pair(Row(tensor))
+        if name not in kept or badness_of(tensor) > badness_of(kept[name]):
+            kept[name] = tensor
+    return list(kept.values())
+
+
+def table_of(
+    columns: Iterable[Column[T]], rows: Iterable[T], is_alike: Callable[[T], bool]
+) -> Table[T]:
+    """Return a table of tensors; one that differs is red on a terminal with colours."""
+    return Table(
+        name="tensors",
+        title="Tensors",
+        columns=tuple(columns),
+        rows=tuple(rows),
+        color=lambda row: "" if is_alike(row) else "red",
+    )
+
+
+def tensor_table(rows: Iterable[Row], columns: Sequence[Column[Row]]) -> Table[Row]:
+    """Return a table of pairs, with their roles for a culprit if they have some."""
+    rows = tuple(rows)
+    roles = [replace(ROLE, title="")] if any(row.role for row in rows) else []
+    return table_of((*roles, *columns), rows, lambda row: row.tensor.passed)
+
+
+def columns_for(comparison: Comparison, *, wide: bool) -> tuple[Column[Row], ...]:
+    """Return the columns of the text: a few, or all with `wide`.
+
+    Data types are shown where the sides have different ones, errors of operators alone and
+    distances from the truth where there are any, and the error that a tolerance is given for.
+    """
+    rows, has_items = [*map(Row, comparison.tensors)], bool(comparison.items)
+    # Of candidates for culprits alone it stands in their proofs.
+    run_alone = [it for it in comparison.tensors if it.single is not None or it.single_problem]
+    is_shown = {
+        **dict.fromkeys(("tensor", "type", "off by"), True),
+        **dict.fromkeys(TRUTH_COLUMNS, comparison.truth is not None),
+        **dict.fromkeys(ITEM_COLUMNS, has_items),
+        "role": False,
+        "data type": wide or any(format_data_type(it) != it.tensor.expected.dtype for it in rows),
+        ALONE: 2 * len(run_alone) > comparison.computed_count,
+        "error": wide or comparison.tolerance.max_error is not None,
+        "SNR dB": not has_items,
+        "worst item": has_items and wide,
+        "RMSE/scale": any(steps_of(it) is not None for it in rows),
+    }
+    return tuple(it for it in COLUMNS if it.in_text and is_shown.get(it.title, wide))
+
+
+def format_pair(row: Row) -> str:
+    """Return the name of a tensor, both where the sides call it otherwise."""
+    names = dict.fromkeys((row.tensor.actual.name, row.tensor.expected.name))
+    return printable(" = ".join(shorten(name) for name in names))
+
+
+def name_with_form(tensor: TensorFacts) -> str:
+    """Return the model's name of a tensor, and the engine's where it is another one."""
+    form = f" (run as {shorten(tensor.engine_name)})" if tensor.engine_name else ""
+    return shorten(tensor.name) + form
+
+
+def shorten(name: str) -> str:
+    return name if len(name) <= 48 else f"{name[:30]}...{name[-15:]}"
+
+
+def format_type(row: Row) -> str:
+    """Return the type of the operator that gives a pair."""
+    expected = row.tensor.expected
+    return printable(type_of(expected.operator_type, expected.operator))
+
+
+def type_of(kind: str, name: str) -> str:
+    """Return the type of an operator; MegEngine's elementwise ones have their mode in the name."""
+    mode = name.partition("(")[0]
+    return f"{kind} {mode}" if kind.startswith("Elemwise") and mode.isupper() else kind
+
+
+def format_data_type(row: Row) -> str:
+    """Return the data type of a pair, both where they differ."""
+    types = dict.fromkeys(map(describe_type, (row.tensor.actual, row.tensor.expected)))
+    return printable(" = ".join(types))
+
+
+def describe_type(tensor: TensorFacts) -> str:
+    """Return a tensor's type with its scale, as `int8 x 0.0231`, and the zero point that is not
+    0."""
+    quantization = tensor.quantization
+    if quantization is None:
+        return tensor.dtype
+    scales, zeros = (
+        format_range(numbers) for numbers in (quantization.scale, quantization.zero_point)
+    )
+    found = STORED.fullmatch(tensor.dtype)
+    stored = f"{'' if found[1] else 'u'}int{found[2]}" if found else tensor.dtype
+    return f"{stored} x {scales}" + (f" (0 at {zeros})" if any(quantization.zero_point) else "")
+
+
+def format_range(numbers: Sequence[float]) -> str:
+    """Return a number, or the smallest and the largest of several."""
+    return "..".join(dict.fromkeys(f"{number:.3g}" for number in (min(numbers), max(numbers))))
+
+
+def format_shape(shape: Sequence[int]) -> str:
+    return "{" + ",".join(map(str, shape)) + "}"
+
+
+def format_matched(row: Row) -> str:
+    return row.tensor.matched_by + (", in other axes" if row.tensor.axes else "")
+
+
+def format_error(row: Row) -> str:
+    """Return the error of a pair, `equal`, or why it cannot be compared."""
+    if row.tensor.figures is None:
+        return printable(row.tensor.problem)
+    return format_relative(row.tensor.figures, error_of(row.tensor))
+
+
+def alone_of(row: Row) -> float | None:
+    """Return the error of an operator alone, 0 where it gives the same."""
+    return finite_error(row.tensor.single, row.tensor.single_over_items)
+
+
+def format_alone(row: Row) -> str:
+    if row.tensor.single is None:
+        return "not run" if row.tensor.single_problem else ""
+    return format_relative(row.tensor.single, alone_of(row))
+
+
+def format_relative(figures: Figures, error: float | None) -> str:
+    """Return an error; where it has no number, what it is instead."""
+    if figures.nonfinite_mismatches:
+        return f"{figures.nonfinite_mismatches} NaN or inf"
+    return "equal" if figures.identical else "N/A" if error is None else f"{error:.3g}"
+
+
+def format_mismatches(row: Row) -> str:
+    """Return how many elements are past the tolerance."""
+    figures = row.tensor.figures
+    if figures is None or figures.identical:
+        return ""
+    share = f" ({figures.mismatches / figures.elements:.1%})" if figures.mismatches else ""
+    return f"{figures.mismatches}{share}{describe_nonfinite(figures)}"
+
+
+def describe_nonfinite(figures: Figures) -> str:
+    """Return how many NaN and infinite numbers each side has, if the sides differ in them."""
+    if not figures.nonfinite_mismatches:
+        return ""
+    nan, inf = ("/".join(map(str, it)) for it in (figures.nan_counts, figures.infinity_counts))
+    return f", {figures.nonfinite_mismatches} NaN or infinite on one side (NaN {nan}, inf {inf})"
+
+
+def ulps_of(row: Row) -> int | None:
+    """Return the distance of a pair in ULPs where it is small enough to say something."""
+    figures, dtype = row.tensor.figures, row.tensor.expected.dtype
+    if figures is None or figures.max_ulp is None or dtype != row.tensor.actual.dtype:
+        return None
+    return figures.max_ulp if figures.max_ulp <= MOST_ULPS.get(dtype, 0) else None
+
+
+def steps_of(row: Row) -> float | None:
+    """Return the error of a quantised tensor in units of its scale: that of the operator alone
+    where it was run alone, else that of the run."""
+    errors = row.tensor.single_over_items or row.tensor.over_items
+    return errors.rmse_over_scale if errors else None
+
+
+def describe_element(element: Element) -> str:
+    """Return where an element is and what both sides have there."""
+    place = f"{format_shape(element.index)}: " if element.index else ""
+    return printable(f"{place}{element.actual} in A, {element.expected} in B")
+
+
+def format_worst(row: Row) -> str:
+    figures = row.tensor.figures
+    return describe_element(figures.worst) if figures and figures.worst else ""
+
+
+def figure(name: str, when_equal: float | None = None) -> Callable[[Row], Cell]:
+    """Return what takes a figure of a pair, and a number of those that are equal."""
+
+    def take(row: Row) -> Cell:
+        figures = row.tensor.figures
+        if figures is None or figures.identical:
+            return None if figures is None else when_equal
+        found: Cell = getattr(figures, name)
+        return found if not isinstance(found, float) or math.isfinite(found) else str(found)
+
+    return take
+
+
+def over_items(name: str) -> Callable[[Row], Cell]:
+    """Return what takes a figure over the items of a data set."""
+    return lambda row: getattr(row.tensor.over_items, name, None)
+
+
+def number_column(
+    title: str, take: Callable[[Row], Cell], form: str = ".3g", rank: int = 5
+) -> Column[Row]:
+    """Return a column of a number, whose text is empty for 0 and for what is not known."""
+
+    def text(row: Row) -> str:
+        found = take(row)
+        return found if isinstance(found, str) else format(found, form) if found else ""
+
+    return Column(title, take, text, rank=rank, digits=ANY_DIGITS)
+
+
+def truth_column(title: str, figures_of: Callable[[TruthErrors], Figures | None]) -> Column[Row]:
+    """Return a column of the distance of one side from the truth."""
+
+    def figures(row: Row) -> Figures | None:
+        return None if row.tensor.truth is None else figures_of(row.tensor.truth)
+
+    def text(row: Row) -> str:
+        found = figures(row)
+        if found is not None and found.max_absolute == 0.0 and not found.nonfinite_mismatches:
+            return "equal"  # in float64 the bits are others
+        return "" if found is None else format_relative(found, found.relative_l2)
+
+    return Column(title, lambda row: finite_error(figures(row)), text, rank=1, digits=ANY_DIGITS)
+
+
+# The columns of the text and of the page, each of which leaves out some.
+ROLE = Column[Row]("role", lambda row: row.role or None, rank=0)
+ALONE = "alone"
+ITEM_COLUMNS = ("SNR mean", "SNR p99", "SNR worst", "worst item", "RMSE/scale")
+TRUTH_COLUMNS = ("A to truth", "B to truth")
+COLUMNS: tuple[Column[Row], ...] = (
+    ROLE,
+    Column("tensor", format_pair, format_pair, rank=0, shortest=24),
+    Column("type", format_type, format_type, rank=3, shortest=10),
+    Column("data type", format_data_type, format_data_type, rank=5, shortest=10),
+    Column("shape", lambda row: format_shape(row.tensor.expected.shape), rank=3),
+    Column("matched by", format_matched, format_matched, rank=9),
+    Column("problem", lambda row: printable(row.tensor.problem) or None, in_text=False),
+    Column("off by", lambda row: error_of(row.tensor), format_error, rank=0, digits=ANY_DIGITS),
+    Column(ALONE, alone_of, format_alone, rank=0, digits=ANY_DIGITS),
+    truth_column(TRUTH_COLUMNS[0], lambda it: it.actual),
+    truth_column(TRUTH_COLUMNS[1], lambda it: it.expected),
+    number_column("SNR dB", figure("snr_db"), ".1f", 1),
+    number_column("SNR mean", over_items("mean_snr_db"), ".1f", 4),
+    number_column("SNR p99", over_items("p99_snr_db"), ".1f", 6),
+    number_column("SNR worst", over_items("worst_snr_db"), ".1f", 1),
+    Column("worst item", lambda row: over_items("worst_item")(row) or None, rank=8),
+    number_column("RMSE/scale", steps_of, ".3f", 2),
+    number_column("error", figure("max_error", 0), rank=2),
+    number_column("max abs", figure("max_absolute", 0), rank=4),
+    number_column("max rel", figure("max_relative", 0), rank=6),
+    number_column("ulp", ulps_of, "d", 7),
+    number_column("cosine", figure("cosine"), ".7f", 7),
+    Column("past tolerance", figure("mismatches", 0), format_mismatches, rank=1, digits=0),
+    Column("worst element", lambda row: format_worst(row) or None, format_worst),
+)

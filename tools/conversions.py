@@ -1,0 +1,99 @@
+"""What others make of an ONNX model: quantisers, the conversion to float16, the optimiser."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+from network import Array
+from onnxruntime.quantization import (
+    CalibrationDataReader,
+    QuantFormat,
+    QuantType,
+    quantize_dynamic,
+    quantize_static,
+    shape_inference,
+)
+
+CALIBRATIONS = 4
+
+
+class Samples(CalibrationDataReader):  # type: ignore[misc]
+    """What a model is calibrated with: its own input, and it with noise."""
+
+    def __init__(self, feeds: Mapping[str, Array]) -> None:
+        random = np.random.RandomState(0)
+        self.left = [dict(feeds)]
+        for _ in range(CALIBRATIONS - 1):
+            noisy = dict(feeds)
+            for name, array in feeds.items():
+                if array.dtype == np.float32:
+                    noise = random.normal(0, 0.3, array.shape)
+                    noisy[name] = (array + noise).astype(np.float32)
+            self.left.append(noisy)
+
+    def get_next(self) -> dict[str, Array] | None:
+        return self.left.pop() if self.left else None
+
+
+def quantize(
+    recipe: str, model: onnx.ModelProto, feeds: Mapping[str, Array], only: tuple[str, ...] = ()
+) -> onnx.ModelProto:
+    """Return what ONNX Runtime's quantiser makes of a model.
+
+    `recipe` is `qdq`, `qdq channels`, `qoperator` or `dynamic`; `only` are the kinds of operators
+    that are quantised. Integers have seven bits: some processors add products of eight bits in
+    sixteen.
+    """
+    logging.getLogger().setLevel(logging.ERROR)  # the quantiser gives advice
+    with tempfile.TemporaryDirectory() as folder:
+        plain, path = Path(folder) / "plain.onnx", Path(folder) / "quantized.onnx"
+        onnx.save(model, plain)
+        if recipe == "dynamic":
+            # ONNX Runtime has no ConvInteger with weights of int8.
+            quantize_dynamic(plain, path, weight_type=QuantType.QUInt8, reduce_range=True)
+        else:
+            quantize_static(
+                plain,
+                path,
+                Samples(feeds),
+                quant_format=QuantFormat.QOperator if recipe == "qoperator" else QuantFormat.QDQ,
+                op_types_to_quantize=list(only) or None,
+                # Channels have scales of their own from opset 13 on.
+                per_channel=recipe == "qdq channels" and model.opset_import[0].version >= 13,
+                reduce_range=True,
+            )
+        return onnx.load(path)
+
+
+def prepare(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model as the quantiser's manual asks for it: optimised, with shapes."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/model.onnx"
+        onnx.save(model, path)
+        shape_inference.quant_pre_process(path, path, skip_symbolic_shape=True)
+        return onnx.load(path)
+
+
+def halve(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model in float16 between its inputs and its outputs."""
+    from onnxruntime.transformers.float16 import convert_float_to_float16
+
+    half: onnx.ModelProto = convert_float_to_float16(copy.deepcopy(model), keep_io_types=True)
+    return half
+
+
+def optimize(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model as ONNX Runtime saves it after its basic optimisations."""
+    with tempfile.TemporaryDirectory() as folder:
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+        options.optimized_model_filepath = f"{folder}/optimized.onnx"
+        onnxruntime.InferenceSession(model.SerializeToString(), options)
+        return onnx.load(f"{folder}/optimized.onnx")

@@ -1,0 +1,122 @@
+"""The pairs of `real_networks` in which nothing is wrong: levels, conversions, names, exporters.
+
+A side is a command line: a model, its level of optimisation, its inputs.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import onnx
+from real_networks import CONVERSIONS, CONVERTED, NETWORKS, NO_HALF, RealNetwork, make_network
+
+LEVELS = ("disable", "basic", "extended", "all")
+# The same network by two exporters.
+EXPORTED_TWICE = (
+    ("residual", "residual_paddle"),
+    ("mobile", "mobile_running"),
+    ("mobile_v3", "mobile_v3_torch"),
+    ("attention_timm", "attention_running"),
+    ("bert", "bert_17"),
+    ("bert", "bert_running"),
+    ("keras", "keras_first"),
+)
+NUMBERED = ("residual", "mobile_running", "attention_running", "bert_running")
+
+Work = TypeVar("Work")
+Result = TypeVar("Result")
+
+
+class RealSide(NamedTuple):
+    """A network in a form of `real_networks`, and how it is run."""
+
+    network: str
+    form: str = "float"
+    level: str = "all"
+
+    @property
+    def key(self) -> str:
+        return f"{self.network} {self.form} {self.level}"
+
+    def command(self, folder: Path) -> str:
+        """Return what `lar compare` takes; the model is made where it is not there yet."""
+        path = folder / f"{self.network}.{self.form.replace(' ', '_')}.onnx"
+        if not path.exists():
+            write_network(path, make_network(self.network, self.form))
+        return side_of_model(path, self.level)
+
+
+class RealPair(NamedTuple):
+    """Two sides that compute the same."""
+
+    group: str
+    actual: RealSide
+    expected: RealSide
+
+    @property
+    def name(self) -> str:
+        return f"{self.group}: {self.actual.key} against {self.expected.key}"
+
+
+def write_network(path: Path, network: RealNetwork) -> None:
+    """Write a model, and its inputs into a folder beside it."""
+    feeds = path.with_suffix(".inputs")
+    feeds.mkdir(exist_ok=True)
+    for name, array in network.feeds.items():
+        np.save(feeds / f"{name}.npy", array)
+    onnx.save(network.model, path)
+
+
+def side_of_model(path: Path, level: str = "all") -> str:
+    """Return a side of `lar compare`: a model that `write_network` wrote, with its inputs."""
+    feeds = sorted(path.with_suffix(".inputs").iterdir())
+    items = ";".join(f"{each.stem}:{each}" for each in feeds)
+    return shlex.join([str(path), "--graph-optimization-level", level, "--input", items])
+
+
+def real_pairs() -> Iterator[RealPair]:
+    """Yield the pairs of real networks without a fault."""
+    for name in NETWORKS:
+        for one, other in itertools.combinations(LEVELS, 2):
+            yield RealPair("levels", RealSide(name, level=one), RealSide(name, level=other))
+        for form in ("optimised", "rotated"):
+            yield RealPair(form, RealSide(name, form), RealSide(name))
+    for name, form in itertools.product(CONVERTED, CONVERSIONS):
+        if form == "float16" and name in NO_HALF:
+            continue
+        for level in ("basic", "all"):
+            yield RealPair(form, RealSide(name, form, level), RealSide(name, level=level))
+        yield RealPair(form, RealSide(name, form, "disable"), RealSide(name, form))
+    for name, step in itertools.product(NUMBERED, (1, 2, 3)):
+        yield RealPair("moved", RealSide(name, f"moved {step}"), RealSide(name))
+    for one, other in EXPORTED_TWICE:
+        for level in ("disable", "all"):
+            yield RealPair("exporters", RealSide(one, level=level), RealSide(other, level=level))
+
+
+def map_in_processes(
+    function: Callable[[Work], Result], works: Sequence[Work], processes: int
+) -> list[Result]:
+    """Return what a function gives for each of some works, in that order."""
+    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+        return list(pool.map(function, works, chunksize=1))
+
+
+def write_sides(folder: Path, pairs: Sequence[RealPair], processes: int) -> list[tuple[str, str]]:
+    """Write the models of pairs that are not there yet; return both command lines of each pair."""
+    sides = list(dict.fromkeys(each for pair in pairs for each in (pair.actual, pair.expected)))
+    files = list({(side.network, side.form): side for side in sides}.values())
+    map_in_processes(partial(write_side, folder), files, processes)
+    return [(pair.actual.command(folder), pair.expected.command(folder)) for pair in pairs]
+
+
+def write_side(folder: Path, side: RealSide) -> None:
+    side.command(folder)
