@@ -67,7 +67,7 @@ LEAST_WEIGHTS = 32
 SLACK = 4.0
 
 # No rounding leaves an error of more than that part of a tensor.
-MOST_EXPLAINED = 0.5
+MOST_EXPLAINED = 0.7
 
 # What an operator makes of its inputs' errors. Sums of numbers that are much alike cancel out, and
 # their errors do not: a sum of others makes the least of it.
