@@ -32,7 +32,7 @@ JUMP = 12.0
 SUSPECT = 0.2
 
 # An error that is that many times what is expected of rounding has another cause.
-GROSS = 5 * SLACK
+GROSS = 1.5 * SLACK
 
 # An error that has become that much smaller behind a pair was none: the pair was of two quantities.
 HEALED = 0.2

@@ -251,8 +251,8 @@ class Rounding:
                 added.append(step / math.sqrt(12) / size.scale)
             if summed:
                 added.append(unit * math.sqrt(summed))
-                if precision.startswith("int") and not alike:
-                    added.append(WEIGHTS_OF_8_BITS * 2.0 ** (8 - int(precision[3:])))
+            if (summed or taken) and precision.startswith("int") and not alike:
+                added.append(WEIGHTS_OF_8_BITS * 2.0 ** (8 - int(precision[3:])))
             return Explained(precision, math.hypot(*added), step)
 
         return explained
