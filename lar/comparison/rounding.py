@@ -451,18 +451,24 @@ def range_of(elements: Elements) -> float:
 def inherited(
     sources: Sequence[TensorComparison], kinds: set[str], scale: float, growth: float
 ) -> float:
-    """Return what the errors of its inputs make of a tensor of a size."""
-    errors = []
+    """Return what the errors of its inputs make of a tensor of a size.
+
+    Of an input that differs by more than rounding, only what rounding explains is passed on, and
+    does not grow: a fault must not explain itself.
+    """
+    errors, failed = [], [0.0]
     for source in sources:
         figures = source.figures
         if figures is None:
             continue
-        measured = figures.bulk_l2 if source.passed else source.explained
-        errors.append((measured or 0.0, figures.bulk_scale or 0.0))
-    most = max((error for error, _ in errors), default=0.0)
-    growing = growth * most
+        if source.passed:
+            errors.append((figures.bulk_l2 or 0.0, figures.bulk_scale or 0.0))
+        else:
+            failed.append(source.explained or 0.0)
+    growing = growth * max((error for error, _ in errors), default=0.0)
     if kinds <= KEEPING and scale:
-        return min(math.hypot(*(error * size for error, size in errors)) / scale, 4 * growing)
-    if kinds & {"softmax", "exp"}:
-        return max(growing, *(2 * error * size for error, size in errors), 0.0)
-    return growing
+        added = math.hypot(*(error * size for error, size in errors)) / scale
+        growing = min(added, 4 * growing)
+    elif kinds & {"softmax", "exp"}:
+        growing = max([growing, *(2 * error * size for error, size in errors)])
+    return math.hypot(growing, max(failed))
