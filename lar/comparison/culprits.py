@@ -31,6 +31,9 @@ JUMP = 12.0
 # it, errors grow as rounding does.
 SUSPECT = 0.2
 
+# An error that is that many times what is expected of rounding has another cause.
+GROSS = 1.5 * SLACK
+
 # An error that has become that much smaller behind a pair was none: the pair was of two quantities.
 HEALED = 0.2
 
@@ -164,10 +167,14 @@ class Search:
         return self.blames
 
     def find_inside(self, is_exact: Callable[[Pair], bool]) -> list[Blame]:
-        """Find operators that are off although they round nothing, where the outputs agree within
-        what rounding of other operators explains."""
+        """Find operators that are off although they round nothing, or by far more than they round,
+        where the outputs agree within what rounding explains."""
         paired = self.paired
-        self.try_all(pair for pair in paired.pairs if paired.is_first(pair) and is_exact(pair))
+        self.try_all(
+            pair
+            for pair in paired.pairs
+            if paired.is_first(pair) and (is_exact(pair) or is_gross(paired.found(pair)))
+        )
         return [blame for blame in self.blames if blame.proven]
 
     def find_everywhere(self) -> list[Blame]:
@@ -270,6 +277,11 @@ def error_of(found: TensorComparison) -> tuple[float, float]:
     if figures is None or figures.nonfinite_mismatches or figures.bulk_l2 is None:
         return (0.0, 0.0) if found.passed else (math.inf, math.inf)
     return figures.bulk_l2, figures.bulk_peak or 0.0
+
+
+def is_gross(found: TensorComparison) -> bool:
+    """Return whether an error is far more than what rounding explains."""
+    return found.figures is None or error_of(found)[0] > GROSS * (found.explained or 0.0)
 
 
 def growth_of(found: TensorComparison, sources: Iterable[TensorComparison]) -> float:

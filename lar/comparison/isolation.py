@@ -119,7 +119,7 @@ class Prover:
             return Alone(doubt=error.message)
         if squeezed(array.shape) != squeezed(tensor_of(pair.actual).shape):
             return Alone(doubt=f"alone it gives the shape {array.shape}")
-        found = self.measure.measure_alone(pair, array, before, self.compared[pair.actual])
+        found = self.measure.measure_alone(pair, array, before, self.compared)
         return Alone(found, frozenset(region_of(pair.actual, twins)))
 
     def confirm(self, pair: Pair, alone: Alone) -> Alone:

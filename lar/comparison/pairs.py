@@ -97,7 +97,11 @@ class Measure:
         return found
 
     def measure_alone(
-        self, pair: Pair, array: Array, fed: Mapping[Pair, Array], known: TensorComparison
+        self,
+        pair: Pair,
+        array: Array,
+        fed: Mapping[Pair, Array],
+        compared: Mapping[Node, TensorComparison],
     ) -> TensorComparison:
         """Compare what the operator of a pair gave alone, as the actual side stores it, with the
         expected tensor; all that it was fed with is known too.
@@ -106,10 +110,15 @@ class Measure:
         """
         rounding = Rounding(self.graphs, self.values, (*fed, pair))
         sources = [
-            replace(self.with_actual(each, value).compare(tensors_of(each), each.by), passed=True)
+            replace(
+                self.with_actual(each, value).compare(tensors_of(each), each.by),
+                passed=True,
+                precision=compared[each.actual].precision,
+            )
             for each, value in fed.items()
         ]
         found = self.with_actual(pair, array).compare_explained(pair, sources, rounding)
+        known = compared[pair.actual]
         return replace(found, depth=known.depth, is_output=known.is_output)
 
     def compare_explained(

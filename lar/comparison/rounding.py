@@ -67,7 +67,7 @@ LEAST_WEIGHTS = 32
 SLACK = 4.0
 
 # No rounding leaves an error of more than that part of a tensor.
-MOST_EXPLAINED = 0.5
+MOST_EXPLAINED = 0.7
 
 # What an operator makes of its inputs' errors. Sums of numbers that are much alike cancel out, and
 # their errors do not: a sum of others makes the least of it.
@@ -251,8 +251,8 @@ class Rounding:
                 added.append(step / math.sqrt(12) / size.scale)
             if summed:
                 added.append(unit * math.sqrt(summed))
-                if precision.startswith("int") and not alike:
-                    added.append(WEIGHTS_OF_8_BITS * 2.0 ** (8 - int(precision[3:])))
+            if (summed or taken) and precision.startswith("int") and not alike:
+                added.append(WEIGHTS_OF_8_BITS * 2.0 ** (8 - int(precision[3:])))
             return Explained(precision, math.hypot(*added), step)
 
         return explained

@@ -97,7 +97,7 @@ UNKNOWN_STEPS: Steps = (UNKNOWN,)
 # Operators whose output jumps where their input changes by a rounding error.
 DISCRETE = re.compile(
     r"arg(max|min|sort|_max|_min)|topk|cond_?take|nonzero|nonmaxsuppression|nms|round|floor|ceil"
-    r"|sign$|equal|less|greater|lt|leq|eq|where|onehot|quantize|typecvt|cast|unique",
+    r"|\b(sign|lt|leq|eq|equal|(less|greater)(orequal)?|where)\b|onehot|quantize|typecvt|cast|unique",
     re.IGNORECASE,
 )
 
