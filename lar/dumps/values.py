@@ -7,6 +7,7 @@ Texts are kept as their bytes in UTF-8, those of an element on the last axis, pa
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, Any]
+
+
+# Behind the name of a sequence or a map, for one of its elements.
+ELEMENT = re.compile(r"\[[^][]*\]$")
 
 
 class Part(NamedTuple):
