@@ -241,7 +241,7 @@ class DumpComparison:
             if wrong:
                 return search.find(wrong), ()
             if coarse and self.measure.by_default:
-                return search.find_inside(self.measure.rounding.is_exact), ()
+                return search.find_inside(self.measure.rounding.round_alike), ()
         except KeyboardInterrupt:
             done = count_of(len(search.alone), "operator")
             return search.blames, (f"interrupted: {done} of A were run alone",)
