@@ -76,7 +76,7 @@ class BodyOutputs:
         """Return the names of what is wanted of a graph itself, by those in a dump."""
         given = [each.name for each in body.graph.input]
         given += [name for node in body.graph.node for name in node.output]
-        return {body.path + name: name for name in given if body.path + name in self.types}
+        return {name: name for name in given if name in self.types}
 
     def fill_sequences(self, outer: Body, sequences: Mapping[str, str]) -> dict[str, str]:
         """Add to sequences what a graph and its bodies compute; return what they are called in the
@@ -157,7 +157,7 @@ def types_in_bodies(model: Any, load: Callable[[bytes], Any]) -> dict[str, int]:
     """
     whole = Body("", model.graph)
     stated = {
-        body.path + each.name: each.type
+        each.name: each.type
         for body in graphs_in(whole)
         for each in (*body.graph.input, *body.graph.output)
         if body.path and each.type.WhichOneof("value")
@@ -180,7 +180,6 @@ def flattened(model: Any, stated: Mapping[str, Any]) -> bytes:
     for body in graphs_in(whole):
         for tensor in body.graph.initializer:
             graph.initializer.add().CopyFrom(tensor)
-            graph.initializer[-1].name = body.path + tensor.name
 
     def give(name: str, kind: Any, source: str) -> None:
         """Give a tensor a type, or that of another tensor, without a shape: loops change it."""
@@ -202,8 +201,6 @@ def flattened(model: Any, stated: Mapping[str, Any]) -> bytes:
         else:
             copy = graph.node.add()
             copy.CopyFrom(proto)
-            copy.input[:] = node.inputs[: len(proto.input)]
-            copy.output[:] = node.outputs
         if body.path:
             add_outputs(graph, (it for it in node.outputs if it and it not in stated))
     content: bytes = flat.SerializeToString()

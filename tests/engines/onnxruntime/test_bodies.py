@@ -6,7 +6,7 @@ from typing import Any
 
 from onnx import TensorProto, helper
 
-from lar.engines.onnxruntime.bodies import Body, operators_in
+from lar.engines.onnxruntime.bodies import Body, name_by_paths, operators_in
 
 
 def graph_of(nodes: list[Any], inputs: tuple[str, ...] = (), outputs: tuple[str, ...] = ()) -> Any:
@@ -35,6 +35,7 @@ def test_tensors_of_bodies_are_named_by_their_paths() -> None:
         for out in ("last", "again")
     ]
     whole = Body("", graph_of(loops, ("x", "n"), ("last", "again")))
+    name_by_paths(whole.graph)
     found = [each.node for each in operators_in(whole)]
     assert [(each.operator, each.inputs, each.outputs) for each in found[:7]] == [
         ("BodyInput", ("n",), ("walk/body/i",)),
