@@ -1,8 +1,8 @@
 """The graphs inside the nodes of an ONNX graph, and the names of what they hold.
 
 A tensor or node of a body is named by its path: `NODE/then/NAME`, `NODE/else/NAME`,
-`NODE/body/NAME`; NODE is the node's name, or its type and its number among those of that type. In a
-body within a body the paths are nested.
+`NODE/body/NAME`; NODE is the node's name, or its type and its number among those of that type, in
+the order of what they give. In a body within a body the paths are nested.
 """
 
 from __future__ import annotations
@@ -41,18 +41,12 @@ class Operator(NamedTuple):
 def name_by_paths(graph: Any, path: str = "", outside: Names | None = None) -> None:
     """Give all that the bodies within a graph hold its name in a dump, which no other graph has.
 
-    Nodes of control flow get names where they have none, or one that is taken. `outside` has the
-    names in a dump of what the graphs around this one hold.
+    `outside` has the names in a dump of what the graphs around this one hold.
     """
     names = (outside or ChainMap()).new_child({it: path + it for it in names_given(graph)})
-    counts, taken = Counter[str](), set[str]()
+    name_control_flow(graph)
     for node in graph.node:
-        numbered = f"{node.op_type}_{counts[node.op_type]}"
-        counts[node.op_type] += 1
         flows = node.op_type in CONTROL_FLOW
-        if flows and (not node.name or node.name in taken):
-            node.name = numbered
-        taken.add(node.name)
         node.name = node.name and path + node.name
         for each in node.attribute:
             if each.HasField("g"):
@@ -66,6 +60,18 @@ def name_by_paths(graph: Any, path: str = "", outside: Names | None = None) -> N
         each.name = names.get(each.name, each.name)
     if path:
         del graph.value_info[:]
+
+
+def name_control_flow(graph: Any) -> None:
+    """Give nodes of control flow names where they have none, or one that is taken: an engine may
+    change the order of nodes, but not the names of tensors."""
+    nodes = (node for node in graph.node if node.op_type in CONTROL_FLOW)
+    counts, taken = Counter[str](), set[str]()
+    for node in sorted(nodes, key=lambda node: [*node.output]):
+        if not node.name or node.name in taken:
+            node.name = f"{node.op_type}_{counts[node.op_type]}"
+        counts[node.op_type] += 1
+        taken.add(node.name)
 
 
 def bodies_in(outer: Body) -> Iterator[tuple[Any, list[Body]]]:

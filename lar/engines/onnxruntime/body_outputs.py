@@ -26,7 +26,17 @@ from lar.engines.onnxruntime.bodies import (
 from lar.engines.onnxruntime.session import DTYPES
 
 SEQUENCES_SINCE = 13
-ANY_SHAPE = "any shape"
+# Of a loop that gives what it is fed with, nobody knows the shape, whatever the type.
+ANY_SHAPE = helper.make_graph(
+    [],
+    "any shape",
+    [
+        helper.make_tensor_value_info("count", TensorProto.INT64, []),
+        helper.make_tensor_value_info("goes on", TensorProto.BOOL, []),
+        ValueInfoProto(name="carried"),
+    ],
+    [ValueInfoProto(name="goes on"), ValueInfoProto(name="carried")],
+)
 # The types of tensors that sequences take, as ONNX Runtime calls them and as a file has them.
 ELEMENTS = {
     "tensor(string)": TensorProto.STRING,
@@ -175,16 +185,15 @@ def flattened(model: Any, stated: Mapping[str, Any]) -> bytes:
     flat, whole = ModelProto(), Body("", model.graph)
     flat.CopyFrom(model)
     graph = flat.graph
-    del graph.node[:], graph.initializer[:], graph.output[:]
-    graph.input.append(helper.make_tensor_value_info(ANY_SHAPE, TensorProto.INT64, [None]))
+    del graph.node[:], graph.output[:]
     for body in graphs_in(whole):
-        for tensor in body.graph.initializer:
-            graph.initializer.add().CopyFrom(tensor)
+        if body.path:
+            graph.initializer.extend(body.graph.initializer)
 
     def give(name: str, kind: Any, source: str) -> None:
         """Give a tensor a type, or that of another tensor, without a shape: loops change it."""
         if kind is None:
-            graph.node.append(helper.make_node("Reshape", [source, ANY_SHAPE], [name]))
+            graph.node.append(helper.make_node("Loop", ["", "", source], [name], body=ANY_SHAPE))
             return
         graph.input.append(ValueInfoProto(name=name, type=kind))
         if kind.HasField("tensor_type"):
