@@ -98,7 +98,7 @@ def test_an_index_leads_to_no_file_elsewhere(folder: Path) -> None:
     tensor = replace(dump.tensor("000001"), key="../secret")
     index = replace(dump.index, tensors=(tensor,))
     opened = lar.open_dump(folder / "000001")
-    reading: Any = lar.open_dump(folder)._read
+    reading: Any = lar.open_dump(folder).reader
     assert opened.source == str(folder / "000001")
     with pytest.raises(DumpError, match="names a file elsewhere"):
         reading(index.tensors[0])
