@@ -47,15 +47,15 @@ elements = st.sampled_from(ELEMENT_TYPES)
 def draw_array(element: ElementType, shape: tuple[int, ...], seed: int) -> Array:
     """Draw values that a file of that element type can hold."""
     random, count = np.random.default_rng(seed), math.prod(shape)
+    if element.name == "BFloat16":
+        halves = random.integers(0, 1 << 16, count).astype(np.uint32)
+        return (halves << 16).view(np.float32).reshape(shape)
     if element.bits:
         codes = random.integers(0, 1 << element.bits, count)
         values = codes * element.step + element.lowest
         if element.name == "QuantizedS4":
             values = codes - 8
         return values.astype(element.storage).reshape(shape)
-    if element.name == "BFloat16":
-        halves = random.integers(0, 1 << 16, count).astype(np.uint32)
-        return (halves << 16).view(np.float32).reshape(shape)
     dtype = np.dtype(element.storage)
     if element.name == "Bool":
         return random.integers(0, 2, count).astype(dtype).reshape(shape)
@@ -258,7 +258,7 @@ def test_a_name_in_utf8_is_read_and_made_readable(tmp_path: Path) -> None:
     raw = name.encode()
     path.write_bytes(struct.pack("<10I", len(raw), 0, 7, 3, *[0] * 6) + raw + values.tobytes())
     assert read_header(path).name == name
-    make_readable(path)
+    make_readable(read_header(path))
     assert path.read_bytes()[40 : -values.nbytes].isascii()
     array, read = lar.load_tensor_binary(path)
     assert read == name

@@ -23,7 +23,7 @@ from lar.dumps.excerpts import (
     format_statistics,
     format_values,
 )
-from lar.dumps.index import open_tensors
+from lar.dumps.index import open_dump
 from lar.dumps.names import Variable, contiguous_strides
 from lar.errors import DumpError
 
@@ -68,7 +68,7 @@ def test_any_text_is_gone_through(lines: list[str], cut: int) -> None:
 
 
 def test_the_text_of_the_cpp_program_has_its_tensors_and_operators() -> None:
-    dump = open_tensors(BY_MEGENGINE)
+    dump = open_dump(BY_MEGENGINE)
     assert dump.excerpts
     names = {tensor.name: tensor for tensor in dump}
     assert names["logits"].shape == (1, 10)
@@ -87,7 +87,7 @@ def test_of_a_tensor_that_is_there_twice_the_last_counts(tmp_path: Path) -> None
     path = tmp_path / "dump.txt"
     blocks = [block_of("x", np.full(2, value, np.float32)) for value in (1, 2)]
     path.write_text("\n".join([*blocks[0], *blocks[1]]) + "\nnot complete: the run ended before\n")
-    dump = open_tensors(path)
+    dump = open_dump(path)
     assert [dump.read(tensor.key)[0] for tensor in dump] == [2]
     assert not dump.index.complete
 
@@ -96,7 +96,7 @@ def test_a_text_without_a_whole_block_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "dump.txt"
     path.write_text(block_of("x", np.ones(2, np.float32))[0] + "\n deps:\n")
     with pytest.raises(DumpError, match="holds no whole tensor"):
-        open_tensors(path)
+        open_dump(path)
 
 
 def test_a_dump_of_whole_tensors_becomes_excerpts() -> None:
