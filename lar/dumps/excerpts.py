@@ -20,20 +20,15 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from lar.dumps.binary import BY_NAME, ElementType, TensorHeader
-from lar.dumps.dump import Dump
+from lar.dumps.dump import Array, Dump
 from lar.dumps.graph import index_of
 from lar.dumps.names import AXIS, Variable, format_layout, format_name
 from lar.errors import DumpError
 from lar.files.input_file import MOST_TEXT_BYTES, read_input
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, Any]
 
 HEAD = re.compile(
     r"var(?P<id>\d{1,19}) produced: name=(?P<name>.*) layout=(?P<layout>\{.*\}|<invalid>) "
@@ -93,7 +88,7 @@ def blocks_in(lines: Iterable[str]) -> Iterator[tuple[TensorHeader, list[float]]
         if found := HEAD.match(line):
             variable, inputs = variable_of(found), []
         elif variable is not None and (found := INPUT.match(line)):
-            inputs.append(Variable(id=int(found[1]), stored=False))
+            inputs.append(Variable(id=int(found[1])))
         elif variable is not None and (found := CONTENT.fullmatch(line)):
             values = [each.strip() for each in found["values"].split(",")]
             texts = [found[name] for name in STATISTICS] + [it for it in values if it != "..."]
@@ -113,8 +108,7 @@ def variable_of(head: re.Match[str]) -> Variable | None:
     number = int(head["id"])
     return Variable(
         id=number,
-        shape=tuple(int(size) for size, _ in AXIS.findall(layout[1])),
-        stored=False,
+        shape=tuple(map(int, AXIS.findall(layout[1]))),
         format=layout[2] or "",
         dtype=layout[3] or "Float32",
         operator=head["operator"],
@@ -152,8 +146,9 @@ def format_block(
     variable: Variable, array: Array, inputs: Sequence[tuple[Variable, str]]
 ) -> Iterator[str]:
     """Yield the lines of a variable's block; of inputs, the first values stand there formatted."""
+    _, _, layout = format_layout(variable).partition(":")
     head = (
-        f"var{variable.id} produced: name={variable.name} layout={layout_text(variable)} "
+        f"var{variable.id} produced: name={variable.name} layout={layout} "
         f"owner_opr={variable.operator}{{{variable.operator_type}}} opr{variable.operator_id}"
     )
     yield head.translate(LINE_ENDS)
@@ -161,10 +156,6 @@ def format_block(
     for index, (each, values) in enumerate(inputs):
         yield f"  [i{index}]var{each.id}: {values} s"
     yield f" val: {format_values(array)}{format_statistics(array)} s"
-
-
-def layout_text(variable: Variable) -> str:
-    return format_layout(variable).removeprefix("layout:").removeprefix("shape:")
 
 
 def format_values(array: Array) -> str:
@@ -176,10 +167,9 @@ def format_values(array: Array) -> str:
 def format_statistics(array: Array) -> str:
     """Format the least, the greatest, the mean, the root mean square, the deviation."""
     known = {0: 0, 1: 4}.get(array.size, len(STATISTICS))
-    return " ".join(
-        f"{name}={number:.3g}" if place < known else f"{name}=N/A"
-        for place, (name, number) in enumerate(zip(STATISTICS, excerpt_of(array), strict=False))
-    )
+    texts = [f"{number:.3g}" for number in excerpt_of(array)[:known]]
+    named = zip_longest(STATISTICS, texts, fillvalue="N/A")
+    return " ".join(f"{name}={text}" for name, text in named)
 
 
 def excerpt_of(array: Array) -> Array:
@@ -200,13 +190,7 @@ def excerpts_of(dump: Dump) -> Dump:
     """Return a dump with the excerpts of its tensors instead of their values."""
     if dump.excerpts:
         return dump
-    return Dump(
-        dump.source,
-        dump.index,
-        lambda tensor: excerpt_of(dump.read(tensor.key)),
-        dump.missing,
-        excerpts=True,
-    )
+    return replace(dump, reader=lambda tensor: excerpt_of(dump.read(tensor.key)), excerpts=True)
 
 
 def as_printed(actual: Array, expected: Array) -> Array:

@@ -30,7 +30,7 @@ from lar.dumps.binary import (
     read_header,
     write_tensor,
 )
-from lar.dumps.names import Variable, contiguous_strides, format_name
+from lar.dumps.names import Variable, format_name
 from lar.errors import DumpError
 from tests.dumps.typed_tensors import write_typed
 
@@ -214,7 +214,7 @@ def test_the_name_tells_the_shape_where_the_axes_do_not(
     tmp_path: Path, shape: tuple[int, ...]
 ) -> None:
     """MegEngine writes seven axes whatever the shape is, zeros behind those there are."""
-    name = format_name(Variable(id=1, shape=shape, strides=contiguous_strides(shape)))
+    name = format_name(Variable(id=1, shape=shape))
     sizes = (*shape, *[0] * (7 - len(shape)))
     data = bytes(4 * math.prod(shape))
     (tmp_path / "t").write_bytes(
@@ -224,7 +224,7 @@ def test_the_name_tells_the_shape_where_the_axes_do_not(
 
 
 def name_of(dtype: str) -> str:
-    return format_name(Variable(id=1, shape=(2,), strides=(1,), dtype=dtype))
+    return format_name(Variable(id=1, shape=(2,), dtype=dtype))
 
 
 @pytest.mark.parametrize(
@@ -353,7 +353,7 @@ def test_only_integers_of_another_width_are_stored_in_32_bits(
 def test_the_name_says_whether_one_element_has_an_axis(
     tmp_path: Path, named: tuple[int, ...], sizes: tuple[int, ...], shape: tuple[int, ...]
 ) -> None:
-    name = encode_name(format_name(Variable(id=3, shape=named, strides=contiguous_strides(named))))
+    name = encode_name(format_name(Variable(id=3, shape=named)))
     head = struct.pack(f"<{3 + len(sizes)}I", len(name), 0, len(sizes), *sizes)
     path = tmp_path / "t"
     path.write_bytes(head + name + bytes(4 * math.prod(shape)))

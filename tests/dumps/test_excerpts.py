@@ -24,7 +24,7 @@ from lar.dumps.excerpts import (
     format_values,
 )
 from lar.dumps.index import open_dump
-from lar.dumps.names import Variable, contiguous_strides
+from lar.dumps.names import Variable
 from lar.errors import DumpError
 
 # What the C++ program wrote of a model of digits.
@@ -37,7 +37,6 @@ def block_of(name: str, array: np.ndarray[tuple[int], np.dtype[np.float32]]) -> 
     made = Variable(
         id=7,
         shape=array.shape,
-        strides=contiguous_strides(array.shape),
         name=name,
         operator=f"f({name})[6]",
         operator_type="Elemwise",
@@ -142,7 +141,6 @@ def test_a_block_is_as_megengine_writes_it() -> None:
     made = Variable(
         id=17,
         shape=(4,),
-        strides=(1,),
         name="ADD",
         operator="ADD3(a,b)[16]",
         operator_type="Elemwise",
@@ -153,7 +151,7 @@ def test_a_block_is_as_megengine_writes_it() -> None:
 
 
 def test_a_name_of_several_lines_stays_one(tmp_path: Path) -> None:
-    made = Variable(id=1, shape=(1,), strides=(1,), name="a\nb\\", operator="c\r\nd[0]")
+    made = Variable(id=1, shape=(1,), name="a\nb\\", operator="c\r\nd[0]")
     lines = [*format_block(made, np.zeros(1, np.float32), [])]
     assert lines[0].startswith(
         r"var1 produced: name=a\nb\ layout={1(1) Float32} owner_opr=c\r\nd[0]{"
@@ -193,7 +191,6 @@ def block(name: str, operator: str, number: int) -> str:
     variable = Variable(
         id=number + 1,
         shape=(1,),
-        strides=contiguous_strides((1,)),
         name=name,
         operator=operator,
         operator_type="Elemwise",

@@ -15,7 +15,7 @@ import lar
 from lar.dumps.binary import write_tensor
 from lar.dumps.dump import DumpIndex
 from lar.dumps.index import index_place, is_tensor, read_index, write_index
-from lar.dumps.names import Variable, contiguous_strides, format_name
+from lar.dumps.names import Variable, format_name
 from lar.errors import DumpError
 
 
@@ -28,7 +28,6 @@ def folder(tmp_path: Path) -> Path:
     data = Variable(
         id=1,
         shape=shape,
-        strides=contiguous_strides(shape),
         operator="h2d[0]",
         operator_type="Host2DeviceCopy",
         name="data",
