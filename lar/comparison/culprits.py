@@ -31,6 +31,9 @@ JUMP = 12.0
 # it, errors grow as rounding does.
 SUSPECT = 0.2
 
+# An error that is that many times what is expected of rounding has another cause.
+GROSS = 1.5 * SLACK
+
 # An error that has become that much smaller behind a pair was none: the pair was of two quantities.
 HEALED = 0.2
 
@@ -147,7 +150,7 @@ class Search:
     def __init__(self, paired: Paired, prover: Prover, progress: Callable[[str], None]) -> None:
         self.paired, self.prover, self.progress = paired, prover, progress
         self.blames: list[Blame] = []
-        self.behind: set[Node] = set()  # of proven culprits
+        self.behind: set[Node] = set()  # of culprits and suspects
         self.alone: dict[Node, Alone] = {}
 
     def find(self, ends: Sequence[Pair]) -> list[Blame]:
@@ -164,27 +167,30 @@ class Search:
         return self.blames
 
     def find_inside(self, is_exact: Callable[[Pair], bool]) -> list[Blame]:
-        """Find operators that are off although they round nothing, where the outputs agree within
-        what rounding of other operators explains."""
+        """Find operators that are off although they round nothing, or by far more than they round,
+        where the outputs agree within what rounding explains."""
         paired = self.paired
-        self.try_all(pair for pair in paired.pairs if paired.is_first(pair) and is_exact(pair))
+        self.try_all(
+            pair
+            for pair in paired.pairs
+            if paired.is_first(pair) and (is_exact(pair) or is_gross(paired.found(pair)))
+        )
         return [blame for blame in self.blames if blame.proven]
 
     def find_everywhere(self) -> list[Blame]:
         """Run every operator alone, and find those at fault one behind the other too; one that
         cannot be run is a suspect where it differs first."""
         pairs = [it for it in self.paired.pairs if it.actual.operator and not it.actual.is_input]
+        blamed: set[Node] = set()
         for number, pair in enumerate(pairs):
             self.progress(f"running operators alone, {number} of {len(pairs)}")
-            self.alone[pair.actual] = self.prover.run(pair)
-        blamed: set[Node] = set()
-        for pair in pairs:
-            alone = self.alone[pair.actual]
-            if alone.found is None and not self.paired.is_first(pair):
+            alone = self.alone[pair.actual] = self.prover.run(pair)
+            if alone.is_right or not blamed.isdisjoint(alone.nodes):
                 continue
-            if alone.is_right or not blamed.isdisjoint(alone.nodes) or self.heals(pair):
+            alone = self.prover.confirm(pair, alone)
+            if (alone.doubt and not self.paired.is_first(pair)) or self.heals(pair):
                 continue
-            add_blame(self.blames, self.paired.blame(pair, self.prover.confirm(pair, alone)))
+            add_blame(self.blames, self.paired.blame(pair, alone))
             blamed.add(pair.actual)
         if not self.blames:
             self.take_slightly_wrong(pairs)
@@ -203,8 +209,7 @@ class Search:
             if alone.found is not None and self.heals(pair):
                 continue
             add_blame(self.blames, blame)
-            if blame.proven:
-                self.behind |= after(known_side(pair))
+            self.behind |= after(known_side(pair))
             if until_proven:
                 return
 
@@ -270,6 +275,11 @@ def error_of(found: TensorComparison) -> tuple[float, float]:
     if figures is None or figures.nonfinite_mismatches or figures.bulk_l2 is None:
         return (0.0, 0.0) if found.passed else (math.inf, math.inf)
     return figures.bulk_l2, figures.bulk_peak or 0.0
+
+
+def is_gross(found: TensorComparison) -> bool:
+    """Return whether an error is far more than what rounding explains."""
+    return found.figures is None or error_of(found)[0] > GROSS * (found.explained or 0.0)
 
 
 def growth_of(found: TensorComparison, sources: Iterable[TensorComparison]) -> float:

@@ -119,7 +119,7 @@ class Prover:
             return Alone(doubt=error.message)
         if squeezed(array.shape) != squeezed(tensor_of(pair.actual).shape):
             return Alone(doubt=f"alone it gives the shape {array.shape}")
-        found = self.measure.measure_alone(pair, array, before, self.compared[pair.actual])
+        found = self.measure.measure_alone(pair, array, before, self.compared)
         return Alone(found, frozenset(region_of(pair.actual, twins)))
 
     def confirm(self, pair: Pair, alone: Alone) -> Alone:
@@ -169,7 +169,7 @@ class Prover:
 
     def can_be_fed(self, pair: Pair) -> bool:
         """Return whether the expected tensor of a pair can stand for the actual one."""
-        return self.compared[pair.actual].figures is not None and not pair.apart_by_bias
+        return self.compared[pair.actual].figures is not None
 
     def is_repeated(self, side: int, node: Node, operators: Operators) -> bool:
         """Return whether a side's tensor comes out of its own values before it.

@@ -97,7 +97,11 @@ class Measure:
         return found
 
     def measure_alone(
-        self, pair: Pair, array: Array, fed: Mapping[Pair, Array], known: TensorComparison
+        self,
+        pair: Pair,
+        array: Array,
+        fed: Mapping[Pair, Array],
+        compared: Mapping[Node, TensorComparison],
     ) -> TensorComparison:
         """Compare what the operator of a pair gave alone, as the actual side stores it, with the
         expected tensor; all that it was fed with is known too.
@@ -106,10 +110,15 @@ class Measure:
         """
         rounding = Rounding(self.graphs, self.values, (*fed, pair))
         sources = [
-            replace(self.with_actual(each, value).compare(tensors_of(each), each.by), passed=True)
+            replace(
+                self.with_actual(each, value).compare(tensors_of(each), each.by),
+                passed=True,
+                precision=compared[each.actual].precision,
+            )
             for each, value in fed.items()
         ]
         found = self.with_actual(pair, array).compare_explained(pair, sources, rounding)
+        known = compared[pair.actual]
         return replace(found, depth=known.depth, is_output=known.is_output)
 
     def compare_explained(
@@ -121,9 +130,7 @@ class Measure:
         if self.by_default and not self.excerpts:
             sources = [*sources, *self.measure_rounded(pair, rounding)]
             explain = rounding.explain(pair, sources)
-        return self.compare(
-            tensors_of(pair), pair.by, explain, sources, apart_by_bias=pair.apart_by_bias
-        )
+        return self.compare(tensors_of(pair), pair.by, explain, sources)
 
     def measure_rounded(self, pair: Pair, rounding: Rounding) -> Iterator[TensorComparison]:
         """Yield what rounding to integers, and clipping to their range, takes from tensors between
@@ -157,8 +164,6 @@ class Measure:
         by: MatchedBy,
         explain: Explain | None = None,
         sources: Sequence[TensorComparison] = (),
-        *,
-        apart_by_bias: bool = False,
     ) -> TensorComparison:
         """Compare two tensors; with `explain`, the tolerance is what rounding explains.
 
@@ -192,10 +197,6 @@ class Measure:
             return TensorComparison(
                 actual=facts[0], expected=facts[1], matched_by=by, passed=False, problem=problem
             )
-        if apart_by_bias:
-            from lar.graphs.elements import with_bias_of  # few pairs are
-
-            other = with_bias_of(one, other)
         scales = [] if as_integers else [max(it.scale) for it in quantizations if it]
         dtypes = tensors[0].dtype, tensors[1].dtype
         bounds = bounds_of(self.tolerance, *dtypes, step=max(scales, default=None))
@@ -217,7 +218,6 @@ class Measure:
             expected=facts[1],
             matched_by=by,
             passed=passed,
-            apart_by_bias=apart_by_bias,
             axes=axes,
             precision=explained.precision if explained else "",
             explained=explained.error if explained else None,

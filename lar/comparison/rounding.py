@@ -67,7 +67,7 @@ LEAST_WEIGHTS = 32
 SLACK = 4.0
 
 # No rounding leaves an error of more than that part of a tensor.
-MOST_EXPLAINED = 0.5
+MOST_EXPLAINED = 0.7
 
 # What an operator makes of its inputs' errors. Sums of numbers that are much alike cancel out, and
 # their errors do not: a sum of others makes the least of it.
@@ -251,8 +251,8 @@ class Rounding:
                 added.append(step / math.sqrt(12) / size.scale)
             if summed:
                 added.append(unit * math.sqrt(summed))
-                if precision.startswith("int") and not alike:
-                    added.append(WEIGHTS_OF_8_BITS * 2.0 ** (8 - int(precision[3:])))
+            if (summed or taken) and precision.startswith("int") and not alike:
+                added.append(WEIGHTS_OF_8_BITS * 2.0 ** (8 - int(precision[3:])))
             return Explained(precision, math.hypot(*added), step)
 
         return explained
@@ -451,18 +451,24 @@ def range_of(elements: Elements) -> float:
 def inherited(
     sources: Sequence[TensorComparison], kinds: set[str], scale: float, growth: float
 ) -> float:
-    """Return what the errors of its inputs make of a tensor of a size."""
-    errors = []
+    """Return what the errors of its inputs make of a tensor of a size.
+
+    Of an input that differs by more than rounding, only what rounding explains is passed on, and
+    does not grow: a fault must not explain itself.
+    """
+    errors, failed = [], [0.0]
     for source in sources:
         figures = source.figures
         if figures is None:
             continue
-        measured = figures.bulk_l2 if source.passed else source.explained
-        errors.append((measured or 0.0, figures.bulk_scale or 0.0))
-    most = max((error for error, _ in errors), default=0.0)
-    growing = growth * most
+        if source.passed:
+            errors.append((figures.bulk_l2 or 0.0, figures.bulk_scale or 0.0))
+        else:
+            failed.append(source.explained or 0.0)
+    growing = growth * max((error for error, _ in errors), default=0.0)
     if kinds <= KEEPING and scale:
-        return min(math.hypot(*(error * size for error, size in errors)) / scale, 4 * growing)
-    if kinds & {"softmax", "exp"}:
-        return max(growing, *(2 * error * size for error, size in errors), 0.0)
-    return growing
+        added = math.hypot(*(error * size for error, size in errors)) / scale
+        growing = min(added, 4 * growing)
+    elif kinds & {"softmax", "exp"}:
+        growing = max([growing, *(2 * error * size for error, size in errors)])
+    return math.hypot(growing, max(failed))

@@ -126,26 +126,3 @@ def extent_of(elements: Elements) -> tuple[float, float]:
         low = min(low, float(finite.min(initial=0.0)))
         high = max(high, float(finite.max(initial=0.0)))
     return low, high
-
-
-def with_bias_of(actual: Elements, expected: Elements) -> Elements:
-    """Return an expected tensor {N,C,...} with what each channel of the actual one has more."""
-    channels, pixels = expected.shape[1], prod(expected.shape[2:])
-
-    def numbered(blocks: Iterable[Any]) -> Iterator[tuple[Array, Any]]:
-        """Yield blocks, or pairs of them, with the channel of each element."""
-        for number, block in enumerate(blocks):
-            places = np.arange(number * BLOCK, min((number + 1) * BLOCK, expected.size))
-            yield places // pixels % channels, block
-
-    sums = np.zeros(channels)
-    for places, (one, other) in numbered(zip(actual.blocks(), expected.blocks(), strict=True)):
-        sums += np.bincount(places, np.subtract(one, other, dtype=np.float64), channels)
-    bias = sums * channels / expected.size
-    return expected._replace(
-        blocks=lambda: (
-            (block + bias[places]).astype(block.dtype)
-            for places, block in numbered(expected.blocks())
-        ),
-        raw=None,
-    )

@@ -12,13 +12,12 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from functools import cache
 from itertools import chain
-from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from lar.dumps.dump import DumpedTensor
-from lar.graphs.graph import Graph, Node, region_of, results_of, sources_of
+from lar.graphs.graph import Graph, Node, region_of, sources_of
 from lar.graphs.operator_kinds import (
     HEAVY,
     UNKNOWN_STEPS,
@@ -56,15 +55,11 @@ HEAVY_TWINS = 1.0
 
 
 class Pair(NamedTuple):
-    """Two tensors that are twins, and how they were found.
-
-    With `apart_by_bias` one engine has added a bias to it and the other adds it later.
-    """
+    """Two tensors that are twins, and how they were found."""
 
     actual: Node
     expected: Node
     by: MatchedBy
-    apart_by_bias: bool = False
 
 
 class Class(NamedTuple):
@@ -100,7 +95,6 @@ class Matching:
         values: tuple[Values, Values],
         name_map: Mapping[str, str],
     ) -> None:
-        self.excerpts = actual.dump.excerpts
         self.without_operators = not (actual.has_operators and expected.has_operators)
         present = (actual.present, expected.present)
         shapes = [
@@ -150,18 +144,12 @@ class Matching:
             self.match_lonely()
         self.free_given()
         pairs = [
-            Pair(
-                node,
-                self.twins[node],
-                self.found_by(node, self.twins[node]),
-                apart_by_bias=self.have_bias_behind_one(node, self.twins[node]),
-            )
+            Pair(node, self.twins[node], self.found_by(node, self.twins[node]))
             for node in self.actual
             if node in self.twins
         ]
         pairs += [copy for pair in pairs for copy in self.pair_copies(pair)]
         pairs += self.match_other_shapes()
-        pairs += self.match_apart_by_bias() if not self.excerpts else ()
         return sorted(pairs, key=lambda pair: pair.actual.place)
 
     def without_copies(self, nodes: Iterable[Node]) -> Iterable[Node]:
@@ -475,36 +463,6 @@ class Matching:
                     self.add(node, other)
                     yield Pair(node, other, "name")
 
-    def have_bias_behind_one(self, one: Node, other: Node) -> bool:
-        """Return whether two sums are apart by a bias: what takes one of them adds it first, and
-        then does what the twin that takes the other one does."""
-        if not (one.steps[-1] == other.steps[-1] == "sum") or self.near(one, other):
-            return False
-        if list(map(len, (one.children, other.children))) != [1, 1]:
-            return False
-        (left,), (right,) = one.children, other.children
-        short, long = sorted((left.steps, right.steps), key=len)
-        several = has_several_pixels(self.signatures[one].plain_shape)
-        return several and self.twins.get(left) is right and long == ("add", *short)
-
-    def match_apart_by_bias(self) -> Iterable[Pair]:
-        """Yield pairs that are computed alike except for a bias, which one side adds later."""
-        by_sources = self.free_by_sources()
-        for node in self.actual:
-            if node in self.twins or not has_several_pixels(self.signatures[node].plain_shape):
-                continue
-            results = {self.twins[each] for each in results_of(node, self.twins)}
-            free = [
-                other
-                for other in by_sources[self.sources_there(node)]
-                if self.fits(node, other)
-                and are_apart_by_bias(node.steps, other.steps)
-                and results == set(results_of(other, self.twins))
-            ]
-            if len(free) == 1:
-                by_sources[self.sources_there(node)].remove(free[0])
-                yield Pair(node, free[0], "graph", apart_by_bias=True)
-
 
 def is_one_model(actual: Graph, expected: Graph) -> bool:
     """Return whether two graphs are of one model file."""
@@ -546,8 +504,3 @@ def twin_score(one: Steps, other: Steps) -> float | None:
         return None
     kind = kind_score(one, other)
     return kind + HEAVY_TWINS if kind and one[-1] in HEAVY else kind
-
-
-def has_several_pixels(shape: tuple[int, ...]) -> bool:
-    """Return whether each channel has enough numbers to distinguish a bias from a fault."""
-    return len(shape) > 1 and prod(shape) >= 4 * shape[1]

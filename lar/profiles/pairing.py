@@ -406,11 +406,7 @@ class StructuralMatching(Matching):
 
     def find_sure(self) -> dict[Node, Node]:
         """Return the twins that their names show, or what they are computed from and how."""
-        pairs = {
-            pair.actual: pair
-            for pair in self.match()
-            if not pair.apart_by_bias and pair.actual not in self.originals
-        }
+        pairs = {pair.actual: pair for pair in self.match() if pair.actual not in self.originals}
         self.add_composites(pairs)
         there = {pair.actual: pair.expected for pair in pairs.values()}
         while True:

@@ -137,9 +137,7 @@ class TensorComparison:
     """A pair of tensors. Without `figures` they could not be compared, and `problem` says why.
 
     `depth` counts the operators before the tensor on the longest way to it, on the expected side.
-    With `apart_by_bias`, one side adds a bias later: the figures are those beside a constant for
-    each channel. With `axes`, the actual axes longer than 1 stand in that order on the expected
-    side.
+    With `axes`, the actual axes longer than 1 stand in that order on the expected side.
     `single` is what the operator alone is off by, when it is run on the expected values of its
     inputs; `figures` have what those before it add too. Where that was asked for and cannot be
     done, `single_problem` says why.
@@ -158,7 +156,6 @@ class TensorComparison:
     passed: bool
     depth: int = 0
     constant: bool = False
-    apart_by_bias: bool = False
     axes: tuple[int, ...] = ()
     is_output: bool = False
     is_input: bool = False

@@ -184,8 +184,7 @@ def format_shape(shape: Sequence[int]) -> str:
 
 
 def format_matched(row: Row) -> str:
-    bias = ", but for a bias" if row.tensor.apart_by_bias else ""
-    return row.tensor.matched_by + bias + (", in other axes" if row.tensor.axes else "")
+    return row.tensor.matched_by + (", in other axes" if row.tensor.axes else "")
 
 
 def format_error(row: Row) -> str:

@@ -155,7 +155,9 @@ def compute(operator: str, *inputs: Any, opset: int = 18, **attributes: Any) -> 
     return compute_as_onnx(operator, *inputs, opset=opset, **attributes)
 
 
-def compute_as_onnx(operator: str, *inputs: Any, opset: int, outputs: int = 1, **given: Any) -> Any:
+def compute_as_onnx(
+    operator: str, *inputs: Any, opset: int, outputs: int = 1, domain: str = "", **given: Any
+) -> Any:
     """Compute an operator by its reference implementation.
 
     Raises:
@@ -163,7 +165,8 @@ def compute_as_onnx(operator: str, *inputs: Any, opset: int, outputs: int = 1, *
     """
     names = ["" if each is None else f"input{place}" for place, each in enumerate(inputs)]
     results = [f"output{place}" for place in range(outputs)]
-    function = reference_of(helper.make_node(operator, names, results, **given), {"": opset})
+    node = helper.make_node(operator, names, results, domain=domain, **given)
+    function = reference_of(node, {domain: opset})
     if function is None:
         raise NoTruthHere("")
     found = function(*inputs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -27,6 +28,7 @@ class Rule(NamedTuple):
     types: tuple[str, ...]
     why: str
     holds: Callable[[Call], Any] = lambda call: True
+    domain: str = ""
 
 
 def is_float(value: Any) -> bool:
@@ -41,7 +43,27 @@ def reduces_nothing(call: Call) -> bool:
 
 COMPOSED = ("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare")
 DRAWING = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
+
+
+def has_one_score(call: Call) -> bool:
+    """Return whether a classifier has less than a score for each class, or may have."""
+    if call.get("post_transform") == "PROBIT":  # of scores that need not be probabilities
+        return True
+    labels = ("classlabels_ints", "classlabels_int64s", "classlabels_strings")
+    classes = max(len(call.get(name, ())) for name in labels)
+    if call.type == "LinearClassifier":
+        return len(call.get("intercepts", ())) < classes
+    leaves = {*zip(call.get("class_treeids"), call.get("class_nodeids"), strict=True)}
+    return classes < 3 or len(call.get("class_ids")) < classes * len(leaves)
+
+
 RULES = (
+    Rule(
+        ("LinearClassifier", "TreeEnsembleClassifier"),
+        "the standard does not say what a class without a score gets",
+        has_one_score,
+        LEARNING,
+    ),
     Rule((*DRAWING, "Multinomial", "Bernoulli"), "it draws random numbers"),
     Rule(COMPOSED, "the standard's versions differ in what it is over no axes", reduces_nothing),
     Rule(("ReduceMean",), "it is a mean of nothing", lambda call: not call.inputs[0].size),
@@ -67,17 +89,17 @@ def by_rules(call: Call) -> Any:
     Raises:
         NoTruthHere: a rule says that it has no truth.
     """
-    for rule in RULES:
-        if call.type in rule.types and rule.holds(call):
-            raise NoTruthHere(rule.why)
-    found = compute_as_onnx(
-        call.type, *call.inputs, opset=call.opset, outputs=call.outputs, **call.attributes
-    )
+    rule = next(each for each in RULES if call.type in each.types)
+    if rule.holds(call):
+        raise NoTruthHere(rule.why)
+    more: dict[str, Any] = {"opset": call.opset, "outputs": call.outputs, "domain": rule.domain}
+    found = compute_as_onnx(call.type, *call.inputs, **more, **call.attributes)
     is_integer = call.type == "ReduceSumSquare" and not is_float(call.inputs[0])
     return found.astype(call.inputs[0].dtype) if is_integer else found
 
 
-implements(*(each for rule in RULES for each in rule.types))(by_rules)
+for known in RULES:
+    implements(*known.types, domains=[known.domain])(by_rules)
 
 
 @implements("Cast")
@@ -170,6 +192,12 @@ def normalize_by_norm(call: Call) -> Array:
 @implements("Softsign")
 def softsign(call: Call) -> Array:
     return np.asarray(call.inputs[0] / (1 + np.abs(call.inputs[0])))
+
+
+@implements("Erf")
+def error_function(call: Call) -> Array:
+    """Return the error function, which ONNX's implementation rounds to float32."""
+    return np.asarray(np.vectorize(math.erf, otypes=[np.float64])(call.inputs[0]))
 
 
 @implements("Pad")
