@@ -27,7 +27,7 @@ from typing import NamedTuple
 from lar.dumps.dump import Array, Stored
 from lar.dumps.names import DumpedName, parse_name
 from lar.errors import DumpError, check_keywords
-from lar.files.input_file import cannot_read, open_input
+from lar.files.input_file import open_input
 
 COUNTS = struct.Struct("<3I")
 AXES = 7
@@ -156,14 +156,11 @@ def read_header(path: Path) -> TensorHeader:
     name = decode_name(head[offset - name_bytes : offset])
     sizes = struct.unpack_from(f"<{axes}I", head, COUNTS.size)
     element, size = BY_CODE[code], file_size - offset
-    # Only in these cases the sizes leave open what the shape is; parsing takes long.
-    meaning = parse_name(name) if size == 0 or max(sizes, default=0) <= 1 else None
-    named = meaning.variable.shape if meaning else None
-    for shape in shapes_of(sizes, named):
-        if size in sizes_of(element, shape):
-            return TensorHeader(path, name, element, shape, offset, size)
-    listed = ", ".join(map(str, sizes))
-    raise truncated(path, f"{size} bytes do not make an array of {element.name} {{{listed}}}")
+    shape = shape_of(sizes, name, size)
+    if size not in sizes_of(element, shape):
+        listed = ", ".join(map(str, sizes))
+        raise truncated(path, f"{size} bytes do not make an array of {element.name} {{{listed}}}")
+    return TensorHeader(path, name, element, shape, offset, size)
 
 
 def begins_tensor(head: bytes) -> bool:
@@ -181,22 +178,22 @@ def read_start(path: Path, count: int) -> tuple[bytes, int]:
         DumpError: it cannot be read, or is not a regular file.
     """
     with open_input(path, error=DumpError) as file:
-        size = os.fstat(file.fileno()).st_size
-        try:
-            return os.read(file.fileno(), min(count, size)), size
-        except OSError as failure:
-            raise cannot_read(path, failure, error=DumpError) from None
+        return file.read(count), os.fstat(file.fileno()).st_size
 
 
-def shapes_of(sizes: tuple[int, ...], named: tuple[int, ...] | None) -> Iterator[tuple[int, ...]]:
-    """Yield the shapes that the sizes of a file's axes can stand for, the likeliest first."""
-    if named is not None and sizes == (*named, *[0] * (len(sizes) - len(named))):
-        yield named
-        return  # with no elements behind it, the file was cut off
-    yield () if sizes == (1,) else sizes
-    used = max((place for place, size in enumerate(sizes, 1) if size), default=0)
-    if used:
-        yield sizes[:used]
+def shape_of(sizes: tuple[int, ...], name: str, size: int) -> tuple[int, ...]:
+    """Return the shape that the sizes of a file's axes stand for, with so many bytes of elements.
+
+    Where there is none, the name tells which of the zeros are axes; where there is one, whether it
+    has an axis.
+    """
+    if size and sizes != (1,):
+        used = max((place for place, each in enumerate(sizes, 1) if each), default=len(sizes))
+        return sizes[:used]
+    meaning = parse_name(name)
+    if meaning and sizes == (*(named := meaning.variable.shape), *[0] * (len(sizes) - len(named))):
+        return named
+    return () if sizes == (1,) else sizes
 
 
 def sizes_of(element: ElementType, shape: tuple[int, ...]) -> Iterator[int]:

@@ -6,7 +6,6 @@ as load_and_run leaves a dump, the names inside the files say what it holds.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -174,7 +173,5 @@ def write_index(path: Path, index: DumpIndex) -> None:
     try:
         temporary.write_bytes(record_to_json(index))
         os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -51,12 +51,7 @@ class Axes(NamedTuple):
     def places(self) -> tuple[int, ...]:
         """Where the parts of each plain axis stand in the array, one axis after the other."""
         letters = [*self.outer, *(letter for letter, _ in self.blocks)]
-        return tuple(
-            place
-            for wanted in self.plain
-            for place, letter in enumerate(letters)
-            if letter == wanted
-        )
+        return tuple(sorted(range(len(letters)), key=lambda it: self.plain.index(letters[it])))
 
 
 NO_AXES = Axes("", "", ())

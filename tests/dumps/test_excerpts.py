@@ -49,7 +49,7 @@ def test_a_block_is_read_back(
     name: str, array: np.ndarray[tuple[int], np.dtype[np.float32]]
 ) -> None:
     lines = block_of(name, array)
-    ((header, found),) = blocks_in(["[info] a line of a log", *lines, "another"])
+    ((header, found),) = blocks_in("\n".join(["[info] a line of a log", *lines, "another"]))
     assert header.meaning is not None
     variable, (taken,) = header.meaning
     assert (variable.id, variable.name, taken.id) == (7, name, 3)
@@ -62,8 +62,8 @@ def test_a_block_is_read_back(
 @given(st.lists(st.text(max_size=40)), st.integers(0, 200))
 def test_any_text_is_gone_through(lines: list[str], cut: int) -> None:
     whole = "\n".join(block_of("x", np.ones(6, np.float32)))
-    assert len([*blocks_in([*lines, *whole.split("\n")])]) == 1
-    assert [*blocks_in([*lines, *whole[:-1][:cut].split("\n")])] == []
+    assert len([*blocks_in("\n".join([*lines, whole]))]) == 1
+    assert [*blocks_in("\n".join([*lines, whole[:-1][:cut]]))] == []
 
 
 def test_the_text_of_the_cpp_program_has_its_tensors_and_operators() -> None:
