@@ -16,7 +16,6 @@ import numpy as np
 from lar.dumps.binary import AXES, BY_DTYPE, TEXT
 from lar.dumps.dump import Array
 
-
 # Behind the name of a sequence or a map, for one of its elements.
 ELEMENT = re.compile(r"\[[^][]*\]$")
 

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Any
 
-import numpy as np
-import onnx
 import pytest
 
 import lar
 from lar.dumps.dump import Dump
-from lar.records.comparison import Comparison
 from tests.comparison.exported_models import (
     FLOAT,
     Case,
@@ -146,7 +142,12 @@ def test_running_numbers_are_no_names(
 )
 @pytest.mark.parametrize("recipe", ["moved 2", "rotated"])
 def test_a_fault_is_named_though_all_names_have_moved(
-    models: Models, original: Callable[[str], Case], name: str, fault: Change, kind: str, recipe: str
+    models: Models,
+    original: Callable[[str], Case],
+    name: str,
+    fault: Change,
+    kind: str,
+    recipe: str,
 ) -> None:
     network = make_network(name)
     moved = models.write(RealNetwork(rename(network.model, recipe), network.feeds), fault)
