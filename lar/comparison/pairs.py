@@ -107,7 +107,7 @@ class Measure:
 
         What its values lost when they were brought into the actual types is explained.
         """
-        rounding = Rounding(self.graphs, self.values, (*fed, pair))
+        rounding = self.rounding.among((*fed, pair))
         sources = [
             replace(
                 self.with_actual(each, value).compare(tensors_of(each), each.by),
