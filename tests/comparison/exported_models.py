@@ -77,9 +77,7 @@ def model_of(
 ) -> RealNetwork:
     """Return a model of some nodes; outputs have a type of elements, or a value of any type."""
     inputs = [
-        helper.make_tensor_value_info(
-            name, helper.np_dtype_to_tensor_dtype(feed.dtype), feed.shape
-        )
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(feed.dtype), feed.shape)
         for name, feed in feeds.items()
     ]
     ends = [
@@ -88,7 +86,9 @@ def model_of(
         else onnx.ValueInfoProto(name=name, type=kind)
         for name, kind in outputs.items()
     ]
-    constants = [numpy_helper.from_array(np.asarray(it), name) for name, it in (weights or {}).items()]
+    constants = [
+        numpy_helper.from_array(np.asarray(it), name) for name, it in (weights or {}).items()
+    ]
     graph = helper.make_graph(nodes, "graph", inputs, ends, constants)
     opsets = [helper.make_opsetid("", opset), helper.make_opsetid("ai.onnx.ml", 3)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
