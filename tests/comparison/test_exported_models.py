@@ -108,7 +108,7 @@ def test_all_levels_of_optimisation_are_the_same(models: Models, name: str) -> N
     dumps: dict[str, Dump] = {}
     for level in LEVELS:
         place = models.folder / f"{name}.{level}".replace(" ", "_")
-        once = {"iter": 1, "warmup_iter": 0, "bin_io_dump": str(place)}
+        once: dict[str, Any] = {"iter": 1, "warmup_iter": 0, "bin_io_dump": str(place)}
         done = lar.run(case.path, network.feeds, graph_optimization_level=level, **once)
         assert done.status == "ok", done.failure
         dumps[level] = lar.open_dump(place)

@@ -134,7 +134,8 @@ def test_outputs_of_any_kind_are_compared(models: Models, run_lar: RunLar, kind:
 
 
 def test_the_element_of_a_sequence_that_differs_is_named(models: Models) -> None:
-    found = compare(*map(models.write, ODD["sequence, other values"]))
+    one, other = map(models.write, ODD["sequence, other values"])
+    found = compare(one, other)
     assert [it.expected.name for it in found.tensors if it.is_output and not it.passed]
     assert blamed(found)[0] == "Tanh"
 
@@ -227,8 +228,8 @@ def test_only_the_item_that_shows_a_fault_is_named(models: Models) -> None:
     folder.mkdir()
     for number, item in enumerate(inputs):
         np.save(folder / f"{number}.npy", item[None])
-    sides = [Case(models.write(make(limit)).path, (str(folder),)) for limit in (2, 3)]
-    found = compare(*sides)
+    one, other = (Case(models.write(make(limit)).path, (str(folder),)) for limit in (2, 3))
+    found = compare(one, other)
     assert len(found.items) == 3
     assert not found.same
     (note,) = (it for it in found.notes if it.startswith("only item"))

@@ -26,7 +26,7 @@ import numpy as np
 from lar.dumps.binary import BY_DTYPE, TEXT, write_tensor
 from lar.dumps.excerpts import format_block, format_values
 from lar.dumps.facts import DumpFacts, OperatorFact, read_facts, write_facts
-from lar.dumps.names import Numbering, Variable, contiguous_strides, format_name
+from lar.dumps.names import Numbering, Variable, format_name
 from lar.dumps.outputs import write_outputs
 from lar.dumps.values import Part, Unheld
 from lar.engines.onnxruntime.blocked_layout import (
@@ -41,6 +41,7 @@ from lar.engines.onnxruntime.bodies import (
     LOOPS,
     Body,
     graphs_in,
+    name_by_paths,
     operators_in,
     parameters_of,
 )
@@ -159,11 +160,10 @@ class Graph:
         # Without the weights that stand in a file.
         self.model: Any = onnx.load_from_string(self.saved.content)
         self.outputs = [each.name for each in self.model.graph.output]
+        name_by_paths(self.model.graph)
         whole = Body("", self.model.graph)
         self.weights = {
-            body.path + each.name: each
-            for body in graphs_in(whole)
-            for each in body.graph.initializer
+            each.name: each for body in graphs_in(whole) for each in body.graph.initializer
         }
         self.operators = [*operators_in(whole)]
         self.nodes = [each.node for each in self.operators]
@@ -295,7 +295,6 @@ class Graph:
         variable = self.variables[name] = replace(
             self.variables[name],
             shape=array.shape,
-            strides=contiguous_strides(array.shape),
             stored=True,
             format=layout,
             dtype=dtype or BY_DTYPE[array.dtype.name].name,
