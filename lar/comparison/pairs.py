@@ -16,10 +16,9 @@ from lar.dumps.dump import Dump, DumpedTensor, Stored
 from lar.dumps.excerpts import STATISTICS, as_printed
 from lar.graphs.elements import Elements, elements_of, whole
 from lar.graphs.graph import Graph, Node, name_of
-from lar.graphs.matching import Pair
+from lar.graphs.matching import Array, Pair
 from lar.graphs.operator_kinds import UNKNOWN_STEPS
 from lar.graphs.signatures import (
-    Array,
     Values,
     leave_out_padding,
     sample_places,
