@@ -66,8 +66,7 @@ class Numbering:
     def __init__(self, fed: Iterable[str]) -> None:
         self.variables: dict[str, Variable] = {}
         self._next_id = 0
-        for name in fed:
-            self.add("Input", name, [name])
+        self.add_constants(fed, "Input")
 
     def add_node(
         self, operator_type: str, operator: str, inputs: Iterable[str], outputs: Sequence[str]
@@ -76,11 +75,11 @@ class Numbering:
         self.add_constants(filter(None, inputs))
         self.add(operator_type, operator or operator_type, outputs)
 
-    def add_constants(self, names: Iterable[str]) -> None:
+    def add_constants(self, names: Iterable[str], kind: str = "Initializer") -> None:
         """Number those tensors that have no number yet."""
         for name in names:
             if name not in self.variables:
-                self.add("Initializer", name, [name])
+                self.add(kind, name, [name])
 
     def add_part(self, whole: str, name: str) -> None:
         """Number a part of what an operator gives, behind all that is numbered."""

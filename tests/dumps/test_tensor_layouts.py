@@ -33,7 +33,7 @@ SHAPES = [
 def test_the_layout_of_weights(
     before: str, after: str, group: bool, shape: tuple[int, ...], layout: str
 ) -> None:
-    assert layout_of_weight(shape, before, after, group=group) == layout
+    assert layout_of_weight(shape, before, after, group) == layout
 
 
 # What a convolution over two axes gives, and its weights: their shapes say the layout.
