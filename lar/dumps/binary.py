@@ -33,6 +33,10 @@ COUNTS = struct.Struct("<3I")
 AXES = 7
 MOST_NAME_BYTES = 1 << 22
 LIKELY_HEAD = 1 << 10  # bytes before the elements, but of very long names
+HINT = (
+    "give a dump's folder, a tensor's file, a folder of .npy files, a .npz, a .npy or the text of "
+    "--io-dump"
+)
 NOT_PLAIN = re.compile(r"[^\x00-\x7f]|\\")
 ESCAPED = re.compile(r"\\u([0-9a-f]{4})|\\U([0-9a-f]{8})")
 
@@ -144,10 +148,9 @@ def read_header(path: Path) -> TensorHeader:
         DumpError: the file is missing, damaged or no dumped tensor.
     """
     head, file_size = read_start(path, LIKELY_HEAD)
-    if not begins_tensor(head):
-        hint = "give a file or folder that a dump has written"
-        raise DumpError("is not a dumped tensor", hint, subject=path)
-    name_bytes, code, axes = COUNTS.unpack_from(head)
+    name_bytes, code, axes = COUNTS.unpack(head[: COUNTS.size].ljust(COUNTS.size, b"\xff"))
+    if code not in BY_CODE or axes > AXES or name_bytes > MOST_NAME_BYTES:
+        raise DumpError("holds no tensors that lar reads", HINT, subject=path)
     offset = COUNTS.size + 4 * axes + name_bytes
     if offset > len(head):
         head, file_size = read_start(path, offset)
@@ -161,14 +164,6 @@ def read_header(path: Path) -> TensorHeader:
         listed = ", ".join(map(str, sizes))
         raise truncated(path, f"{size} bytes do not make an array of {element.name} {{{listed}}}")
     return TensorHeader(path, name, element, shape, offset, size)
-
-
-def begins_tensor(head: bytes) -> bool:
-    """Return whether the first bytes of a file may be those of a tensor."""
-    if len(head) < COUNTS.size:
-        return False
-    name_bytes, code, axes = COUNTS.unpack_from(head)
-    return code in BY_CODE and axes <= AXES and name_bytes <= MOST_NAME_BYTES
 
 
 def read_start(path: Path, count: int) -> tuple[bytes, int]:

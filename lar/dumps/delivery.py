@@ -146,7 +146,7 @@ def finish_text(path: Path, pattern: str, complete: bool) -> None:
         file.seek(max(file.seek(0, os.SEEK_END) - 1, 0))
         ended = file.read() in (b"\n", b"")
         if complete and not ended:
-            raise error_of_full_disk(str(path.parent)) or OSError(errno.ENOSPC, "disk full")
+            raise error_of_full_disk(str(path.parent)) or OSError(errno.ENOSPC, "No space left")
         if not complete:
             file.write(b"\n" * (not ended) + UNFINISHED)
     if pattern:

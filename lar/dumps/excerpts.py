@@ -69,12 +69,8 @@ def open_text(path: Path) -> Dump:
     if not blocks:
         raise DumpError("holds no whole tensor", "write it again with --io-dump", subject=path)
     index = index_of(header for header, _ in blocks.values())
-    return Dump(
-        str(path),
-        replace(index, complete=not text.rpartition("\n")[2].startswith(UNFINISHED)),
-        lambda tensor: np.array(blocks[tensor.key][1]),
-        excerpts=True,
-    )
+    index = replace(index, complete=not text.rpartition("\n")[2].startswith(UNFINISHED))
+    return Dump(str(path), index, lambda it: np.array(blocks[it.key][1]), excerpts=True)
 
 
 def split_blocks(text: str) -> Iterator[tuple[re.Match[str], str]]:
@@ -188,8 +184,7 @@ def as_printed(actual: Array, expected: Array) -> Array:
     digits, or the last of them one more or less."""
     import numpy as np
 
-    digits = np.full(actual.shape, VALUE_DIGITS)
-    digits[: len(STATISTICS)] = STATISTIC_DIGITS
+    digits = np.where(np.arange(actual.size) < len(STATISTICS), STATISTIC_DIGITS, VALUE_DIGITS)
     size = np.maximum(np.abs(actual), np.abs(expected))
     with np.errstate(all="ignore"):
         unit = 10.0 ** (np.floor(np.log10(size)) - digits + 1)

@@ -28,11 +28,7 @@ def index_of(headers: Iterable[TensorHeader], facts: DumpFacts = NO_FACTS) -> Du
     numbers, as far as the graph allows.
     """
     files = [(header, *run_of(header)) for header in headers]
-    keys = {
-        (run, header.meaning.variable.id): header.path.name
-        for header, run, _ in files
-        if header.meaning
-    }
+    keys = {(run, it.meaning.variable.id): it.path.name for it, run, _ in files if it.meaning}
     known = {fact.number: (rank, fact.parameters) for rank, fact in enumerate(facts.operators)}
     tensors: list[DumpedTensor] = []
     operators: dict[str, DumpedOperator] = {}
