@@ -126,7 +126,7 @@ class TensorHeader:
 
     @property
     def dtype(self) -> str:
-        """The dtype of the array that `read_array` returns, as `DumpedTensor` has it."""
+        """The dtype of the values, as `DumpedTensor` has it."""
         return self.declared.dtype
 
 
@@ -138,7 +138,7 @@ def load_tensor_binary(path: str | os.PathLike[str]) -> tuple[Array, str]:
         DumpError: the file is missing, damaged or no dumped tensor.
     """
     header = read_header(Path(path))
-    return read_array(header), header.name
+    return read_stored(header).values, header.name
 
 
 def read_header(path: Path) -> TensorHeader:
@@ -201,22 +201,12 @@ def sizes_of(element: ElementType, shape: tuple[int, ...]) -> Iterator[int]:
         yield count // shape[-1] * ((shape[-1] * bits + 7) // 8)  # rows begin with a byte
 
 
-def read_array(header: TensorHeader) -> Array:
-    """Read the elements behind a header.
-
-    BFloat16 becomes float32, quantised numbers stay the integers that they are; those of less
-    than a byte become int8 or uint8.
-
-    Raises:
-        DumpError: the file was cut off meanwhile.
-    """
-    stored = read_stored(header)
-    return stored.decode(stored.raw)
-
-
 def read_stored(header: TensorHeader) -> Stored:
     """Read the elements behind a header; those of types that take more memory as values stay as
     they are stored.
+
+    As values, BFloat16 becomes float32, quantised numbers stay the integers that they are; those of
+    less than a byte become int8 or uint8.
 
     Raises:
         DumpError: the file was cut off meanwhile.
@@ -298,12 +288,8 @@ def head_of(shape: tuple[int, ...], element: ElementType, name_bytes: int) -> by
 
 def encode_name(name: str) -> bytes:
     """Encode a name in ASCII."""
-    return NOT_PLAIN.sub(escape, name).encode("ascii")
-
-
-def escape(found: re.Match[str]) -> str:
-    number = ord(found[0])
-    return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+    escaped = NOT_PLAIN.sub(lambda it: f"\\U{ord(it[0]):08x}".replace("\\U0000", "\\u"), name)
+    return escaped.encode("ascii")
 
 
 def unescape(found: re.Match[str]) -> str:

@@ -117,13 +117,9 @@ def filter_blocks(path: Path, wanted: re.Pattern[str]) -> int:
         OSError: the file cannot be read or written.
     """
     text = path.read_bytes().decode(errors="surrogateescape")
-    kept = [
-        block
-        for head, block in split_blocks(text)
-        if wanted.search(head["name"]) or wanted.search(head["operator"])
-    ]
-    first = HEAD.search(text)
-    before = text[: first.start()] if first else text
+    blocks, search = [*split_blocks(text)], wanted.search
+    kept = [block for it, block in blocks if search(it["name"]) or search(it["operator"])]
+    before = text[: blocks[0][0].start()] if blocks else text
     path.write_bytes("".join([before, *kept]).encode(errors="surrogateescape"))
     return len(kept)
 

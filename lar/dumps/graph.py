@@ -33,7 +33,7 @@ def index_of(headers: Iterable[TensorHeader], facts: DumpFacts = NO_FACTS) -> Du
     tensors: list[DumpedTensor] = []
     operators: dict[str, DumpedOperator] = {}
     ranks: dict[str, tuple[int, ...]] = {}
-    for header, run, scope in files:
+    for header, run, scope in reversed(files):  # an operator is that of its first output
         variable, inputs = header.meaning or DumpedName(Variable(id=-1, name=header.name))
         kind, number = variable.operator_type, variable.operator_id
         tensor = DumpedTensor(
@@ -52,20 +52,17 @@ def index_of(headers: Iterable[TensorHeader], facts: DumpFacts = NO_FACTS) -> Du
         rank, parameters = known.get(number, (len(known), {}))
         ranks[tensor.operator] = (run, rank, number)
         kernel = Kernel(kind, tuple(each.shape for each in (*inputs, variable)))
-        operator = DumpedOperator(
+        others = operators[tensor.operator].outputs if tensor.operator in operators else ()
+        operators[tensor.operator] = DumpedOperator(
             key=tensor.operator,
             name=variable.operator,
             type=kind,
             inputs=tuple(keys.get((run, it.id), f"{scope}var{it.id}") for it in inputs),
-            outputs=(tensor.key,),
+            outputs=(tensor.key, *others),
             parameters=parameters,
             algorithm=facts.algorithms.get(kernel, ""),
             constant=CONSTANT.fullmatch(kind) is not None,
         )
-        first = operators.setdefault(operator.key, operator)
-        if first is not operator:
-            outputs = (*first.outputs, tensor.key)
-            operators[operator.key] = replace(first, outputs=outputs)
     ordered = sort_operators(operators, ranks)
     order = {operator.key: place for place, operator in enumerate(ordered)}
     layouts, last = layouts_of(tensors, ordered), len(order)

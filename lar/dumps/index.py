@@ -17,7 +17,7 @@ from lar.dumps.excerpts import begins_text_dump, open_text
 from lar.dumps.graph import index_of
 from lar.errors import DumpError, check_keywords
 from lar.files.input_file import MOST_TEXT_BYTES, cannot_read, read_input
-from lar.records.run import record_from_json, record_to_json
+from lar.records.run import record_of_format, record_to_json
 
 SUFFIX = ".index.json"
 HEAD_BYTES = 4096
@@ -142,14 +142,10 @@ def read_index(path: Path) -> DumpIndex:
     """
     data = read_input(path, error=DumpError, limit=MOST_TEXT_BYTES)
     try:
-        index = record_from_json(data, DumpIndex)
+        return record_of_format(data, DumpIndex, DUMP_FORMAT)
     except ValueError as error:
-        raise DumpError(
-            f"is not the index of a dump: {error}", "dump again, or remove this file", subject=path
-        ) from None
-    if index.format != DUMP_FORMAT:
-        raise DumpError(f"its format {index.format!r} is not {DUMP_FORMAT!r}", subject=path)
-    return index
+        problem = f"is not the index of a dump: {error}"
+        raise DumpError(problem, "dump again, or remove this file", subject=path) from None
 
 
 def write_index(path: Path, index: DumpIndex) -> None:

@@ -53,8 +53,7 @@ def layouts_of(
         if operator.type in CONVOLUTIONS:
             group = operator.parameters.get("sparse") == "GROUP"
             for weight in filter(known.__contains__, operator.inputs[1:2]):
-                shape = known[weight].shape
-                mark([weight], layout_of_weight(shape, before, after, group))
+                mark([weight], layout_of_weight(known[weight].shape, before, after, group))
     count = -1
     while len(found) > count:
         count = len(found)
@@ -112,9 +111,8 @@ def layouts_of_operator(
         return named[1].lower(), (named[2] or named[1]).lower()
     if kind not in CONVOLUTIONS or len(operator.inputs) < 2:
         return "", ""
-    taken, weight, given = (
-        tensors.get(key) for key in (*operator.inputs[:2], *operator.outputs[:1])
-    )
+    around = (*operator.inputs[:2], *operator.outputs[:1])
+    taken, weight, given = map(tensors.get, around)
     layout = guess_layout(given, weight) if given and weight else ""
     if re.fullmatch(r"nchw(4|32|64)", layout) and taken:  # it may take blocks of another size
         return f"nchw{taken.shape[-1] if taken.shape else 0}", layout

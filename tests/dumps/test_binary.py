@@ -26,8 +26,8 @@ from lar.dumps.binary import (
     decode_name,
     encode_name,
     make_readable,
-    read_array,
     read_header,
+    read_stored,
     write_tensor,
 )
 from lar.dumps.names import Variable, format_name
@@ -302,7 +302,7 @@ def test_megengines_own_reader_reads_what_lar_writes(tmp_path: Path) -> None:
 def test_elements_are_read_without_a_second_copy(tmp_path: Path) -> None:
     array = np.zeros(1 << 16, np.float32)
     write_tensor(tmp_path / "tensor", array, "name of a length that aligns nothing")
-    read = read_array(read_header(tmp_path / "tensor"))
+    read = read_stored(read_header(tmp_path / "tensor")).values
     assert read.flags.aligned
     assert read.flags.c_contiguous
 
