@@ -41,6 +41,7 @@ from lar.engines.onnxruntime.bodies import (
     LOOPS,
     Body,
     graphs_in,
+    name_by_paths,
     operators_in,
     parameters_of,
 )
@@ -159,11 +160,10 @@ class Graph:
         # Without the weights that stand in a file.
         self.model: Any = onnx.load_from_string(self.saved.content)
         self.outputs = [each.name for each in self.model.graph.output]
+        name_by_paths(self.model.graph)
         whole = Body("", self.model.graph)
         self.weights = {
-            body.path + each.name: each
-            for body in graphs_in(whole)
-            for each in body.graph.initializer
+            each.name: each for body in graphs_in(whole) for each in body.graph.initializer
         }
         self.operators = [*operators_in(whole)]
         self.nodes = [each.node for each in self.operators]

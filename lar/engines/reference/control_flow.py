@@ -39,8 +39,7 @@ class Rounds:
         if self.visit is None:
             return self.body.run({**self.around, **fed})
         for name, value in fed.items():
-            known = self.body.body.path + name
-            self.keep(Node(known, BODY_INPUT, "", (), (known,)), [value])
+            self.keep(Node(name, BODY_INPUT, "", (), (name,)), [value])
         return self.body.run({**self.around, **fed}, self.keep)
 
     def keep(self, node: Node, results: Sequence[Any]) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from lar.engines.onnxruntime.bodies import Body, bodies_in
+from lar.engines.onnxruntime.bodies import Body, bodies_in, name_by_paths
 from lar.engines.onnxruntime.model_fields import Node
 from lar.engines.reference import operators  # noqa: F401
 from lar.engines.reference.control_flow import run_bodies
@@ -53,7 +53,7 @@ class Graph:
         given = {*self.inputs, *self.weights, *(name for node in nodes for name in node.output)}
         taken = {name for node in nodes for name in names_within(node)}
         self.captured: Sequence[str] = sorted((taken | {*self.outputs}) - given - {""})
-        self.steps = [Step(node, body.path, bodies, meaning) for node, bodies in bodies_in(body)]
+        self.steps = [Step(node, bodies, meaning) for node, bodies in bodies_in(body)]
         self.spent = [*names_after_last_use(nodes, {*self.outputs, ""})]
 
     def run(self, fed: Mapping[str, Any], visit: Visit | None = None) -> list[Any]:
@@ -74,11 +74,10 @@ class Step:
     """A node of a graph; what computes it is found when it is first run. `seen` is the node as
     those outside the graph know it."""
 
-    def __init__(self, node: Any, path: str, bodies: Sequence[Body], meaning: Meaning) -> None:
+    def __init__(self, node: Any, bodies: Sequence[Body], meaning: Meaning) -> None:
         self.node = node
         self.meaning = meaning
-        outputs = tuple(path + name if name else "" for name in node.output)
-        self.seen = Node(path + node.name, node.op_type, node.domain, (), outputs)
+        self.seen = Node(node.name, node.op_type, node.domain, (), tuple(node.output))
         if node.op_type == "SequenceMap":  # a loop whose body nobody sees
             bodies = [Body("", graph) for graph in graphs_of(node)]
         self.bodies = [Graph(each, meaning) for each in bodies]
@@ -276,6 +275,7 @@ class Evaluator:
     def __init__(self, model: Any) -> None:
         opsets = {each.domain: each.version for each in model.opset_import}
         functions = {(each.domain, each.name): each for each in model.functions}
+        name_by_paths(model.graph)
         self.graph = Graph(Body("", model.graph), Meaning(opsets, functions))
         self.output_names = self.graph.outputs
 
