@@ -102,7 +102,9 @@ def try_case(case: Case) -> Outcome:
     except Exception as error:  # the package has no one kind for these
         return Outcome(REFUSED, str(error).splitlines()[0])
     names = [each.name for each in case.model.graph.output]
-    ours = evaluator_of(case.model, Path()).run({name: widened(it) for name, it in case.inputs.items()})
+    ours = evaluator_of(case.model, Path()).run(
+        {name: widened(it) for name, it in case.inputs.items()}
+    )
     pairs = [*zip(names, ours, theirs, strict=True)]
     if says := next((f"{name}: {it}" for name, *each in pairs if (it := difference(*each))), ""):
         reasons = WRONG_IN_ONNX_RUNTIME.items()

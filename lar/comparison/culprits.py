@@ -150,7 +150,7 @@ class Search:
     def __init__(self, paired: Paired, prover: Prover, progress: Callable[[str], None]) -> None:
         self.paired, self.prover, self.progress = paired, prover, progress
         self.blames: list[Blame] = []
-        self.behind: set[Node] = set()  # of proven culprits
+        self.behind: set[Node] = set()  # of culprits and suspects
         self.alone: dict[Node, Alone] = {}
 
     def find(self, ends: Sequence[Pair]) -> list[Blame]:
@@ -166,14 +166,14 @@ class Search:
             self.take_slightly_wrong([*first, *others])
         return self.blames
 
-    def find_inside(self, is_exact: Callable[[Pair], bool]) -> list[Blame]:
-        """Find operators that are off although they round nothing, or by far more than they round,
-        where the outputs agree within what rounding explains."""
+    def find_inside(self, round_alike: Callable[[Pair], bool]) -> list[Blame]:
+        """Find operators that are off although both sides round alike there, or by far more than
+        they round, where the outputs agree within what rounding explains."""
         paired = self.paired
         self.try_all(
             pair
             for pair in paired.pairs
-            if paired.is_first(pair) and (is_exact(pair) or is_gross(paired.found(pair)))
+            if paired.is_first(pair) and (round_alike(pair) or is_gross(paired.found(pair)))
         )
         return [blame for blame in self.blames if blame.proven]
 
@@ -181,17 +181,16 @@ class Search:
         """Run every operator alone, and find those at fault one behind the other too; one that
         cannot be run is a suspect where it differs first."""
         pairs = [it for it in self.paired.pairs if it.actual.operator and not it.actual.is_input]
+        blamed: set[Node] = set()
         for number, pair in enumerate(pairs):
             self.progress(f"running operators alone, {number} of {len(pairs)}")
-            self.alone[pair.actual] = self.prover.run(pair)
-        blamed: set[Node] = set()
-        for pair in pairs:
-            alone = self.alone[pair.actual]
-            if alone.found is None and not self.paired.is_first(pair):
+            alone = self.alone[pair.actual] = self.prover.run(pair)
+            if alone.is_right or not blamed.isdisjoint(alone.nodes):
                 continue
-            if alone.is_right or not blamed.isdisjoint(alone.nodes) or self.heals(pair):
+            alone = self.prover.confirm(pair, alone)
+            if (alone.doubt and not self.paired.is_first(pair)) or self.heals(pair):
                 continue
-            add_blame(self.blames, self.paired.blame(pair, self.prover.confirm(pair, alone)))
+            add_blame(self.blames, self.paired.blame(pair, alone))
             blamed.add(pair.actual)
         if not self.blames:
             self.take_slightly_wrong(pairs)
@@ -210,8 +209,7 @@ class Search:
             if alone.found is not None and self.heals(pair):
                 continue
             add_blame(self.blames, blame)
-            if blame.proven:
-                self.behind |= after(known_side(pair))
+            self.behind |= after(known_side(pair))
             if until_proven:
                 return
 

@@ -150,8 +150,3 @@ def are_apart_by_bias(one: Steps, other: Steps) -> bool:
     """Return whether one operator is the other one without its bias."""
     short, long = sorted((one, other), key=len)
     return short[0] in HEAVY and len(short) == 1 and long in ((short[0], "add"),)
-
-
-def do_same(one: Steps, other: Steps) -> bool:
-    """Return whether two operators do the same with their operands."""
-    return one[0] == other[0] and (one[0] in HEAVY or one == other)

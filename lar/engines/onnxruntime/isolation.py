@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lar.dumps.values import ELEMENT, Unheld, parts_of
 from lar.engines.engine import Isolation
 from lar.engines.onnxruntime.blocked_layout import (
     block_size,
@@ -54,18 +55,22 @@ class SessionIsolation(Isolation):
 
     def find_missing(self, names: Collection[str]) -> set[str]:
         known = {*self.makers, *(each.name for each in self.model.graph.input)}
-        return {*names} - known
+        return {name for name in names if not {name, ELEMENT.sub("", name)} & known}
 
     def compute(self, output: str, values: Mapping[str, Array]) -> Array:
         fed = {name: np.asarray(array, order="C") for name, array in values.items()}
         for name, array in fed.items():
             if name in self.blocked and array.ndim == 5:
                 fed[name] = join_blocks(array)
-        content = self.model_of(output, fed).SerializeToString()
+        value = output if output in self.makers else ELEMENT.sub("", output)
+        content = self.model_of(value, fed).SerializeToString()
         session = open_saved(self.driver, SavedModel(content, self.folder))
         taken = {each.name for each in session.get_inputs()}
-        (found,) = session.run([output], {name: fed[name] for name in taken})
-        given: Array = found
+        (found,) = session.run([value], {name: fed[name] for name in taken})
+        parts = [each for each in parts_of(value, found) if each.name == output]
+        if not parts or isinstance(parts[0], Unheld):
+            raise LarError(f"it is no array that a file holds, but {type(found).__name__}")
+        given = parts[0].array
         in_blocks = output in self.blocked and given.ndim == 4
         return split_blocks(given, self.block) if in_blocks else given
 

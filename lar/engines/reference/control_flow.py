@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -11,6 +12,8 @@ from lar.engines.onnxruntime.bodies import BODY_INPUT, Body
 from lar.engines.onnxruntime.model_fields import Node
 from lar.engines.reference.implementations import Call, NoTruth, Visit
 
+Values = ChainMap[str, Any]  # of a graph by name, before those of the graphs around it
+
 
 class Inner(Protocol):
     """A graph inside an operator, ready to be run: `Graph` of `evaluator`."""
@@ -19,7 +22,7 @@ class Inner(Protocol):
     inputs: Sequence[str]
 
     def run(
-        self, fed: Mapping[str, Any], visit: Visit | None = None, around: Mapping[str, Any] = ...
+        self, fed: Mapping[str, Any], visit: Visit | None, around: Values | None
     ) -> list[Any]: ...
 
 
@@ -30,7 +33,7 @@ class Rounds:
     """
 
     def __init__(
-        self, body: Inner, states: Sequence[Any], around: Mapping[str, Any], visit: Visit | None
+        self, body: Inner, states: Sequence[Any], around: Values, visit: Visit | None
     ) -> None:
         self.body = body
         self.states = states
@@ -45,8 +48,7 @@ class Rounds:
         if self.visit is None:
             return self.body.run(fed, None, self.around)
         for name, value in fed.items():
-            known = self.body.body.path + name
-            self.keep(Node(known, BODY_INPUT, "", (), (known,)), [value])
+            self.keep(Node(name, BODY_INPUT, "", (), (name,)), [value])
         return self.body.run(fed, self.keep, self.around)
 
     def advance(self, found: Sequence[Any]) -> None:
@@ -81,7 +83,7 @@ def stacked(pieces: Sequence[Any], axis: int = 0) -> Any:
 
 
 def run_bodies(
-    call: Call, bodies: Sequence[Inner], values: Mapping[str, Any], visit: Visit | None
+    call: Call, bodies: Sequence[Inner], values: Values, visit: Visit | None
 ) -> Sequence[Any]:
     """Compute an operator whose bodies take tensors from around them out of `values`."""
     if call.type == "If":

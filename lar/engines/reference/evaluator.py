@@ -7,20 +7,18 @@ within operators are graphs here too: `control_flow` runs them.
 from __future__ import annotations
 
 import graphlib
-from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from lar.engines.onnxruntime.bodies import Body, bodies_in
+from lar.engines.onnxruntime.bodies import Body, bodies_in, name_by_paths
 from lar.engines.onnxruntime.model_fields import Node
 from lar.engines.reference import operators  # noqa: F401
-from lar.engines.reference.control_flow import run_bodies
+from lar.engines.reference.control_flow import Values, run_bodies
 from lar.engines.reference.implementations import (
     Call,
     Function,
@@ -57,18 +55,15 @@ class Graph:
         self.inputs: Sequence[str] = [getattr(each, "name", each) for each in proto.input]
         self.outputs: Sequence[str] = [getattr(each, "name", each) for each in proto.output]
         self.weights = {name: widened(it) for name, it in weights_in(proto, meaning.folder)}
-        self.steps = [Step(node, body.path, bodies, meaning) for node, bodies in bodies_in(body)]
+        self.steps = [Step(node, bodies, meaning) for node, bodies in bodies_in(body)]
         self.spent = names_after_last_use([*proto.node], {*self.outputs, ""})
 
     def run(
-        self,
-        fed: Mapping[str, Any],
-        visit: Visit | None = None,
-        around: Mapping[str, Any] = MappingProxyType({}),
+        self, fed: Mapping[str, Any], visit: Visit | None = None, around: Values | None = None
     ) -> list[Any]:
         """Compute the outputs from inputs and tensors around the graph; `visit` is given what each
         operator gives, as soon as it is known."""
-        values = ChainMap[str, Any]({"": None, **self.weights, **fed}, cast("Any", around))
+        values = (around or Values()).new_child({"": None, **self.weights, **fed})
         for step, spent in zip(self.steps, self.spent, strict=True):
             found = step.compute(values, visit)
             values.update(zip(step.node.output, found, strict=True))
@@ -81,14 +76,12 @@ class Graph:
 
 
 class Step:
-    """A node of a graph; what computes it is found when it is first run. `seen` is the node as
-    those outside the graph know it."""
+    """A node of a graph; what computes it is found when it is first run."""
 
-    def __init__(self, node: Any, path: str, bodies: Sequence[Body], meaning: Meaning) -> None:
+    def __init__(self, node: Any, bodies: Sequence[Body], meaning: Meaning) -> None:
         self.node = node
         self.meaning = meaning
-        outputs = tuple(path + name if name else "" for name in node.output)
-        self.seen = Node(path + node.name, node.op_type, node.domain, (), outputs)
+        self.seen = Node(node.name, node.op_type, node.domain, (), tuple(node.output))
         self.bodies = [Graph(each, meaning) for each in bodies]
         self.function: Function | None = None
 
@@ -99,7 +92,7 @@ class Step:
         version = self.meaning.opsets.get(self.node.domain, "unknown")
         return f"{domain}{self.node.op_type} of opset {version}"
 
-    def compute(self, values: Mapping[str, Any], visit: Visit | None) -> list[Any]:
+    def compute(self, values: Values, visit: Visit | None) -> list[Any]:
         """Return what the node gives; of a result without truth, where it began."""
         taken = [take(values, name) for name in self.node.input]
         unknown = next((each for each in taken if isinstance(each, NoTruth)), None)
@@ -120,9 +113,7 @@ class Step:
             found.append(NoTruth(self.title, says, name))
         return found[: len(self.node.output)]
 
-    def results(
-        self, taken: Sequence[Any], values: Mapping[str, Any], visit: Visit | None
-    ) -> Sequence[Any]:
+    def results(self, taken: Sequence[Any], values: Values, visit: Visit | None) -> Sequence[Any]:
         """Return what the operator gives, as it gives it.
 
         Raises:
@@ -160,7 +151,7 @@ class Step:
         return lambda call: tuple(graph.run(dict(zip(graph.inputs, call.inputs, strict=False))))
 
 
-def take(values: Mapping[str, Any], name: str) -> Any:
+def take(values: Values, name: str) -> Any:
     """Return a value that a node takes."""
     missing = NoTruth("the graph", f"nothing gives {name}", name)
     return values.get(name, missing)
@@ -178,8 +169,7 @@ def function_of_standard(node: Any, call: Call) -> Any:
     except onnx.defs.SchemaError:
         return None
     if schema.has_function:
-        proto = onnx.FunctionProto()
-        proto.CopyFrom(schema.function_body)
+        proto = onnx.FunctionProto.FromString(schema.function_body.SerializeToString())
     elif schema.has_context_dependent_function:
         types = [type_of(each).SerializeToString() for each in call.inputs]
         content = schema.get_context_dependent_function(node.SerializeToString(), types)
@@ -201,15 +191,11 @@ def type_of(value: Any) -> Any:
 
 def with_attributes(function: Any, attributes: Mapping[str, Any]) -> Any:
     """Return a function whose nodes have the attributes that it is called with."""
-    copy = onnx.FunctionProto()
-    copy.CopyFrom(function)
+    copy = onnx.FunctionProto.FromString(function.SerializeToString())
     for node in nodes_within(copy.node):
-        kept = [*node.attribute]
-        del node.attribute[:]
-        for each in kept:
-            if not each.ref_attr_name:
-                node.attribute.append(each)
-            elif each.ref_attr_name in attributes:
+        for each in [it for it in node.attribute if it.ref_attr_name]:
+            node.attribute.remove(each)
+            if each.ref_attr_name in attributes:
                 node.attribute.append(attributes[each.ref_attr_name])
                 node.attribute[-1].name = each.name
     return copy
@@ -296,6 +282,7 @@ def rename_domain(model: Any) -> None:
 def evaluator_of(model: Any, folder: Path) -> Graph:
     """Return a model, ready to be computed."""
     rename_domain(model)
+    name_by_paths(model.graph)
     opsets = {each.domain: each.version for each in model.opset_import}
     functions = {(each.domain, each.name): each for each in model.functions}
     return Graph(Body("", model.graph), Meaning(opsets, functions, folder))

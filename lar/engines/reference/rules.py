@@ -30,16 +30,8 @@ def trains(call: Call) -> Any:
     return call.get("training_mode") or (call.opset < 7 and not call.get("is_test"))
 
 
-def reduces_nothing(call: Call) -> bool:
-    axes = call.take(2)[1]
-    chosen = call.get("axes") or () if axes is None else axes
-    return bool(call.get("noop_with_empty_axes") and not len(chosen))
-
-
 def lacks_scores(call: Call) -> bool:
     """Return whether a classifier has less than a score for each class, or may have."""
-    if call.get("post_transform") == "PROBIT":  # of scores that need not be probabilities
-        return True
     labels = ("classlabels_ints", "classlabels_int64s", "classlabels_strings")
     classes = max(len(call.get(name, ())) for name in labels)
     if call.type == "LinearClassifier":
@@ -55,7 +47,10 @@ RARE: Mapping[str, tuple[Any, ...]] = {
     "input_forget": (1,),
     "keep_aspect_ratio_policy": ("not_larger", "not_smaller"),
     "layout": (1,),
+    "noop_with_empty_axes": (1,),
+    "p": (1,),
     "padding_mode": ("reflection",),
+    "post_transform": ("PROBIT",),
     "spatial": (0,),
 }
 
@@ -64,8 +59,7 @@ def is_rare(call: Call) -> bool:
     return any(value in RARE.get(name, ()) for name, value in call.attributes.items())
 
 
-SEEN = "lar computes what most models have of it, and this is not among that"
-COMPOSED = ("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare")
+UNUSUAL = "lar does not compute this unusual form of it"
 DRAWING = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 
 RULES = (
@@ -76,7 +70,6 @@ RULES = (
         "the standard does not say what a class without a score gets",
         lacks_scores,
     ),
-    Rule(COMPOSED, "the standard's versions differ in what it is over no axes", reduces_nothing),
     Rule(("ReduceMean",), "it is a mean of nothing", lambda call: not call.inputs[0].size),
     Rule(("BitCast",), "the bits of a floating-point number depend on its type"),
     Rule(
@@ -84,12 +77,14 @@ RULES = (
         "how many digits a text has depends on the type of the number",
         lambda call: call.get("to") == TensorProto.STRING and is_float(call.inputs[0]),
     ),
-    Rule(("GridSample",), SEEN, lambda call: call.get("mode") in ("cubic", "bicubic")),
-    Rule(("GRU", "LSTM", "RNN"), SEEN, lambda call: call.get("clip") or len(call.inputs) > 7),
-    Rule(("LpNormalization",), SEEN, lambda call: call.get("p") == 1),
-    Rule(("QGemm",), SEEN, lambda call: call.get("alpha", 1) != 1),
-    Rule(("ReduceSumSquare",), SEEN, lambda call: not is_float(call.inputs[0])),
-    Rule(("Unique",), SEEN, lambda call: not call.get("sorted", 1)),
+    Rule(("GridSample",), UNUSUAL, lambda call: call.get("mode") in ("cubic", "bicubic")),
+    Rule(("GRU", "LSTM", "RNN"), UNUSUAL, lambda call: call.get("clip") or len(call.inputs) > 7),
+    Rule(("Hardmax",), UNUSUAL, lambda call: call.opset < 13),
+    Rule(("LpPool",), UNUSUAL, lambda call: call.get("ceil_mode")),
+    Rule(("QGemm",), UNUSUAL, lambda call: call.get("alpha", 1) != 1),
+    Rule(("ReduceSumSquare",), UNUSUAL, lambda call: not is_float(call.inputs[0])),
+    Rule(("Scan",), UNUSUAL, lambda call: call.opset < 9),  # over a batch of sequences
+    Rule(("Unique",), UNUSUAL, lambda call: not call.get("sorted", 1)),
 )
 
 
@@ -102,4 +97,4 @@ def check_truth(call: Call) -> None:
     rules = (each for each in RULES if call.type in each.types and each.holds(call))
     rule = next(rules, None)
     if rule is not None or is_rare(call):
-        raise NoTruthHere(rule.why if rule else SEEN)
+        raise NoTruthHere(rule.why if rule else UNUSUAL)

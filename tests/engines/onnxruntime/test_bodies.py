@@ -6,7 +6,7 @@ from typing import Any
 
 from onnx import TensorProto, helper
 
-from lar.engines.onnxruntime.bodies import Body, operators_in
+from lar.engines.onnxruntime.bodies import Body, name_by_paths, operators_in
 
 
 def graph_of(nodes: list[Any], inputs: tuple[str, ...] = (), outputs: tuple[str, ...] = ()) -> Any:
@@ -32,9 +32,10 @@ def test_tensors_of_bodies_are_named_by_their_paths() -> None:
     body = graph_of([inner], ("i", "c", "v"), ("c", "r"))
     loops = [
         helper.make_node("Loop", ["n", "", "x"], [out], name="walk", body=body)
-        for out in ("last", "again")
+        for out in ("again", "last")
     ]
     whole = Body("", graph_of(loops, ("x", "n"), ("last", "again")))
+    name_by_paths(whole.graph)
     found = [each.node for each in operators_in(whole)]
     assert [(each.operator, each.inputs, each.outputs) for each in found[:7]] == [
         ("BodyInput", ("n",), ("walk/body/i",)),
@@ -47,7 +48,7 @@ def test_tensors_of_bodies_are_named_by_their_paths() -> None:
             ("walk/body/c", "walk/body/If_0/else/z", "walk/body/If_0/then/y"),
             ("walk/body/r",),
         ),
-        ("Loop", ("n", "", "x", "walk/body/c", "walk/body/r"), ("last",)),
+        ("Loop", ("n", "", "x", "walk/body/c", "walk/body/r"), ("again",)),
     ]
     assert found[4].name == "walk/body/If_0/then/act"
     assert found[-1].inputs[-1] == "Loop_1/body/r"

@@ -50,20 +50,17 @@ def quantize(
     """Return real numbers in steps of a scale, cut to what their type holds."""
     import ml_dtypes
 
-    finfo: Any = ml_dtypes.finfo
-    iinfo: Any = ml_dtypes.iinfo
     dtype = dtype if zero_point is None else zero_point.dtype
-    is_integer = dtype.name.lstrip("u").startswith("int")  # else a number of few bits
-    steps: Any = x / spread(scale, x.shape, axis, block)
-    if is_integer:
-        steps = np.rint(steps) + spread(zero_point, x.shape, axis, block)
-    limits = iinfo(dtype) if is_integer else finfo(dtype)
-    return np.asarray(np.clip(steps, float(limits.min), float(limits.max))).astype(dtype)
+    limits: Any = ml_dtypes.iinfo(dtype)
+    steps = np.rint(x / spread(scale, x.shape, axis, block))
+    steps = steps + spread(zero_point, x.shape, axis, block)
+    return np.asarray(np.clip(steps, int(limits.min), int(limits.max))).astype(dtype)
 
 
 @implements("DequantizeLinear", domains=BOTH)
 def dequantize_linear(call: Call) -> Array:
-    return dequantize(*call.take(3), call.get("axis", 1), call.get("block_size", 0))
+    x, scale, zero_point = call.take(3)
+    return dequantize(x, scale, zero_point, call.get("axis", 1), call.get("block_size", 0))
 
 
 @implements("QuantizeLinear", domains=BOTH)

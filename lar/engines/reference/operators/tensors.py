@@ -38,21 +38,15 @@ def drop_out(call: Call) -> tuple[Array, ...]:
     return (x, np.ones(x.shape, bool)) if call.opset >= 12 else (x,)
 
 
-@implements("Softmax", "LogSoftmax", "Hardmax")
+@implements("Softmax", "LogSoftmax")
 def softmax(call: Call) -> Array:
     """Return what sums to one along an axis; before opset 13 along that axis and all behind it."""
     (x,), old = call.inputs, call.opset < 13
     axis = call.get("axis", 1 if old else -1)
-    axis = axis % x.ndim if axis < 0 else axis
-    if not x.size:
-        return np.asarray(x)
     values = x.reshape(math.prod(x.shape[:axis]), -1) if old else np.moveaxis(x, axis, -1)
-    if call.type == "Hardmax":
-        found = real(np.arange(values.shape[-1]) == values.argmax(axis=-1)[..., None])
-    else:
-        found = values - values.max(axis=-1, keepdims=True)
-        found = found - np.log(np.exp(found).sum(axis=-1, keepdims=True))
-        found = np.exp(found) if call.type == "Softmax" else found
+    found = values - values.max(axis=-1, keepdims=True)
+    found = found - np.log(np.exp(found).sum(axis=-1, keepdims=True))
+    found = np.exp(found) if call.type == "Softmax" else found
     return found.reshape(x.shape) if old else np.moveaxis(found, -1, axis)
 
 
@@ -104,12 +98,6 @@ def gather_elements(call: Call) -> Array:
     places: list[Any] = [*np.ogrid[tuple(map(slice, indices.shape))]]
     places[call.get("axis", 0)] = indices
     return np.asarray(x[tuple(places)])
-
-
-@implements("Scatter")
-def scatter(call: Call) -> Any:
-    """Return what ScatterElements gives, which was called so before opset 11."""
-    return compute_as_onnx(call._replace(type="ScatterElements", opset=11))
 
 
 @implements("NonMaxSuppression")

@@ -96,13 +96,15 @@ def convolve_transposed(call: Call) -> Array:
     weights = w.reshape(group, len(w) // group, *w.shape[1:]).swapaxes(1, 2)
     sums = np.zeros((len(x), group * w.shape[1], *full))
     for tap in np.ndindex(*kernel):
+        place: list[Any] = [..., *tap]
+        products = weights[tuple(place)] @ data
         begins = [at * hole for at, hole in zip(tap, holes, strict=True)]
         ends = zip(begins, sizes, strides, strict=True)
-        places = [slice(begin, begin + size * step, step) for begin, size, step in ends]
-        products = weights[(..., *tap)] @ data
-        sums[(..., *places)] += products.reshape(len(x), -1, *sizes)
-    cut_off = zip(pads, full, pads[axes:], strict=False)
-    return add_bias(sums[(..., *(slice(a, size - b) for a, size, b in cut_off))], bias)
+        places: list[Any] = [..., *(slice(at, at + size * step, step) for at, size, step in ends)]
+        sums[tuple(places)] += products.reshape(len(x), -1, *sizes)
+    inner = zip(pads, full, pads[axes:], strict=False)
+    kept: list[Any] = [..., *(slice(first, size - last) for first, size, last in inner)]
+    return add_bias(sums[tuple(kept)], bias)
 
 
 @implements("MaxPool")
