@@ -241,7 +241,7 @@ class DumpComparison:
             if wrong:
                 return search.find(wrong), ()
             if coarse and self.measure.by_default:
-                return search.find_inside(self.measure.rounding.is_exact), ()
+                return search.find_inside(self.measure.rounding.round_alike), ()
         except KeyboardInterrupt:
             done = count_of(len(search.alone), "operator")
             return search.blames, (f"interrupted: {done} of A were run alone",)
@@ -366,8 +366,12 @@ class DumpComparison:
         return blame._replace(actual=tuple(left[0]), expected=tuple(left[1]))
 
     def are_alike(self, one: Node, other: Node) -> bool:
-        """Return whether two operators have one type, the same parameters and equal constants."""
+        """Return whether two operators have one type, the same parameters and equal constants, and
+        take tensors of the same names."""
         if one.operator is None or other.operator is None:
+            return False
+        taken_names = [{it.name for it in node.parents} for node in (one, other)]
+        if one.name == other.name and taken_names[0] != taken_names[1]:
             return False
         if (one.operator.type, one.operator.parameters, len(one.parents)) != (
             other.operator.type,

@@ -166,14 +166,14 @@ class Search:
             self.take_slightly_wrong([*first, *others])
         return self.blames
 
-    def find_inside(self, is_exact: Callable[[Pair], bool]) -> list[Blame]:
-        """Find operators that are off although they round nothing, or by far more than they round,
-        where the outputs agree within what rounding explains."""
+    def find_inside(self, round_alike: Callable[[Pair], bool]) -> list[Blame]:
+        """Find operators that are off although both sides round alike there, or by far more than
+        they round, where the outputs agree within what rounding explains."""
         paired = self.paired
         self.try_all(
             pair
             for pair in paired.pairs
-            if paired.is_first(pair) and (is_exact(pair) or is_gross(paired.found(pair)))
+            if paired.is_first(pair) and (round_alike(pair) or is_gross(paired.found(pair)))
         )
         return [blame for blame in self.blames if blame.proven]
 

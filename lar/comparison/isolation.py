@@ -20,8 +20,8 @@ from lar.dumps.layouts import to_blocked
 from lar.errors import DumpError, LarError
 from lar.graphs.elements import integers_of, real_numbers
 from lar.graphs.graph import Node, region_of, sources_of
-from lar.graphs.matching import Pair
-from lar.graphs.signatures import Array, Values, is_blocked, squeezed
+from lar.graphs.matching import Array, Pair
+from lar.graphs.signatures import Values, is_blocked, squeezed
 from lar.records.comparison import TensorComparison, Tolerance
 from lar.records.quantization import Quantization
 

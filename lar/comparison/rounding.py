@@ -270,9 +270,9 @@ class Rounding:
                 if self.step_of(side, node.tensor):
                     yield side, node.tensor, before.tensor
 
-    def is_exact(self, pair: Pair) -> bool:
-        """Return whether nothing is rounded to integers between a pair and its sources that is not
-        rounded alike on both sides: no step is new, and the weights have the same ones."""
+    def round_alike(self, pair: Pair) -> bool:
+        """Return whether both sides round alike between a pair and its sources, if they round at
+        all: by the same steps, besides those that the sources have, and of weights too."""
         known = [
             step.size
             for side, end in enumerate(pair[:2])
@@ -280,16 +280,17 @@ class Rounding:
             if node.tensor and (step := self.step_of(side, node.tensor))
         ]
         regions = [region_of(node, self.by_node) for node in pair[:2]]
-        new = (
-            step.size
+        new = [
+            {
+                step.size
+                for node in region
+                if node.tensor and (step := self.step_of(side, node.tensor))
+                if all(abs(step.size - it) > SAME_STEP * it for it in known)
+            }
             for side, region in enumerate(regions)
-            for node in region
-            if node.tensor and (step := self.step_of(side, node.tensor))
-        )
-        if any(all(abs(step - it) > SAME_STEP * it for it in known) for step in new):
-            return False
+        ]
         weights = [self.quantised_weights(side, region) for side, region in enumerate(regions)]
-        return weights[0] == weights[1]
+        return new[0] == new[1] and weights[0] == weights[1]
 
     def quantised_weights(
         self, side: int, region: Sequence[Node]

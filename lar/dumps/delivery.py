@@ -16,14 +16,7 @@ from lar.dumps.dump import DumpIndex
 from lar.dumps.excerpts import filter_blocks
 from lar.dumps.facts import SUFFIX, DumpFacts
 from lar.dumps.graph import index_of
-from lar.dumps.index import (
-    index_place,
-    is_tensor,
-    read_headers,
-    read_index,
-    tensor_files,
-    write_index,
-)
+from lar.dumps.index import index_place, read_headers, read_index, tensor_files, write_index
 from lar.errors import UsageError
 from lar.files.path_conflicts import paths_in
 from lar.files.work_folders import error_of_full_disk
@@ -60,7 +53,7 @@ def finish_dump(
         (folder / file).unlink()
     for header in headers:
         if header.path.name in kept and not header.name.isascii():
-            make_readable(header.path)
+            make_readable(header)
     # If the run did not end well, it is the one after the last that was reported.
     iterations = len(result.warmup.end_to_end) + len(result.samples.end_to_end)
     last = iterations // spec.runners - complete
@@ -140,15 +133,9 @@ def filter_tensors(index: DumpIndex, pattern: str) -> DumpIndex:
     """Return an index of those tensors whose name, or operator's name, a pattern is found in; the
     names are the engine's and the model's."""
     names = {operator.key: operator.name for operator in index.operators}
-    wanted = re.compile(pattern)
-    return replace(
-        index,
-        tensors=tuple(
-            tensor
-            for tensor in index.tensors
-            if any(map(wanted.search, (tensor.name, tensor.origin, names.get(tensor.operator, ""))))
-        ),
-    )
+    named = ((it, (it.name, it.origin, names.get(it.operator, ""))) for it in index.tensors)
+    search = re.compile(pattern).search
+    return replace(index, tensors=tuple(it for it, texts in named if any(map(search, texts))))
 
 
 def finish_text(path: Path, pattern: str, complete: bool) -> None:
@@ -182,8 +169,3 @@ def check_left(left: object, pattern: str, complete: bool) -> None:
             "dump without it once: the index beside the dump lists the names",
             flag="--dump-filter",
         )
-
-
-def is_dump(folder: Path) -> bool:
-    """Return whether a folder holds dumped tensors and nothing else."""
-    return all(is_tensor(path) for path in folder.iterdir())

@@ -12,8 +12,8 @@ from lar.dumps.binary import TensorHeader
 from lar.dumps.dump import DumpedOperator, DumpedTensor, DumpIndex
 from lar.dumps.facts import NO_FACTS, DumpFacts, Kernel
 from lar.dumps.names import DumpedName, Variable
-from lar.dumps.quantizations import quantizations_of
-from lar.dumps.tensor_layouts import layouts_of
+from lar.dumps.quantizations import with_quantizations
+from lar.dumps.tensor_layouts import layout_of_format, layouts_of
 
 # Operators that hold a value; all others compute one, or take in the model's input.
 CONSTANT = re.compile(
@@ -39,54 +39,45 @@ def index_of(headers: Iterable[TensorHeader], facts: DumpFacts = NO_FACTS) -> Du
     tensors: list[DumpedTensor] = []
     operators: dict[str, DumpedOperator] = {}
     ranks: dict[str, tuple[int, ...]] = {}
-    formats: dict[str, str] = {}
     for header, run, scope in files:
         variable, inputs = header.meaning or DumpedName(Variable(id=-1, name=header.name))
-        key = f"{scope}opr{variable.operator_id}" if variable.operator_type else ""
+        kind, number = variable.operator_type, variable.operator_id
         tensor = DumpedTensor(
             key=header.path.name,
             name=variable.name,
             dtype=header.dtype,
             shape=header.shape,
-            operator=key,
+            layout=layout_of_format(variable.format),
+            operator=f"{scope}opr{number}" if kind else "",
             slot=variable.slot,
             run=run,
         )
         tensors.append(tensor)
-        formats[tensor.key] = variable.format
-        if not key:
+        if not kind:
             continue
-        rank, parameters = known.get(variable.operator_id, (len(known), {}))
-        ranks[key] = (run, rank, variable.operator_id)
-        before = operators.get(key)
-        shapes = tuple(each.shape for each in (*inputs, variable))
-        algorithm = facts.algorithms.get(Kernel(variable.operator_type, shapes), "")
-        operators[key] = DumpedOperator(
-            key=key,
+        rank, parameters = known.get(number, (len(known), {}))
+        ranks[tensor.operator] = (run, rank, number)
+        kernel = Kernel(kind, tuple(each.shape for each in (*inputs, variable)))
+        operator = DumpedOperator(
+            key=tensor.operator,
             name=variable.operator,
-            type=variable.operator_type,
-            inputs=tuple(
-                keys.get((run, each.id), f"{scope}var{each.id}" if scope else f"{each.id:06x}")
-                for each in inputs
-            ),
-            outputs=(*(before.outputs if before else ()), tensor.key),
+            type=kind,
+            inputs=tuple(keys.get((run, it.id), f"{scope}var{it.id}") for it in inputs),
+            outputs=(tensor.key,),
             parameters=parameters,
-            algorithm=algorithm or (before.algorithm if before else ""),
-            constant=CONSTANT.fullmatch(variable.operator_type) is not None,
+            algorithm=facts.algorithms.get(kernel, ""),
+            constant=CONSTANT.fullmatch(kind) is not None,
         )
-    makers = {tensor.key: tensor.operator for tensor in tensors if tensor.operator}
-    order = {key: place for place, key in enumerate(sort_operators(operators, ranks, makers))}
-    ordered = [operators[key] for key in order]
-    layouts, last = layouts_of(tensors, ordered, formats), len(order)
+        first = operators.setdefault(operator.key, operator)
+        if first is not operator:
+            outputs = (*first.outputs, tensor.key)
+            operators[operator.key] = replace(first, outputs=outputs)
+    ordered = sort_operators(operators, ranks)
+    order = {operator.key: place for place, operator in enumerate(ordered)}
+    layouts, last = layouts_of(tensors, ordered), len(order)
     tensors.sort(key=lambda it: (order.get(it.operator, last), it.run, it.slot, it.key))
-    found = quantizations_of(tensors, ordered, facts)
-    return DumpIndex(
-        tensors=tuple(
-            replace(it, layout=layouts.get(it.key, ""), quantization=found.get(it.key))
-            for it in tensors
-        ),
-        operators=tuple(ordered),
-    )
+    laid_out = tuple(replace(it, layout=layouts.get(it.key, "")) for it in tensors)
+    return with_quantizations(DumpIndex(tensors=laid_out, operators=tuple(ordered)), facts)
 
 
 def run_of(header: TensorHeader) -> tuple[int, str]:
@@ -97,30 +88,29 @@ def run_of(header: TensorHeader) -> tuple[int, str]:
 
 
 def sort_operators(
-    operators: Mapping[str, DumpedOperator],
-    ranks: Mapping[str, tuple[int, ...]],
-    makers: Mapping[str, str],
-) -> list[str]:
-    """Return the keys of operators behind those that give their inputs, and by rank where that
-    leaves a choice.
+    operators: Mapping[str, DumpedOperator], ranks: Mapping[str, tuple[int, ...]]
+) -> list[DumpedOperator]:
+    """Return operators behind those that give their inputs, and by rank where that leaves a choice.
 
-    `makers` maps tensors to operators. Where some wait for each other, which no engine writes, the
-    order is that of the ranks.
+    Where some wait for each other, which no engine writes, the order is that of the ranks.
     """
-    before = {
-        key: {makers[each] for each in operator.inputs if each in makers} - {key}
-        for key, operator in operators.items()
-    }
-    sorter = TopologicalSorter(before)
+    makers = {it: key for key, operator in operators.items() for it in operator.outputs}
+    sorter = TopologicalSorter(
+        {
+            key: {makers[each] for each in operator.inputs if each in makers} - {key}
+            for key, operator in operators.items()
+        }
+    )
     try:
         sorter.prepare()
     except CycleError:
-        return sorted(operators, key=ranks.__getitem__)
-    ordered: list[str] = []
+        return [operators[key] for key in sorted(operators, key=ranks.__getitem__)]
+    ordered: list[DumpedOperator] = []
     ready: list[tuple[tuple[int, ...], str]] = []
     while sorter.is_active():
         for key in sorter.get_ready():
             heapq.heappush(ready, (ranks[key], key))
-        ordered.append(heapq.heappop(ready)[1])
-        sorter.done(ordered[-1])
+        _, key = heapq.heappop(ready)
+        ordered.append(operators[key])
+        sorter.done(key)
     return ordered

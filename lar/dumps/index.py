@@ -6,68 +6,56 @@ as load_and_run leaves a dump, the names inside the files say what it holds.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from lar.dumps.arrays import SUFFIX as ARRAY_SUFFIX
-from lar.dumps.arrays import open_archive, open_files
 from lar.dumps.binary import TensorHeader, begins_tensor, read_header, read_start, read_stored
 from lar.dumps.dump import DUMP_FORMAT, Dump, DumpedTensor, DumpIndex, Stored
 from lar.dumps.excerpts import begins_text_dump, open_text
 from lar.dumps.graph import index_of
 from lar.errors import DumpError, check_keywords
+from lar.files.input_file import MOST_TEXT_BYTES, cannot_read, read_input
 from lar.records.run import record_from_json, record_to_json
 
 SUFFIX = ".index.json"
-MOST_BYTES = 1 << 30
 HEAD_BYTES = 4096
 
 
-def open_tensors(path: str | os.PathLike[str]) -> Dump:
+@check_keywords
+def open_dump(path: str | os.PathLike[str]) -> Dump:
     """Open a file or folder that holds tensors: a dump's folder or its index, a folder of `.npy`
     files, a `.npz`, a `.npy`, the text of `--io-dump`, a tensor's file. No tensor is read yet.
 
     Raises:
         DumpError: it is missing, damaged, or of no known kind.
     """
+    from lar.dumps import arrays  # few dumps are NumPy's
+
     place = Path(path)
     if place.name.endswith(SUFFIX):
-        return open_dump(place)
+        place = place.with_name(place.name.removesuffix(SUFFIX))
+    elif place.suffix.lower() == ".npz" and not place.is_dir():
+        return arrays.open_archive(place)
+    elif place.suffix.lower() == arrays.SUFFIX and not place.is_dir():
+        return arrays.open_files(place)
     if place.is_dir():
-        is_plain = not index_place(place).exists() and any(place.glob(f"*{ARRAY_SUFFIX}"))
-        return (open_files if is_plain else open_dump)(place)
-    if place.suffix.lower() in (".npz", ARRAY_SUFFIX):
-        return (open_archive if place.suffix.lower() == ".npz" else open_files)(place)
+        if not index_place(place).exists() and any(place.glob(f"*{arrays.SUFFIX}")):
+            return arrays.open_files(place)
+        index, missing = index_of_folder(place)
+        return Dump(str(place), index, reader_of(place), missing)
     head, _ = read_start(place, HEAD_BYTES)
     if begins_text_dump(head):
         return open_text(place)
     if begins_tensor(head):
-        return open_dump(place)
+        return Dump(str(place), index_of([read_header(place)]), reader_of(place.parent))
     raise DumpError(
         "holds no tensors that lar reads",
         "give a dump's folder, a tensor's file, a folder of .npy files, a .npz, a .npy or the text "
         "of --io-dump",
         subject=place,
     )
-
-
-@check_keywords
-def open_dump(path: str | os.PathLike[str]) -> Dump:
-    """Open a dump: a folder, its index, or the file of one tensor. No tensor is read yet.
-
-    Raises:
-        DumpError: it is missing or damaged.
-    """
-    place = Path(path)
-    if place.name.endswith(SUFFIX):
-        place = place.with_name(place.name.removesuffix(SUFFIX))
-    if place.is_dir():
-        index, missing = index_of_folder(place)
-        return Dump(str(place), index, reader_of(place), missing)
-    return Dump(str(place), index_of([read_header(place)]), reader_of(place.parent))
 
 
 def index_of_folder(folder: Path) -> tuple[DumpIndex, tuple[str, ...]]:
@@ -117,8 +105,7 @@ def tensor_files(folder: Path) -> list[str]:
     try:
         return sorted(name for name in os.listdir(folder) if not name.startswith("."))
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise DumpError(f"cannot be read: {reason}", subject=folder) from None
+        raise cannot_read(folder, error, error=DumpError) from None
 
 
 def read_headers(folder: Path, damaged: bool = False) -> list[TensorHeader]:
@@ -164,7 +151,7 @@ def read_index(path: Path) -> DumpIndex:
     Raises:
         DumpError: it is damaged, or of a version that this lar does not read.
     """
-    data, _ = read_start(path, MOST_BYTES)
+    data = read_input(path, error=DumpError, limit=MOST_TEXT_BYTES)
     try:
         index = record_from_json(data, DumpIndex)
     except ValueError as error:
@@ -186,7 +173,5 @@ def write_index(path: Path, index: DumpIndex) -> None:
     try:
         temporary.write_bytes(record_to_json(index))
         os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from lar.errors import UsageError
-from lar.files.input_file import MOST_TEXT_BYTES, read_input
+from lar.files.input_file import read_input_lines
 
 FLAG = "--map"
 FORM = "write the name in A, white space and the name in B in each line, or a JSON object"
@@ -24,23 +24,22 @@ def read_name_map(path: str | os.PathLike[str]) -> dict[str, str]:
     Raises:
         UsageError: it cannot be read, is of another form, or has a name of a side twice.
     """
-    data = read_input(path, FLAG, limit=MOST_TEXT_BYTES)
+    lines = read_input_lines(path, FLAG)
     try:
-        return parse_names(data.decode("utf-8-sig"))
-    except UnicodeDecodeError:
-        raise UsageError("is not UTF-8 text", FORM, flag=FLAG, subject=path) from None
+        return parse_names(lines)
     except ValueError as error:
         raise UsageError(str(error), FORM, flag=FLAG, subject=path) from None
 
 
-def parse_names(text: str) -> dict[str, str]:
-    """Parse a map.
+def parse_names(lines: Iterable[str]) -> dict[str, str]:
+    """Parse the lines of a map.
 
     Raises:
         ValueError: it is none, or has a name of a side twice.
     """
+    text = "\n".join(lines).lstrip()
     found, taken = dict[str, str](), set[str]()
-    for name, other in pairs_in_json(text) if text.lstrip().startswith("{") else pairs_in(text):
+    for name, other in pairs_in_json(text) if text.startswith("{") else pairs_in(lines):
         if name in found or other in taken:
             side, twice = ("A", name) if name in found else ("B", other)
             raise ValueError(f"has the name {twice!r} of {side} twice")
@@ -62,11 +61,11 @@ def pairs_in_json(text: str) -> Iterator[tuple[str, str]]:
         yield name, other
 
 
-def pairs_in(text: str) -> Iterator[tuple[str, str]]:
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.strip() and not line.startswith("#"):
-            columns = line.split("\t") if "\t" in line else line.split()
-            names = [column.strip() for column in columns if column.strip()]
+def pairs_in(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for number, line in enumerate(lines, 1):
+        if line and not line.startswith("#"):
+            columns = line.split("\t" if "\t" in line else None)
+            names = [*filter(None, map(str.strip, columns))]
             if len(names) != 2:
                 raise ValueError(f"line {number} has {len(names)} names, not two")
             yield names[0], names[1]

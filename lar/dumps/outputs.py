@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from lar.dumps.binary import BY_DTYPE, write_tensor
 from lar.dumps.facts import DumpFacts, write_facts
-from lar.dumps.names import Variable, contiguous_strides, format_name
+from lar.dumps.names import Variable, format_name
 from lar.errors import UsageError, error_of_write
 from lar.records.run import RunContext
 
@@ -71,7 +71,6 @@ def write_output(place: Path, array: np.ndarray[Any, Any] | str, variable: Varia
     written = replace(
         variable,
         shape=array.shape,
-        strides=contiguous_strides(array.shape),
         dtype=element.name if element else array.dtype.name,
     )
     try:

@@ -25,13 +25,10 @@ FORMATS = re.compile(r"(NCHW44_DOT|[A-Z]+\d*)(?:_(NCHW44_DOT|[A-Z]+\d*))?")
 
 
 def layouts_of(
-    tensors: Iterable[DumpedTensor], operators: Sequence[DumpedOperator], formats: Mapping[str, str]
+    tensors: Sequence[DumpedTensor], operators: Sequence[DumpedOperator]
 ) -> dict[str, str]:
-    """Return the layouts of the tensors that are blocked for certain, by key.
-
-    `formats` has what the engine says of a tensor itself: `I2D{2,1}` of an image of four channels
-    a pixel, `NCHWC{16}` of ONNX Runtime's blocks.
-    """
+    """Return the layouts of the tensors that are blocked for certain, by key; those that they have
+    count where they fit."""
     known = {tensor.key: tensor for tensor in tensors}
     found: dict[str, str] = {}
 
@@ -40,8 +37,8 @@ def layouts_of(
             if key in known and key not in found and fits_layout(known[key].shape, layout):
                 found[key] = layout
 
-    for key, text in formats.items():
-        mark([key], layout_of_format(text))
+    for tensor in tensors:
+        mark([tensor.key], tensor.layout)
     for operator in operators:
         before, after = layouts_of_operator(operator, known)
         mark(operator.outputs, after)
@@ -89,7 +86,8 @@ def layout_of_weight(
 
 
 def layout_of_format(text: str) -> str:
-    """Return the layout behind the engine's format of a tensor, empty for another one.
+    """Return the layout behind what the engine says of a tensor itself: `I2D{2,1}` of an image of
+    four channels a pixel, `NCHWC{16}` of ONNX Runtime's blocks; empty for another format.
 
     Weights are images too, with another axis of channels.
     """
@@ -107,12 +105,15 @@ def layouts_of_operator(
     operator: DumpedOperator, tensors: Mapping[str, DumpedTensor]
 ) -> tuple[str, str]:
     """Return the layouts of what an operator takes and gives, empty where they are not certain."""
-    if has_channels_last(operator):
+    kind, parameters = operator.type, operator.parameters
+    # ONNX Runtime computes these operators of images so.
+    last = kind.startswith("QLinear") and parameters.get("channels_last") == 1
+    if last or kind.startswith("Nhwc"):
         return CHANNELS_LAST, CHANNELS_LAST
-    named = FORMATS.fullmatch(str(operator.parameters.get("format", "")))
+    named = FORMATS.fullmatch(str(parameters.get("format", "")))
     if named:
         return named[1].lower(), (named[2] or named[1]).lower()
-    if operator.type not in CONVOLUTIONS or len(operator.inputs) < 2:
+    if kind not in CONVOLUTIONS or len(operator.inputs) < 2:
         return "", ""
     taken, weight, given = (
         tensors.get(key) for key in (*operator.inputs[:2], *operator.outputs[:1])
@@ -121,13 +122,6 @@ def layouts_of_operator(
     if re.fullmatch(r"nchw(4|32|64)", layout) and taken:  # it may take blocks of another size
         return f"nchw{taken.shape[-1] if taken.shape else 0}", layout
     return layout, layout
-
-
-def has_channels_last(operator: DumpedOperator) -> bool:
-    """Return whether ONNX Runtime computes an operator of images with the channels last."""
-    if operator.type.startswith("Nhwc"):
-        return True
-    return operator.type.startswith("QLinear") and operator.parameters.get("channels_last") == 1
 
 
 def guess_layout(given: DumpedTensor, weight: DumpedTensor) -> str:

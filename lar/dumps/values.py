@@ -7,15 +7,17 @@ Texts are kept as their bytes in UTF-8, those of an element on the last axis, pa
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
+
+import numpy as np
 
 from lar.dumps.binary import AXES, BY_DTYPE, TEXT
+from lar.dumps.dump import Array
 
-if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, Any]
+# Behind the name of a sequence or a map, for one of its elements.
+ELEMENT = re.compile(r"\[[^][]*\]$")
 
 
 class Part(NamedTuple):
@@ -65,8 +67,6 @@ def parts_of_sequence(name: str, values: Sequence[object]) -> Iterator[Part | Un
 
 def part_of(name: str, value: object) -> Part | Unheld:
     """Return what is kept of an array, or of what NumPy makes one of."""
-    import numpy as np
-
     array, dtype = np.asarray(value), ""
     if array.dtype.kind in "OSU":
         array, dtype = bytes_of_texts(array), TEXT.name
@@ -80,8 +80,6 @@ def part_of(name: str, value: object) -> Part | Unheld:
 
 def bytes_of_texts(texts: Array) -> Array:
     """Return texts (object, str or bytes) as uint8 with an axis more, as wide as the longest."""
-    import numpy as np
-
     coded = [
         each if isinstance(each, bytes) else str(each).encode("utf-8", "surrogateescape")
         for each in texts.reshape(-1)

@@ -8,11 +8,9 @@ from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from lar.dumps.dump import Dump, DumpedOperator, DumpedTensor
+from lar.dumps.values import ELEMENT
 from lar.graphs.operator_kinds import UNKNOWN_STEPS, OperatorKinds, Steps, steps_of
 from lar.graphs.origins import PART
-
-# Behind the name of a sequence or a map, for one of its elements.
-ELEMENT = re.compile(r"\[[^][]*\]$")
 
 # What the name of a tensor in a body of If, Loop or Scan has behind that of the operator.
 IN_BODY = re.compile(r"/(then|else|body)/")

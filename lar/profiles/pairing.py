@@ -164,7 +164,7 @@ def make_graph(profile: Profile, kinds: OperatorKinds, items: int = 1) -> Profil
     own = graph_of(profile.operators, profile.facts.engine)
     layouts = {
         key: layout
-        for key, layout in layouts_of(own.dump_index.tensors, own.dump_index.operators, {}).items()
+        for key, layout in layouts_of(own.dump_index.tensors, own.dump_index.operators).items()
         if fits_layout(own.facts[key].shape, layout)
     }
     return ProfiledGraph(

@@ -16,7 +16,7 @@ def to_blocked(array: np.ndarray[Any, Any], layout: str) -> np.ndarray[Any, Any]
         ValueError: the tensor has another number of axes, or the layout is none.
     """
     axes = axes_of(layout)
-    if axes is None or array.ndim != len(axes.plain):
+    if array.ndim != len(axes.plain):
         raise ValueError(f"{array.shape} cannot be brought into the layout {layout!r}")
     sizes = dict(axes.blocks)
     missing = [

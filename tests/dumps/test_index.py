@@ -15,7 +15,7 @@ import lar
 from lar.dumps.binary import write_tensor
 from lar.dumps.dump import DumpIndex
 from lar.dumps.index import index_place, is_tensor, read_index, write_index
-from lar.dumps.names import Variable, contiguous_strides, format_name
+from lar.dumps.names import Variable, format_name
 from lar.errors import DumpError
 
 
@@ -28,7 +28,6 @@ def folder(tmp_path: Path) -> Path:
     data = Variable(
         id=1,
         shape=shape,
-        strides=contiguous_strides(shape),
         operator="h2d[0]",
         operator_type="Host2DeviceCopy",
         name="data",
@@ -98,7 +97,7 @@ def test_an_index_leads_to_no_file_elsewhere(folder: Path) -> None:
     tensor = replace(dump.tensor("000001"), key="../secret")
     index = replace(dump.index, tensors=(tensor,))
     opened = lar.open_dump(folder / "000001")
-    reading: Any = lar.open_dump(folder)._read
+    reading: Any = lar.open_dump(folder).reader
     assert opened.source == str(folder / "000001")
     with pytest.raises(DumpError, match="names a file elsewhere"):
         reading(index.tensors[0])

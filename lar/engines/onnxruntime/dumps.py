@@ -26,7 +26,7 @@ import numpy as np
 from lar.dumps.binary import BY_DTYPE, TEXT, write_tensor
 from lar.dumps.excerpts import format_block, format_values
 from lar.dumps.facts import DumpFacts, OperatorFact, read_facts, write_facts
-from lar.dumps.names import Numbering, Variable, contiguous_strides, format_name
+from lar.dumps.names import Numbering, Variable, format_name
 from lar.dumps.outputs import write_outputs
 from lar.dumps.values import Part, Unheld
 from lar.engines.onnxruntime.blocked_layout import (
@@ -295,7 +295,6 @@ class Graph:
         variable = self.variables[name] = replace(
             self.variables[name],
             shape=array.shape,
-            strides=contiguous_strides(array.shape),
             stored=True,
             format=layout,
             dtype=dtype or BY_DTYPE[array.dtype.name].name,

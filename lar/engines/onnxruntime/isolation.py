@@ -7,11 +7,12 @@ computed in a loop comes from a run for each iteration.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lar.dumps.values import ELEMENT, Part, Unheld, parts_of
 from lar.engines.engine import Isolation
 from lar.engines.onnxruntime.blocked_layout import (
     block_size,
@@ -71,14 +72,15 @@ class SessionIsolation(Isolation):
 
     def find_missing(self, names: Collection[str]) -> set[str]:
         known = {*self.makers, *(each.name for each in self.model.graph.input)}
-        return {*names} - known
+        return {name for name in names if not {name, ELEMENT.sub("", name)} & known}
 
     def is_looped(self, name: str) -> bool:
         """Return whether a tensor is inside a loop: all its iterations are on its first axis."""
         return name in self.makers and not LOOPS.isdisjoint(self.makers[name].body.around)
 
     def compute(self, output: str, values: Mapping[str, Array]) -> Array:
-        nodes = self.nodes_before(output, values)
+        value = output if output in self.makers else ELEMENT.sub("", output)
+        nodes = self.nodes_before(value, values)
         taken = {name for node in nodes for name in names_taken(node)}
         fed = {name: array for name, array in values.items() if name in taken}
         looped = {name: len(fed[name]) for name in fed if self.is_looped(name)}
@@ -95,10 +97,11 @@ class SessionIsolation(Isolation):
                 for name, array in fed.items()
             }
 
-        content = self.model_of(output, nodes, fed_in(0)).SerializeToString()
+        content = self.model_of(value, nodes, fed_in(0)).SerializeToString()
         session = open_saved(self.driver, SavedModel(content, self.folder))
         found = [
-            self.as_dumped(output, session.run([output], fed_in(each))[0]) for each in range(count)
+            self.as_dumped(output, parts_of(value, session.run([value], fed_in(each))[0]))
+            for each in range(count)
         ]
         return np.stack(found) if self.is_looped(output) else found[0]
 
@@ -109,11 +112,19 @@ class SessionIsolation(Isolation):
         in_blocks = name in self.blocked and self.is_looped(name) and array.ndim == 4
         return np.asarray(blocked_layout(array, self.block) if in_blocks else array, order="C")
 
-    def as_dumped(self, name: str, array: Array) -> Array:
-        """Return what the engine gave, or gave in an iteration, as a dump has it."""
-        if name not in self.blocked or array.ndim != 4:
-            return array
-        return (plain_layout if self.is_looped(name) else split_blocks)(array, self.block)
+    def as_dumped(self, name: str, parts: Iterable[Part | Unheld]) -> Array:
+        """Return one of the parts of what the engine gave, or gave in an iteration, as a dump has
+        it.
+
+        Raises:
+            LarError: no file holds it.
+        """
+        part = next((each for each in parts if each.name == name), None)
+        if not isinstance(part, Part):
+            raise LarError(part.reason if part else "the engine gives no such part of it")
+        if name not in self.blocked or part.array.ndim != 4:
+            return part.array
+        return (plain_layout if self.is_looped(name) else split_blocks)(part.array, self.block)
 
     def model_of(self, output: str, nodes: Sequence[Any], values: Mapping[str, Array]) -> Any:
         """Return the model of nodes, fed with values."""

@@ -17,7 +17,7 @@ import numpy as np
 from lar.dumps.binary import BY_DTYPE, TEXT, write_tensor
 from lar.dumps.excerpts import format_block, format_values
 from lar.dumps.facts import DumpFacts, OperatorFact, write_facts
-from lar.dumps.names import Numbering, Variable, contiguous_strides, format_name
+from lar.dumps.names import Numbering, Variable, format_name
 from lar.dumps.outputs import write_outputs
 from lar.dumps.values import Part, Unheld, parts_of
 from lar.engines.onnxruntime.bodies import Body, operators_in, parameters_of
@@ -112,7 +112,6 @@ class Numbered:
         variable = self.variables[part.name] = replace(
             self.variables[part.name],
             shape=part.array.shape,
-            strides=contiguous_strides(part.array.shape),
             stored=True,
             dtype=part.dtype,
         )
