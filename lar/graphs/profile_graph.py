@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 from lar.dumps.dump import DumpedOperator, DumpedTensor, DumpIndex
 from lar.dumps.graph import CONSTANT
@@ -22,7 +21,8 @@ INPUT = "Input"  # the type of what stands for a tensor that is fed
 Shape = tuple[int, ...]
 
 
-class ProfileGraph(NamedTuple):
+@dataclass(frozen=True)
+class ProfileGraph:
     """The index, and by the keys of its operators the places of those of the profile, the first of
     which counts where one was executed in several shapes.
 
@@ -106,7 +106,7 @@ def find_missing_types(
 def with_plain_shapes(index: DumpIndex, items: int) -> DumpIndex:
     """Return an index whose tensors have their shapes in plain axes; those of `items` are of
     one."""
-    layouts = layouts_of(index.tensors, index.operators, {})
+    layouts = layouts_of(index.tensors, index.operators)
 
     def shape_of(tensor: DumpedTensor) -> Shape:
         layout = layouts.get(tensor.key)

@@ -104,7 +104,7 @@ def do_bounds_overlap(
         return len(one) == len(other) == 1
     totals = [[sum(ends) for ends in zip((0, 0), *side, strict=True)] for side in (one, other)]
     (least, most), (least_there, most_there) = totals
-    return least <= MOST_APART * most_there and least_there <= MOST_APART * most
+    return bool(least <= MOST_APART * most_there and least_there <= MOST_APART * most)
 
 
 def are_near(one: int, other: int) -> bool:
