@@ -88,11 +88,11 @@ def make_graphs(baseline: Profile, experiment: Profile) -> tuple[ProfileGraph, P
     for profile, items in zip(sides, items_of(baseline, experiment), strict=True):
         graph = graph_of(profile.operators, profile.facts.engine)
         index = replace(graph.index, model_sha256=profile.facts.model.sha256)
-        made.append(graph._replace(index=with_plain_shapes(index, items)))
+        made.append(replace(graph, index=with_plain_shapes(index, items)))
     one, other = made
     return (
-        one._replace(index=without_filling(one.index, other.index)),
-        other._replace(index=without_filling(other.index, one.index)),
+        replace(one, index=without_filling(one.index, other.index)),
+        replace(other, index=without_filling(other.index, one.index)),
     )
 
 
