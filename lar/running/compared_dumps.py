@@ -270,15 +270,19 @@ class SidesAlone:
         Both sides are started with the first, so that they load at the same time.
         """
         if number not in self.found:
-            for each in range(2):
-                try:
-                    self.found[each] = self.found.get(each) or self.prepare(each)
-                except LarError as error:
-                    self.found[each] = f"{LETTERS[each]} {error.problem}"
+            self.found = {
+                each: self.found.get(each) or self.try_to_prepare(each) for each in (0, 1)
+            }
             for operators in self.found.values():
                 if not isinstance(operators, str):
                     operators.begin()
         return self.found[number]
+
+    def try_to_prepare(self, number: int) -> IsolatedOperators | str:
+        try:
+            return self.prepare(number)
+        except LarError as error:
+            return f"{LETTERS[number]} {error.problem}"
 
     def require(self, number: int) -> None:
         """Prepare what runs operators of a side, which the user asked for.
