@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from lar.comparison.isolation import Alone, Prover
+from lar.comparison.loops import sources_in_step, type_of
 from lar.comparison.metrics import DEFAULT_RTOL
 from lar.comparison.paired import Paired, error_of, growth_of
 from lar.comparison.pairs import known_side
 from lar.comparison.rounding import SLACK
-from lar.graphs.graph import Node, region_of
+from lar.graphs.graph import BODY_INPUT, Node, region_of
 from lar.graphs.matching import Pair
 from lar.graphs.operator_kinds import DISCRETE, HEAVY
 from lar.records.comparison import TensorComparison
@@ -137,15 +138,15 @@ class Search:
 
     def is_first(self, pair: Pair) -> bool:
         """Return whether a pair differs although its inputs agree."""
-        found, known = self.paired.found(pair), known_side(pair)
-        if known.is_input or known.operator is None or not is_off(found):
+        found, kind = self.paired.found(pair), type_of(pair)
+        if known_side(pair).is_input or kind in ("", BODY_INPUT) or not is_off(found):
             return False
-        sources = [*map(self.paired.found, self.paired.sources(pair))]
-        if not all(source.passed for source in sources):
+        sources = sources_in_step(pair, self.paired)
+        if sources is None or not all(source.passed for source in sources):
             return False
         if found.precision:
             return True  # what is past its tolerance is more than rounding
-        if DISCRETE.search(known.operator.type) and any(error_of(it)[0] for it in sources):
+        if DISCRETE.search(kind) and any(error_of(it)[0] for it in sources):
             return False  # it may jump by a rounding error of its input
         return growth_of(found, sources) > JUMP
 

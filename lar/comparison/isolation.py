@@ -20,7 +20,7 @@ from lar.dumps.dump import DumpedTensor
 from lar.dumps.layouts import to_blocked
 from lar.errors import DumpError, LarError
 from lar.graphs.elements import integers_of, real_numbers
-from lar.graphs.graph import Node, region_of, sources_of
+from lar.graphs.graph import Node, is_within, region_of, sources_of
 from lar.graphs.matching import Array, Pair
 from lar.graphs.signatures import Values, is_blocked, squeezed
 from lar.records.comparison import TensorComparison, Tolerance
@@ -99,8 +99,8 @@ class Prover:
         operators = self.operators(0)
         if isinstance(operators, str):
             return Alone(doubt=operators)
-        actual, fed = tensor_of(pair.actual), self.fed[0]
-        if pair.actual not in fed and operators.find_missing([actual]):
+        actual = tensor_of(pair.actual)
+        if pair.actual not in self.fed[0] and operators.find_missing([actual]):
             return Alone(doubt=f"the engine of {self.letters[0]} does not give this tensor alone")
         try:
             before = self.values_before(pair.actual)
@@ -113,7 +113,7 @@ class Prover:
         if squeezed(array.shape) != squeezed(actual.shape):
             return Alone(doubt=f"alone it gives the shape {array.shape}")
         found = self.measure.measure_alone(pair, array, before, self.compared)
-        return Alone(found, frozenset(region_of(pair.actual, fed)))
+        return Alone(found, frozenset(region_of(pair.actual, self.fed_before(pair.actual, 0))))
 
     def values_before(self, node: Node) -> dict[Pair, Array]:
         """Return what an actual node is computed from: the expected values, stored as actual ones.
@@ -123,10 +123,11 @@ class Prover:
                 fed.
             DumpError: a tensor is missing or damaged.
         """
-        for each in region_of(node, self.fed[0]):
+        fed = self.fed_before(node, 0)
+        for each in region_of(node, fed):
             if each.is_input or each.operator is None:
                 raise LarError("what it is computed from has no twin", subject=each.name)
-        pairs = [self.pairs[each] for each in sources_of(node, self.fed[0])]
+        pairs = [self.pairs[each] for each in sources_of(node, fed)]
         return {
             pair: stored_as(pair, self.measure.values, self.compared[pair.actual].axes)
             for pair in pairs
@@ -171,6 +172,11 @@ class Prover:
             self.fed[side] = {node for node in nodes if tensor_of(node).key not in missing}
         return self.loaded[side]
 
+    def fed_before(self, node: Node, side: int) -> set[Node]:
+        """Return the nodes of a side that can be given to an operator: not those in a body of its
+        own, which is run with it."""
+        return {each for each in self.fed[side] if not is_within(each, node)}
+
     def has_figures(self, pair: Pair) -> bool:
         return self.compared[pair.actual].figures is not None
 
@@ -183,7 +189,7 @@ class Prover:
         dump, tensor = self.measure.values[side].dump, tensor_of(node)
         before = {
             tensor_of(each).name: dump.read(tensor_of(each).key)
-            for each in sources_of(node, self.fed[side])
+            for each in sources_of(node, self.fed_before(node, side))
         }
         again, first = operators.compute(tensor, before), dump.read(tensor.key)
         if squeezed(again.shape) != squeezed(first.shape):
