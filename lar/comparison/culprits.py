@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from lar.comparison.isolation import Alone, Prover
-from lar.comparison.loops import sources_in_step, type_of
+from lar.comparison.loops import sources_in_step
 from lar.comparison.metrics import DEFAULT_RTOL
 from lar.comparison.paired import Paired, error_of, growth_of
-from lar.comparison.pairs import known_side
+from lar.comparison.pairs import known_side, type_of
 from lar.comparison.rounding import SLACK
 from lar.graphs.graph import BODY_INPUT, Node, region_of
 from lar.graphs.matching import Pair
@@ -159,8 +159,8 @@ class Search:
             alone = self.alone.get(pair.actual, Alone())
             found = alone.found
             if found and not found.precision and is_off(found):
-                confirmed = self.prover.confirm(pair, alone)
-                add_blame(self.blames, blame_of(pair, self.paired, confirmed))
+                again = self.prover.prove(pair, though_right=True)
+                add_blame(self.blames, blame_of(pair, self.paired, again))
                 return
 
     def heals(self, pair: Pair, alone: Alone) -> bool:

@@ -339,6 +339,12 @@ def known_side(pair: Pair) -> Node:
     return pair.actual if pair.expected.steps == UNKNOWN_STEPS else pair.expected
 
 
+def type_of(pair: Pair) -> str:
+    """Return the type of the operator that gives a pair, where it is known."""
+    operator = known_side(pair).operator
+    return operator.type if operator else ""
+
+
 def tensor_of(node: Node) -> DumpedTensor:
     assert node.tensor
     return node.tensor
