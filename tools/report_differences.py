@@ -27,7 +27,7 @@ from network import Network, Node
 
 from lar.engines import operator_kinds_of_both
 from lar.graphs.matching import is_generic
-from lar.profiles.operator_graph import COPY
+from lar.graphs.profile_graph import COPY
 from lar.profiles.pairing import pair_operators
 from lar.profiles.run_differences import diff_of
 from lar.profiles.run_likeness import OperatorPair

@@ -137,7 +137,8 @@ def set_weight(name: str, change_array: Callable[[Array], Any]) -> Change:
     """Return a change of a weight's values; the names of some end so."""
 
     def change(model: onnx.ModelProto) -> None:
-        (weight,) = (it for it in model.graph.initializer if it.name.endswith(name))
+        weights = (it for graph in graphs_of(model.graph) for it in graph.initializer)
+        (weight,) = (it for it in weights if it.name.endswith(name))
         array = change_array(numpy_helper.to_array(weight).copy())
         weight.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(array), weight.name))
 
