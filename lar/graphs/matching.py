@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lar.dumps.dump import DumpedTensor
 from lar.graphs.graph import Graph, Node, region_of, sources_of
 from lar.graphs.operator_kinds import (
     HEAVY,
@@ -160,7 +159,7 @@ class Matching:
         signatures = self.signatures[one], self.signatures[other]
         if signatures[0].shape != signatures[1].shape:
             return False
-        samples = [each.sample for each in signatures]
+        samples = signatures[0].sample, signatures[1].sample
         if is_quantized(one) == is_quantized(other):
             return bool(np.array_equal(*samples))
         return bool(np.allclose(*samples, rtol=1e-6, atol=0))
