@@ -3,44 +3,35 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lar.engines.onnxruntime.bodies import BODY_INPUT, Body
+from lar.engines.onnxruntime.bodies import BODY_INPUT
 from lar.engines.onnxruntime.model_fields import Node
-from lar.engines.reference.implementations import Call, NoTruth, Visit
+from lar.engines.reference.implementations import Call, NoTruth, NoTruthHere, Visit
+
+if TYPE_CHECKING:
+    from lar.engines.reference.evaluator import Graph
 
 Values = ChainMap[str, Any]  # of a graph by name, before those of the graphs around it
 
 
-class Inner(Protocol):
-    """A graph inside an operator, ready to be run: `Graph` of `evaluator`."""
-
-    body: Body
-    inputs: Sequence[str]
-
-    def run(
-        self, fed: Mapping[str, Any], visit: Visit | None, around: Values | None
-    ) -> list[Any]: ...
-
-
+@dataclass
 class Rounds:
     """The iterations of a body: runs it, and shows what its operators gave in all of them.
 
     `states` are what an iteration hands to the next one, `pieces` what else each gave.
     """
 
-    def __init__(
-        self, body: Inner, states: Sequence[Any], around: Values, visit: Visit | None
-    ) -> None:
-        self.body = body
-        self.states = states
-        self.around = around
-        self.visit = visit
-        self.pieces: list[Sequence[Any]] = []
-        self.seen: dict[tuple[str, ...], tuple[Node, list[Sequence[Any]]]] = {}
+    body: Graph
+    states: Sequence[Any]
+    around: Values
+    visit: Visit | None
+    pieces: list[Sequence[Any]] = field(default_factory=list)
+    seen: dict[tuple[str, ...], tuple[Node, list[Sequence[Any]]]] = field(default_factory=dict)
 
     def run(self, taken: Sequence[Any]) -> list[Any]:
         """Compute the outputs of the body in one iteration."""
@@ -76,31 +67,31 @@ def of_all_rounds(values: Sequence[Any]) -> Any:
     return next((each for each in values if isinstance(each, NoTruth)), values[-1])
 
 
-def stacked(pieces: Sequence[Any], axis: int = 0) -> Any:
-    """Return what the iterations gave on a new axis."""
-    lacking = (each for each in pieces if isinstance(each, NoTruth))
-    return next(lacking, None) or np.stack(pieces, axis)
-
-
 def run_bodies(
-    call: Call, bodies: Sequence[Inner], values: Values, visit: Visit | None
+    call: Call, bodies: Sequence[Graph], values: Values, visit: Visit | None
 ) -> Sequence[Any]:
     """Compute an operator whose bodies take tensors from around them out of `values`."""
     if call.type == "If":
         path = "then" if call.inputs[0].item() else "else"
         body = next(each for each in bodies if each.body.path.endswith(f"/{path}/"))
         return body.run({}, visit, values)
-    run, first = (run_loop, 2) if call.type == "Loop" else (run_scan, 0)
     last = len(call.inputs) - call.get("num_scan_inputs", 0)
+    run, first = (run_loop, 2) if call.type == "Loop" else (run_scan, 0)
     rounds = Rounds(bodies[0], call.inputs[first:last], values, visit)
-    results = run(call, rounds)
+    run(call, rounds)
     rounds.show()
-    return results
+    # Without an iteration, nobody knows the shape of what they would give.
+    return [*rounds.states, *map(stacked, zip(*rounds.pieces, strict=True))]
 
 
-def run_loop(call: Call, rounds: Rounds) -> Sequence[Any]:
-    """Run a body until its condition fails, or for a number of trips. Without a trip, nobody knows
-    the shape of what they would give."""
+def stacked(pieces: Sequence[Any]) -> Any:
+    """Return what the iterations gave on a new first axis."""
+    lacking = (each for each in pieces if isinstance(each, NoTruth))
+    return next(lacking, None) or np.stack(pieces)
+
+
+def run_loop(call: Call, rounds: Rounds) -> None:
+    """Run a body until its condition fails, or for a number of trips."""
     most, goes_on = call.take(2)[:2]
     limit = np.inf if most is None else most.item()
     infos = rounds.body.body.graph.input[:2]
@@ -110,28 +101,11 @@ def run_loop(call: Call, rounds: Rounds) -> Sequence[Any]:
         leading = [np.full((1,) * rank, each) for rank, each in zip(ranks, first, strict=True)]
         goes_on, *found = rounds.run([*leading, *rounds.states])
         if isinstance(goes_on, NoTruth):
-            return [goes_on] * call.outputs
+            raise NoTruthHere(goes_on.why(""))
         rounds.advance(found)
-    return [*rounds.states, *map(stacked, zip(*rounds.pieces, strict=True))]
 
 
-def run_scan(call: Call, rounds: Rounds) -> Sequence[Any]:
-    """Run a body along an axis of its scanned inputs."""
-    inputs = call.inputs[len(rounds.states) :]
-    scanned = [
-        np.moveaxis(each, axis, 0)[::step]
-        for each, (axis, step) in zip(inputs, ways_of(call, "input", len(inputs)), strict=True)
-    ]
-    for elements in zip(*scanned, strict=True):
+def run_scan(call: Call, rounds: Rounds) -> None:
+    """Run a body along the first axis of its scanned inputs."""
+    for elements in zip(*call.inputs[len(rounds.states) :], strict=True):
         rounds.advance(rounds.run([*rounds.states, *elements]))
-    columns = [*zip(*rounds.pieces, strict=True)]
-    ways = ways_of(call, "output", len(columns))
-    pieces = (stacked(each[::step], axis) for each, (axis, step) in zip(columns, ways, strict=True))
-    return [*rounds.states, *pieces]
-
-
-def ways_of(call: Call, side: str, count: int) -> list[tuple[int, int]]:
-    """Return along which axes a Scan goes, and in which steps."""
-    axes = call.get(f"scan_{side}_axes") or [0] * count
-    turned = call.get(f"scan_{side}_directions") or [0] * count
-    return [(axis, -1 if turns else 1) for axis, turns in zip(axes, turned, strict=True)]

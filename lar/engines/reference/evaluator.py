@@ -20,6 +20,7 @@ from lar.engines.onnxruntime.model_fields import Node
 from lar.engines.reference import operators  # noqa: F401
 from lar.engines.reference.control_flow import Values, run_bodies
 from lar.engines.reference.implementations import (
+    Array,
     Call,
     Function,
     NoTruth,
@@ -32,8 +33,6 @@ from lar.engines.reference.implementations import (
 )
 from lar.engines.reference.rules import check_truth
 from lar.errors import first_line
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Meaning(NamedTuple):
@@ -63,7 +62,7 @@ class Graph:
     ) -> list[Any]:
         """Compute the outputs from inputs and tensors around the graph; `visit` is given what each
         operator gives, as soon as it is known."""
-        values = (around or Values()).new_child({"": None, **self.weights, **fed})
+        values = (around or Values()).new_child({**self.weights, **fed})
         for step, spent in zip(self.steps, self.spent, strict=True):
             found = step.compute(values, visit)
             values.update(zip(step.node.output, found, strict=True))
@@ -137,13 +136,10 @@ class Step:
         """
         node = self.node
         proto = self.meaning.functions.get((node.domain, node.op_type))
-        if proto is None:
-            function = implementation_of(node, call.opset)
-            if function is not None:
-                return function
-            proto = function_of_standard(node, call)
-        if proto is None:
-            raise NoTruthHere("")
+        function = None if proto else implementation_of(node, call.opset)
+        if function is not None:
+            return function
+        proto = proto or function_of_standard(node, call)
         attributes = {each.name: each for each in (*proto.attribute_proto, *node.attribute)}
         within = {each.domain: each.version for each in proto.opset_import}
         proto = with_attributes(proto, attributes)
@@ -152,9 +148,9 @@ class Step:
 
 
 def take(values: Values, name: str) -> Any:
-    """Return a value that a node takes."""
+    """Return a value that a node takes, None for one that is left out."""
     missing = NoTruth("the graph", f"nothing gives {name}", name)
-    return values.get(name, missing)
+    return values.get(name, missing) if name else None
 
 
 def shape_of(value: Any) -> str:
@@ -163,11 +159,15 @@ def shape_of(value: Any) -> str:
 
 
 def function_of_standard(node: Any, call: Call) -> Any:
-    """Return the function of other operators by which the standard defines one, if it does."""
+    """Return the function of other operators by which the standard defines one.
+
+    Raises:
+        NoTruthHere: it has none for that.
+    """
     try:
         schema = onnx.defs.get_schema(node.op_type, call.opset, node.domain)
     except onnx.defs.SchemaError:
-        return None
+        raise NoTruthHere("") from None
     if schema.has_function:
         proto = onnx.FunctionProto.FromString(schema.function_body.SerializeToString())
     elif schema.has_context_dependent_function:
@@ -175,7 +175,7 @@ def function_of_standard(node: Any, call: Call) -> Any:
         content = schema.get_context_dependent_function(node.SerializeToString(), types)
         proto = onnx.FunctionProto.FromString(content)
     else:
-        return None
+        raise NoTruthHere("")
     known = {each.name for each in proto.attribute_proto}
     defaults = (each.default_value for each in schema.attributes.values())
     proto.attribute_proto.extend(it for it in defaults if it.type and it.name not in known)
@@ -217,10 +217,7 @@ def sort_nodes(graph: Any) -> None:
     waits = [{makers[name] for name in names_within(node) if name in makers} for node in nodes]
     if all(max(needed, default=-1) < at for at, needed in enumerate(waits)):
         return
-    try:
-        order = [*graphlib.TopologicalSorter(dict(enumerate(waits))).static_order()]
-    except graphlib.CycleError:
-        return  # what runs in a circle has no order
+    order = [*graphlib.TopologicalSorter(dict(enumerate(waits))).static_order()]
     copies = [onnx.NodeProto.FromString(nodes[at].SerializeToString()) for at in order]
     del graph.node[:]
     graph.node.extend(copies)
@@ -247,15 +244,10 @@ def names_within(node: Any) -> Iterator[str]:
 
 
 def weights_in(proto: Any, folder: Path) -> Iterator[tuple[str, Array]]:
-    """Yield the weights that stand in a graph; those that are sparse as full ones."""
+    """Yield the weights that stand in a graph, without those that are sparse."""
     for tensor in getattr(proto, "initializer", ()):
         read_external(tensor, folder)
         yield tensor.name, numpy_helper.to_array(tensor)
-    for tensor in getattr(proto, "sparse_initializer", ()):
-        values, places = map(numpy_helper.to_array, (tensor.values, tensor.indices))
-        full = np.zeros(tuple(tensor.dims), values.dtype)
-        full[tuple(places.T) if places.ndim > 1 else np.unravel_index(places, full.shape)] = values
-        yield tensor.values.name, full
 
 
 def read_external(tensor: Any, folder: Path) -> None:

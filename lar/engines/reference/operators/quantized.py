@@ -33,8 +33,6 @@ def spread(parameter: Array | None, shape: Sequence[int], axis: int, block: int 
         return values.reshape(())
     if block:
         return np.repeat(values, block, axis=axis).take(range(shape[axis]), axis=axis)
-    if values.ndim > 1:
-        return values
     return values.reshape([-1 if place == axis % len(shape) else 1 for place in range(len(shape))])
 
 
@@ -51,7 +49,8 @@ def quantize(
     import ml_dtypes
 
     dtype = dtype if zero_point is None else zero_point.dtype
-    limits: Any = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
+    iinfo: Any = ml_dtypes.iinfo
+    limits = iinfo(dtype)
     steps = np.rint(x / spread(scale, x.shape, axis, block))
     steps = steps + spread(zero_point, x.shape, axis, block)
     return np.asarray(np.clip(steps, int(limits.min), int(limits.max))).astype(dtype)
