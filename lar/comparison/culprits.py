@@ -16,7 +16,15 @@ from lar.comparison.isolation import Alone, Prover
 from lar.comparison.metrics import DEFAULT_RTOL
 from lar.comparison.pairs import in_order, known_side
 from lar.comparison.rounding import SLACK
-from lar.graphs.graph import Node, region_of, results_of, sources_of
+from lar.graphs.graph import (
+    BODY_INPUT,
+    LOOPS,
+    Node,
+    is_within,
+    region_of,
+    results_of,
+    sources_of,
+)
 from lar.graphs.matching import Pair
 from lar.graphs.operator_kinds import DISCRETE, HEAVY
 from lar.records.comparison import TensorComparison
@@ -76,6 +84,7 @@ class Paired:
         self.compared = compared
         self.pairs = [*in_order(pairs)]
         self.by_node = {node: pair for pair in self.pairs for node in pair[:2]}
+        self.loops = [pair for pair in self.pairs if type_of(pair) in LOOPS]
 
     def found(self, pair: Pair) -> TensorComparison:
         return self.compared[pair.actual]
@@ -110,17 +119,31 @@ class Paired:
     def is_first(self, pair: Pair) -> bool:
         """Return whether a pair differs although its inputs agree."""
         found = self.found(pair)
-        known = known_side(pair)
-        if known.is_input or known.operator is None or not self.is_off(pair):
+        kind = type_of(pair)
+        if known_side(pair).is_input or kind in ("", BODY_INPUT) or not self.is_off(pair):
             return False
-        sources = [self.found(each) for each in self.sources(pair)]
+        looped = any(is_inside(pair, loop) for loop in self.loops)
+        if looped and found.actual.shape[:1] != found.expected.shape[:1]:
+            return False  # in other iterations
+        sources = [
+            self.found(each)
+            for each in self.sources(pair)
+            if not (looped and differs_later(self.found(each), found))
+            if not (kind in LOOPS and is_inside(each, pair) and self.begins_off(pair))
+        ]
         if not all(source.passed for source in sources):
             return False
         if found.precision:
             return True  # what is past its tolerance is more than rounding
-        if DISCRETE.search(known.operator.type) and any(error_of(it)[0] for it in sources):
+        if DISCRETE.search(kind) and any(error_of(it)[0] for it in sources):
             return False  # it may jump by a rounding error of its input
         return growth_of(found, sources) > JUMP
+
+    def begins_off(self, loop: Pair) -> bool:
+        """Return whether the body of a loop is fed with other data from the start, or is run in
+        other iterations."""
+        fed = (it for it in self.pairs if type_of(it) == BODY_INPUT and is_inside(it, loop))
+        return any(first_iteration(self.found(each)) == 0 for each in fed)
 
     def steepest(self) -> tuple[Pair, float] | None:
         """Return the pair where errors grow most, among those whose inputs differ; None if errors
@@ -261,6 +284,31 @@ class Search:
         if found is None:
             return math.inf
         return 0.0 if found.passed and not found.precision else error_of(found)[place]
+
+
+def type_of(pair: Pair) -> str:
+    """Return the type of the operator that gives a pair, where it is known."""
+    operator = known_side(pair).operator
+    return operator.type if operator else ""
+
+
+def is_inside(pair: Pair, outer: Pair) -> bool:
+    """Return whether a pair is in a body of the operator that gives another one."""
+    return is_within(known_side(pair), known_side(outer))
+
+
+def first_iteration(found: TensorComparison) -> float:
+    """Return the first iteration of a loop in which a tensor of its body differs."""
+    if found.passed:
+        return math.inf
+    first = found.figures.first if found.figures else None
+    return first.index[0] if first and first.index else 0
+
+
+def differs_later(source: TensorComparison, found: TensorComparison) -> bool:
+    """Return whether an input differs only after the iteration in which the output does first."""
+    in_step = source.expected.shape[:1] == found.expected.shape[:1]
+    return in_step and not source.passed and first_iteration(source) > first_iteration(found)
 
 
 def suspect(found: TensorComparison) -> float:

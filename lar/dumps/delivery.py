@@ -22,6 +22,8 @@ from lar.files.path_conflicts import paths_in
 from lar.files.work_folders import error_of_full_disk
 from lar.records.run import RunResult, RunSpec
 
+# What a run's spec and an index have in common.
+FIELDS_OF_RUN = ("engine", "driver", "model", "inputs", "warmup_iterations", "iterations")
 UNFINISHED = b"not complete: the run ended before\n"
 
 
@@ -83,16 +85,11 @@ def facts_of_run(spec: RunSpec, model_sha256: str) -> dict[str, Any]:
     """Return the fields of an index that are known before the run."""
     feeding = {"batch_size": spec.batch_size, **asdict(spec.image)}
     return {
-        "engine": spec.engine,
-        "driver": spec.driver,
-        "model": spec.model,
+        **{name: getattr(spec, name) for name in FIELDS_OF_RUN},
         "model_sha256": model_sha256,
         "settings": dict(spec.settings),
         "items": spec.item_names,
-        "inputs": spec.inputs,
         "feeding": {key: str(value) for key, value in feeding.items() if value is not None},
-        "warmup_iterations": spec.warmup_iterations,
-        "iterations": spec.iterations,
     }
 
 
@@ -149,8 +146,7 @@ def finish_text(path: Path, pattern: str, complete: bool) -> None:
         file.seek(max(file.seek(0, os.SEEK_END) - 1, 0))
         ended = file.read() in (b"\n", b"")
         if complete and not ended:
-            full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            raise error_of_full_disk(str(path.parent)) or full
+            raise error_of_full_disk(str(path.parent)) or OSError(errno.ENOSPC, "No space left")
         if not complete:
             file.write(b"\n" * (not ended) + UNFINISHED)
     if pattern:

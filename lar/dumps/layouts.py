@@ -72,8 +72,8 @@ def axes_of(layout: str) -> Axes:
         return NO_AXES
     order, parts = found[1] or found[3], re.findall(r"(\d+)([a-z])", found[2] or "")
     plain = next((it for it in PLAIN_ORDERS if sorted(it) == sorted(order.lower())), "")
-    blocked = [letter for _, letter in parts]
-    if not plain or sorted(blocked) != sorted(it.lower() for it in order if it.isupper()):
+    blocked = sorted(letter.upper() for _, letter in parts)
+    if not plain or blocked != sorted(filter(str.isupper, order)):
         return NO_AXES
     return Axes(plain, order.lower(), tuple((letter, int(size)) for size, letter in parts))
 

@@ -15,6 +15,10 @@ from lar.graphs.origins import PART
 # What the name of a tensor in a body of If, Loop or Scan has behind that of the operator.
 IN_BODY = re.compile(r"/(then|else|body)/")
 
+# Those that run a body for each iteration, and what gives the body what it is fed with.
+LOOPS = ("Loop", "Scan")
+BODY_INPUT = "BodyInput"
+
 INPUT: Steps = ("input",)
 INPUT_TYPES = ("Host2DeviceCopy", "InputCallback", "Input", "Parameter")
 
@@ -55,6 +59,15 @@ def name_of(tensor: DumpedTensor) -> str:
     own = in_body or ELEMENT.sub("", tensor.name) == tensor.origin
     name = tensor.name if own else tensor.origin or tensor.name
     return f"{name} run {tensor.run}" if tensor.run else name
+
+
+def is_within(node: Node, outer: Node) -> bool:
+    """Return whether a tensor is in a body of the operator that gives another one."""
+    operator = outer.operator
+    if node.tensor is None or operator is None or operator.type not in (*LOOPS, "If"):
+        return False
+    name = operator.name.rpartition("[")[0]  # without its number
+    return IN_BODY.match(node.tensor.name.removeprefix(name)) is not None
 
 
 class Graph:

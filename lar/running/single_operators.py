@@ -63,6 +63,11 @@ class IsolatedOperators(Listener):
         if isinstance(event, ComputedAlone):
             self._answer = event
 
+    def begin(self) -> None:
+        """Start the worker, which loads the model while the caller goes on."""
+        if self._watch is None:
+            self.start()
+
     def find_missing(self, tensors: Iterable[DumpedTensor]) -> set[str]:
         tensors = list(tensors)
         with self.turn("", [tensor.name for tensor in tensors]) as number:
@@ -78,6 +83,8 @@ class IsolatedOperators(Listener):
                 np.save(self.folder / f"{number}.{place}.npy", value)
             self.ask(number)
             array: Array = np.load(self.folder / f"{number}.npy")
+        if (1, *output.shape[1:]) == array.shape:  # of a loop that computes the same in each round
+            array = np.repeat(array, output.shape[0], axis=0)
         if array.shape != tuple(output.shape):
             raise LarError(f"alone it gives {array.shape}, not {tuple(output.shape)}")
         return array

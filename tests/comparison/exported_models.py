@@ -14,7 +14,10 @@ import numpy as np
 import onnx
 from network import Array
 from onnx import TensorProto, helper, numpy_helper
-from real_networks import Exporter, RealNetwork, make_network, rename
+from real_networks import Exporter as Exporter
+from real_networks import RealNetwork as RealNetwork
+from real_networks import make_network as make_network
+from real_networks import rename as rename
 
 import lar
 from lar.records.comparison import Comparison, Culprit
@@ -56,7 +59,9 @@ class Models:
 
 
 def compare(actual: Case, expected: Case, options: str = "", **asked: Any) -> Comparison:
-    return lar.compare(actual.side(options), expected.side(options), **asked)
+    found = lar.compare(actual.side(options), expected.side(options), **asked)
+    assert isinstance(found, Comparison)
+    return found
 
 
 def blamed(found: Comparison) -> list[str]:
@@ -132,7 +137,8 @@ def set_weight(name: str, change_array: Callable[[Array], Any]) -> Change:
     """Return a change of a weight's values; the names of some end so."""
 
     def change(model: onnx.ModelProto) -> None:
-        (weight,) = (it for it in model.graph.initializer if it.name.endswith(name))
+        weights = (it for graph in graphs_of(model.graph) for it in graph.initializer)
+        (weight,) = (it for it in weights if it.name.endswith(name))
         array = change_array(numpy_helper.to_array(weight).copy())
         weight.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(array), weight.name))
 
@@ -151,4 +157,3 @@ def graphs_of(graph: onnx.GraphProto) -> list[onnx.GraphProto]:
 
 
 FLOAT, STRING, INTEGER = TensorProto.FLOAT, TensorProto.STRING, TensorProto.INT64
-__all__ = ["Exporter", "make_network", "rename"]

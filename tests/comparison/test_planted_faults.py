@@ -12,9 +12,9 @@ from lar.dumps.dump import Dump
 from lar.records.comparison import Culprit, OperatorFacts
 from tests.comparison.known_engines import compare_dumps
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 
-from tests.comparison.planted_networks import IN_BLOCKS, NETWORKS, Fault, cast_half, remove
+from planted_networks import IN_BLOCKS, NETWORKS, Fault, cast_half, remove
 
 Planted = Callable[[str, str, str], Dump]
 

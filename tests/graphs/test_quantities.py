@@ -21,9 +21,9 @@ from lar.graphs.elements import dequantized, elements_of
 from lar.records.comparison import Comparison, TensorComparison
 from tests.comparison.known_engines import compare_dumps
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 
-from tests.comparison.planted_networks import plain_cnn
+from planted_networks import plain_cnn
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar

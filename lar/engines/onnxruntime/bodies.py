@@ -96,26 +96,32 @@ def graphs_in(graph: Body) -> Iterator[Body]:
             yield from graphs_in(body)
 
 
-def operators_in(graph: Body) -> Iterator[Operator]:
+def operators_in(graph: Body, outside: frozenset[str] = frozenset()) -> Iterator[Operator]:
     """Yield the operators of a graph and of its bodies, each behind what gives its inputs.
 
-    All must be named by paths. A node with bodies takes their results too, behind its inputs. What
-    a body is fed with is given by an operator of its own, whose inputs are what the first iteration
-    is fed with.
+    All must be named by paths. A node with bodies takes, behind its inputs, what they take from
+    around it, and their results. What a body is fed with is given by an operator of its own, whose
+    inputs are what the first iteration is fed with. `outside` are the tensors of the graphs around
+    this one, without weights.
     """
+    weights = {each.name for each in graph.graph.initializer}
+    known = outside | {*names_given(graph.graph)} - weights
     for node, bodies in bodies_in(graph):
         taken, results = tuple(node.input), list[str]()
+        inside = known.intersection(names_taken(node)).difference(taken)
         for body in bodies:
             # The leading inputs of Scan before opset 9, and of others, are not the body's.
             fed = zip(reversed(body.graph.input), reversed(taken), strict=False)
             for each, source in reversed([*fed]):
                 inner = Node(each.name, BODY_INPUT, "", (source,), (each.name,))
                 yield Operator(inner, type(node)(), body)
-            yield from operators_in(body)
+            yield from operators_in(body, known)
             results += [each.name for each in body.graph.output]
         name = node.name or (graph.path and graph.path + node.op_type)
-        known = Node(name, node.op_type, node.domain, (*taken, *results), tuple(node.output))
-        yield Operator(known, node, graph)
+        inputs = (*taken, *sorted(inside), *results)
+        yield Operator(
+            Node(name, node.op_type, node.domain, inputs, tuple(node.output)), node, graph
+        )
 
 
 def names_given(graph: Any) -> Iterator[str]:
@@ -123,6 +129,17 @@ def names_given(graph: Any) -> Iterator[str]:
     yield from (each.name for each in (*graph.input, *graph.initializer))
     yield from (each.values.name for each in graph.sparse_initializer)
     yield from (name for node in graph.node for name in node.output if name)
+
+
+def names_taken(node: Any) -> Iterator[str]:
+    """Yield the tensors that a node takes, those that the graphs inside it take from outside
+    too."""
+    yield from filter(None, node.input)
+    for attribute in node.attribute:
+        own = {*names_given(attribute.g)}
+        yield from (
+            name for inner in attribute.g.node for name in names_taken(inner) if name not in own
+        )
 
 
 def parameters_of(node: Any) -> dict[str, Any]:

@@ -18,7 +18,8 @@ def graph_of(nodes: list[Any], inputs: tuple[str, ...] = (), outputs: tuple[str,
 
 
 def test_tensors_of_bodies_are_named_by_their_paths() -> None:
-    """Names are those of the innermost graph that has them; a name that is taken is no path."""
+    """Names are those of the innermost graph that has them; a name that is taken is no path. What
+    a body takes from around it is an input of the node."""
     relu = helper.make_node("Relu", ["x"], ["y"], name="act")
     less = helper.make_node("Sigmoid", ["v"], ["z"])
     inner = helper.make_node(
@@ -45,7 +46,7 @@ def test_tensors_of_bodies_are_named_by_their_paths() -> None:
         ("Relu", ("x",), ("walk/body/If_0/then/y",)),
         (
             "If",
-            ("walk/body/c", "walk/body/If_0/else/z", "walk/body/If_0/then/y"),
+            ("walk/body/c", "walk/body/v", "x", "walk/body/If_0/else/z", "walk/body/If_0/then/y"),
             ("walk/body/r",),
         ),
         ("Loop", ("n", "", "x", "walk/body/c", "walk/body/r"), ("again",)),

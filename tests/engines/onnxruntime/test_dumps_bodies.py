@@ -15,6 +15,7 @@ from onnx import TensorProto, ValueInfoProto, helper, numpy_helper
 import lar
 from lar.dumps.layouts import to_plain
 from lar.engines.onnxruntime.isolation import SessionIsolation
+from lar.errors import LarError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -301,16 +302,27 @@ def test_bodies_in_the_blocked_layout_hold_what_plain_ones_hold(
     assert plain["Loop_0/body/z"].shape == (3, 1, 16, 8, 8)
 
 
-def test_what_is_in_a_body_is_not_computed_alone(
-    run_lar: RunLar, make_driver: MakeDriver, tmp_path: Path
+@pytest.mark.parametrize("last", ["Add", "Mul"])
+def test_what_is_in_a_body_is_computed_alone(
+    run_lar: RunLar, make_driver: MakeDriver, tmp_path: Path, last: str
 ) -> None:
+    """For each iteration, from what it takes there; the loop itself from its own inputs."""
     weights = {**COUNT, "two of int": np.int64(2)}
-    model = save(tmp_path / "m.onnx", graph_of(branches_in_a_loop("Add"), WHOLE, ["y"], weights))
+    model = save(tmp_path / "m.onnx", graph_of(branches_in_a_loop(last), WHOLE, ["y"], weights))
     _, tensors = dump_of(run_lar, model, X)
+    del tensors["Loop_0/body/two"]  # a weight
     isolation = SessionIsolation(make_driver(model))
-    missing = {name for name in tensors if "/" in name}
-    assert isolation.find_missing([*tensors]) == missing
-    assert isolation.compute("y", tensors).tobytes() == tensors["y"].tobytes()
+    assert not isolation.find_missing([*tensors])
+    for name in ("w", "u", "rest", "If_0/else/e", "is odd"):
+        path = f"Loop_0/body/{name}"
+        rest = {key: array for key, array in tensors.items() if key != path}
+        if name == "If_0/else/e":
+            rest["Loop_0/body/v"] = rest["Loop_0/body/v"][::2]
+        assert isolation.compute(path, rest).tobytes() == tensors[path].tobytes()
+    body = {key: array * 0 for key, array in tensors.items() if "/" in key}
+    assert isolation.compute("y", {"x": X, **body}).tobytes() == tensors["y"].tobytes()
+    with pytest.raises(LarError, match="Loop_0/body/v too"):
+        isolation.compute("Loop_0/body/w", {"x": X})
 
 
 # Values that are no tensors
