@@ -152,4 +152,4 @@ def graphs_of(graph: onnx.GraphProto) -> list[onnx.GraphProto]:
 
 
 FLOAT, STRING, INTEGER = TensorProto.FLOAT, TensorProto.STRING, TensorProto.INT64
-__all__ = ["Exporter", "make_network", "rename"]
+__all__ = ["Exporter", "RealNetwork", "make_network", "rename"]
