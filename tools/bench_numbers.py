@@ -151,7 +151,11 @@ def is_one_of(operator: OperatorFacts, names: frozenset[str]) -> bool:
 
 def is_named(operator: OperatorFacts, name: str) -> bool:
     """Return whether an operator is that one, or a part of it."""
-    words = [operator.output, operator.name.partition("[")[0], *getattr(operator, "origin", ())]
+    words = [
+        operator.output.removeprefix("part of "),
+        operator.name.partition("[")[0],
+        *getattr(operator, "origin", ()),
+    ]
     quoted = any(f"{name}.{each}" in operator.name for each in ("weight", "bias"))
     return quoted or any(name in shorter(word) for word in words)
 

@@ -114,11 +114,10 @@ def write_encoder(path: Path) -> None:
     """Write the encoder with MegEngine and onnx, in a process of its own."""
     import megengine_twin
     import onnx_twin
+    import planted_twins  # noqa: F401 - its operators are added
     from megengine import functional
     from megengine_twin import dump_megengine
     from onnx_twin import OnnxGraph, onnx_of
-
-    import tests.comparison.planted_twins  # noqa: F401 - its operators are added
 
     def add_gelu(graph: OnnxGraph, node: Node) -> None:
         (x,) = node.inputs

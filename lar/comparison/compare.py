@@ -193,7 +193,7 @@ class DumpComparison:
             unmatched=tuple(self.find_unmatched(paired)),
             left_out=tuple(self.find_left_out(paired)),
             notes=(
-                *self.find_notes(finding, deciding, blames, paired),
+                *self.find_notes(finding, blames, paired, isolate=isolate),
                 *(f"{blame.output.expected.name}: {blame.scale}" for blame in coarse),
                 *interrupted,
             ),
@@ -241,7 +241,7 @@ class DumpComparison:
             if wrong:
                 return search.find(wrong), ()
             if coarse and self.measure.by_default:
-                return search.find_inside(self.measure.rounding.is_exact), ()
+                return search.find_inside(self.measure.rounding.round_alike), ()
         except KeyboardInterrupt:
             done = count_of(len(search.alone), "operator")
             return search.blames, (f"interrupted: {done} of A were run alone",)
@@ -331,6 +331,7 @@ class DumpComparison:
 
     def culprit_of(self, blame: Blame) -> Culprit:
         """Return the record of a culprit, with those of its own weights that differ."""
+        blame = self.without_alike(blame)
         integers_of = self.graphs[0].integers_of
         taken = [integers_of(key) for node in blame.actual for _, key in node.constants]
         parameters = [
@@ -351,6 +352,40 @@ class DumpComparison:
             is_coarse=blame.is_coarse,
             kind=blame.scale or self.kind_of_weights(parameters) or self.kind_of(blame.output),
         )
+
+    def without_alike(self, blame: Blame) -> Blame:
+        """Return a culprit without the operators that both sides have alike, if others are left."""
+        left: tuple[list[Node], list[Node]] = [*blame.actual], [*blame.expected]
+        for one in blame.actual:
+            other = next((it for it in left[1] if self.are_alike(one, it)), None)
+            if other:
+                left[0].remove(one)
+                left[1].remove(other)
+        if not any(left):
+            return blame
+        return blame._replace(actual=tuple(left[0]), expected=tuple(left[1]))
+
+    def are_alike(self, one: Node, other: Node) -> bool:
+        """Return whether two operators have one type, the same parameters and equal constants, and
+        take tensors of the same names."""
+        if one.operator is None or other.operator is None:
+            return False
+        taken_names = [{it.name for it in node.parents} for node in (one, other)]
+        if one.name == other.name and taken_names[0] != taken_names[1]:
+            return False
+        if (one.operator.type, one.operator.parameters, len(one.parents)) != (
+            other.operator.type,
+            other.operator.parameters,
+            len(other.parents),
+        ):
+            return False
+        taken = [
+            [graph.integers_of(key) for _, key in node.constants]
+            for graph, node in zip(self.graphs, (one, other), strict=True)
+        ]
+        found = [self.constants.get(key) for key in taken[0]]
+        equal = [it.expected.key if it and it.passed else None for it in found]
+        return equal == taken[1]
 
     def kind_of_weights(self, parameters: Sequence[TensorComparison]) -> str:
         """Return which weights differ most, where and how; empty if all agree."""
@@ -474,11 +509,7 @@ class DumpComparison:
         return [it for it in self.compared.values() if it.is_input and not it.passed]
 
     def find_notes(
-        self,
-        finding: Finding,
-        deciding: Sequence[Pair],
-        blames: Sequence[Blame],
-        paired: Paired,
+        self, finding: Finding, blames: Sequence[Blame], paired: Paired, *, isolate: bool
     ) -> Iterator[str]:
         """Yield notes for the reader."""
         yield from self.note_dumps()
@@ -501,7 +532,17 @@ class DumpComparison:
             differ = count_of(len(inside), "tensor")
             verb = "differs" if len(inside) == 1 else "differ"
             yield f"inside, {differ} {verb}; nothing of it reaches the outputs"
-        yield from self.note_growth(finding, blames, paired)
+        behind = {node for blame in blames for end in blame.expected for node in end.children}
+        following = [pair for pair in paired.pairs if pair.expected in behind]
+        if not isolate and not all(self.compared[pair.actual].passed for pair in following):
+            yield "behind a culprit there may be more: --isolate runs each operator alone"
+        steepest = paired.steepest() if finding == "rounding" else None
+        if steepest:
+            pair, growth = steepest
+            yield (
+                "no operator stands out: errors grow gradually, most at "
+                f"{pair.expected.name}, to {growth:.3g} times those of its inputs"
+            )
 
     def note_dumps(self) -> Iterator[str]:
         """Yield notes on what a dump lacks."""
@@ -523,23 +564,6 @@ class DumpComparison:
         nodes = {pair.expected for pair in self.drawn}
         first = [node for node in nodes if not self.graphs[1].random.intersection(node.parents)]
         return listed([node.name for node in sorted(first or nodes, key=lambda it: it.place)])
-
-    def note_growth(
-        self, finding: Finding, blames: Sequence[Blame], paired: Paired
-    ) -> Iterator[str]:
-        """Yield a note on what is behind culprits, or where errors grow most without any."""
-        behind = {node for blame in blames for end in blame.expected for node in end.children}
-        alone = any(found.single or found.single_problem for found in self.compared.values())
-        following = [pair for pair in paired.pairs if pair.expected in behind]
-        if not alone and any(not self.compared[pair.actual].passed for pair in following):
-            yield "behind a culprit there may be more: --isolate runs each operator alone"
-        steepest = paired.steepest() if finding == "rounding" else None
-        if steepest:
-            pair, growth = steepest
-            yield (
-                "no operator stands out: errors grow gradually, most at "
-                f"{pair.expected.name}, to {growth:.3g} times those of its inputs"
-            )
 
 
 def outputs_of(graphs: tuple[Graph, Graph], twins: Twins) -> set[Node]:

@@ -16,7 +16,15 @@ from lar.comparison.isolation import Alone, Prover
 from lar.comparison.metrics import DEFAULT_RTOL
 from lar.comparison.pairs import in_order, known_side
 from lar.comparison.rounding import SLACK
-from lar.graphs.graph import Node, region_of, results_of, sources_of
+from lar.graphs.graph import (
+    BODY_INPUT,
+    LOOPS,
+    Node,
+    is_within,
+    region_of,
+    results_of,
+    sources_of,
+)
 from lar.graphs.matching import Pair
 from lar.graphs.operator_kinds import DISCRETE, HEAVY
 from lar.records.comparison import TensorComparison
@@ -30,6 +38,9 @@ JUMP = 12.0
 # Where the end of a run differs, a jump may also be past this share of the tolerance only: behind
 # it, errors grow as rounding does.
 SUSPECT = 0.2
+
+# An error that is that many times what is expected of rounding has another cause.
+GROSS = 1.5 * SLACK
 
 # An error that has become that much smaller behind a pair was none: the pair was of two quantities.
 HEALED = 0.2
@@ -73,6 +84,7 @@ class Paired:
         self.compared = compared
         self.pairs = [*in_order(pairs)]
         self.by_node = {node: pair for pair in self.pairs for node in pair[:2]}
+        self.loops = [pair for pair in self.pairs if type_of(pair) in LOOPS]
 
     def found(self, pair: Pair) -> TensorComparison:
         return self.compared[pair.actual]
@@ -107,17 +119,31 @@ class Paired:
     def is_first(self, pair: Pair) -> bool:
         """Return whether a pair differs although its inputs agree."""
         found = self.found(pair)
-        known = known_side(pair)
-        if known.is_input or known.operator is None or not self.is_off(pair):
+        kind = type_of(pair)
+        if known_side(pair).is_input or kind in ("", BODY_INPUT) or not self.is_off(pair):
             return False
-        sources = [self.found(each) for each in self.sources(pair)]
+        looped = any(is_inside(pair, loop) for loop in self.loops)
+        if looped and found.actual.shape[:1] != found.expected.shape[:1]:
+            return False  # in other iterations
+        sources = [
+            self.found(each)
+            for each in self.sources(pair)
+            if not (looped and differs_later(self.found(each), found))
+            if not (kind in LOOPS and is_inside(each, pair) and self.begins_off(pair))
+        ]
         if not all(source.passed for source in sources):
             return False
         if found.precision:
             return True  # what is past its tolerance is more than rounding
-        if DISCRETE.search(known.operator.type) and any(error_of(it)[0] for it in sources):
+        if DISCRETE.search(kind) and any(error_of(it)[0] for it in sources):
             return False  # it may jump by a rounding error of its input
         return growth_of(found, sources) > JUMP
+
+    def begins_off(self, loop: Pair) -> bool:
+        """Return whether the body of a loop is fed with other data from the start, or is run in
+        other iterations."""
+        fed = (it for it in self.pairs if type_of(it) == BODY_INPUT and is_inside(it, loop))
+        return any(first_iteration(self.found(each)) == 0 for each in fed)
 
     def steepest(self) -> tuple[Pair, float] | None:
         """Return the pair where errors grow most, among those whose inputs differ; None if errors
@@ -147,7 +173,7 @@ class Search:
     def __init__(self, paired: Paired, prover: Prover, progress: Callable[[str], None]) -> None:
         self.paired, self.prover, self.progress = paired, prover, progress
         self.blames: list[Blame] = []
-        self.behind: set[Node] = set()  # of proven culprits
+        self.behind: set[Node] = set()  # of culprits and suspects
         self.alone: dict[Node, Alone] = {}
 
     def find(self, ends: Sequence[Pair]) -> list[Blame]:
@@ -163,28 +189,31 @@ class Search:
             self.take_slightly_wrong([*first, *others])
         return self.blames
 
-    def find_inside(self, is_exact: Callable[[Pair], bool]) -> list[Blame]:
-        """Find operators that are off although they round nothing, where the outputs agree within
-        what rounding of other operators explains."""
+    def find_inside(self, round_alike: Callable[[Pair], bool]) -> list[Blame]:
+        """Find operators that are off although both sides round alike there, or by far more than
+        they round, where the outputs agree within what rounding explains."""
         paired = self.paired
-        self.try_all(pair for pair in paired.pairs if paired.is_first(pair) and is_exact(pair))
+        self.try_all(
+            pair
+            for pair in paired.pairs
+            if paired.is_first(pair) and (round_alike(pair) or is_gross(paired.found(pair)))
+        )
         return [blame for blame in self.blames if blame.proven]
 
     def find_everywhere(self) -> list[Blame]:
         """Run every operator alone, and find those at fault one behind the other too; one that
         cannot be run is a suspect where it differs first."""
         pairs = [it for it in self.paired.pairs if it.actual.operator and not it.actual.is_input]
+        blamed: set[Node] = set()
         for number, pair in enumerate(pairs):
             self.progress(f"running operators alone, {number} of {len(pairs)}")
-            self.alone[pair.actual] = self.prover.run(pair)
-        blamed: set[Node] = set()
-        for pair in pairs:
-            alone = self.alone[pair.actual]
-            if alone.found is None and not self.paired.is_first(pair):
+            alone = self.alone[pair.actual] = self.prover.run(pair)
+            if alone.is_right or not blamed.isdisjoint(alone.nodes):
                 continue
-            if alone.is_right or not blamed.isdisjoint(alone.nodes) or self.heals(pair):
+            alone = self.prover.confirm(pair, alone)
+            if (alone.doubt and not self.paired.is_first(pair)) or self.heals(pair):
                 continue
-            add_blame(self.blames, self.paired.blame(pair, self.prover.confirm(pair, alone)))
+            add_blame(self.blames, self.paired.blame(pair, alone))
             blamed.add(pair.actual)
         if not self.blames:
             self.take_slightly_wrong(pairs)
@@ -203,8 +232,7 @@ class Search:
             if alone.found is not None and self.heals(pair):
                 continue
             add_blame(self.blames, blame)
-            if blame.proven:
-                self.behind |= after(known_side(pair))
+            self.behind |= after(known_side(pair))
             if until_proven:
                 return
 
@@ -258,6 +286,31 @@ class Search:
         return 0.0 if found.passed and not found.precision else error_of(found)[place]
 
 
+def type_of(pair: Pair) -> str:
+    """Return the type of the operator that gives a pair, where it is known."""
+    operator = known_side(pair).operator
+    return operator.type if operator else ""
+
+
+def is_inside(pair: Pair, outer: Pair) -> bool:
+    """Return whether a pair is in a body of the operator that gives another one."""
+    return is_within(known_side(pair), known_side(outer))
+
+
+def first_iteration(found: TensorComparison) -> float:
+    """Return the first iteration of a loop in which a tensor of its body differs."""
+    if found.passed:
+        return math.inf
+    first = found.figures.first if found.figures else None
+    return first.index[0] if first and first.index else 0
+
+
+def differs_later(source: TensorComparison, found: TensorComparison) -> bool:
+    """Return whether an input differs only after the iteration in which the output does first."""
+    in_step = source.expected.shape[:1] == found.expected.shape[:1]
+    return in_step and not source.passed and first_iteration(source) > first_iteration(found)
+
+
 def suspect(found: TensorComparison) -> float:
     """Return the error from which on a pair that agrees may hide where a difference began."""
     types = found.actual.dtype, found.expected.dtype
@@ -270,6 +323,11 @@ def error_of(found: TensorComparison) -> tuple[float, float]:
     if figures is None or figures.nonfinite_mismatches or figures.bulk_l2 is None:
         return (0.0, 0.0) if found.passed else (math.inf, math.inf)
     return figures.bulk_l2, figures.bulk_peak or 0.0
+
+
+def is_gross(found: TensorComparison) -> bool:
+    """Return whether an error is far more than what rounding explains."""
+    return found.figures is None or error_of(found)[0] > GROSS * (found.explained or 0.0)
 
 
 def growth_of(found: TensorComparison, sources: Iterable[TensorComparison]) -> float:

@@ -22,6 +22,9 @@ LEFT = 0.05
 # A factor nearer to 1 than this changes nothing; sizes that differ by less than this part are one.
 SAME = 0.02
 
+# Factors of all channels that are nearer to each other are one.
+SAME_FACTORS = 1e-3
+
 # A channel whose error has that many times the energy of any other is the wrong one.
 OUTSTANDING = 20
 
@@ -147,6 +150,8 @@ def find_channels(one: Array, other: Array, most: float, axis: int, names: Names
         factors = np.divide(products, squares, out=np.ones_like(products), where=squares > 0)
         if left_by(rows[0] - factors[:, None] * rows[1]) <= most:
             known = factors[squares > 0]
+            if float(np.ptp(known)) <= SAME_FACTORS:
+                return f"scale: {names[0]} is {known.mean():.4g} times {names[1]}"
             return (
                 f"scales of channels: {names[0]} is {known.min():.3g} to {known.max():.3g} times "
                 f"{names[1]} along axis {axis}"

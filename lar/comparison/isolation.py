@@ -19,9 +19,9 @@ from lar.dumps.dump import DumpedTensor
 from lar.dumps.layouts import to_blocked
 from lar.errors import DumpError, LarError
 from lar.graphs.elements import integers_of, real_numbers
-from lar.graphs.graph import Node, region_of, sources_of
-from lar.graphs.matching import Pair
-from lar.graphs.signatures import Array, Values, is_blocked, squeezed
+from lar.graphs.graph import Node, is_within, region_of, sources_of
+from lar.graphs.matching import Array, Pair
+from lar.graphs.signatures import Values, is_blocked, squeezed
 from lar.records.comparison import TensorComparison, Tolerance
 from lar.records.quantization import Quantization
 
@@ -106,7 +106,8 @@ class Prover:
         operators = self.operators(0)
         if isinstance(operators, str):
             return Alone(doubt=operators)
-        twins = {node: self.pairs[node] for node in self.fed[0] if node not in through}
+        fed = self.fed_before(pair.actual, 0)
+        twins = {node: self.pairs[node] for node in fed if node not in through}
         if pair.actual not in self.fed[0] and not self.is_known(operators, pair.actual):
             return Alone(doubt=f"the engine of {self.letters[0]} does not give this tensor alone")
         try:
@@ -119,7 +120,7 @@ class Prover:
             return Alone(doubt=error.message)
         if squeezed(array.shape) != squeezed(tensor_of(pair.actual).shape):
             return Alone(doubt=f"alone it gives the shape {array.shape}")
-        found = self.measure.measure_alone(pair, array, before, self.compared[pair.actual])
+        found = self.measure.measure_alone(pair, array, before, self.compared)
         return Alone(found, frozenset(region_of(pair.actual, twins)))
 
     def confirm(self, pair: Pair, alone: Alone) -> Alone:
@@ -164,6 +165,11 @@ class Prover:
             }
         return self.loaded[side]
 
+    def fed_before(self, node: Node, side: int) -> set[Node]:
+        """Return the nodes of a side that can be given to an operator: not those in a body of its
+        own, which is run with it."""
+        return {each for each in self.fed[side] if not is_within(each, node)}
+
     def is_known(self, operators: Operators, node: Node) -> bool:
         return not operators.find_missing([tensor_of(node)])
 
@@ -180,7 +186,7 @@ class Prover:
         dump, tensor = self.measure.values[side].dump, tensor_of(node)
         before = {
             tensor_of(each).name: dump.read(tensor_of(each).key)
-            for each in sources_of(node, self.fed[side])
+            for each in sources_of(node, self.fed_before(node, side))
         }
         again, first = operators.compute(tensor, before), dump.read(tensor.key)
         if squeezed(again.shape) != squeezed(first.shape):

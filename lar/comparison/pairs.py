@@ -16,10 +16,9 @@ from lar.dumps.dump import Dump, DumpedTensor, Stored
 from lar.dumps.excerpts import STATISTICS, as_printed
 from lar.graphs.elements import Elements, elements_of, whole
 from lar.graphs.graph import Graph, Node, name_of
-from lar.graphs.matching import Pair
+from lar.graphs.matching import Array, Pair
 from lar.graphs.operator_kinds import UNKNOWN_STEPS
 from lar.graphs.signatures import (
-    Array,
     Values,
     leave_out_padding,
     sample_places,
@@ -97,7 +96,11 @@ class Measure:
         return found
 
     def measure_alone(
-        self, pair: Pair, array: Array, fed: Mapping[Pair, Array], known: TensorComparison
+        self,
+        pair: Pair,
+        array: Array,
+        fed: Mapping[Pair, Array],
+        compared: Mapping[Node, TensorComparison],
     ) -> TensorComparison:
         """Compare what the operator of a pair gave alone, as the actual side stores it, with the
         expected tensor; all that it was fed with is known too.
@@ -106,10 +109,15 @@ class Measure:
         """
         rounding = Rounding(self.graphs, self.values, (*fed, pair))
         sources = [
-            replace(self.with_actual(each, value).compare(tensors_of(each), each.by), passed=True)
+            replace(
+                self.with_actual(each, value).compare(tensors_of(each), each.by),
+                passed=True,
+                precision=compared[each.actual].precision,
+            )
             for each, value in fed.items()
         ]
         found = self.with_actual(pair, array).compare_explained(pair, sources, rounding)
+        known = compared[pair.actual]
         return replace(found, depth=known.depth, is_output=known.is_output)
 
     def compare_explained(
@@ -176,6 +184,8 @@ class Measure:
             side.elements(tensor, integers=as_integers)
             for side, tensor in zip(self.values, tensors, strict=True)
         )
+        if tensors[0].dtype == tensors[1].dtype == "string":
+            one, other = padded(one, other), padded(other, one)
         axes: tuple[int, ...] = ()
         if squeezed(one.shape) == squeezed(other.shape):
             one = one._replace(shape=other.shape)
@@ -315,6 +325,15 @@ def axes_between(one: Elements, other: Elements) -> tuple[int, ...]:
         return float(np.abs(np.nan_to_num(apart)).sum())
 
     return min(orders, key=distance)
+
+
+def padded(text: Elements, other: Elements) -> Elements:
+    """Return texts whose bytes, on the last axis, are as many as another side's, with zeros."""
+    more = (other.shape or (0,))[-1] - (text.shape or (0,))[-1]
+    if more <= 0:
+        return text
+    widths = [(0, 0)] * (len(text.shape) - 1) + [(0, more)]
+    return elements_of(Stored(np.pad(whole(text), widths)))
 
 
 def permuted(elements: Elements, axes: tuple[int, ...]) -> Elements:

@@ -67,7 +67,7 @@ LEAST_WEIGHTS = 32
 SLACK = 4.0
 
 # No rounding leaves an error of more than that part of a tensor.
-MOST_EXPLAINED = 0.5
+MOST_EXPLAINED = 0.7
 
 # What an operator makes of its inputs' errors. Sums of numbers that are much alike cancel out, and
 # their errors do not: a sum of others makes the least of it.
@@ -251,8 +251,8 @@ class Rounding:
                 added.append(step / math.sqrt(12) / size.scale)
             if summed:
                 added.append(unit * math.sqrt(summed))
-                if precision.startswith("int") and not alike:
-                    added.append(WEIGHTS_OF_8_BITS * 2.0 ** (8 - int(precision[3:])))
+            if (summed or taken) and precision.startswith("int") and not alike:
+                added.append(WEIGHTS_OF_8_BITS * 2.0 ** (8 - int(precision[3:])))
             return Explained(precision, math.hypot(*added), step)
 
         return explained
@@ -270,9 +270,9 @@ class Rounding:
                 if self.step_of(side, node.tensor):
                     yield side, node.tensor, before.tensor
 
-    def is_exact(self, pair: Pair) -> bool:
-        """Return whether nothing is rounded to integers between a pair and its sources that is not
-        rounded alike on both sides: no step is new, and the weights have the same ones."""
+    def round_alike(self, pair: Pair) -> bool:
+        """Return whether both sides round alike between a pair and its sources, if they round at
+        all: by the same steps, besides those that the sources have, and of weights too."""
         known = [
             step.size
             for side, end in enumerate(pair[:2])
@@ -280,16 +280,17 @@ class Rounding:
             if node.tensor and (step := self.step_of(side, node.tensor))
         ]
         regions = [region_of(node, self.by_node) for node in pair[:2]]
-        new = (
-            step.size
+        new = [
+            {
+                step.size
+                for node in region
+                if node.tensor and (step := self.step_of(side, node.tensor))
+                if all(abs(step.size - it) > SAME_STEP * it for it in known)
+            }
             for side, region in enumerate(regions)
-            for node in region
-            if node.tensor and (step := self.step_of(side, node.tensor))
-        )
-        if any(all(abs(step - it) > SAME_STEP * it for it in known) for step in new):
-            return False
+        ]
         weights = [self.quantised_weights(side, region) for side, region in enumerate(regions)]
-        return weights[0] == weights[1]
+        return new[0] == new[1] and weights[0] == weights[1]
 
     def quantised_weights(
         self, side: int, region: Sequence[Node]
@@ -451,18 +452,24 @@ def range_of(elements: Elements) -> float:
 def inherited(
     sources: Sequence[TensorComparison], kinds: set[str], scale: float, growth: float
 ) -> float:
-    """Return what the errors of its inputs make of a tensor of a size."""
-    errors = []
+    """Return what the errors of its inputs make of a tensor of a size.
+
+    Of an input that differs by more than rounding, only what rounding explains is passed on, and
+    does not grow: a fault must not explain itself.
+    """
+    errors, failed = [], [0.0]
     for source in sources:
         figures = source.figures
         if figures is None:
             continue
-        measured = figures.bulk_l2 if source.passed else source.explained
-        errors.append((measured or 0.0, figures.bulk_scale or 0.0))
-    most = max((error for error, _ in errors), default=0.0)
-    growing = growth * most
+        if source.passed:
+            errors.append((figures.bulk_l2 or 0.0, figures.bulk_scale or 0.0))
+        else:
+            failed.append(source.explained or 0.0)
+    growing = growth * max((error for error, _ in errors), default=0.0)
     if kinds <= KEEPING and scale:
-        return min(math.hypot(*(error * size for error, size in errors)) / scale, 4 * growing)
-    if kinds & {"softmax", "exp"}:
-        return max(growing, *(2 * error * size for error, size in errors), 0.0)
-    return growing
+        added = math.hypot(*(error * size for error, size in errors)) / scale
+        growing = min(added, 4 * growing)
+    elif kinds & {"softmax", "exp"}:
+        growing = max([growing, *(2 * error * size for error, size in errors)])
+    return math.hypot(growing, max(failed))

@@ -14,6 +14,9 @@ from lar.records.comparison import (
     TruthErrors,
 )
 
+# So many reasons why there is no truth are listed.
+MOST_REASONS = 3
+
 # Compares a dump with another, the expected one, given twins that are known by their names.
 Compare = Callable[[Dump, Dump, Mapping[str, str]], Comparison]
 
@@ -48,6 +51,8 @@ def judge_by_truth(
         )
         return replace(tensor, truth=errors)
 
+    sides = [without_doubt(found, against[side], side) for side in (0, 1)]
+    doubted = dict.fromkeys(kind for _, kinds in sides for kind in kinds)
     return replace(
         found,
         tensors=tuple(map(add_truth, found.tensors)),
@@ -59,12 +64,36 @@ def judge_by_truth(
             )
             for culprit in found.culprits
         ),
-        truth=Truth(
-            side=against[nearest].expected,
-            actual=against_truth(against[0]),
-            expected=against_truth(against[1]),
+        truth=Truth(side=against[nearest].expected, actual=sides[0][0], expected=sides[1][0]),
+        notes=(
+            *found.notes,
+            *(f"no truth for {kind} here (both engines differ from it alike)" for kind in doubted),
+            *dict.fromkeys(list(truth.index.left_out.values())[:MOST_REASONS]),
         ),
     )
+
+
+def without_doubt(
+    found: Comparison, against: Comparison, side: int
+) -> tuple[AgainstTruth, list[str]]:
+    """Return what was found of a side against the truth, and the types of operators for which the
+    truth itself is in doubt: both sides agree with each other there, and not with it.
+
+    A side is at fault only where the sides differ from each other too.
+    """
+    blamed = {(it.output.actual, it.output.expected)[side].key for it in found.culprits}
+    compared = {(it.actual, it.expected)[side].key for it in found.tensors}
+    kept, doubted = [], []
+    for culprit in against.culprits:
+        key = culprit.output.actual.key
+        if key in blamed or (key not in compared and not found.same):
+            kept.append(culprit)
+        else:
+            doubted += [culprit.actual[0].type] if culprit.actual else []
+    finding = against.finding
+    if not kept and (doubted or (found.same and finding != "same")):
+        finding = "nothing"
+    return AgainstTruth(finding=finding, culprits=tuple(kept)), doubted
 
 
 def has_coarse_tensors(dump: Dump) -> bool:
@@ -73,20 +102,18 @@ def has_coarse_tensors(dump: Dump) -> bool:
     return any(it.quantization is not None or it.dtype in ("float16", "BFloat16") for it in dump)
 
 
-def against_truth(found: Comparison) -> AgainstTruth:
-    return AgainstTruth(finding=found.finding, culprits=found.culprits)
-
-
 def names_by_way_of(found: Comparison, against: Comparison, nearest: int) -> dict[str, str]:
     """Return the names of the other side's tensors with those of their twins' twins in the truth;
     names that occur twice are left out, and so are tensors to which one side adds a bias later."""
     twins = {it.actual.key: it.expected for it in against.tensors if not it.constant}
     names: dict[str, str] = {}
+    taken: set[str] = set()
     for pair in found.tensors:
         other, near = (pair.actual, pair.expected)[:: 1 if nearest else -1]
         there = twins.get(near.key)
         if there is None or pair.constant:
             continue
-        if other.name not in names and there.name not in names.values():
+        if other.name not in names and there.name not in taken:
             names[other.name] = there.name
+            taken.add(there.name)
     return names

@@ -7,21 +7,17 @@ Source of the format: numpy.lib.format.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Literal
 
-from lar.dumps.dump import Dump, DumpedTensor, DumpIndex
+import numpy as np
+
+from lar.dumps.dump import Array, Dump, DumpedTensor, DumpIndex
 from lar.errors import DumpError, first_line
 from lar.files.input_file import open_input
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, Any]
-
-Loaded = TypeVar("Loaded")
 
 SUFFIX = ".npy"
 ONE_ARRAY = "array"  # the name of an array that has none
@@ -34,13 +30,11 @@ def dump_of_arrays(arrays: Mapping[str, object], source: str = "arrays") -> Dump
     Raises:
         DumpError: there is no array, or one is not an array of numbers.
     """
-    import numpy as np
-
-    held: dict[str, Array] = {}
-    for name, value in arrays.items():
-        where = f"{source}: {name}"
-        held[str(name)] = numbers_of(load(partial(np.asarray, value), where), where)
-    return dump_of(source, held, held.__getitem__)
+    held = {
+        str(name): numbers_of(partial(np.asarray, value), f"{source}: {name}")
+        for name, value in arrays.items()
+    }
+    return dump_of(source, held.items(), held.__getitem__)
 
 
 def open_files(path: Path) -> Dump:
@@ -49,17 +43,15 @@ def open_files(path: Path) -> Dump:
     Raises:
         DumpError: one is damaged, or not an array of numbers.
     """
-    import numpy as np
-
     places = sorted(path.glob(f"*{SUFFIX}")) if path.is_dir() else [path]
     files = {place.name.removesuffix(SUFFIX): place for place in places}
 
     def read(name: str, mode: Literal["r"] | None = None) -> Array:
         place = files[name]
-        with open_input(place, error=DumpError):  # where it cannot be read, this says why
-            return numbers_of(load(partial(np.load, place, mode), str(place)), str(place))
+        open_input(place, error=DumpError).close()  # where it cannot be read, this says why
+        return numbers_of(partial(np.load, place, mode), str(place))
 
-    return dump_of(str(path), files, read, partial(read, mode="r"))
+    return dump_of(str(path), ((name, read(name, "r")) for name in files), read)
 
 
 def open_archive(path: Path) -> Dump:
@@ -68,63 +60,56 @@ def open_archive(path: Path) -> Dump:
     Raises:
         DumpError: it is damaged, or holds something else than arrays of numbers.
     """
-    import numpy as np
-
-    with open_input(path, error=DumpError) as file:
-        names = load(lambda: [it for it in np.load(file).files if it[-1:] != "/"], str(path))
+    open_input(path, error=DumpError).close()
+    with naming(str(path)):
+        archive = np.load(path)
+        names = [name for name in archive.files if name[-1:] != "/"]
 
     def read(name: str) -> Array:
-        with open_input(path, error=DumpError) as file:
-            where = f"{path}: {name}"
-            return numbers_of(load(lambda: np.load(file)[name], where), where)
+        return numbers_of(lambda: archive[name], f"{path}: {name}")
 
-    return dump_of(str(path), names, read)
+    return dump_of(str(path), ((name, read(name)) for name in names), read)
 
 
-def dump_of(
-    source: str,
-    names: Iterable[str],
-    read: Callable[[str], Array],
-    read_head: Callable[[str], Array] | None = None,
-) -> Dump:
-    """Return a dump of the arrays of some names; `read_head` gives one of which no more is needed
-    than its type and shape.
+def dump_of(source: str, heads: Iterable[tuple[str, Array]], read: Callable[[str], Array]) -> Dump:
+    """Return a dump of arrays that are read by their names; of `heads`, no more is needed than type
+    and shape.
 
     Raises:
         DumpError: there is none, or one cannot be read.
     """
-    tensors = []
-    for name in names:
-        array = (read_head or read)(name)
-        tensors.append(DumpedTensor(key=name, name=name, dtype=array.dtype.name, shape=array.shape))
+    tensors = tuple(
+        DumpedTensor(key=name, name=name, dtype=array.dtype.name, shape=array.shape)
+        for name, array in heads
+    )
     if not tensors:
         raise DumpError("holds no arrays", HINT, subject=source)
-    index = DumpIndex(tensors=tuple(tensors), operators=())
-    return Dump(source, index, lambda tensor: read(tensor.key))
+    return Dump(source, DumpIndex(tensors=tensors, operators=()), lambda it: read(it.key))
 
 
-def load(function: Callable[[], Loaded], where: str) -> Loaded:
-    """Return what NumPy loads.
+@contextlib.contextmanager
+def naming(where: str) -> Iterator[None]:
+    """Have whatever NumPy's parsers raise, or the owner of a value, name the place.
 
     Raises:
-        DumpError: it cannot.
+        DumpError: so it does.
     """
     try:
-        return function()
+        yield
     except MemoryError:
         raise
-    except Exception as error:  # whatever NumPy's parsers raise, or the owner of a value
+    except Exception as error:
         raise DumpError(f"cannot be read: {first_line(error)}", HINT, subject=where) from None
 
 
-def numbers_of(array: object, where: str) -> Array:
+def numbers_of(read: Callable[[], object], where: str) -> Array:
     """Return an array in this machine's order of bytes.
 
     Raises:
-        DumpError: it is none, or one of texts, records or Python objects.
+        DumpError: it cannot be read, is none, or one of texts, records or Python objects.
     """
-    import numpy as np
-
+    with naming(where):
+        array = read()
     if not isinstance(array, np.ndarray) or array.dtype.kind not in "biufc":
         what = f"elements of dtype {array.dtype}" if isinstance(array, np.ndarray) else "no array"
         raise DumpError(f"holds {what}", HINT, subject=where)

@@ -18,26 +18,25 @@ import math
 import os
 import re
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
-from lar.dumps.dump import Stored
+from lar.dumps.dump import Array, Stored
 from lar.dumps.names import DumpedName, parse_name
 from lar.errors import DumpError, check_keywords
-from lar.files.input_file import cannot_read, open_input
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, Any]
+from lar.files.input_file import open_input
 
 COUNTS = struct.Struct("<3I")
 AXES = 7
 MOST_NAME_BYTES = 1 << 22
 LIKELY_HEAD = 1 << 10  # bytes before the elements, but of very long names
+HINT = (
+    "give a dump's folder, a tensor's file, a folder of .npy files, a .npz, a .npy or the text of "
+    "--io-dump"
+)
 NOT_PLAIN = re.compile(r"[^\x00-\x7f]|\\")
 ESCAPED = re.compile(r"\\u([0-9a-f]{4})|\\U([0-9a-f]{8})")
 
@@ -45,8 +44,9 @@ ESCAPED = re.compile(r"\\u([0-9a-f]{4})|\\U([0-9a-f]{8})")
 class ElementType(NamedTuple):
     """A dtype of MegEngine: its number, its name, and the NumPy dtype of its values.
 
-    Of those with `bits`, several share a byte, the first one in its lowest bits; `step` and
-    `lowest` make a value of those bits.
+    `bits` are those that an element takes in a file, 0 where they are those of a value. Of less
+    than a byte several share one, the first one in its lowest bits; `step` and `lowest` make a
+    value of those bits.
     """
 
     code: int
@@ -74,8 +74,9 @@ TYPES = {
     " QuantizedS16:<i2 QuantizedS1:i1",
     200000: "Int64:<i8 Uint32:<u4 Uint64:<u8 Float64:<f8 Complex128:<c16",
 }
-# Those of less than a byte: the bits of an element, what one more of them adds, the least value.
+# The bits of an element, what one more of them adds, the least value.
 NARROW = {
+    "BFloat16": (16,),
     "IntB1": (1, 2, -1),
     "IntB2": (2, 2, -3),
     **dict.fromkeys(("IntB4", "UintB4"), (4, 2, -15)),
@@ -113,9 +114,20 @@ class TensorHeader:
         return parse_name(self.name)
 
     @property
+    def declared(self) -> ElementType:
+        """The type that the elements have: integers of another width may be stored in 32 bits, and
+        texts are stored as bytes.
+
+        MegEngine has no such types. Where their values fit, its tools can read them so.
+        """
+        others = DECLARED.get(self.element.name)
+        named = self.meaning.variable.dtype if others and self.meaning else ""
+        return BY_NAME[named] if others and named in others else self.element
+
+    @property
     def dtype(self) -> str:
-        """The dtype of the array that `read_array` returns, as `DumpedTensor` has it."""
-        return declared_type(self).dtype
+        """The dtype of the values, as `DumpedTensor` has it."""
+        return self.declared.dtype
 
 
 @check_keywords
@@ -126,7 +138,7 @@ def load_tensor_binary(path: str | os.PathLike[str]) -> tuple[Array, str]:
         DumpError: the file is missing, damaged or no dumped tensor.
     """
     header = read_header(Path(path))
-    return read_array(header), header.name
+    return read_stored(header).values, header.name
 
 
 def read_header(path: Path) -> TensorHeader:
@@ -136,11 +148,9 @@ def read_header(path: Path) -> TensorHeader:
         DumpError: the file is missing, damaged or no dumped tensor.
     """
     head, file_size = read_start(path, LIKELY_HEAD)
-    if len(head) < COUNTS.size:
-        raise not_a_tensor(path, f"it has {file_size} bytes")
-    if not begins_tensor(head):
-        raise not_a_tensor(path, "its first bytes are those of something else")
-    name_bytes, code, axes = COUNTS.unpack_from(head)
+    name_bytes, code, axes = COUNTS.unpack(head[: COUNTS.size].ljust(COUNTS.size, b"\xff"))
+    if code not in BY_CODE or axes > AXES or name_bytes > MOST_NAME_BYTES:
+        raise DumpError("holds no tensors that lar reads", HINT, subject=path)
     offset = COUNTS.size + 4 * axes + name_bytes
     if offset > len(head):
         head, file_size = read_start(path, offset)
@@ -149,23 +159,11 @@ def read_header(path: Path) -> TensorHeader:
     name = decode_name(head[offset - name_bytes : offset])
     sizes = struct.unpack_from(f"<{axes}I", head, COUNTS.size)
     element, size = BY_CODE[code], file_size - offset
-    # Only in these cases the sizes leave open what the shape is; parsing takes long.
-    meaning = parse_name(name) if size == 0 or max(sizes, default=0) <= 1 else None
-    named = meaning.variable.shape if meaning else None
-    fitting = (shape for shape in shapes_of(sizes, named) if size in set(sizes_of(element, shape)))
-    shape = next(fitting, None)
-    if shape is None:
+    shape = shape_of(sizes, name, size)
+    if size not in sizes_of(element, shape):
         listed = ", ".join(map(str, sizes))
         raise truncated(path, f"{size} bytes do not make an array of {element.name} {{{listed}}}")
     return TensorHeader(path, name, element, shape, offset, size)
-
-
-def begins_tensor(head: bytes) -> bool:
-    """Return whether the first bytes of a file may be those of a tensor."""
-    if len(head) < COUNTS.size:
-        return False
-    name_bytes, code, axes = COUNTS.unpack_from(head)
-    return code in BY_CODE and axes <= AXES and name_bytes <= MOST_NAME_BYTES
 
 
 def read_start(path: Path, count: int) -> tuple[bytes, int]:
@@ -175,97 +173,59 @@ def read_start(path: Path, count: int) -> tuple[bytes, int]:
         DumpError: it cannot be read, or is not a regular file.
     """
     with open_input(path, error=DumpError) as file:
-        size = os.fstat(file.fileno()).st_size
-        try:
-            return os.read(file.fileno(), min(count, size)), size
-        except OSError as failure:
-            raise cannot_read(path, failure, error=DumpError) from None
+        return file.read(count), os.fstat(file.fileno()).st_size
 
 
-def shapes_of(sizes: Sequence[int], named: tuple[int, ...] | None) -> Iterator[tuple[int, ...]]:
-    """Yield the shapes that the sizes of a file's axes can stand for, the likeliest first."""
-    count = len(sizes)
-    if named is not None and tuple(sizes) == (*named, *[0] * (count - len(named))):
-        yield named
-        return  # with no elements behind it, the file was cut off
-    yield () if tuple(sizes) == (1,) else tuple(sizes)
-    shape = list(sizes)
-    while shape and shape[-1] == 0:
-        shape.pop()
-    if shape:
-        yield tuple(shape)
+def shape_of(sizes: tuple[int, ...], name: str, size: int) -> tuple[int, ...]:
+    """Return the shape that the sizes of a file's axes stand for, with so many bytes of elements.
+
+    Where there is none, the name tells which of the zeros are axes; where there is one, whether it
+    has an axis.
+    """
+    if size and sizes != (1,):
+        used = max((place for place, each in enumerate(sizes, 1) if each), default=len(sizes))
+        return sizes[:used]
+    meaning = parse_name(name)
+    if meaning and sizes == (*(named := meaning.variable.shape), *[0] * (len(sizes) - len(named))):
+        return named
+    return () if sizes == (1,) else sizes
 
 
 def sizes_of(element: ElementType, shape: tuple[int, ...]) -> Iterator[int]:
     """Yield the sizes in bytes that an array may have in a file, that of closely packed elements
     first."""
     count = math.prod(shape)
-    bits = bits_of(element)
+    bits = element.bits or 8 * int(element.storage.lstrip("<")[1:] or 1)
     yield (count * bits + 7) // 8
     if element.name.startswith("Quantized") and bits < 8 and count and shape:
         yield count // shape[-1] * ((shape[-1] * bits + 7) // 8)  # rows begin with a byte
-
-
-def bits_of(element: ElementType) -> int:
-    """Return how many bits an element takes in a file."""
-    if element.name == "BFloat16":
-        return 16
-    return element.bits or 8 * int(element.storage.lstrip("<")[1:] or 1)
-
-
-def declared_type(header: TensorHeader) -> ElementType:
-    """Return the dtype that the elements have: integers of another width may be stored in 32 bits,
-    and texts are stored as bytes.
-
-    MegEngine has no such types. Where their values fit, its tools can read them so.
-    """
-    others = DECLARED.get(header.element.name)
-    if not others or header.meaning is None:
-        return header.element
-    declared = header.meaning.variable.dtype
-    return BY_NAME[declared] if declared in others else header.element
-
-
-def read_array(header: TensorHeader) -> Array:
-    """Read the elements behind a header.
-
-    BFloat16 becomes float32, quantised numbers stay the integers that they are; those of less
-    than a byte become int8 or uint8.
-
-    Raises:
-        DumpError: the file was cut off meanwhile.
-    """
-    stored = read_stored(header)
-    return stored.decode(stored.raw)
 
 
 def read_stored(header: TensorHeader) -> Stored:
     """Read the elements behind a header; those of types that take more memory as values stay as
     they are stored.
 
+    As values, BFloat16 becomes float32, quantised numbers stay the integers that they are; those of
+    less than a byte become int8 or uint8.
+
     Raises:
         DumpError: the file was cut off meanwhile.
     """
     import numpy as np
 
-    element, shape = header.element, header.shape
-    stored = {"BFloat16": "<u2"}.get(element.name, "u1" if element.bits else element.storage)
+    element, wanted = header.element, np.dtype(header.declared.storage)
+    stored = {0: element.storage, 16: "<u2"}.get(element.bits, "u1")
     with open_input(header.path, error=DumpError) as file:
-        try:
-            array: Array = np.fromfile(file, stored, offset=header.offset)
-        except OSError as failure:
-            raise cannot_read(header.path, failure, error=DumpError) from None
+        array: Array = np.fromfile(file, stored, offset=header.offset)
     if array.nbytes != header.size:
         raise truncated(header.path, f"it holds {array.nbytes} of {header.size} bytes")
-    if element.bits:
-        array = unpack(array, element, shape)
-    array = array.reshape(shape)
-    if element.name == "BFloat16":
-        return Stored(array, np.dtype(element.storage), widen)
-    wanted = declared_type(header)
-    if wanted != element:
-        return Stored(array, np.dtype(wanted.storage), lambda part: part.astype(wanted.storage))
-    return Stored(array)
+    if 0 < element.bits < 8:
+        array = unpack(array, element, header.shape)
+    array = array.reshape(header.shape)
+    if array.dtype == wanted:
+        return Stored(array)
+    convert = widen if element.bits else lambda part: part.astype(wanted)
+    return Stored(array, wanted, convert)
 
 
 def widen(stored: Array) -> Array:
@@ -304,39 +264,32 @@ def write_tensor(path: Path, array: Array, name: str) -> None:
         file.write(values.data if values.size else b"")
 
 
-def make_readable(path: Path) -> None:
+def make_readable(header: TensorHeader) -> None:
     """Write a name that is not ASCII as MegEngine's own reader can read it.
 
     Raises:
         OSError: the file cannot be written.
     """
-    data = path.read_bytes()
-    name_bytes, code, axes = COUNTS.unpack_from(data)
-    begin = COUNTS.size + 4 * axes
-    raw = data[begin : begin + name_bytes]
-    if not raw.isascii():
-        name = encode_name(decode_name(raw))
-        head = COUNTS.pack(len(name), code, axes) + data[COUNTS.size : begin]
-        path.write_bytes(head + name + data[begin + name_bytes :])
+    data, encoded = header.path.read_bytes(), encode_name(header.name)
+    name_bytes, *counts = COUNTS.unpack_from(data)
+    begin = header.offset - name_bytes
+    if not data[begin : header.offset].isascii():
+        head = COUNTS.pack(len(encoded), *counts) + data[COUNTS.size : begin]
+        header.path.write_bytes(head + encoded + data[header.offset :])
 
 
 def head_of(shape: tuple[int, ...], element: ElementType, name_bytes: int) -> bytes:
     """Return the bytes before the name."""
-    padding = [0] * (AXES - len(shape))
-    sizes = (*shape, *padding) if shape and 0 not in shape else shape or (1,)
-    return COUNTS.pack(name_bytes, element.code, len(sizes)) + struct.pack(
-        f"<{len(sizes)}I", *sizes
-    )
+    padded = (*shape, *[0] * (AXES - len(shape)))
+    sizes = padded if math.prod(shape) and shape else shape or (1,)
+    counts = COUNTS.pack(name_bytes, element.code, len(sizes))
+    return counts + struct.pack(f"<{len(sizes)}I", *sizes)
 
 
 def encode_name(name: str) -> bytes:
     """Encode a name in ASCII."""
-    return NOT_PLAIN.sub(escape, name).encode("ascii")
-
-
-def escape(found: re.Match[str]) -> str:
-    number = ord(found[0])
-    return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+    escaped = NOT_PLAIN.sub(lambda it: f"\\U{ord(it[0]):08x}".replace("\\U0000", "\\u"), name)
+    return escaped.encode("ascii")
 
 
 def unescape(found: re.Match[str]) -> str:
@@ -349,14 +302,6 @@ def decode_name(data: bytes) -> str:
     """Decode a name, also one that another program wrote in UTF-8."""
     text = data.decode("utf-8", "backslashreplace")
     return ESCAPED.sub(unescape, text)
-
-
-def not_a_tensor(path: Path, why: str) -> DumpError:
-    return DumpError(
-        f"is not a dumped tensor, {why}",
-        "give a file or folder that a dump has written",
-        subject=path,
-    )
 
 
 def truncated(path: Path, why: str) -> DumpError:

@@ -16,19 +16,14 @@ from lar.dumps.dump import DumpIndex
 from lar.dumps.excerpts import filter_blocks
 from lar.dumps.facts import SUFFIX, DumpFacts
 from lar.dumps.graph import index_of
-from lar.dumps.index import (
-    index_place,
-    is_tensor,
-    read_headers,
-    read_index,
-    tensor_files,
-    write_index,
-)
+from lar.dumps.index import index_place, read_headers, read_index, tensor_files, write_index
 from lar.errors import UsageError
 from lar.files.path_conflicts import paths_in
 from lar.files.work_folders import error_of_full_disk
 from lar.records.run import RunResult, RunSpec
 
+# What a run's spec and an index have in common.
+FIELDS_OF_RUN = ("engine", "driver", "model", "inputs", "warmup_iterations", "iterations")
 UNFINISHED = b"not complete: the run ended before\n"
 
 
@@ -60,7 +55,7 @@ def finish_dump(
         (folder / file).unlink()
     for header in headers:
         if header.path.name in kept and not header.name.isascii():
-            make_readable(header.path)
+            make_readable(header)
     # If the run did not end well, it is the one after the last that was reported.
     iterations = len(result.warmup.end_to_end) + len(result.samples.end_to_end)
     last = iterations // spec.runners - complete
@@ -90,16 +85,11 @@ def facts_of_run(spec: RunSpec, model_sha256: str) -> dict[str, Any]:
     """Return the fields of an index that are known before the run."""
     feeding = {"batch_size": spec.batch_size, **asdict(spec.image)}
     return {
-        "engine": spec.engine,
-        "driver": spec.driver,
-        "model": spec.model,
+        **{name: getattr(spec, name) for name in FIELDS_OF_RUN},
         "model_sha256": model_sha256,
         "settings": dict(spec.settings),
         "items": spec.item_names,
-        "inputs": spec.inputs,
         "feeding": {key: str(value) for key, value in feeding.items() if value is not None},
-        "warmup_iterations": spec.warmup_iterations,
-        "iterations": spec.iterations,
     }
 
 
@@ -140,15 +130,9 @@ def filter_tensors(index: DumpIndex, pattern: str) -> DumpIndex:
     """Return an index of those tensors whose name, or operator's name, a pattern is found in; the
     names are the engine's and the model's."""
     names = {operator.key: operator.name for operator in index.operators}
-    wanted = re.compile(pattern)
-    return replace(
-        index,
-        tensors=tuple(
-            tensor
-            for tensor in index.tensors
-            if any(map(wanted.search, (tensor.name, tensor.origin, names.get(tensor.operator, ""))))
-        ),
-    )
+    named = ((it, (it.name, it.origin, names.get(it.operator, ""))) for it in index.tensors)
+    search = re.compile(pattern).search
+    return replace(index, tensors=tuple(it for it, texts in named if any(map(search, texts))))
 
 
 def finish_text(path: Path, pattern: str, complete: bool) -> None:
@@ -162,8 +146,7 @@ def finish_text(path: Path, pattern: str, complete: bool) -> None:
         file.seek(max(file.seek(0, os.SEEK_END) - 1, 0))
         ended = file.read() in (b"\n", b"")
         if complete and not ended:
-            full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            raise error_of_full_disk(str(path.parent)) or full
+            raise error_of_full_disk(str(path.parent)) or OSError(errno.ENOSPC, "No space left")
         if not complete:
             file.write(b"\n" * (not ended) + UNFINISHED)
     if pattern:
@@ -182,8 +165,3 @@ def check_left(left: object, pattern: str, complete: bool) -> None:
             "dump without it once: the index beside the dump lists the names",
             flag="--dump-filter",
         )
-
-
-def is_dump(folder: Path) -> bool:
-    """Return whether a folder holds dumped tensors and nothing else."""
-    return all(is_tensor(path) for path in folder.iterdir())

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from lar.records.quantization import Quantization
 
 if TYPE_CHECKING:
     import numpy as np
 
-    Array = np.ndarray[Any, Any]
+Array: TypeAlias = "np.ndarray[Any, Any]"
 
 # History of the index format (`DumpIndex.format`):
 #   lar.dump/1  first version
@@ -128,7 +129,13 @@ class Stored(NamedTuple):
         """Return the values of a part of the elements."""
         return self.convert(part) if self.convert else part
 
+    @property
+    def values(self) -> Array:
+        """The values of all elements."""
+        return self.decode(self.raw)
 
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Dump:
     """An index and the values behind it, each read when it is asked for and not kept.
 
@@ -136,26 +143,19 @@ class Dump:
     `excerpts` each tensor has a few numbers alone: see `lar.dumps.excerpts`.
     """
 
-    def __init__(
-        self,
-        source: str,
-        index: DumpIndex,
-        read: Callable[[DumpedTensor], Array | Stored],
-        missing: tuple[str, ...] = (),
-        *,
-        excerpts: bool = False,
-    ) -> None:
-        self.source = source
-        self.index = index
-        self.missing = missing
-        self.excerpts = excerpts
-        self._read = read
-        self._tensors = {tensor.key: tensor for tensor in index.tensors}
-        self._operators = {operator.key: operator for operator in index.operators}
+    source: str
+    index: DumpIndex
+    reader: Callable[[DumpedTensor], Array | Stored]
+    missing: tuple[str, ...] = ()
+    excerpts: bool = False
 
-    def with_index(self, index: DumpIndex) -> Dump:
-        """Return a dump of the same values with another index."""
-        return Dump(self.source, index, self._read, self.missing, excerpts=self.excerpts)
+    @cached_property
+    def _tensors(self) -> dict[str, DumpedTensor]:
+        return {tensor.key: tensor for tensor in self.index.tensors}
+
+    @cached_property
+    def _operators(self) -> dict[str, DumpedOperator]:
+        return {operator.key: operator for operator in self.index.operators}
 
     def __iter__(self) -> Iterator[DumpedTensor]:
         return iter(self.index.tensors)
@@ -188,8 +188,7 @@ class Dump:
         Raises:
             DumpError: its file is missing or damaged.
         """
-        stored = self.read_stored(key)
-        return stored.decode(stored.raw)
+        return self.read_stored(key).values
 
     def read_stored(self, key: str) -> Stored:
         """Read a tensor as its file holds it.
@@ -197,5 +196,5 @@ class Dump:
         Raises:
             DumpError: its file is missing or damaged.
         """
-        found = self._read(self._tensors[key])
+        found = self.reader(self._tensors[key])
         return found if isinstance(found, Stored) else Stored(found)

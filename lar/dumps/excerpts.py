@@ -16,28 +16,23 @@ compared by its excerpts too.
 from __future__ import annotations
 
 import contextlib
-import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from lar.dumps.binary import BY_NAME, ElementType, TensorHeader
-from lar.dumps.dump import Dump
+from lar.dumps.dump import Array, Dump
 from lar.dumps.graph import index_of
 from lar.dumps.names import AXIS, Variable, format_layout, format_name
 from lar.errors import DumpError
 from lar.files.input_file import MOST_TEXT_BYTES, read_input
 
-if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, Any]
-
 HEAD = re.compile(
-    r"var(?P<id>\d{1,19}) produced: name=(?P<name>.*) layout=(?P<layout>\{.*\}|<invalid>) "
-    r"owner_opr=(?P<operator>.*)\{(?P<type>[^{}]*)\} opr(?P<number>\d{1,19})$"
+    r"^var(?P<id>\d{1,19}) produced: name=(?P<name>.*) layout=(?P<layout>\{.*\}|<invalid>) "
+    r"owner_opr=(?P<operator>.*)\{(?P<type>[^{}]*)\} opr(?P<number>\d{1,19})$",
+    re.MULTILINE,
 )
 VALUES = 5
 STATISTICS = ("min", "max", "mean", "l2", "sd")
@@ -47,18 +42,17 @@ LINE_ENDS = str.maketrans({"\n": "\\n", "\r": "\\r"})  # names of ONNX models ma
 STATISTIC_DIGITS, VALUE_DIGITS = 3, 4
 
 LAYOUT = re.compile(r"\{([\d(),-]*)(?: @ (\w+\{[\d,]*\}))?(?: (\w+).*)?\}")
-INPUT = re.compile(r"  \[i\d+\]var(\d{1,19}): ")
+INPUT = re.compile(r"^  \[i\d+\]var(\d{1,19}): ", re.MULTILINE)
 CONTENT = re.compile(
-    r" val: \[(?P<values>[^\]]*)\]"
-    + " ".join(rf"{name}=(?P<{name}>\S+)" for name in STATISTICS)
-    + r" \w+"
+    r"^ val: \[([^\]\n]*)\]" + " ".join(rf"{name}=(\S+)" for name in STATISTICS) + r" \w+$",
+    re.MULTILINE,
 )
 UNFINISHED = "not complete:"  # how the last line of a text begins whose run did not end well
 
 
 def begins_text_dump(head: bytes) -> bool:
     """Return whether the first bytes of a file hold the first line of a block."""
-    return any(HEAD.match(line) for line in head.decode(errors="replace").split("\n"))
+    return HEAD.search(head.decode(errors="replace")) is not None
 
 
 def open_text(path: Path) -> Dump:
@@ -70,58 +64,48 @@ def open_text(path: Path) -> Dump:
     import numpy as np
 
     data = read_input(path, error=DumpError, limit=MOST_TEXT_BYTES)
-    # Not splitlines: a name may hold characters that Unicode counts as ends of lines.
-    lines = [line.rstrip("\r") for line in data.decode(errors="replace").rstrip().split("\n")]
-    blocks = {header.path.name: (header, excerpt) for header, excerpt in blocks_in(lines)}
+    text = data.decode(errors="replace").replace("\r\n", "\n").rstrip()
+    blocks = {header.path.name: (header, excerpt) for header, excerpt in blocks_in(text)}
     if not blocks:
         raise DumpError("holds no whole tensor", "write it again with --io-dump", subject=path)
     index = index_of(header for header, _ in blocks.values())
-    return Dump(
-        str(path),
-        replace(index, complete=not lines[-1].startswith(UNFINISHED)),
-        lambda tensor: np.array(blocks[tensor.key][1]),
-        excerpts=True,
-    )
+    index = replace(index, complete=not text.rpartition("\n")[2].startswith(UNFINISHED))
+    return Dump(str(path), index, lambda it: np.array(blocks[it.key][1]), excerpts=True)
 
 
-def blocks_in(lines: Iterable[str]) -> Iterator[tuple[TensorHeader, list[float]]]:
+def split_blocks(text: str) -> Iterator[tuple[re.Match[str], str]]:
+    """Yield the first line of each block, and all of it."""
+    heads = [*HEAD.finditer(text)]
+    for head, following in zip_longest(heads, heads[1:]):
+        yield head, text[head.start() : following.start() if following else len(text)]
+
+
+def blocks_in(text: str) -> Iterator[tuple[TensorHeader, list[float]]]:
     """Yield the tensors of whole blocks, as files of a dump would begin with them, and their
-    excerpts; of a block that is cut off nothing is known."""
-    variable: Variable | None = None
-    inputs: list[Variable] = []
-    for line in lines:
-        if found := HEAD.match(line):
-            variable, inputs = variable_of(found), []
-        elif variable is not None and (found := INPUT.match(line)):
-            inputs.append(Variable(id=int(found[1]), stored=False))
-        elif variable is not None and (found := CONTENT.fullmatch(line)):
-            values = [each.strip() for each in found["values"].split(",")]
-            texts = [found[name] for name in STATISTICS] + [it for it in values if it != "..."]
-            place, name = Path(f"var{variable.id}"), format_name(variable, inputs)
-            element = BY_NAME.get(variable.dtype) or ElementType(-1, variable.dtype, "<f4")
-            with contextlib.suppress(ValueError):  # what is no number
-                excerpt = [float(each.replace("N/A", "nan")) for each in filter(None, texts)]
-                yield TensorHeader(place, name, element, variable.shape, 0, 0), excerpt
-            variable = None
-
-
-def variable_of(head: re.Match[str]) -> Variable | None:
-    """Return the variable that a block begins with, None if it has no storage."""
-    layout = LAYOUT.fullmatch(head["layout"])
-    if layout is None:
-        return None
-    number = int(head["id"])
-    return Variable(
-        id=number,
-        shape=tuple(int(size) for size, _ in AXIS.findall(layout[1])),
-        stored=False,
-        format=layout[2] or "",
-        dtype=layout[3] or "Float32",
-        operator=head["operator"],
-        operator_type=head["type"],
-        name=head["name"],
-        slot=max(number - 1 - int(head["number"]), 0),
-    )
+    excerpts; of a block that is cut off nothing is known, nor of one without storage."""
+    for head, block in split_blocks(text):
+        layout, content = LAYOUT.fullmatch(head["layout"]), CONTENT.search(block)
+        if not layout or not content:
+            continue
+        number = int(head["id"])
+        variable = Variable(
+            id=number,
+            shape=tuple(map(int, AXIS.findall(layout[1]))),
+            format=layout[2] or "",
+            dtype=layout[3] or "Float32",
+            operator=head["operator"],
+            operator_type=head["type"],
+            name=head["name"],
+            slot=max(number - 1 - int(head["number"]), 0),
+        )
+        inputs = [Variable(id=int(each)) for each in INPUT.findall(block)]
+        place, name = Path(f"var{number}"), format_name(variable, inputs)
+        element = BY_NAME.get(variable.dtype) or ElementType(-1, variable.dtype, "<f4")
+        values, *statistics = content.groups()
+        texts = [*statistics, *values.removesuffix("...").split(",")]
+        with contextlib.suppress(ValueError):  # what is no number
+            excerpt = [float(each.replace("N/A", "nan")) for each in texts if each.strip()]
+            yield TensorHeader(place, name, element, variable.shape, 0, 0), excerpt
 
 
 def filter_blocks(path: Path, wanted: re.Pattern[str]) -> int:
@@ -132,28 +116,21 @@ def filter_blocks(path: Path, wanted: re.Pattern[str]) -> int:
     Raises:
         OSError: the file cannot be read or written.
     """
-    rest = path.with_name(path.name + ".rest")
-    count, keep = 0, True
-    with (
-        path.open(encoding="utf-8", errors="surrogateescape") as lines,
-        rest.open("w", encoding="utf-8", errors="surrogateescape") as kept,
-    ):
-        for line in lines:
-            if found := HEAD.match(line.rstrip("\n")):
-                keep = bool(wanted.search(found["name"]) or wanted.search(found["operator"]))
-                count += keep
-            if keep:
-                kept.write(line)
-    os.replace(rest, path)
-    return count
+    text = path.read_bytes().decode(errors="surrogateescape")
+    blocks, search = [*split_blocks(text)], wanted.search
+    kept = [block for it, block in blocks if search(it["name"]) or search(it["operator"])]
+    before = text[: blocks[0][0].start()] if blocks else text
+    path.write_bytes("".join([before, *kept]).encode(errors="surrogateescape"))
+    return len(kept)
 
 
 def format_block(
     variable: Variable, array: Array, inputs: Sequence[tuple[Variable, str]]
 ) -> Iterator[str]:
     """Yield the lines of a variable's block; of inputs, the first values stand there formatted."""
+    _, _, layout = format_layout(variable).partition(":")
     head = (
-        f"var{variable.id} produced: name={variable.name} layout={layout_text(variable)} "
+        f"var{variable.id} produced: name={variable.name} layout={layout} "
         f"owner_opr={variable.operator}{{{variable.operator_type}}} opr{variable.operator_id}"
     )
     yield head.translate(LINE_ENDS)
@@ -161,10 +138,6 @@ def format_block(
     for index, (each, values) in enumerate(inputs):
         yield f"  [i{index}]var{each.id}: {values} s"
     yield f" val: {format_values(array)}{format_statistics(array)} s"
-
-
-def layout_text(variable: Variable) -> str:
-    return format_layout(variable).removeprefix("layout:").removeprefix("shape:")
 
 
 def format_values(array: Array) -> str:
@@ -176,10 +149,9 @@ def format_values(array: Array) -> str:
 def format_statistics(array: Array) -> str:
     """Format the least, the greatest, the mean, the root mean square, the deviation."""
     known = {0: 0, 1: 4}.get(array.size, len(STATISTICS))
-    return " ".join(
-        f"{name}={number:.3g}" if place < known else f"{name}=N/A"
-        for place, (name, number) in enumerate(zip(STATISTICS, excerpt_of(array), strict=False))
-    )
+    texts = [f"{number:.3g}" for number in excerpt_of(array)[:known]]
+    named = zip_longest(STATISTICS, texts, fillvalue="N/A")
+    return " ".join(f"{name}={text}" for name, text in named)
 
 
 def excerpt_of(array: Array) -> Array:
@@ -200,13 +172,7 @@ def excerpts_of(dump: Dump) -> Dump:
     """Return a dump with the excerpts of its tensors instead of their values."""
     if dump.excerpts:
         return dump
-    return Dump(
-        dump.source,
-        dump.index,
-        lambda tensor: excerpt_of(dump.read(tensor.key)),
-        dump.missing,
-        excerpts=True,
-    )
+    return replace(dump, reader=lambda tensor: excerpt_of(dump.read(tensor.key)), excerpts=True)
 
 
 def as_printed(actual: Array, expected: Array) -> Array:
@@ -214,8 +180,7 @@ def as_printed(actual: Array, expected: Array) -> Array:
     digits, or the last of them one more or less."""
     import numpy as np
 
-    digits = np.full(actual.shape, VALUE_DIGITS)
-    digits[: len(STATISTICS)] = STATISTIC_DIGITS
+    digits = np.where(np.arange(actual.size) < len(STATISTICS), STATISTIC_DIGITS, VALUE_DIGITS)
     size = np.maximum(np.abs(actual), np.abs(expected))
     with np.errstate(all="ignore"):
         unit = 10.0 ** (np.floor(np.log10(size)) - digits + 1)

@@ -6,67 +6,46 @@ as load_and_run leaves a dump, the names inside the files say what it holds.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from lar.dumps.arrays import SUFFIX as ARRAY_SUFFIX
-from lar.dumps.arrays import open_archive, open_files
-from lar.dumps.binary import TensorHeader, begins_tensor, read_header, read_start, read_stored
+from lar.dumps.binary import TensorHeader, read_header, read_start, read_stored
 from lar.dumps.dump import DUMP_FORMAT, Dump, DumpedTensor, DumpIndex, Stored
 from lar.dumps.excerpts import begins_text_dump, open_text
 from lar.dumps.graph import index_of
 from lar.errors import DumpError, check_keywords
-from lar.records.run import record_from_json, record_to_json
+from lar.files.input_file import MOST_TEXT_BYTES, cannot_read, read_input
+from lar.records.run import record_of_format, record_to_json
 
 SUFFIX = ".index.json"
-MOST_BYTES = 1 << 30
 HEAD_BYTES = 4096
 
 
-def open_tensors(path: str | os.PathLike[str]) -> Dump:
+@check_keywords
+def open_dump(path: str | os.PathLike[str]) -> Dump:
     """Open a file or folder that holds tensors: a dump's folder or its index, a folder of `.npy`
     files, a `.npz`, a `.npy`, the text of `--io-dump`, a tensor's file. No tensor is read yet.
 
     Raises:
         DumpError: it is missing, damaged, or of no known kind.
     """
-    place = Path(path)
-    if place.name.endswith(SUFFIX):
-        return open_dump(place)
+    from lar.dumps import arrays  # few dumps are NumPy's
+
+    place = Path(str(path).removesuffix(SUFFIX))
     if place.is_dir():
-        is_plain = not index_place(place).exists() and any(place.glob(f"*{ARRAY_SUFFIX}"))
-        return (open_files if is_plain else open_dump)(place)
-    if place.suffix.lower() in (".npz", ARRAY_SUFFIX):
-        return (open_archive if place.suffix.lower() == ".npz" else open_files)(place)
+        if not index_place(place).exists() and any(place.glob(f"*{arrays.SUFFIX}")):
+            return arrays.open_files(place)
+        index, missing = index_of_folder(place)
+        return Dump(str(place), index, reader_of(place), missing)
+    if place.suffix.lower() == ".npz":
+        return arrays.open_archive(place)
+    if place.suffix.lower() == arrays.SUFFIX:
+        return arrays.open_files(place)
     head, _ = read_start(place, HEAD_BYTES)
     if begins_text_dump(head):
         return open_text(place)
-    if begins_tensor(head):
-        return open_dump(place)
-    raise DumpError(
-        "holds no tensors that lar reads",
-        "give a dump's folder, a tensor's file, a folder of .npy files, a .npz, a .npy or the text "
-        "of --io-dump",
-        subject=place,
-    )
-
-
-@check_keywords
-def open_dump(path: str | os.PathLike[str]) -> Dump:
-    """Open a dump: a folder, its index, or the file of one tensor. No tensor is read yet.
-
-    Raises:
-        DumpError: it is missing or damaged.
-    """
-    place = Path(path)
-    if place.name.endswith(SUFFIX):
-        place = place.with_name(place.name.removesuffix(SUFFIX))
-    if place.is_dir():
-        index, missing = index_of_folder(place)
-        return Dump(str(place), index, reader_of(place), missing)
     return Dump(str(place), index_of([read_header(place)]), reader_of(place.parent))
 
 
@@ -90,12 +69,10 @@ def index_of_folder(folder: Path) -> tuple[DumpIndex, tuple[str, ...]]:
         if not index.tensors and not index.complete:
             found = index_of(read_headers(folder, damaged=True))
             return replace(index, tensors=found.tensors, operators=found.operators), ()
-    headers = read_headers(folder)
-    if not headers:
-        raise DumpError(
-            "holds no dumped tensors", "give the folder that a dump wrote", subject=folder
-        )
-    return index_of(headers), ()
+    if headers := read_headers(folder):
+        return index_of(headers), ()
+    hint = "give the folder that a dump wrote"
+    raise DumpError("holds no dumped tensors", hint, subject=folder)
 
 
 def is_index_of(tensors: Iterable[DumpedTensor], folder: Path) -> bool:
@@ -117,8 +94,7 @@ def tensor_files(folder: Path) -> list[str]:
     try:
         return sorted(name for name in os.listdir(folder) if not name.startswith("."))
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise DumpError(f"cannot be read: {reason}", subject=folder) from None
+        raise cannot_read(folder, error, error=DumpError) from None
 
 
 def read_headers(folder: Path, damaged: bool = False) -> list[TensorHeader]:
@@ -164,16 +140,12 @@ def read_index(path: Path) -> DumpIndex:
     Raises:
         DumpError: it is damaged, or of a version that this lar does not read.
     """
-    data, _ = read_start(path, MOST_BYTES)
+    data = read_input(path, error=DumpError, limit=MOST_TEXT_BYTES)
     try:
-        index = record_from_json(data, DumpIndex)
+        return record_of_format(data, DumpIndex, DUMP_FORMAT)
     except ValueError as error:
-        raise DumpError(
-            f"is not the index of a dump: {error}", "dump again, or remove this file", subject=path
-        ) from None
-    if index.format != DUMP_FORMAT:
-        raise DumpError(f"its format {index.format!r} is not {DUMP_FORMAT!r}", subject=path)
-    return index
+        problem = f"is not the index of a dump: {error}"
+        raise DumpError(problem, "dump again, or remove this file", subject=path) from None
 
 
 def write_index(path: Path, index: DumpIndex) -> None:
@@ -186,7 +158,5 @@ def write_index(path: Path, index: DumpIndex) -> None:
     try:
         temporary.write_bytes(record_to_json(index))
         os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
+    finally:
+        temporary.unlink(missing_ok=True)

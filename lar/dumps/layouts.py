@@ -20,14 +20,11 @@ engine left there.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, Any]
+from lar.dumps.dump import Array
 
 CHANNELS_LAST = "nhwc"
 TAGS: Mapping[str, str] = {
@@ -54,145 +51,78 @@ class Axes(NamedTuple):
     def places(self) -> tuple[int, ...]:
         """Where the parts of each plain axis stand in the array, one axis after the other."""
         letters = [*self.outer, *(letter for letter, _ in self.blocks)]
-        return tuple(
-            place
-            for wanted in self.plain
-            for place, letter in enumerate(letters)
-            if letter == wanted
-        )
+        return tuple(sorted(range(len(letters)), key=lambda it: self.plain.index(letters[it])))
+
+
+NO_AXES = Axes("", "", ())
 
 
 def block_of(layout: str) -> int:
     """Return how many channels a block of a layout has, 0 for any layout that is not a blocked one
     of data."""
     axes = axes_of(layout)
-    return axes.blocks[0][1] if axes and axes.plain == "nchw" and axes.blocks else 0
+    return axes.blocks[0][1] if axes.plain == "nchw" and axes.blocks else 0
 
 
 @cache
-def axes_of(layout: str) -> Axes | None:
-    """Return the axes of a layout that is not plain, None for any other layout."""
+def axes_of(layout: str) -> Axes:
+    """Return the axes of a layout that is not plain, none for any other layout."""
     found = TAG.fullmatch(TAGS.get(layout) or NCHWC.sub(r"nChw\1", layout))
     if found is None:
-        return None
+        return NO_AXES
     order, parts = found[1] or found[3], re.findall(r"(\d+)([a-z])", found[2] or "")
     plain = next((it for it in PLAIN_ORDERS if sorted(it) == sorted(order.lower())), "")
-    blocked = [letter for _, letter in parts]
-    if not plain or sorted(blocked) != sorted(it.lower() for it in order if it.isupper()):
-        return None
+    blocked = sorted(letter.upper() for _, letter in parts)
+    if not plain or blocked != sorted(filter(str.isupper, order)):
+        return NO_AXES
     return Axes(plain, order.lower(), tuple((letter, int(size)) for size, letter in parts))
 
 
 def fits_layout(shape: Sequence[int], layout: str) -> bool:
     """Return whether a tensor of a blocked layout can have a shape."""
     axes = axes_of(layout)
-    if axes is None or len(shape) < len(axes.outer):
-        return False
-    return tuple(shape[len(axes.outer) :]) == tuple(size for _, size in axes.blocks)
+    blocks = tuple(size for _, size in axes.blocks)
+    return len(shape) >= len(axes.outer) > 0 and tuple(shape[len(axes.outer) :]) == blocks
 
 
 def plain_shape(shape: Sequence[int], layout: str) -> tuple[int, ...]:
-    """Return the shape of a blocked tensor's plain form, with the channels that its blocks hold.
-
-    Raises:
-        ValueError: no tensor of this layout has this shape.
-    """
-    axes = known_axes(shape, layout)
+    """Return the shape of a blocked tensor's plain form, with the channels that its blocks hold."""
+    axes = axes_of(layout)
     sizes = dict(axes.blocks)
     return tuple(shape[axes.outer.index(it)] * sizes.get(it, 1) for it in axes.plain)
 
 
 def to_plain(array: Array, layout: str, shape: Sequence[int] | None = None) -> Array:
-    """Return a blocked tensor in plain axes, cut to its plain shape if that is known.
-
-    Raises:
-        ValueError: no tensor of this layout has this shape, or this plain one.
-    """
+    """Return a blocked tensor in plain axes, cut to its plain shape if that is known."""
     padded = plain_shape(array.shape, layout)
-    check_padded(padded, padded if shape is None else shape, layout)
-    plain = array.transpose(known_axes(array.shape, layout).places).reshape(padded)
+    plain = array.transpose(axes_of(layout).places).reshape(padded)
     return plain[tuple(map(slice, padded if shape is None else shape))]
+
+
+def in_plain_order(array: Array, layout: str, shape: Sequence[int]) -> Array:
+    """Return the elements of `to_plain` in their order, but not in its axes: no copy is made where
+    no padding is cut."""
+    if plain_shape(array.shape, layout) == tuple(shape):
+        return array.transpose(axes_of(layout).places)
+    return to_plain(array, layout, shape)
 
 
 def to_blocked(array: Array, layout: str, shape: Sequence[int]) -> Array:
     """Return a plain array in a blocked layout, as a tensor of that shape is stored; what does not
-    fill the blocks is followed by zeros.
-
-    Raises:
-        ValueError: no tensor of this layout has this shape, or this plain one.
-    """
+    fill the blocks is followed by zeros."""
     import numpy as np
 
-    padded = plain_shape(shape, layout)
-    check_padded(padded, array.shape, layout)
+    padded, places = plain_shape(shape, layout), axes_of(layout).places
     filled = np.zeros(padded, array.dtype)
     filled[tuple(map(slice, array.shape))] = array
-    places = known_axes(shape, layout).places
     blocked = filled.reshape([shape[place] for place in places])
     return np.ascontiguousarray(blocked.transpose(np.argsort(places)))
-
-
-def plain_pieces(array: Array, layout: str, shape: Sequence[int], most: int) -> Iterator[Array]:
-    """Yield the elements of `to_plain` in order, as flat arrays of at most so many.
-
-    Of layouts with blocks of one axis, as all of data are, no copy of the whole is made.
-
-    Raises:
-        ValueError: no tensor of this layout has this shape, or this plain one.
-    """
-    import numpy as np
-
-    axes = known_axes(array.shape, layout)
-    if len(axes.blocks) != 1:
-        yield from pieces_of(to_plain(array, layout, shape), most)
-        return
-    check_padded(plain_shape(array.shape, layout), shape, layout)
-    ((letter, block),) = axes.blocks
-    split, place = array.transpose(axes.places), axes.plain.index(letter)
-    whole, rest = divmod(shape[place], block)
-    for before in np.ndindex(split.shape[:place]):
-        yield from pieces_of(split[before][:whole], most)
-        if rest:
-            yield from pieces_of(split[before][whole, :rest], most)
-
-
-def pieces_of(array: Array, most: int) -> Iterator[Array]:
-    """Yield the elements of an array in order, as flat arrays of at most so many."""
-    if array.size <= most:
-        yield array.reshape(-1)
-        return
-    count = max(most * len(array) // array.size, 1)
-    for start in range(0, len(array), count):
-        part = array[start : start + count]
-        yield from pieces_of(part[0] if len(part) == 1 else part, most)
 
 
 def is_padded(padded: Sequence[int], shape: Sequence[int], layout: str) -> bool:
     """Return whether a plain shape fills the blocks of a layout up to a padded shape."""
     axes = axes_of(layout)
-    sizes = [dict(axes.blocks).get(letter, 1) for letter in axes.plain] if axes else []
-    return len(shape) == len(padded) == len(sizes) > 0 and all(
+    sizes = [dict(axes.blocks).get(letter, 1) for letter in axes.plain]
+    return len(shape) == len(padded) == len(sizes) and all(
         0 <= whole - part < size for size, whole, part in zip(sizes, padded, shape, strict=True)
     )
-
-
-def check_padded(padded: Sequence[int], shape: Sequence[int], layout: str) -> None:
-    """Refuse a plain shape that does not fill the blocks of a layout up to a padded one.
-
-    Raises:
-        ValueError: so it is.
-    """
-    if not is_padded(padded, shape, layout):
-        raise ValueError(f"{tuple(shape)} does not fill the blocks of {tuple(padded)}")
-
-
-def known_axes(shape: Sequence[int], layout: str) -> Axes:
-    """Return the axes of a blocked layout.
-
-    Raises:
-        ValueError: no tensor of this layout has this shape, or there is no such layout.
-    """
-    axes = axes_of(layout)
-    if axes is None or not fits_layout(shape, layout):
-        raise ValueError(f"{tuple(shape)} is not a shape of the layout {layout!r}")
-    return axes

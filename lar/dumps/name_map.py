@@ -7,12 +7,12 @@ object of names in A with those in B.
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from lar.errors import UsageError
-from lar.files.input_file import MOST_TEXT_BYTES, read_input
+from lar.files.input_file import read_input_lines
+from lar.records.run import record_from_json
 
 FLAG = "--map"
 FORM = "write the name in A, white space and the name in B in each line, or a JSON object"
@@ -24,23 +24,24 @@ def read_name_map(path: str | os.PathLike[str]) -> dict[str, str]:
     Raises:
         UsageError: it cannot be read, is of another form, or has a name of a side twice.
     """
-    data = read_input(path, FLAG, limit=MOST_TEXT_BYTES)
+    lines = read_input_lines(path, FLAG)
     try:
-        return parse_names(data.decode("utf-8-sig"))
-    except UnicodeDecodeError:
-        raise UsageError("is not UTF-8 text", FORM, flag=FLAG, subject=path) from None
+        return parse_names(lines)
     except ValueError as error:
         raise UsageError(str(error), FORM, flag=FLAG, subject=path) from None
 
 
-def parse_names(text: str) -> dict[str, str]:
-    """Parse a map.
+def parse_names(lines: Iterable[str]) -> dict[str, str]:
+    """Parse the lines of a map.
 
     Raises:
         ValueError: it is none, or has a name of a side twice.
     """
+    text = "\n".join(lines)
     found, taken = dict[str, str](), set[str]()
-    for name, other in pairs_in_json(text) if text.lstrip().startswith("{") else pairs_in(text):
+    is_json = text.lstrip().startswith("{")
+    pairs = record_from_json(text, dict[str, str]).items() if is_json else pairs_in(lines)
+    for name, other in pairs:
         if name in found or other in taken:
             side, twice = ("A", name) if name in found else ("B", other)
             raise ValueError(f"has the name {twice!r} of {side} twice")
@@ -51,22 +52,11 @@ def parse_names(text: str) -> dict[str, str]:
     return found
 
 
-def pairs_in_json(text: str) -> Iterator[tuple[str, str]]:
-    try:
-        found = json.loads(text, object_pairs_hook=tuple)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"is not JSON: {error}") from None
-    for name, other in found:
-        if not isinstance(other, str):
-            raise ValueError(f"{name!r} stands for something else than a name")
-        yield name, other
-
-
-def pairs_in(text: str) -> Iterator[tuple[str, str]]:
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.strip() and not line.startswith("#"):
-            columns = line.split("\t") if "\t" in line else line.split()
-            names = [column.strip() for column in columns if column.strip()]
+def pairs_in(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for number, line in enumerate(lines, 1):
+        if line and not line.startswith("#"):
+            columns = line.split("\t" if "\t" in line else None)
+            names = [*filter(None, map(str.strip, columns))]
             if len(names) != 2:
                 raise ValueError(f"line {number} has {len(names)} names, not two")
             yield names[0], names[1]

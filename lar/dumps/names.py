@@ -12,9 +12,11 @@ writes a space before the inputs.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import accumulate
+from operator import mul
 from typing import NamedTuple
 
 HEAD = re.compile(
@@ -22,10 +24,10 @@ HEAD = re.compile(
     r"(?: @ (?P<format>\w+\{[\d,]*\}))?(?: \w+)?\}, (?P<dtype>\w+), owner:"
 )
 TAIL = re.compile(
-    r", slot:(?P<slot>\d{1,9}), (?P<place>CompNode\(\"[^\"]*\"(?: from \"[^\"]*\")?\)|[\w:]*)"
-    r", (?P<storage>[sd]), (?P<shape>\d{1,9}), (?P<value>\d{1,9})\}"
+    r", slot:(\d{1,9}), (?:CompNode\(\"[^\"]*\"(?: from \"[^\"]*\")?\)|[\w:]*)"
+    r", [sd], \d{1,9}, \d{1,9}\}"
 )
-AXIS = re.compile(r"(\d{1,19})(?:\((-?\d{1,19})\))?(?:,|$)")
+AXIS = re.compile(r"(\d{1,19})(?:\(-?\d{1,19}\))?(?:,|$)")
 OWNER_END = re.compile(r"\{([^{}]*)\}, name:")
 INPUTS = re.compile(r" owner_opr_inputs= ?(?=\{id:\d|0=\{id:\d|$)")
 NEXT_INPUT = re.compile(r" \d{1,9}=(?=\{id:\d)")
@@ -36,15 +38,13 @@ MOST_ATTEMPTS = 100  # to find where a part ends, when names hold what separates
 class Variable:
     """A variable of the engine's graph.
 
-    `shape` and `strides` count elements; one that is not `stored` has a shape only, if that.
-    `format` is that of a tensor that is no plain array, as `I2D{2,1}`. `operator` and
-    `operator_type` name what gave it, as its output number `slot`. `place` and `state` are what
-    else the engine records: the device, and how its shape and value are known.
+    `shape` is that of the array; one that is not `stored` has a shape only, if that. `format` is
+    that of a tensor that is no plain array, as `I2D{2,1}`. `operator` and `operator_type` name what
+    gave it, as its output number `slot`.
     """
 
     id: int
     shape: tuple[int, ...] = ()
-    strides: tuple[int, ...] = ()
     stored: bool = True
     format: str = ""
     dtype: str = "Float32"
@@ -52,8 +52,6 @@ class Variable:
     operator_type: str = ""
     name: str = ""
     slot: int = 0
-    place: str = ""
-    state: str = "s, 4, 1"
 
     @property
     def operator_id(self) -> int:
@@ -68,21 +66,32 @@ class Numbering:
     def __init__(self, fed: Iterable[str]) -> None:
         self.variables: dict[str, Variable] = {}
         self._next_id = 0
-        for name in fed:
-            self.add("Input", name, [name])
+        self.add_constants(fed, "Input")
 
     def add_node(
         self, operator_type: str, operator: str, inputs: Iterable[str], outputs: Sequence[str]
     ) -> None:
-        """Number what an operator takes that has no number yet, and then the operator."""
+        """Number what an operator takes that has no number yet, and then the operator and its
+        outputs; those that are left out have empty names."""
         self.add_constants(filter(None, inputs))
-        self.add(operator_type, operator or operator_type, outputs)
+        number = self._next_id
+        for slot, name in enumerate(outputs):
+            if name:
+                self.variables[name] = Variable(
+                    id=number + 1 + slot,
+                    operator=f"{operator or operator_type}[{number}]",
+                    operator_type=operator_type,
+                    name=name,
+                    slot=slot,
+                    stored=False,
+                )
+        self._next_id += 1 + len(outputs)
 
-    def add_constants(self, names: Iterable[str]) -> None:
+    def add_constants(self, names: Iterable[str], kind: str = "Initializer") -> None:
         """Number those tensors that have no number yet."""
         for name in names:
             if name not in self.variables:
-                self.add("Initializer", name, [name])
+                self.add_node(kind, name, (), [name])
 
     def add_part(self, whole: str, name: str) -> None:
         """Number a part of what an operator gives, behind all that is numbered."""
@@ -90,21 +99,6 @@ class Numbering:
         slot = self._next_id - 1 - variable.operator_id
         self.variables[name] = replace(variable, id=self._next_id, name=name, slot=slot)
         self._next_id += 1
-
-    def add(self, operator_type: str, operator: str, outputs: Sequence[str]) -> None:
-        """Number an operator and its outputs; those that are left out have empty names."""
-        number = self._next_id
-        for slot, name in enumerate(outputs):
-            if name:
-                self.variables[name] = Variable(
-                    id=number + 1 + slot,
-                    operator=f"{operator}[{number}]",
-                    operator_type=operator_type,
-                    name=name,
-                    slot=slot,
-                    stored=False,
-                )
-        self._next_id += 1 + len(outputs)
 
 
 class DumpedName(NamedTuple):
@@ -135,17 +129,14 @@ def parse_inputs(text: str) -> tuple[Variable, ...] | None:
     """Parse the inputs of an operator; return None if the text is something else."""
     if not text:
         return ()
-    if text.startswith("{"):
-        variable = parse_variable(text)
-        return None if variable is None else (variable,)
+    text = f"0={text}" if text.startswith("{") else text
     variables: list[Variable] = []
     begin, failures = len("0="), 0
-    for separator in (*NEXT_INPUT.finditer(text), None):
-        end = len(text) if separator is None else separator.start()
-        variable = parse_variable(text[begin:end])
-        if variable is not None:
+    ends = [found.span() for found in NEXT_INPUT.finditer(text)]
+    for end, following in (*ends, (len(text), len(text))):
+        if variable := parse_variable(text[begin:end]):
             variables.append(variable)
-            begin, failures = len(text) if separator is None else separator.end(), 0
+            begin, failures = following, 0
         elif (failures := failures + 1) > MOST_ATTEMPTS:  # not a name that an engine wrote
             break
     return tuple(variables) if begin == len(text) else None
@@ -158,16 +149,16 @@ def parse_variable(text: str) -> Variable | None:
     tail = TAIL.fullmatch(text, max(text.rfind(", slot:"), 0))
     if head is None or tail is None or tail.start() < head.end():
         return None
-    axes = AXIS.findall(head["axes"])
-    number, slot = int(head["id"]), int(tail["slot"])
+    number, slot = int(head["id"]), int(tail[1])
     body = text[head.end() : tail.start()]
-    owner_end = choose_owner_end(body, f"[{number - 1 - slot}]")
+    owner_ends = [*OWNER_END.finditer(body)]
+    certain = (it for it in owner_ends if body[: it.start()].endswith(f"[{number - 1 - slot}]"))
+    owner_end = next(certain, owner_ends[0] if owner_ends else None)
     if owner_end is None:
         return None
     return Variable(
         id=number,
-        shape=tuple(int(size) for size, _ in axes),
-        strides=tuple(int(stride) for _, stride in axes if stride),
+        shape=tuple(map(int, AXIS.findall(head["axes"]))),
         stored=head["kind"] == "layout",
         format=head["format"] or "",
         dtype=head["dtype"],
@@ -175,50 +166,35 @@ def parse_variable(text: str) -> Variable | None:
         operator_type=owner_end[1],
         name=body[owner_end.end() :],
         slot=slot,
-        place=tail["place"],
-        state=f"{tail['storage']}, {tail['shape']}, {tail['value']}",
     )
-
-
-def choose_owner_end(body: str, number: str) -> re.Match[str] | None:
-    """Return where the operator ends and the variable's own name begins."""
-    ends = [*OWNER_END.finditer(body)]
-    certain = (end for end in ends if body[: end.start()].endswith(number))
-    return next(certain, ends[0] if ends else None)
 
 
 def format_name(variable: Variable, inputs: Sequence[Variable] = ()) -> str:
     """Format the name of a dumped tensor, as the engine does."""
-    return f"var={format_variable(variable)} owner_opr_inputs={' '.join(format_inputs(inputs))}"
-
-
-def format_inputs(inputs: Sequence[Variable]) -> Iterator[str]:
-    for index, variable in enumerate(inputs):
-        number = f"{index}=" if len(inputs) > 1 else ""
-        yield number + format_variable(variable)
+    taken = [format_variable(each) for each in inputs]
+    if len(taken) > 1:
+        taken = [f"{index}={text}" for index, text in enumerate(taken)]
+    return f"var={format_variable(variable)} owner_opr_inputs={' '.join(taken)}"
 
 
 def format_variable(variable: Variable) -> str:
     return (
         f"{{id:{variable.id}, {format_layout(variable)}, {variable.dtype}, "
         f"owner:{variable.operator}{{{variable.operator_type}}}, name:{variable.name}, "
-        f"slot:{variable.slot}, {variable.place}, {variable.state}}}"
+        f"slot:{variable.slot}, , s, 4, 1}}"
     )
 
 
 def format_layout(variable: Variable) -> str:
-    """Format a layout, or a shape where the variable has no storage."""
+    """Format a layout with its strides in elements, or a shape where the variable has no storage.
+
+    The last axis comes first in memory.
+    """
     if not variable.stored:
         return f"shape:{{{','.join(map(str, variable.shape))}}}"
-    strided = zip(variable.shape, variable.strides, strict=True)
-    axes = ",".join(f"{size}({stride})" for size, stride in strided)
+    strides = accumulate((max(size, 1) for size in variable.shape[:0:-1]), mul, initial=1)
+    axes = [
+        f"{size}({stride})" for size, stride in zip(variable.shape[::-1], strides, strict=False)
+    ]
     kind = f" @ {variable.format}" if variable.format else ""
-    return f"layout:{{{axes}{kind} {variable.dtype}}}"
-
-
-def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the strides, in elements, of an array whose last axis comes first."""
-    strides = [1]
-    for size in reversed(shape[1:]):
-        strides.append(strides[-1] * max(size, 1))
-    return tuple(reversed(strides[: len(shape)]))
+    return f"layout:{{{','.join(axes[::-1])}{kind} {variable.dtype}}}"

@@ -6,11 +6,13 @@ Operators that move numbers keep their scale.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import TypeAlias
 
 from lar.dumps.dump import DumpedOperator, DumpedTensor, DumpIndex
 from lar.dumps.facts import DumpFacts
+from lar.dumps.tensor_layouts import CONVOLUTIONS
 from lar.records.quantization import Quantization
 
 # The integers that these take and give stand for real numbers in the same way.
@@ -19,36 +21,27 @@ KEEPING = re.compile(
     r"|(Adaptive)?PoolingForward|PaddingForward|ResizeForward"
     r"|Transpose|Flatten|Squeeze|Unsqueeze|Expand|MaxPool|Slice|Split|Gather|Relu|Cast"
 )
-CONVOLUTIONS = ("ConvolutionForward", "ConvBiasForward")
+
+Tensors: TypeAlias = Mapping[str, DumpedTensor]
+Found: TypeAlias = dict[str, Quantization]
 
 
 def with_quantizations(index: DumpIndex, facts: DumpFacts) -> DumpIndex:
-    """Return the index of a dump with what the file of its model says of its integers."""
-    found = quantizations_of(index.tensors, index.operators, facts)
-    tensors = (
-        replace(it, quantization=it.quantization or found.get(it.key)) for it in index.tensors
-    )
-    return replace(index, tensors=tuple(tensors)) if found else index
-
-
-def quantizations_of(
-    tensors: Sequence[DumpedTensor],
-    operators: Sequence[DumpedOperator],
-    facts: DumpFacts,
-) -> dict[str, Quantization]:
-    """Return the quantization of tensors by key."""
-    by_key = {tensor.key: tensor for tensor in tensors}
-    fitting = {it.key: fit_to(facts.quantizations.get(it.name), it) for it in tensors}
+    """Return the index of a dump with what an engine, or the file of its model, says of its
+    integers."""
+    by_key = {tensor.key: tensor for tensor in index.tensors}
+    fitting = {it.key: fit_to(facts.quantizations.get(it.name), it) for it in index.tensors}
     found = {key: quantization for key, quantization in fitting.items() if quantization}
     count = 0
     while len(found) > count:
         count = len(found)
-        for operator in operators:
+        for operator in index.operators:
             if KEEPING.fullmatch(operator.type):
                 follow_moves(operator, by_key, found)
             elif operator.type in CONVOLUTIONS:
                 follow_operands(operator, by_key, found, facts)
-    return found
+    kept = (replace(it, quantization=it.quantization or found.get(it.key)) for it in index.tensors)
+    return replace(index, tensors=tuple(kept)) if found else index
 
 
 def fit_to(quantization: Quantization | None, tensor: DumpedTensor) -> Quantization | None:
@@ -66,16 +59,12 @@ def is_floating(tensor: DumpedTensor) -> bool:
     return "float" in tensor.dtype.lower() or "complex" in tensor.dtype
 
 
-def is_open(key: str, tensors: Mapping[str, DumpedTensor], found: Mapping[str, object]) -> bool:
+def is_open(key: str, tensors: Tensors, found: Found) -> bool:
     """Return whether a tensor may hold quantised integers that nothing is known of."""
     return key in tensors and key not in found and tensors[key].dtype not in ("bool", "int64")
 
 
-def follow_moves(
-    operator: DumpedOperator,
-    tensors: Mapping[str, DumpedTensor],
-    found: dict[str, Quantization],
-) -> None:
+def follow_moves(operator: DumpedOperator, tensors: Tensors, found: Found) -> None:
     """Note what an operator that moves numbers keeps, from its first input on or back to it."""
     taken = operator.inputs if operator.type == "Concat" else operator.inputs[:1]
     sides = [{found[it] for it in side if it in found} for side in (taken, operator.outputs)]
@@ -89,10 +78,7 @@ def follow_moves(
 
 
 def follow_operands(
-    operator: DumpedOperator,
-    tensors: Mapping[str, DumpedTensor],
-    found: dict[str, Quantization],
-    facts: DumpFacts,
+    operator: DumpedOperator, tensors: Tensors, found: Found, facts: DumpFacts
 ) -> None:
     """Note the scales of a convolution's weights and bias, which have lost their names when the
     engine brought them into a layout."""

@@ -15,23 +15,26 @@ from lar.dumps.layouts import CHANNELS_LAST, block_of, fits_layout
 
 CONVOLUTIONS = ("ConvolutionForward", "ConvBiasForward")
 # The tensors that these take and give have one layout, but for constants of fewer axes.
-KEEPING = (
-    *CONVOLUTIONS,
-    *("Elemwise", "ElemwiseMultiType", "TypeCvt", "Concat", "Identity"),
-    *("PoolingForward", "AdaptivePoolingForward", "ResizeForward", "WarpPerspectiveForward"),
-    *("QLinearAdd", "QLinearMul", "QLinearConcat", "QLinearLeakyRelu", "QLinearSigmoid"),
+KEEPING = re.compile(
+    r"ConvolutionForward|ConvBiasForward|Elemwise(MultiType)?|TypeCvt|Concat|Identity"
+    r"|(Adaptive)?PoolingForward|ResizeForward|WarpPerspectiveForward"
+    r"|QLinear(Add|Mul|Concat|LeakyRelu|Sigmoid)"
 )
+# By what an engine says of a tensor itself.
+LAYOUTS = {
+    r"I2D\{2,.*": "nhwcd4",
+    r"NCHWC\{(\d{1,3})\}": r"nchw\1c",
+    r"OIHWC\{(\d{1,3})\}": r"Oihw\1o",
+    r"OIHWC\{(\d{1,3}),\d{1,3}\}": r"OIhw\1i\1o",
+}
 FORMATS = re.compile(r"(NCHW44_DOT|[A-Z]+\d*)(?:_(NCHW44_DOT|[A-Z]+\d*))?")
 
 
 def layouts_of(
-    tensors: Iterable[DumpedTensor], operators: Sequence[DumpedOperator], formats: Mapping[str, str]
+    tensors: Sequence[DumpedTensor], operators: Sequence[DumpedOperator]
 ) -> dict[str, str]:
-    """Return the layouts of the tensors that are blocked for certain, by key.
-
-    `formats` has what the engine says of a tensor itself: `I2D{2,1}` of an image of four channels
-    a pixel, `NCHWC{16}` of ONNX Runtime's blocks.
-    """
+    """Return the layouts of the tensors that are blocked for certain, by key; those that they have
+    count where they fit."""
     known = {tensor.key: tensor for tensor in tensors}
     found: dict[str, str] = {}
 
@@ -40,8 +43,8 @@ def layouts_of(
             if key in known and key not in found and fits_layout(known[key].shape, layout):
                 found[key] = layout
 
-    for key, text in formats.items():
-        mark([key], layout_of_format(text))
+    for tensor in tensors:
+        mark([tensor.key], tensor.layout)
     for operator in operators:
         before, after = layouts_of_operator(operator, known)
         mark(operator.outputs, after)
@@ -50,13 +53,12 @@ def layouts_of(
         if operator.type in CONVOLUTIONS:
             group = operator.parameters.get("sparse") == "GROUP"
             for weight in filter(known.__contains__, operator.inputs[1:2]):
-                shape = known[weight].shape
-                mark([weight], layout_of_weight(shape, before, after, group=group))
+                mark([weight], layout_of_weight(known[weight].shape, before, after, group))
     count = -1
     while len(found) > count:
         count = len(found)
         for operator in operators:
-            if operator.type in KEEPING:
+            if KEEPING.fullmatch(operator.type):
                 # Of a convolution's inputs, the second and third are weights and bias.
                 skipped = 2 if operator.type in CONVOLUTIONS else 0
                 around = [*operator.outputs, *operator.inputs[skipped:]]
@@ -64,9 +66,7 @@ def layouts_of(
     return found
 
 
-def layout_of_weight(
-    shape: tuple[int, ...], before: str, after: str, *, group: bool = False
-) -> str:
+def layout_of_weight(shape: tuple[int, ...], before: str, after: str, group: bool) -> str:
     """Return the layout of a convolution's weights, empty where it is unknown or plain.
 
     `before` and `after` are those of what it takes and gives, `group` that the engine says
@@ -89,45 +89,34 @@ def layout_of_weight(
 
 
 def layout_of_format(text: str) -> str:
-    """Return the layout behind the engine's format of a tensor, empty for another one.
+    """Return the layout behind what the engine says of a tensor itself: `I2D{2,1}` of an image of
+    four channels a pixel, `NCHWC{16}` of ONNX Runtime's blocks; empty for another format.
 
     Weights are images too, with another axis of channels.
     """
-    if text.startswith("I2D{2,"):
-        return "nhwcd4"
-    if found := re.fullmatch(r"NCHWC\{(\d{1,3})\}", text):
-        return f"nchw{found[1]}c"
-    if found := re.fullmatch(r"OIHWC\{(\d{1,3})(?:,(\d{1,3}))?\}", text):
-        block = found[1]
-        return f"OIhw{block}i{block}o" if found[2] else f"Oihw{block}o"
-    return ""
+    return next((re.sub(*it, text) for it in LAYOUTS.items() if re.fullmatch(it[0], text)), "")
 
 
 def layouts_of_operator(
     operator: DumpedOperator, tensors: Mapping[str, DumpedTensor]
 ) -> tuple[str, str]:
     """Return the layouts of what an operator takes and gives, empty where they are not certain."""
-    if has_channels_last(operator):
+    kind, parameters = operator.type, operator.parameters
+    # ONNX Runtime computes these operators of images so.
+    last = kind.startswith("QLinear") and parameters.get("channels_last") == 1
+    if last or kind.startswith("Nhwc"):
         return CHANNELS_LAST, CHANNELS_LAST
-    named = FORMATS.fullmatch(str(operator.parameters.get("format", "")))
+    named = FORMATS.fullmatch(str(parameters.get("format", "")))
     if named:
         return named[1].lower(), (named[2] or named[1]).lower()
-    if operator.type not in CONVOLUTIONS or len(operator.inputs) < 2:
+    if kind not in CONVOLUTIONS or len(operator.inputs) < 2:
         return "", ""
-    taken, weight, given = (
-        tensors.get(key) for key in (*operator.inputs[:2], *operator.outputs[:1])
-    )
+    around = (*operator.inputs[:2], *operator.outputs[:1])
+    taken, weight, given = map(tensors.get, around)
     layout = guess_layout(given, weight) if given and weight else ""
     if re.fullmatch(r"nchw(4|32|64)", layout) and taken:  # it may take blocks of another size
         return f"nchw{taken.shape[-1] if taken.shape else 0}", layout
     return layout, layout
-
-
-def has_channels_last(operator: DumpedOperator) -> bool:
-    """Return whether ONNX Runtime computes an operator of images with the channels last."""
-    if operator.type.startswith("Nhwc"):
-        return True
-    return operator.type.startswith("QLinear") and operator.parameters.get("channels_last") == 1
 
 
 def guess_layout(given: DumpedTensor, weight: DumpedTensor) -> str:

@@ -11,11 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lar.dumps.dump import Stored
-from lar.dumps.layouts import plain_pieces, to_plain
+from lar.dumps.dump import Array, Stored
+from lar.dumps.layouts import in_plain_order
 from lar.records.quantization import Quantization
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 # Elements of a block: four buffers of it fit the second-level cache of any processor.
 BLOCK = 1 << 16
@@ -27,8 +25,7 @@ LARGE = 1 << 24
 class Elements(NamedTuple):
     """The elements of a tensor of a shape: `blocks` begins with the first one each time.
 
-    A block holds its elements until the next one is asked for. `raw` is what the blocks are made
-    of, where it lies in their order.
+    `raw` is what the blocks are made of, where it lies in their order.
     """
 
     shape: tuple[int, ...]
@@ -41,63 +38,35 @@ class Elements(NamedTuple):
         return prod(self.shape)
 
 
-def elements_of(stored: Stored, layout: str = "", shape: tuple[int, ...] | None = None) -> Elements:
-    """Return the elements of a tensor; one of a blocked layout is cut to its plain shape.
-
-    Raises:
-        ValueError: no tensor of this layout has this shape.
-    """
-    if layout and shape is not None and stored.raw.nbytes > LARGE:
-        return Elements(shape, stored.dtype, lambda: blocks_in_plain_order(stored, layout, shape))
-    if layout:
-        stored = stored._replace(raw=to_plain(stored.raw, layout, shape))
-    flat = np.ascontiguousarray(stored.raw).reshape(-1)
-    return Elements(
-        stored.raw.shape, stored.dtype, lambda: map(stored.decode, blocks_of(flat)), flat
-    )
+def elements_of(stored: Stored, layout: str = "", shape: tuple[int, ...] = ()) -> Elements:
+    """Return the elements of a tensor; one of a blocked layout is cut to its plain shape."""
+    raw = in_plain_order(stored.raw, layout, shape) if layout else stored.raw
+    shape = shape if layout else raw.shape
+    raw = np.ascontiguousarray(raw) if raw.nbytes <= LARGE else raw
+    stored = stored._replace(raw=raw)  # nothing else keeps what it was before
+    flat = raw.reshape(-1) if raw.flags.c_contiguous else None
+    return Elements(shape, stored.dtype, lambda: map(stored.decode, blocks_of(raw)), flat)
 
 
-def blocks_of(flat: Array) -> Iterator[Array]:
-    for start in range(0, flat.size, BLOCK):
-        yield flat[start : start + BLOCK]
-
-
-def blocks_in_plain_order(stored: Stored, layout: str, shape: tuple[int, ...]) -> Iterator[Array]:
-    pieces = plain_pieces(stored.raw, layout, shape, BLOCK)
-    return map(stored.decode, regroup(pieces, stored.raw.dtype))
-
-
-def regroup(pieces: Iterable[Array], dtype: np.dtype[Any]) -> Iterator[Array]:
-    """Make blocks of flat pieces of any size."""
-    block = np.empty(BLOCK, dtype)
-    filled = 0
-    for piece in pieces:
-        taken = 0
-        while taken < piece.size:
-            count = min(BLOCK - filled, piece.size - taken)
-            block[filled : filled + count] = piece[taken : taken + count]
-            filled, taken = filled + count, taken + count
-            if filled == BLOCK:
-                yield block
-                filled = 0
-    if filled:
-        yield block[:filled]
+def blocks_of(array: Array) -> Iterator[Array]:
+    """Yield the elements of an array in order, in flat blocks."""
+    flags: Any = ["external_loop", "buffered", "zerosize_ok"]
+    blocks: Iterable[Any] = np.nditer(array, flags, order="C", buffersize=BLOCK)
+    # NumPy's own buffers are not aligned: sums over them would be rounded in another way.
+    return iter(blocks) if array.flags.c_contiguous else map(np.copy, blocks)
 
 
 def dequantized(elements: Elements, quantization: Quantization) -> Elements:
     """Return the real numbers that the elements of a tensor in plain axes stand for."""
     shape, axis = elements.shape, quantization.axis
-    dtype = real_type(elements.dtype)
+    behind = 1 if axis is None else prod(shape[axis + 1 :])
 
     def blocks() -> Iterator[Array]:
         for number, block in enumerate(elements.blocks()):
-            if axis is None:
-                yield real_numbers(block, quantization)
-            else:
-                places = np.arange(number * BLOCK, number * BLOCK + block.size)
-                yield real_numbers(block, quantization, places // prod(shape[axis + 1 :]))
+            rows = None if axis is None else (np.arange(block.size) + number * BLOCK) // behind
+            yield real_numbers(block, quantization, rows)
 
-    return Elements(shape, dtype, blocks)
+    return Elements(shape, real_type(elements.dtype), blocks)
 
 
 def real_numbers(integers: Array, quantization: Quantization, rows: Array | None = None) -> Array:

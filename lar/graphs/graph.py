@@ -8,10 +8,16 @@ from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from lar.dumps.dump import Dump, DumpedOperator, DumpedTensor
+from lar.dumps.values import ELEMENT
 from lar.graphs.operator_kinds import UNKNOWN_STEPS, OperatorKinds, Steps, steps_of
+from lar.graphs.origins import PART
 
-# Behind the name of a sequence or a map, for one of its elements.
-ELEMENT = re.compile(r"\[[^][]*\]$")
+# What the name of a tensor in a body of If, Loop or Scan has behind that of the operator.
+IN_BODY = re.compile(r"/(then|else|body)/")
+
+# Those that run a body for each iteration, and what gives the body what it is fed with.
+LOOPS = ("Loop", "Scan")
+BODY_INPUT = "BodyInput"
 
 INPUT: Steps = ("input",)
 INPUT_TYPES = ("Host2DeviceCopy", "InputCallback", "Input", "Parameter")
@@ -47,9 +53,21 @@ class Node:
 
 def name_of(tensor: DumpedTensor) -> str:
     """Return the model's name of a tensor, else the engine's, with its run if the dump holds the
-    outputs of several runs."""
-    name = tensor.origin or tensor.name
+    outputs of several runs. Elements of a sequence, and what is in a body, have names of their
+    own."""
+    in_body = tensor.origin.startswith(PART) and IN_BODY.search(tensor.name)
+    own = in_body or ELEMENT.sub("", tensor.name) == tensor.origin
+    name = tensor.name if own else tensor.origin or tensor.name
     return f"{name} run {tensor.run}" if tensor.run else name
+
+
+def is_within(node: Node, outer: Node) -> bool:
+    """Return whether a tensor is in a body of the operator that gives another one."""
+    operator = outer.operator
+    if node.tensor is None or operator is None or operator.type not in (*LOOPS, "If"):
+        return False
+    name = operator.name.rpartition("[")[0]  # without its number
+    return IN_BODY.match(node.tensor.name.removeprefix(name)) is not None
 
 
 class Graph:

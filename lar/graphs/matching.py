@@ -42,6 +42,9 @@ GENERIC = re.compile(
 NUMBERED = re.compile(r"(?P<kind>.*?)\d+")
 MOST = 0.8
 
+# Where that part of the names is on both sides, tensors of other names are others.
+SHARED = 0.5
+
 # Samples of tensors that are rounded to integers, or computed from such, hold the same values.
 NEAR_QUANTIZED = 0.1
 
@@ -123,6 +126,8 @@ class Matching:
         self.twins: dict[Node, Node] = {}  # both ways
         if not (self.without_operators or is_one_model(actual, expected)):
             self.names = self.names_that_hold()
+        shared = len(self.names[0].keys() & self.names[1].keys())
+        self.named_by_one = shared >= SHARED * min(map(len, self.names)) > 0
 
     def match(self) -> list[Pair]:
         """Find the twins; return them in the order of the actual side."""
@@ -159,10 +164,10 @@ class Matching:
         signatures = self.signatures[one], self.signatures[other]
         if signatures[0].shape != signatures[1].shape:
             return False
-        samples = signatures[0].sample, signatures[1].sample
+        mine, theirs = (each.sample for each in signatures)
         if is_quantized(one) == is_quantized(other):
-            return bool(np.array_equal(*samples))
-        return bool(np.allclose(*samples, rtol=1e-6, atol=0))
+            return bool(np.array_equal(mine, theirs))
+        return bool(np.allclose(mine, theirs, rtol=1e-6, atol=0))
 
     def unique_names(self, nodes: Iterable[Node]) -> dict[str, Node]:
         """Return the nodes by those of their names that identify them."""
@@ -243,6 +248,15 @@ class Matching:
             or self.kind_score(node, other)
         }
 
+    def are_named_apart(self, one: Node, other: Node) -> bool:
+        """Return whether two nodes have different names where one model gave most of them."""
+        if not self.named_by_one or other in self.named_alike(one):
+            return False
+        return all(
+            any(name in side and side[name] is node for name in self.names_of[node])
+            for side, node in zip(self.names, (one, other), strict=True)
+        )
+
     def kind_score(self, one: Node, other: Node) -> float:
         return kind_score(self.kinds[one], self.kinds[other])
 
@@ -280,6 +294,8 @@ class Matching:
         for index, other in enumerate(others.nodes):
             kind = self.twin_score(node, other)
             if kind is None or not (kind or near[index] or other in alike):
+                continue
+            if not near[index] and self.are_named_apart(node, other):
                 continue
             named = SAME_GENERIC_NAME if node.name == other.name else 0.0
             places.append(self.places[other])
@@ -342,6 +358,7 @@ class Matching:
                     if other not in self.twins
                     and self.fits(node, other)
                     and self.kind_score(node, other) > 0
+                    and not self.are_named_apart(node, other)
                 ]
                 if len(free) == 1:
                     self.add(node, free[0])
@@ -407,7 +424,8 @@ class Matching:
             left, right = (self.originals.get(*side, *side) for side in operands)
             if self.twins.get(left) is right or not self.fits(left, right):
                 continue
-            if not any(self.is_sure(node) for node in (left, right)):
+            sure = any(self.is_sure(node) for node in (left, right))
+            if not (sure or self.are_named_apart(left, right)):
                 self.add(left, right)
 
     def main_node(self, node: Node) -> Node:

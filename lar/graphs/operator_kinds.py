@@ -102,7 +102,7 @@ UNKNOWN_STEPS: Steps = (UNKNOWN,)
 # Operators whose output jumps where their input changes by a rounding error.
 DISCRETE = re.compile(
     r"arg(max|min|sort|_max|_min)|topk|cond_?take|nonzero|nonmaxsuppression|nms|round|floor|ceil"
-    r"|sign$|equal|less|greater|lt|leq|eq|where|onehot|quantize|typecvt|cast|unique",
+    r"|\b(sign|lt|leq|eq|equal|(less|greater)(orequal)?|where)\b|onehot|quantize|typecvt|cast|unique",
     re.IGNORECASE,
 )
 
@@ -155,8 +155,3 @@ def are_apart_by_bias(one: Steps, other: Steps) -> bool:
     """Return whether one operator is the other one without its bias."""
     short, long = sorted((one, other), key=len)
     return short[0] in HEAVY and len(short) == 1 and long in ((short[0], "add"),)
-
-
-def do_same(one: Steps, other: Steps) -> bool:
-    """Return whether two operators do the same with their operands."""
-    return one[0] == other[0] and (one[0] in HEAVY or one == other)

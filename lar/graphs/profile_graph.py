@@ -88,7 +88,7 @@ def graph_of(operators: Sequence[ProfiledOperator], engine: str) -> ProfileGraph
 def plain_graph_of(profile: Profile, items: int) -> ProfileGraph:
     """Return the graph of a profile, with shapes in plain axes; those of `items` are of one."""
     graph = graph_of(profile.operators, profile.facts.engine)
-    layouts = layouts_of(graph.dump_index.tensors, graph.dump_index.operators, {})
+    layouts = layouts_of(graph.dump_index.tensors, graph.dump_index.operators)
 
     def make_plain(tensor: DumpedTensor) -> DumpedTensor:
         layout = layouts.get(tensor.key)

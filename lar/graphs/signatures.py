@@ -4,24 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from lar.dumps.dump import Dump, DumpedTensor, Stored
+from lar.dumps.dump import Array, Dump, DumpedTensor, Stored
 from lar.dumps.excerpts import STATISTICS
-from lar.dumps.layouts import (
-    axes_of,
-    block_of,
-    fits_layout,
-    is_padded,
-    plain_shape,
-    to_plain,
-)
+from lar.dumps.layouts import axes_of, block_of, fits_layout, is_padded, plain_shape, to_plain
 from lar.graphs.elements import Elements, dequantized, elements_of, real_numbers
 from lar.records.quantization import Quantization
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 SAMPLES = 256
 GOLDEN = 0.6180339887498949
@@ -83,11 +74,8 @@ class Values:
         Raises:
             DumpError: its file is missing or damaged.
         """
-        stored = self.dump.read_stored(tensor.key)
-        if not is_blocked(tensor):
-            elements = elements_of(stored)
-        else:
-            elements = elements_of(stored, tensor.layout, self.shape_of(tensor))
+        layout = tensor.layout if is_blocked(tensor) else ""
+        elements = elements_of(self.dump.read_stored(tensor.key), layout, self.shape_of(tensor))
         quantization = None if integers else self.quantizations.get(tensor.key)
         return dequantized(elements, quantization) if quantization else elements
 
@@ -185,22 +173,16 @@ def leave_out_padding(sides: tuple[Values, Values], tensors: tuple[DumpedTensor,
         DumpError: a file is missing or damaged.
     """
     layout = tensors[0].layout
-    axes = axes_of(layout)
-    if not is_blocked(tensors[0]) or axes is None or axes.plain != "nchw":
-        return
-    if 0 in tensors[0].shape:
+    block, axes = block_of(layout), axes_of(layout)
+    if not block or not is_blocked(tensors[0]) or 0 in tensors[0].shape:
         return
     if any(tensor.key in side.shapes for side, tensor in zip(sides, tensors, strict=True)):
         return
-    block = block_of(layout)
-    if not block:
-        return
-    used = 0
+    used = 1
     for side, tensor in zip(sides, tensors, strict=True):
         raw = side.dump.read_stored(tensor.key).raw
         split = raw.transpose(axes.places)  # {N, C / block, block, H, W}
-        places = np.flatnonzero(split[:, -1].any(axis=(0, 2, 3)))
-        used = max(used, int(places[-1]) + 1 if places.size else 1)
+        used += len(np.trim_zeros(split[:, -1].any(axis=(0, 2, 3))[used:], "b"))
     padding = block - min(-(-used // CHANNELS) * CHANNELS, block)
     for side, tensor in zip(sides, tensors, strict=True):
         batch, channels, *sizes = plain_shape(tensor.shape, layout)
@@ -218,39 +200,28 @@ def signatures_of(
 ) -> dict[str, Signature]:
     """Read each tensor once; return what is kept of it, by key."""
     shapes = set(other_shapes)
-    found = {
-        tensor.key: signature_of(
-            values.read_without_padding(tensor, shapes),
-            values.family_of(tensor),
-            None if values.dump.excerpts else values.quantizations.get(tensor.key),
-        )
-        for tensor in tensors
-    }
-    if not values.dump.excerpts:
-        return found
-    plain = {tensor.key: values.shape_of(tensor) for tensor in tensors}
-    # The first values depend on the layout, the statistics do not.
-    return {
-        key: each._replace(
-            plain_shape=plain[key],
-            shape=squeezed(plain[key]),
-            sample=each.sample[: len(STATISTICS)],
-        )
-        for key, each in found.items()
-    }
+    return {tensor.key: signature_of(values, tensor, shapes) for tensor in tensors}
 
 
-def signature_of(stored: Stored, family: str, quantization: Quantization | None) -> Signature:
-    array = stored.raw
-    places = sample_places(array.size)
-    sample = stored.decode(array.reshape(-1)[places])
-    if quantization is not None:
-        behind = prod(array.shape[quantization.axis + 1 :]) if quantization.axis is not None else 1
-        sample = real_numbers(sample, quantization, places // behind)
+def signature_of(
+    values: Values, tensor: DumpedTensor, other_shapes: Collection[tuple[int, ...]]
+) -> Signature:
+    stored = values.read_without_padding(tensor, other_shapes)
+    array, quantization = stored.raw, values.quantizations.get(tensor.key)
+    if values.dump.excerpts:
+        # The first values depend on the layout, the statistics do not.
+        sample, shape = array[: len(STATISTICS)], values.shape_of(tensor)
+    else:
+        places, shape = sample_places(array.size), array.shape
+        sample = stored.decode(array.reshape(-1)[places])
+        if quantization is not None:
+            axis = quantization.axis
+            behind = 1 if axis is None else prod(shape[axis + 1 :])
+            sample = real_numbers(sample, quantization, places // behind)
     if sample.dtype.kind == "c":
         sample = np.abs(sample)
     numbers = np.nan_to_num(sample.astype(np.float64), posinf=1e30, neginf=-1e30)
-    return Signature(array.shape, squeezed(array.shape), family, numbers)
+    return Signature(shape, squeezed(shape), values.family_of(tensor), numbers)
 
 
 def sample_places(size: int) -> Array:

@@ -12,9 +12,9 @@ import numpy as np
 
 from lar.dumps.dump import Dump, DumpedTensor, DumpIndex
 from lar.graphs.graph import Graph, Node, region_of, results_of, sources_of
-from lar.graphs.matching import Matching
+from lar.graphs.matching import Array, Matching
 from lar.graphs.operator_kinds import GROUPS, HEAVY, UNKNOWN, OperatorKinds, Steps
-from lar.graphs.signatures import Array, Values
+from lar.graphs.signatures import Values
 
 # What speaks for a pair, against 2 for operators that do the same.
 SAME_WAY = 0.5

@@ -11,7 +11,7 @@ The rules, the surer one first:
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -94,13 +94,30 @@ def are_crossed(actual: Graph, expected: Graph, values: tuple[Values, Values]) -
         for one, other in pairs
         if one.name != other.name and one.name in named
     ]
-    if not crossing:
-        return False
     votes = 0
-    for one, other, twin in crossing[:MOST_VOTES]:
+    for one, other, twin in (*crossing, *siblings_of(pairs))[:MOST_VOTES]:
         votes += are_near(one, twin, values) - are_near(one, other, values)
     agreeing = sum(one.name == other.name for one, other in pairs)
-    return votes > 0 or (votes == 0 and agreeing > len(crossing))
+    return votes > 0 or (votes == 0 and 0 < len(crossing) < agreeing)
+
+
+def siblings_of(pairs: Sequence[tuple[Node, Node]]) -> list[tuple[Node, Node, Node]]:
+    """Return pairs with another expected node that looks alike: branches that are joined again."""
+    alike: dict[Any, list[Node]] = defaultdict(list)
+    for _, other in pairs:
+        shape = other.tensor.shape if other.tensor else ()
+        alike[other.depth, other.steps, shape, frozenset(other.parents)].append(other)
+    return [
+        (one, other, twin)
+        for one, other in pairs
+        for twin in alike[
+            other.depth,
+            other.steps,
+            other.tensor.shape if other.tensor else (),
+            frozenset(other.parents),
+        ]
+        if twin is not other
+    ]
 
 
 def are_near(one: Node, other: Node, values: tuple[Values, Values]) -> bool:
@@ -210,12 +227,18 @@ class Constants:
             for side, node in enumerate(pair[:2])
         ]
         left = list(sides[1])
+        lonely = []
         for one in sides[0] if left else ():
             array = read(self.values[0], one, [self.values[1].shape_of(it) for it in left])
             for other in self.alike(one, array, left):
                 self.add(one, other, "content")
                 left.remove(other)
                 break
+            else:
+                lonely.append(one)
+        # Where as many are taken, the last one of a shape is the other side's with another value.
+        if len(sides[0]) == len(sides[1]) and len(lonely) == len(left) == 1:
+            self.add(lonely[0], left[0], "graph")
 
     def alike(
         self, one: DumpedTensor, array: Array, others: Sequence[DumpedTensor]

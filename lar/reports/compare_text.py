@@ -366,20 +366,12 @@ def format_summary(comparison: Comparison, *, everything: bool = True) -> Iterat
             f"{count_of(len(comparison.items), 'item')} of a data set: errors are those of all "
             "items together; SNR in dB: the mean, what 99% of the items reach, the worst item"
         )
-    notes = [*describe_inside(comparison), *comparison.notes]
+    notes = comparison.notes
     most = MOST_NOTES_OF_SAME if comparison.same and not everything else len(notes)
     yield from (printable(f"note: {note}") for note in notes[:most])
     if notes[most:]:
         yield f"note: {len(notes) - most} more, which --all prints"
     yield f"result: {describe_result(comparison)}"
-
-
-def describe_inside(comparison: Comparison) -> Iterator[str]:
-    """Yield a note on tensors that differ although the outputs do not."""
-    inside = [it for it in comparison.tensors if not (it.passed or it.is_output)]
-    if comparison.same and inside:
-        verb = "differs" if len(inside) == 1 else "differ"
-        yield f"inside, {count_of(len(inside), 'tensor')} {verb}; nothing of it reaches the outputs"
 
 
 def describe_result(comparison: Comparison) -> str:
@@ -450,6 +442,8 @@ def describe_truth(truth: Truth) -> str:
     """Return which side is off, or that both are what they must be."""
     if truth.actual.finding == truth.expected.finding == "same":
         return "both round as they must"
+    if truth.actual.finding == truth.expected.finding == "nothing":
+        return "nothing is known of either"
     return f"A {describe_against(truth.actual)}, and B {describe_against(truth.expected)}"
 
 
@@ -459,6 +453,6 @@ def describe_against(against: AgainstTruth) -> str:
         return {
             "same": "rounds as it must",
             "rounding": "has errors that grow gradually",
-        }.get(against.finding, "shares nothing with it")
+        }.get(against.finding, "has no twin of what it knows")
     names = [describe_operators(it.expected or it.actual) for it in against.culprits]
     return f"is off in {join_first(names)}" if names else "is off"

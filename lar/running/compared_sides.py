@@ -11,9 +11,8 @@ from pathlib import Path
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from lar.dumps.arrays import ONE_ARRAY, dump_of_arrays
 from lar.dumps.dump import Dump
-from lar.dumps.index import SUFFIX, open_tensors
+from lar.dumps.index import SUFFIX, open_dump
 from lar.engines.formats import HEAD_SIZE, format_in, format_named
 from lar.errors import UsageError, count_of
 from lar.files.input_file import cannot_read, check_input, open_input
@@ -78,6 +77,8 @@ def open_side(side: GivenSide, letter: str) -> Side:
         return side
     if isinstance(side, (str, os.PathLike)):
         return side_of(os.fspath(side))
+    from lar.dumps.arrays import ONE_ARRAY, dump_of_arrays  # few sides are arrays
+
     arrays = side if isinstance(side, Mapping) else {ONE_ARRAY: side}
     return dump_of_arrays(arrays, f"arrays of {letter}")
 
@@ -98,9 +99,9 @@ def side_of(text: str) -> Side:
     is_folder = os.path.isdir(path)
     if is_folder or text.endswith(SUFFIX):
         has_cases = is_folder and source_of(text).case_count
-        return model_run(text, text, {}) if has_cases else open_tensors(path)
+        return model_run(text, text, {}) if has_cases else open_dump(path)
     check_input(path)
-    return model_run(text, text, {}) if is_model(path) else open_tensors(path)
+    return model_run(text, text, {}) if is_model(path) else open_dump(path)
 
 
 def side_of_words(text: str) -> Side:
@@ -111,7 +112,7 @@ def side_of_words(text: str) -> Side:
         UsageError: it is none, or an option is not one of a side.
     """
     if text.endswith(SUFFIX):
-        return open_tensors(Path(text))
+        return open_dump(Path(text))
     try:
         words = shlex.split(text)
     except ValueError as error:

@@ -96,7 +96,7 @@ def give_model(dump: Dump, letter: str, model: str | os.PathLike[str]) -> Dump:
             flag=FLAG,
             subject=model,
         )
-    return dump.with_index(index)
+    return replace(dump, index=index)
 
 
 def share_of_model(index: DumpIndex, model: Path) -> tuple[int, int]:

@@ -156,9 +156,9 @@ def check_overwritten(place: Path, flag: str, overwrite: bool) -> None:
             flag=flag,
             subject=place,
         )
-    from lar.dumps.delivery import is_dump
+    from lar.dumps.index import is_tensor
 
-    if not is_dump(place):
+    if not all(map(is_tensor, place.iterdir())):
         raise UsageError(
             "--overwrite replaces dumps only, and something else is in it",
             "give a new folder",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lar.comparison import compare
+from lar.comparison.isolation import OperatorsOf
 from lar.dumps.dump import Dump
 from lar.engines import operator_kinds_of
 from lar.graphs import graph
@@ -17,8 +18,10 @@ def compare_dumps(
     tolerance: Tolerance | None = None,
     *,
     raw: bool = False,
-    only: Only = "common",
+    only: Only = "outputs",
     name_map: Mapping[str, str] | None = None,
+    operators_of: OperatorsOf = compare.run_nothing,
+    isolate: bool = False,
 ) -> Comparison:
     return compare.compare_dumps(
         actual,
@@ -28,6 +31,8 @@ def compare_dumps(
         raw=raw,
         only=only,
         name_map=name_map,
+        operators_of=operators_of,
+        isolate=isolate,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -116,7 +117,7 @@ def test_every_report_has_the_errors_over_items() -> None:
 
 
 def test_an_interrupt_ends_with_the_items_before(tmp_path: Path) -> None:
-    def compare_once(sides: list[Side], place: Path, progress: Progress) -> Comparison:
+    def compare_once(sides: Sequence[Side], place: Path, progress: Progress) -> Comparison:
         progress("running")
         if len(said) == interrupted_at:
             raise KeyboardInterrupt

@@ -12,9 +12,9 @@ from lar.dumps.dump import Dump
 from lar.records.comparison import Culprit, OperatorFacts
 from tests.comparison.known_engines import compare_dumps
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 
-from tests.comparison.planted_networks import IN_BLOCKS, NETWORKS, Fault
+from planted_networks import IN_BLOCKS, NETWORKS, Fault, cast_half, remove
 
 Planted = Callable[[str, str, str], Dump]
 
@@ -70,12 +70,16 @@ def names_it(culprit: Culprit, names: list[str]) -> bool:
 def test_the_culprit_is_the_altered_operator(
     planted: Planted, name: str, number: int, fault: Fault, actual: str, expected: str
 ) -> None:
-    comparison = compare_dumps(planted(name, str(number), actual), planted(name, "clean", expected))
+    altered, clean = planted(name, str(number), actual), planted(name, "clean", expected)
+    comparison = compare_dumps(altered, clean)
+    if comparison.same:  # it is averaged out before it reaches an output
+        assert any(note.startswith("inside, ") for note in comparison.notes)
+        comparison = compare_dumps(altered, clean, only="common")
     assert comparison.finding == "fault"
     (culprit,) = comparison.culprits
     assert names_it(culprit, names_of(name, fault.operator))
-    if actual == expected == "onnx":
-        # Nothing is fused there: nothing else may be blamed.
+    if actual == expected == "onnx" and fault.change not in (remove, cast_half):
+        # Nothing is fused there, and one side has no operator more: nothing else may be blamed.
         assert all(is_named(each, fault.operator) for each in (*culprit.actual, *culprit.expected))
     assert all(tensor.passed for tensor in culprit.inputs)
     assert not culprit.output.passed
@@ -102,5 +106,7 @@ def test_unaltered_networks_are_the_same(
     comparison = compare_dumps(planted(name, "clean", pair[0]), planted(name, "clean", pair[1]))
     assert comparison.culprits == ()
     assert comparison.finding == "same"
-    # Everything has a twin, or lies within what the other side computes as a whole.
-    assert all(each.fused for each in comparison.unmatched)
+    # Everything has a twin, or lies within what the other side computes as a whole, or is the
+    # second output of an operator that has one there.
+    left = [each.tensor.name for each in comparison.unmatched if not each.fused]
+    assert [name for name in left if ":o" not in name] == []

@@ -71,14 +71,16 @@ def test_integers_are_compared_with_floats_by_what_they_stand_for(zero: int, dty
     assert pair.expected.quantization is None
 
 
-def test_more_than_a_step_is_a_difference() -> None:
+@pytest.mark.parametrize(
+    ("apart", "moved", "passed"), [(1, 0.5, True), (1, 1.0, False), (2, 0.5, False)]
+)
+def test_a_step_here_and_there_is_rounding(apart: int, moved: float, passed: bool) -> None:
+    """From equal inputs: a step nearly everywhere is another zero point."""
     quantization = Quantization(scale=(0.031,))
-    integers = quantise(START, 0.031)
-    other = np.clip(integers.astype(int), -126, 125)
-    for apart, passed in ((1, True), (2, False)):
-        moved = (other + apart).astype(np.int8)
-        pair = found(compare(step(moved, quantization), step(other.astype(np.int8), quantization)))
-        assert pair.passed is passed
+    right = np.clip(quantise(START, 0.031).astype(int), -126, 125)
+    wrong = np.where(np.arange(START.size).reshape(START.shape) < moved * START.size, apart, 0)
+    sides = (step(array.astype(np.int8), quantization) for array in (right + wrong, right))
+    assert found(compare(*sides)).passed is passed
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])

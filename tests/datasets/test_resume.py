@@ -216,7 +216,7 @@ def test_items_that_are_not_done_are_told_beside_the_accuracy(
 def test_the_classes_are_those_of_the_first_output(tmp_path: Path) -> None:
     for number, (name, best) in enumerate([("second", 1), ("first", 2)]):
         scores = np.eye(3, dtype=np.float32)[best : best + 1]
-        told = format_name(Variable(id=number, name=name, shape=(1, 3), strides=(3, 1)))
+        told = format_name(Variable(id=number, name=name, shape=(1, 3)))
         write_tensor(tmp_path / f"run1-var{number}", scores, told)
     output = OutputSummary(
         name="first", dtype="float32", shape=(1, 3), minimum=0.0, maximum=1.0, mean=0.3,

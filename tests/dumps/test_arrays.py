@@ -11,7 +11,7 @@ import pytest
 
 from lar.dumps.arrays import dump_of_arrays
 from lar.dumps.dump import Dump
-from lar.dumps.index import open_tensors
+from lar.dumps.index import open_dump
 from lar.errors import DumpError
 
 ARRAYS: dict[str, np.ndarray[Any, Any]] = {
@@ -30,7 +30,7 @@ def save_folder(folder: Path) -> Path:
 
 
 def save_archive(path: Path) -> Path:
-    np.savez_compressed(path, **ARRAYS)
+    np.savez(path, **ARRAYS)
     return path
 
 
@@ -47,14 +47,14 @@ def assert_holds(dump: Dump) -> None:
 def test_folders_archives_and_arrays_in_memory_hold_the_same(tmp_path: Path) -> None:
     folder = save_folder(tmp_path / "folder")
     (folder / "notes.txt").write_text("layers of another framework")
-    assert_holds(open_tensors(folder))
-    assert_holds(open_tensors(save_archive(tmp_path / "layers.npz")))
+    assert_holds(open_dump(folder))
+    assert_holds(open_dump(save_archive(tmp_path / "layers.npz")))
     assert_holds(dump_of_arrays(ARRAYS))
 
 
 def test_a_single_file_is_named_after_itself(tmp_path: Path) -> None:
     np.save(tmp_path / "logits.npy", np.ones((1, 10), np.float32))
-    (tensor,) = open_tensors(tmp_path / "logits.npy")
+    (tensor,) = open_dump(tmp_path / "logits.npy")
     assert (tensor.name, tensor.shape) == ("logits", (1, 10))
 
 
@@ -68,9 +68,14 @@ def write_archive_of_text(path: Path) -> None:
         archive.writestr("notes.txt", "no array")
 
 
+def write_archive_of_damage(path: Path) -> None:
+    path.write_bytes(save_archive(path).read_bytes().replace(b"NUMPY", b"NIMPY"))
+
+
 @pytest.mark.parametrize(
     ("name", "write", "problem"),
     [
+        ("damaged.npz", write_archive_of_damage, "damaged.npz: conv1: cannot be read: "),
         ("cut.npy", write_cut, "cannot be read: mmap length is greater"),
         ("no.npy", lambda path: path.write_text("no array"), "cannot be read"),
         ("empty.npy", lambda path: path.write_bytes(b""), "cannot be read"),
@@ -93,18 +98,11 @@ def test_what_holds_no_arrays_ends_in_one_line(
 ) -> None:
     write(tmp_path / name)
     with pytest.raises(DumpError) as caught:
-        open_tensors(tmp_path / name)
+        open_dump(tmp_path / name)
     assert caught.value.message.startswith(f"{tmp_path / name}")
     assert problem in caught.value.message
     assert caught.value.hint
     assert "\n" not in caught.value.message
-
-
-def test_an_archive_that_changes_meanwhile_is_damaged(tmp_path: Path) -> None:
-    dump = open_tensors(save_archive(tmp_path / "layers.npz"))
-    (tmp_path / "layers.npz").write_bytes(b"PK")
-    with pytest.raises(DumpError, match="cannot be read"):
-        dump.read("conv1")
 
 
 def test_arrays_in_memory_that_are_no_numbers_are_refused() -> None:

@@ -23,8 +23,8 @@ from lar.dumps.excerpts import (
     format_statistics,
     format_values,
 )
-from lar.dumps.index import open_tensors
-from lar.dumps.names import Variable, contiguous_strides
+from lar.dumps.index import open_dump
+from lar.dumps.names import Variable
 from lar.errors import DumpError
 
 # What the C++ program wrote of a model of digits.
@@ -33,15 +33,10 @@ NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\n\r{}"), min_s
 FLOATS = arrays(np.float32, st.integers(0, 9), elements=st.floats(-(2.0**60), 2.0**60, width=32))
 
 
-def block_of(name: str, array: np.ndarray[tuple[int], np.dtype[np.float32]]) -> list[str]:
-    made = Variable(
-        id=7,
-        shape=array.shape,
-        strides=contiguous_strides(array.shape),
-        name=name,
-        operator=f"f({name})[6]",
-        operator_type="Elemwise",
-    )
+def block_of(
+    name: str, array: np.ndarray[tuple[int], np.dtype[np.float32]], operator: str = "f(x)[6]"
+) -> list[str]:
+    made = Variable(id=7, shape=array.shape, name=name, operator=operator, operator_type="Elemwise")
     return [*format_block(made, array, [(Variable(id=3), "[0, 1, 2, 3, 4, ...]")])]
 
 
@@ -50,7 +45,7 @@ def test_a_block_is_read_back(
     name: str, array: np.ndarray[tuple[int], np.dtype[np.float32]]
 ) -> None:
     lines = block_of(name, array)
-    ((header, found),) = blocks_in(["[info] a line of a log", *lines, "another"])
+    ((header, found),) = blocks_in("\n".join(["[info] a line of a log", *lines, "another"]))
     assert header.meaning is not None
     variable, (taken,) = header.meaning
     assert (variable.id, variable.name, taken.id) == (7, name, 3)
@@ -63,12 +58,12 @@ def test_a_block_is_read_back(
 @given(st.lists(st.text(max_size=40)), st.integers(0, 200))
 def test_any_text_is_gone_through(lines: list[str], cut: int) -> None:
     whole = "\n".join(block_of("x", np.ones(6, np.float32)))
-    assert len([*blocks_in([*lines, *whole.split("\n")])]) == 1
-    assert [*blocks_in([*lines, *whole[:-1][:cut].split("\n")])] == []
+    assert len([*blocks_in("\n".join([*lines, whole]))]) == 1
+    assert [*blocks_in("\n".join([*lines, whole[:-1][:cut]]))] == []
 
 
 def test_the_text_of_the_cpp_program_has_its_tensors_and_operators() -> None:
-    dump = open_tensors(BY_MEGENGINE)
+    dump = open_dump(BY_MEGENGINE)
     assert dump.excerpts
     names = {tensor.name: tensor for tensor in dump}
     assert names["logits"].shape == (1, 10)
@@ -87,7 +82,7 @@ def test_of_a_tensor_that_is_there_twice_the_last_counts(tmp_path: Path) -> None
     path = tmp_path / "dump.txt"
     blocks = [block_of("x", np.full(2, value, np.float32)) for value in (1, 2)]
     path.write_text("\n".join([*blocks[0], *blocks[1]]) + "\nnot complete: the run ended before\n")
-    dump = open_tensors(path)
+    dump = open_dump(path)
     assert [dump.read(tensor.key)[0] for tensor in dump] == [2]
     assert not dump.index.complete
 
@@ -96,7 +91,7 @@ def test_a_text_without_a_whole_block_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "dump.txt"
     path.write_text(block_of("x", np.ones(2, np.float32))[0] + "\n deps:\n")
     with pytest.raises(DumpError, match="holds no whole tensor"):
-        open_tensors(path)
+        open_dump(path)
 
 
 def test_a_dump_of_whole_tensors_becomes_excerpts() -> None:
@@ -140,12 +135,7 @@ var17 produced: name=ADD layout={4(1) Float32} owner_opr=ADD3(a,b)[16]{Elemwise}
 
 def test_a_block_is_as_megengine_writes_it() -> None:
     made = Variable(
-        id=17,
-        shape=(4,),
-        strides=(1,),
-        name="ADD",
-        operator="ADD3(a,b)[16]",
-        operator_type="Elemwise",
+        id=17, shape=(4,), name="ADD", operator="ADD3(a,b)[16]", operator_type="Elemwise"
     )
     inputs = [(Variable(id=3), "[0, 1, 2, 3]"), (Variable(id=5), "[2]")]
     lines = format_block(made, np.array([1, 3, 5, 7], np.float32), inputs)
@@ -153,7 +143,7 @@ def test_a_block_is_as_megengine_writes_it() -> None:
 
 
 def test_a_name_of_several_lines_stays_one(tmp_path: Path) -> None:
-    made = Variable(id=1, shape=(1,), strides=(1,), name="a\nb\\", operator="c\r\nd[0]")
+    made = Variable(id=1, shape=(1,), name="a\nb\\", operator="c\r\nd[0]")
     lines = [*format_block(made, np.zeros(1, np.float32), [])]
     assert lines[0].startswith(
         r"var1 produced: name=a\nb\ layout={1(1) Float32} owner_opr=c\r\nd[0]{"
@@ -189,28 +179,14 @@ def test_numbers_of_every_kind_are_written() -> None:
     assert format_statistics(np.array([200, 100], np.uint8)).startswith("min=100 max=200 mean=150 ")
 
 
-def block(name: str, operator: str, number: int) -> str:
-    variable = Variable(
-        id=number + 1,
-        shape=(1,),
-        strides=contiguous_strides((1,)),
-        name=name,
-        operator=operator,
-        operator_type="Elemwise",
-    )
-    return "\n".join(format_block(variable, np.zeros(1), ())) + "\n"
-
-
 @pytest.mark.parametrize(
     ("pattern", "kept"),
     [("relu", [0, 2]), ("^relu$", [0]), (r"\[2\]", [1]), ("nothing", []), ("", [0, 1, 2])],
 )
 def test_a_filter_keeps_whole_blocks(tmp_path: Path, pattern: str, kept: list[int]) -> None:
-    blocks = [
-        block("relu", "RELU(data)[0]", 0),
-        block("卷积 layout={", "ADD[2]", 2),
-        block("x", "relu6(y)[4]", 4),
-    ]
+    names = [("relu", "RELU(data)[0]"), ("卷积 layout={", "ADD[2]"), ("x", "relu6(y)[4]")]
+    made = [block_of(name, np.zeros(1, np.float32), operator) for name, operator in names]
+    blocks = ["\n".join([*lines, ""]) for lines in made]
     path = tmp_path / "dump.txt"
     path.write_text("".join(blocks) * 2)
     assert filter_blocks(path, re.compile(pattern)) == 2 * len(kept)

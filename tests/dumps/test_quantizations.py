@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lar.dumps.dump import DumpedOperator, DumpedTensor, DumpIndex
 from lar.dumps.facts import DumpFacts
-from lar.dumps.quantizations import quantizations_of, with_quantizations
+from lar.dumps.quantizations import with_quantizations
 from lar.records.quantization import Quantization
 
 HALF = Quantization(scale=(0.5,))
@@ -24,7 +24,9 @@ def operator(kind: str, inputs: str, output: str) -> DumpedOperator:
 def followed(
     tensors: list[DumpedTensor], operators: list[DumpedOperator], **known: Quantization
 ) -> dict[str, Quantization]:
-    return quantizations_of(tensors, operators, DumpFacts(quantizations=known))
+    index = DumpIndex(tensors=tuple(tensors), operators=tuple(operators))
+    given = with_quantizations(index, DumpFacts(quantizations=known))
+    return {it.key: it.quantization for it in given.tensors if it.quantization}
 
 
 def test_what_moves_integers_keeps_their_scale_on_and_back() -> None:

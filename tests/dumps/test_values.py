@@ -10,7 +10,7 @@ import pytest
 
 import lar
 from lar.dumps.binary import write_tensor
-from lar.dumps.names import Variable, contiguous_strides, format_name
+from lar.dumps.names import Variable, format_name
 from lar.dumps.values import Part, Unheld, parts_of
 
 ONE, TWO = np.ones((2, 3), np.float32), np.zeros(4, np.int64)
@@ -45,7 +45,7 @@ def test_texts_are_stored_as_bytes_and_stay_texts(kind: type, tmp_path: Path) ->
     (part,) = parts_of("v", np.array([["a", "größer"], ["", "猫"]], kind))
     assert isinstance(part, Part)
     shape = part.array.shape
-    variable = Variable(id=1, shape=shape, strides=contiguous_strides(shape), dtype=part.dtype)
+    variable = Variable(id=1, shape=shape, dtype=part.dtype)
     write_tensor(tmp_path / "000001", part.array, format_name(variable))
     (tensor,) = dump = lar.open_dump(tmp_path)
     assert (tensor.dtype, tensor.shape) == ("string", (2, 2, 8))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lar.graphs.operator_kinds import UNKNOWN, are_apart_by_bias, do_same, kind_score
+from lar.graphs.operator_kinds import UNKNOWN, are_apart_by_bias, kind_score
 
 CONV, BIASED, CLIPPED = ("conv",), ("conv", "add"), ("conv", "add", "clip")
 
@@ -50,18 +50,3 @@ def test_operators_are_apart_by_a_bias(
 ) -> None:
     assert are_apart_by_bias(one, other) == apart
     assert are_apart_by_bias(other, one) == apart
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        (CONV, CLIPPED, True),  # with its operands; what comes after is another thing
-        (CONV, ("matmul",), False),
-        (("add",), ("add",), True),
-        (("add",), ("add", "relu"), False),
-    ],
-)
-def test_operators_do_the_same_with_their_operands(
-    one: tuple[str, ...], other: tuple[str, ...], same: bool
-) -> None:
-    assert do_same(one, other) == same

@@ -84,3 +84,10 @@ def plain_layout(array: Array, block: int) -> Array:
     The channels stay padded to whole blocks, as they are.
     """
     return np.moveaxis(split_blocks(array, block), -1, 2).reshape(array.shape)
+
+
+def blocked_layout(array: Array, block: int) -> Array:
+    """Return a tensor in the plain layout, of the shape {N,C,...}, in the blocked one."""
+    batch, channels, *sizes = array.shape
+    blocks = array.reshape(batch, channels // block, block, *sizes)
+    return np.moveaxis(blocks, 2, -1).reshape(array.shape)

@@ -1,14 +1,14 @@
 """The graphs inside the nodes of an ONNX graph, and the names of what they hold.
 
 A tensor or node of a body is named by its path: `NODE/then/NAME`, `NODE/else/NAME`,
-`NODE/body/NAME`; NODE is the node's name, or its type and its number among those of that type. In a
-body within a body the paths are nested.
+`NODE/body/NAME`; NODE is the node's name, or its type and its number among those of that type, in
+the order of what they give. In a body within a body the paths are nested.
 """
 
 from __future__ import annotations
 
 from collections import ChainMap, Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from lar.engines.onnxruntime.model_fields import Node
@@ -16,6 +16,7 @@ from lar.engines.onnxruntime.model_fields import Node
 LOOPS = frozenset({"Loop", "Scan"})
 CONTROL_FLOW = LOOPS | {"If"}
 BRANCHES = {"then_branch": "then", "else_branch": "else"}
+Names = ChainMap[str, str]
 BODY_INPUT = "BodyInput"  # the type of the operator that gives what a body is fed with
 
 
@@ -37,20 +38,54 @@ class Operator(NamedTuple):
     body: Body
 
 
+def name_by_paths(graph: Any, path: str = "", outside: Names | None = None) -> None:
+    """Give all that the bodies within a graph hold its name in a dump, which no other graph has.
+
+    `outside` has the names in a dump of what the graphs around this one hold.
+    """
+    names = (outside or ChainMap()).new_child({it: path + it for it in names_given(graph)})
+    name_control_flow(graph)
+    for node in graph.node:
+        flows = node.op_type in CONTROL_FLOW
+        node.name = node.name and path + node.name
+        for each in node.attribute:
+            if each.HasField("g"):
+                # Others have names for what their graphs take and give.
+                inner = f"{node.name}/{BRANCHES.get(each.name, each.name)}/" if flows else ""
+                name_by_paths(each.g, inner, names)
+        for tensors in (node.input, node.output):
+            tensors[:] = [names.get(name, name) for name in tensors]
+    sparse = (each.values for each in graph.sparse_initializer)
+    for each in (*graph.input, *graph.output, *graph.initializer, *sparse):
+        each.name = names.get(each.name, each.name)
+    if path:
+        del graph.value_info[:]
+
+
+def name_control_flow(graph: Any) -> None:
+    """Give nodes of control flow names where they have none, or one that is taken: an engine may
+    change the order of nodes, but not the names of tensors."""
+    nodes = (node for node in graph.node if node.op_type in CONTROL_FLOW)
+    counts, taken = Counter[str](), set[str]()
+    for node in sorted(nodes, key=lambda node: [*node.output]):
+        if not node.name or node.name in taken:
+            node.name = f"{node.op_type}_{counts[node.op_type]}"
+        counts[node.op_type] += 1
+        taken.add(node.name)
+
+
 def bodies_in(outer: Body) -> Iterator[tuple[Any, list[Body]]]:
     """Yield the nodes of a graph, each of control flow with the graphs right inside it."""
-    counts, taken = Counter[str](), set[str]()
     for node in outer.graph.node:
-        numbered = f"{node.op_type}_{counts[node.op_type]}"
-        counts[node.op_type] += 1
-        name = node.name if node.name and node.name not in taken else numbered
-        taken.add(name)
-        bodies = []
-        for each in node.attribute:
-            if each.HasField("g") and node.op_type in CONTROL_FLOW:
-                path = f"{outer.path}{name}/{BRANCHES.get(each.name, each.name)}/"
-                bodies.append(Body(path, each.g, (*outer.around, node.op_type)))
-        yield node, bodies
+        around = (*outer.around, node.op_type)
+        yield (
+            node,
+            [
+                Body(f"{node.name}/{BRANCHES.get(each.name, each.name)}/", each.g, around)
+                for each in node.attribute
+                if each.HasField("g") and node.op_type in CONTROL_FLOW
+            ],
+        )
 
 
 def graphs_in(graph: Body) -> Iterator[Body]:
@@ -61,33 +96,32 @@ def graphs_in(graph: Body) -> Iterator[Body]:
             yield from graphs_in(body)
 
 
-def operators_in(graph: Body, outside: ChainMap[str, str] | None = None) -> Iterator[Operator]:
+def operators_in(graph: Body, outside: frozenset[str] = frozenset()) -> Iterator[Operator]:
     """Yield the operators of a graph and of its bodies, each behind what gives its inputs.
 
-    A node with bodies takes their results too, behind its inputs. What a body is fed with is given
-    by an operator of its own, whose inputs are what the first iteration is fed with. `outside` has
-    the names in a dump of what the graphs around this one hold.
+    All must be named by paths. A node with bodies takes, behind its inputs, what they take from
+    around it, and their results. What a body is fed with is given by an operator of its own, whose
+    inputs are what the first iteration is fed with. `outside` are the tensors of the graphs around
+    this one, without weights.
     """
-    path = graph.path
-    names = (outside or ChainMap()).new_child({it: path + it for it in names_given(graph.graph)})
-
-    def named(tensors: Iterable[str]) -> tuple[str, ...]:
-        return tuple(names.get(name, name) for name in tensors)
-
+    weights = {each.name for each in graph.graph.initializer}
+    known = outside | {*names_given(graph.graph)} - weights
     for node, bodies in bodies_in(graph):
-        taken, results = named(node.input), list[str]()
+        taken, results = tuple(node.input), list[str]()
+        inside = known.intersection(names_taken(node)).difference(taken)
         for body in bodies:
             # The leading inputs of Scan before opset 9, and of others, are not the body's.
             fed = zip(reversed(body.graph.input), reversed(taken), strict=False)
             for each, source in reversed([*fed]):
-                name = body.path + each.name
-                inner = Node(name, BODY_INPUT, "", (source,), (name,))
+                inner = Node(each.name, BODY_INPUT, "", (source,), (each.name,))
                 yield Operator(inner, type(node)(), body)
-            yield from operators_in(body, names)
-            results += [body.path + each.name for each in body.graph.output]
-        name = path + (node.name or node.op_type) if path else node.name
-        known = Node(name, node.op_type, node.domain, (*taken, *results), named(node.output))
-        yield Operator(known, node, graph)
+            yield from operators_in(body, known)
+            results += [each.name for each in body.graph.output]
+        name = node.name or (graph.path and graph.path + node.op_type)
+        inputs = (*taken, *sorted(inside), *results)
+        yield Operator(
+            Node(name, node.op_type, node.domain, inputs, tuple(node.output)), node, graph
+        )
 
 
 def names_given(graph: Any) -> Iterator[str]:
@@ -95,6 +129,17 @@ def names_given(graph: Any) -> Iterator[str]:
     yield from (each.name for each in (*graph.input, *graph.initializer))
     yield from (each.values.name for each in graph.sparse_initializer)
     yield from (name for node in graph.node for name in node.output if name)
+
+
+def names_taken(node: Any) -> Iterator[str]:
+    """Yield the tensors that a node takes, those that the graphs inside it take from outside
+    too."""
+    yield from filter(None, node.input)
+    for attribute in node.attribute:
+        own = {*names_given(attribute.g)}
+        yield from (
+            name for inner in attribute.g.node for name in names_taken(inner) if name not in own
+        )
 
 
 def parameters_of(node: Any) -> dict[str, Any]:

@@ -26,7 +26,17 @@ from lar.engines.onnxruntime.bodies import (
 from lar.engines.onnxruntime.session import DTYPES
 
 SEQUENCES_SINCE = 13
-ANY_SHAPE = "any shape"
+# Of a loop that gives what it is fed with, nobody knows the shape, whatever the type.
+ANY_SHAPE = helper.make_graph(
+    [],
+    "any shape",
+    [
+        helper.make_tensor_value_info("count", TensorProto.INT64, []),
+        helper.make_tensor_value_info("goes on", TensorProto.BOOL, []),
+        ValueInfoProto(name="carried"),
+    ],
+    [ValueInfoProto(name="goes on"), ValueInfoProto(name="carried")],
+)
 # The types of tensors that sequences take, as ONNX Runtime calls them and as a file has them.
 ELEMENTS = {
     "tensor(string)": TensorProto.STRING,
@@ -76,7 +86,7 @@ class BodyOutputs:
         """Return the names of what is wanted of a graph itself, by those in a dump."""
         given = [each.name for each in body.graph.input]
         given += [name for node in body.graph.node for name in node.output]
-        return {body.path + name: name for name in given if body.path + name in self.types}
+        return {name: name for name in given if name in self.types}
 
     def fill_sequences(self, outer: Body, sequences: Mapping[str, str]) -> dict[str, str]:
         """Add to sequences what a graph and its bodies compute; return what they are called in the
@@ -157,7 +167,7 @@ def types_in_bodies(model: Any, load: Callable[[bytes], Any]) -> dict[str, int]:
     """
     whole = Body("", model.graph)
     stated = {
-        body.path + each.name: each.type
+        each.name: each.type
         for body in graphs_in(whole)
         for each in (*body.graph.input, *body.graph.output)
         if body.path and each.type.WhichOneof("value")
@@ -175,17 +185,15 @@ def flattened(model: Any, stated: Mapping[str, Any]) -> bytes:
     flat, whole = ModelProto(), Body("", model.graph)
     flat.CopyFrom(model)
     graph = flat.graph
-    del graph.node[:], graph.initializer[:], graph.output[:]
-    graph.input.append(helper.make_tensor_value_info(ANY_SHAPE, TensorProto.INT64, [None]))
+    del graph.node[:], graph.output[:]
     for body in graphs_in(whole):
-        for tensor in body.graph.initializer:
-            graph.initializer.add().CopyFrom(tensor)
-            graph.initializer[-1].name = body.path + tensor.name
+        if body.path:
+            graph.initializer.extend(body.graph.initializer)
 
     def give(name: str, kind: Any, source: str) -> None:
         """Give a tensor a type, or that of another tensor, without a shape: loops change it."""
         if kind is None:
-            graph.node.append(helper.make_node("Reshape", [source, ANY_SHAPE], [name]))
+            graph.node.append(helper.make_node("Loop", ["", "", source], [name], body=ANY_SHAPE))
             return
         graph.input.append(ValueInfoProto(name=name, type=kind))
         if kind.HasField("tensor_type"):
@@ -202,8 +210,6 @@ def flattened(model: Any, stated: Mapping[str, Any]) -> bytes:
         else:
             copy = graph.node.add()
             copy.CopyFrom(proto)
-            copy.input[:] = node.inputs[: len(proto.input)]
-            copy.output[:] = node.outputs
         if body.path:
             add_outputs(graph, (it for it in node.outputs if it and it not in stated))
     content: bytes = flat.SerializeToString()

@@ -1,25 +1,38 @@
 """Single tensors of a session's optimised graph, computed by models of the nodes before them.
 
 The nodes are those that the engine runs, fused and in blocks of channels; such a model runs as it
-stands, without optimisation.
+stands, without optimisation. Nodes of bodies stand in it beside the others. A tensor that is
+computed in a loop comes from a run for each iteration.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lar.dumps.values import ELEMENT, Part, Unheld, parts_of
 from lar.engines.engine import Isolation
 from lar.engines.onnxruntime.blocked_layout import (
     block_size,
+    blocked_layout,
     blocked_tensors,
     join_blocks,
+    plain_layout,
     split_blocks,
 )
+from lar.engines.onnxruntime.bodies import (
+    BODY_INPUT,
+    LOOPS,
+    Body,
+    graphs_in,
+    name_by_paths,
+    names_taken,
+    operators_in,
+)
 from lar.engines.onnxruntime.dumps import release_memory, save_to_work_folder
-from lar.engines.onnxruntime.model_fields import SavedModel, nodes_in
+from lar.engines.onnxruntime.model_fields import SavedModel
 from lar.engines.onnxruntime.saving import open_saved
 from lar.errors import LarError
 from lar.options.table import FAST_RUN_ALGO_POLICY
@@ -45,39 +58,78 @@ class SessionIsolation(Isolation):
         release_memory()
         self.folder = saved.folder
         self.model = onnx.load_from_string(saved.content)
-        graph = self.model.graph
-        self.makers = {name: node for node in graph.node for name in node.output if name}
-        self.weights = {each.name: each for each in graph.initializer}
-        self.sparse_weights = {each.values.name: each for each in graph.sparse_initializer}
-        self.blocked = blocked_tensors(nodes_in(saved.content))
+        name_by_paths(self.model.graph)
+        whole = Body("", self.model.graph)
+        self.operators = [*operators_in(whole)]
+        self.makers = {name: each for each in self.operators for name in each.node.outputs if name}
+        graphs = [body.graph for body in graphs_in(whole)]
+        self.weights = {each.name: each for graph in graphs for each in graph.initializer}
+        self.sparse_weights = {
+            each.values.name: each for graph in graphs for each in graph.sparse_initializer
+        }
+        self.blocked = blocked_tensors(each.node for each in self.operators)
         self.block = block_size(driver.onnxruntime) if self.blocked else 1
 
     def find_missing(self, names: Collection[str]) -> set[str]:
         known = {*self.makers, *(each.name for each in self.model.graph.input)}
-        return {*names} - known
+        return {name for name in names if not {name, ELEMENT.sub("", name)} & known}
+
+    def is_looped(self, name: str) -> bool:
+        """Return whether a tensor is inside a loop: all its iterations are on its first axis."""
+        return name in self.makers and not LOOPS.isdisjoint(self.makers[name].body.around)
 
     def compute(self, output: str, values: Mapping[str, Array]) -> Array:
-        fed = {name: np.asarray(array, order="C") for name, array in values.items()}
-        for name, array in fed.items():
-            if name in self.blocked and array.ndim == 5:
-                fed[name] = join_blocks(array)
-        content = self.model_of(output, fed).SerializeToString()
-        session = open_saved(self.driver, SavedModel(content, self.folder))
-        taken = {each.name for each in session.get_inputs()}
-        (found,) = session.run([output], {name: fed[name] for name in taken})
-        given: Array = found
-        in_blocks = output in self.blocked and given.ndim == 4
-        return split_blocks(given, self.block) if in_blocks else given
+        value = output if output in self.makers else ELEMENT.sub("", output)
+        nodes = self.nodes_before(value, values)
+        taken = {name for node in nodes for name in names_taken(node)}
+        fed = {name: array for name, array in values.items() if name in taken}
+        looped = {name: len(fed[name]) for name in fed if self.is_looped(name)}
+        count = max(looped.values(), default=1)
+        if any(count % each for each in looped.values()):
+            raise LarError("what it takes is not computed in the same iterations")
 
-    def model_of(self, output: str, values: Mapping[str, Array]) -> Any:
-        """Return the model of the nodes between values and what is computed from them.
+        def fed_in(iteration: int) -> dict[str, Array]:
+            """Return the values of an iteration; of a loop around it, those that it is within."""
+            return {
+                name: self.as_run(
+                    name, array[iteration * looped[name] // count] if name in looped else array
+                )
+                for name, array in fed.items()
+            }
+
+        content = self.model_of(value, nodes, fed_in(0)).SerializeToString()
+        session = open_saved(self.driver, SavedModel(content, self.folder))
+        found = [
+            self.as_dumped(output, parts_of(value, session.run([value], fed_in(each))[0]))
+            for each in range(count)
+        ]
+        return np.stack(found) if self.is_looped(output) else found[0]
+
+    def as_run(self, name: str, array: Array) -> Array:
+        """Return a tensor of a dump, or an iteration's part of it, as the engine has it."""
+        if name in self.blocked and array.ndim == 5:
+            return join_blocks(array)
+        in_blocks = name in self.blocked and self.is_looped(name) and array.ndim == 4
+        return np.asarray(blocked_layout(array, self.block) if in_blocks else array, order="C")
+
+    def as_dumped(self, name: str, parts: Iterable[Part | Unheld]) -> Array:
+        """Return one of the parts of what the engine gave, or gave in an iteration, as a dump has
+        it.
 
         Raises:
-            LarError: they take what is not among the values.
+            LarError: no file holds it.
         """
+        part = next((each for each in parts if each.name == name), None)
+        if not isinstance(part, Part):
+            raise LarError(part.reason if part else "the engine gives no such part of it")
+        if name not in self.blocked or part.array.ndim != 4:
+            return part.array
+        return (plain_layout if self.is_looped(name) else split_blocks)(part.array, self.block)
+
+    def model_of(self, output: str, nodes: Sequence[Any], values: Mapping[str, Array]) -> Any:
+        """Return the model of nodes, fed with values."""
         import onnx
 
-        nodes = self.nodes_before(output, values)
         taken = {name for node in nodes for name in names_taken(node)}
         graph = onnx.GraphProto(
             name="alone",
@@ -91,7 +143,6 @@ class SessionIsolation(Isolation):
                     name, onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape
                 )
                 for name, array in values.items()
-                if name in taken
             ],
             output=[onnx.ValueInfoProto(name=output)],
         )
@@ -112,27 +163,14 @@ class SessionIsolation(Isolation):
         open_names, seen = [output], set[str]()
         while open_names:
             name = open_names.pop()
-            node = self.makers.get(name)
-            if node is None:
+            maker = self.makers.get(name)
+            if maker is None or maker.node.operator == BODY_INPUT:
                 if name == output:
-                    raise LarError("the model has no such tensor")
+                    raise LarError("no operator of the model gives this tensor")
                 raise LarError(f"it takes {name} too, whose value is not known")
             found.add(name)
             known = {*values, *self.weights, *self.sparse_weights, *seen}
-            added = [each for each in names_taken(node) if each not in known]
+            added = [each for each in names_taken(maker.proto) if each not in known]
             seen.update(added)
             open_names += added
-        return [node for node in self.model.graph.node if not found.isdisjoint(node.output)]
-
-
-def names_taken(node: Any) -> Iterator[str]:
-    """Yield the tensors that a node takes, those that the graphs inside it take from outside
-    too."""
-    yield from filter(None, node.input)
-    for attribute in node.attribute:
-        for graph in (attribute.g, *attribute.graphs):
-            own = {each.name for each in (*graph.input, *graph.initializer)}
-            own |= {name for inner in graph.node for name in inner.output}
-            yield from (
-                name for inner in graph.node for name in names_taken(inner) if name not in own
-            )
+        return [each.proto for each in self.operators if not found.isdisjoint(each.node.outputs)]

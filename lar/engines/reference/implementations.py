@@ -1,11 +1,13 @@
 """What computes an operator: a function of lar's own, or ONNX's reference implementation of it.
 
-A function of lar's own takes a `Call`, and returns one value or a tuple of them.
+Both take a `Call`, and return one value or a tuple of them.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,14 +18,12 @@ from onnx.reference.ops import aionnx_preview_training, aionnxml, load_op
 from lar.engines.onnxruntime.model_fields import Node
 
 Array = np.ndarray[Any, np.dtype[Any]]
-Function = Callable[..., Any]
-Opsets = Mapping[str, int]
 # Takes a node and what it gave: its results, in their order.
 Visit = Callable[[Node, Sequence[Any]], object]
 
 ONNX_RUNTIME = "com.microsoft"
 LEARNING = "ai.onnx.ml"
-LOADERS: Mapping[str, Function] = {
+LOADERS: Mapping[str, Callable[..., Any]] = {
     "": load_op,
     LEARNING: aionnxml.load_op,
     "ai.onnx.preview.training": aionnx_preview_training.load_op,
@@ -39,9 +39,9 @@ class Call(NamedTuple):
     given; `opset` is that of its domain, `outputs` how many there are."""
 
     type: str
-    opset: int
     inputs: Sequence[Any]
-    attributes: Mapping[str, Any]
+    attributes: Mapping[str, Any] = MappingProxyType({})
+    opset: int = 13
     outputs: int = 1
 
     def take(self, count: int) -> list[Any]:
@@ -51,6 +51,10 @@ class Call(NamedTuple):
     def get(self, name: str, default: Any = None) -> Any:
         """Return an attribute."""
         return self.attributes.get(name, default)
+
+
+Function = Callable[[Call], Any]
+OWN: dict[tuple[str, str], Function] = {}
 
 
 class NoTruth(NamedTuple):
@@ -71,9 +75,6 @@ class NoTruthHere(Exception):
     """An operator that has no one right result; the message says why."""
 
 
-OWN: dict[tuple[str, str], Callable[[Call], Any]] = {}
-
-
 def implements(*types: str, domains: Sequence[str] = ("",)) -> Callable[[Function], Function]:
     """Make a function what computes operators of these types."""
 
@@ -84,34 +85,25 @@ def implements(*types: str, domains: Sequence[str] = ("",)) -> Callable[[Functio
     return register
 
 
-def implementation_of(node: Any, opsets: Opsets) -> Function | None:
-    """Return what computes a node from its inputs, None if nothing here does."""
-    own = OWN.get((node.domain, node.op_type))
-    if own is None:
-        return reference_of(node, opsets)
-    attributes = {each.name: value_of(each) for each in node.attribute}
-    opset, count = opsets.get(node.domain, 0), len(node.output)
-    return lambda *inputs: own(Call(node.op_type, opset, inputs, attributes, count))
+def implementation_of(node: Any, opset: int) -> Function | None:
+    """Return what computes a node, None if nothing here does."""
+    return OWN.get((node.domain, node.op_type)) or reference_of(node, opset)
 
 
-def reference_of(node: Any, opsets: Opsets) -> Function | None:
+def reference_of(node: Any, opset: int) -> Function | None:
     """Return ONNX's reference implementation of a node, None if there is none."""
-    opset = opsets.get(node.domain, 0)
     if node.domain not in LOADERS or not opset:
         return None
     try:
         kind = LOADERS[node.domain](node.domain, node.op_type, opset)
     except (NotImplementedError, RuntimeError, AssertionError, onnx.defs.SchemaError):
         return None  # it is a function of other operators, or unknown
-    parameters = {"log": no_log, "opsets": dict(opsets), "verbose": 0, "new_ops": {}}
+    log, opsets = logging.getLogger(__name__).debug, {node.domain: opset}
+    parameters = {"log": log, "opsets": opsets, "verbose": 0, "new_ops": {}}
     operator = kind(with_defaults(node, opset), parameters)
     for name, value in [*vars(operator).items()]:
         setattr(operator, name, exact(value))
-    return lambda *inputs: operator.run(*inputs)
-
-
-def no_log(*_: object) -> None:
-    """Take the lines that ONNX's implementations log."""
+    return lambda call: operator.run(*call.inputs)
 
 
 def exact(value: Any) -> Any:
@@ -147,27 +139,21 @@ def value_of(attribute: Any) -> Any:
     return [*value] if hasattr(value, "extend") else value
 
 
-def compute(operator: str, *inputs: Any, opset: int = 18, **attributes: Any) -> Any:
-    """Compute an operator of ONNX's own."""
-    own = OWN.get(("", operator))
-    if own is not None:
-        return own(Call(operator, opset, inputs, attributes))
-    return compute_as_onnx(operator, *inputs, opset=opset, **attributes)
+def compute(call: Call) -> Any:
+    """Return what an operator of ONNX's own gives, the first of several results."""
+    found = OWN.get(("", call.type), compute_as_onnx)(call)
+    return found[0] if isinstance(found, tuple) else found
 
 
-def compute_as_onnx(operator: str, *inputs: Any, opset: int, outputs: int = 1, **given: Any) -> Any:
-    """Compute an operator by its reference implementation.
-
-    Raises:
-        NoTruthHere: there is none.
-    """
-    names = ["" if each is None else f"input{place}" for place, each in enumerate(inputs)]
-    results = [f"output{place}" for place in range(outputs)]
-    function = reference_of(helper.make_node(operator, names, results, **given), {"": opset})
-    if function is None:
-        raise NoTruthHere("")
-    found = function(*inputs)
-    return found[0] if outputs == 1 else found
+def compute_as_onnx(call: Call) -> Any:
+    """Compute an operator of ONNX's own by its reference implementation."""
+    names = ["" if each is None else f"input{place}" for place, each in enumerate(call.inputs)]
+    results = [f"output{place}" for place in range(call.outputs)]
+    function = reference_of(
+        helper.make_node(call.type, names, results, **call.attributes), call.opset
+    )
+    assert function is not None
+    return function(call)
 
 
 def real(array: Any) -> Array:

@@ -6,7 +6,7 @@ from typing import Any
 
 from onnx import TensorProto, helper
 
-from lar.engines.onnxruntime.bodies import Body, operators_in
+from lar.engines.onnxruntime.bodies import Body, name_by_paths, operators_in
 
 
 def graph_of(nodes: list[Any], inputs: tuple[str, ...] = (), outputs: tuple[str, ...] = ()) -> Any:
@@ -18,7 +18,8 @@ def graph_of(nodes: list[Any], inputs: tuple[str, ...] = (), outputs: tuple[str,
 
 
 def test_tensors_of_bodies_are_named_by_their_paths() -> None:
-    """Names are those of the innermost graph that has them; a name that is taken is no path."""
+    """Names are those of the innermost graph that has them; a name that is taken is no path. What
+    a body takes from around it is an input of the node."""
     relu = helper.make_node("Relu", ["x"], ["y"], name="act")
     less = helper.make_node("Sigmoid", ["v"], ["z"])
     inner = helper.make_node(
@@ -32,9 +33,10 @@ def test_tensors_of_bodies_are_named_by_their_paths() -> None:
     body = graph_of([inner], ("i", "c", "v"), ("c", "r"))
     loops = [
         helper.make_node("Loop", ["n", "", "x"], [out], name="walk", body=body)
-        for out in ("last", "again")
+        for out in ("again", "last")
     ]
     whole = Body("", graph_of(loops, ("x", "n"), ("last", "again")))
+    name_by_paths(whole.graph)
     found = [each.node for each in operators_in(whole)]
     assert [(each.operator, each.inputs, each.outputs) for each in found[:7]] == [
         ("BodyInput", ("n",), ("walk/body/i",)),
@@ -44,10 +46,10 @@ def test_tensors_of_bodies_are_named_by_their_paths() -> None:
         ("Relu", ("x",), ("walk/body/If_0/then/y",)),
         (
             "If",
-            ("walk/body/c", "walk/body/If_0/else/z", "walk/body/If_0/then/y"),
+            ("walk/body/c", "walk/body/v", "x", "walk/body/If_0/else/z", "walk/body/If_0/then/y"),
             ("walk/body/r",),
         ),
-        ("Loop", ("n", "", "x", "walk/body/c", "walk/body/r"), ("last",)),
+        ("Loop", ("n", "", "x", "walk/body/c", "walk/body/r"), ("again",)),
     ]
     assert found[4].name == "walk/body/If_0/then/act"
     assert found[-1].inputs[-1] == "Loop_1/body/r"

@@ -56,7 +56,7 @@ def dumped(driver: Any, folder: Path) -> Dump:
     """Dump a fed driver's tensors and open them."""
     dump_tensors(written_to(driver, folder), True)
     index = index_of(read_headers(folder), describe_dump(folder))
-    return Dump(str(folder), index, lar.open_dump(folder)._read)
+    return Dump(str(folder), index, lar.open_dump(folder).reader)
 
 
 # The run

@@ -15,6 +15,7 @@ from onnx import TensorProto, ValueInfoProto, helper, numpy_helper
 import lar
 from lar.dumps.layouts import to_plain
 from lar.engines.onnxruntime.isolation import SessionIsolation
+from lar.errors import LarError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -219,6 +220,55 @@ def test_a_branch_has_what_is_inside_it(run_lar: RunLar, tmp_path: Path, opset: 
     assert all(keys.issuperset(each.inputs) for each in dump.index.operators)
 
 
+def test_bodies_may_hold_what_has_one_name(run_lar: RunLar, tmp_path: Path) -> None:
+    """Nodes, tensors and weights of both branches, and a weight around them."""
+
+    def branch(operator: str, factor: float) -> Any:
+        nodes = [
+            helper.make_node("Mul", ["x", "k"], ["t"], name="scale"),
+            helper.make_node("Mul", ["t", "k"], ["u"]),
+            helper.make_node(operator, ["u"], ["r"], name="scale it"),
+        ]
+        return graph_of(nodes, [], ["r"], {"k": np.float32(factor)})
+
+    nodes = [
+        helper.make_node("Mul", ["x", "k"], ["v"], name="scale"),
+        helper.make_node("ReduceMax", ["v"], ["max"], keepdims=0),
+        helper.make_node("Cast", ["max"], ["yes"], to=BOOL),
+    ]
+    for name in ("y", "z"):
+        branches = {"then_branch": branch("Neg", 3), "else_branch": branch("Abs", 4)}
+        way = "way" if name == "y" else ""
+        nodes.append(helper.make_node("If", ["yes"], [name], name=way, **branches))
+    graph = graph_of(nodes, WHOLE, ["y", "z"], {"k": np.float32(2)})
+    dump, tensors = dump_of(run_lar, save(tmp_path / "names.onnx", graph), X)
+    inside = {"t": X * 3, "u": X * 9, "r": X * -9}
+    for way in ("way", "If_1"):
+        assert_holds(tensors, {f"{way}/then/{name}": it for name, it in inside.items()})
+    assert dump.index.left_out == {}
+
+
+@pytest.mark.parametrize("typed", [False, True])
+def test_a_loop_may_carry_a_sequence(run_lar: RunLar, tmp_path: Path, typed: bool) -> None:
+    kind = helper.make_tensor_sequence_value_info("v", FLOAT, None)
+    nodes = [
+        helper.make_node("SequenceInsert", ["v", "v0"], ["more"]),
+        helper.make_node("SequenceAt", ["more", "i"], ["item"]),
+        helper.make_node("Neg", ["item"], ["minus"]),
+    ]
+    (loop,) = loop_of(nodes, "more", "minus", state=kind if typed else None)
+    loop.input[2] = "s"
+    outer = [
+        helper.make_node("Abs", ["x"], ["v0"]),
+        helper.make_node("SequenceConstruct", ["x"], ["s"]),
+        loop,
+    ]
+    graph = graph_of(outer, WHOLE, ["all minus"], COUNT)
+    dump, tensors = dump_of(run_lar, save(tmp_path / "carried.onnx", graph), X)
+    assert_holds(tensors, {"Loop_0/body/minus": -np.stack([X, abs(X), abs(X)])})
+    assert dump.index.left_out.keys() == {"Loop_0/body/v", "Loop_0/body/more"}
+
+
 def test_bodies_in_the_blocked_layout_hold_what_plain_ones_hold(
     run_lar: RunLar, tmp_path: Path
 ) -> None:
@@ -252,16 +302,27 @@ def test_bodies_in_the_blocked_layout_hold_what_plain_ones_hold(
     assert plain["Loop_0/body/z"].shape == (3, 1, 16, 8, 8)
 
 
-def test_what_is_in_a_body_is_not_computed_alone(
-    run_lar: RunLar, make_driver: MakeDriver, tmp_path: Path
+@pytest.mark.parametrize("last", ["Add", "Mul"])
+def test_what_is_in_a_body_is_computed_alone(
+    run_lar: RunLar, make_driver: MakeDriver, tmp_path: Path, last: str
 ) -> None:
+    """For each iteration, from what it takes there; the loop itself from its own inputs."""
     weights = {**COUNT, "two of int": np.int64(2)}
-    model = save(tmp_path / "m.onnx", graph_of(branches_in_a_loop("Add"), WHOLE, ["y"], weights))
+    model = save(tmp_path / "m.onnx", graph_of(branches_in_a_loop(last), WHOLE, ["y"], weights))
     _, tensors = dump_of(run_lar, model, X)
+    del tensors["Loop_0/body/two"]  # a weight
     isolation = SessionIsolation(make_driver(model))
-    missing = {name for name in tensors if "/" in name}
-    assert isolation.find_missing([*tensors]) == missing
-    assert isolation.compute("y", tensors).tobytes() == tensors["y"].tobytes()
+    assert not isolation.find_missing([*tensors])
+    for name in ("w", "u", "rest", "If_0/else/e", "is odd"):
+        path = f"Loop_0/body/{name}"
+        rest = {key: array for key, array in tensors.items() if key != path}
+        if name == "If_0/else/e":
+            rest["Loop_0/body/v"] = rest["Loop_0/body/v"][::2]
+        assert isolation.compute(path, rest).tobytes() == tensors[path].tobytes()
+    body = {key: array * 0 for key, array in tensors.items() if "/" in key}
+    assert isolation.compute("y", {"x": X, **body}).tobytes() == tensors["y"].tobytes()
+    with pytest.raises(LarError, match="Loop_0/body/v too"):
+        isolation.compute("Loop_0/body/w", {"x": X})
 
 
 # Values that are no tensors

@@ -14,7 +14,7 @@ from onnx import helper, version_converter
 from onnx.reference import ReferenceEvaluator
 
 from lar.dumps.binary import BY_DTYPE, write_tensor
-from lar.dumps.names import Variable, contiguous_strides, format_name
+from lar.dumps.names import Variable, format_name
 from lar.engines.driver import Driver
 from lar.engines.option_rows import Drivers, OptionRow
 from lar.options.table import BIN_IO_DUMP, BIN_OUT_DUMP, CPU, VERBOSE
@@ -110,7 +110,6 @@ def dump_tensors(driver: ReferenceDriver, value: object) -> None:
             variable = replace(
                 variable,
                 shape=array.shape,
-                strides=contiguous_strides(array.shape),
                 dtype=BY_DTYPE[array.dtype.name].name,
             )
             inputs = [variables[each] for each in taken if each]

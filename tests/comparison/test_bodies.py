@@ -1,0 +1,146 @@
+"""Faults inside If, Loop and Scan: the operator is named by its path, and proven."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tests.comparison.exported_models import (
+    FLOAT,
+    Change,
+    Models,
+    RealNetwork,
+    compare,
+    draw,
+    find_node,
+    model_of,
+    node,
+    proven,
+    set_attribute,
+    set_type,
+    set_weight,
+)
+
+
+def body_of(
+    nodes: list[onnx.NodeProto],
+    outputs: str,
+    inputs: Mapping[str, tuple[int, list[int] | None]] | None = None,
+    **weights: Any,
+) -> onnx.GraphProto:
+    fed = [helper.make_tensor_value_info(name, *it) for name, it in (inputs or {}).items()]
+    constants = [numpy_helper.from_array(np.asarray(it), name) for name, it in weights.items()]
+    given = [onnx.ValueInfoProto(name=name) for name in outputs.split()]
+    return helper.make_graph(nodes, "body", fed, given, constants)
+
+
+def branch(seed: int) -> onnx.GraphProto:
+    """Both branches have nodes of the same names."""
+    nodes = [
+        node("MatMul", "h w", "product"),
+        node("LeakyRelu", "product", "act", alpha=0.1),
+        node("Mul", "act h", "gated"),
+    ]
+    return body_of(nodes, "gated", w=draw(8, 8, seed=seed))
+
+
+BEFORE = [
+    node("MatMul", "x w0", "h0"),
+    node("Relu", "h0", "h"),
+    node("ReduceMax", "h", "most", keepdims=0),
+    node("Greater", "most limit", "yes"),
+]
+WEIGHTS = {"w0": draw(8, 8, seed=1), "w1": draw(8, 4, seed=2), "limit": np.float32(100)}
+FEEDS = {"x": draw(3, 8)}
+
+
+def make_branching() -> RealNetwork:
+    choice = node("If", "yes", "chosen", then_branch=branch(3), else_branch=branch(4))
+    nodes = [*BEFORE, choice, node("MatMul", "chosen w1", "y")]
+    return model_of(nodes, FEEDS, {"y": FLOAT}, WEIGHTS)
+
+
+def make_looping(layers: int = 1) -> RealNetwork:
+    nodes = [node("Identity", "going", "on")]
+    last = "v"
+    for layer in range(layers):
+        nodes += [
+            node("MatMul", f"{last} w", f"product{layer}"),
+            node("LeakyRelu", f"product{layer}", f"act{layer}", alpha=0.1),
+            node("Mul", f"act{layer} factor", f"scaled{layer}"),
+        ]
+        last = f"scaled{layer}"
+    nodes += [node("Add", f"{last} h", "sum"), node("ReduceMean", "sum", "mean", keepdims=0)]
+    carried = {"i": (TensorProto.INT64, []), "going": (TensorProto.BOOL, []), "v": (FLOAT, [3, 8])}
+    body = body_of(
+        nodes, "on sum mean", carried, w=draw(8, 8, seed=3) / 3, factor=draw(8, seed=4, spread=0.5)
+    )
+    loop = node("Loop", "trips truth h", "last means", body=body)
+    weights = WEIGHTS | {"trips": np.int64(4), "truth": np.True_}
+    nodes = [*BEFORE, loop, node("MatMul", "last w1", "y")]
+    return model_of(nodes, FEEDS, {"y": FLOAT, "means": FLOAT}, weights)
+
+
+def set_input(name: str, place: int, tensor: str) -> Change:
+    """Return a change of what the first operator of a name takes."""
+
+    def change(model: onnx.ModelProto) -> None:
+        find_node(model, name).input[place] = tensor
+
+    return change
+
+
+def swap_branches(model: onnx.ModelProto) -> None:
+    for each in find_node(model, "If").attribute:
+        each.name = {"then_branch": "else_branch", "else_branch": "then_branch"}[each.name]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
+    return Models(tmp_path_factory.mktemp("models"))
+
+
+def scale_one(array: Any) -> Any:
+    array.flat[11] *= 3
+    return array
+
+
+BRANCHING: dict[str, tuple[Change, str]] = {
+    "attribute": (set_attribute("act", alpha=0.3), "chosen/else/act"),
+    "wiring": (set_input("gated", 1, "h0"), "chosen/else/gated"),
+    "operator": (set_type("gated", "Add"), "chosen/else/gated"),
+    "condition": (set_weight("limit", np.zeros_like), "yes"),
+    "inverted": (set_type("yes", "Less"), "yes"),
+    "branches": (swap_branches, "chosen/else/product"),
+}
+LOOPING: dict[str, tuple[Change, str]] = {
+    "weight": (set_weight("w", scale_one), "last/body/product0"),
+    "attribute": (set_attribute("act0", alpha=0.3), "last/body/act0"),
+    "last": (set_weight("factor", lambda it: it * 1.2), "last/body/scaled0"),
+    "wiring": (set_input("sum", 1, "h0"), "last/body/sum"),
+    "trips": (set_weight("trips", lambda _: np.int64(3)), "last"),
+    "start": (set_input("last", 2, "h0"), "last"),
+}
+
+
+def names(found: Any) -> list[str]:
+    return [it.output for each in found for it in (each.actual or each.expected)[:1]]
+
+
+@pytest.mark.parametrize("fault", BRANCHING)
+def test_a_fault_in_a_branch_is_named(models: Models, fault: str) -> None:
+    change, culprit = BRANCHING[fault]
+    found = compare(models.write(make_branching(), change), models.write(make_branching()))
+    assert names(proven(found)) == names(found.culprits) == [culprit]
+
+
+@pytest.mark.parametrize("fault", LOOPING)
+def test_a_fault_in_a_loop_is_named(models: Models, fault: str) -> None:
+    change, culprit = LOOPING[fault]
+    found = compare(models.write(make_looping(), change), models.write(make_looping()))
+    assert names(proven(found)) == names(found.culprits) == [culprit]

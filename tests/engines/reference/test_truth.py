@@ -1,0 +1,165 @@
+"""What the evaluator cannot compute, and the values that are more than one tensor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import lar
+from lar.dumps.dump import Dump
+
+Array = np.ndarray[Any, np.dtype[Any]]
+FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+value, node = helper.make_tensor_value_info, helper.make_node
+
+
+def save(
+    folder: Path, nodes: list[Any], outputs: list[str], shape: Any = (4,), **weights: Any
+) -> Path:
+    """Save a model from the float32 tensor `x`."""
+    arrays = [numpy_helper.from_array(np.asarray(it), name) for name, it in weights.items()]
+    results = [onnx.ValueInfoProto(name=name) for name in outputs]
+    graph = helper.make_graph(nodes, "model", [value("x", FLOAT, shape)], results, arrays)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
+    path = folder / "model.onnx"
+    onnx.save(helper.make_model(graph, ir_version=8, opset_imports=opsets), path)
+    return path
+
+
+def dump(path: Path, engine: str, **options: Any) -> Dump:
+    place = path.with_name(engine)
+    result = lar.run(path, engine=engine, iter=1, bin_io_dump=str(place), **options)
+    assert result.status == "ok", result.failure
+    return lar.open_dump(place)
+
+
+def compare_dumps(path: Path, **options: Any) -> Dump:
+    """Check that both engines dump tensors of the same names and values; return the evaluator's."""
+    ours = dump(path, "reference", **options)
+    theirs = dump(path, "onnxruntime", graph_optimization_level="disable", **options)
+    names = {each.name: each.key for each in theirs}
+    assert {each.name for each in ours} == names.keys()
+    assert ours.index.outputs == theirs.index.outputs
+    for each in ours:
+        np.testing.assert_allclose(ours.read(each.key), theirs.read(names[each.name]), 1e-5)
+    return ours
+
+
+def test_what_cannot_be_computed_is_left_out_and_the_rest_goes_on(tmp_path: Path) -> None:
+    nodes = [
+        node("RandomNormalLike", ["x"], ["noise"]),
+        node("Add", ["noise", "x"], ["noisy"]),
+        node("Neg", ["x"], ["plain"]),
+    ]
+    path = save(tmp_path, nodes, ["noisy", "plain"])
+    found = dump(path, "reference")
+    assert {each.name for each in found} == {"x", "plain"}
+    assert found.index.outputs == ("noisy", "plain")
+    assert found.index.left_out == {
+        "noise": "no truth for RandomNormalLike of opset 17: it draws random numbers",
+        "noisy": "computed from noise, which has no truth",
+    }
+    result = lar.run(path, engine="reference", iter=1)
+    assert [each.shape for each in result.outputs if each.name == "plain"] == [(4,)]
+
+
+def test_a_model_of_which_no_output_can_be_computed_is_refused(tmp_path: Path) -> None:
+    nodes = [node("RandomNormalLike", ["x"], ["n"]), node("Neg", ["n"], ["y"])]
+    path = save(tmp_path, nodes, ["y"])
+    result = lar.run(path, engine="reference", iter=1)
+    assert result.failure is not None
+    assert result.failure.exit_code == 2
+    assert "cannot compute RandomNormalLike of opset 17" in result.failure.message
+    assert dump(path, "reference").index.left_out.keys() == {"n", "y"}  # the rest is of use
+
+
+def test_nodes_may_stand_in_any_order(tmp_path: Path) -> None:
+    nodes = [node("Neg", ["b"], ["y"]), node("Relu", ["a"], ["b"]), node("Abs", ["x"], ["a"])]
+    compare_dumps(save(tmp_path, nodes, ["y"]))
+
+
+def test_a_size_of_minus_one_is_any_size(tmp_path: Path) -> None:
+    path = save(tmp_path, [node("Relu", ["x"], ["y"])], ["y"], (-1, 3))
+    compare_dumps(path, input="{2,3}")
+
+
+def loop(trips: int) -> list[Any]:
+    body = helper.make_graph(
+        [
+            node("Add", ["a", "x"], ["sum"], "add"),
+            node("Identity", ["sum"], ["kept"]),
+            node("Identity", ["goes"], ["on"]),
+        ],
+        "body",
+        [value("i", INT64, []), value("goes", BOOL, []), value("a", FLOAT, [4])],
+        [value("on", BOOL, []), value("sum", FLOAT, [4]), value("kept", FLOAT, [4])],
+    )
+    count = node("Constant", [], ["count"], value_int=trips)
+    return [count, node("Loop", ["count", "", "x"], ["y", "all"], body=body)]
+
+
+@pytest.mark.parametrize("trips", [0, 1, 3])
+def test_a_loop_without_a_condition_makes_its_trips(tmp_path: Path, trips: int) -> None:
+    path = save(tmp_path, loop(trips), ["y", "all"])
+    found = compare_dumps(path)
+    sums = [found.read(each.key) for each in found if each.name == "Loop_0/body/sum"]
+    assert [each.shape for each in sums] == ([(trips, 4)] if trips else [])
+
+
+def scan(**attributes: Any) -> list[Any]:
+    body = helper.make_graph(
+        [node("Add", ["s", "e"], ["t"]), node("Identity", ["t"], ["o"])],
+        "body",
+        [value("s", FLOAT, [2]), value("e", FLOAT, [2])],
+        [value("t", FLOAT, [2]), value("o", FLOAT, [2])],
+    )
+    return [node("Scan", ["s0", "x"], ["y", "all"], "scan", body=body, **attributes)]
+
+
+@pytest.mark.parametrize(
+    ("shape", "attributes"),
+    [
+        ((2, 5), {"scan_input_axes": [1]}),
+        ((5, 2), {"scan_input_directions": [1], "scan_output_axes": [1]}),
+        ((5, 2), {"scan_output_directions": [1]}),
+    ],
+)
+def test_a_scan_goes_along_any_axis_both_ways(tmp_path: Path, shape: Any, attributes: Any) -> None:
+    nodes = scan(num_scan_inputs=1, **attributes)
+    compare_dumps(save(tmp_path, nodes, ["y", "all"], shape, s0=np.ones(2, "f4")))
+
+
+def test_of_an_if_the_branch_that_was_taken_is_dumped(tmp_path: Path) -> None:
+    branches = [
+        helper.make_graph([node(kind, ["x"], [f"in {kind}"])], kind, [], [value(name, FLOAT, [4])])
+        for kind, name in (("Neg", "in Neg"), ("Abs", "in Abs"))
+    ]
+    nodes = [
+        node("ReduceSum", ["x"], ["sum"], keepdims=0),
+        node("Less", ["sum", "most"], ["less"]),
+        node("If", ["less"], ["y"], then_branch=branches[0], else_branch=branches[1]),
+    ]
+    path = save(tmp_path, nodes, ["y"], most=np.array(1e9, "f4"))
+    names = {each.name for each in compare_dumps(path)}
+    assert {"If_0/then/in Neg", "y"} <= names
+    assert "If_0/else/in Abs" not in names
+
+
+def test_sequences_maps_and_texts_are_dumped_by_parts(tmp_path: Path) -> None:
+    nodes = [
+        node("SplitToSequence", ["x", "parts"], ["s"], axis=1),
+        node("ZipMap", ["x"], ["p"], domain="ai.onnx.ml", classlabels_strings=["a", "b", "c"]),
+        node("ArgMax", ["x"], ["best"], axis=1, keepdims=0),
+        node("Gather", ["names", "best"], ["text"]),
+    ]
+    texts = np.array(["one", "two", "three"], object)
+    outputs = ["s", "p", "text"]
+    path = save(tmp_path, nodes, outputs, (2, 3), parts=np.array([1, 2]), names=texts)
+    shapes = {each.name: each.shape for each in compare_dumps(path)}
+    assert (shapes["s[0]"], shapes["s[1]"], shapes["p[b]"]) == ((2, 1), (2, 2), (2,))
+    assert shapes["text"][0] == 2

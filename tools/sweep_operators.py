@@ -1,0 +1,176 @@
+"""Compares operators in float64 with ONNX Runtime: `python tools/sweep_operators.py`.
+
+The cases are those that the package onnx has for its operators, each of them at all opsets that
+take it, and variants of attributes, ranks and optional inputs (`operator_variants.py`). It prints
+the cases that differ, by operator those without truth, and how many ONNX Runtime refuses. The exit
+code is 1 if a case differs that WRONG_IN_ONNX_RUNTIME does not explain.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import numpy_helper
+from operator_variants import Case, variants
+
+from lar.engines.reference.evaluator import evaluator_of
+from lar.engines.reference.implementations import NoTruth, widened
+
+NEWEST = {"": 23, "ai.onnx.ml": 5}  # opsets that ONNX Runtime knows
+
+# What ONNX Runtime does otherwise than the standard says, by words of the cases' names.
+WRONG_IN_ONNX_RUNTIME: Mapping[tuple[str, ...], str] = {
+    ("AveragePool@19", "count_include_pad=1"): "padding behind the image may not count",
+    ("AveragePool@22", "count_include_pad=1"): "padding behind the image may not count",
+    ("attention_", "softcap"): "it cuts the scores behind the mask, not before",
+    ("attention_", "fullymasked"): "a row that is masked as a whole becomes NaN",
+    ("attention_", "boolmask"): "a row that is masked as a whole becomes NaN",
+    ("attention_", "qk_matmul_output_mode3"): "a row that is masked as a whole becomes NaN",
+    ("if_opt",): "it gives an optional sequence of one tensor as that tensor",
+    ("maxunpool_export_with_output_shape",): "it takes places for those in the larger output",
+    ("reversesequence_batch",): "it reads what it has not written, where the batch is axis 0",
+}
+
+SAME, DIFFERENT, EXPLAINED = "same", "different", "wrong in ONNX Runtime"
+WITHOUT_TRUTH, REFUSED = "without truth", "refused by ONNX Runtime"
+
+
+class Outcome(NamedTuple):
+    """What comes of a case, and what is to be said of it."""
+
+    verdict: str
+    says: str = ""
+
+
+def cases_of_onnx() -> Iterator[Case]:
+    """Yield the cases of the package onnx, at all opsets at which ONNX's checker takes them."""
+    from onnx.backend.test.case.node import collect_testcases
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = collect_testcases(None)
+    for case in found:
+        if "_expanded" in case.name or not case.data_sets:
+            continue
+        names = [each.name for each in case.model.graph.input]
+        values = [
+            numpy_helper.to_array(each) if isinstance(each, onnx.TensorProto) else each
+            for each in case.data_sets[0][0]
+        ]
+        for version, model in models_at_opsets(case.model):
+            name = f"{case.name.removeprefix('test_')}@{version}"
+            yield Case(name, model, dict(zip(names, values, strict=False)))
+
+
+def models_at_opsets(model: Any) -> Iterator[tuple[int, Any]]:
+    """Yield a model with each opset at which its operator was defined anew."""
+    node = model.graph.node[0]
+    versions = {
+        each.since_version
+        for each in onnx.defs.get_all_schemas_with_history()
+        if (each.name, each.domain) == (node.op_type, node.domain)
+    }
+    for version in sorted(each for each in versions if each <= NEWEST.get(node.domain, 1)):
+        copy = onnx.ModelProto.FromString(model.SerializeToString())
+        copy.ir_version = min(copy.ir_version, 10)
+        for each in copy.opset_import:
+            each.version = version if each.domain == node.domain else each.version
+        try:
+            onnx.checker.check_model(copy)
+        except onnx.checker.ValidationError:
+            continue
+        yield version, copy
+
+
+def try_case(case: Case) -> Outcome:
+    """Compute a case by both, and compare."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    try:
+        session = onnxruntime.InferenceSession(case.model.SerializeToString(), options)
+        theirs = session.run(None, case.inputs)
+    except Exception as error:  # the package has no one kind for these
+        return Outcome(REFUSED, str(error).splitlines()[0])
+    names = [each.name for each in case.model.graph.output]
+    ours = evaluator_of(case.model, Path()).run(
+        {name: widened(it) for name, it in case.inputs.items()}
+    )
+    pairs = [*zip(names, ours, theirs, strict=True)]
+    if says := next((f"{name}: {it}" for name, *each in pairs if (it := difference(*each))), ""):
+        reasons = WRONG_IN_ONNX_RUNTIME.items()
+        found = [why for words, why in reasons if all(word in case.name for word in words)]
+        return Outcome(EXPLAINED, found[0]) if found else Outcome(DIFFERENT, says)
+    lacking = [each.why(name) for name, each, _ in pairs if isinstance(each, NoTruth)]
+    return Outcome(WITHOUT_TRUTH, lacking[0]) if lacking else Outcome(SAME)
+
+
+def difference(ours: Any, theirs: Any) -> str:
+    """Return what differs between two values, empty if nothing does, or ours has no truth."""
+    if isinstance(ours, NoTruth):
+        return ""
+    if isinstance(ours, (list, dict)) or isinstance(theirs, (list, dict)):
+        if type(ours) is not type(theirs) or len(ours) != len(theirs):
+            return f"{type(ours).__name__} and {type(theirs).__name__}, or of other lengths"
+        keys = ours if isinstance(ours, dict) else range(len(ours))
+        return next(filter(None, (difference(ours[key], theirs[key]) for key in keys)), "")
+    if ours is None or theirs is None:
+        return "" if ours is theirs else "one is none"
+    ours, theirs = np.asarray(ours), np.asarray(theirs)
+    if ours.shape != theirs.shape:
+        return f"shapes {ours.shape} and {theirs.shape}"
+    if theirs.dtype.kind in "OSU":
+        return "" if (ours.astype(str) == theirs.astype(str)).all() else "other texts"
+    kind = theirs.dtype.name
+    if ours.dtype != (np.float64 if kind in ("float16", "float32", "bfloat16") else theirs.dtype):
+        return f"types {ours.dtype} and {kind}"
+    if theirs.dtype.kind in "bi" or not theirs.size:
+        return "" if np.array_equal(ours, theirs) else "other integers"
+    if theirs.dtype.kind == "u":  # quantised in other steps
+        return "" if np.abs(ours.astype(float) - theirs).max() <= 1 else "other integers"
+    digits = 2e-5 if kind in ("float32", "float64") else 4e-3
+    scale = np.abs(theirs[np.isfinite(theirs)]).max(initial=0)
+    close = np.allclose(ours, theirs, rtol=10 * digits, atol=digits * scale, equal_nan=True)
+    return "" if close else f"off by {np.abs(ours - theirs).max():.3g} of {scale:.3g}"
+
+
+def sweep(cases: Iterable[Case], *, shows_refused: bool = False) -> Counter[str]:
+    """Try cases, print what is to be said, and return how many came to what."""
+    counts, lacking = Counter[str](), Counter[str]()
+    for case in cases:
+        outcome = try_case(case)
+        counts[outcome.verdict] += 1
+        if outcome.verdict in (WITHOUT_TRUTH, EXPLAINED):
+            lacking[f"{outcome.verdict}: {case.model.graph.node[0].op_type}: {outcome.says}"] += 1
+        elif outcome.verdict == DIFFERENT or (shows_refused and outcome.verdict == REFUSED):
+            print(f"{outcome.verdict}: {case.name}: {outcome.says}")
+    for says, count in sorted(lacking.items()):
+        print(f"{says} ({count})")
+    for verdict in (SAME, DIFFERENT, EXPLAINED, WITHOUT_TRUTH, REFUSED):
+        print(f"{counts[verdict]:6} {verdict}")
+    return counts
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Sweep; return 1 if a case differs."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", default="", help="cases whose name holds this word")
+    parser.add_argument("--each", type=int, default=1, help="every such case alone")
+    parser.add_argument("--refused", action="store_true", help="name what ONNX Runtime refuses")
+    asked = parser.parse_args(arguments)
+    found = (each for source in (variants, cases_of_onnx) for each in source())
+    cases = [each for each in found if asked.only in each.name][:: asked.each]
+    return int(bool(sweep(cases, shows_refused=asked.refused)[DIFFERENT]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
