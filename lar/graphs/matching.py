@@ -249,8 +249,11 @@ class Matching:
         }
 
     def are_named_apart(self, one: Node, other: Node) -> bool:
-        """Return whether two nodes have different names where one model gave most of them."""
-        if not self.named_by_one or other in self.named_alike(one):
+        """Return whether two nodes have different names where one model gave most of them. A
+        quantiser names integers after what comes before an activation, which they may hold."""
+        if not self.named_by_one or is_quantized(one) != is_quantized(other):
+            return False
+        if other in self.named_alike(one):
             return False
         return all(
             any(name in side and side[name] is node for name in self.names_of[node])
