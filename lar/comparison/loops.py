@@ -1,4 +1,4 @@
-"""Where a difference began in bodies of loops, whose tensors hold one iteration after the other.
+"""Where a difference began in the body of a loop, whose tensors hold all iterations in a row.
 
 A loop hands on what an iteration gave to the next one: only what differs in the same iteration, or
 before, can have made a tensor differ.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from lar.comparison.paired import Paired
-from lar.comparison.pairs import known_side
+from lar.comparison.pairs import known_side, type_of
 from lar.graphs.graph import BODY_INPUT, LOOPS, is_within
 from lar.graphs.matching import Pair
 from lar.records.comparison import TensorComparison
@@ -18,21 +18,14 @@ from lar.records.comparison import TensorComparison
 def sources_in_step(pair: Pair, paired: Paired) -> list[TensorComparison] | None:
     """Return what was found of the sources that can have made a pair differ; None for a pair that
     is of other iterations on each side."""
-    found, loops = paired.found(pair), [it for it in paired.pairs if type_of(it) in LOOPS]
-    sources = paired.sources(pair)
-    if any(is_inside(pair, loop) for loop in loops):
+    found, sources = paired.found(pair), paired.sources(pair)
+    if any(is_inside(pair, loop) for loop in paired.loops):
         if found.actual.shape[:1] != found.expected.shape[:1]:
             return None
         sources = [each for each in sources if not differs_later(paired.found(each), found)]
-    if pair in loops and begins_off(pair, paired):
+    if type_of(pair) in LOOPS and begins_off(pair, paired):
         sources = [each for each in sources if not is_inside(each, pair)]
     return [*map(paired.found, sources)]
-
-
-def type_of(pair: Pair) -> str:
-    """Return the type of the operator that gives a pair, where it is known."""
-    operator = known_side(pair).operator
-    return operator.type if operator else ""
 
 
 def is_inside(pair: Pair, outer: Pair) -> bool:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 
 from lar.comparison.fault_kinds import Names
-from lar.comparison.pairs import Measure, in_order
-from lar.graphs.graph import Node, is_end, results_of, sources_of
+from lar.comparison.pairs import Measure, in_order, type_of
+from lar.graphs.graph import LOOPS, Node, is_end, results_of, sources_of
 from lar.graphs.matching import Pair
 from lar.graphs.twins import Twins
 from lar.records.comparison import TensorComparison
@@ -36,6 +37,11 @@ class Paired:
     def pairs(self) -> list[Pair]:
         """All pairs, in the order of the expected side."""
         return [pair for node, pair in self.by_node.items() if node is pair.actual]
+
+    @cached_property
+    def loops(self) -> list[Pair]:
+        """The pairs that operators give which run a body for each iteration."""
+        return [pair for pair in self.pairs if type_of(pair) in LOOPS]
 
     def find_outputs(self) -> set[Node]:
         """Return the actual nodes of the pairs that are outputs of a model, and those of outputs
