@@ -147,7 +147,11 @@ class Prover:
                 tensor_of(each).name: dump.read(tensor_of(each).key)
                 for each in sources_of(node, self.fed_before(node, side))
             }
-            again, first = operators.compute(tensor, before), dump.read(tensor.key)
+            first = dump.read(tensor.key)
+            try:
+                again = operators.compute(tensor, before)
+            except LarError as error:
+                raise LarError(error.message, subject=self.letters[side]) from None
             same = squeezed(again.shape) == squeezed(first.shape)
             bounds = bounds_of(Tolerance(), tensor.dtype)
             if not same or measure(again.reshape(first.shape), first, bounds).mismatches:

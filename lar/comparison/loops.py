@@ -1,4 +1,4 @@
-"""Where a difference began in the body of a loop, whose tensors hold all iterations in a row.
+"""Where a difference began in bodies. Tensors in that of a loop hold all iterations in a row.
 
 A loop hands on what an iteration gave to the next one: only what differs in the same iteration, or
 before, can have made a tensor differ.
@@ -10,14 +10,17 @@ import math
 
 from lar.comparison.paired import Paired
 from lar.comparison.pairs import known_side, type_of
-from lar.graphs.graph import BODY_INPUT, LOOPS, is_within
+from lar.graphs.graph import BODY_INPUT, IN_BODY, LOOPS, is_within
 from lar.graphs.matching import Pair
 from lar.records.comparison import TensorComparison
 
 
 def sources_in_step(pair: Pair, paired: Paired) -> list[TensorComparison] | None:
     """Return what was found of the sources that can have made a pair differ; None for a pair that
-    is of other iterations on each side."""
+    is of other iterations or of another branch on each side."""
+    branches = [IN_BODY.findall(node.name) for node in pair[:2]]
+    if all(branches) and branches[0] != branches[1]:
+        return None
     found, sources = paired.found(pair), paired.sources(pair)
     if any(is_inside(pair, loop) for loop in paired.loops):
         if found.actual.shape[:1] != found.expected.shape[:1]:

@@ -258,11 +258,12 @@ class PairOfBlocks:
             np.maximum(greater, theirs, out=greater)
             past = None
             if bounds.max_error is None and largest > bounds.atol:
-                limits = greater if bounds.symmetric else theirs
-                past = absolute > limits * bounds.rtol + bounds.atol
+                np.multiply(greater if bounds.symmetric else theirs, bounds.rtol, out=theirs)
+                np.add(theirs, bounds.atol, out=theirs)
+                past = absolute > theirs
             # No error is larger than the largest difference.
             if largest > min(self.max_error, bounds.max_error or math.inf):
-                errors = np.maximum(greater, 1)
+                errors = np.maximum(greater, 1, out=theirs)
                 np.divide(absolute, errors, out=errors)
                 error = float(errors.max())
                 if error > self.max_error:

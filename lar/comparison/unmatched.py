@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from lar.comparison.paired import Paired
-from lar.graphs.graph import Node, results_of
+from lar.graphs.graph import Node, results_of, sources_of
 from lar.records.comparison import LeftOut, UnmatchedTensor
 
 SideName = Literal["actual", "expected"]
@@ -52,12 +52,16 @@ def find_unmatched_constants(
 
 
 def describe_moved(node: Node, paired: Paired) -> str:
-    """Return which tensor's data a tensor holds, empty for any other tensor."""
-    original = paired.twins.originals.get(node)
-    if original is None:
-        return ""
-    same = original.name == node.name
-    return "the same data in other axes" if same else f"the data of {original.name}"
+    """Return which tensor's data a tensor holds or helps to move, empty for any other tensor."""
+    originals = paired.twins.originals
+    if node in originals:
+        name = originals[node].name
+        return "the same data in other axes" if name == node.name else f"the data of {name}"
+    for each in results_of(node, originals) if node.steps == ("move",) else ():
+        original = originals[each]
+        if original in sources_of(node, {original}):
+            return f"between {original.name} and {each.name}, which holds its data"
+    return ""
 
 
 def describe_fused(node: Node, paired: Paired, side: int) -> str:

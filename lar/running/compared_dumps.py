@@ -271,7 +271,8 @@ class SidesAlone:
         """
         if number not in self.found:
             self.found = {
-                each: self.found.get(each) or self.try_to_prepare(each) for each in (0, 1)
+                each: self.found.get(each) or self.try_to_prepare(each)
+                for each in {0, 1, number, *self.found}
             }
             for operators in self.found.values():
                 if not isinstance(operators, str):
