@@ -284,7 +284,7 @@ class Rounding:
         """Return what says how much rounding explains of two constants, None where none is of a
         coarse type."""
         steps = [step for step in map(self.step_of, (0, 1), pair[:2]) if step]
-        makers = [graph.makers.get(it.key) for graph, it in zip(self.graphs, pair, strict=False)]
+        makers = [graph.makers.get(it.key) for graph, it in zip(self.graphs, pair[:2], strict=True)]
         if not steps and not any(it and "dequantize" in it.type.lower() for it in makers):
             # One side alone may have them in a coarse type, whatever the engine stores them in.
             whole = self.whole
