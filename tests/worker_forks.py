@@ -75,7 +75,7 @@ LIBRARIES: Mapping[tuple[str, str], Sequence[str]] = {
     ("reference", "evaluator"): (
         "lar.engines.reference.options",
         "lar.engines.reference.dumps",
-        "lar.engines.reference.driver:import_evaluator",
+        "lar.engines.reference.driver",
     ),
 }
 

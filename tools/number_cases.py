@@ -6,7 +6,6 @@ makes the models and the dumps.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,11 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from network import Array, Network, Node
-
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
-from tests.comparison.planted_networks import (  # noqa: E402 - not in the path before
+from planted_networks import (
     IN_BLOCKS,
     NETWORKS,
     Change,
@@ -31,6 +26,8 @@ from tests.comparison.planted_networks import (  # noqa: E402 - not in the path 
     set_to,
     transpose_kernel,
 )
+
+ROOT = Path(__file__).resolve().parent.parent
 
 Alter = Callable[[Network], None]
 

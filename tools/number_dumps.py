@@ -21,13 +21,13 @@ import number_cases
 import numpy as np
 import onnx
 import onnxruntime
+import planted_twins
 from megengine_twin import dump_megengine
 from network import Array
 from number_cases import FAULTS, FORMS, MODELS, ROOT, Side
 from onnx_twin import onnx_of
 
 from lar.dumps.index import index_place
-from tests.comparison import planted_twins
 
 megengine_twin.OPERATORS["narrow"] = lambda node, weights, x: x.astype("float16")
 

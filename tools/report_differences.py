@@ -27,7 +27,7 @@ from network import Network, Node
 
 from lar.engines import operator_kinds_of_both
 from lar.graphs.matching import is_generic
-from lar.profiles.operator_graph import COPY
+from lar.graphs.profile_graph import COPY
 from lar.profiles.pairing import pair_operators
 from lar.profiles.run_differences import diff_of
 from lar.profiles.run_likeness import OperatorPair
@@ -114,11 +114,10 @@ def write_encoder(path: Path) -> None:
     """Write the encoder with MegEngine and onnx, in a process of its own."""
     import megengine_twin
     import onnx_twin
+    import planted_twins  # noqa: F401 - its operators are added
     from megengine import functional
     from megengine_twin import dump_megengine
     from onnx_twin import OnnxGraph, onnx_of
-
-    import tests.comparison.planted_twins  # noqa: F401 - its operators are added
 
     def add_gelu(graph: OnnxGraph, node: Node) -> None:
         (x,) = node.inputs

@@ -13,6 +13,7 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ import onnxruntime
 from onnx import numpy_helper
 from operator_variants import Case, variants
 
-from lar.engines.reference.evaluator import Evaluator
+from lar.engines.reference.evaluator import evaluator_of
 from lar.engines.reference.implementations import NoTruth, widened
 
 NEWEST = {"": 23, "ai.onnx.ml": 5}  # opsets that ONNX Runtime knows
@@ -101,7 +102,9 @@ def try_case(case: Case) -> Outcome:
     except Exception as error:  # the package has no one kind for these
         return Outcome(REFUSED, str(error).splitlines()[0])
     names = [each.name for each in case.model.graph.output]
-    ours = Evaluator(case.model).run({name: widened(it) for name, it in case.inputs.items()})
+    ours = evaluator_of(case.model, Path()).run(
+        {name: widened(it) for name, it in case.inputs.items()}
+    )
     pairs = [*zip(names, ours, theirs, strict=True)]
     if says := next((f"{name}: {it}" for name, *each in pairs if (it := difference(*each))), ""):
         reasons = WRONG_IN_ONNX_RUNTIME.items()

@@ -7,13 +7,14 @@ the error that it makes itself, whatever stands before it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Container, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from lar.comparison.metrics import bounds_of, measure
-from lar.comparison.pairs import Measure, tensor_of
+from lar.comparison.paired import Paired
+from lar.comparison.pairs import tensor_of, tensors_of
 from lar.dumps.binary import BY_DTYPE
 from lar.dumps.dump import DumpedTensor
 from lar.dumps.layouts import to_blocked
@@ -71,19 +72,12 @@ class Alone(NamedTuple):
 
 
 class Prover:
-    """Runs operators alone; `pairs` are all twins by their nodes, `compared` what was found of each
-    by its actual node."""
+    """Runs the operators of pairs alone."""
 
-    def __init__(
-        self,
-        pairs: Mapping[Node, Pair],
-        compared: Mapping[Node, TensorComparison],
-        measure: Measure,
-        operators_of: OperatorsOf,
-        letters: tuple[str, str],
-    ) -> None:
-        self.pairs, self.compared, self.measure = pairs, compared, measure
-        self.operators_of, self.letters = operators_of, letters
+    def __init__(self, paired: Paired, operators_of: OperatorsOf) -> None:
+        self.pairs, self.compared = paired.by_node, paired.compared
+        self.measure, self.letters = paired.measure, paired.names
+        self.operators_of = operators_of
         self.loaded: dict[int, Operators | str] = {}
         self.fed: dict[int, set[Node]] = {}  # the nodes of a side that can be given
 
@@ -96,9 +90,8 @@ class Prover:
         alone = self.run(pair)
         return alone if alone.is_right else self.confirm(pair, alone)
 
-    def run(self, pair: Pair, *, through: Container[Node] = ()) -> Alone:
-        """Run what computes the actual tensor of a pair on the expected values before it; it may go
-        `through` some twins, whose values are not given.
+    def run(self, pair: Pair) -> Alone:
+        """Run what computes the actual tensor of a pair on the expected values before it.
 
         Raises:
             DumpError: a tensor is missing or damaged.
@@ -106,22 +99,39 @@ class Prover:
         operators = self.operators(0)
         if isinstance(operators, str):
             return Alone(doubt=operators)
-        fed = self.fed_before(pair.actual, 0)
-        twins = {node: self.pairs[node] for node in fed if node not in through}
-        if pair.actual not in self.fed[0] and not self.is_known(operators, pair.actual):
+        actual = tensor_of(pair.actual)
+        if pair.actual not in self.fed[0] and operators.find_missing([actual]):
             return Alone(doubt=f"the engine of {self.letters[0]} does not give this tensor alone")
         try:
-            before = values_before(pair.actual, twins, self.measure.values, self.compared)
+            before = self.values_before(pair.actual)
             named = {tensor_of(it.actual).name: array for it, array in before.items()}
-            array = operators.compute(tensor_of(pair.actual), named)
+            array = operators.compute(actual, named)
         except DumpError:
             raise
         except LarError as error:
             return Alone(doubt=error.message)
-        if squeezed(array.shape) != squeezed(tensor_of(pair.actual).shape):
+        if squeezed(array.shape) != squeezed(actual.shape):
             return Alone(doubt=f"alone it gives the shape {array.shape}")
         found = self.measure.measure_alone(pair, array, before, self.compared)
-        return Alone(found, frozenset(region_of(pair.actual, twins)))
+        return Alone(found, frozenset(region_of(pair.actual, self.fed_before(pair.actual, 0))))
+
+    def values_before(self, node: Node) -> dict[Pair, Array]:
+        """Return what an actual node is computed from: the expected values, stored as actual ones.
+
+        Raises:
+            LarError: some of it has no twin on the expected side, or is of a type that cannot be
+                fed.
+            DumpError: a tensor is missing or damaged.
+        """
+        fed = self.fed_before(node, 0)
+        for each in region_of(node, fed):
+            if each.is_input or each.operator is None:
+                raise LarError("what it is computed from has no twin", subject=each.name)
+        pairs = [self.pairs[each] for each in sources_of(node, fed)]
+        return {
+            pair: stored_as(pair, self.measure.values, self.compared[pair.actual].axes)
+            for pair in pairs
+        }
 
     def confirm(self, pair: Pair, alone: Alone) -> Alone:
         """Return what was found alone, with a doubt unless both sides, each on its own inputs of
@@ -150,7 +160,8 @@ class Prover:
         """Return what runs the operators of a side alone, or why nothing does."""
         if side not in self.loaded:
             found = self.operators_of(side)
-            nodes = {pair[:2][side] for pair in self.pairs.values()}
+            # The expected tensor can stand for the actual one where both can be compared.
+            nodes = [pair[:2][side] for pair in set(self.pairs.values()) if self.has_figures(pair)]
             try:
                 missing = (
                     set() if isinstance(found, str) else found.find_missing(map(tensor_of, nodes))
@@ -158,23 +169,16 @@ class Prover:
             except LarError as error:
                 found, missing = error.message, set()
             self.loaded[side] = found
-            self.fed[side] = {
-                node
-                for node in nodes
-                if tensor_of(node).key not in missing and self.can_be_fed(self.pairs[node])
-            }
+            self.fed[side] = {node for node in nodes if tensor_of(node).key not in missing}
         return self.loaded[side]
 
     def fed_before(self, node: Node, side: int) -> set[Node]:
         """Return the nodes of a side that can be given to an operator: not those in a body of its
         own, which is run with it."""
-        return {each for each in self.fed[side] if not is_within(each, node)}
+        fed = self.fed[side]
+        return {each for each in fed if not is_within(each, node)} if node.has_bodies else fed
 
-    def is_known(self, operators: Operators, node: Node) -> bool:
-        return not operators.find_missing([tensor_of(node)])
-
-    def can_be_fed(self, pair: Pair) -> bool:
-        """Return whether the expected tensor of a pair can stand for the actual one."""
+    def has_figures(self, pair: Pair) -> bool:
         return self.compared[pair.actual].figures is not None
 
     def is_repeated(self, side: int, node: Node, operators: Operators) -> bool:
@@ -195,43 +199,15 @@ class Prover:
         return not measure(again.reshape(first.shape), first, bounds).mismatches
 
 
-def values_before(
-    node: Node,
-    twins: Mapping[Node, Pair],
-    values: tuple[Values, Values],
-    compared: Mapping[Node, TensorComparison],
-) -> dict[Pair, Array]:
-    """Return what a node is computed from: the expected values, stored as actual ones.
-
-    Raises:
-        LarError: some of it has no twin on the expected side, or is of a type that cannot be fed.
-        DumpError: a tensor is missing or damaged.
-    """
-    for each in region_of(node, twins):
-        if each.is_input or each.operator is None:
-            raise LarError("what it is computed from has no twin", subject=each.name)
-    pairs = [twins[each] for each in sources_of(node, twins)]
-    return {
-        pair: stored_as(
-            tensor_of(pair.actual), tensor_of(pair.expected), values, compared[pair.actual].axes
-        )
-        for pair in pairs
-    }
-
-
-def stored_as(
-    actual: DumpedTensor,
-    expected: DumpedTensor,
-    values: tuple[Values, Values],
-    axes: Collection[int] = (),
-) -> Array:
-    """Return the values of an expected tensor in the type, the shape and the layout of the actual
-    one, whose `axes` may stand in another order.
+def stored_as(pair: Pair, values: tuple[Values, Values], axes: Collection[int]) -> Array:
+    """Return the values of the expected tensor of a pair in the type, the shape and the layout of
+    the actual one, whose `axes` may stand in another order.
 
     Raises:
         LarError: the type cannot be fed.
         DumpError: the tensor is missing or damaged.
     """
+    actual, expected = tensors_of(pair)
     shape = values[0].shape_of(actual)
     stored = values[1].read_without_padding(expected, [shape])
     array = stored.decode(stored.raw)

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from math import prod
 from typing import NamedTuple
 
@@ -34,7 +35,7 @@ from lar.graphs.matching import Pair
 from lar.graphs.operator_kinds import GROUPS, HEAVY
 from lar.graphs.signatures import Values
 from lar.graphs.twins import ConstantPair
-from lar.records.comparison import Figures, TensorComparison
+from lar.records.comparison import Figures, TensorComparison, TensorFacts
 
 # The relative rounding of coarse floating-point types.
 UNITS = {"float16": 2.0**-11, "BFloat16": 2.0**-8}
@@ -139,10 +140,12 @@ class Explained(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What two neighbours of a quantised type are apart, and how many bits it has."""
+    """What two neighbours of a quantised type are apart, how many bits it has, and the least and
+    the greatest number that it holds, in steps."""
 
     size: float
     bits: int
+    ends: tuple[int, int] = (0, 0)
 
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -196,25 +199,20 @@ def coarsest(precisions: Iterable[str]) -> str:
 
 
 class Rounding:
-    """What rounding explains of the pairs of two graphs; `pairs` are all of them."""
+    """What rounding explains of the pairs of two graphs; `by_node` has all of them, by the nodes
+    of both sides."""
 
-    def __init__(
-        self, graphs: tuple[Graph, Graph], values: tuple[Values, Values], pairs: Iterable[Pair]
-    ) -> None:
+    def __init__(self, graphs: tuple[Graph, Graph], values: tuple[Values, Values]) -> None:
         self.graphs, self.values = graphs, values
-        self.by_node: dict[Node, Pair] = {}
-        for pair in pairs:
-            self.by_node[pair.actual] = self.by_node[pair.expected] = pair
+        self.by_node: Mapping[Node, Pair] = {}
         self.whole = precision_of_sides(graphs)
         self.shapes = [{tensor.key: tensor.shape for tensor in graph.dump} for graph in graphs]
 
-    def sources(
-        self, pair: Pair, compared: Mapping[Node, TensorComparison]
-    ) -> list[TensorComparison]:
-        """Return what is known of the twins that a pair is computed from."""
-        nodes = [it for side in pair[:2] for it in sources_of(side, self.by_node)]
-        found = {id(self.by_node[it]): self.by_node[it] for it in nodes}
-        return [compared[it.actual] for it in found.values() if it.actual in compared]
+    def among(self, pairs: Iterable[Pair]) -> Rounding:
+        """Return the same where only some pairs are known."""
+        other = copy(self)
+        other.by_node = {node: pair for pair in pairs for node in pair[:2]}
+        return other
 
     def explain(self, pair: Pair, sources: Sequence[TensorComparison]) -> Explain | None:
         """Return what says how much rounding explains, None where the types are as fine as
@@ -355,12 +353,16 @@ class Rounding:
         maker = self.graphs[side].makers.get(tensor.key)
         return maker is not None and "dequantize" in maker.type.lower()
 
-    def step_of(self, side: int, tensor: DumpedTensor) -> Step | None:
+    def step_of(self, side: int, tensor: DumpedTensor | TensorFacts) -> Step | None:
         """Return the step of a quantised tensor, the largest of several; None for any other
         tensor."""
         quantization = self.values[side].quantizations.get(tensor.key)
+        if quantization is None:
+            return None
         bits = BITS.get(tensor.dtype.partition("(")[0], 32)
-        return Step(max(quantization.scale), bits) if quantization else None
+        unsigned = tensor.dtype.startswith("uint") or "Asymm" in tensor.dtype
+        least = (0 if unsigned else -(2 ** (bits - 1))) - quantization.zero_point[0]
+        return Step(max(quantization.scale), bits, (least, least + 2**bits - 1))
 
     def growth_of(self, pair: Pair) -> float:
         """Return what a sum of products makes of its inputs' errors: more of numbers that are much

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from lar.datasets.classes import classes_of
-from lar.dumps.binary import TensorHeader, read_array, read_header
+from lar.dumps.binary import TensorHeader, read_header, read_stored
 from lar.dumps.delivery import facts_of_run, files_of_items
 from lar.dumps.dump import DumpIndex
 from lar.dumps.index import index_place, is_tensor, read_headers, read_index, write_index
@@ -132,7 +132,7 @@ def add_earlier_classes(spec: RunSpec, result: RunResult) -> RunResult:
             last = spec.warmup_iterations + (item.number + 1) * spec.iterations - 1
             header = first_output(files.get(last, ()), output)
             if header is not None:
-                found.append(classes_of(item, read_array(header)))
+                found.append(classes_of(item, read_stored(header).values))
     return replace(result, items=tuple(sorted(found, key=lambda item: item.number)))
 
 

@@ -34,7 +34,7 @@ def dump_of_arrays(arrays: Mapping[str, object], source: str = "arrays") -> Dump
         str(name): numbers_of(partial(np.asarray, value), f"{source}: {name}")
         for name, value in arrays.items()
     }
-    return dump_of(source, held, held.__getitem__)
+    return dump_of(source, held.items(), held.__getitem__)
 
 
 def open_files(path: Path) -> Dump:
@@ -51,7 +51,7 @@ def open_files(path: Path) -> Dump:
         open_input(place, error=DumpError).close()  # where it cannot be read, this says why
         return numbers_of(partial(np.load, place, mode), str(place))
 
-    return dump_of(str(path), files, read, partial(read, mode="r"))
+    return dump_of(str(path), ((name, read(name, "r")) for name in files), read)
 
 
 def open_archive(path: Path) -> Dump:
@@ -64,27 +64,23 @@ def open_archive(path: Path) -> Dump:
     with naming(str(path)):
         archive = np.load(path)
         names = [name for name in archive.files if name[-1:] != "/"]
-    return dump_of(
-        str(path), names, lambda name: numbers_of(lambda: archive[name], f"{path}: {name}")
-    )
+
+    def read(name: str) -> Array:
+        return numbers_of(lambda: archive[name], f"{path}: {name}")
+
+    return dump_of(str(path), ((name, read(name)) for name in names), read)
 
 
-def dump_of(
-    source: str,
-    names: Iterable[str],
-    read: Callable[[str], Array],
-    read_head: Callable[[str], Array] | None = None,
-) -> Dump:
-    """Return a dump of the arrays of some names; `read_head` gives one of which no more is needed
-    than its type and shape.
+def dump_of(source: str, heads: Iterable[tuple[str, Array]], read: Callable[[str], Array]) -> Dump:
+    """Return a dump of arrays that are read by their names; of `heads`, no more is needed than type
+    and shape.
 
     Raises:
         DumpError: there is none, or one cannot be read.
     """
     tensors = tuple(
         DumpedTensor(key=name, name=name, dtype=array.dtype.name, shape=array.shape)
-        for name in names
-        for array in [(read_head or read)(name)]
+        for name, array in heads
     )
     if not tensors:
         raise DumpError("holds no arrays", HINT, subject=source)

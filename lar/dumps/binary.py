@@ -33,6 +33,7 @@ COUNTS = struct.Struct("<3I")
 AXES = 7
 MOST_NAME_BYTES = 1 << 22
 LIKELY_HEAD = 1 << 10  # bytes before the elements, but of very long names
+HINT = "give a dump's folder or text, a tensor's file, a .npy, a .npz or a folder of .npy files"
 NOT_PLAIN = re.compile(r"[^\x00-\x7f]|\\")
 ESCAPED = re.compile(r"\\u([0-9a-f]{4})|\\U([0-9a-f]{8})")
 
@@ -122,7 +123,7 @@ class TensorHeader:
 
     @property
     def dtype(self) -> str:
-        """The dtype of the array that `read_array` returns, as `DumpedTensor` has it."""
+        """The dtype of the values, as `DumpedTensor` has it."""
         return self.declared.dtype
 
 
@@ -134,7 +135,7 @@ def load_tensor_binary(path: str | os.PathLike[str]) -> tuple[Array, str]:
         DumpError: the file is missing, damaged or no dumped tensor.
     """
     header = read_header(Path(path))
-    return read_array(header), header.name
+    return read_stored(header).values, header.name
 
 
 def read_header(path: Path) -> TensorHeader:
@@ -144,10 +145,9 @@ def read_header(path: Path) -> TensorHeader:
         DumpError: the file is missing, damaged or no dumped tensor.
     """
     head, file_size = read_start(path, LIKELY_HEAD)
-    if not begins_tensor(head):
-        hint = "give a file or folder that a dump has written"
-        raise DumpError("is not a dumped tensor", hint, subject=path)
-    name_bytes, code, axes = COUNTS.unpack_from(head)
+    name_bytes, code, axes = COUNTS.unpack(head[: COUNTS.size].ljust(COUNTS.size, b"\xff"))
+    if code not in BY_CODE or axes > AXES or name_bytes > MOST_NAME_BYTES:
+        raise DumpError("holds no tensors that lar reads", HINT, subject=path)
     offset = COUNTS.size + 4 * axes + name_bytes
     if offset > len(head):
         head, file_size = read_start(path, offset)
@@ -161,14 +161,6 @@ def read_header(path: Path) -> TensorHeader:
         listed = ", ".join(map(str, sizes))
         raise truncated(path, f"{size} bytes do not make an array of {element.name} {{{listed}}}")
     return TensorHeader(path, name, element, shape, offset, size)
-
-
-def begins_tensor(head: bytes) -> bool:
-    """Return whether the first bytes of a file may be those of a tensor."""
-    if len(head) < COUNTS.size:
-        return False
-    name_bytes, code, axes = COUNTS.unpack_from(head)
-    return code in BY_CODE and axes <= AXES and name_bytes <= MOST_NAME_BYTES
 
 
 def read_start(path: Path, count: int) -> tuple[bytes, int]:
@@ -206,22 +198,12 @@ def sizes_of(element: ElementType, shape: tuple[int, ...]) -> Iterator[int]:
         yield count // shape[-1] * ((shape[-1] * bits + 7) // 8)  # rows begin with a byte
 
 
-def read_array(header: TensorHeader) -> Array:
-    """Read the elements behind a header.
-
-    BFloat16 becomes float32, quantised numbers stay the integers that they are; those of less
-    than a byte become int8 or uint8.
-
-    Raises:
-        DumpError: the file was cut off meanwhile.
-    """
-    stored = read_stored(header)
-    return stored.decode(stored.raw)
-
-
 def read_stored(header: TensorHeader) -> Stored:
     """Read the elements behind a header; those of types that take more memory as values stay as
     they are stored.
+
+    As values, BFloat16 becomes float32, quantised numbers stay the integers that they are; those of
+    less than a byte become int8 or uint8.
 
     Raises:
         DumpError: the file was cut off meanwhile.
@@ -303,12 +285,8 @@ def head_of(shape: tuple[int, ...], element: ElementType, name_bytes: int) -> by
 
 def encode_name(name: str) -> bytes:
     """Encode a name in ASCII."""
-    return NOT_PLAIN.sub(escape, name).encode("ascii")
-
-
-def escape(found: re.Match[str]) -> str:
-    number = ord(found[0])
-    return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+    escaped = NOT_PLAIN.sub(lambda it: f"\\U{ord(it[0]):08x}".replace("\\U0000", "\\u"), name)
+    return escaped.encode("ascii")
 
 
 def unescape(found: re.Match[str]) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from lar.dumps.binary import make_readable
 from lar.dumps.dump import DumpIndex
-from lar.dumps.excerpts import filter_blocks
+from lar.dumps.excerpts import UNFINISHED, filter_blocks
 from lar.dumps.facts import SUFFIX, DumpFacts
 from lar.dumps.graph import index_of
 from lar.dumps.index import index_place, read_headers, read_index, tensor_files, write_index
@@ -22,7 +22,8 @@ from lar.files.path_conflicts import paths_in
 from lar.files.work_folders import error_of_full_disk
 from lar.records.run import RunResult, RunSpec
 
-UNFINISHED = b"not complete: the run ended before\n"
+# What a run's spec and an index have in common.
+FIELDS_OF_RUN = ("engine", "driver", "model", "inputs", "warmup_iterations", "iterations")
 
 
 def finish_dump(
@@ -83,16 +84,11 @@ def facts_of_run(spec: RunSpec, model_sha256: str) -> dict[str, Any]:
     """Return the fields of an index that are known before the run."""
     feeding = {"batch_size": spec.batch_size, **asdict(spec.image)}
     return {
-        "engine": spec.engine,
-        "driver": spec.driver,
-        "model": spec.model,
+        **{name: getattr(spec, name) for name in FIELDS_OF_RUN},
         "model_sha256": model_sha256,
         "settings": dict(spec.settings),
         "items": spec.item_names,
-        "inputs": spec.inputs,
         "feeding": {key: str(value) for key, value in feeding.items() if value is not None},
-        "warmup_iterations": spec.warmup_iterations,
-        "iterations": spec.iterations,
     }
 
 
@@ -149,10 +145,9 @@ def finish_text(path: Path, pattern: str, complete: bool) -> None:
         file.seek(max(file.seek(0, os.SEEK_END) - 1, 0))
         ended = file.read() in (b"\n", b"")
         if complete and not ended:
-            full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            raise error_of_full_disk(str(path.parent)) or full
+            raise error_of_full_disk(str(path.parent)) or OSError(errno.ENOSPC, "No space left")
         if not complete:
-            file.write(b"\n" * (not ended) + UNFINISHED)
+            file.write(b"\n" * (not ended) + f"{UNFINISHED}\n".encode())
     if pattern:
         check_left(filter_blocks(path, re.compile(pattern)), pattern, complete)
 
@@ -164,8 +159,6 @@ def check_left(left: object, pattern: str, complete: bool) -> None:
         UsageError: so it does.
     """
     if complete and pattern and not left:
-        raise UsageError(
-            f"no variable and no operator has {pattern!r} in its name",
-            "dump without it once: the index beside the dump lists the names",
-            flag="--dump-filter",
-        )
+        problem = f"no variable and no operator has {pattern!r} in its name"
+        hint = "dump without it once: the index beside the dump lists the names"
+        raise UsageError(problem, hint, flag="--dump-filter")

@@ -129,6 +129,11 @@ class Stored(NamedTuple):
         """Return the values of a part of the elements."""
         return self.convert(part) if self.convert else part
 
+    @property
+    def values(self) -> Array:
+        """The values of all elements."""
+        return self.decode(self.raw)
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dump:
@@ -183,8 +188,7 @@ class Dump:
         Raises:
             DumpError: its file is missing or damaged.
         """
-        stored = self.read_stored(key)
-        return stored.decode(stored.raw)
+        return self.read_stored(key).values
 
     def read_stored(self, key: str) -> Stored:
         """Read a tensor as its file holds it.

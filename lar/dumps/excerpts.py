@@ -47,7 +47,7 @@ CONTENT = re.compile(
     r"^ val: \[([^\]\n]*)\]" + " ".join(rf"{name}=(\S+)" for name in STATISTICS) + r" \w+$",
     re.MULTILINE,
 )
-UNFINISHED = "not complete:"  # how the last line of a text begins whose run did not end well
+UNFINISHED = "not complete: the run ended before"  # the last line, where it did not end well
 
 
 def begins_text_dump(head: bytes) -> bool:
@@ -69,12 +69,8 @@ def open_text(path: Path) -> Dump:
     if not blocks:
         raise DumpError("holds no whole tensor", "write it again with --io-dump", subject=path)
     index = index_of(header for header, _ in blocks.values())
-    return Dump(
-        str(path),
-        replace(index, complete=not text.rpartition("\n")[2].startswith(UNFINISHED)),
-        lambda tensor: np.array(blocks[tensor.key][1]),
-        excerpts=True,
-    )
+    index = replace(index, complete=not text.rpartition("\n")[2].startswith(UNFINISHED))
+    return Dump(str(path), index, lambda it: np.array(blocks[it.key][1]), excerpts=True)
 
 
 def split_blocks(text: str) -> Iterator[tuple[re.Match[str], str]]:
@@ -121,13 +117,9 @@ def filter_blocks(path: Path, wanted: re.Pattern[str]) -> int:
         OSError: the file cannot be read or written.
     """
     text = path.read_bytes().decode(errors="surrogateescape")
-    kept = [
-        block
-        for head, block in split_blocks(text)
-        if wanted.search(head["name"]) or wanted.search(head["operator"])
-    ]
-    first = HEAD.search(text)
-    before = text[: first.start()] if first else text
+    blocks, search = [*split_blocks(text)], wanted.search
+    kept = [block for it, block in blocks if search(it["name"]) or search(it["operator"])]
+    before = text[: blocks[0][0].start()] if blocks else text
     path.write_bytes("".join([before, *kept]).encode(errors="surrogateescape"))
     return len(kept)
 
@@ -188,8 +180,7 @@ def as_printed(actual: Array, expected: Array) -> Array:
     digits, or the last of them one more or less."""
     import numpy as np
 
-    digits = np.full(actual.shape, VALUE_DIGITS)
-    digits[: len(STATISTICS)] = STATISTIC_DIGITS
+    digits = np.where(np.arange(actual.size) < len(STATISTICS), STATISTIC_DIGITS, VALUE_DIGITS)
     size = np.maximum(np.abs(actual), np.abs(expected))
     with np.errstate(all="ignore"):
         unit = 10.0 ** (np.floor(np.log10(size)) - digits + 1)

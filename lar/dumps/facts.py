@@ -59,8 +59,8 @@ def write_facts(folder: Path, facts: DumpFacts) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    data = msgspec.json.encode(facts._replace(algorithms={}), enc_hook=dict)
-    Path(f"{folder}{SUFFIX}").write_bytes(data)
+    kept = facts._replace(algorithms={})
+    Path(f"{folder}{SUFFIX}").write_bytes(msgspec.json.encode(kept, enc_hook=dict))
 
 
 def read_facts(folder: Path) -> DumpFacts:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import heapq
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from graphlib import CycleError, TopologicalSorter
 
 from lar.dumps.binary import TensorHeader
 from lar.dumps.dump import DumpedOperator, DumpedTensor, DumpIndex
@@ -26,20 +24,16 @@ OUTPUT_FILE = re.compile(r"(run(\d{1,9})-)var ?\d+")
 def index_of(headers: Iterable[TensorHeader], facts: DumpFacts = NO_FACTS) -> DumpIndex:
     """Return the index of the tensors in a folder.
 
-    The order is that of the facts, which is the engine's; without them it is that of the graph,
-    and of the engine's numbers where that leaves a choice.
+    The order is that of the facts, which is the engine's; without them it is that of the engine's
+    numbers, as far as the graph allows.
     """
     files = [(header, *run_of(header)) for header in headers]
-    keys = {
-        (run, header.meaning.variable.id): header.path.name
-        for header, run, _ in files
-        if header.meaning
-    }
+    keys = {(run, it.meaning.variable.id): it.path.name for it, run, _ in files if it.meaning}
     known = {fact.number: (rank, fact.parameters) for rank, fact in enumerate(facts.operators)}
     tensors: list[DumpedTensor] = []
     operators: dict[str, DumpedOperator] = {}
     ranks: dict[str, tuple[int, ...]] = {}
-    for header, run, scope in files:
+    for header, run, scope in reversed(files):  # an operator is that of its first output
         variable, inputs = header.meaning or DumpedName(Variable(id=-1, name=header.name))
         kind, number = variable.operator_type, variable.operator_id
         tensor = DumpedTensor(
@@ -58,20 +52,17 @@ def index_of(headers: Iterable[TensorHeader], facts: DumpFacts = NO_FACTS) -> Du
         rank, parameters = known.get(number, (len(known), {}))
         ranks[tensor.operator] = (run, rank, number)
         kernel = Kernel(kind, tuple(each.shape for each in (*inputs, variable)))
-        operator = DumpedOperator(
+        others = operators[tensor.operator].outputs if tensor.operator in operators else ()
+        operators[tensor.operator] = DumpedOperator(
             key=tensor.operator,
             name=variable.operator,
             type=kind,
             inputs=tuple(keys.get((run, it.id), f"{scope}var{it.id}") for it in inputs),
-            outputs=(tensor.key,),
+            outputs=(tensor.key, *others),
             parameters=parameters,
             algorithm=facts.algorithms.get(kernel, ""),
             constant=CONSTANT.fullmatch(kind) is not None,
         )
-        first = operators.setdefault(operator.key, operator)
-        if first is not operator:
-            outputs = (*first.outputs, tensor.key)
-            operators[operator.key] = replace(first, outputs=outputs)
     ordered = sort_operators(operators, ranks)
     order = {operator.key: place for place, operator in enumerate(ordered)}
     layouts, last = layouts_of(tensors, ordered), len(order)
@@ -90,27 +81,20 @@ def run_of(header: TensorHeader) -> tuple[int, str]:
 def sort_operators(
     operators: Mapping[str, DumpedOperator], ranks: Mapping[str, tuple[int, ...]]
 ) -> list[DumpedOperator]:
-    """Return operators behind those that give their inputs, and by rank where that leaves a choice.
+    """Return operators by rank, but each behind those that give its inputs.
 
-    Where some wait for each other, which no engine writes, the order is that of the ranks.
+    Those that wait for each other, which no engine writes, come in any order.
     """
     makers = {it: key for key, operator in operators.items() for it in operator.outputs}
-    sorter = TopologicalSorter(
-        {
-            key: {makers[each] for each in operator.inputs if each in makers} - {key}
-            for key, operator in operators.items()
-        }
-    )
-    try:
-        sorter.prepare()
-    except CycleError:
-        return [operators[key] for key in sorted(operators, key=ranks.__getitem__)]
-    ordered: list[DumpedOperator] = []
-    ready: list[tuple[tuple[int, ...], str]] = []
-    while sorter.is_active():
-        for key in sorter.get_ready():
-            heapq.heappush(ready, (ranks[key], key))
-        _, key = heapq.heappop(ready)
-        ordered.append(operators[key])
-        sorter.done(key)
-    return ordered
+    left = sorted(operators, key=ranks.__getitem__, reverse=True)
+    placed: dict[str, DumpedOperator] = {}
+    waiting: set[str] = set()
+    while left:
+        key = left.pop()
+        before = {makers.get(each, key) for each in operators[key].inputs} - placed.keys() - {key}
+        if before and key not in waiting:
+            waiting.add(key)
+            left += [key, *sorted(before, key=ranks.__getitem__, reverse=True)]
+        else:
+            placed.setdefault(key, operators[key])
+    return [*placed.values()]

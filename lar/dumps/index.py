@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from lar.dumps.binary import TensorHeader, begins_tensor, read_header, read_start, read_stored
+from lar.dumps.binary import TensorHeader, read_header, read_start, read_stored
 from lar.dumps.dump import DUMP_FORMAT, Dump, DumpedTensor, DumpIndex, Stored
 from lar.dumps.excerpts import begins_text_dump, open_text
 from lar.dumps.graph import index_of
 from lar.errors import DumpError, check_keywords
 from lar.files.input_file import MOST_TEXT_BYTES, cannot_read, read_input
-from lar.records.run import record_from_json, record_to_json
+from lar.records.run import record_of_format, record_to_json
 
 SUFFIX = ".index.json"
 HEAD_BYTES = 4096
@@ -33,29 +33,19 @@ def open_dump(path: str | os.PathLike[str]) -> Dump:
     """
     from lar.dumps import arrays  # few dumps are NumPy's
 
-    place = Path(path)
-    if place.name.endswith(SUFFIX):
-        place = place.with_name(place.name.removesuffix(SUFFIX))
-    elif place.suffix.lower() == ".npz" and not place.is_dir():
-        return arrays.open_archive(place)
-    elif place.suffix.lower() == arrays.SUFFIX and not place.is_dir():
-        return arrays.open_files(place)
+    place = Path(str(path).removesuffix(SUFFIX))
     if place.is_dir():
         if not index_place(place).exists() and any(place.glob(f"*{arrays.SUFFIX}")):
             return arrays.open_files(place)
         index, missing = index_of_folder(place)
         return Dump(str(place), index, reader_of(place), missing)
-    head, _ = read_start(place, HEAD_BYTES)
-    if begins_text_dump(head):
+    if place.suffix.lower() == ".npz":
+        return arrays.open_archive(place)
+    if place.suffix.lower() == arrays.SUFFIX:
+        return arrays.open_files(place)
+    if begins_text_dump(read_start(place, HEAD_BYTES)[0]):
         return open_text(place)
-    if begins_tensor(head):
-        return Dump(str(place), index_of([read_header(place)]), reader_of(place.parent))
-    raise DumpError(
-        "holds no tensors that lar reads",
-        "give a dump's folder, a tensor's file, a folder of .npy files, a .npz, a .npy or the text "
-        "of --io-dump",
-        subject=place,
-    )
+    return Dump(str(place), index_of([read_header(place)]), reader_of(place.parent))
 
 
 def index_of_folder(folder: Path) -> tuple[DumpIndex, tuple[str, ...]]:
@@ -78,12 +68,10 @@ def index_of_folder(folder: Path) -> tuple[DumpIndex, tuple[str, ...]]:
         if not index.tensors and not index.complete:
             found = index_of(read_headers(folder, damaged=True))
             return replace(index, tensors=found.tensors, operators=found.operators), ()
-    headers = read_headers(folder)
-    if not headers:
-        raise DumpError(
-            "holds no dumped tensors", "give the folder that a dump wrote", subject=folder
-        )
-    return index_of(headers), ()
+    if headers := read_headers(folder):
+        return index_of(headers), ()
+    hint = "give the folder that a dump wrote"
+    raise DumpError("holds no dumped tensors", hint, subject=folder)
 
 
 def is_index_of(tensors: Iterable[DumpedTensor], folder: Path) -> bool:
@@ -135,11 +123,9 @@ def reader_of(folder: Path) -> Callable[[DumpedTensor], Stored]:
             raise DumpError(f"the index names a file elsewhere: {tensor.key}", subject=folder)
         stored = read_stored(read_header(folder / tensor.key))
         if stored.raw.shape != tuple(tensor.shape):
-            raise DumpError(
-                f"holds an array {stored.raw.shape}, not {tensor.shape} as its index says",
-                "dump again, or remove the index",
-                subject=folder / tensor.key,
-            )
+            problem = f"holds an array {stored.raw.shape}, not {tensor.shape} as its index says"
+            hint = "dump again, or remove the index"
+            raise DumpError(problem, hint, subject=folder / tensor.key)
         return stored
 
     return read
@@ -153,14 +139,10 @@ def read_index(path: Path) -> DumpIndex:
     """
     data = read_input(path, error=DumpError, limit=MOST_TEXT_BYTES)
     try:
-        index = record_from_json(data, DumpIndex)
+        return record_of_format(data, DumpIndex, DUMP_FORMAT)
     except ValueError as error:
-        raise DumpError(
-            f"is not the index of a dump: {error}", "dump again, or remove this file", subject=path
-        ) from None
-    if index.format != DUMP_FORMAT:
-        raise DumpError(f"its format {index.format!r} is not {DUMP_FORMAT!r}", subject=path)
-    return index
+        problem = f"is not the index of a dump: {error}"
+        raise DumpError(problem, "dump again, or remove this file", subject=path) from None
 
 
 def write_index(path: Path, index: DumpIndex) -> None:

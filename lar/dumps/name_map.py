@@ -7,12 +7,12 @@ object of names in A with those in B.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Iterator
 
 from lar.errors import UsageError
 from lar.files.input_file import read_input_lines
+from lar.records.run import record_from_json
 
 FLAG = "--map"
 FORM = "write the name in A, white space and the name in B in each line, or a JSON object"
@@ -37,9 +37,11 @@ def parse_names(lines: Iterable[str]) -> dict[str, str]:
     Raises:
         ValueError: it is none, or has a name of a side twice.
     """
-    text = "\n".join(lines).lstrip()
+    text = "\n".join(lines)
     found, taken = dict[str, str](), set[str]()
-    for name, other in pairs_in_json(text) if text.startswith("{") else pairs_in(lines):
+    is_json = text.lstrip().startswith("{")
+    pairs = record_from_json(text, dict[str, str]).items() if is_json else pairs_in(lines)
+    for name, other in pairs:
         if name in found or other in taken:
             side, twice = ("A", name) if name in found else ("B", other)
             raise ValueError(f"has the name {twice!r} of {side} twice")
@@ -48,17 +50,6 @@ def parse_names(lines: Iterable[str]) -> dict[str, str]:
     if not found:
         raise ValueError("has no names")
     return found
-
-
-def pairs_in_json(text: str) -> Iterator[tuple[str, str]]:
-    try:
-        found = json.loads(text, object_pairs_hook=tuple)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"is not JSON: {error}") from None
-    for name, other in found:
-        if not isinstance(other, str):
-            raise ValueError(f"{name!r} stands for something else than a name")
-        yield name, other
 
 
 def pairs_in(lines: Iterable[str]) -> Iterator[tuple[str, str]]:

@@ -66,21 +66,30 @@ class Numbering:
     def __init__(self, fed: Iterable[str]) -> None:
         self.variables: dict[str, Variable] = {}
         self._next_id = 0
-        for name in fed:
-            self.add("Input", name, [name])
+        self.add_constants(fed, "Input")
 
-    def add_node(
-        self, operator_type: str, operator: str, inputs: Iterable[str], outputs: Sequence[str]
-    ) -> None:
-        """Number what an operator takes that has no number yet, and then the operator."""
+    def add_node(self, kind: str, name: str, inputs: Iterable[str], outputs: Sequence[str]) -> None:
+        """Number what an operator takes that has no number yet, and then the operator and its
+        outputs; those that are left out have empty names."""
         self.add_constants(filter(None, inputs))
-        self.add(operator_type, operator or operator_type, outputs)
+        number = self._next_id
+        for slot, output in enumerate(outputs):
+            if output:
+                self.variables[output] = Variable(
+                    id=number + 1 + slot,
+                    operator=f"{name or kind}[{number}]",
+                    operator_type=kind,
+                    name=output,
+                    slot=slot,
+                    stored=False,
+                )
+        self._next_id += 1 + len(outputs)
 
-    def add_constants(self, names: Iterable[str]) -> None:
+    def add_constants(self, names: Iterable[str], kind: str = "Initializer") -> None:
         """Number those tensors that have no number yet."""
         for name in names:
             if name not in self.variables:
-                self.add("Initializer", name, [name])
+                self.add_node(kind, name, (), [name])
 
     def add_part(self, whole: str, name: str) -> None:
         """Number a part of what an operator gives, behind all that is numbered."""
@@ -88,21 +97,6 @@ class Numbering:
         slot = self._next_id - 1 - variable.operator_id
         self.variables[name] = replace(variable, id=self._next_id, name=name, slot=slot)
         self._next_id += 1
-
-    def add(self, operator_type: str, operator: str, outputs: Sequence[str]) -> None:
-        """Number an operator and its outputs; those that are left out have empty names."""
-        number = self._next_id
-        for slot, name in enumerate(outputs):
-            if name:
-                self.variables[name] = Variable(
-                    id=number + 1 + slot,
-                    operator=f"{operator}[{number}]",
-                    operator_type=operator_type,
-                    name=name,
-                    slot=slot,
-                    stored=False,
-                )
-        self._next_id += 1 + len(outputs)
 
 
 class DumpedName(NamedTuple):
@@ -175,10 +169,9 @@ def parse_variable(text: str) -> Variable | None:
 
 def format_name(variable: Variable, inputs: Sequence[Variable] = ()) -> str:
     """Format the name of a dumped tensor, as the engine does."""
-    taken = [
-        f"{index}={format_variable(each)}" if len(inputs) > 1 else format_variable(each)
-        for index, each in enumerate(inputs)
-    ]
+    taken = [format_variable(each) for each in inputs]
+    if len(taken) > 1:
+        taken = [f"{index}={text}" for index, text in enumerate(taken)]
     return f"var={format_variable(variable)} owner_opr_inputs={' '.join(taken)}"
 
 

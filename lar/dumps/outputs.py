@@ -11,12 +11,11 @@ from lar.dumps.binary import BY_DTYPE, write_tensor
 from lar.dumps.facts import DumpFacts, write_facts
 from lar.dumps.names import Variable, format_name
 from lar.errors import UsageError, error_of_write
+from lar.options.table import BIN_OUT_DUMP
 from lar.records.run import RunContext
 
 if TYPE_CHECKING:
     import numpy as np
-
-KEY = "bin_out_dump"
 
 
 class OutputDriver(Protocol):
@@ -39,7 +38,7 @@ def write_outputs(driver: OutputDriver, variables: Mapping[str, Variable]) -> No
     """
     if driver.runner:
         return
-    folder, write_others = Path(driver.context.written[KEY]), driver.after_iteration
+    folder, write_others = Path(driver.context.written[BIN_OUT_DUMP.key]), driver.after_iteration
     write_facts(folder, DumpFacts(outputs=[*variables]))
     folder.mkdir(exist_ok=True)  # with the files of a run that this one goes on with
 
@@ -63,17 +62,11 @@ def write_output(place: Path, array: np.ndarray[Any, Any] | str, variable: Varia
         UsageError: it is no array of numbers, or cannot be written.
     """
     if isinstance(array, str):
-        raise UsageError(
-            f"the output {variable.name} is a {array}, which no tensor file holds",
-            flag="--bin-out-dump",
-        )
+        problem = f"the output {variable.name} is a {array}, which no tensor file holds"
+        raise UsageError(problem, flag=BIN_OUT_DUMP.flag)
     element = BY_DTYPE.get(array.dtype.name)
-    written = replace(
-        variable,
-        shape=array.shape,
-        dtype=element.name if element else array.dtype.name,
-    )
+    dtype = element.name if element else array.dtype.name
     try:
-        write_tensor(place, array, format_name(written))
+        write_tensor(place, array, format_name(replace(variable, shape=array.shape, dtype=dtype)))
     except OSError as error:
-        raise error_of_write(error, flag="--bin-out-dump", subject=place.name) from None
+        raise error_of_write(error, flag=BIN_OUT_DUMP.flag, subject=place.name) from None

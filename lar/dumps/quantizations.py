@@ -40,10 +40,8 @@ def with_quantizations(index: DumpIndex, facts: DumpFacts) -> DumpIndex:
                 follow_moves(operator, by_key, found)
             elif operator.type in CONVOLUTIONS:
                 follow_operands(operator, by_key, found, facts)
-    tensors = (
-        replace(it, quantization=it.quantization or found.get(it.key)) for it in index.tensors
-    )
-    return replace(index, tensors=tuple(tensors)) if found else index
+    kept = (replace(it, quantization=it.quantization or found.get(it.key)) for it in index.tensors)
+    return replace(index, tensors=tuple(kept)) if found else index
 
 
 def fit_to(quantization: Quantization | None, tensor: DumpedTensor) -> Quantization | None:

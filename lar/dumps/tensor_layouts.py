@@ -15,12 +15,18 @@ from lar.dumps.layouts import CHANNELS_LAST, block_of, fits_layout
 
 CONVOLUTIONS = ("ConvolutionForward", "ConvBiasForward")
 # The tensors that these take and give have one layout, but for constants of fewer axes.
-KEEPING = (
-    *CONVOLUTIONS,
-    *("Elemwise", "ElemwiseMultiType", "TypeCvt", "Concat", "Identity"),
-    *("PoolingForward", "AdaptivePoolingForward", "ResizeForward", "WarpPerspectiveForward"),
-    *("QLinearAdd", "QLinearMul", "QLinearConcat", "QLinearLeakyRelu", "QLinearSigmoid"),
+KEEPING = re.compile(
+    r"ConvolutionForward|ConvBiasForward|Elemwise(MultiType)?|TypeCvt|Concat|Identity"
+    r"|(Adaptive)?PoolingForward|ResizeForward|WarpPerspectiveForward"
+    r"|QLinear(Add|Mul|Concat|LeakyRelu|Sigmoid)"
 )
+# By what an engine says of a tensor itself.
+LAYOUTS = {
+    r"I2D\{2,.*": "nhwcd4",
+    r"NCHWC\{(\d{1,3})\}": r"nchw\1c",
+    r"OIHWC\{(\d{1,3})\}": r"Oihw\1o",
+    r"OIHWC\{(\d{1,3}),\d{1,3}\}": r"OIhw\1i\1o",
+}
 FORMATS = re.compile(r"(NCHW44_DOT|[A-Z]+\d*)(?:_(NCHW44_DOT|[A-Z]+\d*))?")
 
 
@@ -30,15 +36,13 @@ def layouts_of(
     """Return the layouts of the tensors that are blocked for certain, by key; those that they have
     count where they fit."""
     known = {tensor.key: tensor for tensor in tensors}
-    found: dict[str, str] = {}
+    found = {it.key: it.layout for it in tensors if fits_layout(it.shape, it.layout)}
 
     def mark(keys: Iterable[str], layout: str) -> None:
         for key in keys:
             if key in known and key not in found and fits_layout(known[key].shape, layout):
                 found[key] = layout
 
-    for tensor in tensors:
-        mark([tensor.key], tensor.layout)
     for operator in operators:
         before, after = layouts_of_operator(operator, known)
         mark(operator.outputs, after)
@@ -47,13 +51,12 @@ def layouts_of(
         if operator.type in CONVOLUTIONS:
             group = operator.parameters.get("sparse") == "GROUP"
             for weight in filter(known.__contains__, operator.inputs[1:2]):
-                shape = known[weight].shape
-                mark([weight], layout_of_weight(shape, before, after, group=group))
+                mark([weight], layout_of_weight(known[weight].shape, before, after, group))
     count = -1
     while len(found) > count:
         count = len(found)
         for operator in operators:
-            if operator.type in KEEPING:
+            if KEEPING.fullmatch(operator.type):
                 # Of a convolution's inputs, the second and third are weights and bias.
                 skipped = 2 if operator.type in CONVOLUTIONS else 0
                 around = [*operator.outputs, *operator.inputs[skipped:]]
@@ -61,9 +64,7 @@ def layouts_of(
     return found
 
 
-def layout_of_weight(
-    shape: tuple[int, ...], before: str, after: str, *, group: bool = False
-) -> str:
+def layout_of_weight(shape: tuple[int, ...], before: str, after: str, group: bool) -> str:
     """Return the layout of a convolution's weights, empty where it is unknown or plain.
 
     `before` and `after` are those of what it takes and gives, `group` that the engine says
@@ -91,14 +92,7 @@ def layout_of_format(text: str) -> str:
 
     Weights are images too, with another axis of channels.
     """
-    if text.startswith("I2D{2,"):
-        return "nhwcd4"
-    if found := re.fullmatch(r"NCHWC\{(\d{1,3})\}", text):
-        return f"nchw{found[1]}c"
-    if found := re.fullmatch(r"OIHWC\{(\d{1,3})(?:,(\d{1,3}))?\}", text):
-        block = found[1]
-        return f"OIhw{block}i{block}o" if found[2] else f"Oihw{block}o"
-    return ""
+    return next((re.sub(*it, text) for it in LAYOUTS.items() if re.fullmatch(it[0], text)), "")
 
 
 def layouts_of_operator(
@@ -115,9 +109,7 @@ def layouts_of_operator(
         return named[1].lower(), (named[2] or named[1]).lower()
     if kind not in CONVOLUTIONS or len(operator.inputs) < 2:
         return "", ""
-    taken, weight, given = (
-        tensors.get(key) for key in (*operator.inputs[:2], *operator.outputs[:1])
-    )
+    taken, weight, given = map(tensors.get, (*operator.inputs[:2], *operator.outputs[:1]))
     layout = guess_layout(given, weight) if given and weight else ""
     if re.fullmatch(r"nchw(4|32|64)", layout) and taken:  # it may take blocks of another size
         return f"nchw{taken.shape[-1] if taken.shape else 0}", layout

@@ -8,8 +8,8 @@ Texts are kept as their bytes in UTF-8, those of an element on the last axis, pa
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -43,39 +43,36 @@ def parts_of(name: str, value: object) -> Iterator[Part | Unheld]:
         yield value
     elif value is None:
         yield Unheld(name, "an optional value that is not there")
-    elif isinstance(value, Mapping):
-        for key, each in value.items():
+    elif isinstance(value, list) and not value:
+        yield Unheld(name, "a sequence without items")
+    elif isinstance(value, (Mapping, list)):
+        for key, each in items_of(value).items():
             yield from parts_of(f"{name}[{key}]", each)
-    elif isinstance(value, list):
-        yield from parts_of_sequence(name, value)
     else:
         yield part_of(name, value)
 
 
-def parts_of_sequence(name: str, values: Sequence[object]) -> Iterator[Part | Unheld]:
-    if not values:
-        yield Unheld(name, "a sequence without items")
-        return
-    maps = [each for each in values if isinstance(each, Mapping)]
-    if len(maps) == len(values) and all(each.keys() == maps[0].keys() for each in maps):
-        for key in maps[0]:
-            yield part_of(f"{name}[{key}]", [each[key] for each in maps])
-        return
-    for number, each in enumerate(values):
-        yield from parts_of(f"{name}[{number}]", each)
+def items_of(value: Mapping[Any, object] | list[object]) -> Mapping[Any, object]:
+    """Return what a map holds, or a sequence by number: one of maps with equal keys by these."""
+    if isinstance(value, Mapping):
+        return value
+    maps = [each for each in value if isinstance(each, Mapping)]
+    if len(maps) < len(value) or any(each.keys() != maps[0].keys() for each in maps):
+        return dict(enumerate(value))
+    return {key: np.asarray([each[key] for each in maps]) for key in maps[0]}
 
 
 def part_of(name: str, value: object) -> Part | Unheld:
     """Return what is kept of an array, or of what NumPy makes one of."""
-    array, dtype = np.asarray(value), ""
-    if array.dtype.kind in "OSU":
-        array, dtype = bytes_of_texts(array), TEXT.name
+    array = np.asarray(value)
+    is_text = array.dtype.kind in "OSU"
+    array = bytes_of_texts(array) if is_text else array
     element = BY_DTYPE.get(array.dtype.name)
     if element is None:
         return Unheld(name, f"no file holds the dtype {array.dtype.name}")
     if array.ndim > AXES:
         return Unheld(name, f"no file holds {array.ndim} axes")
-    return Part(name, array, dtype or element.name)
+    return Part(name, array, TEXT.name if is_text else element.name)
 
 
 def bytes_of_texts(texts: Array) -> Array:

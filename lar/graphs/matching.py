@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lar.dumps.dump import DumpedTensor
 from lar.graphs.graph import Graph, Node, region_of, sources_of
 from lar.graphs.operator_kinds import (
     HEAVY,
@@ -108,7 +107,7 @@ class Matching:
         self.near_enough = NEAR_QUANTIZED if any(map(is_quantized, chain(*present))) else NEAR
         for side, nodes in enumerate(present):
             tensors = [node.tensor for node in nodes if node.tensor]
-            found = self.read_signatures(values[side], tensors, shapes[1 - side])
+            found = signatures_of(values[side], tensors, shapes[1 - side])
             self.signatures |= {node: found[node.key] for node in nodes}
         self.copies: dict[Node, list[Node]] = defaultdict(list)
         self.originals: dict[Node, Node] = {}
@@ -129,15 +128,6 @@ class Matching:
             self.names = self.names_that_hold()
         shared = len(self.names[0].keys() & self.names[1].keys())
         self.named_by_one = shared >= SHARED * min(map(len, self.names)) > 0
-
-    def read_signatures(
-        self,
-        values: Values,
-        tensors: Collection[DumpedTensor],
-        other_shapes: Collection[tuple[int, ...]],
-    ) -> dict[str, Signature]:
-        """Return what twins must have in common, by the keys of one side's tensors."""
-        return signatures_of(values, tensors, other_shapes)
 
     def match(self) -> list[Pair]:
         """Find the twins; return them in the order of the actual side."""
@@ -171,10 +161,13 @@ class Matching:
                 yield node
 
     def same_data(self, one: Node, other: Node) -> bool:
-        samples = self.signatures[one].sample, self.signatures[other].sample
+        signatures = self.signatures[one], self.signatures[other]
+        if signatures[0].shape != signatures[1].shape:
+            return False
+        mine, theirs = (each.sample for each in signatures)
         if is_quantized(one) == is_quantized(other):
-            return self.fits(one, other) and bool(np.array_equal(*samples))
-        return self.fits(one, other) and bool(np.allclose(*samples, rtol=1e-6, atol=0))
+            return bool(np.array_equal(mine, theirs))
+        return bool(np.allclose(mine, theirs, rtol=1e-6, atol=0))
 
     def unique_names(self, nodes: Iterable[Node]) -> dict[str, Node]:
         """Return the nodes by those of their names that identify them."""
@@ -256,8 +249,11 @@ class Matching:
         }
 
     def are_named_apart(self, one: Node, other: Node) -> bool:
-        """Return whether two nodes have different names where one model gave most of them."""
-        if not self.named_by_one or other in self.named_alike(one):
+        """Return whether two nodes have different names where one model gave most of them. A
+        quantiser names integers after what comes before an activation, which they may hold."""
+        if not self.named_by_one or is_quantized(one) != is_quantized(other):
+            return False
+        if other in self.named_alike(one):
             return False
         return all(
             any(name in side and side[name] is node for name in self.names_of[node])
@@ -306,8 +302,13 @@ class Matching:
                 continue
             named = SAME_GENERIC_NAME if node.name == other.name else 0.0
             places.append(self.places[other])
-            scores.append(kind + values[index] + (SAME_NAME if other in alike else named))
+            named = SAME_NAME if other in alike else named
+            scores.append(kind + values[index] + named + self.evidence(node, other))
         return np.array(places, int), np.array(scores)
+
+    def evidence(self, one: Node, other: Node) -> float:
+        """Return what speaks for a pair besides names, values and the operators' kinds."""
+        return 0.0
 
     def match_in_order(self) -> None:
         """Find the alignment of both orders with the greatest sum of scores.

@@ -35,6 +35,11 @@ class OperatorKinds(NamedTuple):
     rounded: Mapping[str, str] = {}
     random: frozenset[str] = frozenset()
 
+    def kind_of(self, type: str) -> str:
+        """Return the kind of a type of operators."""
+        name = type.lower()
+        return self.kinds.get(name, name.removesuffix("forward"))
+
     def rounded_type_of(self, name: str) -> str:
         """Return the model's type of a tensor that is computed in a wider one, else nothing."""
         return next((it for start, it in self.rounded.items() if name.startswith(start)), "")
@@ -109,7 +114,7 @@ def steps_of(operator: DumpedOperator, constants: Sequence[bool], table: Operato
     if moded := table.steps_by_mode(operator):
         kinds = [table.kinds.get(step, step) for step in moded]
         return tuple(WITH_CONSTANT.get(kind, kind) if any(constants) else kind for kind in kinds)
-    kind = table.kinds.get(name, name.removesuffix("forward"))
+    kind = table.kind_of(name)
     if kind in HEAVY:
         return (kind, *fused_steps(operator, name, constants, table))
     return (WITH_CONSTANT.get(kind, kind) if any(constants) else kind,)

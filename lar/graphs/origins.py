@@ -14,6 +14,7 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from lar.dumps.dump import DumpedOperator, DumpIndex
@@ -34,6 +35,9 @@ PART = "part of "
 
 # What stands between the parts of a name: layer1.0/conv, layer1_0_conv.
 SEPARATORS = re.compile(r"[^0-9A-Za-z]+")
+
+# How many operators of the model one of an engine may stand for.
+MOST_COVERED = 64
 
 # How many operators of the model may stand behind the one that an operator is named after.
 MOST_STEPS = 4
@@ -72,11 +76,8 @@ class ModelGraph:
                 self.takers[name].append(each)
         self.by_name = {each.name: each for each in operators if each.name}
         self.order = {id(each): place for place, each in enumerate(operators)}
-        inputs = {
-            tensor.name
-            for tensor, maker in zip(index.tensors, makers_of(index), strict=True)
-            if maker is not None and not maker.inputs and not maker.constant
-        }
+        fed = {each.key for each in index.operators if not each.inputs and not each.constant}
+        inputs = {tensor.name for tensor in index.tensors if tensor.operator in fed}
         self.data = {name for name in inputs if self.is_source(name)}
         for each in operators:
             if each.type.lower() in OF_SHAPES:
@@ -88,21 +89,45 @@ class ModelGraph:
         maker = self.makers.get(name)
         return (maker is None or not maker.inputs) and (maker is not None or name in self.takers)
 
+    def place_of(self, name: str) -> int:
+        """Return where the operator stands that gives a tensor, -1 for an input."""
+        maker = self.makers.get(name)
+        return self.order[id(maker)] if maker is not None and maker.inputs else -1
+
     def region(self, end: str, begin: Collection[str]) -> tuple[list[ModelOperator], set[str]]:
         """Return the operators between tensors and one that is computed from them, and which of
-        the tensors it needs; an input of the model that is none of them is among these as well."""
-        found: dict[int, ModelOperator] = {}
+        the tensors it needs; what it needs besides, from before them, is among these as well."""
+        first = min(map(self.place_of, begin), default=-1)
+        places: set[int] = set()
         needed: set[str] = set()
         stack = [end]
         while stack:
             name = stack.pop()
-            maker = self.makers.get(name)
-            if name in begin or maker is None or not maker.inputs:
+            place = self.place_of(name)
+            if name in begin or place <= first:
                 needed.add(name)
-            elif id(maker) not in found:
-                found[id(maker)] = maker
-                stack += [each for each in maker.inputs if each in self.data]
-        return sorted(found.values(), key=lambda each: self.order[id(each)]), needed
+            elif place not in places:
+                places.add(place)
+                stack += [each for each in self.operators[place].inputs if each in self.data]
+        return [self.operators[place] for place in sorted(places)], needed
+
+    def covering(self, sources: set[str]) -> str:
+        """Return the first tensor that is computed from all of some tensors, as far as one operator
+        of an engine may stand for what is between them."""
+        reached = {name: frozenset({name}) for name in sources}
+        waiting = [self.order[id(each)] for name in sources for each in self.takers[name]]
+        heapify(waiting)
+        while waiting and len(reached) < len(sources) + MOST_COVERED:
+            operator = self.operators[heappop(waiting)]
+            output = operator.outputs[0] if operator.outputs else ""
+            taken = [name for name in operator.inputs if name in self.data]
+            if output and output not in reached and taken and reached.keys() >= {*taken}:
+                reached[output] = frozenset().union(*(reached[name] for name in taken))
+                if len(reached[output]) == len(sources):
+                    return output
+                for each in self.takers[output]:
+                    heappush(waiting, self.order[id(each)])
+        return ""
 
     def only_taker(self, name: str) -> ModelOperator | None:
         takers = self.takers.get(name, [])
@@ -116,15 +141,13 @@ class Alignment:
         self.index, self.model, self.moves = index, model, moves
         self.names = {tensor.key: tensor.name for tensor in index.tensors}
         self.kept = {name for name in self.names.values() if name in model.data}
+        self.makers = {key: each for each in index.operators for key in each.outputs}
         self.constants = constants_in(index)
         self.origins: dict[str, str] = {}
         self.regions: dict[str, list[ModelOperator]] = {}
         for operator in index.operators:
             for slot, key in enumerate(operator.outputs):
-                if key in self.constants:
-                    continue
-                origin = self.origin_of(operator, key, slot)
-                if origin:
+                if key not in self.constants and (origin := self.origin_of(operator, key, slot)):
                     self.origins[key] = origin
         self.drop_parts()
         self.find_regions()
@@ -159,7 +182,7 @@ class Alignment:
             return self.advance(operator, named, sources)
         if len(sources) == 1:
             return self.behind_activation(operator, self.alike(operator, *sources))
-        found = self.covering(sources)
+        found = self.model.covering(sources)
         # An engine may add what comes from two branches before a bias that one of them has.
         weights = self.weights_in(self.model.region(found, sources)[0]) if found else []
         fits = len(weights) <= len(self.weights_of(operator))
@@ -180,12 +203,12 @@ class Alignment:
         """Return the tensor that an operator gives that is named after one further ahead: behind
         all that it takes, and behind its activation."""
         known = {each for each in sources if each in self.model.data}
-        taken = [key for key in operator.inputs if key not in self.constants]
+        count = sum(key not in self.constants for key in operator.inputs)
         for _ in range(MOST_STEPS):
             region, needed = self.model.region(name, known)
             # A block's input may be added to what is computed from it.
             uses = sum(it in known for each in region for it in each.inputs)
-            if known <= needed and uses >= len(taken):
+            if known <= needed and uses >= count:
                 break
             following = self.model.only_taker(name)
             if following is None:
@@ -218,39 +241,21 @@ class Alignment:
             return found[0]
         return source if self.is_move(operator) else ""
 
-    def covering(self, sources: Collection[str]) -> str:
-        """Return the first tensor of the model that is computed from all of some tensors."""
-        reached: dict[str, frozenset[str]] = {name: frozenset({name}) for name in sources}
-        for each in self.model.operators:
-            if each.outputs[:1] and each.outputs[0] not in reached:
-                parts = [reached.get(it) for it in each.inputs if it in self.model.data]
-                if parts and None not in parts:
-                    found = frozenset().union(*(part for part in parts if part is not None))
-                    reached[each.outputs[0]] = found
-                    if found == frozenset(sources):
-                        return each.outputs[0]
-        return ""
-
     def drop_parts(self) -> None:
         """Forget the origin of a tensor from which another one of that origin is computed: it is
         only a part of it."""
         for operator in reversed(self.index.operators):
             if self.is_move(operator):
                 continue
-            for key in operator.outputs:
-                origin = self.origins.get(key)
-                if origin is None:
-                    continue
+            for origin in filter(None, map(self.origins.get, operator.outputs)):
                 for each in self.taken(operator):
-                    if self.origins.get(each) == origin and self.names.get(each) != origin:
-                        self.forget(each, origin)
+                    self.forget(each, origin)
 
     def forget(self, key: str, origin: str) -> None:
         """Forget the origin of a tensor, and of those that hold its data."""
-        makers = {output: each for each in self.index.operators for output in each.outputs}
         while self.origins.get(key) == origin and self.names.get(key) != origin:
             del self.origins[key]
-            maker = makers.get(key)
+            maker = self.makers.get(key)
             if maker is None or not self.is_move(maker):
                 break
             (key,) = self.taken(maker)
@@ -320,12 +325,6 @@ class Alignment:
 def plain_type(kind: str) -> str:
     """Return the type of an operator without what versions and engines add to it."""
     return re.sub(r"(forward|v\d)$", "", kind.lower())
-
-
-def makers_of(index: DumpIndex) -> Iterator[DumpedOperator | None]:
-    """Yield the operator of each tensor of an index."""
-    operators = {operator.key: operator for operator in index.operators}
-    return (operators.get(tensor.operator) for tensor in index.tensors)
 
 
 def constants_in(index: DumpIndex) -> set[str]:

@@ -256,8 +256,11 @@ class Samples:
 
     def distances(self, sample: Array) -> tuple[Array, Array]:
         """Return how far each is from a sample: the length of the difference over the greater
-        length (0 where both are 0), and the correlation (0 where one does not vary)."""
-        products, square, count = self.rows @ sample, sample @ sample, max(sample.size, 1)
+        length (0 where both are 0, infinite without numbers), and the correlation (0 where one
+        does not vary)."""
+        if not sample.size:
+            return np.full(len(self.rows), np.inf), np.zeros(len(self.rows))
+        products, square, count = self.rows @ sample, sample @ sample, sample.size
         apart = np.maximum(self.squares + square - 2 * products, 0)
         relative = np.sqrt(divided(apart, np.maximum(self.squares, square)))
         shared = products - self.sums * (sample.sum() / count)

@@ -18,7 +18,7 @@ from lar.engines import operator_kinds_of, read_operators, read_quantizations
 from lar.errors import LarError, UsageError
 from lar.files.input_file import check_input
 from lar.graphs.origins import SEPARATORS, ModelOperator, name_origins
-from lar.profiles.operator_graph import graph_of
+from lar.graphs.profile_graph import graph_of
 from lar.records.profile import ProfiledOperator
 
 Side = TypeVar("Side")

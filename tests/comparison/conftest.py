@@ -13,19 +13,19 @@ from lar.dumps.dump import Dump
 from lar.dumps.index import open_dump
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(REPOSITORY))
+sys.path.insert(0, str(REPOSITORY / "tools"))
 
 
 @pytest.fixture(scope="session")
 def planted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str, str], Dump]:
     """Return the dump of a network's variant: `planted("residual", "clean", "nchw44")`,
     `planted("residual", "2", "onnx")`."""
-    from tests.comparison.planted_networks import NETWORKS
+    from planted_networks import NETWORKS
 
     folder = tmp_path_factory.mktemp("planted")
     # MegEngine must not be imported here.
     done = subprocess.run(
-        [sys.executable, "tests/comparison/planted_twins.py", str(folder), *NETWORKS],
+        [sys.executable, "tools/planted_twins.py", str(folder), *NETWORKS],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,

@@ -14,7 +14,10 @@ import numpy as np
 import onnx
 from network import Array
 from onnx import TensorProto, helper, numpy_helper
-from real_networks import Exporter, RealNetwork, make_network, rename
+from real_networks import Exporter as Exporter
+from real_networks import RealNetwork as RealNetwork
+from real_networks import make_network as make_network
+from real_networks import rename as rename
 
 import lar
 from lar.records.comparison import Comparison, Culprit
@@ -56,7 +59,9 @@ class Models:
 
 
 def compare(actual: Case, expected: Case, options: str = "", **asked: Any) -> Comparison:
-    return lar.compare(actual.side(options), expected.side(options), **asked)
+    found = lar.compare(actual.side(options), expected.side(options), **asked)
+    assert isinstance(found, Comparison)
+    return found
 
 
 def blamed(found: Comparison) -> list[str]:
@@ -152,4 +157,3 @@ def graphs_of(graph: onnx.GraphProto) -> list[onnx.GraphProto]:
 
 
 FLOAT, STRING, INTEGER = TensorProto.FLOAT, TensorProto.STRING, TensorProto.INT64
-__all__ = ["Exporter", "RealNetwork", "make_network", "rename"]

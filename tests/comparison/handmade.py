@@ -26,8 +26,9 @@ class Step:
     hidden: bool = False  # the dump lacks the tensor
 
 
-def dump_of(*steps: Step, prefix: str = "") -> Dump:
-    """Return a dump made by hand; `prefix` makes the keys differ from those of other dumps."""
+def dump_of(*steps: Step, prefix: str = "", outputs: tuple[str, ...] = ()) -> Dump:
+    """Return a dump made by hand; `prefix` makes the keys differ from those of other dumps,
+    `outputs` are what the model gives."""
     tensors = tuple(
         DumpedTensor(
             key=prefix + step.name,
@@ -54,5 +55,5 @@ def dump_of(*steps: Step, prefix: str = "") -> Dump:
         for step in steps
     )
     arrays = {prefix + step.name: step.array for step in steps}
-    index = DumpIndex(tensors=tensors, operators=operators)
+    index = DumpIndex(tensors=tensors, operators=operators, outputs=outputs)
     return Dump(prefix or "made by hand", index, lambda tensor: arrays[tensor.key])

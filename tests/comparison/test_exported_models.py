@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import pytest
 
 import lar
@@ -106,7 +108,7 @@ def test_all_levels_of_optimisation_are_the_same(models: Models, name: str) -> N
     dumps: dict[str, Dump] = {}
     for level in LEVELS:
         place = models.folder / f"{name}.{level}".replace(" ", "_")
-        once = {"iter": 1, "warmup_iter": 0, "bin_io_dump": str(place)}
+        once: dict[str, Any] = {"iter": 1, "warmup_iter": 0, "bin_io_dump": str(place)}
         done = lar.run(case.path, network.feeds, graph_optimization_level=level, **once)
         assert done.status == "ok", done.failure
         dumps[level] = lar.open_dump(place)
@@ -152,3 +154,146 @@ def test_a_fault_is_named_though_all_names_have_moved(
     network = make_network(name)
     moved = models.write(RealNetwork(rename(network.model, recipe), network.feeds), fault)
     assert blamed(compare(moved, original(name))) == [kind]
+
+
+@pytest.mark.parametrize(
+    ("name", "other", "weight"),
+    [
+        ("mobile_v3", "mobile_v3_torch", "b1.se.fc1.weight"),
+        ("residual", "residual_paddle", "layer1.0.conv1.weight"),
+    ],
+)
+def test_the_twin_of_another_exporter_is_the_same_and_a_fault_of_it_is_named(
+    models: Models, original: Callable[[str], Case], name: str, other: str, weight: str
+) -> None:
+    assert compare(original(name), original(other)).finding == "same"
+    wrong = models.write(make_network(name), set_weight(weight, lambda it: it * 1.2))
+    found = compare(wrong, original(other))
+    assert blamed(found) == ["Conv"]
+    assert found.culprits[0].proven
+    assert found.culprits[0].kind.endswith("scale: A is 1.2 times B")
+
+
+# Other shapes and axes
+
+
+def make_heads(*shape: int) -> RealNetwork:
+    """Attention of so many heads of such a size."""
+    weights: dict[str, Any] = {"heads": np.array([0, 0, *shape]), "flat": np.array([0, 0, 32])}
+    nodes = []
+    for number, name in enumerate("qkv"):
+        weights[f"w{name}"] = draw(32, 32, seed=number, spread=0.2)
+        axes = [0, 2, 3, 1] if name == "k" else [0, 2, 1, 3]
+        nodes += [
+            node("MatMul", f"x w{name}", name),
+            node("Reshape", f"{name} heads", f"{name}r"),
+            node("Transpose", f"{name}r", f"{name}t", perm=axes),
+        ]
+    nodes += [
+        node("MatMul", "qt kt", "qk"),
+        node("Softmax", "qk", "p"),
+        node("MatMul", "p vt", "ctx"),
+        node("Transpose", "ctx", "ct", perm=[0, 2, 1, 3]),
+        node("Reshape", "ct flat", "out"),
+    ]
+    return model_of(nodes, {"x": draw(1, 8, 32)}, {"out": FLOAT}, weights)
+
+
+def test_heads_that_were_swapped_are_named_where_they_are_made(models: Models) -> None:
+    found = compare(models.write(make_heads(8, 4)), models.write(make_heads(4, 8)))
+    assert all(it.actual.name == it.expected.name for it in found.tensors)
+    faults = {it.output.expected.name: it.output.problem for it in found.culprits}
+    assert [*faults] == ["qr", "kr", "vr"]
+    assert all(problem.startswith("shapes differ") for problem in faults.values())
+
+
+def make_channels_last(rank: int, *, last: bool, behind: bool = False) -> RealNetwork:
+    """A convolution of 1 to 3 dimensions, fed with the channels last and turned first; `behind`
+    turns back what it gives."""
+    sizes = (12, 10, 6)[:rank]
+    to_last, to_first = [0, *range(2, rank + 2), 1], [0, rank + 1, *range(1, rank + 1)]
+    x = draw(1, 3, *sizes)
+    nodes = [
+        *([node("Transpose", "x", "turned", perm=to_first)] if last else ()),
+        node("Conv", "turned w" if last else "x w", "conv"),
+        node("Tanh", "conv", "tanh"),
+        *([node("Transpose", "tanh", "out", perm=to_last)] if behind else ()),
+    ]
+    feeds = {"x": np.ascontiguousarray(x.transpose(to_last)) if last else x}
+    weight = {"w": draw(8, 3, *[3] * rank, seed=1, spread=0.3)}
+    return model_of(nodes, feeds, {"out" if behind else "tanh": FLOAT}, weight)
+
+
+@pytest.mark.parametrize("behind", [False, True])
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_a_twin_with_its_channels_last_is_the_same(models: Models, rank: int, behind: bool) -> None:
+    last = models.write(make_channels_last(rank, last=True, behind=behind))
+    first = models.write(make_channels_last(rank, last=False))
+    found = compare(last, first)
+    assert (found.finding, found.output_count) == ("same", 1)
+    assert not any("other data" in note for note in found.notes)
+    wrong = models.write(
+        make_channels_last(rank, last=True, behind=behind), set_type("Tanh", "Sigmoid")
+    )
+    found = compare(wrong, first, "--graph-optimization-level basic")
+    assert blamed(found)[0] == "Sigmoid"  # and the Transpose that one side alone has
+
+
+# Coarser types
+
+
+CONVERTED = {
+    "mobile": ("float16", "qdq", "qoperator", "dynamic"),
+    "residual": ("qdq", "dynamic"),
+    "attention_timm": ("float16", "qdq", "dynamic"),
+    "bert": ("dynamic",),
+    "lstm": ("dynamic",),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "form"), [(name, form) for name, forms in CONVERTED.items() for form in forms]
+)
+def test_a_converted_model_is_the_same_as_its_type_rounds(
+    models: Models, original: Callable[[str], Case], name: str, form: str
+) -> None:
+    converted = models.write(make_network(name, form))
+    for sides in ((converted, original(name)), (original(name), converted)):
+        found = compare(*sides)
+        assert (found.finding, found.culprits) == ("same", ())
+        assert found.precision == ("float16" if form == "float16" else "int8")
+
+
+def make_steps(kind: str, zero: int) -> RealNetwork:
+    """A network of integers with their scales: one is read with a zero point that is off."""
+    dtype, middle = (np.uint8, 128) if kind == "uint8" else (np.int8, 0)
+    weights = {
+        "w": draw(8, 3, 3, 3, spread=0.3),
+        "v": draw(8, 8, 3, 3, seed=1, spread=0.15),
+        "scale": np.float32(0.05),
+        "zero": dtype(middle),
+        "off": dtype(middle + zero),
+    }
+    nodes = [
+        node("Conv", "x w", "conv1"),
+        node("QuantizeLinear", "conv1 scale zero", "integers"),
+        node("DequantizeLinear", "integers scale off", "numbers"),
+        node("MaxPool", "numbers", "pool", kernel_shape=[2, 2], strides=[2, 2]),
+        node("Conv", "pool v", "conv2"),
+        node("QuantizeLinear", "conv2 scale zero", "integers2"),
+        node("DequantizeLinear", "integers2 scale zero", "out"),
+    ]
+    return model_of(nodes, {"x": draw(1, 3, 16, 16, seed=2)}, {"out": FLOAT}, weights)
+
+
+@pytest.mark.parametrize("level", ["disable", "all"])
+@pytest.mark.parametrize("kind", ["uint8", "int8"])
+@pytest.mark.parametrize("zero", [1, -1])
+def test_a_zero_point_that_is_off_by_one_is_named(
+    models: Models, kind: str, zero: int, level: str
+) -> None:
+    sides = models.write(make_steps(kind, zero)), models.write(make_steps(kind, 0))
+    found = compare(*sides, f"--graph-optimization-level {level}")
+    if level == "disable":
+        assert blamed(found) == ["DequantizeLinear"]
+    assert found.culprits[0].kind.startswith("zero point: A is B")

@@ -212,12 +212,16 @@ def test_operators_that_the_other_side_fused_are_run_together() -> None:
         Step("b", "Kindb", ("data",), fused.read("b")),
         Step("d", "Kindd", ("b",), fused.read("d")),
     ]
-    together = {
-        "b": lambda x: TWO_FAULTS["b"](TWO_FAULTS["a"](x)),
-        "d": lambda x: TWO_FAULTS["d"](TWO_FAULTS["c"](x)),
-    }
-    operators = Played(together)
-    found = isolate(actual, dump_of(*steps), operators)
+    operators, other = (
+        Played(
+            {
+                "b": lambda x, each=each: each["b"](each["a"](x)),
+                "d": lambda x, each=each: each["d"](each["c"](x)),
+            }
+        )
+        for each in (TWO_FAULTS, RIGHT)
+    )
+    found = isolate(actual, dump_of(*steps), operators, other)
     assert {name: [*values] for name, values in operators.fed.items()} == {
         "b": ["data"],
         "d": ["b"],

@@ -26,7 +26,6 @@ from lar.dumps.binary import (
     decode_name,
     encode_name,
     make_readable,
-    read_array,
     read_header,
     write_tensor,
 )
@@ -109,14 +108,14 @@ def test_any_bytes_are_a_tensor_or_refused(tmp_path: Path, content: bytes) -> No
 @pytest.mark.parametrize(
     ("header", "message"),
     [
-        (b"", "not a dumped tensor"),
-        (b"\x00" * 11, "not a dumped tensor"),
-        (struct.pack("<3I", 0, 77, 7) + bytes(28), "not a dumped tensor"),
-        (struct.pack("<3I", 0, 0, 2**31), "not a dumped tensor"),
-        (struct.pack("<3I", 2**32 - 1, 0, 7) + bytes(28), "not a dumped tensor"),
+        (b"", "holds no tensors that"),
+        (b"\x00" * 11, "holds no tensors that"),
+        (struct.pack("<3I", 0, 77, 7) + bytes(28), "holds no tensors that"),
+        (struct.pack("<3I", 0, 0, 2**31), "holds no tensors that"),
+        (struct.pack("<3I", 2**32 - 1, 0, 7) + bytes(28), "holds no tensors that"),
         (struct.pack("<3I", 2**20, 0, 7) + bytes(28), "damaged or cut off"),
         (struct.pack("<3I", 2**22, 0, 7) + bytes(28), "damaged or cut off"),
-        (struct.pack("<3I", 2**22 + 1, 0, 7) + bytes(28), "not a dumped tensor"),
+        (struct.pack("<3I", 2**22 + 1, 0, 7) + bytes(28), "holds no tensors that"),
         (struct.pack("<10I", 0, 0, 7, *[2**32 - 1] * 7), "damaged or cut off"),
         (struct.pack("<10I", 0, 0, 7, 3, *[0] * 6) + bytes(11), "damaged or cut off"),
         (struct.pack("<10I", 0, 0, 7, 3, *[0] * 6) + bytes(13), "damaged or cut off"),
@@ -130,12 +129,6 @@ def test_a_hostile_file_ends_in_a_clear_error(tmp_path: Path, header: bytes, mes
         lar.load_tensor_binary(path)
     assert str(path) in caught.value.message
     assert caught.value.exit_code == 2
-
-
-def test_what_is_no_file_is_told(tmp_path: Path) -> None:
-    for path, problem in ((tmp_path, "is a folder"), (tmp_path / "missing", "no such file")):
-        with pytest.raises(DumpError, match=problem):
-            lar.load_tensor_binary(path)
 
 
 @pytest.mark.parametrize(
@@ -166,61 +159,30 @@ def test_the_types_that_lar_adds_keep_their_numbers(tmp_path: Path) -> None:
         assert struct.unpack_from("<I", (tmp_path / "tensor").read_bytes(), 4) == (number,)
 
 
-# Bytes behind the names in files that MegEngine 1.13 wrote, of known values.
+# Numbers of types, and bytes behind the names in files that MegEngine 1.13 wrote, of known values.
 BY_MEGENGINE = {
-    "QuantizedS4": ((2, 3), "7803210d", [-8, 7, 3, 1, 2, -3]),
-    "Quantized4Asymm": ((2, 3), "f00ba905", [0, 15, 11, 9, 10, 5]),
-    "IntB4": ((2, 3), "f098a6", [-15, 15, 1, 3, -3, 5]),
-    "BFloat16": ((3,), "c03f00c04040", [1.5, -2, 3]),
-    "bool": ((3,), "010001", [True, False, True]),
-    "uint16": ((2,), "0100ffff", [1, 65535]),
-    "QuantizedS1": ((2, 3), "010001000101", [1, 0, 1, 0, 1, 1]),
+    "QuantizedS4": (100004, (2, 3), "7803210d", [-8, 7, 3, 1, 2, -3]),
+    "Quantized4Asymm": (100003, (2, 3), "f00ba905", [0, 15, 11, 9, 10, 5]),
+    "IntB4": (7, (2, 3), "f098a6", [-15, 15, 1, 3, -3, 5]),
+    "UintB4": (10, (2, 3), "f098a6", [-15, 15, 1, 3, -3, 5]),
+    "BFloat16": (11, (3,), "c03f00c04040", [1.5, -2, 3]),
+    "bool": (12, (3,), "010001", [True, False, True]),
+    "uint16": (13, (2,), "0100ffff", [1, 65535]),
+    "QuantizedS1": (100006, (2, 3), "010001000101", [1, 0, 1, 0, 1, 1]),
 }
-
-
-# The numbers of its enumeration, from dnn/include/megdnn/dtype.h.
-CODES = {"IntB4": 7, "BFloat16": 11, "bool": 12, "uint16": 13, "QuantizedS4": 100004}
-CODES |= {"Quantized4Asymm": 100003, "QuantizedS1": 100006}
-
-
-@pytest.mark.parametrize("dtype", CODES)
-def test_a_type_has_megengines_number(dtype: str) -> None:
-    assert BY_DTYPE[dtype].code == CODES[dtype]
-
-
-def test_both_types_of_4_bits_without_a_scale_have_the_same_values(tmp_path: Path) -> None:
-    shape, data, values = BY_MEGENGINE["IntB4"]
-    expected = np.array(values, np.int8).reshape(shape)
-    write_typed(tmp_path / "tensor", expected, "x", "UintB4")
-    assert (tmp_path / "tensor").read_bytes().endswith(bytes.fromhex(data))
-    assert_same(lar.load_tensor_binary(tmp_path / "tensor")[0], expected)
 
 
 @pytest.mark.parametrize("dtype", BY_MEGENGINE)
 def test_elements_are_those_that_megengine_writes(tmp_path: Path, dtype: str) -> None:
-    shape, data, values = BY_MEGENGINE[dtype]
+    code, shape, data, values = BY_MEGENGINE[dtype]
     path, element = tmp_path / "tensor", BY_DTYPE[dtype]
     expected = np.array(values, np.dtype(element.storage)).reshape(shape)
     write_typed(path, expected, "name", dtype)
     sizes = (*shape, *[0] * (7 - len(shape)))
     assert path.read_bytes() == (
-        struct.pack("<10I", 4, element.code, 7, *sizes) + b"name" + bytes.fromhex(data)
+        struct.pack("<10I", 4, code, 7, *sizes) + b"name" + bytes.fromhex(data)
     )
     assert_same(lar.load_tensor_binary(path)[0], expected)
-
-
-@pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 3), (0, 0, 2), (2, 3), (1,)])
-def test_the_name_tells_the_shape_where_the_axes_do_not(
-    tmp_path: Path, shape: tuple[int, ...]
-) -> None:
-    """MegEngine writes seven axes whatever the shape is, zeros behind those there are."""
-    name = format_name(Variable(id=1, shape=shape))
-    sizes = (*shape, *[0] * (7 - len(shape)))
-    data = bytes(4 * math.prod(shape))
-    (tmp_path / "t").write_bytes(
-        struct.pack("<10I", len(name), 0, 7, *sizes) + name.encode() + data
-    )
-    assert lar.load_tensor_binary(tmp_path / "t")[0].shape == shape
 
 
 def name_of(dtype: str) -> str:
@@ -299,14 +261,6 @@ def test_megengines_own_reader_reads_what_lar_writes(tmp_path: Path) -> None:
         assert found[:3] == [expected.dtype.name, shape, expected.tobytes().hex()]
 
 
-def test_elements_are_read_without_a_second_copy(tmp_path: Path) -> None:
-    array = np.zeros(1 << 16, np.float32)
-    write_tensor(tmp_path / "tensor", array, "name of a length that aligns nothing")
-    read = read_array(read_header(tmp_path / "tensor"))
-    assert read.flags.aligned
-    assert read.flags.c_contiguous
-
-
 def test_rows_that_fill_their_bytes_have_no_padding(tmp_path: Path) -> None:
     path = tmp_path / "tensor"
     name = "a tensor"
@@ -340,9 +294,13 @@ def test_only_integers_of_another_width_are_stored_in_32_bits(
     assert TensorHeader(Path("t"), "no variable", BY_NAME[stored], (), 0, 4).dtype != "int64"
 
 
+SHAPES = [(0,), (3, 0), (0, 3), (0, 0, 2), (2, 3), (1,)]
+
+
 @pytest.mark.parametrize(
     ("named", "sizes", "shape"),
     [
+        *[(shape, (*shape, *[0] * (7 - len(shape))), shape) for shape in SHAPES],
         ((1,), (1,), (1,)),
         ((), (1,), ()),
         ((1, 1), (1, 1, 0, 0, 0, 0, 0), (1, 1)),
@@ -350,11 +308,12 @@ def test_only_integers_of_another_width_are_stored_in_32_bits(
         ((1, 2), (2,), (2,)),
     ],
 )
-def test_the_name_says_whether_one_element_has_an_axis(
+def test_the_name_tells_the_shape_where_the_axes_do_not(
     tmp_path: Path, named: tuple[int, ...], sizes: tuple[int, ...], shape: tuple[int, ...]
 ) -> None:
+    """MegEngine writes seven axes whatever the shape is, zeros behind those there are."""
     name = encode_name(format_name(Variable(id=3, shape=named)))
     head = struct.pack(f"<{3 + len(sizes)}I", len(name), 0, len(sizes), *sizes)
     path = tmp_path / "t"
     path.write_bytes(head + name + bytes(4 * math.prod(shape)))
-    assert read_header(path).shape == shape
+    assert lar.load_tensor_binary(path)[0].shape == shape

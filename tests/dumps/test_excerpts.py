@@ -33,14 +33,10 @@ NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\n\r{}"), min_s
 FLOATS = arrays(np.float32, st.integers(0, 9), elements=st.floats(-(2.0**60), 2.0**60, width=32))
 
 
-def block_of(name: str, array: np.ndarray[tuple[int], np.dtype[np.float32]]) -> list[str]:
-    made = Variable(
-        id=7,
-        shape=array.shape,
-        name=name,
-        operator=f"f({name})[6]",
-        operator_type="Elemwise",
-    )
+def block_of(
+    name: str, array: np.ndarray[tuple[int], np.dtype[np.float32]], operator: str = "f(x)[6]"
+) -> list[str]:
+    made = Variable(id=7, shape=array.shape, name=name, operator=operator, operator_type="Elemwise")
     return [*format_block(made, array, [(Variable(id=3), "[0, 1, 2, 3, 4, ...]")])]
 
 
@@ -139,11 +135,7 @@ var17 produced: name=ADD layout={4(1) Float32} owner_opr=ADD3(a,b)[16]{Elemwise}
 
 def test_a_block_is_as_megengine_writes_it() -> None:
     made = Variable(
-        id=17,
-        shape=(4,),
-        name="ADD",
-        operator="ADD3(a,b)[16]",
-        operator_type="Elemwise",
+        id=17, shape=(4,), name="ADD", operator="ADD3(a,b)[16]", operator_type="Elemwise"
     )
     inputs = [(Variable(id=3), "[0, 1, 2, 3]"), (Variable(id=5), "[2]")]
     lines = format_block(made, np.array([1, 3, 5, 7], np.float32), inputs)
@@ -187,27 +179,14 @@ def test_numbers_of_every_kind_are_written() -> None:
     assert format_statistics(np.array([200, 100], np.uint8)).startswith("min=100 max=200 mean=150 ")
 
 
-def block(name: str, operator: str, number: int) -> str:
-    variable = Variable(
-        id=number + 1,
-        shape=(1,),
-        name=name,
-        operator=operator,
-        operator_type="Elemwise",
-    )
-    return "\n".join(format_block(variable, np.zeros(1), ())) + "\n"
-
-
 @pytest.mark.parametrize(
     ("pattern", "kept"),
     [("relu", [0, 2]), ("^relu$", [0]), (r"\[2\]", [1]), ("nothing", []), ("", [0, 1, 2])],
 )
 def test_a_filter_keeps_whole_blocks(tmp_path: Path, pattern: str, kept: list[int]) -> None:
-    blocks = [
-        block("relu", "RELU(data)[0]", 0),
-        block("卷积 layout={", "ADD[2]", 2),
-        block("x", "relu6(y)[4]", 4),
-    ]
+    names = [("relu", "RELU(data)[0]"), ("卷积 layout={", "ADD[2]"), ("x", "relu6(y)[4]")]
+    made = [block_of(name, np.zeros(1, np.float32), operator) for name, operator in names]
+    blocks = ["\n".join([*lines, ""]) for lines in made]
     path = tmp_path / "dump.txt"
     path.write_text("".join(blocks) * 2)
     assert filter_blocks(path, re.compile(pattern)) == 2 * len(kept)

@@ -6,7 +6,6 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,13 +24,7 @@ def folder(tmp_path: Path) -> Path:
     folder = tmp_path / "dump"
     folder.mkdir()
     shape = (2, 3)
-    data = Variable(
-        id=1,
-        shape=shape,
-        operator="h2d[0]",
-        operator_type="Host2DeviceCopy",
-        name="data",
-    )
+    data = Variable(id=1, shape=shape, operator="h2d[0]", operator_type="Input", name="data")
     relu = replace(data, id=3, operator="RELU(data)[2]", operator_type="Elemwise", name="relu")
     values = np.arange(6, dtype=np.float32).reshape(shape)
     write_tensor(folder / "000001", values - 2, format_name(data))
@@ -49,15 +42,10 @@ def test_a_folder_without_an_index_is_understood_from_its_names(folder: Path) ->
     assert (len(dump), "000003" in dump, "000002" in dump) == (2, True, False)
     assert dump.operator(dump.tensor("000003").operator).inputs == ("000001",)
     assert dump.read("000003").tolist() == [[0, 0, 0], [1, 2, 3]]
+    alone = lar.open_dump(str(folder / "000003"))
+    assert [(tensor.name, alone.read(tensor.key).shape) for tensor in alone] == [("relu", (2, 3))]
     with pytest.raises(KeyError):
         dump.tensor("nothing")
-
-
-def test_the_file_of_one_tensor_is_a_dump(folder: Path) -> None:
-    dump = lar.open_dump(str(folder / "000003"))
-    (tensor,) = dump
-    assert tensor.name == "relu"
-    assert dump.read(tensor.key).shape == tensor.shape == (2, 3)
 
 
 def test_the_index_beside_a_folder_is_taken(folder: Path) -> None:
@@ -94,13 +82,8 @@ def test_a_damaged_index_is_told(folder: Path, content: bytes, message: str) -> 
 
 def test_an_index_leads_to_no_file_elsewhere(folder: Path) -> None:
     dump = lar.open_dump(folder)
-    tensor = replace(dump.tensor("000001"), key="../secret")
-    index = replace(dump.index, tensors=(tensor,))
-    opened = lar.open_dump(folder / "000001")
-    reading: Any = lar.open_dump(folder).reader
-    assert opened.source == str(folder / "000001")
     with pytest.raises(DumpError, match="names a file elsewhere"):
-        reading(index.tensors[0])
+        dump.reader(replace(dump.tensor("000001"), key="../secret"))
 
 
 def test_a_tensor_that_changed_or_went_away_is_told_when_it_is_read(folder: Path) -> None:
@@ -122,7 +105,7 @@ def test_what_is_no_dump_is_told(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(DumpError, match="no such file"):
         lar.open_dump(tmp_path / "missing")
     (folder / "notes.txt").write_text("not a tensor, but long enough for its header")
-    with pytest.raises(DumpError, match=r"notes\.txt: is not a dumped tensor"):
+    with pytest.raises(DumpError, match=r"notes\.txt: holds no tensors that"):
         lar.open_dump(folder)
 
 
@@ -155,14 +138,9 @@ def test_a_pipe_is_no_dump(folder: Path) -> None:
         lar.open_dump(folder)
 
 
-def test_others_may_read_the_index_as_they_may_the_tensors(folder: Path) -> None:
+def test_the_index_is_plain_json_for_all_who_may_read_the_tensors(folder: Path) -> None:
     write_index(index_place(folder), index_of(folder))
-    tensor = next(folder.iterdir())
-    assert index_place(folder).stat().st_mode == tensor.stat().st_mode
-
-
-def test_the_index_is_plain_json(folder: Path) -> None:
-    write_index(index_place(folder), index_of(folder))
+    assert index_place(folder).stat().st_mode == (folder / "000001").stat().st_mode
     read = json.loads(index_place(folder).read_text())
     assert read["format"] == "lar.dump/1"
     assert read["tensors"][0] == {

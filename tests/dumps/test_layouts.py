@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lar.dumps import layouts
 from lar.dumps.layouts import (
     TAGS,
     block_of,
@@ -33,30 +32,10 @@ def test_a_tensor_survives_the_way_there_and_back(
     assert np.array_equal(to_plain(blocked, layout, plain.shape), plain)
     ordered = in_plain_order(blocked, layout, plain.shape)
     assert np.array_equal(ordered.reshape(plain.shape), plain)
-    assert np.array_equal(layouts.to_blocked(plain, layout, blocked.shape), blocked)
     whole = to_plain(blocked, layout)
     assert whole.shape == plain_shape(blocked.shape, layout)
     assert whole.shape[1] % block_of(layout) == 0
     assert not whole[:, channels:].any()
-
-
-@given(st.sampled_from(LAYOUTS), st.tuples(sizes, sizes, sizes, sizes))
-def test_a_blocked_tensor_survives_too(layout: str, shape: tuple[int, ...]) -> None:
-    blocked = np.random.default_rng(0).integers(0, 9, (*shape, block_of(layout)))
-    assert np.array_equal(to_blocked(to_plain(blocked, layout), layout), blocked)
-
-
-@pytest.mark.parametrize(
-    ("layout", "shape"),
-    [
-        ("nchw44", (2, 3, 5, 6, 4)),
-        ("nchw16c", (2, 1, 5, 6, 16)),
-        ("chwn4", (3, 5, 6, 2, 4)),
-        ("nhwcd4", (2, 5, 3, 6, 4)),
-    ],
-)
-def test_where_the_axes_stand(layout: str, shape: tuple[int, ...]) -> None:
-    assert to_blocked(np.zeros((2, 12, 5, 6)), layout).shape == shape
 
 
 WEIGHTS = ["OIhw4i4o", "OIhw4o4i", "OIhw8i8o", "Ohwi4o", "oIhw32i", "Ihwo4i"]
@@ -72,7 +51,6 @@ def test_weights_survive_the_way_there_and_back(
     blocked = to_blocked(plain, layout)
     assert np.array_equal(to_plain(blocked, layout, shape), plain)
     assert np.array_equal(in_plain_order(blocked, layout, shape).reshape(shape), plain)
-    assert np.array_equal(layouts.to_blocked(plain, layout, blocked.shape), blocked)
     whole = to_plain(blocked, layout)
     assert whole.shape == plain_shape(blocked.shape, layout)
     assert np.count_nonzero(whole) == plain.size
@@ -81,18 +59,24 @@ def test_weights_survive_the_way_there_and_back(
 @pytest.mark.parametrize(
     ("layout", "shape"),
     [
+        ("nchw44", (12, 2, 5, 6, 4)),
+        ("nchw16c", (12, 1, 5, 6, 16)),
+        ("chwn4", (2, 5, 6, 12, 4)),
+        ("nhwcd4", (12, 5, 2, 6, 4)),
         ("OIhw4i4o", (3, 2, 5, 6, 4, 4)),
         ("Ohwi4o", (3, 5, 6, 8, 4)),
         ("oIhw4i", (12, 2, 5, 6, 4)),
         ("Ihwo4i", (2, 5, 6, 12, 4)),
     ],
 )
-def test_where_the_axes_of_weights_stand(layout: str, shape: tuple[int, ...]) -> None:
-    weights = np.arange(12 * 8 * 5 * 6).reshape(12, 8, 5, 6)
-    blocked = to_blocked(weights, layout)
+def test_where_the_axes_stand(layout: str, shape: tuple[int, ...]) -> None:
+    plain = np.arange(12 * 8 * 5 * 6).reshape(12, 8, 5, 6)
+    blocked = to_blocked(plain, layout)
     assert blocked.shape == shape
     if layout == "OIhw4i4o":
-        assert blocked[2, 1, 0, 0, 3, 1] == weights[4 * 2 + 1, 4 * 1 + 3, 0, 0]
+        assert blocked[2, 1, 0, 0, 3, 1] == plain[4 * 2 + 1, 4 * 1 + 3, 0, 0]
+    if layout == "nhwcd4":
+        assert blocked[7, 1, 1, 2, 3] == plain[7, 4 * 1 + 3, 1, 2]
 
 
 def test_what_does_not_fit_is_not_blocked() -> None:

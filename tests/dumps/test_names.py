@@ -75,17 +75,6 @@ def test_the_parts_of_a_convolutions_name() -> None:
         assert (weight.name, weight.operator) == ("conv1.weight", "const{16,1,3,3}[10]")
 
 
-def test_other_outputs_than_the_first_and_variables_without_storage() -> None:
-    variable, (_, shape) = parsed(SPLIT).variable, parsed(SPLIT).inputs
-    assert (variable.slot, variable.operator_id) == (1, 6)
-    assert (shape.shape, shape.stored) == ((1,), False)
-
-
-def test_the_format_of_an_image_and_a_name_without_a_number() -> None:
-    assert parsed(IMAGE).variable.format == "I2D{2,1}"
-    assert parsed(FUSED).variable.operator == "fuse():dimshuffle(const{4,4,1,3,3}[122])[124]@125"
-
-
 # Names made of what separates the parts, and of anything.
 PIECES = ["{", "}", "[", "]", "(", ")", ",", ":", "=", " ", "name", "owner", "slot:0", "var={id:1"]
 PIECES += [" owner_opr_inputs=", " 1={id:7, ", "s, 4, 1}", "卷积", "{Elemwise}", '"', "\n"]
@@ -122,12 +111,6 @@ def test_any_names_survive(variable: Variable, inputs: list[Variable]) -> None:
 def test_what_is_no_name_is_none(text: str) -> None:
     assert parse_name(text) is None
     parse_name("var=" + text)
-
-
-@pytest.mark.parametrize("cut", range(0, len(CONVOLUTION) - 1, 7))
-def test_a_part_of_a_name_is_none_or_has_less(cut: int) -> None:
-    found = parse_name(CONVOLUTION[:cut])
-    assert found is None or len(found.inputs) < 2
 
 
 def test_a_hostile_name_takes_no_time() -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lar.dumps.dump import DumpedOperator, DumpedTensor
-from lar.dumps.tensor_layouts import layout_of_weight, layouts_of_operator
+from lar.dumps.tensor_layouts import layout_of_weight
 
 SHAPES = [
     ("nchw44", "nchw44", False, (4, 2, 3, 3, 4, 4), "OIhw4i4o"),
@@ -33,33 +32,4 @@ SHAPES = [
 def test_the_layout_of_weights(
     before: str, after: str, group: bool, shape: tuple[int, ...], layout: str
 ) -> None:
-    assert layout_of_weight(shape, before, after, group=group) == layout
-
-
-# What a convolution over two axes gives, and its weights: their shapes say the layout.
-CONVOLUTIONS = [
-    ((1, 4, 5, 5, 4), (4, 2, 3, 3, 4, 4), "nchw44"),
-    ((1, 4, 5, 5, 4), (16, 2, 3, 3, 4), "nchw4"),
-    ((4, 5, 5, 2, 4), (2, 3, 3, 16, 4), "chwn4"),
-    ((1, 2, 5, 5, 8), (2, 1, 3, 3, 8, 8), "nchw88"),
-    ((1, 2, 5, 5, 32), (64, 2, 3, 3, 32), "nchw32"),
-    ((1, 2, 5, 5, 64), (128, 1, 3, 3, 64), "nchw64"),
-    ((1, 2, 5, 5, 65), (130, 1, 3, 3, 65), ""),
-    ((1, 2, 5, 5), (2, 1, 3, 3), ""),
-]
-
-
-@pytest.mark.parametrize(("given", "weight", "layout"), CONVOLUTIONS)
-def test_a_convolution_without_a_format_has_that_of_its_shapes(
-    given: tuple[int, ...], weight: tuple[int, ...], layout: str
-) -> None:
-    operator = DumpedOperator(
-        key="conv", name="conv", type="ConvolutionForward", inputs=("x", "w"), outputs=("y",)
-    )
-    tensors = {
-        key: DumpedTensor(key=key, name=key, dtype="float32", shape=shape)
-        for key, shape in (("x", given), ("w", weight), ("y", given))
-    }
-    assert layouts_of_operator(operator, tensors) == (layout, layout)
-    without = DumpedOperator(key="conv", name="conv", type="Elemwise", inputs=("x", "w"))
-    assert layouts_of_operator(without, tensors) == ("", "")
+    assert layout_of_weight(shape, before, after, group) == layout

@@ -328,10 +328,10 @@ def test_channels_that_fill_up_blocks_are_no_more_work(depthwise: bool) -> None:
 
     def run(channels: int, layout: str, flops: int) -> Profile:
         shape, taken = (1, channels, 8, 8), 1 if depthwise else channels
-        data = TensorFact(shape, "float32", layout)
+        plain, data = TensorFact((1, 10, 8, 8), "float32"), TensorFact(shape, "float32", layout)
         weight = TensorFact((channels, taken, 3, 3), "float32")
         operators = [
-            operator_of("Relu", ["data"], "relu", shape, outputs=(data,)),
+            operator_of("Relu", ["data"], "relu", shape, inputs=(plain,), outputs=(data,)),
             operator_of(
                 "Conv",
                 ["relu"],

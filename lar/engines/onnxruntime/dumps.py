@@ -14,7 +14,7 @@ import contextlib
 import ctypes
 import hashlib
 import tempfile
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
@@ -40,6 +40,7 @@ from lar.engines.onnxruntime.bodies import (
     CONTROL_FLOW,
     LOOPS,
     Body,
+    Operator,
     graphs_in,
     name_by_paths,
     operators_in,
@@ -111,8 +112,8 @@ def dump_tensors(driver: SessionDriver, _: object) -> None:
     facts = DumpFacts(graph.operator_facts(), iteration=0, outputs=graph.outputs)
     write_facts(folder, facts)
     computed = graph.tensors(kept=wanted_names(graph.scales))
-    for variable, inputs, array in chain(graph.filters(), computed):
-        write_tensor(folder / f"{variable.id:06x}", array, format_name(variable, inputs))
+    for dumped in chain(graph.filters(), computed):
+        write_dumped(folder, dumped)
     found = graph.quantizations()
     write_facts(folder, facts._replace(quantizations=found, left_out=graph.left_out))
 
@@ -121,16 +122,33 @@ def dump_text(driver: SessionDriver, _: object) -> None:
     """Write all tensors of a fed driver as text."""
     if driver.runner:
         return
+    write = text_writer(driver.context.written)
+    for dumped in Graph(driver).tensors():
+        write(dumped)
+
+
+def text_writer(written: Mapping[str, str]) -> Callable[[Dumped], None]:
+    """Return what writes tensors as text, one after the other, to the place of that dump."""
     texts: dict[int, str] = {}
-    written = driver.context.written
-    place = next(written[dump.key] for dump in TEXT_DUMPS if dump.key in written)
-    with open(place, "w", encoding="utf-8") as file:
-        for variable, inputs, array in Graph(driver).tensors():
-            if variable.dtype == TEXT.name:
-                continue
-            texts[variable.id] = format_values(array)
-            values = [(each, texts.get(each.id, "<constant>")) for each in inputs]
+    place = Path(next(written[dump.key] for dump in TEXT_DUMPS if dump.key in written))
+    place.write_text("")
+
+    def write(dumped: Dumped) -> None:
+        variable, inputs, array = dumped
+        if variable.dtype == TEXT.name:
+            return
+        texts[variable.id] = format_values(array)
+        values = [(each, texts.get(each.id, "<constant>")) for each in inputs]
+        with place.open("a", encoding="utf-8") as file:
             file.writelines(f"{line}\n" for line in format_block(variable, array, values))
+
+    return write
+
+
+def write_dumped(folder: Path, dumped: Dumped) -> None:
+    """Write a tensor into a folder."""
+    variable, inputs, array = dumped
+    write_tensor(folder / f"{variable.id:06x}", array, format_name(variable, inputs))
 
 
 def dump_outputs(driver: SessionDriver, _: object) -> None:
@@ -145,43 +163,25 @@ def describe_dump(folder: Path) -> DumpFacts:
     return read_facts(folder)._replace(iteration=0)
 
 
-class Graph:
-    """The optimised graph of a driver, with all its tensors numbered, those of bodies too.
+class NumberedGraph:
+    """The graph of a model, named by paths, with all its tensors numbered, those of bodies too.
 
     `left_out` says, when all have been computed, why some are missing.
     """
 
-    def __init__(self, driver: SessionDriver) -> None:
-        import onnx
-
-        self.driver = driver
-        release_memory()
-        self.saved = driver.dump_source or driver.saved or save_to_work_folder(driver)
-        # Without the weights that stand in a file.
-        self.model: Any = onnx.load_from_string(self.saved.content)
-        self.outputs = [each.name for each in self.model.graph.output]
-        name_by_paths(self.model.graph)
-        whole = Body("", self.model.graph)
-        self.weights = {
-            each.name: each for body in graphs_in(whole) for each in body.graph.initializer
-        }
-        self.operators = [*operators_in(whole)]
+    def __init__(self, graph: Any, fed: Iterable[str]) -> None:
+        self.outputs = [each.name for each in graph.output]
+        self.operators = [*operators_in(Body("", graph))]
         self.nodes = [each.node for each in self.operators]
         self.makers = {name: it for it in self.operators for name in filter(None, it.node.outputs)}
-        self.blocked = blocked_tensors(self.nodes)
-        self.block = block_size(driver.onnxruntime) if self.blocked else 1
-        self.numbering = Numbering(driver.fed)
+        self.numbering = Numbering(fed)
         for node in self.nodes:
-            self.numbering.add_node(node.operator, node.name, node.inputs, node.outputs)
+            kind = "Initializer" if node.operator == "Constant" else node.operator
+            self.numbering.add_node(kind, node.name, node.inputs, node.outputs)
         self.numbering.add_constants(self.outputs)
         self.variables = self.numbering.variables
         self.parts: dict[str, list[str]] = {}  # the names of what is dumped of a tensor
-        self.arrays: dict[str, Array] = {}  # of scales and zero points that the run computes
-        self.left_out = {
-            node.name or node.outputs[0]: f"what the graphs inside this {node.operator} compute"
-            for node, proto, _ in self.operators
-            if node.operator not in CONTROL_FLOW and any(it.HasField("g") for it in proto.attribute)
-        }
+        self.left_out: dict[str, str] = {}
 
     def operator_facts(self) -> list[OperatorFact]:
         """Return the numbers and parameters of the operators, in the graph's order."""
@@ -193,17 +193,84 @@ class Graph:
 
     @cached_property
     def parameters(self) -> list[dict[str, Any]]:
+        """The parameters of each operator."""
+        return [parameters_of(each.proto) for each in self.operators]
+
+    @cached_property
+    def scales(self) -> list[Scales]:
+        """The names of what tensors are quantised with."""
+        return scales_in(self.nodes, self.parameters)
+
+    def dump_parts(self, name: str, parts: Sequence[Part | Unheld]) -> Iterator[Dumped]:
+        """Yield the tensors that a dump has of a value."""
+        maker = self.makers.get(name)
+        held = [each for each in parts if isinstance(each, Part)]
+        self.left_out |= {each.name: each.reason for each in parts if isinstance(each, Unheld)}
+        if held or not parts:
+            self.parts[name] = [each.name for each in held]
+        for each in held:
+            array, layout = each.array, ""
+            if each.name != name:
+                self.numbering.add_part(name, each.name)
+            elif maker is not None:
+                array, layout = self.stored(name, maker, array)
+            inputs = maker.node.inputs if maker else ()
+            yield self.dumped(each.name, inputs, array, layout, each.dtype)
+
+    def stored(self, name: str, maker: Operator, array: Array) -> tuple[Array, str]:
+        """Return what an operator gives as the dump stores it, and its format."""
+        return array, ""
+
+    def dumped(
+        self, name: str, inputs: Sequence[str], array: Array, layout: str = "", dtype: str = ""
+    ) -> Dumped:
+        """Return a tensor that is stored in a layout, with its names."""
+        variable = self.variables[name] = replace(
+            self.variables[name],
+            shape=array.shape,
+            stored=True,
+            format=layout,
+            dtype=dtype or BY_DTYPE[array.dtype.name].name,
+        )
+        # Of a branch that was not taken, and of a sequence, there are others, or none.
+        taken = [it for each in inputs if each for it in self.parts.get(each, [each])]
+        return Dumped(variable, tuple(self.variables[each] for each in taken), array)
+
+
+class Graph(NumberedGraph):
+    """The optimised graph of a driver."""
+
+    def __init__(self, driver: SessionDriver) -> None:
+        import onnx
+
+        self.driver = driver
+        release_memory()
+        self.saved = driver.dump_source or driver.saved or save_to_work_folder(driver)
+        # Without the weights that stand in a file.
+        self.model: Any = onnx.load_from_string(self.saved.content)
+        name_by_paths(self.model.graph)
+        super().__init__(self.model.graph, driver.fed)
+        whole = Body("", self.model.graph)
+        self.weights = {
+            each.name: each for body in graphs_in(whole) for each in body.graph.initializer
+        }
+        self.blocked = blocked_tensors(self.nodes)
+        self.block = block_size(driver.onnxruntime) if self.blocked else 1
+        self.arrays: dict[str, Array] = {}  # of scales and zero points that the run computes
+        self.left_out = {
+            node.name or node.outputs[0]: f"what the graphs inside this {node.operator} compute"
+            for node, proto, _ in self.operators
+            if node.operator not in CONTROL_FLOW and any(it.HasField("g") for it in proto.attribute)
+        }
+
+    @cached_property
+    def parameters(self) -> list[dict[str, Any]]:
         """The parameters of each operator; of a body, what it holds."""
         return [
             parameters_of(it)
             | {each.name: describe_body(each.g) for each in it.attribute if each.HasField("g")}
             for it in (operator.proto for operator in self.operators)
         ]
-
-    @cached_property
-    def scales(self) -> list[Scales]:
-        """The names of what tensors are quantised with."""
-        return scales_in(self.nodes, self.parameters)
 
     def quantizations(self) -> dict[str, Quantization]:
         """Return what the integers of tensors stand for, by name, when all have been computed."""
@@ -263,45 +330,20 @@ class Graph:
         fixed = [name for name in self.outputs if name not in known]
         return GraphValues(self.driver, self.saved, self.model, self.makers, fixed)
 
-    def dump_parts(self, name: str, parts: Sequence[Part | Unheld]) -> Iterator[Dumped]:
-        """Yield the tensors that a dump has of a value."""
-        maker = self.makers.get(name)
-        held = [each for each in parts if isinstance(each, Part)]
-        self.left_out |= {each.name: each.reason for each in parts if isinstance(each, Unheld)}
-        if held or not parts:
-            self.parts[name] = [each.name for each in held]
-        for each in held:
-            array, layout = each.array, ""
-            if each.name != name:
-                self.numbering.add_part(name, each.name)
-            elif name in self.blocked and maker is not None:
-                if not LOOPS.isdisjoint(maker.body.around):
-                    array = self.in_plain_axes(array)
-                elif array.ndim == 4:
-                    array, layout = split_blocks(array, self.block), f"NCHWC{{{self.block}}}"
-            inputs = maker.node.inputs if maker else ()
-            yield self.dumped(each.name, inputs, array, layout, each.dtype)
+    def stored(self, name: str, maker: Operator, array: Array) -> tuple[Array, str]:
+        if name not in self.blocked:
+            return array, ""
+        if not LOOPS.isdisjoint(maker.body.around):
+            return self.in_plain_axes(array), ""
+        if array.ndim == 4:
+            return split_blocks(array, self.block), f"NCHWC{{{self.block}}}"
+        return array, ""
 
     def in_plain_axes(self, array: Array) -> Array:
         """Return a tensor of the blocked layout in plain axes, or several that a loop has
         stacked."""
         each = array.reshape(-1, *array.shape[-3:])
         return plain_layout(each, self.block).reshape(array.shape) if array.ndim > 3 else array
-
-    def dumped(
-        self, name: str, inputs: Sequence[str], array: Array, layout: str = "", dtype: str = ""
-    ) -> Dumped:
-        """Return a tensor that is stored in a layout, with its names."""
-        variable = self.variables[name] = replace(
-            self.variables[name],
-            shape=array.shape,
-            stored=True,
-            format=layout,
-            dtype=dtype or BY_DTYPE[array.dtype.name].name,
-        )
-        # Of a branch that was not taken, and of a sequence, there are others, or none.
-        taken = [it for each in inputs if each for it in self.parts.get(each, [each])]
-        return Dumped(variable, tuple(self.variables[each] for each in taken), array)
 
 
 def filter_in_blocks(array: Array, blocks: Sequence[int]) -> tuple[Array, str]:

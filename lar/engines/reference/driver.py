@@ -8,87 +8,69 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import onnx
 
 from lar.engines.driver import Driver
-from lar.errors import EngineMissing, UsageError
+from lar.engines.onnxruntime.model_file import read_proto, tensor_of
+from lar.engines.onnxruntime.session import refuse_unknown_ranks
+from lar.engines.reference.evaluator import evaluator_of, shape_of, weights_in
+from lar.engines.reference.implementations import Array, NoTruth, Visit, widened
+from lar.errors import UsageError
 from lar.records.facts import EngineFacts
 from lar.records.run import TensorInfo
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from lar.engines.onnxruntime.model_fields import Node
-    from lar.engines.reference.implementations import Visit
-
-    Array = np.ndarray[Any, np.dtype[Any]]
 
 NO_TIMES = "the times of the reference evaluator say nothing about the model's speed"
-
-
-def import_evaluator() -> ModuleType:
-    """Import lar's module of the evaluator, and onnx with it.
-
-    Raises:
-        EngineMissing: the package onnx is not installed, or does not load on this machine.
-    """
-    try:
-        from lar.engines.reference import evaluator
-    except ImportError as error:
-        raise EngineMissing(
-            f"ONNX's reference evaluator cannot be imported: {error}", "pip install onnx"
-        ) from error
-    return evaluator
 
 
 class EvaluatorDriver(Driver):
     """A model in float64: its inputs are converted, and its outputs stay so.
 
-    `visits` are called in the first run, with each node and what it gave; `after_visits` when it
-    has ended.
+    `visits` are called in the first run, with each node and what it gave; `finish` after the last.
     """
 
     name = "evaluator"
     calls = {"load": "ReferenceEvaluator", "forward": "ReferenceEvaluator.run"}
 
     def set_up(self) -> None:
-        self.module = import_evaluator()
         self.visits: list[Visit] = []
-        self.after_visits: list[Callable[[], object]] = []
-        self.goes_on = False  # even where nothing of the outputs can be computed
-        self.weights: dict[str, Any] = {}
+        self.finish: Callable[[], object] = bool
+        self.weights: dict[str, Array] = {}
         self.weight_types: dict[str, np.dtype[Any]] = {}
         self.results: dict[str, Any] = {}
 
     def facts(self) -> EngineFacts:
         return EngineFacts(
             name="reference",
-            version=self.module.onnx.__version__,
+            version=onnx.__version__,
             driver=self.name,
             device="cpu",
             libraries={"numpy": np.__version__},
         )
 
     def load(self) -> None:
-        from lar.engines.onnxruntime.model_file import read_proto
-        from lar.engines.reference import model as files
-
         self.fire_hooks("before_load")
         self.notes.append(NO_TIMES)
         path = Path(self.spec.model)
         model = read_proto(path)
-        self.weights, self.weight_types = files.take_weights(model.graph, path.parent)
-        self.model = files.without_spare_memory(model)
+        for name, array in weights_in(model.graph, path.parent):
+            self.weights[name], self.weight_types[name] = widened(array), array.dtype
+        # The file's form of them is let go: what is taken out of a message stays with it.
+        del model.graph.initializer[:]
+        self.model = onnx.load_model_from_string(model.SerializeToString())
         fed = [each for each in self.model.graph.input if each.name not in self.weights]
         self.infos = tuple(info_of(each, path) for each in fed)
-        files.rename_domain(self.model)
-        self.evaluator = self.module.Evaluator(self.model)
+        refuse_unknown_ranks(self.spec.model, [it.name for it in self.infos if not it.shape])
+        self.evaluator = evaluator_of(self.model, path.parent)
         self.fire_hooks("after_load")
 
     def inputs(self) -> tuple[TensorInfo, ...]:
         return self.infos
 
     def feed(self, arrays: Mapping[str, Array]) -> None:
-        self.fed = {name: self.module.widened(array) for name, array in arrays.items()}
+        self.fed = {name: widened(array) for name, array in arrays.items()}
         self.start, self.wait = self.compute, bool
         self.fire_hooks("before_run")
 
@@ -96,7 +78,7 @@ class EvaluatorDriver(Driver):
         """Compute the outputs; what is dumped is written meanwhile.
 
         Raises:
-            UsageError: none of them can be computed.
+            UsageError: none of them can be computed, and nothing is dumped.
         """
         visits, self.visits = self.visits, []
 
@@ -105,11 +87,9 @@ class EvaluatorDriver(Driver):
                 each(node, results)
 
         values = self.evaluator.run({**self.weights, **self.fed}, visit if visits else None)
-        self.results = dict(zip(self.evaluator.output_names, values, strict=True))
-        while self.after_visits:
-            self.after_visits.pop()()
-        lacking = [each for each in values if isinstance(each, self.module.NoTruth)]
-        if lacking and len(lacking) == len(values) and not self.goes_on:
+        self.results = dict(zip(self.evaluator.outputs, values, strict=True))
+        lacking = [each for each in values if isinstance(each, NoTruth)]
+        if len(lacking) == len(values) and not self.context.written:
             raise UsageError(
                 f"ONNX's reference evaluator cannot compute {lacking[0].operator}",
                 f"it says: {lacking[0].says}" if lacking[0].says else "it has no such operator",
@@ -117,39 +97,31 @@ class EvaluatorDriver(Driver):
             )
 
     def outputs(self) -> Mapping[str, Array | str]:
-        return {name: self.array_or_type(name, value) for name, value in self.results.items()}
+        return {name: array_or_type(name, value) for name, value in self.results.items()}
 
-    def array_or_type(self, name: str, value: Any) -> Array | str:
-        """Return an array of numbers, what another value is called, or why there is none."""
-        if isinstance(value, self.module.NoTruth):
-            why: str = value.why(name)
-            return why
-        if not isinstance(value, (np.ndarray, np.generic)):
-            return "sequence" if isinstance(value, list) else "optional value"
-        array = np.asarray(value)
-        if array.dtype.kind in "biufc":
-            return array
-        return "tensor(string)" if array.dtype.kind in "OSU" else f"tensor({array.dtype.name})"
+
+def array_or_type(name: str, value: Any) -> Array | str:
+    """Return an array of numbers, what another value is called, or why there is none."""
+    if isinstance(value, NoTruth):
+        return value.why(name)
+    if not isinstance(value, (np.ndarray, np.generic)):
+        return "sequence" if isinstance(value, list) else "optional value"
+    array = np.asarray(value)
+    if array.dtype.kind in "biufc":
+        return array
+    return "tensor(string)" if array.dtype.kind in "OSU" else f"tensor({array.dtype.name})"
 
 
 def info_of(value: Any, path: Path) -> TensorInfo:
     """Describe an input of a model.
 
     Raises:
-        UsageError: it is no tensor, or one of an unknown number of axes.
+        UsageError: it is no tensor.
     """
-    from lar.engines.onnxruntime.model_file import tensor_of
-
     info = tensor_of(value)
     if not value.type.HasField("tensor_type"):
         raise UsageError(
             f"the model's input {info.name} is a {info.dtype}, which lar cannot feed", subject=path
-        )
-    if not value.type.tensor_type.HasField("shape"):
-        raise UsageError(
-            f"it does not say how many axes its input {info.name} has, which lar must know",
-            "export it with the shapes of its inputs",
-            subject=path,
         )
     return info
 
@@ -158,7 +130,7 @@ def print_operators(driver: EvaluatorDriver, _: bool) -> None:
     """Print each operator of the first run when it has been computed."""
 
     def show(node: Node, results: Sequence[Any]) -> None:
-        shapes = " ".join(map(driver.module.shape_of, results))
+        shapes = " ".join(map(shape_of, results))
         print(f"{node.operator} {node.name or node.outputs[0]}: {shapes}", file=sys.stderr)
 
     driver.visits.append(show)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import graphlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,26 +18,30 @@ from onnx import helper, numpy_helper
 from lar.engines.onnxruntime.bodies import Body, bodies_in, name_by_paths
 from lar.engines.onnxruntime.model_fields import Node
 from lar.engines.reference import operators  # noqa: F401
-from lar.engines.reference.control_flow import run_bodies
+from lar.engines.reference.control_flow import Values, run_bodies
 from lar.engines.reference.implementations import (
+    Array,
+    Call,
     Function,
     NoTruth,
     NoTruthHere,
     Visit,
     graphs_of,
     implementation_of,
+    value_of,
     widened,
 )
+from lar.engines.reference.rules import check_truth
 from lar.errors import first_line
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Meaning(NamedTuple):
-    """What the names of operators mean: opsets by domain, and the functions of the model."""
+    """What the names of operators mean: opsets by domain, and the functions of the model; and the
+    folder of the model, with what is in files of their own."""
 
     opsets: Mapping[str, int]
     functions: Mapping[tuple[str, str], Any]
+    folder: Path
 
 
 class Graph:
@@ -48,17 +53,16 @@ class Graph:
         sort_nodes(proto)
         self.inputs: Sequence[str] = [getattr(each, "name", each) for each in proto.input]
         self.outputs: Sequence[str] = [getattr(each, "name", each) for each in proto.output]
-        self.weights = dict(weights_in(proto))
-        nodes = [*proto.node]
-        given = {*self.inputs, *self.weights, *(name for node in nodes for name in node.output)}
-        taken = {name for node in nodes for name in names_within(node)}
-        self.captured: Sequence[str] = sorted((taken | {*self.outputs}) - given - {""})
+        self.weights = {name: widened(it) for name, it in weights_in(proto, meaning.folder)}
         self.steps = [Step(node, bodies, meaning) for node, bodies in bodies_in(body)]
-        self.spent = [*names_after_last_use(nodes, {*self.outputs, ""})]
+        self.spent = names_after_last_use([*proto.node], {*self.outputs, ""})
 
-    def run(self, fed: Mapping[str, Any], visit: Visit | None = None) -> list[Any]:
-        """Compute the outputs from inputs and captured tensors."""
-        values: dict[str, Any] = {"": None, **self.weights, **fed}
+    def run(
+        self, fed: Mapping[str, Any], visit: Visit | None = None, around: Values | None = None
+    ) -> list[Any]:
+        """Compute the outputs from inputs and tensors around the graph; `visit` is given what each
+        operator gives, as soon as it is known."""
+        values = (around or Values()).new_child({**self.weights, **fed})
         for step, spent in zip(self.steps, self.spent, strict=True):
             found = step.compute(values, visit)
             values.update(zip(step.node.output, found, strict=True))
@@ -71,15 +75,12 @@ class Graph:
 
 
 class Step:
-    """A node of a graph; what computes it is found when it is first run. `seen` is the node as
-    those outside the graph know it."""
+    """A node of a graph; what computes it is found when it is first run."""
 
     def __init__(self, node: Any, bodies: Sequence[Body], meaning: Meaning) -> None:
         self.node = node
         self.meaning = meaning
         self.seen = Node(node.name, node.op_type, node.domain, (), tuple(node.output))
-        if node.op_type == "SequenceMap":  # a loop whose body nobody sees
-            bodies = [Body("", graph) for graph in graphs_of(node)]
         self.bodies = [Graph(each, meaning) for each in bodies]
         self.function: Function | None = None
 
@@ -90,74 +91,66 @@ class Step:
         version = self.meaning.opsets.get(self.node.domain, "unknown")
         return f"{domain}{self.node.op_type} of opset {version}"
 
-    def compute(self, values: Mapping[str, Any], visit: Visit | None) -> list[Any]:
-        """Return what the node gives."""
+    def compute(self, values: Values, visit: Visit | None) -> list[Any]:
+        """Return what the node gives; of a result without truth, where it began."""
         taken = [take(values, name) for name in self.node.input]
         unknown = next((each for each in taken if isinstance(each, NoTruth)), None)
         if unknown is not None:
             return [unknown] * len(self.node.output)
+        found, says = list[Any](), "it does not give this output"
         try:
             with np.errstate(all="ignore"):  # NaN and infinities are results like others
-                results = self.results(taken, values, visit)
+                found = [widened(each) for each in self.results(taken, values, visit)]
         except MemoryError:
             raise
         except NoTruthHere as error:
-            failed = NoTruth(self.title, str(error))
+            says = str(error)
         except Exception as error:  # implementations have no one kind for these
-            name = self.node.name or next(filter(None, self.node.output), "")
             shapes = ", ".join(shape_of(each) for each in taken if each is not None)
-            says = first_line(error.__cause__ or error)
-            failed = NoTruth(f"{self.node.op_type} {name} with {shapes or 'no input'}", says)
-        else:
-            found = [each if isinstance(each, NoTruth) else widened(each) for each in results]
-            lacking = NoTruth(self.title, "it does not give this output")
-            found += [lacking] * (len(self.node.output) - len(found))
-            return [self.named(each, at) for at, each in enumerate(found[: len(self.node.output)])]
-        return [self.named(failed, at) for at in range(len(self.node.output))]
+            says = f"with {shapes or 'no input'}: {first_line(error.__cause__ or error)}"
+        for name in self.seen.outputs[len(found) :]:
+            found.append(NoTruth(self.title, says, name))
+        return found[: len(self.node.output)]
 
-    def named(self, value: Any, at: int) -> Any:
-        """Return a result; one without truth has the name of the tensor where it began."""
-        if isinstance(value, NoTruth) and not value.tensor:
-            return value._replace(tensor=self.seen.outputs[at])
-        return value
+    def results(self, taken: Sequence[Any], values: Values, visit: Visit | None) -> Sequence[Any]:
+        """Return what the operator gives, as it gives it.
 
-    def results(
-        self, taken: list[Any], values: Mapping[str, Any], visit: Visit | None
-    ) -> Sequence[Any]:
-        """Return what the operator gives, as it gives it."""
+        Raises:
+            NoTruthHere: nothing computes it.
+        """
+        node, opset = self.node, self.meaning.opsets.get(self.node.domain, 0)
+        attributes = {each.name: value_of(each) for each in node.attribute}
+        call = Call(node.op_type, taken, attributes, opset, len(node.output))
+        check_truth(call)
         if self.bodies:
-            return run_bodies(self.node, self.bodies, taken, values, visit)
-        if self.function is None:
-            self.function = self.find_function(taken)
-        results = self.function(*taken)
+            return run_bodies(call, self.bodies, values, visit)
+        self.function = self.function or self.find_function(call)
+        results = self.function(call)
         return results if isinstance(results, tuple) else [results]
 
-    def find_function(self, taken: Sequence[Any]) -> Function:
+    def find_function(self, call: Call) -> Function:
         """Return what computes the node.
 
         Raises:
             NoTruthHere: nothing does.
         """
-        node, opsets = self.node, self.meaning.opsets
+        node = self.node
         proto = self.meaning.functions.get((node.domain, node.op_type))
-        if proto is None:
-            function = implementation_of(node, opsets)
-            if function is not None:
-                return function
-            proto = function_of_standard(node, opsets.get(node.domain, 0), taken)
-        if proto is None:
-            raise NoTruthHere("")
+        function = None if proto else implementation_of(node, call.opset)
+        if function is not None:
+            return function
+        proto = proto or function_of_standard(node, call)
         attributes = {each.name: each for each in (*proto.attribute_proto, *node.attribute)}
         within = {each.domain: each.version for each in proto.opset_import}
         proto = with_attributes(proto, attributes)
-        graph = Graph(Body("", proto), Meaning(within, self.meaning.functions))
-        return lambda *inputs: tuple(graph.run(dict(zip(graph.inputs, inputs, strict=False))))
+        graph = Graph(Body("", proto), self.meaning._replace(opsets=within))
+        return lambda call: tuple(graph.run(dict(zip(graph.inputs, call.inputs, strict=False))))
 
 
-def take(values: Mapping[str, Any], name: str) -> Any:
-    """Return a value that a node takes."""
+def take(values: Values, name: str) -> Any:
+    """Return a value that a node takes, None for one that is left out."""
     missing = NoTruth("the graph", f"nothing gives {name}", name)
-    return values.get(name, missing)
+    return values.get(name, missing) if name else None
 
 
 def shape_of(value: Any) -> str:
@@ -165,21 +158,24 @@ def shape_of(value: Any) -> str:
     return str(value.shape) if isinstance(value, np.ndarray) else type(value).__name__
 
 
-def function_of_standard(node: Any, opset: int, taken: Sequence[Any]) -> Any:
-    """Return the function of other operators by which the standard defines one, if it does."""
+def function_of_standard(node: Any, call: Call) -> Any:
+    """Return the function of other operators by which the standard defines one.
+
+    Raises:
+        NoTruthHere: it has none for that.
+    """
     try:
-        schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
+        schema = onnx.defs.get_schema(node.op_type, call.opset, node.domain)
     except onnx.defs.SchemaError:
-        return None
+        raise NoTruthHere("") from None
     if schema.has_function:
-        proto = onnx.FunctionProto()
-        proto.CopyFrom(schema.function_body)
+        proto = onnx.FunctionProto.FromString(schema.function_body.SerializeToString())
     elif schema.has_context_dependent_function:
-        types = [type_of(each).SerializeToString() for each in taken]
+        types = [type_of(each).SerializeToString() for each in call.inputs]
         content = schema.get_context_dependent_function(node.SerializeToString(), types)
         proto = onnx.FunctionProto.FromString(content)
     else:
-        return None
+        raise NoTruthHere("")
     known = {each.name for each in proto.attribute_proto}
     defaults = (each.default_value for each in schema.attributes.values())
     proto.attribute_proto.extend(it for it in defaults if it.type and it.name not in known)
@@ -195,15 +191,11 @@ def type_of(value: Any) -> Any:
 
 def with_attributes(function: Any, attributes: Mapping[str, Any]) -> Any:
     """Return a function whose nodes have the attributes that it is called with."""
-    copy = onnx.FunctionProto()
-    copy.CopyFrom(function)
+    copy = onnx.FunctionProto.FromString(function.SerializeToString())
     for node in nodes_within(copy.node):
-        kept = [*node.attribute]
-        del node.attribute[:]
-        for each in kept:
-            if not each.ref_attr_name:
-                node.attribute.append(each)
-            elif each.ref_attr_name in attributes:
+        for each in [it for it in node.attribute if it.ref_attr_name]:
+            node.attribute.remove(each)
+            if each.ref_attr_name in attributes:
                 node.attribute.append(attributes[each.ref_attr_name])
                 node.attribute[-1].name = each.name
     return copy
@@ -225,26 +217,20 @@ def sort_nodes(graph: Any) -> None:
     waits = [{makers[name] for name in names_within(node) if name in makers} for node in nodes]
     if all(max(needed, default=-1) < at for at, needed in enumerate(waits)):
         return
-    try:
-        order = [*graphlib.TopologicalSorter(dict(enumerate(waits))).static_order()]
-    except graphlib.CycleError:
-        return  # what runs in a circle has no order
+    order = [*graphlib.TopologicalSorter(dict(enumerate(waits))).static_order()]
     copies = [onnx.NodeProto.FromString(nodes[at].SerializeToString()) for at in order]
     del graph.node[:]
     graph.node.extend(copies)
 
 
-def names_after_last_use(nodes: Sequence[Any], kept: set[str]) -> Iterator[list[str]]:
-    """Yield for each node the tensors that no node after it takes, without those to be kept."""
-    last: dict[str, int] = {}
-    for place, node in enumerate(nodes):
-        for name in (*node.output, *names_within(node)):
-            last[name] = place
+def names_after_last_use(nodes: Sequence[Any], kept: set[str]) -> list[list[str]]:
+    """Return for each node the tensors that no node after it takes, without those to be kept."""
+    numbered = enumerate(nodes)
+    last = {it: at for at, node in numbered for it in (*node.output, *names_within(node))}
     spent: list[list[str]] = [[] for _ in nodes]
-    for name, place in last.items():
-        if name not in kept:
-            spent[place].append(name)
-    yield from spent
+    for name in last.keys() - kept:
+        spent[last[name]].append(name)
+    return spent
 
 
 def names_within(node: Any) -> Iterator[str]:
@@ -257,29 +243,38 @@ def names_within(node: Any) -> Iterator[str]:
         yield from (output.name for output in graph.output)
 
 
-def weights_in(proto: Any) -> Iterator[tuple[str, Array]]:
-    """Yield the weights that stand in a graph, in float64; those that are sparse as full ones."""
+def weights_in(proto: Any, folder: Path) -> Iterator[tuple[str, Array]]:
+    """Yield the weights that stand in a graph, without those that are sparse."""
     for tensor in getattr(proto, "initializer", ()):
-        yield tensor.name, widened(numpy_helper.to_array(tensor))
-    for tensor in getattr(proto, "sparse_initializer", ()):
-        values = widened(numpy_helper.to_array(tensor.values))
-        places = numpy_helper.to_array(tensor.indices)
-        full = np.zeros(tuple(tensor.dims), values.dtype)
-        full[tuple(places.T) if places.ndim > 1 else np.unravel_index(places, full.shape)] = values
-        yield tensor.values.name, full
+        read_external(tensor, folder)
+        yield tensor.name, numpy_helper.to_array(tensor)
 
 
-class Evaluator:
-    """A model, ready to be computed."""
+def read_external(tensor: Any, folder: Path) -> None:
+    """Read the data of a tensor that lies in a file, wherever that may be; ONNX's own reader takes
+    those in the model's folder alone."""
+    if tensor.data_location != onnx.TensorProto.EXTERNAL:
+        return
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    with open(folder / entries["location"], "rb") as file:
+        file.seek(int(entries.get("offset", 0)))
+        tensor.raw_data = file.read(int(entries.get("length", -1)))
+    tensor.data_location = onnx.TensorProto.DEFAULT
+    del tensor.external_data[:]
 
-    def __init__(self, model: Any) -> None:
-        opsets = {each.domain: each.version for each in model.opset_import}
-        functions = {(each.domain, each.name): each for each in model.functions}
-        name_by_paths(model.graph)
-        self.graph = Graph(Body("", model.graph), Meaning(opsets, functions))
-        self.output_names = self.graph.outputs
 
-    def run(self, fed: Mapping[str, Any], visit: Visit | None = None) -> list[Any]:
-        """Compute the outputs from inputs and weights that do not stand in the model; `visit` is
-        given what each operator gives, as soon as it is known."""
-        return self.graph.run(fed, visit)
+def rename_domain(model: Any) -> None:
+    """Call ONNX's own domain by its empty name alone; `ai.onnx` is another name of it."""
+    functions = [node for each in model.functions for node in each.node]
+    imports = [each for function in model.functions for each in function.opset_import]
+    for each in (*model.opset_import, *imports, *nodes_within([*model.graph.node, *functions])):
+        each.domain = "" if each.domain == "ai.onnx" else each.domain
+
+
+def evaluator_of(model: Any, folder: Path) -> Graph:
+    """Return a model, ready to be computed."""
+    rename_domain(model)
+    name_by_paths(model.graph)
+    opsets = {each.domain: each.version for each in model.opset_import}
+    functions = {(each.domain, each.name): each for each in model.functions}
+    return Graph(Body("", model.graph), Meaning(opsets, functions, folder))

@@ -1,37 +1,31 @@
 """What computes an operator: a function of lar's own, or ONNX's reference implementation of it.
 
-A function of lar's own takes a `Call`, and returns one value or a tuple of them.
+Both take a `Call`, and return one value or a tuple of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
 from onnx import helper
-from onnx.reference.ops import aionnx_preview_training, aionnxml, load_op
+from onnx.reference.ops import aionnxml, load_op
 
 from lar.engines.onnxruntime.model_fields import Node
 
 Array = np.ndarray[Any, np.dtype[Any]]
-Function = Callable[..., Any]
-Opsets = Mapping[str, int]
 # Takes a node and what it gave: its results, in their order.
 Visit = Callable[[Node, Sequence[Any]], object]
 
 ONNX_RUNTIME = "com.microsoft"
 LEARNING = "ai.onnx.ml"
-LOADERS: Mapping[str, Function] = {
-    "": load_op,
-    LEARNING: aionnxml.load_op,
-    "ai.onnx.preview.training": aionnx_preview_training.load_op,
-}
+LOADERS: Mapping[str, Callable[..., Any]] = {"": load_op, LEARNING: aionnxml.load_op}
 # Types of numbers that are float64 here, by the names of their NumPy types.
 WIDENED = frozenset({"float16", "float32", "bfloat16"})
-# What an operator did before an opset that gave it an attribute for it.
-BEFORE_ATTRIBUTES = {"RoiAlign": (16, "coordinate_transformation_mode", "output_half_pixel")}
 
 
 class Call(NamedTuple):
@@ -39,9 +33,9 @@ class Call(NamedTuple):
     given; `opset` is that of its domain, `outputs` how many there are."""
 
     type: str
-    opset: int
     inputs: Sequence[Any]
-    attributes: Mapping[str, Any]
+    attributes: Mapping[str, Any] = MappingProxyType({})
+    opset: int = 13
     outputs: int = 1
 
     def take(self, count: int) -> list[Any]:
@@ -51,6 +45,10 @@ class Call(NamedTuple):
     def get(self, name: str, default: Any = None) -> Any:
         """Return an attribute."""
         return self.attributes.get(name, default)
+
+
+Function = Callable[[Call], Any]
+OWN: dict[tuple[str, str], Function] = {}
 
 
 class NoTruth(NamedTuple):
@@ -71,9 +69,6 @@ class NoTruthHere(Exception):
     """An operator that has no one right result; the message says why."""
 
 
-OWN: dict[tuple[str, str], Callable[[Call], Any]] = {}
-
-
 def implements(*types: str, domains: Sequence[str] = ("",)) -> Callable[[Function], Function]:
     """Make a function what computes operators of these types."""
 
@@ -84,34 +79,25 @@ def implements(*types: str, domains: Sequence[str] = ("",)) -> Callable[[Functio
     return register
 
 
-def implementation_of(node: Any, opsets: Opsets) -> Function | None:
-    """Return what computes a node from its inputs, None if nothing here does."""
-    own = OWN.get((node.domain, node.op_type))
-    if own is None:
-        return reference_of(node, opsets)
-    attributes = {each.name: value_of(each) for each in node.attribute}
-    opset, count = opsets.get(node.domain, 0), len(node.output)
-    return lambda *inputs: own(Call(node.op_type, opset, inputs, attributes, count))
+def implementation_of(node: Any, opset: int) -> Function | None:
+    """Return what computes a node, None if nothing here does."""
+    return OWN.get((node.domain, node.op_type)) or reference_of(node, opset)
 
 
-def reference_of(node: Any, opsets: Opsets) -> Function | None:
+def reference_of(node: Any, opset: int) -> Function | None:
     """Return ONNX's reference implementation of a node, None if there is none."""
-    opset = opsets.get(node.domain, 0)
     if node.domain not in LOADERS or not opset:
         return None
     try:
         kind = LOADERS[node.domain](node.domain, node.op_type, opset)
     except (NotImplementedError, RuntimeError, AssertionError, onnx.defs.SchemaError):
         return None  # it is a function of other operators, or unknown
-    parameters = {"log": no_log, "opsets": dict(opsets), "verbose": 0, "new_ops": {}}
-    operator = kind(with_defaults(node, opset), parameters)
+    log, opsets = logging.getLogger(__name__).debug, {node.domain: opset}
+    parameters = {"log": log, "opsets": opsets, "verbose": 0, "new_ops": {}}
+    operator = kind(node, parameters)
     for name, value in [*vars(operator).items()]:
         setattr(operator, name, exact(value))
-    return lambda *inputs: operator.run(*inputs)
-
-
-def no_log(*_: object) -> None:
-    """Take the lines that ONNX's implementations log."""
+    return lambda call: operator.run(*call.inputs)
 
 
 def exact(value: Any) -> Any:
@@ -121,56 +107,30 @@ def exact(value: Any) -> Any:
     return np.float64(value) if isinstance(value, np.float32) else value
 
 
-def with_defaults(node: Any, opset: int) -> Any:
-    """Return a node with the defaults that its attributes have in an opset; ONNX's implementations
-    know those of the newest alone."""
-    old = onnx.defs.get_schema(node.op_type, opset, node.domain).attributes
-    new = onnx.defs.get_schema(node.op_type, domain=node.domain).attributes
-    given = {each.name for each in node.attribute}
-    complete = onnx.NodeProto.FromString(node.SerializeToString())
-    for name in sorted((old.keys() & new.keys()) - given):
-        if old[name].default_value.type and old[name].default_value != new[name].default_value:
-            complete.attribute.append(old[name].default_value)
-    since, name, value = BEFORE_ATTRIBUTES.get(node.op_type, (0, "", ""))
-    if opset < since:
-        complete.attribute.append(helper.make_attribute(name, value))
-    return complete
-
-
 def value_of(attribute: Any) -> Any:
     """Return the value of an attribute, texts as such."""
     value = helper.get_attribute_value(attribute)
     if isinstance(value, bytes):
         return value.decode()
-    if attribute.type == onnx.AttributeProto.STRINGS:
-        return [each.decode() for each in value]
-    return [*value] if hasattr(value, "extend") else value
+    is_texts = attribute.type == onnx.AttributeProto.STRINGS
+    return [each.decode() for each in value] if is_texts else value
 
 
-def compute(operator: str, *inputs: Any, opset: int = 18, **attributes: Any) -> Any:
-    """Compute an operator of ONNX's own."""
-    own = OWN.get(("", operator))
-    if own is not None:
-        return own(Call(operator, opset, inputs, attributes))
-    return compute_as_onnx(operator, *inputs, opset=opset, **attributes)
+def compute(call: Call) -> Any:
+    """Return what an operator of ONNX's own gives, the first of several results."""
+    found = OWN.get(("", call.type), compute_as_onnx)(call)
+    return found[0] if isinstance(found, tuple) else found
 
 
-def compute_as_onnx(
-    operator: str, *inputs: Any, opset: int, outputs: int = 1, domain: str = "", **given: Any
-) -> Any:
-    """Compute an operator by its reference implementation.
-
-    Raises:
-        NoTruthHere: there is none.
-    """
-    names = ["" if each is None else f"input{place}" for place, each in enumerate(inputs)]
-    results = [f"output{place}" for place in range(outputs)]
-    node = helper.make_node(operator, names, results, domain=domain, **given)
-    function = reference_of(node, {domain: opset})
-    if function is None:
-        raise NoTruthHere("")
-    found = function(*inputs)
-    return found[0] if outputs == 1 else found
+def compute_as_onnx(call: Call) -> Any:
+    """Compute an operator of ONNX's own by its reference implementation."""
+    names = ["" if each is None else f"input{place}" for place, each in enumerate(call.inputs)]
+    results = [f"output{place}" for place in range(call.outputs)]
+    function = reference_of(
+        helper.make_node(call.type, names, results, **call.attributes), call.opset
+    )
+    assert function is not None
+    return function(call)
 
 
 def real(array: Any) -> Array:
@@ -189,9 +149,6 @@ def widened(value: Any) -> Any:
     return value
 
 
-def graphs_of(node: Any) -> Iterator[Any]:
-    """Yield the graphs that a node has as attributes."""
-    for attribute in node.attribute:
-        if attribute.type == onnx.AttributeProto.GRAPH:
-            yield attribute.g
-        yield from attribute.graphs
+def graphs_of(node: Any) -> list[Any]:
+    """Return the graphs that a node has as attributes."""
+    return [each.g for each in node.attribute if each.HasField("g")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ import onnxruntime
 import pytest
 from onnx import helper
 
-from lar.engines.reference.evaluator import Evaluator
+from lar.engines.reference.evaluator import evaluator_of
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -195,7 +196,9 @@ def test_an_operator_gives_what_onnx_runtime_gives(case: Case) -> None:
     assert data is not None
     session = onnxruntime.InferenceSession(model.SerializeToString())
     (expected,) = session.run(None, {name: data})
-    (found,) = Evaluator(model).run({name: data.astype("f8") if data.dtype == F else data})
+    (found,) = evaluator_of(model, Path()).run(
+        {name: data.astype("f8") if data.dtype == F else data}
+    )
     assert found.shape == expected.shape
     if case.gives is F:
         assert found.dtype == np.float64

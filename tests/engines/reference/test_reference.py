@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 import lar
 from lar.engines import check_options, engine_for, engine_named
 from lar.engines.reference.driver import NO_TIMES
-from lar.engines.reference.evaluator import Evaluator, names_after_last_use
+from lar.engines.reference.evaluator import evaluator_of, names_after_last_use
 from lar.errors import EngineMissing, UsageError
 from lar.records.run import RunSpec
 from lar.running.plan import require_engine
@@ -229,5 +229,5 @@ def test_functions_of_a_model_are_computed(tmp_path: Path) -> None:
     model = onnx.load(save(tmp_path, [helper.make_node("Twice", ["x"], ["y"], domain="mine")]))
     model.functions.append(body)
     model.opset_import.append(helper.make_opsetid("mine", 1))
-    (found,) = Evaluator(model).run({"x": X.astype(np.float64)})
+    (found,) = evaluator_of(model, Path()).run({"x": X.astype(np.float64)})
     np.testing.assert_array_equal(found, 2 * X.astype(np.float64))

@@ -1,6 +1,6 @@
 """Writes the networks of `planted_networks` in both formats, and what engines dump of them.
 
-    python tests/comparison/planted_twins.py FOLDER NAME ...
+    python tools/planted_twins.py FOLDER NAME ...
 
 Each fault has a variant of its own, by its number; `clean` is the network as it should be. Of each
 variant there are dumps in the folders NAME.VARIANT.onnx, NAME.VARIANT.plain (MegEngine) and, where
@@ -16,9 +16,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
-
 import megengine_twin
 import numpy as np
 import onnx_twin
@@ -26,11 +23,11 @@ from megengine import functional
 from network import Array, Network, Node
 from onnx import TensorProto
 from onnx_twin import OnnxGraph, onnx_of
+from planted_networks import IN_BLOCKS, NETWORKS, Fault
 
 from lar.records.run import RunContext
 from lar.running.plan import plan_run
 from lar.running.steps import make_run
-from tests.comparison.planted_networks import IN_BLOCKS, NETWORKS, Fault
 
 
 def add_conv(graph: OnnxGraph, node: Node) -> None:

@@ -1,0 +1,124 @@
+"""The graph of a profile's operators, as the index of a dump has it."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from lar.dumps.dump import DumpedOperator, DumpedTensor, DumpIndex
+from lar.dumps.graph import CONSTANT
+from lar.dumps.layouts import block_of, is_padded, plain_shape
+from lar.dumps.tensor_layouts import layouts_of
+from lar.graphs.graph import name_of
+from lar.records.profile import Profile, ProfiledOperator, TensorFact
+
+COPY = re.compile(r"#\d+$")  # behind a name that several tensors of a graph have
+USUAL_TYPE = "float32"  # where none is recorded, as of what callbacks take or give
+INPUT = "Input"  # the type of what stands for a tensor that is fed
+
+
+class ProfileGraph(NamedTuple):
+    """The index, and by the keys of its operators the places of those of the profile, the first of
+    which counts where one was executed in several shapes.
+
+    Weights are no tensors of it.
+    """
+
+    dump_index: DumpIndex
+    places: Mapping[str, Sequence[int]]
+
+
+def graph_of(operators: Sequence[ProfiledOperator], engine: str) -> ProfileGraph:
+    """Return the graph of the operators whose tensors are recorded, with the shapes that these
+    had."""
+    places: dict[str, list[int]] = defaultdict(list)
+    for place, operator in enumerate(operators):
+        if operator.writes:
+            places[operator.writes[0]].append(place)
+    known = {key: operators[numbers[0]] for key, numbers in places.items()}
+    facts: dict[str, TensorFact] = {}
+    makers: dict[str, tuple[str, int]] = {}
+    names: dict[str, str] = {}
+    for key, operator in known.items():
+        names |= operator.names
+        facts |= zip(operator.writes, operator.outputs, strict=False)
+        makers |= {each: (key, slot) for slot, each in enumerate(operator.writes)}
+    for operator in known.values():
+        for each, fact in zip(operator.reads, operator.inputs, strict=False):
+            if each not in makers and each not in operator.weights:
+                facts.setdefault(each, fact)
+    fed = [key for key in facts if key not in makers]
+    makers |= {key: (f"{INPUT} {key}", 0) for key in fed}
+    tensors = tuple(
+        DumpedTensor(
+            key=key,
+            name=COPY.sub("", key),
+            dtype=fact.dtype or USUAL_TYPE,
+            shape=fact.shape,
+            layout=fact.layout.lower(),
+            operator=makers[key][0],
+            slot=makers[key][1],
+            origin=names.get(key, ""),
+        )
+        for key, fact in facts.items()
+    )
+    inputs = (
+        DumpedOperator(key=makers[key][0], name=key, type=INPUT, outputs=(key,)) for key in fed
+    )
+    made = tuple(
+        DumpedOperator(
+            key=key,
+            name=each.name,
+            type=each.type,
+            inputs=each.reads,
+            outputs=each.writes,
+            parameters=each.parameters,
+            constant=not each.reads and CONSTANT.fullmatch(each.type) is not None,
+        )
+        for key, each in known.items()
+    )
+    # Of an engine without a name it is not known what the graph lacks.
+    index = DumpIndex(tensors=tensors, operators=(*inputs, *made), engine=engine or "unknown")
+    return ProfileGraph(index, places)
+
+
+def plain_graph_of(profile: Profile, items: int) -> ProfileGraph:
+    """Return the graph of a profile, with shapes in plain axes; those of `items` are of one."""
+    graph = graph_of(profile.operators, profile.facts.engine)
+    layouts = layouts_of(graph.dump_index.tensors, graph.dump_index.operators)
+
+    def make_plain(tensor: DumpedTensor) -> DumpedTensor:
+        layout = layouts.get(tensor.key)
+        shape = plain_shape(tensor.shape, layout) if layout else tensor.shape
+        if shape and shape[0] % items == 0:
+            shape = (shape[0] // items, *shape[1:])
+        return replace(tensor, shape=shape, layout=layout or tensor.layout)
+
+    index = replace(
+        graph.dump_index,
+        tensors=tuple(map(make_plain, graph.dump_index.tensors)),
+        model_sha256=profile.facts.model.sha256,
+    )
+    return graph._replace(dump_index=index)
+
+
+def without_filling(graph: ProfileGraph, other: ProfileGraph) -> ProfileGraph:
+    """Return a graph without the channels that fill blocks, as far as a shape of the other side
+    shows them, best that of the same name."""
+    shapes = {it.shape for it in other.dump_index.tensors}
+    named = {name_of(it): it.shape for it in other.dump_index.tensors}
+
+    def cut(tensor: DumpedTensor) -> DumpedTensor:
+        if not block_of(tensor.layout):
+            return tensor
+        fitting = {it for it in shapes if is_padded(tensor.shape, it, tensor.layout)}
+        likely = named.get(name_of(tensor), ())
+        return replace(
+            tensor, shape=likely if likely in fitting else max(fitting, default=tensor.shape)
+        )
+
+    index = replace(graph.dump_index, tensors=tuple(map(cut, graph.dump_index.tensors)))
+    return graph._replace(dump_index=index)
