@@ -19,7 +19,7 @@ from lar.dumps.dump import DumpedTensor, Stored
 from lar.dumps.layouts import to_blocked
 from lar.errors import DumpError, LarError
 from lar.graphs.elements import dequantized, elements_of, integers_of, whole
-from lar.graphs.graph import LOOPS, Node, is_within, region_of, sources_of
+from lar.graphs.graph import Node, is_within, region_of, sources_of
 from lar.graphs.matching import Array, Pair
 from lar.graphs.signatures import Values, is_blocked, squeezed
 from lar.records.comparison import TensorComparison, Tolerance
