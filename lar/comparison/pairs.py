@@ -12,7 +12,7 @@ import numpy as np
 from lar.comparison.metrics import Bounds, bounds_of, measure
 from lar.comparison.norms import Size
 from lar.comparison.rounding import BITS, Explain, Explained, Rounding, worst_channel_of
-from lar.dumps.dump import Dump, DumpedTensor, Stored
+from lar.dumps.dump import DumpedTensor, Stored
 from lar.dumps.excerpts import STATISTICS, as_printed
 from lar.graphs.elements import Elements, elements_of, whole
 from lar.graphs.graph import Graph, Node, name_of
@@ -153,8 +153,7 @@ class Measure:
 
     def with_actual(self, pair: Pair, array: Array) -> Measure:
         """Return a measure with an array in the place of the actual tensor of a pair."""
-        dump = self.values[0].dump
-        alone = Dump(dump.source, dump.index, lambda _: array)
+        alone = self.values[0].dump.of_array(tensor_of(pair.actual).key, array)
         return replace(self, values=(self.values[0].of_other_dump(alone), self.values[1]))
 
     def compare(
