@@ -229,6 +229,13 @@ def test_operators_that_the_other_side_fused_are_run_together() -> None:
     assert len(found.culprits) == 2
 
 
+def test_a_difference_that_becomes_small_is_no_less_a_fault() -> None:
+    right: Functions = {**RIGHT, "b": lambda x: x * np.float32(0.1) + np.float32(1)}
+    wrong = {**right, "a": TWO_FAULTS["a"], "d": lambda x: x + np.float32(1.5)}
+    found = isolate(chain(wrong), chain(right), Played(wrong), Played(right))
+    assert culprits(found) == ["a", "d"]
+
+
 def test_an_engine_that_computes_another_thing_alone_proves_nothing() -> None:
     otherwise = {**TWO_FAULTS, "d": lambda x: TWO_FAULTS["d"](x) * np.float32(1.5)}
     found = isolate(chain(TWO_FAULTS), chain(RIGHT), Played(otherwise))
