@@ -112,7 +112,7 @@ class Search:
             if blame.proven or self.is_first(pair):
                 add_blame(self.blames, blame)
                 blamed.add(pair.actual)
-        if not self.blames:
+        if not self.blames and not all(it.passed for it in self.paired.compared.values()):
             self.take_slightly_wrong(pairs)
         return self.blames
 
@@ -153,15 +153,12 @@ class Search:
     def take_slightly_wrong(self, pairs: Iterable[Pair]) -> None:
         """Where the outputs differ and no operator alone does, take the first that is off by a part
         of the tolerance: behind it, errors have grown as rounding does."""
-        if all(found.passed for found in self.paired.compared.values()):
-            return
         for pair in pairs:
-            alone = self.alone.get(pair.actual, Alone())
-            found = alone.found
+            found = self.alone.get(pair.actual, Alone()).found
             if found and not found.precision and is_off(found):
-                confirmed = self.prover.confirm(pair, alone)
-                add_blame(self.blames, blame_of(pair, self.paired, confirmed))
-                return
+                alone = self.prover.prove(pair, though_right=True)
+                add_blame(self.blames, blame_of(pair, self.paired, alone))
+                break
 
     def heals(self, pair: Pair, alone: Alone) -> bool:
         """Return whether nothing is left of a difference behind it: then the pair was of two
@@ -178,8 +175,8 @@ class Search:
             for each in results:
                 seen.add(id(each))
                 behind = self.paired.found(each)
-                error = error_of(behind)[place]
-                if (behind.passed and not behind.precision) or error <= HEALED * before < math.inf:
+                less = error_of(behind)[place] <= HEALED * before
+                if behind.passed and (less or not behind.precision):
                     continue
                 if behind.is_output or len(seen) > MOST_BEHIND:
                     return False

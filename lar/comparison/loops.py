@@ -1,4 +1,4 @@
-"""Where a difference began in the bodies of loops, whose tensors hold an iteration after the other.
+"""Where a difference began in the body of a loop, whose tensors hold all iterations in a row.
 
 A loop hands on what an iteration gave to the next one: only what differs in the same iteration, or
 before, can have made a tensor differ.

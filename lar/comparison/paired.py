@@ -40,7 +40,7 @@ class Paired:
 
     @cached_property
     def loops(self) -> list[Pair]:
-        """The pairs that a loop gives."""
+        """The pairs that operators give which run a body for each iteration."""
         return [pair for pair in self.pairs if type_of(pair) in LOOPS]
 
     def find_outputs(self) -> set[Node]:

@@ -12,7 +12,7 @@ import numpy as np
 from lar.comparison.metrics import Bounds, bounds_of, measure
 from lar.comparison.norms import Size
 from lar.comparison.rounding import BITS, Explain, Explained, Rounding, worst_channel_of
-from lar.dumps.dump import Dump, DumpedTensor, Stored
+from lar.dumps.dump import DumpedTensor, Stored
 from lar.dumps.excerpts import STATISTICS, as_printed
 from lar.graphs.elements import Elements, elements_of, whole
 from lar.graphs.graph import Graph, Node, name_of
@@ -153,8 +153,7 @@ class Measure:
 
     def with_actual(self, pair: Pair, array: Array) -> Measure:
         """Return a measure with an array in the place of the actual tensor of a pair."""
-        dump = self.values[0].dump
-        alone = Dump(dump.source, dump.index, lambda _: array)
+        alone = self.values[0].dump.of_array(tensor_of(pair.actual).key, array)
         return replace(self, values=(self.values[0].of_other_dump(alone), self.values[1]))
 
     def compare(
@@ -169,16 +168,8 @@ class Measure:
         Raises:
             DumpError: a tensor is missing or damaged.
         """
-        facts = self.facts_of(0, tensors[0]), self.facts_of(1, tensors[1])
-        found = TensorComparison(
-            actual=facts[0],
-            expected=facts[1],
-            matched_by=by,
-            passed=False,
-            problem=f"shapes differ: {facts[0].shape} and {facts[1].shape}",
-        )
         if self.excerpts:
-            return self.compare_excerpts(found, tensors)
+            return self.compare_excerpts(tensors, by)
         share_quantization(self.values, tensors)
         quantizations = [
             side.quantizations.get(tensor.key)
@@ -194,8 +185,7 @@ class Measure:
         )
         if tensors[0].dtype == tensors[1].dtype == "string":
             one, other = padded(one, other), padded(other, one)
-        facts = self.facts_of(0, tensors[0]), self.facts_of(1, tensors[1])
-        found = replace(found, actual=facts[0], expected=facts[1])
+        found = self.unlike(tensors, by)
         fits = squeezed(one.shape) == squeezed(other.shape)
         axes = () if fits else axes_between(one, other)
         if not fits and not axes:
@@ -206,22 +196,7 @@ class Measure:
             explain = None
         dtypes = tensors[0].dtype, tensors[1].dtype
         bounds = bounds_of(self.tolerance, *dtypes, step=max(scales, default=None))
-        explained: Explained | None = None
-        fill = inf
-
-        def settle(size: Size) -> Bounds:
-            nonlocal explained, fill
-            fill = size.fill
-            explained = explain(size, other) if explain else None
-            return explained.bounds if explained else bounds
-
-        figures = measure(
-            one, other, settle, spare_bits=16 if dtypes == ("BFloat16", "BFloat16") else 0
-        )
-        passed = not figures.mismatches
-        if explained:
-            before = [it.figures for it in sources if it.figures]
-            passed = explained.passes(figures, before, lambda: worst_channel_of(one, other, fill))
+        figures, explained, passed = judge((one, other), bounds, explain, sources, dtypes)
         if axes and not passed and not is_alike(figures):
             return found
         if scales:  # steps of a scale are no neighbours among floating-point numbers
@@ -236,11 +211,23 @@ class Measure:
             figures=figures,
         )
 
+    def unlike(self, tensors: tuple[DumpedTensor, DumpedTensor], by: MatchedBy) -> TensorComparison:
+        """Return what is found of two tensors whose shapes differ."""
+        actual, expected = map(self.facts_of, (0, 1), tensors)
+        return TensorComparison(
+            actual=actual,
+            expected=expected,
+            matched_by=by,
+            passed=False,
+            problem=f"shapes differ: {actual.shape} and {expected.shape}",
+        )
+
     def compare_excerpts(
-        self, found: TensorComparison, tensors: tuple[DumpedTensor, DumpedTensor]
+        self, tensors: tuple[DumpedTensor, DumpedTensor], by: MatchedBy
     ) -> TensorComparison:
         """Compare what a text has of two tensors: the statistics, and in one layout the first
         values."""
+        found = self.unlike(tensors, by)
         if squeezed(found.actual.shape) != squeezed(found.expected.shape):
             return found
         one, other = (
@@ -273,6 +260,33 @@ class Measure:
             operator_type=maker.type if maker else "",
             quantization=self.values[side].quantizations.get(tensor.key, tensor.quantization),
         )
+
+
+def judge(
+    sides: tuple[Elements, Elements],
+    bounds: Bounds,
+    explain: Explain | None,
+    sources: Iterable[TensorComparison],
+    dtypes: tuple[str, str],
+) -> tuple[Figures, Explained | None, bool]:
+    """Measure two tensors of one shape; return the figures, what rounding explains, and whether
+    they agree."""
+    explained: Explained | None = None
+    fill = inf
+
+    def settle(size: Size) -> Bounds:
+        nonlocal explained, fill
+        fill = size.fill
+        explained = explain(size, sides[1]) if explain else None
+        return explained.bounds if explained else bounds
+
+    spare_bits = 16 if dtypes == ("BFloat16", "BFloat16") else 0
+    figures = measure(*sides, settle, spare_bits=spare_bits)
+    if explained is None:
+        return figures, None, not figures.mismatches
+    before = [it.figures for it in sources if it.figures]
+    passed = explained.passes(figures, before, lambda: worst_channel_of(*sides, fill))
+    return figures, explained, passed
 
 
 def axes_between(one: Elements, other: Elements) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -156,6 +157,13 @@ class Dump:
     @cached_property
     def _operators(self) -> dict[str, DumpedOperator]:
         return {operator.key: operator for operator in self.index.operators}
+
+    def of_array(self, key: str, array: Array) -> Dump:
+        """Return this dump with an array in the place of one of its tensors."""
+        read = self.reader
+        other = copy.copy(self)  # with the tables that have been made
+        other.__dict__["reader"] = lambda tensor: array if tensor.key == key else read(tensor)
+        return other
 
     def __iter__(self) -> Iterator[DumpedTensor]:
         return iter(self.index.tensors)

@@ -14,7 +14,7 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 from lar.dumps.dump import DumpedOperator, DumpIndex
@@ -69,41 +69,36 @@ class ModelGraph:
 
     def __init__(self, operators: Sequence[ModelOperator], index: DumpIndex) -> None:
         self.operators = operators
-        self.makers = {name: each for each in operators for name in each.outputs if name}
-        self.takers: dict[str, list[ModelOperator]] = defaultdict(list)
-        for each in operators:
+        # Where the operators stand that give and take each tensor; what takes nothing gives none.
+        self.places = {
+            name: place
+            for place, each in enumerate(operators)
+            for name in each.outputs
+            if each.inputs and name
+        }
+        self.takers: dict[str, list[int]] = defaultdict(list)
+        for place, each in enumerate(operators):
             for name in dict.fromkeys(each.inputs):
-                self.takers[name].append(each)
+                self.takers[name].append(place)
         self.by_name = {each.name: each for each in operators if each.name}
-        self.order = {id(each): place for place, each in enumerate(operators)}
+        sources = {*self.takers, *(name for each in operators for name in each.outputs)}
         fed = {each.key for each in index.operators if not each.inputs and not each.constant}
         inputs = {tensor.name for tensor in index.tensors if tensor.operator in fed}
-        self.data = {name for name in inputs if self.is_source(name)}
+        self.data = (inputs & sources) - self.places.keys()
         for each in operators:
-            if each.type.lower() in OF_SHAPES:
-                continue
-            if any(name in self.data for name in each.inputs):
+            if each.type.lower() not in OF_SHAPES and not self.data.isdisjoint(each.inputs):
                 self.data.update(filter(None, each.outputs))
-
-    def is_source(self, name: str) -> bool:
-        maker = self.makers.get(name)
-        return (maker is None or not maker.inputs) and (maker is not None or name in self.takers)
-
-    def place_of(self, name: str) -> int:
-        """Return where the operator stands that gives a tensor, -1 for an input."""
-        maker = self.makers.get(name)
-        return self.order[id(maker)] if maker is not None and maker.inputs else -1
 
     def region(self, end: str, begin: Collection[str]) -> tuple[list[ModelOperator], set[str]]:
         """Return the operators between tensors and one that is computed from them, and which of
         the tensors it needs; what it needs besides, from before them, is among these as well."""
-        first = min(map(self.place_of, begin), default=-1)
+        first = min((self.places.get(name, -1) for name in begin), default=-1)
         places: set[int] = set()
         needed: set[str] = set()
         stack = [end]
         while stack:
             name = stack.pop()
-            place = self.place_of(name)
+            place = self.places.get(name, -1)
             if name in begin or place <= first:
                 needed.add(name)
             elif place not in places:
@@ -115,8 +110,7 @@ class ModelGraph:
         """Return the first tensor that is computed from all of some tensors, as far as one operator
         of an engine may stand for what is between them."""
         reached = {name: frozenset({name}) for name in sources}
-        waiting = [self.order[id(each)] for name in sources for each in self.takers[name]]
-        heapify(waiting)
+        waiting = sorted(place for name in sources for place in self.takers.get(name, ()))
         while waiting and len(reached) < len(sources) + MOST_COVERED:
             operator = self.operators[heappop(waiting)]
             output = operator.outputs[0] if operator.outputs else ""
@@ -125,13 +119,13 @@ class ModelGraph:
                 reached[output] = frozenset().union(*(reached[name] for name in taken))
                 if len(reached[output]) == len(sources):
                     return output
-                for each in self.takers[output]:
-                    heappush(waiting, self.order[id(each)])
+                for place in self.takers.get(output, ()):
+                    heappush(waiting, place)
         return ""
 
     def only_taker(self, name: str) -> ModelOperator | None:
         takers = self.takers.get(name, [])
-        return takers[0] if len(takers) == 1 else None
+        return self.operators[takers[0]] if len(takers) == 1 else None
 
 
 class Alignment:
@@ -221,8 +215,8 @@ class Alignment:
         the tensor itself if it ends in none or that is what gave the tensor."""
         parameters = {key.lower(): value for key, value in operator.parameters.items()}
         mode = str(parameters.get("activation", "")).lower()
-        maker, following = self.model.makers.get(name), self.model.only_taker(name)
-        done = maker is not None and maker.type.lower() == mode
+        place, following = self.model.places.get(name), self.model.only_taker(name)
+        done = place is not None and self.model.operators[place].type.lower() == mode
         if mode and not done and following is not None and following.type.lower() == mode:
             return following.outputs[0]
         return name
@@ -232,7 +226,7 @@ class Alignment:
         behind an operator that the engine added to move it."""
         found = [
             each.outputs[0]
-            for each in self.model.takers.get(source, ())
+            for each in map(self.model.operators.__getitem__, self.model.takers.get(source, ()))
             if plain_type(each.type) == plain_type(operator.type)
             and each.outputs[0] not in self.kept
             and len(self.weights_in([each])) == len(self.weights_of(operator))
@@ -289,14 +283,11 @@ class Alignment:
         return replace(
             self.index,
             tensors=tuple(
-                replace(tensor, origin=names[tensor.key])
-                if names.get(tensor.key, tensor.name) != tensor.name
-                else tensor
-                for tensor in self.index.tensors
+                it if names.get(it.key, it.name) == it.name else replace(it, origin=names[it.key])
+                for it in self.index.tensors
             ),
             operators=tuple(
-                replace(operator, origin=self.origin_of_operator(operator))
-                for operator in self.index.operators
+                replace(it, origin=self.origin_of_operator(it)) for it in self.index.operators
             ),
         )
 

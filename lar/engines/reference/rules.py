@@ -84,6 +84,7 @@ RULES = (
     Rule(("QGemm",), UNUSUAL, lambda call: call.get("alpha", 1) != 1),
     Rule(("ReduceSumSquare",), UNUSUAL, lambda call: call.inputs[0].dtype.kind != "f"),
     Rule(("Scan",), UNUSUAL, scans_oddly),
+    Rule(("SequenceMap",), UNUSUAL),
     Rule(("Unique",), UNUSUAL, lambda call: not call.get("sorted", 1)),
 )
 

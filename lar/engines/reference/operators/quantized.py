@@ -49,8 +49,7 @@ def quantize(
     import ml_dtypes
 
     dtype = dtype if zero_point is None else zero_point.dtype
-    iinfo: Any = ml_dtypes.iinfo
-    limits = iinfo(dtype)
+    limits: Any = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
     steps = np.rint(x / spread(scale, x.shape, axis, block))
     steps = steps + spread(zero_point, x.shape, axis, block)
     return np.asarray(np.clip(steps, int(limits.min), int(limits.max))).astype(dtype)
