@@ -65,6 +65,12 @@ def name_of(tensor: DumpedTensor) -> str:
     return f"{name} run {tensor.run}" if tensor.run else name
 
 
+def branches_of(node: Node) -> tuple[str, ...]:
+    """Return the branches that a tensor is in, `then` or `else`, from the outermost on."""
+    found = IN_BODY.findall(node.tensor.name) if node.tensor else ()
+    return tuple(each for each in found if each != "body")
+
+
 def is_within(node: Node, outer: Node) -> bool:
     """Return whether a tensor is in a body of the operator that gives another one."""
     if node.tensor is None or not outer.has_bodies:

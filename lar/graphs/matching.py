@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lar.graphs.graph import Graph, Node, region_of, sources_of
+from lar.graphs.graph import Graph, Node, branches_of, region_of, sources_of
 from lar.graphs.operator_kinds import (
     HEAVY,
     UNKNOWN_STEPS,
@@ -217,7 +217,8 @@ class Matching:
         """Return what twins must have in common."""
         signature, run = self.signatures[node], node.tensor.run if node.tensor else 0
         is_input = node.is_input and not self.without_operators
-        return signature.shape, signature.family, is_input, run
+        branches = () if self.without_operators else branches_of(node)
+        return signature.shape, signature.family, is_input, run, branches
 
     def by_class(self, nodes: Iterable[Node]) -> dict[Any, Class]:
         found = defaultdict(list)

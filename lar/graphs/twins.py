@@ -19,7 +19,7 @@ import numpy as np
 
 from lar.dumps.dump import DumpedTensor
 from lar.graphs.elements import dequantized, elements_of
-from lar.graphs.graph import Graph, Node, name_of, region_of
+from lar.graphs.graph import Graph, Node, branches_of, name_of, region_of
 from lar.graphs.matching import NEAR_QUANTIZED, Matching, Pair, is_generic
 from lar.graphs.operator_kinds import GROUPS
 from lar.graphs.quantities import names_of_constants
@@ -137,7 +137,7 @@ def structure_of(graph: Graph) -> list[tuple[Any, ...]]:
     found: list[tuple[Any, ...]] = []
     for node in graph.nodes:
         tensor, maker = node.tensor, node.operator
-        facts = (tensor.slot, tensor.run, tensor.layout) if tensor else None
+        facts = (tensor.slot, tensor.run, tensor.layout, branches_of(node)) if tensor else None
         if maker is None or node.is_input:
             # What is fed is known by its name, or by its place where that is another.
             found.append((node.name if not graph.has_operators else "input", facts))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -87,6 +87,22 @@ def make_looping(layers: int = 2) -> RealNetwork:
     return model_of(nodes, FEEDS, {"y": FLOAT, "means": FLOAT}, weights)
 
 
+def make_scanning() -> RealNetwork:
+    """A scan of rows whose state begins as a constant."""
+    nodes = [
+        node("MatMul", "state w", "product"),
+        node("Add", "product row", "sum"),
+        node("Tanh", "sum", "next"),
+        node("Mul", "next two", "twice"),
+    ]
+    fed = {"state": (FLOAT, [1, 8]), "row": (FLOAT, [8])}
+    body = body_of(nodes, "next twice", fed, w=draw(8, 8, seed=3) / 2, two=np.float32(2))
+    scan = node("Scan", "zero h", "last rows", body=body, num_scan_inputs=1)
+    nodes = [*BEFORE[:2], scan, node("MatMul", "rows w1", "y")]
+    weights = WEIGHTS | {"zero": np.zeros((1, 8), np.float32)}
+    return model_of(nodes, FEEDS, {"y": FLOAT, "last": FLOAT}, weights)
+
+
 def set_input(name: str, place: int, tensor: str) -> Change:
     """Return a change of what the first operator of a name takes."""
 
@@ -124,20 +140,51 @@ LOOPING: dict[str, tuple[Change, str]] = {
 }
 
 
+SCANNING: dict[str, tuple[Change, str]] = {
+    "weight": (set_weight("two", lambda it: it * np.float32(1.3)), "last/body/twice"),
+    "operator": (set_type("twice", "Div"), "last/body/twice"),
+    "direction": (set_attribute("last", scan_input_directions=[1]), "last"),
+}
+
+
 def names(found: Iterable[Culprit]) -> list[str]:
     """Return the names of the operators at fault, without the engine's numbers."""
     return [it.name.partition("[")[0] for each in found for it in each.actual or each.expected]
 
 
-@pytest.mark.parametrize("fault", BRANCHING)
-def test_a_fault_in_a_branch_is_named(models: Models, fault: str) -> None:
-    change, culprit = BRANCHING[fault]
-    found = compare(models.write(make_branching(), change), models.write(make_branching()))
+@pytest.mark.parametrize(
+    ("make", "change", "culprit"),
+    [
+        pytest.param(make, *each, id=f"{make.__name__[5:]} {fault}")
+        for make, faults in (
+            (make_branching, BRANCHING),
+            (make_looping, LOOPING),
+            (make_scanning, SCANNING),
+        )
+        for fault, each in faults.items()
+    ],
+)
+def test_a_fault_inside_a_body_is_named(
+    models: Models, make: Callable[[], RealNetwork], change: Change, culprit: str
+) -> None:
+    found = compare(models.write(make(), change), models.write(make()))
     assert names(proven(found)) == names(found.culprits) == [culprit]
 
 
-@pytest.mark.parametrize("fault", LOOPING)
-def test_a_fault_in_a_loop_is_named(models: Models, fault: str) -> None:
-    change, culprit = LOOPING[fault]
-    found = compare(models.write(make_looping(), change), models.write(make_looping()))
-    assert names(proven(found)) == names(found.culprits) == [culprit]
+@pytest.mark.parametrize("make", [make_branching, make_looping, make_scanning])
+def test_bodies_have_a_truth(models: Models, make: Callable[[], RealNetwork]) -> None:
+    model = models.write(make())
+    healthy = compare(model, model, truth=True)
+    assert healthy.same
+    assert healthy.truth
+    assert (healthy.truth.actual.finding, healthy.notes) == ("same", ())
+    judged = {it.actual.name for it in healthy.tensors if it.truth and it.truth.actual}
+    inside = {it.actual.name for it in healthy.tensors if "/" in it.actual.name and not it.constant}
+    assert inside
+    assert inside <= judged
+
+
+def test_isolated_operators_are_named_without_what_they_are_inside_of(models: Models) -> None:
+    change, culprit = LOOPING["attribute"]
+    actual, expected = models.write(make_looping(), change), models.write(make_looping())
+    assert names(compare(actual, expected, isolate=True).culprits) == [culprit]
