@@ -23,7 +23,7 @@ from lar.graphs.graph import Graph, Node, name_of, region_of
 from lar.graphs.matching import NEAR_QUANTIZED, Matching, Pair, is_generic
 from lar.graphs.operator_kinds import GROUPS
 from lar.graphs.quantities import names_of_constants
-from lar.graphs.signatures import NEAR, Samples, Values, signatures_of, squeezed
+from lar.graphs.signatures import NEAR, Values, distances, signatures_of, squeezed
 from lar.records.comparison import MatchedBy
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -129,7 +129,8 @@ def are_near(one: Node, other: Node, values: tuple[Values, Values]) -> bool:
     ]
     if len(found) < 2 or found[0].shape != found[1].shape:
         return False
-    return bool(Samples([found[0].sample]).distances(found[1].sample)[0][0] <= NEAR)
+    (relative,) = distances(*(each.sample[None] for each in found))
+    return bool(relative[0] <= NEAR)
 
 
 def structure_of(graph: Graph) -> list[tuple[Any, ...]]:
