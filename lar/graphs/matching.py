@@ -126,7 +126,6 @@ class Matching:
         self.unnamed = [self.by_class(nodes) for nodes in (self.actual, self.expected)]
         self.match_in_order()
         self.match_values()
-        self.match_sources()
         self.match_operands()
         self.match_sources()
         if self.without_operators:
@@ -454,8 +453,8 @@ class Matching:
                 self.add(left[0][0], left[1][0])
 
     def match_other_shapes(self) -> None:
-        """Match tensors of one name whose shapes or types differ: that is the difference. Integers
-        of which nothing says what numbers they stand for have no twin."""
+        """Match what is left of one name: that shapes, types or values differ is the difference.
+        Integers of which nothing says what numbers they stand for have no twin."""
         for node in self.actual:
             for other in self.named_alike(node):
                 free = self.twins.keys().isdisjoint((node, other)) or node in self.given
