@@ -9,22 +9,16 @@ one operator, or several where the other side fused them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from lar.comparison.isolation import Alone, Prover
+from lar.comparison.loops import sources_in_step
 from lar.comparison.metrics import DEFAULT_RTOL
-from lar.comparison.pairs import in_order, known_side
+from lar.comparison.paired import Paired, error_of, growth_of
+from lar.comparison.pairs import known_side, type_of
 from lar.comparison.rounding import SLACK
-from lar.graphs.graph import (
-    BODY_INPUT,
-    LOOPS,
-    Node,
-    is_within,
-    region_of,
-    results_of,
-    sources_of,
-)
+from lar.graphs.graph import BODY_INPUT, Node, region_of
 from lar.graphs.matching import Pair
 from lar.graphs.operator_kinds import DISCRETE, HEAVY
 from lar.records.comparison import TensorComparison
@@ -76,97 +70,6 @@ class Blame(NamedTuple):
         return (self.alone.is_wrong and not self.alone.doubt) or self.is_coarse
 
 
-class Paired:
-    """Pairs that have been compared, in the graphs of both sides; `compared` has the comparison of
-    each by its actual node."""
-
-    def __init__(self, pairs: Iterable[Pair], compared: Mapping[Node, TensorComparison]) -> None:
-        self.compared = compared
-        self.pairs = [*in_order(pairs)]
-        self.by_node = {node: pair for pair in self.pairs for node in pair[:2]}
-        self.loops = [pair for pair in self.pairs if type_of(pair) in LOOPS]
-
-    def found(self, pair: Pair) -> TensorComparison:
-        return self.compared[pair.actual]
-
-    def around(self, pair: Pair, walk: Callable[..., list[Node]]) -> list[Pair]:
-        """Return the nearest twins before or behind a pair, on either side."""
-        found = [self.by_node[node] for side in pair[:2] for node in walk(side, self.by_node)]
-        return list({id(each): each for each in found}.values())
-
-    def sources(self, pair: Pair) -> list[Pair]:
-        return self.around(pair, sources_of)
-
-    def results(self, pair: Pair) -> list[Pair]:
-        return self.around(pair, results_of)
-
-    def leading_to(self, ends: Iterable[Pair], is_off: Callable[[Pair], bool]) -> list[Pair]:
-        """Return the pairs that lead to some through pairs that are off, these among them."""
-        found = {id(pair): pair for pair in ends}
-        stack = [*found.values()]
-        while stack:
-            for pair in self.sources(stack.pop()):
-                if id(pair) not in found and is_off(pair):
-                    found[id(pair)] = pair
-                    stack.append(pair)
-        return [*in_order(found.values())]
-
-    def is_off(self, pair: Pair) -> bool:
-        """Return whether a pair differs, or nearly does."""
-        found = self.found(pair)
-        return not found.passed or (not found.precision and error_of(found)[0] >= suspect(found))
-
-    def is_first(self, pair: Pair) -> bool:
-        """Return whether a pair differs although its inputs agree."""
-        found = self.found(pair)
-        kind = type_of(pair)
-        if known_side(pair).is_input or kind in ("", BODY_INPUT) or not self.is_off(pair):
-            return False
-        looped = any(is_inside(pair, loop) for loop in self.loops)
-        if looped and found.actual.shape[:1] != found.expected.shape[:1]:
-            return False  # in other iterations
-        sources = [
-            self.found(each)
-            for each in self.sources(pair)
-            if not (looped and differs_later(self.found(each), found))
-            if not (kind in LOOPS and is_inside(each, pair) and self.begins_off(pair))
-        ]
-        if not all(source.passed for source in sources):
-            return False
-        if found.precision:
-            return True  # what is past its tolerance is more than rounding
-        if DISCRETE.search(kind) and any(error_of(it)[0] for it in sources):
-            return False  # it may jump by a rounding error of its input
-        return growth_of(found, sources) > JUMP
-
-    def begins_off(self, loop: Pair) -> bool:
-        """Return whether the body of a loop is fed with other data from the start, or is run in
-        other iterations."""
-        fed = (it for it in self.pairs if type_of(it) == BODY_INPUT and is_inside(it, loop))
-        return any(first_iteration(self.found(each)) == 0 for each in fed)
-
-    def steepest(self) -> tuple[Pair, float] | None:
-        """Return the pair where errors grow most, among those whose inputs differ; None if errors
-        grow nowhere."""
-        growths = []
-        for pair in self.pairs:
-            growth = growth_of(self.found(pair), [self.found(it) for it in self.sources(pair)])
-            if 1 < growth < math.inf:
-                growths.append((pair, growth))
-        return max(growths, key=lambda it: it[1], default=None)
-
-    def blame(self, pair: Pair, alone: Alone = Alone()) -> Blame:  # noqa: B008 - it is frozen
-        """Return the operators that compute a pair from the nearest twins."""
-        sides = [region_of(node, self.by_node) for node in pair[:2]]
-        return Blame(
-            in_weight(sides[0]),
-            in_weight(sides[1]),
-            tuple(self.sources(pair)),
-            self.found(pair),
-            alone,
-        )
-
-
 class Search:
     """The search for culprits among pairs that have been compared; `alone` has what was run."""
 
@@ -178,9 +81,8 @@ class Search:
 
     def find(self, ends: Sequence[Pair]) -> list[Blame]:
         """Find what makes some pairs differ; of what is behind a culprit nothing is said."""
-        paired = self.paired
-        wrong = paired.leading_to(ends, paired.is_off)
-        first = [pair for pair in wrong if paired.is_first(pair)]
+        wrong = self.paired.leading_to(ends, lambda pair: is_off(self.paired.found(pair)))
+        first = [pair for pair in wrong if self.is_first(pair)]
         self.try_all(first)
         others = [pair for pair in wrong if pair not in first and pair.actual.operator]
         if not self.blames:
@@ -189,15 +91,12 @@ class Search:
             self.take_slightly_wrong([*first, *others])
         return self.blames
 
-    def find_inside(self, round_alike: Callable[[Pair], bool]) -> list[Blame]:
+    def find_inside(self) -> list[Blame]:
         """Find operators that are off although both sides round alike there, or by far more than
         they round, where the outputs agree within what rounding explains."""
-        paired = self.paired
-        self.try_all(
-            pair
-            for pair in paired.pairs
-            if paired.is_first(pair) and (round_alike(pair) or is_gross(paired.found(pair)))
-        )
+        rounding, found = self.paired.measure.rounding, self.paired.found
+        first = filter(self.is_first, self.paired.pairs)
+        self.try_all(it for it in first if is_gross(found(it)) or rounding.round_alike(it))
         return [blame for blame in self.blames if blame.proven]
 
     def find_everywhere(self) -> list[Blame]:
@@ -207,15 +106,13 @@ class Search:
         blamed: set[Node] = set()
         for number, pair in enumerate(pairs):
             self.progress(f"running operators alone, {number} of {len(pairs)}")
-            alone = self.alone[pair.actual] = self.prover.run(pair)
-            if alone.is_right or not blamed.isdisjoint(alone.nodes):
+            blame = self.try_one(pair)
+            if blame is None or not blamed.isdisjoint(blame.alone.nodes):
                 continue
-            alone = self.prover.confirm(pair, alone)
-            if (alone.doubt and not self.paired.is_first(pair)) or self.heals(pair):
-                continue
-            add_blame(self.blames, self.paired.blame(pair, alone))
-            blamed.add(pair.actual)
-        if not self.blames:
+            if blame.proven or self.is_first(pair):
+                add_blame(self.blames, blame)
+                blamed.add(pair.actual)
+        if not self.blames and not all(it.passed for it in self.paired.compared.values()):
             self.take_slightly_wrong(pairs)
         return self.blames
 
@@ -225,125 +122,91 @@ class Search:
             if known_side(pair) in self.behind:
                 continue
             self.progress(f"running {known_side(pair).name} alone")
-            alone = self.alone[pair.actual] = self.prover.prove(pair)
-            blame = self.paired.blame(pair, alone)
-            if alone.is_right or (until_proven and not blame.proven):
-                continue
-            if alone.found is not None and self.heals(pair):
-                continue
-            add_blame(self.blames, blame)
-            self.behind |= after(known_side(pair))
-            if until_proven:
-                return
+            blame = self.try_one(pair)
+            if blame and (blame.proven or not until_proven):
+                add_blame(self.blames, blame)
+                self.behind |= after(known_side(pair))
+                if until_proven:
+                    return
+
+    def try_one(self, pair: Pair) -> Blame | None:
+        """Run what computes a pair alone, and return it unless it is right."""
+        alone = self.alone[pair.actual] = self.prover.prove(pair)
+        if alone.is_right or self.heals(pair, alone):
+            return None
+        return blame_of(pair, self.paired, alone)
+
+    def is_first(self, pair: Pair) -> bool:
+        """Return whether a pair differs although its inputs agree."""
+        found, kind = self.paired.found(pair), type_of(pair)
+        if known_side(pair).is_input or kind in ("", BODY_INPUT) or not is_off(found):
+            return False
+        sources = sources_in_step(pair, self.paired)
+        if sources is None or not all(source.passed for source in sources):
+            return False
+        if found.precision:
+            return True  # what is past its tolerance is more than rounding
+        if DISCRETE.search(kind) and any(error_of(it)[0] for it in sources):
+            return False  # it may jump by a rounding error of its input
+        return growth_of(found, sources) > JUMP
 
     def take_slightly_wrong(self, pairs: Iterable[Pair]) -> None:
         """Where the outputs differ and no operator alone does, take the first that is off by a part
         of the tolerance: behind it, errors have grown as rounding does."""
-        if all(self.paired.found(pair).passed for pair in self.paired.pairs):
-            return
         for pair in pairs:
-            alone = self.alone.get(pair.actual, Alone())
-            found = alone.found
-            if found and not found.precision and error_of(found)[0] >= suspect(found):
-                add_blame(self.blames, self.paired.blame(pair, self.prover.confirm(pair, alone)))
-                return
+            found = self.alone.get(pair.actual, Alone()).found
+            if found and not found.precision and is_off(found):
+                alone = self.prover.prove(pair, though_right=True)
+                add_blame(self.blames, blame_of(pair, self.paired, alone))
+                break
 
-    def heals(self, pair: Pair) -> bool:
-        """Return whether nothing is left of a difference behind it, when all is computed from the
-        same inputs: then the pair was of two quantities, as before and behind a factor that one
-        side applies later."""
-        if self.paired.found(pair).is_output:
-            return False
-        alone = self.alone[pair.actual].found
-        if alone is None:
+    def heals(self, pair: Pair, alone: Alone) -> bool:
+        """Return whether nothing is left of a difference behind it: then the pair was of two
+        quantities, as before and behind a factor that one side applies later."""
+        found = alone.found
+        if found is None or self.paired.found(pair).is_output:
             return False
         # What is more than rounding: the error of the whole, or of the worst element.
-        place = 1 if error_of(alone)[0] <= SLACK * (alone.explained or 0.0) else 0
-        before = error_of(alone)[place]
+        place = 1 if error_of(found)[0] <= SLACK * (found.explained or 0.0) else 0
+        before = error_of(found)[place]
         open_pairs, seen = [pair], {id(pair)}
         while open_pairs:
             results = [it for it in self.paired.results(open_pairs.pop()) if id(it) not in seen]
             for each in results:
                 seen.add(id(each))
-                error = self.error_through(each, seen, place)
-                if error == 0.0 or error <= HEALED * before < math.inf:
+                behind = self.paired.found(each)
+                less = error_of(behind)[place] <= HEALED * before
+                if behind.passed and (less or not behind.precision):
                     continue
-                if self.paired.found(each).is_output or len(seen) > MOST_BEHIND:
+                if behind.is_output or len(seen) > MOST_BEHIND:
                     return False
                 open_pairs.append(each)
         return len(seen) > 1
 
-    def error_through(self, pair: Pair, seen: set[int], place: int) -> float:
-        """Return the error of a pair that is computed through pairs that may be none: of the whole
-        (0) or of the worst element (1)."""
-        if all(self.paired.found(it).passed or id(it) in seen for it in self.paired.sources(pair)):
-            found: TensorComparison | None = self.paired.found(pair)
-        else:
-            through = {node for it in self.paired.pairs if id(it) in seen for node in it[:2]}
-            found = self.prover.run(pair, through=through).found
-        if found is None:
-            return math.inf
-        return 0.0 if found.passed and not found.precision else error_of(found)[place]
+
+def blame_of(pair: Pair, paired: Paired, alone: Alone) -> Blame:
+    """Return the operators that compute a pair from the nearest twins."""
+    actual, expected = (in_weight(region_of(node, paired.by_node)) for node in pair[:2])
+    return Blame(actual, expected, tuple(paired.sources(pair)), paired.found(pair), alone)
 
 
-def type_of(pair: Pair) -> str:
-    """Return the type of the operator that gives a pair, where it is known."""
-    operator = known_side(pair).operator
-    return operator.type if operator else ""
+def without_behind(blames: Sequence[Blame], others: Sequence[Blame]) -> list[Blame]:
+    """Return culprits without those that are among others, or behind them."""
+    ends = {node for blame in others for node in (*blame.actual, *blame.expected)}
+    behind = ends.union(*map(after, ends))
+    return [it for it in blames if behind.isdisjoint((*it.actual, *it.expected))]
 
 
-def is_inside(pair: Pair, outer: Pair) -> bool:
-    """Return whether a pair is in a body of the operator that gives another one."""
-    return is_within(known_side(pair), known_side(outer))
-
-
-def first_iteration(found: TensorComparison) -> float:
-    """Return the first iteration of a loop in which a tensor of its body differs."""
-    if found.passed:
-        return math.inf
-    first = found.figures.first if found.figures else None
-    return first.index[0] if first and first.index else 0
-
-
-def differs_later(source: TensorComparison, found: TensorComparison) -> bool:
-    """Return whether an input differs only after the iteration in which the output does first."""
-    in_step = source.expected.shape[:1] == found.expected.shape[:1]
-    return in_step and not source.passed and first_iteration(source) > first_iteration(found)
-
-
-def suspect(found: TensorComparison) -> float:
-    """Return the error from which on a pair that agrees may hide where a difference began."""
+def is_off(found: TensorComparison) -> bool:
+    """Return whether a pair differs, or nearly does: it may hide where a difference began."""
     types = found.actual.dtype, found.expected.dtype
-    return SUSPECT * max(DEFAULT_RTOL.get(each, math.inf) for each in types)
-
-
-def error_of(found: TensorComparison) -> tuple[float, float]:
-    """Return two errors in units of the tensor's size: of the whole, and of the worst element."""
-    figures = found.figures
-    if figures is None or figures.nonfinite_mismatches or figures.bulk_l2 is None:
-        return (0.0, 0.0) if found.passed else (math.inf, math.inf)
-    return figures.bulk_l2, figures.bulk_peak or 0.0
+    least = SUSPECT * max(DEFAULT_RTOL.get(each, math.inf) for each in types)
+    return not found.passed or (not found.precision and error_of(found)[0] >= least)
 
 
 def is_gross(found: TensorComparison) -> bool:
     """Return whether an error is far more than what rounding explains."""
     return found.figures is None or error_of(found)[0] > GROSS * (found.explained or 0.0)
-
-
-def growth_of(found: TensorComparison, sources: Iterable[TensorComparison]) -> float:
-    """Return by which factor an error exceeds those of the inputs, infinite if the inputs have
-    none.
-
-    Of the error of the whole and that of the worst element, the one that grew more counts: a
-    fault may concern a single element.
-    """
-    before = [error_of(source) for source in sources]
-    growths = [0.0]
-    for place, error in enumerate(error_of(found)):
-        most = max((each[place] for each in before), default=0.0)
-        if error > 0:
-            growths.append(error / most if most > 0 else math.inf)
-    return max(growths)
 
 
 def after(node: Node) -> set[Node]:
@@ -360,18 +223,19 @@ def after(node: Node) -> set[Node]:
 
 def in_weight(nodes: Iterable[Node]) -> tuple[Node, ...]:
     """Return nodes with the heaviest first and those that only move data last, one for each
-    operator, without those that merely hand data in."""
+    operator, without those that merely hand data in, and without added moves where others are
+    left."""
     listed = {
         id(node.operator): node
         for node in nodes
         if node.operator and not node.is_input and (node.tensor or node.operator.inputs)
-        if not is_added_move(node)
     }
+    own = [node for node in listed.values() if not is_added_move(node)] or listed.values()
 
     def weight(node: Node) -> int:
         return 0 if node.steps[0] in HEAVY else 2 if node.steps == MOVE else 1
 
-    return tuple(sorted(listed.values(), key=weight))
+    return tuple(sorted(own, key=weight))
 
 
 def is_added_move(node: Node) -> bool:

@@ -6,20 +6,20 @@ the error that it makes itself, whatever stands before it.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Collection, Container, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from lar.comparison.metrics import bounds_of, measure
-from lar.comparison.pairs import Measure, tensor_of
+from lar.comparison.paired import Paired
+from lar.comparison.pairs import tensor_of, tensors_of
 from lar.dumps.binary import BY_DTYPE
-from lar.dumps.dump import DumpedTensor
+from lar.dumps.dump import DumpedTensor, Stored
 from lar.dumps.layouts import to_blocked
 from lar.errors import DumpError, LarError
-from lar.graphs.elements import integers_of, real_numbers
-from lar.graphs.graph import Node, is_within, region_of, sources_of
+from lar.graphs.elements import dequantized, elements_of, integers_of, whole
+from lar.graphs.graph import LOOPS, Node, is_within, region_of, sources_of
 from lar.graphs.matching import Array, Pair
 from lar.graphs.signatures import Values, is_blocked, squeezed
 from lar.records.comparison import TensorComparison, Tolerance
@@ -71,167 +71,128 @@ class Alone(NamedTuple):
 
 
 class Prover:
-    """Runs operators alone; `pairs` are all twins by their nodes, `compared` what was found of each
-    by its actual node."""
+    """Runs the operators of pairs alone."""
 
-    def __init__(
-        self,
-        pairs: Mapping[Node, Pair],
-        compared: Mapping[Node, TensorComparison],
-        measure: Measure,
-        operators_of: OperatorsOf,
-        letters: tuple[str, str],
-    ) -> None:
-        self.pairs, self.compared, self.measure = pairs, compared, measure
-        self.operators_of, self.letters = operators_of, letters
+    def __init__(self, paired: Paired, operators_of: OperatorsOf) -> None:
+        self.pairs, self.compared = paired.by_node, paired.compared
+        self.measure, self.letters = paired.measure, paired.names
+        self.operators_of = operators_of
         self.loaded: dict[int, Operators | str] = {}
         self.fed: dict[int, set[Node]] = {}  # the nodes of a side that can be given
 
-    def prove(self, pair: Pair) -> Alone:
-        """Run the operators of a pair alone; where they differ, on the other side too.
+    def prove(self, pair: Pair, *, though_right: bool = False) -> Alone:
+        """Run the operators of a pair alone on the expected values before it; where they differ, or
+        `though_right`, see that both sides give alone what they gave in the run.
 
         Raises:
             DumpError: a tensor is missing or damaged.
         """
-        alone = self.run(pair)
-        return alone if alone.is_right else self.confirm(pair, alone)
-
-    def run(self, pair: Pair, *, through: Container[Node] = ()) -> Alone:
-        """Run what computes the actual tensor of a pair on the expected values before it; it may go
-        `through` some twins, whose values are not given.
-
-        Raises:
-            DumpError: a tensor is missing or damaged.
-        """
-        operators = self.operators(0)
-        if isinstance(operators, str):
-            return Alone(doubt=operators)
-        fed = self.fed_before(pair.actual, 0)
-        twins = {node: self.pairs[node] for node in fed if node not in through}
-        if pair.actual not in self.fed[0] and not self.is_known(operators, pair.actual):
-            return Alone(doubt=f"the engine of {self.letters[0]} does not give this tensor alone")
+        alone = Alone()
         try:
-            before = values_before(pair.actual, twins, self.measure.values, self.compared)
-            named = {tensor_of(it.actual).name: array for it, array in before.items()}
-            array = operators.compute(tensor_of(pair.actual), named)
+            alone = self.run(pair)
+            if though_right or not alone.is_right:
+                self.check_repeated(pair)
         except DumpError:
             raise
         except LarError as error:
-            return Alone(doubt=error.message)
-        if squeezed(array.shape) != squeezed(tensor_of(pair.actual).shape):
-            return Alone(doubt=f"alone it gives the shape {array.shape}")
-        found = self.measure.measure_alone(pair, array, before, self.compared)
-        return Alone(found, frozenset(region_of(pair.actual, twins)))
-
-    def confirm(self, pair: Pair, alone: Alone) -> Alone:
-        """Return what was found alone, with a doubt unless both sides, each on its own inputs of
-        the run, give alone what they gave in the run.
-
-        Raises:
-            DumpError: a tensor is missing or damaged.
-        """
-        if alone.found is None or alone.doubt:
-            return alone
-        for side, node in enumerate(pair[:2]):
-            operators = self.operators(side)
-            if isinstance(operators, str):
-                return alone._replace(doubt=operators)
-            try:
-                repeated = self.is_repeated(side, node, operators)
-            except DumpError:
-                raise
-            except LarError as error:
-                return alone._replace(doubt=f"{self.letters[side]}: {error.message}")
-            if not repeated:
-                return alone._replace(doubt=NOT_REPEATED.format(side=self.letters[side]))
+            return alone._replace(doubt=error.message)
         return alone
 
-    def operators(self, side: int) -> Operators | str:
-        """Return what runs the operators of a side alone, or why nothing does."""
+    def run(self, pair: Pair) -> Alone:
+        """Run what computes the actual tensor of a pair on the expected values before it.
+
+        Raises:
+            LarError: it cannot be run alone.
+        """
+        operators, actual = self.operators(0), tensor_of(pair.actual)
+        if pair.actual not in self.fed[0] and operators.find_missing([actual]):
+            raise LarError(f"the engine of {self.letters[0]} does not give this tensor alone")
+        before = self.values_before(pair.actual)
+        named = {tensor_of(it.actual).name: array for it, array in before.items()}
+        array = operators.compute(actual, named)
+        if squeezed(array.shape) != squeezed(actual.shape):
+            raise LarError(f"alone it gives the shape {array.shape}")
+        found = self.measure.measure_alone(pair, array, before, self.compared)
+        return Alone(found, frozenset(region_of(pair.actual, self.fed_before(pair.actual, 0))))
+
+    def values_before(self, node: Node) -> dict[Pair, Array]:
+        """Return what an actual node is computed from: the expected values, stored as actual ones.
+
+        Raises:
+            LarError: some of it has no twin on the expected side, or is of a type that cannot be
+                fed.
+            DumpError: a tensor is missing or damaged.
+        """
+        fed = self.fed_before(node, 0)
+        for each in region_of(node, fed):
+            if each.is_input or each.operator is None:
+                raise LarError("what it is computed from has no twin", subject=each.name)
+        pairs = [self.pairs[each] for each in sources_of(node, fed)]
+        return {
+            pair: stored_as(pair, self.measure.values, self.compared[pair.actual].axes)
+            for pair in pairs
+        }
+
+    def check_repeated(self, pair: Pair) -> None:
+        """Check that both sides, each on its own inputs of the run, give alone what they gave in
+        the run.
+
+        Raises:
+            LarError: one does not, or cannot be run.
+        """
+        for side, node in enumerate(pair[:2]):
+            operators, tensor = self.operators(side), tensor_of(node)
+            dump = self.measure.values[side].dump
+            before = {
+                tensor_of(each).name: dump.read(tensor_of(each).key)
+                for each in sources_of(node, self.fed_before(node, side))
+            }
+            again, first = operators.compute(tensor, before), dump.read(tensor.key)
+            same = squeezed(again.shape) == squeezed(first.shape)
+            bounds = bounds_of(Tolerance(), tensor.dtype)
+            if not same or measure(again.reshape(first.shape), first, bounds).mismatches:
+                raise LarError(NOT_REPEATED.format(side=self.letters[side]))
+
+    def operators(self, side: int) -> Operators:
+        """Return what runs the operators of a side alone.
+
+        Raises:
+            LarError: nothing does.
+        """
         if side not in self.loaded:
-            found = self.operators_of(side)
-            nodes = {pair[:2][side] for pair in self.pairs.values()}
+            found = self.loaded[side] = self.operators_of(side)
+            # The expected tensor can stand for the actual one where both can be compared.
+            comparable = (it for it in self.pairs.values() if self.compared[it.actual].figures)
+            nodes = {pair[:2][side] for pair in comparable}
             try:
                 missing = (
                     set() if isinstance(found, str) else found.find_missing(map(tensor_of, nodes))
                 )
             except LarError as error:
-                found, missing = error.message, set()
-            self.loaded[side] = found
-            self.fed[side] = {
-                node
-                for node in nodes
-                if tensor_of(node).key not in missing and self.can_be_fed(self.pairs[node])
-            }
-        return self.loaded[side]
+                self.loaded[side], missing = error.message, set()
+            self.fed[side] = {node for node in nodes if tensor_of(node).key not in missing}
+        known = self.loaded[side]
+        if isinstance(known, str):
+            raise LarError(known)
+        return known
 
     def fed_before(self, node: Node, side: int) -> set[Node]:
         """Return the nodes of a side that can be given to an operator: not those in a body of its
         own, which is run with it."""
+        if node.operator is None or node.operator.type not in (*LOOPS, "If"):
+            return self.fed[side]
         return {each for each in self.fed[side] if not is_within(each, node)}
 
-    def is_known(self, operators: Operators, node: Node) -> bool:
-        return not operators.find_missing([tensor_of(node)])
 
-    def can_be_fed(self, pair: Pair) -> bool:
-        """Return whether the expected tensor of a pair can stand for the actual one."""
-        return self.compared[pair.actual].figures is not None
-
-    def is_repeated(self, side: int, node: Node, operators: Operators) -> bool:
-        """Return whether a side's tensor comes out of its own values before it.
-
-        Raises:
-            LarError: the engine failed, or the dump is damaged.
-        """
-        dump, tensor = self.measure.values[side].dump, tensor_of(node)
-        before = {
-            tensor_of(each).name: dump.read(tensor_of(each).key)
-            for each in sources_of(node, self.fed_before(node, side))
-        }
-        again, first = operators.compute(tensor, before), dump.read(tensor.key)
-        if squeezed(again.shape) != squeezed(first.shape):
-            return False
-        bounds = bounds_of(Tolerance(), tensor.dtype)
-        return not measure(again.reshape(first.shape), first, bounds).mismatches
-
-
-def values_before(
-    node: Node,
-    twins: Mapping[Node, Pair],
-    values: tuple[Values, Values],
-    compared: Mapping[Node, TensorComparison],
-) -> dict[Pair, Array]:
-    """Return what a node is computed from: the expected values, stored as actual ones.
-
-    Raises:
-        LarError: some of it has no twin on the expected side, or is of a type that cannot be fed.
-        DumpError: a tensor is missing or damaged.
-    """
-    for each in region_of(node, twins):
-        if each.is_input or each.operator is None:
-            raise LarError("what it is computed from has no twin", subject=each.name)
-    pairs = [twins[each] for each in sources_of(node, twins)]
-    return {
-        pair: stored_as(
-            tensor_of(pair.actual), tensor_of(pair.expected), values, compared[pair.actual].axes
-        )
-        for pair in pairs
-    }
-
-
-def stored_as(
-    actual: DumpedTensor,
-    expected: DumpedTensor,
-    values: tuple[Values, Values],
-    axes: Collection[int] = (),
-) -> Array:
-    """Return the values of an expected tensor in the type, the shape and the layout of the actual
-    one, whose `axes` may stand in another order.
+def stored_as(pair: Pair, values: tuple[Values, Values], axes: Collection[int]) -> Array:
+    """Return the values of the expected tensor of a pair in the type, the shape and the layout of
+    the actual one, whose `axes` may stand in another order.
 
     Raises:
         LarError: the type cannot be fed.
         DumpError: the tensor is missing or damaged.
     """
+    actual, expected = tensors_of(pair)
     shape = values[0].shape_of(actual)
     stored = values[1].read_without_padding(expected, [shape])
     array = stored.decode(stored.raw)
@@ -242,21 +203,13 @@ def stored_as(
     # Where one side does not say what its integers stand for, the integers are all there is.
     plain = actual.dtype == expected.dtype and (here == there or None in (here, there))
     if not plain and there is not None:
-        array = real_array(array, there)
+        array = whole(dequantized(elements_of(Stored(array)), there))
     if axes:
         array = array.reshape(squeezed(array.shape)).transpose(np.argsort([*axes]))
     array = array.reshape(shape)
     if not plain:
         array = converted(array, actual, here)
     return to_blocked(array, actual.layout, actual.shape) if is_blocked(actual) else array
-
-
-def real_array(integers: Array, quantization: Quantization) -> Array:
-    """Return the real numbers that integers in plain axes stand for."""
-    rows = None
-    if quantization.axis is not None:
-        rows = np.arange(integers.size) // math.prod(integers.shape[quantization.axis + 1 :])
-    return real_numbers(integers.reshape(-1), quantization, rows).reshape(integers.shape)
 
 
 def converted(array: Array, actual: DumpedTensor, quantization: Quantization | None) -> Array:
@@ -266,8 +219,8 @@ def converted(array: Array, actual: DumpedTensor, quantization: Quantization | N
         LarError: they cannot be fed.
     """
     element = BY_DTYPE.get(actual.dtype)
-    known = element is not None and not element.bits and element.name != "BFloat16"
-    if element is None or not known or (quantization is None and "uantized" in actual.dtype):
+    unscaled = quantization is None and "uantized" in actual.dtype
+    if element is None or element.bits or element.name == "BFloat16" or unscaled:
         raise LarError(f"numbers cannot be fed as {actual.dtype}", subject=actual.name)
     wanted = np.dtype(element.storage)
     if quantization is not None:

@@ -6,16 +6,17 @@ Of each pair of tensors only sums, one number an item, and the worst item's comp
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 
+from lar.comparison.metrics import finite
 from lar.dumps.dump import Dump, DumpIndex
 from lar.records.comparison import (
     Comparison,
     Culprit,
     ErrorsOverItems,
     Figures,
-    Finding,
     TensorComparison,
     TensorFacts,
 )
@@ -25,6 +26,9 @@ Key = tuple[str, str]
 SEVERITY = ("nothing", "same", "rounding", "different", "fault")
 # Of the items, the share whose SNR is above the one that stands for most of them.
 MOST_ITEMS = 0.99
+# What the name of an output of one of several runs ends in.
+RUN = re.compile(r" run \d+$")
+
 # A note names so many items.
 MOST_NAMED = 3
 
@@ -36,16 +40,17 @@ class Errors:
         self.noise = self.signal = 0.0  # sums of squares over all items
         self.elements = 0
         self.snrs: dict[str, float] = {}  # infinite where the sides are equal
-        self.worst: tuple[float, str, Figures] | None = None
+        self.worst: Figures | None = None
 
-    def add(self, item: str, figures: Figures) -> None:
-        """Add what was found of an item; of one that was run again, the worst counts."""
-        snr, is_again = snr_of(figures), item in self.snrs
-        self.snrs[item] = min(snr, self.snrs.get(item, math.inf))
-        if self.worst is None or snr < self.worst[0]:
-            self.worst = snr, item, figures
-        if is_again:
+    def add(self, item: str, figures: Figures | None) -> None:
+        """Add what was found of an item, if it could be compared; of one that was run again, the
+        worst counts."""
+        if figures is None:
             return
+        snr = snr_of(figures)
+        if self.worst is None or snr < snr_of(self.worst):
+            self.worst = figures
+        self.snrs[item] = min(snr, self.snrs.get(item, math.inf))
         counted = figures.elements - max(sum(figures.nan_counts), sum(figures.infinity_counts))
         energy = (figures.scale or 0.0) ** 2 * counted
         self.signal += energy
@@ -59,14 +64,15 @@ class Errors:
         """Return the errors over all items, None without any."""
         if self.worst is None:
             return None
-        ordered = sorted(self.snrs.values())
+        worst_item, *_ = items = sorted(self.snrs, key=self.snrs.__getitem__)
+        ordered = [self.snrs[item] for item in items]
         known = [snr for snr in ordered if math.isfinite(snr)]
         place = max(0, math.ceil((1 - MOST_ITEMS) * len(ordered) - 1e-9) - 1)
         step = step_of(pair.actual) or step_of(pair.expected)
         rms = math.sqrt(self.noise / self.elements) if self.elements else 0.0
         return ErrorsOverItems(
             items=len(ordered),
-            worst_item=self.worst[1] if ordered[0] < math.inf else "",
+            worst_item=worst_item if ordered[0] < math.inf else "",
             relative_l2=math.sqrt(self.noise / self.signal) if self.signal else None,
             worst_snr_db=finite(ordered[0]),
             p99_snr_db=finite(ordered[place]),
@@ -78,28 +84,22 @@ class Errors:
 class Pair:
     """What is kept of a pair of tensors: its worst comparison, and its errors."""
 
-    def __init__(self) -> None:
-        self.worst: TensorComparison | None = None
-        self.entire, self.single = Errors(), Errors()
+    def __init__(self, first: TensorComparison) -> None:
+        self.worst, self.entire, self.single = first, Errors(), Errors()
 
     def add(self, item: str, found: TensorComparison) -> None:
         """Add the comparison of an item."""
-        if self.worst is None or badness_of(found) > badness_of(self.worst):
-            self.worst = found
-        if found.figures is not None:
-            self.entire.add(item, found.figures)
-        if found.single is not None:
-            self.single.add(item, found.single)
+        self.worst = max(self.worst, found, key=badness_of)
+        self.entire.add(item, found.figures)
+        self.single.add(item, found.single)
 
     def sum_up(self) -> TensorComparison:
         """Return the worst comparison with the errors over all items."""
-        assert self.worst is not None
-        worst = self.worst
         return replace(
-            worst,
-            single=self.single.worst[2] if self.single.worst else None,
-            over_items=self.entire.sum_up(worst),
-            single_over_items=self.single.sum_up(worst),
+            self.worst,
+            single=self.single.worst,
+            over_items=self.entire.sum_up(self.worst),
+            single_over_items=self.single.sum_up(self.worst),
         )
 
 
@@ -115,11 +115,12 @@ class CollectedItems:
     def add(self, item: str, found: Comparison) -> None:
         """Add the comparison of an item."""
         self.items.append(item)
-        plain = without_coarse(found)
-        if self.main is None or severity_of(plain) > severity_of(self.main):
-            self.main = plain
+        if found.culprits and all(culprit.is_coarse for culprit in found.culprits):
+            found = replace(found, finding="same")  # other items may fill the range
+        if self.main is None or severity_of(found) > severity_of(self.main):
+            self.main = found
         for tensor in found.tensors:
-            self.pairs.setdefault(key_of(tensor), Pair()).add(item, tensor)
+            self.pairs.setdefault(key_of(tensor), Pair(tensor)).add(item, tensor)
         for culprit in found.culprits:
             self.culprits.setdefault(key_of(culprit.output), {})[item] = culprit
 
@@ -156,28 +157,13 @@ def describe_items(culprits: Mapping[str, Culprit]) -> str:
     return f"only {len(culprits)} items show the fault at {name}: {names}{more}"
 
 
-def without_coarse(found: Comparison) -> Comparison:
-    """Return a comparison without culprits whose scale is too coarse: other items may fill it."""
-    if not any(culprit.is_coarse for culprit in found.culprits):
-        return found
-    culprits = tuple(culprit for culprit in found.culprits if not culprit.is_coarse)
-    same = all(tensor.passed for tensor in found.tensors)
-    finding: Finding = "fault" if culprits else "same" if same else "rounding"
-    return replace(found, culprits=culprits, finding=finding)
-
-
 def with_errors(culprit: Culprit, tensors: Mapping[Key, TensorComparison]) -> Culprit:
     """Return a culprit whose tensors have the errors over all items."""
-
-    def collected(tensor: TensorComparison) -> TensorComparison:
-        return tensors.get(key_of(tensor), tensor)
-
-    return replace(
-        culprit,
-        inputs=tuple(map(collected, culprit.inputs)),
-        output=collected(culprit.output),
-        parameters=tuple(map(collected, culprit.parameters)),
+    inputs, parameters, (output,) = (
+        tuple(tensors.get(key_of(tensor), tensor) for tensor in each)
+        for each in (culprit.inputs, culprit.parameters, (culprit.output,))
     )
+    return replace(culprit, inputs=inputs, parameters=parameters, output=output)
 
 
 def collect_runs(found: Comparison, actual: Dump, expected: Dump) -> Comparison:
@@ -188,21 +174,18 @@ def collect_runs(found: Comparison, actual: Dump, expected: Dump) -> Comparison:
         return found
     pairs: dict[Key, Pair] = {}
     for tensor in found.tensors:
-        runs = actual.tensor(tensor.actual.key).run, expected.tensor(tensor.expected.key).run
+        run = expected.tensor(tensor.expected.key).run
         plain = replace(
-            tensor,
-            actual=without_run(tensor.actual, runs[0]),
-            expected=without_run(tensor.expected, runs[1]),
+            tensor, actual=without_run(tensor.actual), expected=without_run(tensor.expected)
         )
         key = plain.actual.name, plain.expected.name
-        pairs.setdefault(key, Pair()).add(item_of(expected.index, runs[1]), plain)
-    tensors = tuple(pair.sum_up() for pair in pairs.values())
-    return replace(found, items=items, tensors=tensors)
+        pairs.setdefault(key, Pair(plain)).add(item_of(expected.index, run), plain)
+    return replace(found, items=items, tensors=tuple(pair.sum_up() for pair in pairs.values()))
 
 
-def without_run(facts: TensorFacts, run: int) -> TensorFacts:
+def without_run(facts: TensorFacts) -> TensorFacts:
     """Return a tensor as it is called without the number of its run."""
-    return replace(facts, name=facts.name.removesuffix(f" run {run}"))
+    return replace(facts, name=RUN.sub("", facts.name))
 
 
 def item_of(index: DumpIndex, run: int) -> str:
@@ -238,7 +221,3 @@ def step_of(facts: TensorFacts) -> float:
     """Return the scale of a tensor that is quantised with one, else 0."""
     scales = facts.quantization.scale if facts.quantization else ()
     return scales[0] if len(scales) == 1 else 0.0
-
-
-def finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable
-from functools import cached_property
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,18 +17,16 @@ import numpy as np
 from lar.comparison.norms import (
     FILL,
     Size,
+    has_exact_squares,
     inner,
     least_energy,
-    number,
-    root,
     size_of,
     square,
     wider_type,
-    working,
     working_type,
 )
 from lar.dumps.dump import Stored
-from lar.graphs.elements import BLOCK, Elements, elements_of
+from lar.graphs.elements import Elements, elements_of
 from lar.records.comparison import Element, Figures, Tolerance
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -90,39 +88,24 @@ def bounds_of(tolerance: Tolerance, *dtypes: str, step: float | None = None) -> 
     return Bounds(rtol, rtol, scaled=True, symmetric=tolerance.rtol is None)
 
 
-class Spot(NamedTuple):
-    """An element by its place in the flat arrays, and what both sides have there."""
+class Sums(NamedTuple):
+    """What the elements that are finite on both sides add up to.
 
-    place: int
-    actual: str
-    expected: str
+    `energy` are the expected squares. Fills that agree are left out from `difference` on: squares
+    of the difference and of both sides, the difference and the actual side times the expected one.
+    `bulk` are squares of the difference too, without fills even where nothing else is left.
+    """
 
-
-class Sums:
-    """What the blocks add up to."""
-
-    def __init__(self) -> None:
-        self.identical = True
-        self.counted = 0  # elements finite on both sides
-        self.energy: Any = 0.0  # the expected squares of these
-        self.relative = 0.0
-        # Floats, or NumPy scalars of greater range.
-        self.absolute: Any = 0.0
-        # These are sums of squares, without fills that agree.
-        self.difference: Any = 0.0
-        self.actual: Any = 0.0
-        self.expected: Any = 0.0
-        self.shift: Any = 0.0  # difference times expected
-        self.cross: Any = 0.0  # actual times expected
-        self.bulk_difference: Any = 0.0
-        self.bulk_absolute = 0.0
-        self.max_absolute = self.max_relative = self.max_error = 0.0
-        self.worst: Spot | None = None
-        self.first: Spot | None = None
-        self.max_ulp = 0
-        self.mismatches = self.nonfinite_mismatches = 0
-        self.nans, self.infinities = [0, 0], [0, 0]
-        self.first_nonfinite: Spot | None = None
+    counted: Any
+    energy: Any
+    absolute: Any
+    relative: Any
+    difference: Any
+    actual: Any
+    expected: Any
+    shift: Any
+    cross: Any
+    bulk: Any
 
 
 def measure(
@@ -156,17 +139,22 @@ def measure(
         pair = PairOfBlocks(one, other, bounds, size)
         for blocks in zip(one.blocks(), other.blocks(), strict=True):
             pair.add_block(*blocks, equal)
-        ulps = pair.sums.max_ulp >> spare_bits if pair.counts_ulps else None
-        return figures_of(pair.sums, other.shape, size, ulps)
+        figures = pair.sum_up()
+    return replace(figures, max_ulp=figures.max_ulp and figures.max_ulp >> spare_bits)
 
 
 class PairOfBlocks:
-    """Adds up the figures of two tensors, block by block; holds the buffers for it."""
+    """Adds up the figures of two tensors, block by block."""
 
     def __init__(self, actual: Elements, expected: Elements, bounds: Bounds, size: Size) -> None:
-        self.sums, self.fill = Sums(), size.fill
-        # Beside nothing but zeros, the fill is what the tensor says.
-        self.leaves_out = self.fill < math.inf and size.scale > 0
+        self.sums: Any = np.zeros(len(Sums._fields), np.longdouble)
+        self.identical, self.shape, self.size = True, expected.shape, size
+        self.max_absolute = self.max_relative = self.max_error = self.bulk_peak = 0.0
+        self.max_ulp = self.mismatches = self.nonfinite_mismatches = 0
+        self.nans, self.infinities = [0, 0], [0, 0]
+        self.worst: Element | None = None
+        self.first: Element | None = None
+        self.first_nonfinite: Element | None = None
         self.bounds = bounds
         if bounds.scaled:
             self.bounds = bounds._replace(atol=max(bounds.atol * size.scale, bounds.least))
@@ -176,151 +164,128 @@ class PairOfBlocks:
         self.same_type = actual.dtype == expected.dtype
         self.counts_ulps = self.same_type and actual.dtype.kind in "fc"
         self.dtype = working_type(actual.dtype, expected.dtype)
-        self.least = least_energy(self.dtype)
-        self.most = min(BLOCK, actual.size)  # elements of a block
         self.start = 0
         self.raw: tuple[Array, Array]
-
-    @cached_property
-    def buffers(self) -> list[Array]:
-        real = np.empty(0, self.dtype).real.dtype
-        return [np.empty(self.most, dtype) for dtype in (self.dtype, real, real, real)]
 
     def add_block(self, actual: Array, expected: Array, equal: bool) -> None:
         """Add the next block of both sides; `equal` says that all bytes are known to be equal."""
         self.raw = actual, expected
         equal = equal or (self.same_type and equal_bytes(actual, expected))
-        self.sums.identical &= equal
-        if not (equal and self.add_equal(working(expected, self.dtype))):
-            one, other = working(actual, self.dtype), working(expected, self.dtype)
+        self.identical &= equal
+        other = expected.astype(self.dtype, copy=False)
+        if not (equal and self.add_equal(other)):
+            one = actual.astype(self.dtype, copy=False)
             self.add_pair(with_mask_of(one, other) if self.bounds.masks else one, other)
         self.start += actual.size
 
     def add_equal(self, block: Array) -> bool:
         """Add a block that is the same on both sides; return False if its sums would not be
         exact."""
-        sums, energy = self.sums, square(block)
-        if not self.least < energy < math.inf and block.any():
+        energy = kept = square(block)
+        if not has_exact_squares(block, energy):
             return False
-        sums.energy += energy
-        sums.counted += block.size
-        if self.leaves_out:
-            block = block[np.abs(block) < self.fill].astype(wider_type(block.dtype))
-            energy = square(block)
-        sums.actual += energy
-        sums.expected += energy
-        sums.cross += energy
+        if self.size.scale > 0 and self.size.fill < math.inf:
+            kept = square(block[np.abs(block) < self.size.fill].astype(wider_type(block.dtype)))
+        self.sums += Sums(block.size, energy, 0, 0, 0, kept, kept, 0, kept, 0)
         return True
 
     def add_pair(self, actual: Array, expected: Array) -> None:
         """Add a block of both sides."""
-        sums = self.sums
-        difference = self.buffers[0][: actual.size]
-        np.subtract(actual, expected, out=difference)
+        counted, bad = actual.size, None
+        difference = actual - expected
         noise, energy = square(difference), square(expected)
         # A NaN or an infinity anywhere makes one of them NaN or infinite, and so may numbers
         # whose squares overflow; those of small numbers vanish: all are for the slow way.
-        bad = None
-        if not (self.least < noise < math.inf and self.least < energy < math.inf):
+        least = least_energy(self.dtype)
+        if not (least < noise < math.inf and least < energy < math.inf):
             actual, expected, bad = self.without_nonfinite(actual, expected)
             difference = actual - expected
             noise, energy = square(difference), square(expected)
-        sums.energy += energy
-        sums.counted += actual.size
-        mask = self.add_errors(difference, actual, expected, bad)
-        if self.leaves_out:
-            kept = np.abs(expected) < self.fill
-            if mask is not None:
-                kept |= mask
+            counted -= int(np.count_nonzero(~np.isfinite(self.raw[0]) | ~np.isfinite(self.raw[1])))
+        absolute = np.abs(difference)
+        mask, relative = self.add_errors(absolute, actual, expected, bad)
+        bulk, total = 0.0, energy
+        if self.size.fill < math.inf:
+            kept = np.abs(expected) < self.size.fill
+            kept = kept if mask is None else kept | mask
+            self.bulk_peak = max(self.bulk_peak, float(absolute[kept].max(initial=0.0)))
             wide = wider_type(difference.dtype)
-            difference, actual, expected = (
-                each[kept].astype(wide) for each in (difference, actual, expected)
-            )
-            noise, energy = square(difference), square(expected)
-        shift = inner(difference, expected)
-        sums.difference += noise
-        sums.expected += energy
-        sums.shift += shift
-        if noise < energy / 16:
-            sums.actual += energy + 2 * shift + noise
-            sums.cross += energy + shift
-        else:  # the sums would cancel out
-            sums.actual += square(actual)
-            sums.cross += inner(actual, expected)
+            sides = [each[kept].astype(wide) for each in (difference, actual, expected)]
+            bulk = square(sides[0])
+            if self.size.scale:  # beside nothing but zeros, the fill is what the tensor says
+                difference, actual, expected = sides
+                noise, energy = bulk, square(expected)
+        self.sums += Sums(
+            counted=counted,
+            energy=total,
+            absolute=absolute.sum(),
+            relative=relative,
+            difference=noise,
+            actual=square(actual),
+            expected=energy,
+            shift=inner(difference, expected),
+            cross=inner(actual, expected),
+            bulk=bulk,
+        )
 
     def without_nonfinite(self, actual: Array, expected: Array) -> tuple[Array, Array, Array]:
         """Count NaN and infinite elements; return copies of a wider type with zeros in their
         places, and the places where only one side has them or the sides differ."""
-        sums = self.sums
         for side, block in enumerate((actual, expected)):
-            sums.nans[side] += int(np.count_nonzero(np.isnan(block)))
-            sums.infinities[side] += int(np.count_nonzero(np.isinf(block)))
+            self.nans[side] += int(np.count_nonzero(np.isnan(block)))
+            self.infinities[side] += int(np.count_nonzero(np.isinf(block)))
         finite = np.isfinite(actual) & np.isfinite(expected)
         agreeing = (actual == expected) | (np.isnan(actual) & np.isnan(expected))
-        wider = wider_type(self.dtype)
-        sums.counted -= int(np.count_nonzero(~finite))
-        return (
-            np.where(finite, actual, 0).astype(wider),
-            np.where(finite, expected, 0).astype(wider),
-            ~finite & ~agreeing,
+        one, other = (
+            np.where(finite, side, 0).astype(wider_type(self.dtype)) for side in (actual, expected)
         )
+        return one, other, ~finite & ~agreeing
 
     def add_errors(
-        self, difference: Array, actual: Array, expected: Array, bad: Array | None
-    ) -> Array | None:
+        self, absolute: Array, actual: Array, expected: Array, bad: Array | None
+    ) -> tuple[Array | None, float]:
         """Add the errors of a block of finite elements; `bad` marks mismatches known before.
 
-        Returns where elements are past the tolerance, None if nowhere.
+        Returns where elements are past the tolerance, None if nowhere, and the sum of the relative
+        errors.
         """
-        sums = self.sums
-        if difference.dtype == self.dtype:
-            buffers = [buffer[: actual.size] for buffer in self.buffers[1:]]
-        else:
-            buffers = [np.empty(actual.size, difference.real.dtype) for _ in range(3)]
-        absolute, greater, scratch = buffers
-        np.abs(difference, out=absolute)
-        largest = float(absolute.max())
+        largest, summed, mask = float(absolute.max()), 0.0, bad
         bounds = self.bounds_for(largest)
-        mask = None
         if largest > 0:
-            sums.max_absolute = max(sums.max_absolute, largest)
-            sums.absolute += number(absolute.sum())
-            np.abs(actual, out=greater)
-            np.abs(expected, out=scratch)
-            np.maximum(greater, scratch, out=greater)
+            self.max_absolute = max(self.max_absolute, largest)
+            theirs = np.abs(expected)
+            greater = np.abs(actual)
+            np.maximum(greater, theirs, out=greater)
+            past = None
             if bounds.max_error is None and largest > bounds.atol:
-                np.multiply(greater if bounds.symmetric else scratch, bounds.rtol, out=scratch)
-                np.add(scratch, bounds.atol, out=scratch)
-                mask = absolute > scratch
+                limits = greater if bounds.symmetric else theirs
+                past = absolute > limits * bounds.rtol + bounds.atol
             # No error is larger than the largest difference.
-            known = sums.max_error
-            if largest > (known if bounds.max_error is None else min(known, bounds.max_error)):
-                np.maximum(greater, 1, out=scratch)
-                np.divide(absolute, scratch, out=scratch)
-                error = float(scratch.max())
-                if error > sums.max_error:
-                    sums.max_error, sums.worst = error, self.spot(scratch)
-                if bounds.max_error is not None and error > bounds.max_error:
-                    mask = scratch > bounds.max_error
+            if largest > min(self.max_error, bounds.max_error or math.inf):
+                errors = np.maximum(greater, 1)
+                np.divide(absolute, errors, out=errors)
+                error = float(errors.max())
+                if error > self.max_error:
+                    self.max_error, self.worst = error, self.element(errors)
+                if bounds.max_error is not None:
+                    past = errors > bounds.max_error
             np.maximum(greater, np.finfo(greater.dtype).smallest_subnormal, out=greater)
-            np.divide(absolute, greater, out=greater)
-            relative = float(greater.max())
-            sums.max_relative = max(sums.max_relative, relative)
-            sums.relative += float(greater.sum())
+            relative = np.divide(absolute, greater, out=greater)
+            most, summed = float(relative.max()), float(relative.sum())
+            self.max_relative = max(self.max_relative, most)
             if self.counts_ulps:
-                sums.max_ulp = most_between(*self.raw, greater, relative, sums.max_ulp)
+                self.max_ulp = most_between(*self.raw, relative, most, self.max_ulp)
+            if past is not None:
+                mask = past if bad is None else past | bad
         if bad is not None:
-            mask = bad if mask is None else mask | bad
-            sums.nonfinite_mismatches += int(np.count_nonzero(bad))
-            if sums.first_nonfinite is None and bad.any():
-                sums.first_nonfinite = self.spot(bad)
+            self.nonfinite_mismatches += int(np.count_nonzero(bad))
+            if self.first_nonfinite is None and bad.any():
+                self.first_nonfinite = self.element(bad)
         if mask is not None:
-            sums.mismatches += int(np.count_nonzero(mask))
-            if sums.first is None and mask.any():
-                sums.first = self.spot(mask)
-        if self.fill < math.inf:
-            self.add_bulk(absolute, expected, mask)
-        return mask
+            self.mismatches += int(np.count_nonzero(mask))
+            if self.first is None and mask.any():
+                self.first = self.element(mask)
+        return mask, summed
 
     def bounds_for(self, largest: float) -> Bounds:
         """Return the tolerance of a block with a largest error."""
@@ -331,21 +296,51 @@ class PairOfBlocks:
             self.unsized = None
         return self.bounds
 
-    def add_bulk(self, absolute: Array, expected: Array, mask: Array | None) -> None:
-        """Add the errors of a block without those of fills that agree."""
-        chosen = np.abs(expected) < self.fill
-        if mask is not None:
-            chosen |= mask
-        errors = absolute[chosen].astype(wider_type(absolute.dtype))
-        if errors.size:
-            self.sums.bulk_difference += square(errors)
-            self.sums.bulk_absolute = max(self.sums.bulk_absolute, float(errors.max()))
-
-    def spot(self, found: Array) -> Spot:
+    def element(self, found: Array) -> Element:
         """Return the element of this block where an array has its greatest value first."""
         place = int(found.argmax())
-        actual, expected = self.raw
-        return Spot(self.start + place, str(actual[place]), str(expected[place]))
+        index = map(int, np.unravel_index(self.start + place, self.shape))
+        actual, expected = (str(side[place]) for side in self.raw)
+        return Element(index=tuple(index), actual=actual, expected=expected)
+
+    def sum_up(self) -> Figures:
+        """Return the figures of all blocks."""
+        sums, size, has_fill = Sums(*self.sums), self.size, self.size.fill < math.inf
+        noise = finite(np.sqrt(sums.difference / sums.expected)) if sums.difference else 0.0
+        scale = float(np.sqrt(sums.energy / sums.counted)) if sums.counted else math.nan
+        bulk_l2, peak, bulk_scale = noise, units_of(scale, self.max_absolute), scale
+        if has_fill:
+            bulk_l2 = units_of(size.scale, float(np.sqrt(sums.bulk / size.counted)))
+            peak, bulk_scale = units_of(size.scale, self.bulk_peak), size.scale
+        figures = Figures(
+            elements=math.prod(self.shape),
+            identical=self.identical,
+            mismatches=self.mismatches,
+            first=self.first,
+            worst=self.first_nonfinite or self.worst,
+            nan_counts=(self.nans[0], self.nans[1]),
+            infinity_counts=(self.infinities[0], self.infinities[1]),
+            nonfinite_mismatches=self.nonfinite_mismatches,
+        )
+        if not sums.counted:
+            return figures
+        return replace(
+            figures,
+            max_error=finite(self.max_error),
+            max_absolute=finite(self.max_absolute),
+            mean_absolute=finite(sums.absolute / sums.counted),
+            max_relative=finite(self.max_relative),
+            mean_relative=finite(sums.relative / sums.counted),
+            relative_l2=noise,
+            scale=finite(scale),
+            bulk_l2=bulk_l2,
+            bulk_peak=peak,
+            bulk_scale=finite(bulk_scale),
+            gain=finite(1 + sums.shift / sums.expected),
+            max_ulp=self.max_ulp if self.counts_ulps else None,
+            cosine=cosine_of(sums),
+            snr_db=0.0 - 20 * math.log10(noise) if noise else None,
+        )
 
 
 def with_mask_of(actual: Array, expected: Array) -> Array:
@@ -418,49 +413,9 @@ def ordinals(block: Array) -> Array:
     return np.where(integers < 0, lowest - integers, integers)
 
 
-def figures_of(sums: Sums, shape: tuple[int, ...], size: Size, ulps: int | None) -> Figures:
-    """Return the figures of a pair that has been added up."""
-    worst = sums.worst if sums.first_nonfinite is None else sums.first_nonfinite
-    known = sums.counted > 0
-    noise = None
-    if known and not sums.difference:
-        noise = 0.0
-    elif sums.expected > 0:
-        noise = finite(root(np.longdouble(sums.difference) / sums.expected))
-    scale = float(root(sums.energy / sums.counted)) if known else 0.0
-    bulk = noise, units_of(scale, sums.max_absolute)
-    if size.fill < math.inf:
-        length = float(root(sums.bulk_difference / size.counted))
-        bulk = units_of(size.scale, length), units_of(size.scale, sums.bulk_absolute)
-    return Figures(
-        elements=math.prod(shape),
-        identical=sums.identical,
-        max_error=finite(sums.max_error) if known else None,
-        max_absolute=finite(sums.max_absolute) if known else None,
-        mean_absolute=finite(sums.absolute / sums.counted) if known else None,
-        max_relative=finite(sums.max_relative) if known else None,
-        mean_relative=finite(sums.relative / sums.counted) if known else None,
-        relative_l2=noise,
-        scale=finite(scale) if known else None,
-        bulk_l2=bulk[0],
-        bulk_peak=bulk[1],
-        bulk_scale=finite(scale if size.fill == math.inf else size.scale) if known else None,
-        gain=finite(1 + sums.shift / sums.expected) if sums.expected > 0 else None,
-        max_ulp=ulps if known else None,
-        cosine=cosine_of(sums),
-        snr_db=0.0 - 20 * math.log10(noise) if noise else None,
-        mismatches=sums.mismatches,
-        first=element_at(sums.first, shape),
-        worst=element_at(worst, shape),
-        nan_counts=(sums.nans[0], sums.nans[1]),
-        infinity_counts=(sums.infinities[0], sums.infinities[1]),
-        nonfinite_mismatches=sums.nonfinite_mismatches,
-    )
-
-
 def cosine_of(sums: Sums) -> float | None:
     """Return the cosine of the angle between the two sides, exact also where it is almost 1."""
-    actual, expected = root(sums.actual), root(sums.expected)
+    actual, expected = np.sqrt(sums.actual), np.sqrt(sums.expected)
     if not min(actual, expected) > 0 or not np.isfinite(actual + expected):
         return None
     if sums.difference > sums.expected / 4:
@@ -480,11 +435,3 @@ def units_of(scale: float, error: float) -> float | None:
 
 def finite(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
-
-
-def element_at(spot: Spot | None, shape: tuple[int, ...]) -> Element | None:
-    """Return the element at a spot of a tensor of a shape."""
-    if spot is None:
-        return None
-    index = tuple(int(axis) for axis in np.unravel_index(spot.place, shape))
-    return Element(index=index, actual=spot.actual, expected=spot.expected)

@@ -52,57 +52,45 @@ def least_energy(dtype: np.dtype[Any]) -> float:
     return float(limits.tiny) * BLOCK / float(limits.eps)
 
 
-def working(block: Array, dtype: np.dtype[Any]) -> Array:
-    return block.astype(dtype, copy=False)
-
-
 def inner(one: Array, other: Array) -> Any:
-    """Return the inner product of two vectors, the real part of a complex one, as a `number`."""
-    return number(np.vdot(one, other).real)
-
-
-def number(scalar: Any) -> Any:
-    """Return a NumPy scalar as a float, but one of greater range as it is."""
-    return scalar if scalar.dtype.itemsize > 8 else float(scalar)
+    """Return the inner product of two vectors, the real part of a complex one."""
+    return np.vdot(one, other).real
 
 
 def square(block: Array) -> Any:
     return inner(block, block)
 
 
-def root(value: Any) -> Any:
-    """Return the square root of a float, or of a NumPy scalar of greater range."""
-    return math.sqrt(value) if isinstance(value, float) else np.sqrt(value)
+def has_exact_squares(block: Array, energy: Any) -> bool:
+    """Return whether no square of a block has overflowed or was rounded to 0."""
+    return bool(least_energy(block.dtype) < energy < math.inf or not block.any())
 
 
 def size_of(elements: Elements) -> Size:
     """Return the size of a tensor, 0 where nothing in it is finite."""
+    total, counted, may_have_fills = add_up(elements, math.inf)
+    fill = find_fill(elements) if may_have_fills else math.inf
+    if fill < math.inf:
+        total, counted, _ = add_up(elements, fill)
+    return Size(float(np.sqrt(total / counted)) if counted else 0.0, counted, fill)
+
+
+def add_up(elements: Elements, fill: float) -> tuple[Any, int, bool]:
+    """Return the sum of the squares of the finite elements below a fill, their number, and whether
+    there may be fills among them."""
     dtype = working_type(elements.dtype, elements.dtype)
-    least = least_energy(dtype)
-    total, count, may_have_fills = 0.0, 0, False
+    total, counted, may_have_fills = np.longdouble(0.0), 0, False
     for each in elements.blocks():
-        block = working(each, dtype)
+        block: Array = each.astype(dtype, copy=False)
         energy = square(block)
-        if not least < energy < math.inf and block.any():
-            block = finite_part(block)
+        if fill < math.inf or not has_exact_squares(block, energy):
+            block = block[np.isfinite(block)].astype(wider_type(dtype))
+            block = block[np.abs(block) < fill]
             energy = square(block)
         # Looked at only where its energy shows that there may be some.
         may_have_fills |= bool(energy >= FILL**2 and np.abs(block).max() >= FILL)
-        total, count = total + energy, count + block.size
-    fill = find_fill(elements) if may_have_fills else math.inf
-    if fill < math.inf:
-        total, count = 0.0, 0
-        for each in elements.blocks():
-            block = finite_part(working(each, dtype))
-            block = block[np.abs(block) < fill]
-            total, count = total + square(block), count + block.size
-    return Size(float(root(total / count)) if count else 0.0, count, fill)
-
-
-def finite_part(block: Array) -> Array:
-    """Return the finite elements of a block, in a type that holds their squares."""
-    part: Array = block[np.isfinite(block)].astype(wider_type(block.dtype))
-    return part
+        total, counted = total + energy, counted + block.size
+    return total, counted, may_have_fills
 
 
 def find_fill(elements: Elements) -> float:

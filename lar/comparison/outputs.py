@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from lar.records.bench import OutputDifference
+from lar.records.bench import Agreement, OutputDifference
 from lar.records.comparison import Tolerance
 from lar.records.run import OutputSummary
 
@@ -42,19 +43,12 @@ def compare_outputs(
             agreement="different", reason=f"{len(actual)} outputs instead of {len(expected)}"
         )
     places = {each.name: place for place, each in enumerate(actual)}
-    if places.keys() != {each.name for each in expected}:
-        places = {each.name: place for place, each in enumerate(expected)}
-    pairs = [(places[each.name], place) for place, each in enumerate(expected)]
-    found = [
-        compare_pair(
-            actual[mine],
-            file_of(actual_folder, mine),
-            expected[theirs],
-            file_of(expected_folder, theirs),
-            tolerance,
-        )
-        for mine, theirs in pairs
-    ]
+    is_named = places.keys() == {each.name for each in expected}
+    found = []
+    for place, each in enumerate(expected):
+        mine = places[each.name] if is_named else place
+        files = file_of(actual_folder, mine), file_of(expected_folder, place)
+        found.append(compare_pair(actual[mine], each, files, tolerance))
     ranks = ("equal", "within the tolerance", "different")
 
     def distance(each: OutputDifference) -> tuple[int, float]:
@@ -78,34 +72,27 @@ def file_of(folder: str, place: int) -> Path:
 
 
 def compare_pair(
-    actual: OutputSummary,
-    actual_file: Path,
-    expected: OutputSummary,
-    expected_file: Path,
-    tolerance: Tolerance,
+    actual: OutputSummary, expected: OutputSummary, files: tuple[Path, Path], tolerance: Tolerance
 ) -> OutputDifference:
     """Compare one output of two runs."""
-    name = expected.name
-    mine, theirs = ((each.dtype, each.shape) for each in (actual, expected))
-    if mine == theirs and actual.sha256 == expected.sha256 != "":
-        return OutputDifference(agreement="equal", output=name, max_error=0.0)
+    found = OutputDifference(agreement="different", output=expected.name)
+    same = [(each.dtype, each.shape, each.sha256) for each in (actual, expected)]
+    if same[0] == same[1] and expected.sha256:
+        return replace(found, agreement="equal", max_error=0.0)
     if actual.shape != expected.shape:
         reason = f"shape {describe(actual.shape)} instead of {describe(expected.shape)}"
-        return OutputDifference(agreement="different", output=name, reason=reason)
-    if not (actual_file.is_file() and expected_file.is_file()):
-        reason = f"{expected.dtype} is no array of numbers"
-        return OutputDifference(agreement="different", output=name, reason=reason)
+        return replace(found, reason=reason)
+    if not all(file.is_file() for file in files):
+        return replace(found, reason=f"{expected.dtype} is no array of numbers")
     import numpy as np  # most variants give the same bits
 
     from lar.comparison.metrics import bounds_of, measure
 
     bounds = bounds_of(tolerance, actual.dtype, expected.dtype)
-    figures = measure(np.load(actual_file), np.load(expected_file), bounds)
-    return OutputDifference(
-        agreement="different" if figures.mismatches else "within the tolerance",
-        output=name,
-        max_error=None if figures.nonfinite_mismatches else figures.max_error,
-    )
+    figures = measure(np.load(files[0]), np.load(files[1]), bounds)
+    agreement: Agreement = "different" if figures.mismatches else "within the tolerance"
+    error = None if figures.nonfinite_mismatches else figures.max_error
+    return replace(found, agreement=agreement, max_error=error)
 
 
 def describe(shape: Sequence[int]) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 from lar.comparison.metrics import Bounds, bounds_of, measure
 from lar.comparison.norms import Size
 from lar.comparison.rounding import BITS, Explain, Explained, Rounding, worst_channel_of
-from lar.dumps.dump import Dump, DumpedTensor, Stored
+from lar.dumps.dump import DumpedTensor, Stored
 from lar.dumps.excerpts import STATISTICS, as_printed
 from lar.graphs.elements import Elements, elements_of, whole
 from lar.graphs.graph import Graph, Node, name_of
@@ -107,7 +107,7 @@ class Measure:
 
         What its values lost when they were brought into the actual types is explained.
         """
-        rounding = Rounding(self.graphs, self.values, (*fed, pair))
+        rounding = self.rounding.among((*fed, pair))
         sources = [
             replace(
                 self.with_actual(each, value).compare(tensors_of(each), each.by),
@@ -153,8 +153,7 @@ class Measure:
 
     def with_actual(self, pair: Pair, array: Array) -> Measure:
         """Return a measure with an array in the place of the actual tensor of a pair."""
-        dump = self.values[0].dump
-        alone = Dump(dump.source, dump.index, lambda _: array)
+        alone = self.values[0].dump.of_array(tensor_of(pair.actual).key, array)
         return replace(self, values=(self.values[0].of_other_dump(alone), self.values[1]))
 
     def compare(
@@ -186,43 +185,41 @@ class Measure:
         )
         if tensors[0].dtype == tensors[1].dtype == "string":
             one, other = padded(one, other), padded(other, one)
-        axes: tuple[int, ...] = ()
-        if squeezed(one.shape) == squeezed(other.shape):
-            one = one._replace(shape=other.shape)
-        elif found_axes := axes_between(one, other):
-            axes = found_axes
-            one = permuted(one, axes)._replace(shape=other.shape)
-        facts = self.facts_of(0, tensors[0]), self.facts_of(1, tensors[1])
-        if one.shape != other.shape:
-            problem = f"shapes differ: {one.shape} and {other.shape}"
-            return TensorComparison(
-                actual=facts[0], expected=facts[1], matched_by=by, passed=False, problem=problem
-            )
+        found = self.unlike(tensors, by)
+        fits = squeezed(one.shape) == squeezed(other.shape)
+        axes = () if fits else axes_between(one, other)
+        if not fits and not axes:
+            return replace(found, problem=f"shapes differ: {one.shape} and {other.shape}")
+        one = (permuted(one, axes) if axes else one)._replace(shape=other.shape)
         scales = [] if as_integers else [max(it.scale) for it in quantizations if it]
-        dtypes = tensors[0].dtype, tensors[1].dtype
-        bounds = bounds_of(self.tolerance, *dtypes, step=max(scales, default=None))
         if as_integers and any(quantizations):
             explain = None
-        figures, explained, passed = judge(one, other, bounds, explain, sources, dtypes)
+        dtypes = tensors[0].dtype, tensors[1].dtype
+        bounds = bounds_of(self.tolerance, *dtypes, step=max(scales, default=None))
+        figures, explained, passed = judge((one, other), bounds, explain, sources, dtypes)
         if axes and not passed and not is_alike(figures):
-            return TensorComparison(
-                actual=facts[0],
-                expected=facts[1],
-                matched_by=by,
-                passed=False,
-                problem=f"shapes differ: {facts[0].shape} and {facts[1].shape}",
-            )
+            return found
         if scales:  # steps of a scale are no neighbours among floating-point numbers
             figures = replace(figures, max_ulp=None)
-        return TensorComparison(
-            actual=facts[0],
-            expected=facts[1],
-            matched_by=by,
+        return replace(
+            found,
             passed=passed,
+            problem="",
             axes=axes,
             precision=explained.precision if explained else "",
             explained=explained.error if explained else None,
             figures=figures,
+        )
+
+    def unlike(self, tensors: tuple[DumpedTensor, DumpedTensor], by: MatchedBy) -> TensorComparison:
+        """Return what is found of two tensors whose shapes differ."""
+        actual, expected = map(self.facts_of, (0, 1), tensors)
+        return TensorComparison(
+            actual=actual,
+            expected=expected,
+            matched_by=by,
+            passed=False,
+            problem=f"shapes differ: {actual.shape} and {expected.shape}",
         )
 
     def compare_excerpts(
@@ -230,35 +227,24 @@ class Measure:
     ) -> TensorComparison:
         """Compare what a text has of two tensors: the statistics, and in one layout the first
         values."""
-        actual, expected = tensors
-        facts = self.facts_of(0, actual), self.facts_of(1, expected)
-        problem, figures = "", None
-        if squeezed(facts[0].shape) != squeezed(facts[1].shape):
-            problem = f"shapes differ: {facts[0].shape} and {facts[1].shape}"
-        else:
-            one, other = (
-                side.dump.read(tensor.key)
-                for side, tensor in zip(self.values, tensors, strict=True)
-            )
-            if actual.layout != expected.layout or one.size != other.size:
-                one, other = (side[: len(STATISTICS)] for side in (one, other))
-            bounds = bounds_of(self.tolerance, expected.dtype)
-            figures = measure(as_printed(one, other), other, bounds)
-            shape = () if expected.layout else facts[1].shape
-            figures = replace(
-                figures,
-                max_ulp=None,
-                first=name_element(figures.first, shape),
-                worst=name_element(figures.worst, shape),
-            )
-        return TensorComparison(
-            actual=facts[0],
-            expected=facts[1],
-            matched_by=by,
-            passed=figures is not None and not figures.mismatches,
-            figures=figures,
-            problem=problem,
+        found = self.unlike(tensors, by)
+        if squeezed(found.actual.shape) != squeezed(found.expected.shape):
+            return found
+        one, other = (
+            side.dump.read(tensor.key) for side, tensor in zip(self.values, tensors, strict=True)
         )
+        if tensors[0].layout != tensors[1].layout or one.size != other.size:
+            one, other = (side[: len(STATISTICS)] for side in (one, other))
+        bounds = bounds_of(self.tolerance, tensors[1].dtype)
+        figures = measure(as_printed(one, other), other, bounds)
+        shape = () if tensors[1].layout else found.expected.shape
+        figures = replace(
+            figures,
+            max_ulp=None,
+            first=name_element(figures.first, shape),
+            worst=name_element(figures.worst, shape),
+        )
+        return replace(found, passed=not figures.mismatches, figures=figures, problem="")
 
     def facts_of(self, side: int, tensor: DumpedTensor) -> TensorFacts:
         """Return the record of a tensor of one side."""
@@ -277,8 +263,7 @@ class Measure:
 
 
 def judge(
-    one: Elements,
-    other: Elements,
+    sides: tuple[Elements, Elements],
     bounds: Bounds,
     explain: Explain | None,
     sources: Iterable[TensorComparison],
@@ -292,15 +277,15 @@ def judge(
     def settle(size: Size) -> Bounds:
         nonlocal explained, fill
         fill = size.fill
-        explained = explain(size, other) if explain else None
+        explained = explain(size, sides[1]) if explain else None
         return explained.bounds if explained else bounds
 
     spare_bits = 16 if dtypes == ("BFloat16", "BFloat16") else 0
-    figures = measure(one, other, settle, spare_bits=spare_bits)
+    figures = measure(*sides, settle, spare_bits=spare_bits)
     if explained is None:
         return figures, None, not figures.mismatches
     before = [it.figures for it in sources if it.figures]
-    passed = explained.passes(figures, before, lambda: worst_channel_of(one, other, fill))
+    passed = explained.passes(figures, before, lambda: worst_channel_of(*sides, fill))
     return figures, explained, passed
 
 
@@ -366,6 +351,12 @@ def name_element(element: Element | None, shape: Sequence[int]) -> Element | Non
 def known_side(pair: Pair) -> Node:
     """Return the expected node of a pair, or the actual one if its dump alone has operators."""
     return pair.actual if pair.expected.steps == UNKNOWN_STEPS else pair.expected
+
+
+def type_of(pair: Pair) -> str:
+    """Return the type of the operator that gives a pair, where it is known."""
+    operator = known_side(pair).operator
+    return operator.type if operator else ""
 
 
 def tensor_of(node: Node) -> DumpedTensor:

@@ -1,25 +1,33 @@
-"""Quantised tensors whose range is far too wide for their values.
+"""Quantised tensors whose scale is wrong, though the error that it makes is rounding.
 
 What a coarse scale loses is rounding, so it does not show in an error alone. The values of the side
-with the finer numbers say what the range has to hold.
+with the finer numbers say what the range has to hold; and a bias, whose integers an engine may read
+by the scale of what its operator takes, says what scale it was made for.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterator
-from typing import NamedTuple
+from collections.abc import Iterator
 
-from lar.comparison.rounding import BITS
+from lar.comparison.culprits import Blame, blame_of
+from lar.comparison.isolation import Alone
+from lar.comparison.paired import Paired
 from lar.graphs.elements import extent_of
-from lar.graphs.graph import Graph, Node, region_of, sources_of
+from lar.graphs.graph import Node, region_of, sources_of
 from lar.graphs.matching import Pair
-from lar.graphs.signatures import Values
-from lar.records.quantization import Quantization
 
 # A scale that is this many times what the values need, and so many times more than any before it
 # is, is wrong. Data that fills a fifth of the range it was calibrated for is usual.
 TOO_COARSE = 8.0
+
+# Factors that are nearer to each other are one; of what is a multiple of another tensor, the cosine
+# is as near to 1.
+SAME_FACTOR = 0.01
+ONE_DIRECTION = 1 - 1e-5
+
+# Types of more bits hold sums: as good as floating-point numbers.
+MOST_BITS = 16
 
 # Where an operator's results lie, whatever it is fed with: a range may be chosen for all of them.
 BOUNDED = {
@@ -30,101 +38,101 @@ BOUNDED = {
 }
 
 
-class Coarse(NamedTuple):
-    """A scale, of the actual side (0) or the expected one, that is so many times what the values
-    need."""
+def find_coarse(paired: Paired) -> Iterator[Blame]:
+    """Yield the operators whose results have a wrong scale.
 
-    side: int
-    times: float
-
-
-class Range(NamedTuple):
-    """The numbers that a quantised type holds: multiples of a step, from `low` to `high` times
-    that."""
-
-    step: float
-    low: int
-    high: int
-
-    @classmethod
-    def of(cls, dtype: str, quantization: Quantization) -> Range:
-        """Return the range of a type; of several scales the largest."""
-        bits, zero = BITS[dtype], quantization.zero_point[0]
-        low = 0 if dtype.startswith("uint") or "Asymm" in dtype else -(2 ** (bits - 1))
-        return cls(max(quantization.scale), low - zero, low + 2**bits - 1 - zero)
-
-    def step_for(self, low: float, high: float) -> float:
-        """Return the least step with which numbers between two ends could be held."""
-        return max(
-            high / self.high if self.high > 0 else 0.0, low / self.low if self.low < 0 else 0.0
-        )
+    Raises:
+        DumpError: a tensor is missing or damaged.
+    """
+    ranges = Ranges(paired)
+    for pair in paired.pairs:
+        found = paired.found(pair)
+        if found.figures and (text := ranges.describe_misread(pair) or ranges.describe(pair)):
+            blame = blame_of(pair, paired, Alone(found))
+            yield blame._replace(scale=f"scale: {text}", is_coarse=True)
 
 
 class Ranges:
     """The ranges of the quantised tensors of two graphs."""
 
-    def __init__(self, graphs: tuple[Graph, Graph], values: tuple[Values, Values]) -> None:
-        self.values = values
+    def __init__(self, paired: Paired) -> None:
+        self.paired, self.rounding = paired, paired.measure.rounding
         self.quantized = [
-            {node for node in graph.nodes if self.range_of(side, node)}
-            for side, graph in enumerate(graphs)
+            {node for node in graph.nodes if self.step_of(side, node)}
+            for side, graph in enumerate(paired.graphs)
         ]
 
-    def find_coarse(self, pair: Pair, twins: Container[Node]) -> Coarse | None:
-        """Detect a scale that is far coarser than the values need; `twins` are the nodes of all
-        pairs.
+    def describe(self, pair: Pair) -> str:
+        """Return by how much a scale is coarser than the values need, empty if it is not.
 
         What is computed from data that fills its own range as little, or has the scale of what it
         is computed from, is not to blame; nor is an input of the model.
-
-        Raises:
-            DumpError: a tensor is missing or damaged.
         """
         nodes = pair.actual, pair.expected
-        steps = [self.step_of(side, node) for side, node in enumerate(nodes)]
+        steps = [*map(self.step_of, (0, 1), nodes)]
         side = 0 if steps[0] > steps[1] else 1
         node, twin = nodes[side], nodes[1 - side].tensor
-        found = self.range_of(side, node)
-        if found is None or twin is None or steps[0] == steps[1] or is_given(node):
-            return None
-        low, high = extent_of(self.values[1 - side].elements(twin))
-        for bound in bounds_of_results(node):
-            low, high = min(low, bound[0]), max(high, bound[1])
-        needed = max(found.step_for(low, high), steps[1 - side])
-        times = found.step / needed if needed else 0.0
-        if times < TOO_COARSE:
-            return None
-        stops = {it for it in self.quantized[side] if it in twins or is_given(it)}
-        sources = sources_of(node, stops)
-        if any(self.step_of(side, each) == found.step for each in sources):
-            return None
+        if twin is None or steps[0] == steps[1] or is_given(node):
+            return ""
+        low, high = extent_of(self.paired.values[1 - side].elements(twin))
+        for bounds in bounds_of_results(node):
+            low, high = min(low, bounds[0]), max(high, bounds[1])
+        needed = max(self.step_for(side, node, low, high), steps[1 - side])
+        times = steps[side] / needed if needed else 0.0
+        if times < TOO_COARSE or times < TOO_COARSE * self.times_before(side, node):
+            return ""
+        name = self.paired.names[side]
+        return f"that of {name} is {times:.0f} times coarser than the values need"
+
+    def describe_misread(self, pair: Pair) -> str:
+        """Return which bias an engine reads by the actual scale of a pair, though it was made for
+        another one; empty if none."""
+        steps = [*map(self.step_of, (0, 1), pair[:2])]
+        for found in self.paired.constants_of(pair.actual.children) if steps[0] else ():
+            figures = found.figures
+            if found.passed or figures is None or (figures.cosine or 0.0) < ONE_DIRECTION:
+                continue
+            factor, step = figures.gain or 1.0, self.rounding.step_of(0, found.actual)
+            ratio = steps[0] / steps[1] if steps[1] else factor
+            if step and step.bits > MOST_BITS and abs(ratio / factor - 1) < SAME_FACTOR:
+                names = self.paired.names
+                times = f"{factor:.3g} times as large in {names[0]} as in {names[1]}"
+                reader = f"since it is read by the scale of {pair.expected.name}"
+                return f"{found.expected.name} is {times}, {reader}"
+        return ""
+
+    def times_before(self, side: int, node: Node) -> float:
+        """Return how many times what their own values need the scales before a tensor are, at
+        least 1; without end if one of the nearest is the same scale."""
+        quantized = self.quantized[side]
+        sources = sources_of(node, {it for it in quantized if self.is_known(it)})
+        if any(self.step_of(side, each) == self.step_of(side, node) for each in sources):
+            return math.inf
         behind = {*sources, *(each for source in sources for each in region_of(source, ()))}
-        most = max(
-            (self.times_of(side, each) for each in behind & self.quantized[side]), default=1.0
-        )
-        return Coarse(side, times) if times >= TOO_COARSE * max(most, 1.0) else None
+        return max([1.0, *(self.times_of(side, each) for each in behind & quantized)])
 
-    def range_of(self, side: int, node: Node) -> Range | None:
-        """Return the range of a tensor of eight bits or so; None for any other, and for a scale
-        that is no positive number."""
-        tensor = node.tensor
-        quantization = self.values[side].quantizations.get(tensor.key) if tensor else None
-        if tensor is None or quantization is None or not max(quantization.scale) > 0:
-            return None
-        dtype = tensor.dtype.partition("(")[0]
-        return Range.of(dtype, quantization) if dtype in BITS else None
-
-    def step_of(self, side: int, node: Node) -> float:
-        found = self.range_of(side, node)
-        return found.step if found else 0.0
+    def is_known(self, node: Node) -> bool:
+        return node in self.paired.by_node or is_given(node)
 
     def times_of(self, side: int, node: Node) -> float:
         """Return how many times what a tensor's own values need its scale is."""
-        found = self.range_of(side, node)
-        assert found
         assert node.tensor
-        needed = found.step_for(*extent_of(self.values[side].elements(node.tensor)))
-        return found.step / needed if needed else math.inf
+        low, high = extent_of(self.paired.values[side].elements(node.tensor))
+        needed = self.step_for(side, node, low, high)
+        return self.step_of(side, node) / needed if needed else math.inf
+
+    def step_of(self, side: int, node: Node) -> float:
+        """Return the step of a tensor of eight bits or so; 0 for any other."""
+        step = self.rounding.step_of(side, node.tensor) if node.tensor else None
+        return step.size if step and step.size > 0 and step.bits <= MOST_BITS else 0.0
+
+    def step_for(self, side: int, node: Node, low: float, high: float) -> float:
+        """Return the least step with which a quantised tensor could hold all between two ends."""
+        assert node.tensor
+        step = self.rounding.step_of(side, node.tensor)
+        assert step
+        least, most = step.ends
+        return max(high / most if most > 0 else 0.0, low / least if least < 0 else 0.0)
 
 
 def is_given(node: Node) -> bool:

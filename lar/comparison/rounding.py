@@ -1,11 +1,10 @@
 """What rounding explains of the difference between two tensors.
 
 What an operator adds to the error of its inputs depends on the coarser of the two computations: on
-the relative rounding u of a floating-point type or the step s of a quantised one, and on the
-length K of the sums that a convolution or a matrix product makes:
+the relative rounding u of a floating-point type or the step s of a quantised one:
 
 - storing adds u of each element, or s / 2 at most and s / sqrt(12) on average;
-- a sum of K products in precision u adds about sqrt(K) u;
+- a sum of K products in precision u adds about sqrt(K) u, with K that of a usual convolution;
 - weights that are stored so add as much of their own.
 
 Errors of the inputs are passed on: an addition or a maximum adds them up, what else an operator
@@ -20,6 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from math import prod
 from typing import NamedTuple
 
@@ -34,7 +34,7 @@ from lar.graphs.matching import Pair
 from lar.graphs.operator_kinds import GROUPS, HEAVY
 from lar.graphs.signatures import Values
 from lar.graphs.twins import ConstantPair
-from lar.records.comparison import Figures, TensorComparison
+from lar.records.comparison import Figures, TensorComparison, TensorFacts
 
 # The relative rounding of coarse floating-point types.
 UNITS = {"float16": 2.0**-11, "BFloat16": 2.0**-8}
@@ -73,6 +73,9 @@ MOST_EXPLAINED = 0.7
 # their errors do not: a sum of others makes the least of it.
 GROWTH = 3.0
 LEAST_GROWTH, MOST_GROWTH = 1.25, 6.0
+
+# So many products a convolution or a matrix product usually adds up.
+USUAL_SUM = 1000
 
 # What weights of eight bits, one scale for all, usually add; each bit less doubles it.
 WEIGHTS_OF_8_BITS = 0.02
@@ -130,7 +133,7 @@ class Explained(NamedTuple):
             return False
         if (figures.max_absolute or 0.0) <= self.step * SLIGHTLY_MORE:
             return True
-        if figures.bulk_l2 is None or figures.bulk_l2 > self.limit * shrinking_of(figures):
+        if figures.bulk_l2 is None or figures.bulk_l2 > self.limit:
             return False
         before = max((each.bulk_peak or 0.0 for each in known), default=0.0)
         if figures.mismatches and (figures.bulk_peak or 0.0) > PEAK_GROWTH * before:
@@ -139,22 +142,15 @@ class Explained(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What two neighbours of a quantised type are apart, and how many bits it has."""
+    """What two neighbours of a quantised type are apart, how many bits it has, and the least and
+    the greatest number that it holds, in steps."""
 
     size: float
     bits: int
+    ends: tuple[int, int] = (0, 0)
 
 
-Shapes = Mapping[str, tuple[int, ...]]
 Explain = Callable[[Size, Elements], Explained]
-
-
-def shrinking_of(figures: Figures) -> float:
-    """Return the length of an actual tensor in units of the expected one's, 1 if it is longer: that
-    of the shorter one is what errors are measured by, whichever side it is on."""
-    if not figures.cosine or not figures.gain or figures.cosine < 0.1:
-        return 1.0
-    return min(figures.gain / figures.cosine, 1.0)
 
 
 def worst_channel_of(one: Elements, other: Elements, fill: float) -> float:
@@ -196,25 +192,19 @@ def coarsest(precisions: Iterable[str]) -> str:
 
 
 class Rounding:
-    """What rounding explains of the pairs of two graphs; `pairs` are all of them."""
+    """What rounding explains of the pairs of two graphs; `by_node` has all of them, by the nodes
+    of both sides."""
 
-    def __init__(
-        self, graphs: tuple[Graph, Graph], values: tuple[Values, Values], pairs: Iterable[Pair]
-    ) -> None:
+    def __init__(self, graphs: tuple[Graph, Graph], values: tuple[Values, Values]) -> None:
         self.graphs, self.values = graphs, values
-        self.by_node: dict[Node, Pair] = {}
-        for pair in pairs:
-            self.by_node[pair.actual] = self.by_node[pair.expected] = pair
+        self.by_node: Mapping[Node, Pair] = {}
         self.whole = precision_of_sides(graphs)
-        self.shapes = [{tensor.key: tensor.shape for tensor in graph.dump} for graph in graphs]
 
-    def sources(
-        self, pair: Pair, compared: Mapping[Node, TensorComparison]
-    ) -> list[TensorComparison]:
-        """Return what is known of the twins that a pair is computed from."""
-        nodes = [it for side in pair[:2] for it in sources_of(side, self.by_node)]
-        found = {id(self.by_node[it]): self.by_node[it] for it in nodes}
-        return [compared[it.actual] for it in found.values() if it.actual in compared]
+    def among(self, pairs: Iterable[Pair]) -> Rounding:
+        """Return the same where only some pairs are known."""
+        other = copy(self)
+        other.by_node = {node: pair for pair in pairs for node in pair[:2]}
+        return other
 
     def explain(self, pair: Pair, sources: Sequence[TensorComparison]) -> Explain | None:
         """Return what says how much rounding explains, None where the types are as fine as
@@ -222,12 +212,9 @@ class Rounding:
         regions = [region_of(node, self.by_node) for node in pair[:2]]
         nodes = [node for region in regions for node in region]
         own = [precision_of(it.tensor) for it in pair[:2] if it.tensor]
-        by_side = [
-            [found for node in region if node.tensor and (found := self.step_of(side, node.tensor))]
-            for side, region in enumerate(regions)
-        ]
+        by_side = [*map(self.steps_of, (0, 1), regions)]
         steps = [*by_side[0], *by_side[1]]
-        weights = [self.quantised_weights(side, region) for side, region in enumerate(regions)]
+        weights = [*map(self.quantised_weights, (0, 1), regions)]
         # Where one side's weights are not known, both have the same if both are quantised.
         alike = weights[0] == weights[1] if all(weights) else all(by_side)
         taken = {bits for side in weights for bits, _ in side}
@@ -236,8 +223,8 @@ class Rounding:
         precision = coarsest([*own, *quantised, *before, self.whole])
         if not precision:
             return None
-        summed = max((sum_length(*each) for each in self.heavy(regions)), default=0)
         kinds = {step for node in nodes for step in node.steps}
+        summed = not kinds.isdisjoint(HEAVY)
         lonely = not any(graph.makers for graph in self.graphs)
 
         def explained(size: Size, elements: Elements) -> Explained:
@@ -245,12 +232,12 @@ class Rounding:
                 return Explained(precision, WITHOUT_GRAPH[precision] / SLACK)
             step = max((it.size for it in steps), default=0.0)
             unit = UNITS.get(type_named(precision), FINE_UNIT)
-            growth = self.growth_of(pair) if kinds & set(HEAVY) else GROWTH
+            growth = self.growth_of(pair) if summed else GROWTH
             added = [unit, inherited(sources, kinds, size.scale, growth)]
             if size.scale:
                 added.append(step / math.sqrt(12) / size.scale)
             if summed:
-                added.append(unit * math.sqrt(summed))
+                added.append(unit * math.sqrt(USUAL_SUM))
             if (summed or taken) and precision.startswith("int") and not alike:
                 added.append(WEIGHTS_OF_8_BITS * 2.0 ** (8 - int(precision[3:])))
             return Explained(precision, math.hypot(*added), step)
@@ -273,23 +260,15 @@ class Rounding:
     def round_alike(self, pair: Pair) -> bool:
         """Return whether both sides round alike between a pair and its sources, if they round at
         all: by the same steps, besides those that the sources have, and of weights too."""
-        known = [
-            step.size
-            for side, end in enumerate(pair[:2])
-            for node in sources_of(end, self.by_node)
-            if node.tensor and (step := self.step_of(side, node.tensor))
-        ]
+        sides = 0, 1
         regions = [region_of(node, self.by_node) for node in pair[:2]]
+        sources = [sources_of(node, self.by_node) for node in pair[:2]]
+        known = [step.size for found in map(self.steps_of, sides, sources) for step in found]
         new = [
-            {
-                step.size
-                for node in region
-                if node.tensor and (step := self.step_of(side, node.tensor))
-                if all(abs(step.size - it) > SAME_STEP * it for it in known)
-            }
-            for side, region in enumerate(regions)
+            {it.size for it in found if all(abs(it.size - own) > SAME_STEP * own for own in known)}
+            for found in map(self.steps_of, sides, regions)
         ]
-        weights = [self.quantised_weights(side, region) for side, region in enumerate(regions)]
+        weights = [*map(self.quantised_weights, sides, regions)]
         return new[0] == new[1] and weights[0] == weights[1]
 
     def quantised_weights(
@@ -304,14 +283,18 @@ class Rounding:
     def explain_constant(self, pair: ConstantPair) -> Explain | None:
         """Return what says how much rounding explains of two constants, None where none is of a
         coarse type."""
-        found = [self.step_of(side, tensor) for side, tensor in enumerate(pair[:2])]
-        steps = [step for step in found if step]
-        if not steps and not any(map(self.is_dequantized, (0, 1), pair[:2])):
-            return self.explain_rounded_once()
+        steps = [step for step in map(self.step_of, (0, 1), pair[:2]) if step]
+        makers = [graph.makers.get(it.key) for graph, it in zip(self.graphs, pair[:2], strict=True)]
+        if not steps and not any(it and "dequantize" in it.type.lower() for it in makers):
+            # One side alone may have them in a coarse type, whatever the engine stores them in.
+            whole = self.whole
+            once = Explained(whole, UNITS[type_named(whole)]) if whole else None
+            return (lambda size, elements: once) if once else None
 
         def explained(size: Size, elements: Elements) -> Explained:
+            low, high = extent_of(elements)
             # Of integers that the dump lacks, the scale is not known.
-            known = steps or [Step(range_of(elements) / 2.0**8, 8)]
+            known = steps or [Step((high - low) / 2.0**8, 8)]
             step = max(it.size for it in known)
             error = step / math.sqrt(12) / size.scale if size.scale else 0.0
             return Explained(f"int{min(it.bits for it in known)}", error, step)
@@ -342,25 +325,21 @@ class Rounding:
                 self.whole = "float16"
         return bool(self.whole)
 
-    def explain_rounded_once(self) -> Explain | None:
-        """Return what says how much rounding explains of weights which one side alone has in a
-        coarse floating-point type, whatever the engine stores them in."""
-        whole = self.whole
-        if not whole:
-            return None
-        return lambda size, elements: Explained(whole, UNITS[type_named(whole)])
+    def steps_of(self, side: int, nodes: Iterable[Node]) -> list[Step]:
+        """Return the steps of those tensors that are quantised."""
+        found = (self.step_of(side, node.tensor) for node in nodes if node.tensor)
+        return [step for step in found if step]
 
-    def is_dequantized(self, side: int, tensor: DumpedTensor) -> bool:
-        """Return whether a tensor holds what integers stand for."""
-        maker = self.graphs[side].makers.get(tensor.key)
-        return maker is not None and "dequantize" in maker.type.lower()
-
-    def step_of(self, side: int, tensor: DumpedTensor) -> Step | None:
+    def step_of(self, side: int, tensor: DumpedTensor | TensorFacts) -> Step | None:
         """Return the step of a quantised tensor, the largest of several; None for any other
         tensor."""
         quantization = self.values[side].quantizations.get(tensor.key)
+        if quantization is None:
+            return None
         bits = BITS.get(tensor.dtype.partition("(")[0], 32)
-        return Step(max(quantization.scale), bits) if quantization else None
+        unsigned = tensor.dtype.startswith("uint") or "Asymm" in tensor.dtype
+        least = (0 if unsigned else -(2 ** (bits - 1))) - quantization.zero_point[0]
+        return Step(max(quantization.scale), bits, (least, least + 2**bits - 1))
 
     def growth_of(self, pair: Pair) -> float:
         """Return what a sum of products makes of its inputs' errors: more of numbers that are much
@@ -379,13 +358,6 @@ class Rounding:
             found.append(LEAST_GROWTH * math.sqrt(square / varying) if varying > 0 else MOST_GROWTH)
         return min(max(found), MOST_GROWTH)
 
-    def heavy(self, regions: Sequence[Sequence[Node]]) -> Iterable[tuple[Node, Shapes]]:
-        """Yield the operators that add up products, with the shapes of their side's tensors."""
-        for side, region in enumerate(regions):
-            for node in region:
-                if node.steps[0] in HEAVY:
-                    yield node, self.shapes[side]
-
 
 def precision_of_sides(graphs: Sequence[Graph]) -> str:
     """Return the coarse floating-point type that one of two sides computes in.
@@ -402,36 +374,13 @@ def precision_of_sides(graphs: Sequence[Graph]) -> str:
 def share_of_types(graph: Graph, *, stored: bool) -> str:
     """Return the coarse type that a good part of a side's tensors are of, as they are `stored` or
     by names that an engine gives where it computes in a wider type than the model has."""
-    names = [
-        node.tensor.dtype
-        if stored
-        else graph.kinds.rounded_type_of(node.tensor.name) or node.tensor.dtype
-        for node in graph.nodes
-        if node.tensor
-    ]
-    floats = [name for name in names if "float" in name.lower()]
+    tensors = [node.tensor for node in graph.nodes if node.tensor]
+    types = [(not stored and graph.kinds.rounded_type_of(it.name)) or it.dtype for it in tensors]
+    floats = [name for name in types if "float" in name.lower()]
     for name in UNITS:
         if floats and floats.count(name) >= COARSE_SHARE * len(floats):
             return name.lower()
     return ""
-
-
-def sum_length(node: Node, shapes: Shapes) -> int:
-    """Return how many products an operator adds up for an element; 0 if that is not known."""
-    for _, key in node.constants:
-        weight = shapes.get(key, ())
-        channels = node.tensor.shape[1] if node.tensor and len(node.tensor.shape) > 1 else 0
-        if len(weight) > 1 and channels:
-            return max(prod(weight) // channels, 1)
-    taken = node.parents[0].tensor if node.parents else None
-    if taken is None or not taken.shape:
-        return 0
-    kernel = node.operator.parameters.get("kernel_shape") if node.operator else None
-    if isinstance(kernel, (list, tuple)):
-        group = node.operator.parameters.get("group", 1) if node.operator else 1
-        channels = taken.shape[1] if len(taken.shape) > 1 else 1
-        return max(prod(kernel) * channels // max(int(group), 1), 1)
-    return taken.shape[-1]
 
 
 def is_rounded(elements: Elements) -> bool:
@@ -441,12 +390,6 @@ def is_rounded(elements: Elements) -> bool:
             np.array_equal(block.astype(np.float16).astype(block.dtype), block)
             for block in elements.blocks()
         )
-
-
-def range_of(elements: Elements) -> float:
-    """Return how far apart the finite elements are, and 0 is from them."""
-    low, high = extent_of(elements)
-    return high - low
 
 
 def inherited(
@@ -470,6 +413,4 @@ def inherited(
     if kinds <= KEEPING and scale:
         added = math.hypot(*(error * size for error, size in errors)) / scale
         growing = min(added, 4 * growing)
-    elif kinds & {"softmax", "exp"}:
-        growing = max([growing, *(2 * error * size for error, size in errors)])
     return math.hypot(growing, max(failed))

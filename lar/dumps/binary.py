@@ -33,10 +33,7 @@ COUNTS = struct.Struct("<3I")
 AXES = 7
 MOST_NAME_BYTES = 1 << 22
 LIKELY_HEAD = 1 << 10  # bytes before the elements, but of very long names
-HINT = (
-    "give a dump's folder, a tensor's file, a folder of .npy files, a .npz, a .npy or the text of "
-    "--io-dump"
-)
+HINT = "give a dump's folder or text, a tensor's file, a .npy, a .npz or a folder of .npy files"
 NOT_PLAIN = re.compile(r"[^\x00-\x7f]|\\")
 ESCAPED = re.compile(r"\\u([0-9a-f]{4})|\\U([0-9a-f]{8})")
 

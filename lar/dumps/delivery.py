@@ -13,7 +13,7 @@ from typing import Any
 
 from lar.dumps.binary import make_readable
 from lar.dumps.dump import DumpIndex
-from lar.dumps.excerpts import filter_blocks
+from lar.dumps.excerpts import UNFINISHED, filter_blocks
 from lar.dumps.facts import SUFFIX, DumpFacts
 from lar.dumps.graph import index_of
 from lar.dumps.index import index_place, read_headers, read_index, tensor_files, write_index
@@ -24,7 +24,6 @@ from lar.records.run import RunResult, RunSpec
 
 # What a run's spec and an index have in common.
 FIELDS_OF_RUN = ("engine", "driver", "model", "inputs", "warmup_iterations", "iterations")
-UNFINISHED = b"not complete: the run ended before\n"
 
 
 def finish_dump(
@@ -148,7 +147,7 @@ def finish_text(path: Path, pattern: str, complete: bool) -> None:
         if complete and not ended:
             raise error_of_full_disk(str(path.parent)) or OSError(errno.ENOSPC, "No space left")
         if not complete:
-            file.write(b"\n" * (not ended) + UNFINISHED)
+            file.write(b"\n" * (not ended) + f"{UNFINISHED}\n".encode())
     if pattern:
         check_left(filter_blocks(path, re.compile(pattern)), pattern, complete)
 
@@ -160,8 +159,6 @@ def check_left(left: object, pattern: str, complete: bool) -> None:
         UsageError: so it does.
     """
     if complete and pattern and not left:
-        raise UsageError(
-            f"no variable and no operator has {pattern!r} in its name",
-            "dump without it once: the index beside the dump lists the names",
-            flag="--dump-filter",
-        )
+        problem = f"no variable and no operator has {pattern!r} in its name"
+        hint = "dump without it once: the index beside the dump lists the names"
+        raise UsageError(problem, hint, flag="--dump-filter")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -156,6 +157,12 @@ class Dump:
     @cached_property
     def _operators(self) -> dict[str, DumpedOperator]:
         return {operator.key: operator for operator in self.index.operators}
+
+    def of_array(self, key: str, array: Array) -> Dump:
+        """Return this dump with an array for one of its tensors, of which alone it knows values."""
+        other = copy.copy(self)  # with the tables that have been made
+        other.__dict__.update(reader=lambda _: array, _tensors={key: self.tensor(key)})
+        return other
 
     def __iter__(self) -> Iterator[DumpedTensor]:
         return iter(self.index.tensors)

@@ -47,7 +47,7 @@ CONTENT = re.compile(
     r"^ val: \[([^\]\n]*)\]" + " ".join(rf"{name}=(\S+)" for name in STATISTICS) + r" \w+$",
     re.MULTILINE,
 )
-UNFINISHED = "not complete:"  # how the last line of a text begins whose run did not end well
+UNFINISHED = "not complete: the run ended before"  # the last line, where it did not end well
 
 
 def begins_text_dump(head: bytes) -> bool:

@@ -43,8 +43,7 @@ def open_dump(path: str | os.PathLike[str]) -> Dump:
         return arrays.open_archive(place)
     if place.suffix.lower() == arrays.SUFFIX:
         return arrays.open_files(place)
-    head, _ = read_start(place, HEAD_BYTES)
-    if begins_text_dump(head):
+    if begins_text_dump(read_start(place, HEAD_BYTES)[0]):
         return open_text(place)
     return Dump(str(place), index_of([read_header(place)]), reader_of(place.parent))
 
@@ -124,11 +123,9 @@ def reader_of(folder: Path) -> Callable[[DumpedTensor], Stored]:
             raise DumpError(f"the index names a file elsewhere: {tensor.key}", subject=folder)
         stored = read_stored(read_header(folder / tensor.key))
         if stored.raw.shape != tuple(tensor.shape):
-            raise DumpError(
-                f"holds an array {stored.raw.shape}, not {tensor.shape} as its index says",
-                "dump again, or remove the index",
-                subject=folder / tensor.key,
-            )
+            problem = f"holds an array {stored.raw.shape}, not {tensor.shape} as its index says"
+            hint = "dump again, or remove the index"
+            raise DumpError(problem, hint, subject=folder / tensor.key)
         return stored
 
     return read

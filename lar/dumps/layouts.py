@@ -68,9 +68,8 @@ def block_of(layout: str) -> int:
 def axes_of(layout: str) -> Axes:
     """Return the axes of a layout that is not plain, none for any other layout."""
     found = TAG.fullmatch(TAGS.get(layout) or NCHWC.sub(r"nChw\1", layout))
-    if found is None:
-        return NO_AXES
-    order, parts = found[1] or found[3], re.findall(r"(\d+)([a-z])", found[2] or "")
+    order, tail = (found[1] or found[3], found[2] or "") if found else ("", "")
+    parts = re.findall(r"(\d+)([a-z])", tail)
     plain = next((it for it in PLAIN_ORDERS if sorted(it) == sorted(order.lower())), "")
     blocked = sorted(letter.upper() for _, letter in parts)
     if not plain or blocked != sorted(filter(str.isupper, order)):
@@ -94,9 +93,8 @@ def plain_shape(shape: Sequence[int], layout: str) -> tuple[int, ...]:
 
 def to_plain(array: Array, layout: str, shape: Sequence[int] | None = None) -> Array:
     """Return a blocked tensor in plain axes, cut to its plain shape if that is known."""
-    padded = plain_shape(array.shape, layout)
-    plain = array.transpose(axes_of(layout).places).reshape(padded)
-    return plain[tuple(map(slice, padded if shape is None else shape))]
+    plain = array.transpose(axes_of(layout).places).reshape(plain_shape(array.shape, layout))
+    return plain[tuple(map(slice, shape or ()))]
 
 
 def in_plain_order(array: Array, layout: str, shape: Sequence[int]) -> Array:

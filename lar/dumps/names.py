@@ -68,20 +68,18 @@ class Numbering:
         self._next_id = 0
         self.add_constants(fed, "Input")
 
-    def add_node(
-        self, operator_type: str, operator: str, inputs: Iterable[str], outputs: Sequence[str]
-    ) -> None:
+    def add_node(self, kind: str, name: str, inputs: Iterable[str], outputs: Sequence[str]) -> None:
         """Number what an operator takes that has no number yet, and then the operator and its
         outputs; those that are left out have empty names."""
         self.add_constants(filter(None, inputs))
         number = self._next_id
-        for slot, name in enumerate(outputs):
-            if name:
-                self.variables[name] = Variable(
+        for slot, output in enumerate(outputs):
+            if output:
+                self.variables[output] = Variable(
                     id=number + 1 + slot,
-                    operator=f"{operator or operator_type}[{number}]",
-                    operator_type=operator_type,
-                    name=name,
+                    operator=f"{name or kind}[{number}]",
+                    operator_type=kind,
+                    name=output,
                     slot=slot,
                     stored=False,
                 )

@@ -36,15 +36,13 @@ def layouts_of(
     """Return the layouts of the tensors that are blocked for certain, by key; those that they have
     count where they fit."""
     known = {tensor.key: tensor for tensor in tensors}
-    found: dict[str, str] = {}
+    found = {it.key: it.layout for it in tensors if fits_layout(it.shape, it.layout)}
 
     def mark(keys: Iterable[str], layout: str) -> None:
         for key in keys:
             if key in known and key not in found and fits_layout(known[key].shape, layout):
                 found[key] = layout
 
-    for tensor in tensors:
-        mark([tensor.key], tensor.layout)
     for operator in operators:
         before, after = layouts_of_operator(operator, known)
         mark(operator.outputs, after)
@@ -111,8 +109,7 @@ def layouts_of_operator(
         return named[1].lower(), (named[2] or named[1]).lower()
     if kind not in CONVOLUTIONS or len(operator.inputs) < 2:
         return "", ""
-    around = (*operator.inputs[:2], *operator.outputs[:1])
-    taken, weight, given = map(tensors.get, around)
+    taken, weight, given = map(tensors.get, (*operator.inputs[:2], *operator.outputs[:1]))
     layout = guess_layout(given, weight) if given and weight else ""
     if re.fullmatch(r"nchw(4|32|64)", layout) and taken:  # it may take blocks of another size
         return f"nchw{taken.shape[-1] if taken.shape else 0}", layout

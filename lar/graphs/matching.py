@@ -292,12 +292,17 @@ class Matching:
                     self.add(node, other)
 
     def find_apart(self) -> set[Node]:
-        """Return the nodes with names of their own, if one model gave both sides most of them: two
-        of different names are no twins, unless they hold the same values."""
+        """Return the nodes with names of their own, if one model gave both sides most of them."""
         shared = self.names[0].keys() & self.names[1].keys()
         if not len(shared) >= SHARED * min(map(len, self.names)) > 0:
             return set()
         return {*self.names[0].values(), *self.names[1].values()}
+
+    def are_named_apart(self, one: Node, other: Node) -> bool:
+        """Return whether two nodes have different names that one model gave: they are no twins,
+        unless they hold the same values. A quantiser names integers after what comes before an
+        activation, which they may hold."""
+        return {one, other} <= self.apart and is_quantized(one) == is_quantized(other)
 
     # Order
 
@@ -342,16 +347,16 @@ class Matching:
         """Yield for each node of a class the columns of the expected ones that may be its twin, and
         how well each fits."""
         columns = np.array([self.places[other] + 1 for other in others], int)
-        names = np.array([other.name for other in others])
-        apart = np.array([other in self.apart for other in others], bool)
-        kinds: dict[Steps, Array] = {}
+        names = np.array([other.name for other in others], str)
+        known: dict[Any, tuple[Array, Array]] = {}
         for node, relative in zip(nodes, self.distances(nodes, others), strict=True):
-            steps = self.kinds[node]
-            if steps not in kinds:
-                found = [self.twin_score(node, other) for other in others]
-                kinds[steps] = np.array(found, float)  # not a number: they are no twins
-            kind, near = kinds[steps], relative <= self.near_enough
-            likely = (kind > 0) & ~apart if node in self.apart else kind > 0
+            alike = self.kinds[node], node in self.apart, is_quantized(node)
+            if alike not in known:
+                # Not a number: they are no twins.
+                kind = np.array([self.twin_score(node, other) for other in others], float)
+                apart = np.array([self.are_named_apart(node, other) for other in others], bool)
+                known[alike] = kind, (kind > 0) & ~apart
+            (kind, likely), near = known[alike], relative <= self.near_enough
             fits = np.flatnonzero(likely | (near & (kind >= 0)))
             found = kind[fits] + SAME_GENERIC_NAME * (names[fits] == node.name)
             found += self.values_score(node, relative[fits])
@@ -405,7 +410,7 @@ class Matching:
                     if other not in self.twins
                     and self.fits(node, other)
                     and self.kind_score(node, other) > 0
-                    and not self.apart.issuperset((node, other))
+                    and not self.are_named_apart(node, other)
                 ]
                 if len(free) == 1:
                     self.add(node, free[0])
@@ -429,7 +434,7 @@ class Matching:
             if self.twins.get(left) is right or not self.fits(left, right):
                 continue
             sure = self.is_sure(left) or self.is_sure(right)
-            if not (sure or self.apart.issuperset((left, right))):
+            if not (sure or self.are_named_apart(left, right)):
                 self.add(left, right)
 
     def main_node(self, node: Node) -> Node:

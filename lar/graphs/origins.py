@@ -14,6 +14,7 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 from lar.dumps.dump import DumpedOperator, DumpIndex
@@ -34,6 +35,9 @@ PART = "part of "
 
 # What stands between the parts of a name: layer1.0/conv, layer1_0_conv.
 SEPARATORS = re.compile(r"[^0-9A-Za-z]+")
+
+# How many operators of the model one of an engine may stand for.
+MOST_COVERED = 64
 
 # How many operators of the model may stand behind the one that an operator is named after.
 MOST_STEPS = 4
@@ -65,48 +69,63 @@ class ModelGraph:
 
     def __init__(self, operators: Sequence[ModelOperator], index: DumpIndex) -> None:
         self.operators = operators
-        self.makers = {name: each for each in operators for name in each.outputs if name}
-        self.takers: dict[str, list[ModelOperator]] = defaultdict(list)
-        for each in operators:
-            for name in dict.fromkeys(each.inputs):
-                self.takers[name].append(each)
-        self.by_name = {each.name: each for each in operators if each.name}
-        self.order = {id(each): place for place, each in enumerate(operators)}
-        inputs = {
-            tensor.name
-            for tensor, maker in zip(index.tensors, makers_of(index), strict=True)
-            if maker is not None and not maker.inputs and not maker.constant
+        # Where the operators stand that give and take each tensor; what takes nothing gives none.
+        self.places = {
+            name: place
+            for place, each in enumerate(operators)
+            for name in each.outputs
+            if each.inputs and name
         }
-        self.data = {name for name in inputs if self.is_source(name)}
+        self.takers: dict[str, list[int]] = defaultdict(list)
+        for place, each in enumerate(operators):
+            for name in dict.fromkeys(each.inputs):
+                self.takers[name].append(place)
+        self.by_name = {each.name: each for each in operators if each.name}
+        sources = {*self.takers, *(name for each in operators for name in each.outputs)}
+        fed = {each.key for each in index.operators if not each.inputs and not each.constant}
+        inputs = {tensor.name for tensor in index.tensors if tensor.operator in fed}
+        self.data = (inputs & sources) - self.places.keys()
         for each in operators:
-            if each.type.lower() in OF_SHAPES:
-                continue
-            if any(name in self.data for name in each.inputs):
+            if each.type.lower() not in OF_SHAPES and not self.data.isdisjoint(each.inputs):
                 self.data.update(filter(None, each.outputs))
-
-    def is_source(self, name: str) -> bool:
-        maker = self.makers.get(name)
-        return (maker is None or not maker.inputs) and (maker is not None or name in self.takers)
 
     def region(self, end: str, begin: Collection[str]) -> tuple[list[ModelOperator], set[str]]:
         """Return the operators between tensors and one that is computed from them, and which of
-        the tensors it needs; an input of the model that is none of them is among these as well."""
-        found: dict[int, ModelOperator] = {}
+        the tensors it needs; what it needs besides, from before them, is among these as well."""
+        first = min((self.places.get(name, -1) for name in begin), default=-1)
+        places: set[int] = set()
         needed: set[str] = set()
         stack = [end]
         while stack:
             name = stack.pop()
-            maker = self.makers.get(name)
-            if name in begin or maker is None or not maker.inputs:
+            place = self.places.get(name, -1)
+            if name in begin or place <= first:
                 needed.add(name)
-            elif id(maker) not in found:
-                found[id(maker)] = maker
-                stack += [each for each in maker.inputs if each in self.data]
-        return sorted(found.values(), key=lambda each: self.order[id(each)]), needed
+            elif place not in places:
+                places.add(place)
+                stack += [each for each in self.operators[place].inputs if each in self.data]
+        return [self.operators[place] for place in sorted(places)], needed
+
+    def covering(self, sources: set[str]) -> str:
+        """Return the first tensor that is computed from all of some tensors, as far as one operator
+        of an engine may stand for what is between them."""
+        reached = {name: frozenset({name}) for name in sources}
+        waiting = sorted(place for name in sources for place in self.takers.get(name, ()))
+        while waiting and len(reached) < len(sources) + MOST_COVERED:
+            operator = self.operators[heappop(waiting)]
+            output = operator.outputs[0] if operator.outputs else ""
+            taken = [name for name in operator.inputs if name in self.data]
+            if output and output not in reached and taken and reached.keys() >= {*taken}:
+                reached[output] = frozenset().union(*(reached[name] for name in taken))
+                if len(reached[output]) == len(sources):
+                    return output
+                for place in self.takers.get(output, ()):
+                    heappush(waiting, place)
+        return ""
 
     def only_taker(self, name: str) -> ModelOperator | None:
         takers = self.takers.get(name, [])
-        return takers[0] if len(takers) == 1 else None
+        return self.operators[takers[0]] if len(takers) == 1 else None
 
 
 class Alignment:
@@ -116,15 +135,13 @@ class Alignment:
         self.index, self.model, self.moves = index, model, moves
         self.names = {tensor.key: tensor.name for tensor in index.tensors}
         self.kept = {name for name in self.names.values() if name in model.data}
+        self.makers = {key: each for each in index.operators for key in each.outputs}
         self.constants = constants_in(index)
         self.origins: dict[str, str] = {}
         self.regions: dict[str, list[ModelOperator]] = {}
         for operator in index.operators:
             for slot, key in enumerate(operator.outputs):
-                if key in self.constants:
-                    continue
-                origin = self.origin_of(operator, key, slot)
-                if origin:
+                if key not in self.constants and (origin := self.origin_of(operator, key, slot)):
                     self.origins[key] = origin
         self.drop_parts()
         self.find_regions()
@@ -159,7 +176,7 @@ class Alignment:
             return self.advance(operator, named, sources)
         if len(sources) == 1:
             return self.behind_activation(operator, self.alike(operator, *sources))
-        found = self.covering(sources)
+        found = self.model.covering(sources)
         # An engine may add what comes from two branches before a bias that one of them has.
         weights = self.weights_in(self.model.region(found, sources)[0]) if found else []
         fits = len(weights) <= len(self.weights_of(operator))
@@ -180,12 +197,12 @@ class Alignment:
         """Return the tensor that an operator gives that is named after one further ahead: behind
         all that it takes, and behind its activation."""
         known = {each for each in sources if each in self.model.data}
-        taken = [key for key in operator.inputs if key not in self.constants]
+        count = sum(key not in self.constants for key in operator.inputs)
         for _ in range(MOST_STEPS):
             region, needed = self.model.region(name, known)
             # A block's input may be added to what is computed from it.
             uses = sum(it in known for each in region for it in each.inputs)
-            if known <= needed and uses >= len(taken):
+            if known <= needed and uses >= count:
                 break
             following = self.model.only_taker(name)
             if following is None:
@@ -198,8 +215,8 @@ class Alignment:
         the tensor itself if it ends in none or that is what gave the tensor."""
         parameters = {key.lower(): value for key, value in operator.parameters.items()}
         mode = str(parameters.get("activation", "")).lower()
-        maker, following = self.model.makers.get(name), self.model.only_taker(name)
-        done = maker is not None and maker.type.lower() == mode
+        place, following = self.model.places.get(name), self.model.only_taker(name)
+        done = place is not None and self.model.operators[place].type.lower() == mode
         if mode and not done and following is not None and following.type.lower() == mode:
             return following.outputs[0]
         return name
@@ -209,7 +226,7 @@ class Alignment:
         behind an operator that the engine added to move it."""
         found = [
             each.outputs[0]
-            for each in self.model.takers.get(source, ())
+            for each in map(self.model.operators.__getitem__, self.model.takers.get(source, ()))
             if plain_type(each.type) == plain_type(operator.type)
             and each.outputs[0] not in self.kept
             and len(self.weights_in([each])) == len(self.weights_of(operator))
@@ -218,39 +235,21 @@ class Alignment:
             return found[0]
         return source if self.is_move(operator) else ""
 
-    def covering(self, sources: Collection[str]) -> str:
-        """Return the first tensor of the model that is computed from all of some tensors."""
-        reached: dict[str, frozenset[str]] = {name: frozenset({name}) for name in sources}
-        for each in self.model.operators:
-            if each.outputs[:1] and each.outputs[0] not in reached:
-                parts = [reached.get(it) for it in each.inputs if it in self.model.data]
-                if parts and None not in parts:
-                    found = frozenset().union(*(part for part in parts if part is not None))
-                    reached[each.outputs[0]] = found
-                    if found == frozenset(sources):
-                        return each.outputs[0]
-        return ""
-
     def drop_parts(self) -> None:
         """Forget the origin of a tensor from which another one of that origin is computed: it is
         only a part of it."""
         for operator in reversed(self.index.operators):
             if self.is_move(operator):
                 continue
-            for key in operator.outputs:
-                origin = self.origins.get(key)
-                if origin is None:
-                    continue
+            for origin in filter(None, map(self.origins.get, operator.outputs)):
                 for each in self.taken(operator):
-                    if self.origins.get(each) == origin and self.names.get(each) != origin:
-                        self.forget(each, origin)
+                    self.forget(each, origin)
 
     def forget(self, key: str, origin: str) -> None:
         """Forget the origin of a tensor, and of those that hold its data."""
-        makers = {output: each for each in self.index.operators for output in each.outputs}
         while self.origins.get(key) == origin and self.names.get(key) != origin:
             del self.origins[key]
-            maker = makers.get(key)
+            maker = self.makers.get(key)
             if maker is None or not self.is_move(maker):
                 break
             (key,) = self.taken(maker)
@@ -284,14 +283,11 @@ class Alignment:
         return replace(
             self.index,
             tensors=tuple(
-                replace(tensor, origin=names[tensor.key])
-                if names.get(tensor.key, tensor.name) != tensor.name
-                else tensor
-                for tensor in self.index.tensors
+                it if names.get(it.key, it.name) == it.name else replace(it, origin=names[it.key])
+                for it in self.index.tensors
             ),
             operators=tuple(
-                replace(operator, origin=self.origin_of_operator(operator))
-                for operator in self.index.operators
+                replace(it, origin=self.origin_of_operator(it)) for it in self.index.operators
             ),
         )
 
@@ -320,12 +316,6 @@ class Alignment:
 def plain_type(kind: str) -> str:
     """Return the type of an operator without what versions and engines add to it."""
     return re.sub(r"(forward|v\d)$", "", kind.lower())
-
-
-def makers_of(index: DumpIndex) -> Iterator[DumpedOperator | None]:
-    """Yield the operator of each tensor of an index."""
-    operators = {operator.key: operator for operator in index.operators}
-    return (operators.get(tensor.operator) for tensor in index.tensors)
 
 
 def constants_in(index: DumpIndex) -> set[str]:

@@ -4,32 +4,30 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 from lar.dumps.dump import DumpedOperator, DumpedTensor, DumpIndex
 from lar.dumps.graph import CONSTANT
 from lar.dumps.layouts import block_of, is_padded, plain_shape
 from lar.dumps.tensor_layouts import layouts_of
 from lar.graphs.graph import name_of
-from lar.records.profile import ProfiledOperator, TensorFact
+from lar.records.profile import Profile, ProfiledOperator, TensorFact
 
 COPY = re.compile(r"#\d+$")  # behind a name that several tensors of a graph have
-USUAL_TYPE = "float32"
+USUAL_TYPE = "float32"  # where none is recorded, as of what callbacks take or give
 INPUT = "Input"  # the type of what stands for a tensor that is fed
 
-Shape = tuple[int, ...]
 
-
-@dataclass(frozen=True)
-class ProfileGraph:
+class ProfileGraph(NamedTuple):
     """The index, and by the keys of its operators the places of those of the profile, the first of
     which counts where one was executed in several shapes.
 
     Weights are no tensors of it.
     """
 
-    index: DumpIndex
+    dump_index: DumpIndex
     places: Mapping[str, Sequence[int]]
 
 
@@ -52,14 +50,13 @@ def graph_of(operators: Sequence[ProfiledOperator], engine: str) -> ProfileGraph
         for each, fact in zip(operator.reads, operator.inputs, strict=False):
             if each not in makers and each not in operator.weights:
                 facts.setdefault(each, fact)
-    missing = find_missing_types(known.values(), facts)
     fed = [key for key in facts if key not in makers]
     makers |= {key: (f"{INPUT} {key}", 0) for key in fed}
     tensors = tuple(
         DumpedTensor(
             key=key,
             name=COPY.sub("", key),
-            dtype=missing.get(key, fact.dtype),
+            dtype=fact.dtype or USUAL_TYPE,
             shape=fact.shape,
             layout=fact.layout.lower(),
             operator=makers[key][0],
@@ -88,54 +85,40 @@ def graph_of(operators: Sequence[ProfiledOperator], engine: str) -> ProfileGraph
     return ProfileGraph(index, places)
 
 
-def find_missing_types(
-    operators: Collection[ProfiledOperator], facts: Mapping[str, TensorFact]
-) -> dict[str, str]:
-    """Return the types of tensors that are not recorded, as those that callbacks take or give:
-    those of what is computed from them or they are computed from, else the usual one."""
-    found: dict[str, str] = {}
-    for operator in operators:
-        keys = [key for key in (*operator.reads, *operator.writes) if key in facts]
-        types = [facts[key].dtype for key in keys if facts[key].dtype]
-        for key in keys:
-            if not facts[key].dtype and (types or key not in found):
-                found[key] = types[0] if types else USUAL_TYPE
-    return found
+def plain_graph_of(profile: Profile, items: int) -> ProfileGraph:
+    """Return the graph of a profile, with shapes in plain axes; those of `items` are of one."""
+    graph = graph_of(profile.operators, profile.facts.engine)
+    layouts = layouts_of(graph.dump_index.tensors, graph.dump_index.operators)
 
-
-def with_plain_shapes(index: DumpIndex, items: int) -> DumpIndex:
-    """Return an index whose tensors have their shapes in plain axes; those of `items` are of
-    one."""
-    layouts = layouts_of(index.tensors, index.operators)
-
-    def shape_of(tensor: DumpedTensor) -> Shape:
+    def make_plain(tensor: DumpedTensor) -> DumpedTensor:
         layout = layouts.get(tensor.key)
         shape = plain_shape(tensor.shape, layout) if layout else tensor.shape
         if shape and shape[0] % items == 0:
-            return (shape[0] // items, *shape[1:])
-        return shape
+            shape = (shape[0] // items, *shape[1:])
+        return replace(tensor, shape=shape, layout=layout or tensor.layout)
 
-    return replace(
-        index,
-        tensors=tuple(
-            replace(it, shape=shape_of(it), layout=layouts.get(it.key) or it.layout)
-            for it in index.tensors
-        ),
+    index = replace(
+        graph.dump_index,
+        tensors=tuple(map(make_plain, graph.dump_index.tensors)),
+        model_sha256=profile.facts.model.sha256,
     )
+    return graph._replace(dump_index=index)
 
 
-def without_filling(index: DumpIndex, other: DumpIndex) -> DumpIndex:
-    """Return an index without the channels that fill blocks, as far as a shape of the other side
+def without_filling(graph: ProfileGraph, other: ProfileGraph) -> ProfileGraph:
+    """Return a graph without the channels that fill blocks, as far as a shape of the other side
     shows them, best that of the same name."""
-    shapes = {it.shape for it in other.tensors}
-    named = {name_of(it): it.shape for it in other.tensors}
+    shapes = {it.shape for it in other.dump_index.tensors}
+    named = {name_of(it): it.shape for it in other.dump_index.tensors}
 
-    def shape_of(tensor: DumpedTensor) -> Shape:
+    def cut(tensor: DumpedTensor) -> DumpedTensor:
         if not block_of(tensor.layout):
-            return tensor.shape
+            return tensor
         fitting = {it for it in shapes if is_padded(tensor.shape, it, tensor.layout)}
-        if named.get(name_of(tensor)) in fitting:
-            return named[name_of(tensor)]
-        return max(fitting, default=tensor.shape)
+        likely = named.get(name_of(tensor), ())
+        return replace(
+            tensor, shape=likely if likely in fitting else max(fitting, default=tensor.shape)
+        )
 
-    return replace(index, tensors=tuple(replace(it, shape=shape_of(it)) for it in index.tensors))
+    index = replace(graph.dump_index, tensors=tuple(map(cut, graph.dump_index.tensors)))
+    return graph._replace(dump_index=index)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection, Container, Iterator, Sequence
 from math import prod
 from typing import NamedTuple
@@ -55,9 +56,8 @@ class Values:
 
     def of_other_dump(self, dump: Dump) -> Values:
         """Return the values of a dump of the same tensors."""
-        values = Values(dump)
-        values.shapes, values.quantizations = self.shapes, self.quantizations
-        values.unscaled = self.unscaled
+        values = copy.copy(self)
+        values.dump = dump
         return values
 
     def shape_of(self, tensor: DumpedTensor) -> tuple[int, ...]:

@@ -49,13 +49,16 @@ class StructuralMatching(Matching):
 
     def named_alike(self, node: Node) -> list[Node]:
         """Return the nodes of the other side that bear a name of a node and end in what it ends in;
-        a fused operator may bear the name of one of its parts. What does not end in an activation
-        may be several operators elsewhere, as Gelu."""
+        a fused operator may bear the name of one of its parts. What is not apart by a bias or an
+        activation may be several operators elsewhere, as Gelu."""
         return [
             other
             for other in super().named_alike(node)
             if self.kind_score(node, other) > 0
-            or UNCLEAR_ENDS.isdisjoint((node.steps[-1], other.steps[-1]))
+            or (
+                self.twin_score(node, other) is not None
+                and UNCLEAR_ENDS.isdisjoint((node.steps[-1], other.steps[-1]))
+            )
         ]
 
     def evidence(self, node: Node, others: Sequence[Node]) -> Array:
@@ -134,11 +137,18 @@ class StructuralMatching(Matching):
     def siblings_of(self, node: Node) -> list[Node]:
         """Return other tensors that are computed alike from the same twins."""
         sources = sources_of(node, self.twins)
+        near: dict[Node, None] = {}
+        stack = [*sources[0].children]
+        while stack:
+            each = stack.pop()
+            if each not in near:
+                near[each] = None
+                stack += [] if each in self.twins else each.children
         return [
             it
-            for it in (self.expected if node in self.places else self.actual)
-            if it is not node and it.steps == node.steps and self.fits(it, node)
-            if sources_of(it, self.twins) == sources
+            for it in near
+            if it is not node and it.steps == node.steps and it in self.kinds
+            if self.fits(it, node) and sources_of(it, self.twins) == sources
         ]
 
 

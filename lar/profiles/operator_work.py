@@ -1,8 +1,8 @@
 """Whether operators of two runs do the same work, as far as shapes and parameters show it.
 
-Engines count what is fused into an operator or not, some count channels that fill up blocks, and
-several operators may do what one does elsewhere. So it is known within bounds how many products of
-numbers are computed, and the bounds of two runs must overlap.
+Engines count what is fused into an operator or not, and several operators may do what one does
+elsewhere. So it is compared how many products of numbers are computed. Where channels fill up
+blocks this is known within bounds, and those of two runs must overlap.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ from lar.records.profile import ProfiledOperator
 
 # Work that differs by more is not the same.
 MOST_APART = 1.1
-# A bias, a second branch and an activation: so many operations may be counted for each result.
-MOST_FUSED = 3
 
 GEOMETRY = re.compile(r"(stride|pad|dilat|window|kernel)\w*", re.IGNORECASE)
 
@@ -48,23 +46,21 @@ class Work(NamedTuple):
             (key, fact)
             for key, fact in zip(operator.reads, operator.inputs, strict=False)
             if key not in operator.weights
-        ]
-        given = [*zip(operator.writes, operator.outputs, strict=False)]
-        # The part of the channels that do not only fill blocks.
-        used = prod(
-            prod(self.shapes[key]) * self.items / max(prod(fact.shape), 1)
-            for key, fact in (*given[:1], *taken[:1])
-            if key in self.shapes
-        )
-        if operator.flops:
-            fused = MOST_FUSED * sum(prod(fact.shape) for _, fact in given[:1])
-            most, least = operator.flops / 2, max(operator.flops - fused, 0) / 2
-            return used * least / self.items, most / self.items
-        shape = self.shapes.get(given[0][0], ()) if given else ()
-        if len(shape) < 3 or len(operator.inputs) < 2:
-            return 0, 0
-        most = shape[0] * prod(shape[2:]) * prod(operator.inputs[1].shape)
-        return used * most, most
+        ][:1]
+        given = [*zip(operator.writes, operator.outputs, strict=False)][:1]
+        counts = [operator.flops / 2 / self.items] if operator.flops else []
+        kind = self.kinds.kind_of(operator.type)
+        shapes = [self.shapes.get(key, ()) for key, _ in (taken if kind == "deconv" else given)]
+        if kind != "matmul" and len(operator.inputs) > 1 and any(len(it) > 2 for it in shapes):
+            # Some of the channels may only fill blocks.
+            used = prod(
+                prod(self.shapes[key]) * self.items / max(prod(fact.shape), 1)
+                for key, fact in (*given, *taken)
+                if key in self.shapes
+            )
+            count = shapes[0][0] * prod(shapes[0][2:]) * prod(operator.inputs[1].shape)
+            counts += [count, used * count]
+        return min(counts, default=0), max(counts, default=0)
 
     def ends(self) -> tuple[int, int]:
         """Return the elements of the largest tensors that the operators take from others and that
@@ -109,7 +105,7 @@ def do_bounds_overlap(
 
 def are_near(one: int, other: int) -> bool:
     """Return whether two numbers are about equal, or one of them is unknown."""
-    return not (one and other) or max(one, other) <= MOST_APART * min(one, other)
+    return 0 in (one, other) or max(one, other) <= MOST_APART * min(one, other)
 
 
 def have_same_geometry(one: ProfiledOperator, other: ProfiledOperator) -> bool:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 
 from lar.graphs.graph import region_of
 from lar.graphs.matching import is_generic
@@ -22,8 +21,7 @@ from lar.graphs.operator_kinds import OperatorKinds
 from lar.graphs.profile_graph import (
     COPY,
     ProfileGraph,
-    graph_of,
-    with_plain_shapes,
+    plain_graph_of,
     without_filling,
 )
 from lar.graphs.structure import StructuralMatching, graph_without_values
@@ -54,18 +52,13 @@ def pair_operators(
     if have_equal_graphs(baseline, experiment):
         return pair_by_places(baseline)
     sides = operators_of(baseline, experiment)
-    items = items_of(baseline, experiment)
-    works = [
-        Work(side, {}, known, count) for side, known, count in zip(sides, kinds, items, strict=True)
-    ]
+    shapes: list[dict[str, tuple[int, ...]]] = [{}, {}]
     pairs: list[OperatorPair] = []
     if has_graph(sides[0]):
         graphs = make_graphs(baseline, experiment)
-        works = [
-            work._replace(shapes={it.key: it.shape for it in graph.index.tensors})
-            for work, graph in zip(works, graphs, strict=True)
-        ]
-        pairs = pair_by_graph(*graphs, kinds)
+        shapes = [{it.key: it.shape for it in graph.dump_index.tensors} for graph in graphs]
+        pairs = pair_by_graph(graphs, kinds)
+    works = [*map(Work, sides, shapes, kinds, items_of(baseline, experiment))]
     pairs += pair_by_names(sides, kinds, pairs)
     if are_fed_alike(baseline, experiment) or not have_one_model(baseline, experiment):
         pairs = [
@@ -84,16 +77,13 @@ def pair_operators(
 
 def make_graphs(baseline: Profile, experiment: Profile) -> tuple[ProfileGraph, ProfileGraph]:
     """Return the graphs of two runs; shapes are those of one item, in plain axes."""
-    sides, made = (baseline, experiment), []
-    for profile, items in zip(sides, items_of(baseline, experiment), strict=True):
-        graph = graph_of(profile.operators, profile.facts.engine)
-        index = replace(graph.index, model_sha256=profile.facts.model.sha256)
-        made.append(replace(graph, index=with_plain_shapes(index, items)))
-    one, other = made
-    return (
-        replace(one, index=without_filling(one.index, other.index)),
-        replace(other, index=without_filling(other.index, one.index)),
-    )
+    graphs = [
+        plain_graph_of(profile, items)
+        for profile, items in zip(
+            (baseline, experiment), items_of(baseline, experiment), strict=True
+        )
+    ]
+    return without_filling(*graphs), without_filling(*reversed(graphs))
 
 
 def places_in(pairs: Iterable[OperatorPair]) -> tuple[set[int], set[int]]:
@@ -143,14 +133,15 @@ def name_of_operator(operator: ProfiledOperator) -> str:
 
 
 def pair_by_graph(
-    baseline: ProfileGraph, experiment: ProfileGraph, kinds: Sequence[OperatorKinds]
+    sides: Sequence[ProfileGraph], kinds: Sequence[OperatorKinds]
 ) -> list[OperatorPair]:
     """Join the operators between tensors that both runs compute."""
-    sides = baseline, experiment
-    graphs = [
-        graph_without_values(side.index, each) for side, each in zip(sides, kinds, strict=True)
-    ]
-    matching = StructuralMatching(graphs[0], graphs[1])
+    matching = StructuralMatching(
+        *(
+            graph_without_values(side.dump_index, each)
+            for side, each in zip(sides, kinds, strict=True)
+        )
+    )
     twins = matching.match_surely()
     stops = {node for pair in twins.items() for node in pair}
     # What only moves data is an operator of its own, which one run may lack.

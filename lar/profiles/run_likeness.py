@@ -109,7 +109,7 @@ def shapes_fed_to(profile: Profile) -> set[tuple[int, ...]]:
     """Return the shapes of a run's inputs, as far as its operators show them."""
     from lar.graphs.profile_graph import graph_of  # slow to import, and few runs need it
 
-    index = graph_of(profile.operators, profile.facts.engine).index
+    index = graph_of(profile.operators, profile.facts.engine).dump_index
     tensors = {each.key: each for each in index.tensors}
     return {
         tensors[key].shape

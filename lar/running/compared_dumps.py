@@ -47,6 +47,7 @@ from lar.running.shared_inputs import (
 if TYPE_CHECKING:
     from lar.comparison.isolation import Operators
     from lar.records.run import RunSpec
+    from lar.running.single_operators import IsolatedOperators
     from lar.running.truth import TruthModel
 
 MakeOn: TypeAlias = Callable[["RunSpec", RunContext, str], RunResult]
@@ -261,16 +262,27 @@ class SidesAlone:
     def __init__(self, sides: Sequence[Side], asked: Asked, stack: contextlib.ExitStack) -> None:
         self.sides, self.asked, self.stack = sides, asked, stack
         self.notes: list[str] = []
-        self.found: dict[int, Operators | str] = {}
+        self.found: dict[int, IsolatedOperators | str] = {}
 
     def of(self, number: int) -> Operators | str:
-        """Return what runs operators of a side, or why nothing does."""
+        """Return what runs operators of a side, or why nothing does.
+
+        Both sides are started with the first, so that they load at the same time.
+        """
         if number not in self.found:
-            try:
-                self.found[number] = self.prepare(number)
-            except LarError as error:
-                self.found[number] = f"{LETTERS[number]} {error.problem}"
+            self.found = {
+                each: self.found.get(each) or self.try_to_prepare(each) for each in (0, 1)
+            }
+            for operators in self.found.values():
+                if not isinstance(operators, str):
+                    operators.begin()
         return self.found[number]
+
+    def try_to_prepare(self, number: int) -> IsolatedOperators | str:
+        try:
+            return self.prepare(number)
+        except LarError as error:
+            return f"{LETTERS[number]} {error.problem}"
 
     def require(self, number: int) -> None:
         """Prepare what runs operators of a side, which the user asked for.
@@ -286,7 +298,7 @@ class SidesAlone:
             hint = error.hint or f"give a model with its options as {LETTERS[number]}"
             raise UsageError(error.problem, hint, flag="--isolate", subject=text) from None
 
-    def prepare(self, number: int) -> Operators:
+    def prepare(self, number: int) -> IsolatedOperators:
         """Return what runs operators of a side; it starts nothing before it has to run one.
 
         Raises:

@@ -211,7 +211,7 @@ def name_operators(
     operators: Sequence[ProfiledOperator], *, model: Path, engine: str
 ) -> tuple[ProfiledOperator, ...]:
     """Return a profile's operators with the model's names of the tensors that they give."""
-    index = name_by_model(graph_of(operators, engine).index, model=model, engine=engine)
+    index = name_by_model(graph_of(operators, engine).dump_index, model=model, engine=engine)
     origins = {tensor.key: tensor.origin for tensor in index.tensors if tensor.origin}
     return tuple(
         msgspec.structs.replace(

@@ -63,6 +63,11 @@ class IsolatedOperators(Listener):
         if isinstance(event, ComputedAlone):
             self._answer = event
 
+    def begin(self) -> None:
+        """Start the worker, which loads the model while the caller goes on."""
+        if self._watch is None:
+            self.start()
+
     def find_missing(self, tensors: Iterable[DumpedTensor]) -> set[str]:
         tensors = list(tensors)
         with self.turn("", [tensor.name for tensor in tensors]) as number:

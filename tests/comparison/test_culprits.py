@@ -47,15 +47,6 @@ def compare(actual: list[Step], expected: list[Step], **tolerance: float) -> Com
 START = RANDOM.standard_normal((4, 50)).astype(np.float32)
 
 
-def test_a_jump_is_a_fault() -> None:
-    found = compare(chain([1e-7, 2e-7, 1e-2, 1e-2, 2e-2], START), chain([0.0] * 5, START))
-    assert found.finding == "fault"
-    assert outputs(found.culprits) == ["t2"]
-    (culprit,) = found.culprits
-    assert [tensor.expected.name for tensor in culprit.inputs] == ["t1"]
-    assert culprit.output.expected.name == "t2"
-
-
 def test_rounding_that_grows_is_no_fault() -> None:
     growing = [3e-8 * 1.7**step for step in range(24)]
     assert growing[-1] > 1e-3
@@ -69,11 +60,6 @@ def test_a_fault_that_hides_within_the_tolerance_is_found_where_it_began() -> No
     # The half-precision cast itself is within the tolerance, what comes of it is not.
     found = compare(chain([1e-7, 3e-5, 9e-5, 3e-4], START), chain([0.0] * 4, START))
     assert outputs(found.culprits) == ["t1"]
-
-
-def test_within_the_tolerance_nothing_is_to_blame() -> None:
-    found = compare(chain([1e-7, 3e-5], START), chain([0.0] * 2, START))
-    assert (found.finding, found.culprits) == ("same", ())
 
 
 def test_the_tolerance_decides() -> None:
@@ -122,22 +108,6 @@ def test_an_operator_that_one_side_lacks_is_named_with_what_takes_its_place() ->
     assert [it.expected.name for it in culprit.inputs] == ["conv"]
     (culprit,) = compare(net(True), net(False)).culprits
     assert [it.output for it in culprit.actual] == ["relu", "pool"]
-
-
-def test_other_weights_are_told_with_the_operator_that_takes_them() -> None:
-    def net(scale: float) -> list[Step]:
-        weight = np.full((50,), scale, np.float32)
-        return [
-            Step("data", "Input", (), START),
-            Step("weight", "constant", (), weight),
-            Step("scaled", "Mul", ("data", "weight"), START * weight),
-            Step("out", "Tanh", ("scaled",), np.tanh(START * weight)),
-        ]
-
-    (culprit,) = compare(net(1.1), net(1.0)).culprits
-    assert [it.output for it in culprit.actual] == ["scaled"]
-    (parameter,) = culprit.parameters
-    assert (parameter.expected.name, parameter.constant) == ("weight", True)
 
 
 def test_nan_is_a_fault_of_the_operator_that_makes_it() -> None:
@@ -196,25 +166,6 @@ def test_a_dump_of_a_few_tensors_without_those_between_is_compared() -> None:
     assert outputs(compare_dumps(net(0.1), net(0.0)).culprits) == ["t1"]
 
 
-def test_a_difference_that_heals_is_two_quantities() -> None:
-    """One engine adds the bias in the operator that the other one calls by the same type."""
-    x, bias = START, np.float32(5)
-    expected = [
-        Step("data", "Input", (), x - 1),
-        Step("ADD(1)", "Elemwise", ("data", "w"), x + bias),
-        Step("last", "Relu", ("ADD(1)",), np.maximum(x, 0)),
-    ]
-    actual = [
-        Step("data", "Input", (), x - 1),
-        Step("ADD(2)", "Elemwise", ("data", "w"), x),
-        Step("MAX(3)", "Elemwise", ("ADD(2)", "zero"), x + 2),
-        Step("last", "Relu", ("MAX(3)",), np.maximum(x, 0)),
-    ]
-    found = compare(actual, expected)
-    assert (found.finding, found.culprits) == ("same", ())
-    assert found.notes == ("inside, 1 tensor differs; nothing of it reaches the outputs",)
-
-
 def test_a_damaged_graph_with_a_cycle_ends() -> None:
     steps = [
         Step("a", "Add", ("data", "b"), START),
@@ -224,26 +175,6 @@ def test_a_damaged_graph_with_a_cycle_ends() -> None:
     assert compare(steps, steps).finding == "nothing"  # it has no output
     ended = [Step("c", "Exp", ("a",), START), *steps]
     assert compare(ended, ended).finding == "same"
-
-
-def test_a_mask_hides_no_culprit() -> None:
-    scores = RANDOM.standard_normal((12, 12)).astype(np.float32)
-    mask = np.where(np.tri(12) > 0, 0, -1e9).astype(np.float32)
-
-    def net(shift: float) -> list[Step]:
-        masked = scores + mask
-        masked[5, :3] += np.float32(shift)
-        weights = np.exp(masked - masked.max(axis=1, keepdims=True))
-        weights /= weights.sum(axis=1, keepdims=True)
-        return [
-            Step("scores", "Input", (), scores),
-            Step("masked", "Add", ("scores", "mask"), masked),
-            Step("weights", "Softmax", ("masked",), weights),
-        ]
-
-    assert compare(net(0.0), net(0.0)).finding == "same"
-    for shift in (0.5, 1e-2):
-        assert outputs(compare(net(shift), net(0.0)).culprits) == ["masked"]
 
 
 def test_small_numbers_hide_no_culprit() -> None:
@@ -264,22 +195,3 @@ def test_small_numbers_hide_no_culprit() -> None:
 def test_errors_that_grow_nowhere_are_no_gradual_growth() -> None:
     found = compare(chain([1e-2, 5e-3], START * np.float32(1.01)), chain([0.0] * 2, START))
     assert not any("errors grow" in note for note in found.notes)
-
-
-def test_a_factor_that_one_side_applies_later_is_no_fault() -> None:
-    weights = RANDOM.standard_normal((50, 20)).astype(np.float32)
-    gelu = (START * (START > 0)).astype(np.float32)
-
-    fused = [
-        Step("data", "Input", (), START),
-        Step("erf", "Erf", ("data",), np.tanh(START)),
-        Step("var1", "Mul", ("data", "erf"), gelu * np.float32(2)),
-        # The half of a GELU is a factor of the product behind it.
-        Step("y", "FusedMatMul", ("var1", "w"), gelu @ weights),
-    ]
-    plain = [
-        Step("data", "Input", (), START),
-        Step("var2", "Gelu", ("data",), gelu),
-        Step("y", "MatMul", ("var2", "w"), gelu @ weights),
-    ]
-    assert compare(fused, plain).finding == "same"

@@ -156,6 +156,24 @@ def test_a_fault_is_named_though_all_names_have_moved(
     assert blamed(compare(moved, original(name))) == [kind]
 
 
+@pytest.mark.parametrize(
+    ("name", "other", "weight"),
+    [
+        ("mobile_v3", "mobile_v3_torch", "b1.se.fc1.weight"),
+        ("residual", "residual_paddle", "layer1.0.conv1.weight"),
+    ],
+)
+def test_the_twin_of_another_exporter_is_the_same_and_a_fault_of_it_is_named(
+    models: Models, original: Callable[[str], Case], name: str, other: str, weight: str
+) -> None:
+    assert compare(original(name), original(other)).finding == "same"
+    wrong = models.write(make_network(name), set_weight(weight, lambda it: it * 1.2))
+    found = compare(wrong, original(other))
+    assert blamed(found) == ["Conv"]
+    assert found.culprits[0].proven
+    assert found.culprits[0].kind.endswith("scale: A is 1.2 times B")
+
+
 # Other shapes and axes
 
 

@@ -11,7 +11,6 @@ import pytest
 
 from lar.comparison.norms import Size, size_of
 from lar.dumps.dump import Stored
-from lar.graphs import elements
 from lar.graphs.elements import elements_of
 
 Array = npt.NDArray[Any]
@@ -85,20 +84,3 @@ def test_a_fill_is_large_and_far_above_all_others(rest: float, large: float, fil
 def test_a_mask_itself_has_the_size_of_the_rest() -> None:
     assert size(np.array([0, -1e9, 0], np.float32))[:2] == (0, 2)
     assert size(np.array([1, -1e9, -np.inf, np.nan], np.float32))[:2] == (1, 1)
-
-
-def test_nothing_has_no_size() -> None:
-    for array in (np.zeros(0), np.full(3, np.nan), np.full(3, np.inf)):
-        assert size(array)[:2] == (0, 0)
-
-
-def test_all_blocks_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    array = NORMAL.copy()
-    array[[3, 800]] = -1e9
-    array[[4, 900]] = np.inf
-    whole = size(array)
-    monkeypatch.setattr(elements, "BLOCK", 64)
-    found = size(array)
-    assert found.scale == pytest.approx(whole.scale, rel=1e-6)
-    assert found[1:] == whole[1:]
-    assert found.counted == 996

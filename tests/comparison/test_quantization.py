@@ -15,7 +15,6 @@ from lar.dumps.dump import Stored
 from lar.graphs.elements import BLOCK, dequantized, elements_of
 from lar.records.comparison import Comparison, TensorComparison, Tolerance
 from lar.records.quantization import Quantization
-from lar.reports.compare_text import format_comparison
 from lar.reports.compared_tensors import describe_type
 from tests.comparison.known_engines import compare_dumps
 
@@ -134,16 +133,6 @@ def test_a_folder_without_scales_borrows_those_of_the_other_side() -> None:
     pair = found(compare(moved, unknown))
     assert pair.figures
     assert (pair.figures.max_absolute, pair.passed) == (1.0, True)
-
-
-def test_the_tables_name_the_scales() -> None:
-    quantization = Quantization(scale=(0.0231,), zero_point=(128,))
-    wrong = quantise(START * 2, 0.0231, 128, "uint8")
-    lines = format_comparison(compare(step(wrong, quantization), step(START, None)))
-    (row,) = (line for line in lines if line.startswith("x "))
-    assert "uint8 x 0.0231 (0 at 128) = float32" in row
-    plain = format_comparison(compare(step(START * 2, None), step(START, None)))
-    assert not any("data type" in line for line in plain)
 
 
 def test_a_tolerance_that_is_given_stays_as_it_is() -> None:

@@ -192,14 +192,6 @@ def test_there_may_be_more_behind_a_culprit(healthy: dict[str, Dump]) -> None:
     assert last.notes == ()
 
 
-def test_a_cast_between_float32_operators_is_a_fault(healthy: dict[str, Dump]) -> None:
-    def cast(array: Array) -> Array:
-        return array.astype(np.float16).astype(np.float32)
-
-    found = compare_dumps(network("float32", altered("dense5", cast)), healthy["float32"])
-    assert [it.output for culprit in found.culprits for it in culprit.actual] == ["dense5"]
-
-
 def dense_chain(weights: list[Array], outputs: list[Array]) -> Dump:
     """Matrix products one behind the other, with their weights."""
     steps = [Step("data", "Input", (), DATA)]

@@ -13,8 +13,6 @@ from lar.cli.main import main
 from lar.comparison.sides import odd_of
 from lar.dumps.binary import write_tensor
 from lar.records.comparison import ComparisonOfSides, read_comparison_of_sides
-from lar.reports.sides_report import build_report
-from lar.reports.text import Screen
 from tests.comparison.handmade import Step, dump_of
 
 
@@ -74,39 +72,6 @@ def test_what_is_wrong_with_a_side_is_said_by_its_letter() -> None:
     ]
 
 
-def test_the_first_side_may_be_the_odd_one(folders: list[str]) -> None:
-    a, b, c, _ = folders
-    found = lar.compare(c, a, b)
-    assert [it.groups for it in found.tensors] == [((0, 1, 2),), *[((0,), (1, 2))] * 2]
-    *_, last = build_report(found).text.splitlines()
-    assert last == "result: different; A is the odd one out at 2 of 3 tensors, first at t1"
-
-
-def test_sides_that_all_differ_are_said_to(folders: list[str]) -> None:
-    a, _, c, d = folders
-    found = lar.compare(a, c, d)
-    assert [it.odd for it in found.tensors] == [(), (1,), ()]
-    assert found.tensors[2].groups == ((0,), (1,), (2,))
-    text = build_report(found).text
-    assert "result: different; B is the odd one out at 1 of 3 tensors, first at t1\n" in text
-    assert "A | B | C" in text
-
-
-def test_the_table_has_a_column_for_each_side(folders: list[str]) -> None:
-    report = build_report(lar.compare(*folders))
-    lines = report.lines_for(Screen(80))
-    assert [line[:3] for line in lines[:4]] == ["A: ", "B: ", "C: ", "D: "]
-    start = lines.index("tensors that differ:")
-    assert [line.split() for line in lines[start + 1 : start + 4]] == [
-        ["tensor", "type", "B", "C", "D", "odd", "one", "out"],
-        ["t1", "equal", "0.25", "equal", "C"],
-        ["t2", "equal", "0.167", "2", "C", "D"],
-    ]
-    assert (
-        "3 tensors of A compared, 3 with B, 3 with C, 3 with D: 1 the same on all sides, 2 differ\n"
-    ) in report.text
-
-
 def test_the_command_line_takes_more_sides(
     folders: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -132,10 +97,3 @@ def test_the_command_line_takes_more_sides(
 def test_there_is_a_letter_for_each_side(folders: list[str]) -> None:
     with pytest.raises(lar.UsageError, match="27 sides"):
         lar.compare(folders[0], folders[1], folders[2], *folders[:1] * 24)
-
-
-def test_models_get_the_same_data(root: Path) -> None:
-    model = str(root / "models/one_operator.onnx")
-    found = lar.compare(model, f"{model} --graph-optimization-level basic", model, seed=3)
-    assert found.same
-    assert all(it.same for it in found.tensors)

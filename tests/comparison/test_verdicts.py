@@ -16,7 +16,6 @@ import pytest
 import lar
 from lar.cli.main import main
 from lar.dumps.dump import Dump
-from lar.dumps.index import open_dump
 from lar.errors import UsageError
 from lar.records.comparison import Comparison, Only
 from lar.reports.compare_text import format_comparison
@@ -146,16 +145,6 @@ def test_dumps_of_load_and_run_in_other_layouts_are_the_same(
     sides = [str(written_by_c / f"{model}_{layout}") for layout in layouts.split()]
     assert main(["compare", *sides]) == 0
     assert "\nresult: the same within the tolerance (1 output, " in capsys.readouterr().out
-
-
-def test_a_part_of_a_folder_is_compared_with_the_whole(written_by_c: Path, tmp_path: Path) -> None:
-    whole = written_by_c / "digits_cnn_nchw"
-    for file in sorted(whole.iterdir())[::3]:
-        (tmp_path / file.name).write_bytes(file.read_bytes())
-    for sides in ((tmp_path, whole), (whole, tmp_path)):
-        found = lar.compare(*sides)
-        assert (found.finding, found.notes) == ("same", ())
-        assert len(found.tensors) == len(open_dump(tmp_path))
 
 
 def blocked(layout: str, channels: int, change: float = 0.0, padding: float = 0.0) -> Dump:

@@ -50,12 +50,7 @@ def test_folders_archives_and_arrays_in_memory_hold_the_same(tmp_path: Path) -> 
     assert_holds(open_dump(folder))
     assert_holds(open_dump(save_archive(tmp_path / "layers.npz")))
     assert_holds(dump_of_arrays(ARRAYS))
-
-
-def test_a_single_file_is_named_after_itself(tmp_path: Path) -> None:
-    np.save(tmp_path / "logits.npy", np.ones((1, 10), np.float32))
-    (tensor,) = open_dump(tmp_path / "logits.npy")
-    assert (tensor.name, tensor.shape) == ("logits", (1, 10))
+    assert [tensor.name for tensor in open_dump(folder / "layer1.0.relu.npy")] == ["layer1.0.relu"]
 
 
 def write_cut(path: Path) -> None:

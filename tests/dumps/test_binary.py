@@ -112,8 +112,6 @@ def test_any_bytes_are_a_tensor_or_refused(tmp_path: Path, content: bytes) -> No
         (b"\x00" * 11, "holds no tensors that"),
         (struct.pack("<3I", 0, 77, 7) + bytes(28), "holds no tensors that"),
         (struct.pack("<3I", 0, 0, 2**31), "holds no tensors that"),
-        (struct.pack("<3I", 2**32 - 1, 0, 7) + bytes(28), "holds no tensors that"),
-        (struct.pack("<3I", 2**20, 0, 7) + bytes(28), "damaged or cut off"),
         (struct.pack("<3I", 2**22, 0, 7) + bytes(28), "damaged or cut off"),
         (struct.pack("<3I", 2**22 + 1, 0, 7) + bytes(28), "holds no tensors that"),
         (struct.pack("<10I", 0, 0, 7, *[2**32 - 1] * 7), "damaged or cut off"),

@@ -85,11 +85,7 @@ def test_of_a_tensor_that_is_there_twice_the_last_counts(tmp_path: Path) -> None
     dump = open_dump(path)
     assert [dump.read(tensor.key)[0] for tensor in dump] == [2]
     assert not dump.index.complete
-
-
-def test_a_text_without_a_whole_block_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "dump.txt"
-    path.write_text(block_of("x", np.ones(2, np.float32))[0] + "\n deps:\n")
+    path.write_text(blocks[0][0])
     with pytest.raises(DumpError, match="holds no whole tensor"):
         open_dump(path)
 

@@ -42,15 +42,10 @@ def test_a_folder_without_an_index_is_understood_from_its_names(folder: Path) ->
     assert (len(dump), "000003" in dump, "000002" in dump) == (2, True, False)
     assert dump.operator(dump.tensor("000003").operator).inputs == ("000001",)
     assert dump.read("000003").tolist() == [[0, 0, 0], [1, 2, 3]]
+    alone = lar.open_dump(str(folder / "000003"))
+    assert [(tensor.name, alone.read(tensor.key).shape) for tensor in alone] == [("relu", (2, 3))]
     with pytest.raises(KeyError):
         dump.tensor("nothing")
-
-
-def test_the_file_of_one_tensor_is_a_dump(folder: Path) -> None:
-    dump = lar.open_dump(str(folder / "000003"))
-    (tensor,) = dump
-    assert tensor.name == "relu"
-    assert dump.read(tensor.key).shape == tensor.shape == (2, 3)
 
 
 def test_the_index_beside_a_folder_is_taken(folder: Path) -> None:

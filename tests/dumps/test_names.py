@@ -113,12 +113,6 @@ def test_what_is_no_name_is_none(text: str) -> None:
     parse_name("var=" + text)
 
 
-@pytest.mark.parametrize("cut", range(0, len(CONVOLUTION) - 1, 7))
-def test_a_part_of_a_name_is_none_or_has_less(cut: int) -> None:
-    found = parse_name(CONVOLUTION[:cut])
-    assert found is None or len(found.inputs) < 2
-
-
 def test_a_hostile_name_takes_no_time() -> None:
     began = time.process_time()
     for unit in (" 1={id:1", " owner_opr_inputs={id:1, ", ", slot:0", "{A}, name:"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import NamedTuple
 
 from lar.dumps.dump import DumpedOperator, DumpedTensor, DumpIndex
@@ -205,3 +206,25 @@ def test_an_unchanged_graph_and_one_of_another_model_stay_as_they_are() -> None:
     assert name_origins(other, MODEL, MOVES) == other
     assert name_origins(same, (), MOVES) == same
     assert name_origins(DumpIndex(tensors=(), operators=()), MODEL, MOVES).tensors == ()
+
+
+def test_a_chain_of_four_times_as_many_operators_takes_about_four_times_as_long() -> None:
+    """The worst of chains: the engine takes the input again and again, as the model does not."""
+
+    def seconds(layers: int) -> float:
+        model, made, given = [], [DATA], "data"
+        for n in range(layers):
+            model.append(ModelOperator("Relu", f"r{n}", (given,), (f"relu{n}",)))
+            model.append(ModelOperator("Mul", f"m{n}", (f"relu{n}", "scale"), (f"mul{n}",)))
+            made.append(Made(f"t{n}", f"t{n}", "Add", (given, "data")))
+            made.append(Made(f"mul{n}", f"m{n}", "Mul", (f"t{n}", "scale")))
+            given = f"mul{n}"
+        index = index_of(*made)
+        times = []
+        for _ in range(2):
+            begin = time.process_time()
+            name_origins(index, model, MOVES)
+            times.append(time.process_time() - begin)
+        return min(times)
+
+    assert seconds(1000) < 8 * seconds(250)

@@ -11,10 +11,10 @@ from lar.engines.engine import (
     CasePacker,
     Deployment,
     DriverEntry,
-    Engine,
     WritingRun,
 )
 from lar.engines.formats import ONNX, ORT
+from lar.engines.onnxruntime.onnx_files import OnnxFileEngine
 from lar.options.table import (
     ALLOW_EXTERNAL_DATA,
     BIN_IO_DUMP,
@@ -35,17 +35,15 @@ from lar.options.table import (
 )
 
 if TYPE_CHECKING:
-    from lar.dumps.facts import DumpFacts
     from lar.engines.driver import Driver
     from lar.engines.engine import Arrays, CacheFiles, Isolation, Site
     from lar.engines.option_rows import OptionRow
-    from lar.graphs.operator_kinds import OperatorKinds
     from lar.graphs.origins import ModelOperator
     from lar.options.rules import Rule
     from lar.profiles.recommendations import Prospect, Shown
     from lar.records.choices import Dimension
     from lar.records.profile import Profile
-    from lar.records.run import ModelInfo, RunContext, RunSpec
+    from lar.records.run import RunContext, RunSpec
 
 
 # What decides how a graph is optimised that --model-dump writes.
@@ -77,7 +75,7 @@ class TestcaseFolders(CasePacker):
         write_testcases(driver, cases, path)
 
 
-class OnnxRuntime(Engine):
+class OnnxRuntime(OnnxFileEngine):
     """ONNX Runtime 1.23."""
 
     name = "onnxruntime"
@@ -105,12 +103,6 @@ class OnnxRuntime(Engine):
 
         return prospects_of(shown, site)
 
-    @property
-    def operator_kinds(self) -> OperatorKinds:
-        from lar.engines.onnxruntime.operator_kinds import KINDS
-
-        return KINDS
-
     def option_rows(self) -> tuple[OptionRow[Any, Any], ...]:
         from lar.engines.onnxruntime.options import ROWS
 
@@ -120,17 +112,6 @@ class OnnxRuntime(Engine):
         from lar.engines.onnxruntime.options import RULES
 
         return RULES
-
-    def read_model(self, path: Path) -> ModelInfo:
-        from lar.engines.onnxruntime.model_file import read_model
-
-        return read_model(path)
-
-    def check_model(self, path: Path, settings: Mapping[str, Any]) -> None:
-        from lar.engines.onnxruntime.external_data import check_external_data
-
-        allowed = str(settings.get("allow_external_data", ""))
-        check_external_data(path, allowed.splitlines())
 
     def deploy(self, settings: Mapping[str, Any], model: Path, folder: Path) -> Deployment:
         # Weights are not kept as operators take them, so that it runs on other processors too.
@@ -143,11 +124,6 @@ class OnnxRuntime(Engine):
             held=tuple(held),
             left_out=tuple(key for key in settings if key not in held),
         )
-
-    def files_beside(self, path: Path) -> tuple[str, ...]:
-        from lar.engines.onnxruntime.external_data import files_beside
-
-        return files_beside(path)
 
     def find_devices(self) -> tuple[str, ...]:
         from lar.engines.onnxruntime.session import find_devices
@@ -197,11 +173,6 @@ class OnnxRuntime(Engine):
                     for each in nodes_in(data)
                 ),
             )
-
-    def describe_dump(self, folder: Path) -> DumpFacts:
-        from lar.engines.onnxruntime.dumps import describe_dump
-
-        return describe_dump(folder)
 
 
 ENGINE = OnnxRuntime()

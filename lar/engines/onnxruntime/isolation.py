@@ -62,6 +62,11 @@ class SessionIsolation(Isolation):
         whole = Body("", self.model.graph)
         self.operators = [*operators_in(whole)]
         self.makers = {name: each for each in self.operators for name in each.node.outputs if name}
+        self.places = {
+            name: place
+            for place, each in enumerate(self.operators)
+            for name in filter(None, each.node.outputs)
+        }
         graphs = [body.graph for body in graphs_in(whole)]
         self.weights = {each.name: each for graph in graphs for each in graph.initializer}
         self.sparse_weights = {
@@ -130,13 +135,13 @@ class SessionIsolation(Isolation):
         """Return the model of nodes, fed with values."""
         import onnx
 
-        taken = {name for node in nodes for name in names_taken(node)}
+        taken = dict.fromkeys(name for node in nodes for name in names_taken(node))
         graph = onnx.GraphProto(
             name="alone",
             node=nodes,
-            initializer=[each for name, each in self.weights.items() if name in taken],
+            initializer=[self.weights[name] for name in taken if name in self.weights],
             sparse_initializer=[
-                each for name, each in self.sparse_weights.items() if name in taken
+                self.sparse_weights[name] for name in taken if name in self.sparse_weights
             ],
             input=[
                 onnx.helper.make_tensor_value_info(
@@ -159,8 +164,9 @@ class SessionIsolation(Isolation):
         Raises:
             LarError: they take what is not among the values.
         """
-        found: set[str] = set()
+        found: dict[int, Any] = {}  # by their places in the graph
         open_names, seen = [output], set[str]()
+        known = (values, self.weights, self.sparse_weights, seen)
         while open_names:
             name = open_names.pop()
             maker = self.makers.get(name)
@@ -168,9 +174,9 @@ class SessionIsolation(Isolation):
                 if name == output:
                     raise LarError("no operator of the model gives this tensor")
                 raise LarError(f"it takes {name} too, whose value is not known")
-            found.add(name)
-            known = {*values, *self.weights, *self.sparse_weights, *seen}
-            added = [each for each in names_taken(maker.proto) if each not in known]
+            found[self.places[name]] = maker.proto
+            taken = names_taken(maker.proto)
+            added = [each for each in taken if not any(each in names for names in known)]
             seen.update(added)
             open_names += added
-        return [each.proto for each in self.operators if not found.isdisjoint(each.node.outputs)]
+        return [found[place] for place in sorted(found)]

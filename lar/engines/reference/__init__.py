@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lar.engines.engine import DriverEntry, Engine
+from lar.engines.engine import DriverEntry
 from lar.engines.formats import ONNX
+from lar.engines.onnxruntime.onnx_files import OnnxFileEngine
 
 if TYPE_CHECKING:
-    from lar.dumps.facts import DumpFacts
     from lar.engines.driver import Driver
     from lar.engines.option_rows import OptionRow
-    from lar.graphs.operator_kinds import OperatorKinds
-    from lar.records.run import ModelInfo
 
 
 def evaluator_driver() -> type[Driver]:
@@ -23,7 +19,7 @@ def evaluator_driver() -> type[Driver]:
     return EvaluatorDriver
 
 
-class Reference(Engine):
+class Reference(OnnxFileEngine):
     """The reference evaluator of the package onnx."""
 
     name = "reference"
@@ -33,42 +29,13 @@ class Reference(Engine):
     formats = (ONNX,)
     drivers = (DriverEntry("evaluator", "onnx.reference, in float64", evaluator_driver),)
 
-    @property
-    def operator_kinds(self) -> OperatorKinds:
-        from lar.engines.onnxruntime.operator_kinds import KINDS
-
-        return KINDS
-
     def option_rows(self) -> tuple[OptionRow[Any, Any], ...]:
         from lar.engines.reference.options import ROWS
 
         return ROWS
 
-    def read_model(self, path: Path) -> ModelInfo:
-        from dataclasses import replace
-
-        from lar.engines.onnxruntime.model_file import read_model
-
-        return replace(read_model(path), engine=self.name)
-
-    def check_model(self, path: Path, settings: Mapping[str, Any]) -> None:
-        from lar.engines.onnxruntime.external_data import check_external_data
-
-        allowed = str(settings.get("allow_external_data", ""))
-        check_external_data(path, allowed.splitlines())
-
-    def files_beside(self, path: Path) -> tuple[str, ...]:
-        from lar.engines.onnxruntime.external_data import files_beside
-
-        return files_beside(path)
-
     def find_devices(self) -> tuple[str, ...]:
         return ("cpu",)
-
-    def describe_dump(self, folder: Path) -> DumpFacts:
-        from lar.engines.onnxruntime.dumps import describe_dump
-
-        return describe_dump(folder)
 
 
 ENGINE = Reference()

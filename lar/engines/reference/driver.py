@@ -12,6 +12,7 @@ import onnx
 
 from lar.engines.driver import Driver
 from lar.engines.onnxruntime.model_file import read_proto, tensor_of
+from lar.engines.onnxruntime.session import refuse_unknown_ranks
 from lar.engines.reference.evaluator import evaluator_of, shape_of, weights_in
 from lar.engines.reference.implementations import Array, NoTruth, Visit, widened
 from lar.errors import UsageError
@@ -57,10 +58,11 @@ class EvaluatorDriver(Driver):
         for name, array in weights_in(model.graph, path.parent):
             self.weights[name], self.weight_types[name] = widened(array), array.dtype
         # The file's form of them is let go: what is taken out of a message stays with it.
-        del model.graph.initializer[:], model.graph.sparse_initializer[:]
+        del model.graph.initializer[:]
         self.model = onnx.load_model_from_string(model.SerializeToString())
         fed = [each for each in self.model.graph.input if each.name not in self.weights]
         self.infos = tuple(info_of(each, path) for each in fed)
+        refuse_unknown_ranks(self.spec.model, [it.name for it in self.infos if not it.shape])
         self.evaluator = evaluator_of(self.model, path.parent)
         self.fire_hooks("after_load")
 
@@ -114,18 +116,12 @@ def info_of(value: Any, path: Path) -> TensorInfo:
     """Describe an input of a model.
 
     Raises:
-        UsageError: it is no tensor, or one of an unknown number of axes.
+        UsageError: it is no tensor.
     """
     info = tensor_of(value)
     if not value.type.HasField("tensor_type"):
         raise UsageError(
             f"the model's input {info.name} is a {info.dtype}, which lar cannot feed", subject=path
-        )
-    if not value.type.tensor_type.HasField("shape"):
-        raise UsageError(
-            f"it does not say how many axes its input {info.name} has, which lar must know",
-            "export it with the shapes of its inputs",
-            subject=path,
         )
     return info
 

@@ -95,7 +95,7 @@ def dump_text(driver: EvaluatorDriver, _: object) -> None:
     driver.visits.append(dump.visit)
 
 
-def finish_dump(driver: EvaluatorDriver, _: object) -> None:
+def finish(driver: EvaluatorDriver, _: object) -> None:
     """End a dump; a driver that has run nothing does so first."""
     if driver.visits:
         driver.compute()

@@ -1,13 +1,15 @@
 """A graph computed in float64, operator by operator, each tensor dropped after its last use.
 
 What cannot be computed is `NoTruth`, and so is what is computed from it; the rest goes on. Graphs
-within operators are graphs here too: `control_flow` runs them.
+within operators are graphs here too, which If, Loop and Scan run.
 """
 
 from __future__ import annotations
 
 import graphlib
+from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,11 +17,11 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from lar.engines.onnxruntime.bodies import Body, bodies_in, name_by_paths
+from lar.engines.onnxruntime.bodies import BODY_INPUT, Body, bodies_in, name_by_paths
 from lar.engines.onnxruntime.model_fields import Node
 from lar.engines.reference import operators  # noqa: F401
-from lar.engines.reference.control_flow import Values, run_bodies
 from lar.engines.reference.implementations import (
+    Array,
     Call,
     Function,
     NoTruth,
@@ -33,7 +35,7 @@ from lar.engines.reference.implementations import (
 from lar.engines.reference.rules import check_truth
 from lar.errors import first_line
 
-Array = np.ndarray[Any, np.dtype[Any]]
+Values = ChainMap[str, Any]  # of a graph by name, before those of the graphs around it
 
 
 class Meaning(NamedTuple):
@@ -63,7 +65,7 @@ class Graph:
     ) -> list[Any]:
         """Compute the outputs from inputs and tensors around the graph; `visit` is given what each
         operator gives, as soon as it is known."""
-        values = (around or Values()).new_child({"": None, **self.weights, **fed})
+        values = (around or Values()).new_child({**self.weights, **fed})
         for step, spent in zip(self.steps, self.spent, strict=True):
             found = step.compute(values, visit)
             values.update(zip(step.node.output, found, strict=True))
@@ -137,13 +139,10 @@ class Step:
         """
         node = self.node
         proto = self.meaning.functions.get((node.domain, node.op_type))
-        if proto is None:
-            function = implementation_of(node, call.opset)
-            if function is not None:
-                return function
-            proto = function_of_standard(node, call)
-        if proto is None:
-            raise NoTruthHere("")
+        function = None if proto else implementation_of(node, call.opset)
+        if function is not None:
+            return function
+        proto = proto or function_of_standard(node, call)
         attributes = {each.name: each for each in (*proto.attribute_proto, *node.attribute)}
         within = {each.domain: each.version for each in proto.opset_import}
         proto = with_attributes(proto, attributes)
@@ -151,10 +150,102 @@ class Step:
         return lambda call: tuple(graph.run(dict(zip(graph.inputs, call.inputs, strict=False))))
 
 
+@dataclass
+class Rounds:
+    """The iterations of a body: runs it, and shows what its operators gave in all of them.
+
+    `states` are what an iteration hands to the next one, `pieces` what else each gave.
+    """
+
+    body: Graph
+    states: Sequence[Any]
+    around: Values
+    visit: Visit | None
+    pieces: list[Sequence[Any]] = field(default_factory=list)
+    seen: dict[tuple[str, ...], tuple[Node, list[Sequence[Any]]]] = field(default_factory=dict)
+
+    def run(self, taken: Sequence[Any]) -> list[Any]:
+        """Compute the outputs of the body in one iteration."""
+        fed = dict(zip(self.body.inputs, taken, strict=False))
+        if self.visit is None:
+            return self.body.run(fed, None, self.around)
+        for name, value in fed.items():
+            self.keep(Node(name, BODY_INPUT, "", (), (name,)), [value])
+        return self.body.run(fed, self.keep, self.around)
+
+    def advance(self, found: Sequence[Any]) -> None:
+        """Take what an iteration gave: the states of the next one, then the pieces."""
+        count = len(self.states)
+        self.states = found[:count]
+        self.pieces.append(found[count:])
+
+    def keep(self, node: Node, results: Sequence[Any]) -> None:
+        """Keep what an operator gave in an iteration."""
+        self.seen.setdefault(node.outputs, (node, []))[1].append(results)
+
+    def show(self) -> None:
+        """Show the operators of the body with what they gave in all iterations."""
+        for node, found in self.seen.values():
+            assert self.visit is not None
+            self.visit(node, [of_all_rounds(each) for each in zip(*found, strict=True)])
+
+
+def of_all_rounds(values: Sequence[Any]) -> Any:
+    """Return the values of all iterations on a new first axis; if they do not fit, the last."""
+    kinds = {(each.shape, each.dtype) for each in values if isinstance(each, np.ndarray)}
+    if len(kinds) == 1 and all(isinstance(each, np.ndarray) for each in values):
+        return np.stack(values)
+    return next((each for each in values if isinstance(each, NoTruth)), values[-1])
+
+
+def run_bodies(
+    call: Call, bodies: Sequence[Graph], values: Values, visit: Visit | None
+) -> Sequence[Any]:
+    """Compute an operator whose bodies take tensors from around them out of `values`."""
+    if call.type == "If":
+        path = "then" if call.inputs[0].item() else "else"
+        body = next(each for each in bodies if each.body.path.endswith(f"/{path}/"))
+        return body.run({}, visit, values)
+    last = len(call.inputs) - call.get("num_scan_inputs", 0)
+    run, first = (run_loop, 2) if call.type == "Loop" else (run_scan, 0)
+    rounds = Rounds(bodies[0], call.inputs[first:last], values, visit)
+    run(call, rounds)
+    rounds.show()
+    # Without an iteration, nobody knows the shape of what they would give.
+    return [*rounds.states, *map(stacked, zip(*rounds.pieces, strict=True))]
+
+
+def stacked(pieces: Sequence[Any]) -> Any:
+    """Return what the iterations gave on a new first axis."""
+    lacking = (each for each in pieces if isinstance(each, NoTruth))
+    return next(lacking, None) or np.stack(pieces)
+
+
+def run_loop(call: Call, rounds: Rounds) -> None:
+    """Run a body until its condition fails, or for a number of trips."""
+    most, goes_on = call.take(2)[:2]
+    limit = np.inf if most is None else most.item()
+    infos = rounds.body.body.graph.input[:2]
+    ranks = [len(each.type.tensor_type.shape.dim) for each in infos]
+    while (goes_on is None or goes_on.item()) and len(rounds.pieces) < limit:
+        first = (len(rounds.pieces), True)
+        leading = [np.full((1,) * rank, each) for rank, each in zip(ranks, first, strict=True)]
+        goes_on, *found = rounds.run([*leading, *rounds.states])
+        if isinstance(goes_on, NoTruth):
+            raise NoTruthHere(goes_on.why(""))
+        rounds.advance(found)
+
+
+def run_scan(call: Call, rounds: Rounds) -> None:
+    """Run a body along the first axis of its scanned inputs."""
+    for elements in zip(*call.inputs[len(rounds.states) :], strict=True):
+        rounds.advance(rounds.run([*rounds.states, *elements]))
+
+
 def take(values: Values, name: str) -> Any:
-    """Return a value that a node takes."""
+    """Return a value that a node takes, None for one that is left out."""
     missing = NoTruth("the graph", f"nothing gives {name}", name)
-    return values.get(name, missing)
+    return values.get(name, missing) if name else None
 
 
 def shape_of(value: Any) -> str:
@@ -163,11 +254,15 @@ def shape_of(value: Any) -> str:
 
 
 def function_of_standard(node: Any, call: Call) -> Any:
-    """Return the function of other operators by which the standard defines one, if it does."""
+    """Return the function of other operators by which the standard defines one.
+
+    Raises:
+        NoTruthHere: it has none for that.
+    """
     try:
         schema = onnx.defs.get_schema(node.op_type, call.opset, node.domain)
     except onnx.defs.SchemaError:
-        return None
+        raise NoTruthHere("") from None
     if schema.has_function:
         proto = onnx.FunctionProto.FromString(schema.function_body.SerializeToString())
     elif schema.has_context_dependent_function:
@@ -175,7 +270,7 @@ def function_of_standard(node: Any, call: Call) -> Any:
         content = schema.get_context_dependent_function(node.SerializeToString(), types)
         proto = onnx.FunctionProto.FromString(content)
     else:
-        return None
+        raise NoTruthHere("")
     known = {each.name for each in proto.attribute_proto}
     defaults = (each.default_value for each in schema.attributes.values())
     proto.attribute_proto.extend(it for it in defaults if it.type and it.name not in known)
@@ -217,10 +312,7 @@ def sort_nodes(graph: Any) -> None:
     waits = [{makers[name] for name in names_within(node) if name in makers} for node in nodes]
     if all(max(needed, default=-1) < at for at, needed in enumerate(waits)):
         return
-    try:
-        order = [*graphlib.TopologicalSorter(dict(enumerate(waits))).static_order()]
-    except graphlib.CycleError:
-        return  # what runs in a circle has no order
+    order = [*graphlib.TopologicalSorter(dict(enumerate(waits))).static_order()]
     copies = [onnx.NodeProto.FromString(nodes[at].SerializeToString()) for at in order]
     del graph.node[:]
     graph.node.extend(copies)
@@ -247,15 +339,10 @@ def names_within(node: Any) -> Iterator[str]:
 
 
 def weights_in(proto: Any, folder: Path) -> Iterator[tuple[str, Array]]:
-    """Yield the weights that stand in a graph; those that are sparse as full ones."""
+    """Yield the weights that stand in a graph, without those that are sparse."""
     for tensor in getattr(proto, "initializer", ()):
         read_external(tensor, folder)
         yield tensor.name, numpy_helper.to_array(tensor)
-    for tensor in getattr(proto, "sparse_initializer", ()):
-        values, places = map(numpy_helper.to_array, (tensor.values, tensor.indices))
-        full = np.zeros(tuple(tensor.dims), values.dtype)
-        full[tuple(places.T) if places.ndim > 1 else np.unravel_index(places, full.shape)] = values
-        yield tensor.values.name, full
 
 
 def read_external(tensor: Any, folder: Path) -> None:

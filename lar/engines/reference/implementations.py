@@ -6,14 +6,14 @@ Both take a `Call`, and return one value or a tuple of them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
 from onnx import helper
-from onnx.reference.ops import aionnx_preview_training, aionnxml, load_op
+from onnx.reference.ops import aionnxml, load_op
 
 from lar.engines.onnxruntime.model_fields import Node
 
@@ -23,15 +23,9 @@ Visit = Callable[[Node, Sequence[Any]], object]
 
 ONNX_RUNTIME = "com.microsoft"
 LEARNING = "ai.onnx.ml"
-LOADERS: Mapping[str, Callable[..., Any]] = {
-    "": load_op,
-    LEARNING: aionnxml.load_op,
-    "ai.onnx.preview.training": aionnx_preview_training.load_op,
-}
+LOADERS: Mapping[str, Callable[..., Any]] = {"": load_op, LEARNING: aionnxml.load_op}
 # Types of numbers that are float64 here, by the names of their NumPy types.
 WIDENED = frozenset({"float16", "float32", "bfloat16"})
-# What an operator did before an opset that gave it an attribute for it.
-BEFORE_ATTRIBUTES = {"RoiAlign": (16, "coordinate_transformation_mode", "output_half_pixel")}
 
 
 class Call(NamedTuple):
@@ -100,7 +94,7 @@ def reference_of(node: Any, opset: int) -> Function | None:
         return None  # it is a function of other operators, or unknown
     log, opsets = logging.getLogger(__name__).debug, {node.domain: opset}
     parameters = {"log": log, "opsets": opsets, "verbose": 0, "new_ops": {}}
-    operator = kind(with_defaults(node, opset), parameters)
+    operator = kind(node, parameters)
     for name, value in [*vars(operator).items()]:
         setattr(operator, name, exact(value))
     return lambda call: operator.run(*call.inputs)
@@ -113,30 +107,13 @@ def exact(value: Any) -> Any:
     return np.float64(value) if isinstance(value, np.float32) else value
 
 
-def with_defaults(node: Any, opset: int) -> Any:
-    """Return a node with the defaults that its attributes have in an opset; ONNX's implementations
-    know those of the newest alone."""
-    old = onnx.defs.get_schema(node.op_type, opset, node.domain).attributes
-    new = onnx.defs.get_schema(node.op_type, domain=node.domain).attributes
-    given = {each.name for each in node.attribute}
-    complete = onnx.NodeProto.FromString(node.SerializeToString())
-    for name in sorted((old.keys() & new.keys()) - given):
-        if old[name].default_value.type and old[name].default_value != new[name].default_value:
-            complete.attribute.append(old[name].default_value)
-    since, name, value = BEFORE_ATTRIBUTES.get(node.op_type, (0, "", ""))
-    if opset < since:
-        complete.attribute.append(helper.make_attribute(name, value))
-    return complete
-
-
 def value_of(attribute: Any) -> Any:
     """Return the value of an attribute, texts as such."""
     value = helper.get_attribute_value(attribute)
     if isinstance(value, bytes):
         return value.decode()
-    if attribute.type == onnx.AttributeProto.STRINGS:
-        return [each.decode() for each in value]
-    return [*value] if hasattr(value, "extend") else value
+    is_texts = attribute.type == onnx.AttributeProto.STRINGS
+    return [each.decode() for each in value] if is_texts else value
 
 
 def compute(call: Call) -> Any:
@@ -172,9 +149,6 @@ def widened(value: Any) -> Any:
     return value
 
 
-def graphs_of(node: Any) -> Iterator[Any]:
-    """Yield the graphs that a node has as attributes."""
-    for attribute in node.attribute:
-        if attribute.type == onnx.AttributeProto.GRAPH:
-            yield attribute.g
-        yield from attribute.graphs
+def graphs_of(node: Any) -> list[Any]:
+    """Return the graphs that a node has as attributes."""
+    return [each.g for each in node.attribute if each.HasField("g")]

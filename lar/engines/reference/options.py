@@ -35,23 +35,14 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
     OptionRow(DISABLE_ASSERT_THROW, EVALUATOR, "an output that is not the expected one warns"),
     OptionRow(ALLOW_EXTERNAL_DATA, EVALUATOR, "checked before the model is read"),
     *(
-        OptionRow(
-            option, EVALUATOR, DUMPED, before_run=dumps.dump_text, after_run=dumps.finish_dump
-        )
-        for option in TEXT_DUMPS
+        OptionRow(each, EVALUATOR, DUMPED, before_run=dumps.dump_text, after_run=dumps.finish)
+        for each in TEXT_DUMPS
     ),
     OptionRow(
-        BIN_IO_DUMP,
-        EVALUATOR,
-        DUMPED,
-        before_run=dumps.dump_tensors,
-        after_run=dumps.finish_dump,
+        BIN_IO_DUMP, EVALUATOR, DUMPED, before_run=dumps.dump_tensors, after_run=dumps.finish
     ),
     OptionRow(
-        BIN_OUT_DUMP,
-        EVALUATOR,
-        "the outputs, written after each iteration",
-        before_run=dumps.dump_outputs,
+        BIN_OUT_DUMP, EVALUATOR, "the outputs of each iteration", before_run=dumps.dump_outputs
     ),
     OptionRow(DUMP_FILTER, EVALUATOR, "what it leaves out is removed when the run has ended"),
 )

@@ -6,8 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from onnx import TensorProto
-
 from lar.engines.reference.implementations import Call, NoTruthHere
 
 
@@ -17,10 +15,6 @@ class Rule(NamedTuple):
     types: tuple[str, ...]
     why: str
     holds: Callable[[Call], Any] = lambda call: True
-
-
-def is_float(value: Any) -> bool:
-    return bool(value.dtype.kind == "f")
 
 
 def trains(call: Call) -> Any:
@@ -40,6 +34,23 @@ def lacks_scores(call: Call) -> bool:
     return classes < 3 or len(call.get("class_ids")) < classes * len(leaves)
 
 
+def grows_by_itself(call: Call) -> bool:
+    return "SAME" in call.get("auto_pad", "") and not call.get("output_shape")
+
+
+def reduces_nothing(call: Call) -> bool:
+    axes = call.take(2)[1]
+    return bool(call.get("noop_with_empty_axes") and (axes is None or not axes.size))
+
+
+def scans_oddly(call: Call) -> bool:
+    """Return whether a Scan is that over a batch, or does not go forward along first axes."""
+    ways = [
+        f"scan_{side}_{what}" for side in ("input", "output") for what in ("axes", "directions")
+    ]
+    return call.opset < 9 or any(any(call.get(name, ())) for name in ways)
+
+
 # Values of attributes that few models have, and for which nothing here is right.
 RARE: Mapping[str, tuple[Any, ...]] = {
     "channels_last": (1,),
@@ -47,7 +58,6 @@ RARE: Mapping[str, tuple[Any, ...]] = {
     "input_forget": (1,),
     "keep_aspect_ratio_policy": ("not_larger", "not_smaller"),
     "layout": (1,),
-    "noop_with_empty_axes": (1,),
     "p": (1,),
     "padding_mode": ("reflection",),
     "post_transform": ("PROBIT",),
@@ -55,35 +65,26 @@ RARE: Mapping[str, tuple[Any, ...]] = {
 }
 
 
-def is_rare(call: Call) -> bool:
-    return any(value in RARE.get(name, ()) for name, value in call.attributes.items())
-
-
 UNUSUAL = "lar does not compute this unusual form of it"
+COMPOSED = ("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare")
 DRAWING = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 
 RULES = (
     Rule((*DRAWING, "Multinomial", "Bernoulli"), "it draws random numbers"),
     Rule(("Dropout", "BatchNormalization"), "it trains", trains),
-    Rule(
-        ("LinearClassifier", "TreeEnsembleClassifier"),
-        "the standard does not say what a class without a score gets",
-        lacks_scores,
-    ),
+    Rule(("LinearClassifier", "TreeEnsembleClassifier"), "a class may lack a score", lacks_scores),
+    Rule(COMPOSED, "the standard's versions differ in what it is over no axes", reduces_nothing),
     Rule(("ReduceMean",), "it is a mean of nothing", lambda call: not call.inputs[0].size),
     Rule(("BitCast",), "the bits of a floating-point number depend on its type"),
-    Rule(
-        ("Cast",),
-        "how many digits a text has depends on the type of the number",
-        lambda call: call.get("to") == TensorProto.STRING and is_float(call.inputs[0]),
-    ),
+    Rule(("ConvTranspose",), UNUSUAL, grows_by_itself),
     Rule(("GridSample",), UNUSUAL, lambda call: call.get("mode") in ("cubic", "bicubic")),
     Rule(("GRU", "LSTM", "RNN"), UNUSUAL, lambda call: call.get("clip") or len(call.inputs) > 7),
     Rule(("Hardmax",), UNUSUAL, lambda call: call.opset < 13),
     Rule(("LpPool",), UNUSUAL, lambda call: call.get("ceil_mode")),
     Rule(("QGemm",), UNUSUAL, lambda call: call.get("alpha", 1) != 1),
-    Rule(("ReduceSumSquare",), UNUSUAL, lambda call: not is_float(call.inputs[0])),
-    Rule(("Scan",), UNUSUAL, lambda call: call.opset < 9),  # over a batch of sequences
+    Rule(("ReduceSumSquare",), UNUSUAL, lambda call: call.inputs[0].dtype.kind != "f"),
+    Rule(("Scan",), UNUSUAL, scans_oddly),
+    Rule(("SequenceMap",), UNUSUAL),
     Rule(("Unique",), UNUSUAL, lambda call: not call.get("sorted", 1)),
 )
 
@@ -96,5 +97,5 @@ def check_truth(call: Call) -> None:
     """
     rules = (each for each in RULES if call.type in each.types and each.holds(call))
     rule = next(rules, None)
-    if rule is not None or is_rare(call):
+    if rule or any(value in RARE.get(name, ()) for name, value in call.attributes.items()):
         raise NoTruthHere(rule.why if rule else UNUSUAL)

@@ -180,7 +180,18 @@ def test_an_operator_that_cannot_take_its_inputs_is_named(tmp_path: Path) -> Non
     result = lar.run(path, engine="reference")
     assert result.failure is not None
     assert result.failure.exit_code == 2
-    assert "cannot compute MatMul product with (4,), (3, 3)" in result.failure.message
+    assert "cannot compute MatMul of opset 17" in result.failure.message
+    assert "it says: with (4,), (3, 3): Unable to multiply" in result.failure.hint
+
+
+def test_an_output_that_is_left_out_is_no_input_that_is_left_out(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("TopK", ["x", "one"], ["", "places"]),
+        helper.make_node("Cast", ["places"], ["most"], to=TensorProto.FLOAT),
+        helper.make_node("Clip", ["x", "", "most"], ["y"]),
+    ]
+    found = run(save(tmp_path, nodes, one=np.array([1])), X)
+    np.testing.assert_array_equal(found, np.minimum(X.astype(np.float64), 1))
 
 
 def test_onnx_runtime_stays_the_engine_of_onnx_models() -> None:

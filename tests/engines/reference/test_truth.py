@@ -103,12 +103,19 @@ def loop(trips: int) -> list[Any]:
     return [count, node("Loop", ["count", "", "x"], ["y", "all"], body=body)]
 
 
-@pytest.mark.parametrize("trips", [0, 1, 3])
+@pytest.mark.parametrize("trips", [1, 3])
 def test_a_loop_without_a_condition_makes_its_trips(tmp_path: Path, trips: int) -> None:
-    path = save(tmp_path, loop(trips), ["y", "all"])
-    found = compare_dumps(path)
-    sums = [found.read(each.key) for each in found if each.name == "Loop_0/body/sum"]
-    assert [each.shape for each in sums] == ([(trips, 4)] if trips else [])
+    found = compare_dumps(save(tmp_path, loop(trips), ["y", "all"]))
+    (sums,) = (found.read(each.key) for each in found if each.name == "Loop_0/body/sum")
+    assert sums.shape == (trips, 4)
+
+
+def test_a_loop_without_a_trip_gives_what_it_is_fed_with(tmp_path: Path) -> None:
+    found = dump(save(tmp_path, loop(0), ["y", "all"]), "reference")
+    values = {each.name: found.read(each.key) for each in found}
+    np.testing.assert_array_equal(values["y"], values["x"])
+    why = {"all": "no truth for Loop of opset 17: it does not give this output"}
+    assert found.index.left_out == why
 
 
 def scan(**attributes: Any) -> list[Any]:
@@ -118,20 +125,21 @@ def scan(**attributes: Any) -> list[Any]:
         [value("s", FLOAT, [2]), value("e", FLOAT, [2])],
         [value("t", FLOAT, [2]), value("o", FLOAT, [2])],
     )
-    return [node("Scan", ["s0", "x"], ["y", "all"], "scan", body=body, **attributes)]
+    given = {"body": body, "num_scan_inputs": 1, **attributes}
+    return [node("Scan", ["s0", "x"], ["y", "all"], "scan", **given)]
 
 
-@pytest.mark.parametrize(
-    ("shape", "attributes"),
-    [
-        ((2, 5), {"scan_input_axes": [1]}),
-        ((5, 2), {"scan_input_directions": [1], "scan_output_axes": [1]}),
-        ((5, 2), {"scan_output_directions": [1]}),
-    ],
-)
-def test_a_scan_goes_along_any_axis_both_ways(tmp_path: Path, shape: Any, attributes: Any) -> None:
-    nodes = scan(num_scan_inputs=1, **attributes)
-    compare_dumps(save(tmp_path, nodes, ["y", "all"], shape, s0=np.ones(2, "f4")))
+def test_a_scan_goes_along_the_first_axis(tmp_path: Path) -> None:
+    compare_dumps(save(tmp_path, scan(), ["y", "all"], (5, 2), s0=np.ones(2, "f4")))
+
+
+@pytest.mark.parametrize("way", ["scan_input_axes", "scan_output_directions"])
+def test_a_scan_another_way_has_no_truth(tmp_path: Path, way: str) -> None:
+    nodes = scan(**{way: [1]})
+    path = save(tmp_path, nodes, ["y", "all"], (2, 2), s0=np.ones(2, "f4"))
+    unusual = "no truth for Scan of opset 17: lar does not compute this unusual form of it"
+    left_out = dump(path, "reference").index.left_out
+    assert (left_out["y"], left_out["all"]) == (unusual, unusual)
 
 
 def test_of_an_if_the_branch_that_was_taken_is_dumped(tmp_path: Path) -> None:

@@ -101,12 +101,10 @@ def upsample(call: Call) -> Any:
     """
     x, factors = call.take(2)
     factors = np.asarray(call.get("scales")) if factors is None else factors
-    is_plain = call.get("mode", "nearest") == "nearest"
-    if is_plain and factors.min() < 1:
+    if call.get("mode", "nearest") == "nearest" and factors.min() < 1:
         raise NoTruthHere("the standard does not say which pixel is the nearest")
-    given = {"mode": "nearest" if is_plain else "linear", "nearest_mode": "floor"}
-    given["coordinate_transformation_mode"] = "asymmetric"
-    return resize(Call("Resize", (x, None, factors), given))
+    given = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    return resize(Call("Resize", (x, None, factors), {**call.attributes, **given}))
 
 
 @implements("GridSample")

@@ -33,8 +33,6 @@ def spread(parameter: Array | None, shape: Sequence[int], axis: int, block: int 
         return values.reshape(())
     if block:
         return np.repeat(values, block, axis=axis).take(range(shape[axis]), axis=axis)
-    if values.ndim > 1:
-        return values
     return values.reshape([-1 if place == axis % len(shape) else 1 for place in range(len(shape))])
 
 

@@ -13,6 +13,7 @@ from lar.engines.reference.implementations import (
     WIDENED,
     Array,
     Call,
+    NoTruthHere,
     compute_as_onnx,
     implements,
     real,
@@ -21,13 +22,19 @@ from lar.engines.reference.implementations import (
 
 @implements("Cast")
 def cast(call: Call) -> Any:
-    """Return a cast: exact to floating-point types, as anywhere to integers and flags."""
+    """Return a cast: exact to floating-point types, as anywhere to integers and flags.
+
+    Raises:
+        NoTruthHere: it makes texts of numbers.
+    """
     (x,) = call.inputs
     dtype = np.dtype(helper.tensor_dtype_to_np_dtype(call.get("to")))
     if dtype.name in WIDENED or dtype == np.float64:
         return real(x)
     if dtype.kind in "biu":
         return x.astype(dtype)
+    if dtype.kind == "O" and x.dtype.kind == "f":
+        raise NoTruthHere("how many digits a text has depends on the type of the number")
     return compute_as_onnx(call._replace(opset=max(call.opset, 19)))
 
 
@@ -100,13 +107,11 @@ def gather_elements(call: Call) -> Array:
     return np.asarray(x[tuple(places)])
 
 
-@implements("NonMaxSuppression")
-def suppress(call: Call) -> Any:
-    """Return the boxes that no better one overlaps, with limits for those that are left out."""
-    boxes, scores, *given = call.take(5)
-    limits = zip(given, ([0], [0.0], [-np.inf]), strict=True)
-    filled = [np.asarray(other if each is None else each).reshape(1) for each, other in limits]
-    return compute_as_onnx(call._replace(inputs=(boxes, scores, *filled)))
+@implements("RoiAlign")
+def align_regions(call: Call) -> Any:
+    """Return the means of regions; before opset 16 nothing was said of the pixels' middles."""
+    known = {} if call.opset >= 16 else {"coordinate_transformation_mode": "output_half_pixel"}
+    return compute_as_onnx(call._replace(attributes={**known, **call.attributes}))
 
 
 @implements("ZipMap", domains=(LEARNING,))

@@ -70,27 +70,19 @@ def convolve(call: Call) -> Array:
 
 @implements("ConvTranspose")
 def convolve_transposed(call: Call) -> Array:
-    """Return what a convolution would have been made of; sizes that are asked for become padding.
-
-    Raises:
-        NoTruthHere: the padding would be negative.
-    """
+    """Return what a convolution would have been made of; sizes that are asked for become
+    padding."""
     x, w, bias = call.take(3)
     sizes, kernel, axes = x.shape[2:], w.shape[2:], x.ndim - 2
     strides, holes, pads = attributes_of(call.attributes, axes)
-    extra, auto = call.get("output_padding") or [0] * axes, call.get("auto_pad", "NOTSET")
-    rows = [*zip(sizes, kernel, strides, holes, extra, strict=True)]
+    extra = call.get("output_padding") or [0] * axes
+    rows = zip(sizes, kernel, strides, holes, extra, strict=True)
     full = [(size - 1) * step + (k - 1) * hole + 1 + more for size, k, step, hole, more in rows]
-    wanted = call.get("output_shape") or []
-    if wanted or auto.startswith("SAME"):
-        asked = wanted[-axes:] or [size * step for size, step in zip(sizes, strides, strict=True)]
-        for at, size in enumerate(asked):
-            if full[at] < size and not wanted:
-                raise NoTruthHere("its padding would be negative")
-            full[at] = max(full[at], size)
-            cut = full[at] - size
-            pads[at] = cut // 2 if auto == "SAME_UPPER" else cut - cut // 2
-            pads[axes + at] = cut - pads[at]
+    for at, size in enumerate(call.get("output_shape", ())[-axes:]):
+        full[at] = max(full[at], size)
+        cut = full[at] - size
+        pads[at] = cut // 2 if call.get("auto_pad") == "SAME_UPPER" else cut - cut // 2
+        pads[axes + at] = cut - pads[at]
     group = call.get("group", 1)
     data = x.reshape(len(x), group, len(w) // group, -1)
     weights = w.reshape(group, len(w) // group, *w.shape[1:]).swapaxes(1, 2)

@@ -1,0 +1,119 @@
+"""What is said of a culprit: its operators, the weights that differ, what is wrong in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lar.comparison.culprits import Blame
+from lar.comparison.fault_kinds import Names, find_kind
+from lar.comparison.paired import Paired, error_of
+from lar.graphs.elements import whole
+from lar.graphs.graph import Node
+from lar.records.comparison import Culprit, OperatorFacts, TensorComparison
+
+
+def culprit_of(blame: Blame, paired: Paired) -> Culprit:
+    """Return the record of a culprit, with those of its own weights that differ."""
+    actual, expected = without_alike(blame, paired)
+    parameters = [it for it in paired.constants_of(actual) if not is_identical(it)]
+    alone = blame.alone.found
+    return Culprit(
+        actual=tuple(operator_facts(paired, 0, node) for node in actual),
+        expected=tuple(operator_facts(paired, 1, node) for node in expected),
+        inputs=tuple(map(paired.found, blame.inputs)),
+        output=blame.output,
+        parameters=tuple(parameters),
+        proven=blame.proven,
+        alone=alone.figures if alone else None,
+        doubt=blame.alone.doubt,
+        is_coarse=blame.is_coarse,
+        kind=blame.scale or kind_of_weights(parameters, paired) or kind_of(blame.output, paired),
+    )
+
+
+def without_alike(blame: Blame, paired: Paired) -> tuple[Sequence[Node], Sequence[Node]]:
+    """Return the operators of a culprit without those that both sides have alike, if others are
+    left."""
+    left = [*blame.actual], [*blame.expected]
+    for one in blame.actual:
+        other = next((it for it in left[1] if are_alike(one, it, paired)), None)
+        if other:
+            left[0].remove(one)
+            left[1].remove(other)
+    return left if any(left) else (blame.actual, blame.expected)
+
+
+def are_alike(one: Node, other: Node, paired: Paired) -> bool:
+    """Return whether two operators have one type, the same parameters and equal constants, and
+    take tensors of the same names."""
+    facts = [
+        (it.operator.type, it.operator.parameters, len(it.parents), len(it.constants))
+        for it in (one, other)
+        if it.operator
+    ]
+    if len(facts) < 2 or facts[0] != facts[1]:
+        return False
+    taken = [{it.name for it in node.parents} for node in (one, other)]
+    if one.name == other.name and taken[0] != taken[1]:
+        return False
+    equal = {it.expected.key for it in paired.constants_of([one]) if it.passed}
+    return equal == {paired.graphs[1].integers_of(key) for _, key in other.constants}
+
+
+def kind_of_weights(parameters: Sequence[TensorComparison], paired: Paired) -> str:
+    """Return which weights differ most, where and how; empty if all agree."""
+    wrong = [it for it in parameters if not it.passed and it.figures]
+    if not wrong:
+        return ""
+    found = max(wrong, key=error_of)
+    texts = describe_difference(found, paired.names), kind_of(found, paired)
+    return f"weights: {'; '.join(filter(None, texts))}"
+
+
+def kind_of(output: TensorComparison, paired: Paired) -> str:
+    """Return what is wrong with what a culprit gives or with its weights, where the elements show
+    it."""
+    if output.figures is None or output.axes or paired.measure.excerpts:
+        return ""
+    keys = output.actual.key, output.expected.key
+    one, other = (
+        whole(values.elements(values.dump.tensor(key))).reshape(output.expected.shape)
+        for values, key in zip(paired.values, keys, strict=True)
+    )
+    found = (side.quantizations.get(key) for side, key in zip(paired.values, keys, strict=True))
+    step = max((max(it.scale) for it in found if it), default=0.0)
+    # Of weights the channels of the output come first.
+    return find_kind(one, other, step, axis=0 if output.constant else None, names=paired.names)
+
+
+def describe_difference(found: TensorComparison, names: Names) -> str:
+    """Return the name of a tensor and by how much it differs."""
+    figures = found.figures
+    text = found.expected.name or found.actual.name
+    if figures is None or figures.relative_l2 is None:
+        return f"{text} differs"
+    text += f" differs by {figures.relative_l2:.2%} of its length"
+    if figures.worst is None:
+        return text
+    worst = figures.worst
+    place = "{" + ",".join(map(str, worst.index)) + "}"
+    return f"{text}, most at {place}: {worst.actual} in {names[0]}, {worst.expected} in {names[1]}"
+
+
+def operator_facts(paired: Paired, side: int, node: Node) -> OperatorFacts:
+    assert node.operator
+    return OperatorFacts(
+        key=node.operator.key,
+        name=node.operator.name,
+        type=node.operator.type,
+        parameters=node.operator.parameters,
+        algorithm=node.operator.algorithm,
+        output=node.name,
+        layout=node.tensor.layout if node.tensor else "",
+        origin=node.operator.origin,
+        opaque=node.operator.type.lower() in paired.graphs[side].kinds.opaque,
+    )
+
+
+def is_identical(found: TensorComparison) -> bool:
+    return found.figures is not None and found.figures.max_absolute in (0.0, None)

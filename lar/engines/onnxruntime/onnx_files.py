@@ -1,0 +1,47 @@
+"""What engines that take `.onnx` files have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lar.engines.engine import Engine
+
+if TYPE_CHECKING:
+    from lar.dumps.facts import DumpFacts
+    from lar.graphs.operator_kinds import OperatorKinds
+    from lar.records.run import ModelInfo
+
+
+class OnnxFileEngine(Engine):
+    """An engine that takes `.onnx` files; its dumps have facts beside them."""
+
+    @property
+    def operator_kinds(self) -> OperatorKinds:
+        from lar.engines.onnxruntime.operator_kinds import KINDS
+
+        return KINDS
+
+    def read_model(self, path: Path) -> ModelInfo:
+        from dataclasses import replace
+
+        from lar.engines.onnxruntime.model_file import read_model
+
+        return replace(read_model(path), engine=self.name)
+
+    def check_model(self, path: Path, settings: Mapping[str, Any]) -> None:
+        from lar.engines.onnxruntime.external_data import check_external_data
+
+        allowed = str(settings.get("allow_external_data", ""))
+        check_external_data(path, allowed.splitlines())
+
+    def files_beside(self, path: Path) -> tuple[str, ...]:
+        from lar.engines.onnxruntime.external_data import files_beside
+
+        return files_beside(path)
+
+    def describe_dump(self, folder: Path) -> DumpFacts:
+        from lar.engines.onnxruntime.dumps import describe_dump
+
+        return describe_dump(folder)
