@@ -19,7 +19,7 @@ from lar.dumps.dump import DumpedTensor, Stored
 from lar.dumps.layouts import to_blocked
 from lar.errors import DumpError, LarError
 from lar.graphs.elements import dequantized, elements_of, integers_of, whole
-from lar.graphs.graph import LOOPS, Node, is_within, region_of, sources_of
+from lar.graphs.graph import Node, is_within, region_of, sources_of
 from lar.graphs.matching import Array, Pair
 from lar.graphs.signatures import Values, is_blocked, squeezed
 from lar.records.comparison import TensorComparison, Tolerance
@@ -179,9 +179,8 @@ class Prover:
     def fed_before(self, node: Node, side: int) -> set[Node]:
         """Return the nodes of a side that can be given to an operator: not those in a body of its
         own, which is run with it."""
-        if node.operator is None or node.operator.type not in (*LOOPS, "If"):
-            return self.fed[side]
-        return {each for each in self.fed[side] if not is_within(each, node)}
+        fed = self.fed[side]
+        return {each for each in fed if not is_within(each, node)} if node.has_bodies else fed
 
 
 def stored_as(pair: Pair, values: tuple[Values, Values], axes: Collection[int]) -> Array:

@@ -159,9 +159,10 @@ class Dump:
         return {operator.key: operator for operator in self.index.operators}
 
     def of_array(self, key: str, array: Array) -> Dump:
-        """Return this dump with an array for one of its tensors, of which alone it knows values."""
+        """Return this dump with an array in the place of one of its tensors."""
+        read = self.reader
         other = copy.copy(self)  # with the tables that have been made
-        other.__dict__.update(reader=lambda _: array, _tensors={key: self.tensor(key)})
+        other.__dict__["reader"] = lambda tensor: array if tensor.key == key else read(tensor)
         return other
 
     def __iter__(self) -> Iterator[DumpedTensor]:

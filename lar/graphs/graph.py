@@ -50,6 +50,10 @@ class Node:
     def is_input(self) -> bool:
         return self.steps == INPUT
 
+    @property
+    def has_bodies(self) -> bool:
+        return self.operator is not None and self.operator.type in (*LOOPS, "If")
+
 
 def name_of(tensor: DumpedTensor) -> str:
     """Return the model's name of a tensor, else the engine's, with its run if the dump holds the
@@ -63,11 +67,12 @@ def name_of(tensor: DumpedTensor) -> str:
 
 def is_within(node: Node, outer: Node) -> bool:
     """Return whether a tensor is in a body of the operator that gives another one."""
-    operator = outer.operator
-    if node.tensor is None or operator is None or operator.type not in (*LOOPS, "If"):
+    if node.tensor is None or not outer.has_bodies:
         return False
-    name = operator.name.rpartition("[")[0]  # without its number
-    return IN_BODY.match(node.tensor.name.removeprefix(name)) is not None
+    assert outer.operator
+    name = outer.operator.name.rpartition("[")[0]  # without its number
+    inside = node.tensor.name.startswith(name) and IN_BODY.match(node.tensor.name, len(name))
+    return bool(name and inside)
 
 
 class Graph:
@@ -110,6 +115,7 @@ class Graph:
                 key
                 for each in operators
                 if each.inputs and constants.issuperset(each.inputs)
+                if each.type != BODY_INPUT  # a loop goes on with other values
                 for key in each.outputs
             }
             grown = not found <= constants

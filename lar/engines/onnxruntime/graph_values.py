@@ -59,6 +59,10 @@ class GraphValues:
         """Return the types of the nodes that a tensor is inside of."""
         return self.makers[name].body.around if name in self.makers else ()
 
+    def scanned(self, name: str) -> list[str]:
+        """Return the types of the nodes that a tensor is inside of, from a Scan on."""
+        return [*dropwhile(lambda each: each != "Scan", self.around(name))]
+
     def find_types(self, names: Sequence[str]) -> None:
         from lar.engines.onnxruntime.body_outputs import types_in_bodies
 
@@ -79,9 +83,11 @@ class GraphValues:
         inside = {name: self.types[name] for name in names if name in self.types}
         outer = [name for name in names if not self.around(name)]
         reasons = dict(self.reasons)
-        # Of a Scan, ONNX Runtime must know the shapes of all results when it loads it.
-        easy = {name: kind for name, kind in inside.items() if "Scan" not in self.around(name)}
-        for wanted in (inside, easy, {}):
+        # Of a Scan, ONNX Runtime must know how many axes all results have when it loads it; what a
+        # branch gives has others where it is not taken.
+        easy = {name: kind for name, kind in inside.items() if "If" not in self.scanned(name)}
+        easier = {name: kind for name, kind in easy.items() if not self.scanned(name)}
+        for wanted in (inside, easy, easier, {}):
             try:
                 values = self.run(outer, wanted)
                 break
@@ -137,7 +143,7 @@ class GraphValues:
         around = self.around(name)
         several = isinstance(value, list)
         # A Scan has stacked what is inside it.
-        stacking = [*dropwhile(lambda each: several and each != "Scan", around)]
+        stacking = self.scanned(name) if several else around
         depth = sum(each in LOOPS for each in stacking)
         arrays = [it for each in (value if several else [value]) for it in unstack(each, depth)]
         if "If" in stacking:  # the other branch gives empty ones
