@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lar.graphs.graph import Graph, Node, region_of, sources_of
+from lar.graphs.graph import MOVED, Graph, Node, region_of, sources_of
 from lar.graphs.operator_kinds import (
     HEAVY,
     UNKNOWN_STEPS,
@@ -67,7 +67,7 @@ class Pair(NamedTuple):
 
 def is_moved(node: Node) -> bool:
     """Return whether a tensor holds the data of the one before it, or its real numbers."""
-    return len(node.parents) == 1 and (node.steps == ("move",) or is_dequantizing(node))
+    return len(node.parents) == 1 and (node.steps == MOVED or is_dequantizing(node))
 
 
 def is_generic(name: str) -> bool:
