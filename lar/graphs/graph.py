@@ -20,6 +20,7 @@ LOOPS = ("Loop", "Scan")
 BODY_INPUT = "BodyInput"
 
 INPUT: Steps = ("input",)
+MOVED: Steps = ("move",)
 INPUT_TYPES = ("Host2DeviceCopy", "InputCallback", "Input", "Parameter")
 
 
@@ -115,17 +116,13 @@ class Graph:
         data = {key for each in operators for key in each.inputs if key not in known}
         if self.dump.index.engine and self.dump.index.complete:  # else operators may be unknown
             constants |= data
-        grown = True
-        while grown:
-            found = {
-                key
-                for each in operators
-                if each.inputs and constants.issuperset(each.inputs)
-                if each.type != BODY_INPUT  # a loop goes on with other values
-                for key in each.outputs
-            }
-            grown = not found <= constants
-            constants |= found
+        count = -1
+        while count != len(constants):
+            count = len(constants)
+            for each in operators:
+                is_fed_anew = each.type == BODY_INPUT  # a loop goes on with other values
+                if each.inputs and not is_fed_anew and constants.issuperset(each.inputs):
+                    constants.update(each.outputs)
         return constants | data
 
     def find_dequantized(self) -> dict[str, str]:
@@ -228,51 +225,38 @@ def walk_back(ends: Collection[Node], *, by_depth: bool) -> Iterator[Node]:
 
 def sources_of(node: Node, stops: Container[Node]) -> list[Node]:
     """Return the nearest nodes in `stops` that a node is computed from."""
-    return nearest_of(node, stops, lambda it: it.parents)
+    return reach(node, stops, lambda it: it.parents)[1]
 
 
 def results_of(node: Node, stops: Container[Node]) -> list[Node]:
     """Return the nearest nodes in `stops` that are computed from a node."""
-    return nearest_of(node, stops, lambda it: it.children)
-
-
-def is_end(node: Node) -> bool:
-    """Return whether nothing is computed from a tensor, or its data is merely moved."""
-    seen: set[Node] = set()  # a graph with a cycle is damaged, and must end all the same
-    stack = [node]
-    while stack:
-        each = stack.pop()
-        if not each.children:
-            return True
-        seen.add(each)
-        stack += [it for it in each.children if it.steps == ("move",) and it not in seen]
-    return False
-
-
-def nearest_of(
-    node: Node, stops: Container[Node], step: Callable[[Node], Iterable[Node]]
-) -> list[Node]:
-    """Return the nodes in `stops` that come first on each way from a node."""
-    found: dict[Node, None] = {}
-    seen: set[Node] = set()
-    stack = [*step(node)]
-    while stack:
-        following = stack.pop()
-        if following in stops:
-            found[following] = None
-        elif following not in seen:
-            seen.add(following)
-            stack.extend(step(following))
-    return sorted(found, key=lambda it: it.place)
+    return reach(node, stops, lambda it: it.children)[1]
 
 
 def region_of(node: Node, stops: Container[Node]) -> list[Node]:
     """Return a node and those it is computed from, up to the nearest in `stops`."""
-    found: dict[Node, None] = {node: None}
-    stack = list(node.parents)
+    return reach(node, stops, lambda it: it.parents)[0]
+
+
+def is_end(node: Node) -> bool:
+    """Return whether nothing is computed from a tensor, or its data is merely moved."""
+    copies, _ = reach(node, (), lambda it: [each for each in it.children if each.steps == MOVED])
+    return any(not each.children for each in copies)
+
+
+def reach(
+    node: Node, stops: Container[Node], step: Callable[[Node], Iterable[Node]]
+) -> tuple[list[Node], list[Node]]:
+    """Return a node and those that steps from it lead to, up to the nearest in `stops`, and these;
+    both in the graph's order."""
+    between: dict[Node, None] = {node: None}
+    ends: dict[Node, None] = {}
+    stack = [*step(node)]
     while stack:
-        parent = stack.pop()
-        if parent not in stops and parent not in found:
-            found[parent] = None
-            stack.extend(parent.parents)
-    return sorted(found, key=lambda it: it.place)
+        following = stack.pop()
+        if following in stops:
+            ends[following] = None
+        elif following not in between:
+            between[following] = None
+            stack.extend(step(following))
+    return sorted(between, key=lambda it: it.place), sorted(ends, key=lambda it: it.place)

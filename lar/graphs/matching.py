@@ -1,22 +1,23 @@
 """The twins of two graphs that are not the same.
 
-They are those of the best order-preserving alignment, on names, values and what the operators do:
-values count where they agree, and below a fault, where they do not, the rest decides. What the
-order left out is matched by name, by values, or by what it is computed from.
+`Matching.match` has the rules in their order. A name that both models gave decides. Between tensors
+of such names, and where there are none, the graphs are aligned in their order, by what operators do
+and by values: these count where they agree, and below a fault, where they do not, the rest decides.
+What crosses that order is matched by values, then by what it is computed from.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from lar.graphs.graph import Graph, Node, branches_of, region_of, sources_of
+from lar.graphs.graph import MOVED, Graph, Node, branches_of, region_of, sources_of
 from lar.graphs.operator_kinds import (
     HEAVY,
     UNKNOWN_STEPS,
@@ -26,7 +27,7 @@ from lar.graphs.operator_kinds import (
 )
 from lar.graphs.origins import PART, SEPARATORS
 from lar.graphs.quantities import is_dequantizing, is_quantized, names_of, steps_to
-from lar.graphs.signatures import NEAR, UNSCALED, Samples, Signature, Values, signatures_of
+from lar.graphs.signatures import NEAR, UNSCALED, Signature, Values, distances, signatures_of
 from lar.records.comparison import MatchedBy
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -48,12 +49,12 @@ SHARED = 0.5
 # Samples of tensors that are rounded to integers, or computed from such, hold the same values.
 NEAR_QUANTIZED = 0.1
 
-# What speaks for a pair, against 2 for operators that do the same.
+# What speaks for a pair in the alignment, against 2 for operators that do the same: a name, one
+# that engines make up, values that are the same (and 1 more for each digit), values as they differ.
 SAME_NAME = 6.0
 SAME_GENERIC_NAME = 0.5
 NEAR_VALUES = 4.0
-CORRELATED = 2.0
-HEAVY_TWINS = 1.0
+SIMILAR_VALUES = 2.0
 
 
 class Pair(NamedTuple):
@@ -64,16 +65,9 @@ class Pair(NamedTuple):
     by: MatchedBy
 
 
-class Class(NamedTuple):
-    """Nodes of one side that have in common what twins must have."""
-
-    nodes: list[Node]
-    samples: Samples
-
-
 def is_moved(node: Node) -> bool:
     """Return whether a tensor holds the data of the one before it, or its real numbers."""
-    return len(node.parents) == 1 and (node.steps == ("move",) or is_dequantizing(node))
+    return len(node.parents) == 1 and (node.steps == MOVED or is_dequantizing(node))
 
 
 def is_generic(name: str) -> bool:
@@ -86,8 +80,7 @@ class Matching:
 
     Of tensors that hold the same data because an operator merely moved it, the first stands for
     all, under all their names. Where a side has no operators, separators in names do not count:
-    `layer1.0/conv` is `layer1_0_conv`. If each side has one tensor of a shape left, they are twins.
-    `name_map` has the names of known twins.
+    `layer1.0/conv` is `layer1_0_conv`. `name_map` has the names of known twins.
     """
 
     def __init__(
@@ -112,6 +105,7 @@ class Matching:
         self.copies: dict[Node, list[Node]] = defaultdict(list)
         self.originals: dict[Node, Node] = {}
         self.actual, self.expected = ([*self.without_copies(nodes)] for nodes in present)
+        self.places = {node: place for place, node in enumerate(self.expected)}
         self.kinds = {node: steps_to(node) for nodes in present for node in nodes}
         self.names_of = {
             node: names
@@ -119,33 +113,33 @@ class Matching:
             for node, names in names_of(nodes, self.copies).items()
         }
         self.names = [self.unique_names(side) for side in (self.actual, self.expected)]
-        self.classes = [self.by_class(nodes) for nodes in (self.actual, self.expected)]
-        self.places = {node: place for place, node in enumerate(self.expected)}
-        self.given = self.find_given(present, name_map)
-        self.give_outputs(actual, expected)
-        self.twins: dict[Node, Node] = {}  # both ways
         if not (self.without_operators or is_one_model(actual, expected)):
             self.names = self.names_that_hold()
-        shared = len(self.names[0].keys() & self.names[1].keys())
-        self.named_by_one = shared >= SHARED * min(map(len, self.names)) > 0
+        self.given = self.find_given(actual, expected, name_map)
+        self.twins: dict[Node, Node] = {}  # both ways
 
     def match(self) -> list[Pair]:
-        """Find the twins; return them in the order of the actual side."""
+        """Find the twins, by the surest rule first; return them in the order of the actual side."""
+        self.match_names()
+        self.named = dict(self.twins)
+        self.apart = self.find_apart().difference(self.named)
+        self.unnamed = [self.by_class(nodes) for nodes in (self.actual, self.expected)]
         self.match_in_order()
-        self.match_left_over()
+        self.match_values()
         self.match_operands()
-        self.match_left_over()
+        self.match_sources()
         if self.without_operators:
             self.match_lonely()
-        self.free_given()
+        self.match_other_shapes()
         pairs = [
             Pair(node, self.twins[node], self.found_by(node, self.twins[node]))
             for node in self.actual
             if node in self.twins
         ]
         pairs += [copy for pair in pairs for copy in self.pair_copies(pair)]
-        pairs += self.match_other_shapes()
         return sorted(pairs, key=lambda pair: pair.actual.place)
+
+    # What is known of either side
 
     def without_copies(self, nodes: Iterable[Node]) -> Iterable[Node]:
         """Yield the nodes, without those that only hold the data of another node that was moved."""
@@ -169,33 +163,64 @@ class Matching:
             return bool(np.array_equal(mine, theirs))
         return bool(np.allclose(mine, theirs, rtol=1e-6, atol=0))
 
+    def class_of(self, node: Node) -> Any:
+        """Return what twins must have in common."""
+        signature, run = self.signatures[node], node.tensor.run if node.tensor else 0
+        is_input = node.is_input and not self.without_operators
+        branches = () if self.without_operators else branches_of(node)
+        return signature.shape, signature.family, is_input, run, branches
+
+    def by_class(self, nodes: Iterable[Node]) -> dict[Any, list[Node]]:
+        """Return the nodes that their names do not pair, by what twins must have in common."""
+        found = defaultdict(list)
+        for node in nodes:
+            if node not in self.named:
+                found[self.class_of(node)].append(node)
+        return found
+
+    def has_values(self, node: Node) -> bool:
+        return bool(self.signatures[node].sample.any())
+
+    def fits(self, one: Node, other: Node) -> bool:
+        return bool(self.class_of(one) == self.class_of(other))
+
+    def kind_score(self, one: Node, other: Node) -> float:
+        return kind_score(self.kinds[one], self.kinds[other])
+
+    def twin_score(self, one: Node, other: Node) -> float | None:
+        return twin_score(self.kinds[one], self.kinds[other])
+
+    def distances(self, nodes: Sequence[Node], others: Sequence[Node]) -> Iterator[Array]:
+        """Yield for each node how far the others are from it, by the samples of one class."""
+        samples = [[self.signatures[it].sample for it in side] for side in (nodes, others)]
+        return distances(*map(np.array, samples))
+
+    def near(self, one: Node, other: Node) -> bool:
+        """Return whether two tensors of one class hold the same values, by their samples."""
+        (relative,) = self.distances([one], [other])
+        return bool(relative[0] <= self.near_enough)
+
+    def add(self, one: Node, other: Node) -> None:
+        for node in (one, other):
+            if node in self.twins:
+                del self.twins[self.twins.pop(node)]
+        self.twins[one], self.twins[other] = other, one
+
+    # Names
+
     def unique_names(self, nodes: Iterable[Node]) -> dict[str, Node]:
         """Return the nodes by those of their names that identify them."""
-        named = {(self.comparable(name), node) for node in nodes for name in self.names_of[node]}
+        named = [
+            (name, node)
+            for node in nodes
+            for name in dict.fromkeys(map(self.comparable, self.names_of[node]))
+        ]
         counts = Counter(name for name, _ in named)
         return {name: node for name, node in named if counts[name] == 1 and not is_generic(name)}
 
     def comparable(self, name: str) -> str:
         """Return a name as it is compared with those of the other side."""
         return SEPARATORS.sub("_", name) if self.without_operators else name
-
-    def find_given(
-        self, present: tuple[list[Node], list[Node]], name_map: Mapping[str, str]
-    ) -> dict[Node, Node]:
-        """Return the known twins, by the actual node."""
-        sides = [{node.name: self.originals.get(node, node) for node in side} for side in present]
-        return {
-            sides[0][one]: sides[1][other]
-            for one, other in name_map.items()
-            if one in sides[0] and other in sides[1]
-        }
-
-    def give_outputs(self, actual: Graph, expected: Graph) -> None:
-        """Have the outputs of two models be twins: those of one name, else those of one place."""
-        for one, other in pair_outputs(actual, expected):
-            pair = self.originals.get(one, one), self.originals.get(other, other)
-            if pair[0] not in self.given and pair[1] not in self.given.values():
-                self.given[pair[0]] = pair[1]
 
     def names_that_hold(self) -> list[dict[str, Node]]:
         """Return the names of either side that say which tensors are twins: none of those that
@@ -213,103 +238,74 @@ class Matching:
         fitting = sum(self.fits(*pair) and self.kind_score(*pair) > 0 for pair in shared)
         return kept if fitting >= MOST * len(shared) else [{}, {}]
 
-    def class_of(self, node: Node) -> Any:
-        """Return what twins must have in common."""
-        signature, run = self.signatures[node], node.tensor.run if node.tensor else 0
-        is_input = node.is_input and not self.without_operators
-        branches = () if self.without_operators else branches_of(node)
-        return signature.shape, signature.family, is_input, run, branches
+    def find_given(
+        self, actual: Graph, expected: Graph, name_map: Mapping[str, str]
+    ) -> dict[Node, Node]:
+        """Return the twins that the user names, and the outputs of two models, by the actual
+        node."""
+        nodes = [{node.name: node for node in graph.present} for graph in (actual, expected)]
+        known = [
+            (nodes[0][one], nodes[1][other])
+            for one, other in name_map.items()
+            if one in nodes[0] and other in nodes[1]
+        ]
+        given: dict[Node, Node] = {}
+        for pair in (*known, *pair_outputs(actual, expected)):
+            one, other = (self.originals.get(node, node) for node in pair)
+            if one not in given and other not in given.values():
+                given[one] = other
+        return given
 
-    def by_class(self, nodes: Iterable[Node]) -> dict[Any, Class]:
-        found = defaultdict(list)
-        for node in nodes:
-            found[self.class_of(node)].append(node)
-        return {
-            each: Class(members, Samples([self.signatures[node].sample for node in members]))
-            for each, members in found.items()
-        }
-
-    def named_alike(self, node: Node) -> set[Node]:
+    def named_alike(self, node: Node) -> list[Node]:
         """Return the expected nodes that bear a name of an actual node.
 
         A name that one side has for integers and the other for floats means the same where they are
         computed alike.
         """
         if node in self.given:
-            return {self.given[node]}
+            return [self.given[node]]
         names = map(self.comparable, self.names_of.get(node, ()))
-        found = {
+        found = dict.fromkeys(
             self.names[1][name] for name in names if name in self.names[0] and name in self.names[1]
-        }
-        return {
+        )
+        return [
             other
-            for other in found.difference(self.given.values())
-            if is_quantized(node) == is_quantized(other)
-            or self.without_operators
-            or self.kind_score(node, other)
-        }
+            for other in found
+            if other not in self.given.values()
+            and (
+                is_quantized(node) == is_quantized(other)
+                or self.without_operators
+                or self.kind_score(node, other)
+            )
+        ]
+
+    def match_names(self) -> None:
+        """Match tensors of one name; where several claim one, what was done last has it.
+
+        Where a range of integers has an activation folded in, their name may be that of the tensor
+        before it: values tell.
+        """
+        for node in self.actual:
+            for other in self.named_alike(node):
+                alike = is_quantized(node) == is_quantized(other)
+                alike = alike or self.kind_score(node, other) == 2
+                if self.fits(node, other) and (alike or self.near(node, other)):
+                    self.add(node, other)
+
+    def find_apart(self) -> set[Node]:
+        """Return the nodes with names of their own, if one model gave both sides most of them."""
+        shared = self.names[0].keys() & self.names[1].keys()
+        if not len(shared) >= SHARED * min(map(len, self.names)) > 0:
+            return set()
+        return {*self.names[0].values(), *self.names[1].values()}
 
     def are_named_apart(self, one: Node, other: Node) -> bool:
-        """Return whether two nodes have different names where one model gave most of them. A
-        quantiser names integers after what comes before an activation, which they may hold."""
-        if not self.named_by_one or is_quantized(one) != is_quantized(other):
-            return False
-        if other in self.named_alike(one):
-            return False
-        return all(
-            any(name in side and side[name] is node for name in self.names_of[node])
-            for side, node in zip(self.names, (one, other), strict=True)
-        )
+        """Return whether two nodes have different names that one model gave: they are no twins,
+        unless they hold the same values. A quantiser names integers after what comes before an
+        activation, which they may hold."""
+        return {one, other} <= self.apart and is_quantized(one) == is_quantized(other)
 
-    def kind_score(self, one: Node, other: Node) -> float:
-        return kind_score(self.kinds[one], self.kinds[other])
-
-    def twin_score(self, one: Node, other: Node) -> float | None:
-        return twin_score(self.kinds[one], self.kinds[other])
-
-    def near(self, one: Node, other: Node) -> bool:
-        """Return whether two tensors of one class hold the same values, by their samples."""
-        samples = Samples([self.signatures[one].sample])
-        return bool(samples.distances(self.signatures[other].sample)[0][0] <= self.near_enough)
-
-    def fits(self, one: Node, other: Node) -> bool:
-        return bool(self.class_of(one) == self.class_of(other))
-
-    def add(self, one: Node, other: Node) -> None:
-        for node in (one, other):
-            if node in self.twins:
-                del self.twins[self.twins.pop(node)]
-        self.twins[one], self.twins[other] = other, one
-
-    def scores(self, node: Node) -> tuple[Array, Array]:
-        """Return the places of the expected tensors that fit, and how well each does."""
-        others = self.classes[1].get(self.class_of(node))
-        if others is None:
-            return np.zeros(0, int), np.zeros(0)
-        sample, alike = self.signatures[node].sample, self.named_alike(node)
-        relative, correlation = others.samples.distances(sample)
-        near = relative <= self.near_enough
-        digits = -np.log10(np.maximum(relative, 1e-6))
-        # So many tensors are zero.
-        agreement = NEAR_VALUES - 2 + digits if sample.any() else np.ones_like(digits)
-        values = np.where(near, agreement, CORRELATED * np.maximum(correlation, 0) ** 2)
-        values = values.round(2)  # the same samples in other rows are rounded otherwise
-        places, scores = [], []
-        for index, other in enumerate(others.nodes):
-            kind = self.twin_score(node, other)
-            if kind is None or not (kind or near[index] or other in alike):
-                continue
-            if not near[index] and self.are_named_apart(node, other):
-                continue
-            named = SAME_GENERIC_NAME if node.name == other.name else 0.0
-            places.append(self.places[other])
-            named = SAME_NAME if other in alike else named
-            scores.append(kind + values[index] + named + self.evidence(node, other))
-        return np.array(places, int), np.array(scores)
-
-    def evidence(self, one: Node, other: Node) -> float:
-        """Return what speaks for a pair besides names, values and the operators' kinds."""
-        return 0.0
+    # Order
 
     def match_in_order(self) -> None:
         """Find the alignment of both orders with the greatest sum of scores.
@@ -317,13 +313,19 @@ class Matching:
         Of alignments that are as good, it is the one with the later tensors: behind an operator
         that changed nothing, its output is what others take.
         """
+        rows = {
+            each: self.scores(nodes, self.unnamed[1].get(each, []))
+            for each, nodes in self.unnamed[0].items()
+        }
         columns = np.arange(len(self.expected) + 1)
         best = np.zeros(columns.size)
         choices = []
         for node in self.actual:
-            places, scores = self.scores(node)
-            after = places + 1
-            joined = best[places] + scores
+            if node in self.named:
+                after, scores = np.array([self.places[self.named[node]] + 1]), np.array(SAME_NAME)
+            else:
+                after, scores = next(rows[self.class_of(node)])
+            joined = best[after - 1] + scores
             row = best.copy()
             row[after] = np.maximum(row[after], joined)
             row = np.maximum.accumulate(row)
@@ -340,25 +342,72 @@ class Matching:
                 column = int(choice[column]) - 1
                 self.add(node, self.expected[column])
 
-    def match_left_over(self) -> None:
-        """Match what crosses the order: by name, by values, by what it is computed from."""
-        for node in self.actual:
-            for other in self.named_alike(node):
-                if self.fits(node, other) and other is not self.twins.get(node):
-                    self.add(node, other)
-        sure = {node for node in self.twins if self.is_sure(node)}
-        for node in self.actual:
-            if node not in sure:
-                nearest = self.nearest_of(node, self.classes[1], sure)
-                if nearest and self.nearest_of(nearest, self.classes[0], sure) is node:
-                    self.add(node, nearest)
-                    sure |= {node, nearest}
-        by_sources = self.free_by_sources()
+    def scores(
+        self, nodes: Sequence[Node], others: Sequence[Node]
+    ) -> Iterator[tuple[Array, Array]]:
+        """Yield for each node of a class the columns of the expected ones that may be its twin, and
+        how well each fits."""
+        columns = np.array([self.places[other] + 1 for other in others], int)
+        names = np.array([other.name for other in others], str)
+        known: dict[Any, tuple[Array, Array]] = {}
+        for node, relative in zip(nodes, self.distances(nodes, others), strict=True):
+            alike = self.kinds[node], node in self.apart, is_quantized(node)
+            if alike not in known:
+                # Not a number: they are no twins.
+                kind = np.array([self.twin_score(node, other) for other in others], float)
+                apart = np.array([self.are_named_apart(node, other) for other in others], bool)
+                known[alike] = kind, (kind > 0) & ~apart
+            (kind, likely), near = known[alike], relative <= self.near_enough
+            fits = np.flatnonzero(likely | (near & (kind >= 0)))
+            found = kind[fits] + SAME_GENERIC_NAME * (names[fits] == node.name)
+            found += self.values_score(node, relative[fits])
+            yield columns[fits], found + self.evidence(node, [others[place] for place in fits])
+
+    def values_score(self, node: Node, relative: Array) -> Array:
+        """Return how well the values of others fit those of a node, by how far they are from it."""
+        # So many tensors are zero.
+        digits = -np.log10(np.maximum(relative, 1e-6)) if self.has_values(node) else 3 - NEAR_VALUES
+        same = NEAR_VALUES - 2 + digits
+        similar = SIMILAR_VALUES * np.maximum(1 - relative, 0)
+        # The same samples in other rows are rounded otherwise.
+        return np.where(relative <= self.near_enough, same, similar).round(2)
+
+    def evidence(self, node: Node, others: Sequence[Node]) -> Array:
+        """Return what speaks for others as twins besides names, values and the operators' kinds."""
+        return np.zeros(len(others))
+
+    # What crosses the order
+
+    def match_values(self) -> None:
+        """Match the tensors with the nearest values of those that are not sure."""
+        for each, nodes in self.unnamed[0].items():
+            left = [
+                [node for node in side if self.has_values(node) and not self.is_sure(node)]
+                for side in (nodes, self.unnamed[1].get(each, []))
+            ]
+            near = [
+                (relative[column], row, column)
+                for row, relative in enumerate(self.distances(*left))
+                for column in np.flatnonzero(relative <= self.near_enough)
+            ]
+            used: set[Node] = set()
+            for _, row, column in sorted(near):
+                pair = left[0][row], left[1][column]
+                if used.isdisjoint(pair) and self.twin_score(*pair) is not None:
+                    self.add(*pair)
+                    used.update(pair)
+
+    def match_sources(self) -> None:
+        """Match the only tensors that are computed from the same twins by operators of a kind."""
+        found = defaultdict(list)
+        for other in self.expected:
+            if other not in self.twins:
+                found[frozenset(sources_of(other, self.twins))].append(other)
         for node in self.actual:
             if node not in self.twins:
                 free = [
                     other
-                    for other in by_sources[self.sources_there(node)]
+                    for other in found[self.sources_there(node)]
                     if other not in self.twins
                     and self.fits(node, other)
                     and self.kind_score(node, other) > 0
@@ -366,49 +415,6 @@ class Matching:
                 ]
                 if len(free) == 1:
                     self.add(node, free[0])
-
-    def free_given(self) -> None:
-        """Part known twins from others, where their shapes or types have kept them apart."""
-        for pair in self.given.items():
-            if self.twins.get(pair[0]) is not pair[1]:
-                for node in pair:
-                    if node in self.twins:
-                        del self.twins[self.twins.pop(node)]
-
-    def match_lonely(self) -> None:
-        """Match tensors that are the only ones left of their shape and type."""
-        for each in self.classes[0].keys() & self.classes[1].keys():
-            left = [
-                [node for node in classes[each].nodes if node not in self.twins]
-                for classes in self.classes
-            ]
-            if list(map(len, left)) == [1, 1]:
-                self.add(left[0][0], left[1][0])
-
-    def nearest_of(
-        self, node: Node, classes: Mapping[Any, Class], but: Container[Node]
-    ) -> Node | None:
-        """Return the tensor with the nearest values that is not in `but`, None if no tensor is
-        near."""
-        others, sample = classes.get(self.class_of(node)), self.signatures[node].sample
-        if others is None or not sample.any():
-            return None
-        relative, _ = others.samples.distances(sample)
-        for index in np.argsort(relative, kind="stable"):
-            other: Node = others.nodes[index]
-            if relative[index] > self.near_enough:
-                break
-            if other not in but and self.twin_score(node, other) is not None:
-                return other
-        return None
-
-    def free_by_sources(self) -> dict[frozenset[Node], list[Node]]:
-        """Return the expected tensors without a twin by the twins they are computed from."""
-        found = defaultdict(list)
-        for node in self.expected:
-            if node not in self.twins:
-                found[frozenset(sources_of(node, self.twins))].append(node)
-        return found
 
     def sources_there(self, node: Node) -> frozenset[Node]:
         """Return the twins of what an actual tensor is computed from."""
@@ -428,7 +434,7 @@ class Matching:
             left, right = (self.originals.get(*side, *side) for side in operands)
             if self.twins.get(left) is right or not self.fits(left, right):
                 continue
-            sure = any(self.is_sure(node) for node in (left, right))
+            sure = self.is_sure(left) or self.is_sure(right)
             if not (sure or self.are_named_apart(left, right)):
                 self.add(left, right)
 
@@ -440,20 +446,40 @@ class Matching:
 
     def is_sure(self, node: Node) -> bool:
         """Return whether a tensor has a twin that its name or its values confirm."""
-        if node not in self.twins:
-            return False
-        other = self.twins[node]
-        return self.near(node, other) or other in self.named_alike(node) | self.named_alike(other)
+        return node in self.named or (node in self.twins and self.near(node, self.twins[node]))
+
+    def match_lonely(self) -> None:
+        """Match tensors that are the only ones left of their shape and type."""
+        for each, nodes in self.unnamed[0].items():
+            left = [
+                [node for node in side if node not in self.twins]
+                for side in (nodes, self.unnamed[1].get(each, []))
+            ]
+            if list(map(len, left)) == [1, 1]:
+                self.add(left[0][0], left[1][0])
+
+    def match_other_shapes(self) -> None:
+        """Match what is left of one name: that shapes, types or values differ is the difference.
+        Integers of which nothing says what numbers they stand for have no twin."""
+        for node in self.actual:
+            for other in self.named_alike(node):
+                free = self.twins.keys().isdisjoint((node, other)) or node in self.given
+                families = [self.signatures[each].family for each in (node, other)]
+                if free and UNSCALED not in families and self.twins.get(node) is not other:
+                    self.add(node, other)
+
+    # Reasons
 
     def found_by(self, one: Node, other: Node) -> MatchedBy:
         if other in self.named_alike(one):
             return "name"
+        near = self.near(one, other)
         if UNKNOWN_STEPS in (one.steps, other.steps) and one.steps != other.steps:
-            return "content" if self.near(one, other) else "shape"
+            return "content" if near else "shape"
         exact = self.kind_score(one, other) == 2
         if exact and self.sources_there(one) == frozenset(sources_of(other, self.twins)):
             return "graph"
-        return "content" if self.near(one, other) else "graph"
+        return "content" if near else "graph"
 
     def pair_copies(self, pair: Pair) -> Iterable[Pair]:
         """Yield pairs of the copies of a pair's tensors, by name and then in order."""
@@ -467,21 +493,6 @@ class Matching:
                     break
         for one, other in zip(*copies, strict=False):
             yield Pair(one, other, "content")
-
-    def is_unscaled(self, node: Node) -> bool:
-        """Return whether nothing says which numbers the integers of a tensor stand for, which the
-        other side has."""
-        return self.signatures[node].family == UNSCALED
-
-    def match_other_shapes(self) -> Iterable[Pair]:
-        """Yield pairs of one name and one kind whose shapes differ: that is the difference."""
-        for node in self.actual:
-            for other in self.named_alike(node):
-                free = node not in self.twins and other not in self.twins
-                free = free and not self.is_unscaled(node) and not self.is_unscaled(other)
-                if free:
-                    self.add(node, other)
-                    yield Pair(node, other, "name")
 
 
 def is_one_model(actual: Graph, expected: Graph) -> bool:
@@ -520,7 +531,4 @@ def counting_kind(names: Collection[str]) -> str:
 def twin_score(one: Steps, other: Steps) -> float | None:
     """Return how well the kinds of two operators fit a pair; None if they are not twins and a small
     bias makes their values similar."""
-    if are_apart_by_bias(one, other):
-        return None
-    kind = kind_score(one, other)
-    return kind + HEAVY_TWINS if kind and one[-1] in HEAVY else kind
+    return None if are_apart_by_bias(one, other) else kind_score(one, other)

@@ -45,22 +45,6 @@ class OperatorKinds(NamedTuple):
         return next((it for start, it in self.rounded.items() if name.startswith(start)), "")
 
     @classmethod
-    def of(
-        cls,
-        names: Mapping[str, str],
-        *,
-        biased: frozenset[str] = frozenset(),
-        may_fuse: frozenset[str] = frozenset(),
-        steps_by_mode: Callable[[DumpedOperator], Steps] = lambda operator: (),
-        opaque: frozenset[str] = frozenset(),
-        rounded: Mapping[str, str] | None = None,
-        random: frozenset[str] = frozenset(),
-    ) -> OperatorKinds:
-        """Make a table from the types of each kind, with spaces between them."""
-        kinds = {each: kind for kind, text in names.items() for each in text.split()}
-        return cls(kinds, biased, may_fuse, steps_by_mode, opaque, rounded or {}, random)
-
-    @classmethod
     def union(cls, tables: Iterable[OperatorKinds]) -> OperatorKinds:
         """Return a table for a dump of an unknown engine."""
         each = list(tables)
@@ -77,6 +61,11 @@ class OperatorKinds(NamedTuple):
             {start: name for table in each for start, name in table.rounded.items()},
             frozenset().union(*(table.random for table in each)),
         )
+
+
+def kinds_by_type(types: Mapping[str, str]) -> dict[str, str]:
+    """Return the kind of each type, from the types of each kind with spaces between them."""
+    return {each: kind for kind, text in types.items() for each in text.split()}
 
 
 # Kinds that may stand for one another, as MAX and MIN of constants for Clip.

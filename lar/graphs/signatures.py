@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Container, Sequence
+from collections.abc import Collection, Container, Iterator, Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -246,29 +246,16 @@ def family_of(dtype: str) -> str:
     return "bool" if name.startswith("bool") else "int"
 
 
-class Samples:
-    """The samples of tensors of one class, ready to be compared with one more."""
-
-    def __init__(self, samples: Sequence[Array]) -> None:
-        self.rows = np.array(samples)
-        self.squares = np.square(self.rows).sum(axis=1)
-        self.sums = self.rows.sum(axis=1)
-
-    def distances(self, sample: Array) -> tuple[Array, Array]:
-        """Return how far each is from a sample: the length of the difference over the greater
-        length (0 where both are 0, infinite without numbers), and the correlation (0 where one
-        does not vary)."""
-        if not sample.size:
-            return np.full(len(self.rows), np.inf), np.zeros(len(self.rows))
-        products, square, count = self.rows @ sample, sample @ sample, sample.size
-        apart = np.maximum(self.squares + square - 2 * products, 0)
-        relative = np.sqrt(divided(apart, np.maximum(self.squares, square)))
-        shared = products - self.sums * (sample.sum() / count)
-        spreads = (self.squares - self.sums**2 / count) * (square - sample.sum() ** 2 / count)
-        return relative, divided(shared, np.sqrt(np.maximum(spreads, 0)))
-
-
-def divided(numbers: Array, by: Array) -> Array:
-    """Return quotients, 0 where the divisor is 0."""
-    quotients: Array = np.divide(numbers, by, out=np.zeros_like(numbers), where=by > 0)
-    return quotients
+def distances(rows: Array, others: Array) -> Iterator[Array]:
+    """Yield for each sample how far others of its length are from it: the length of the difference
+    over the greater length, 0 where both are 0, infinite without numbers."""
+    squares, count = np.square(others).sum(axis=-1), len(others)
+    for start in range(0, len(rows), SAMPLES):
+        block = rows[start : start + SAMPLES]
+        own = np.square(block).sum(axis=-1)[:, None]
+        if not count or not block.shape[-1]:
+            yield from np.full((len(block), count), np.inf)
+            continue
+        apart = np.maximum(own + squares - 2 * block @ others.T, 0)
+        greater = np.maximum(own, squares)
+        yield from np.sqrt(np.divide(apart, greater, out=np.zeros_like(apart), where=greater > 0))

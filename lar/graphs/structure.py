@@ -7,6 +7,7 @@ pairs stay that bear one name, or are computed from the same twins by the same w
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -46,11 +47,11 @@ class StructuralMatching(Matching):
             node: (*node.steps, "add") for node in self.without_bias if len(node.steps) == 1
         }
 
-    def named_alike(self, node: Node) -> set[Node]:
+    def named_alike(self, node: Node) -> list[Node]:
         """Return the nodes of the other side that bear a name of a node and end in what it ends in;
         a fused operator may bear the name of one of its parts. What is not apart by a bias or an
         activation may be several operators elsewhere, as Gelu."""
-        return {
+        return [
             other
             for other in super().named_alike(node)
             if self.kind_score(node, other) > 0
@@ -58,10 +59,11 @@ class StructuralMatching(Matching):
                 self.twin_score(node, other) is not None
                 and UNCLEAR_ENDS.isdisjoint((node.steps[-1], other.steps[-1]))
             )
-        }
+        ]
 
-    def evidence(self, one: Node, other: Node) -> float:
-        return SAME_WAY if self.way_to(one) == self.way_to(other) else 0.0
+    def evidence(self, node: Node, others: Sequence[Node]) -> Array:
+        way = self.way_to(node)
+        return SAME_WAY * np.array([self.way_to(other) == way for other in others], bool)
 
     def way_to(self, node: Node) -> Steps:
         """Return what has been done since the last convolution or product, as far as one tensor

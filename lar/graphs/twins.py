@@ -11,8 +11,8 @@ The rules, the surer one first:
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Collection, Container, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Container, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +23,7 @@ from lar.graphs.graph import Graph, Node, branches_of, name_of, region_of
 from lar.graphs.matching import NEAR_QUANTIZED, Matching, Pair, is_generic
 from lar.graphs.operator_kinds import GROUPS
 from lar.graphs.quantities import names_of_constants
-from lar.graphs.signatures import NEAR, Samples, Values, signatures_of, squeezed
+from lar.graphs.signatures import NEAR, Values, distances, signatures_of, squeezed
 from lar.records.comparison import MatchedBy
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -62,15 +62,29 @@ def match(
     Raises:
         DumpError: a tensor is missing or damaged.
     """
-    known = name_map or {}
+    graphs, known = (actual, expected), name_map or {}
+    constants = Constants(graphs, values)
     alone = len(actual.dump) == len(expected.dump) == 1
     alike = not known and are_one_structure(actual, expected)
     if alone or (alike and not are_crossed(actual, expected, values)):
-        return pair_in_step(actual, expected)
+        in_step = [*zip(actual.nodes, expected.nodes, strict=False)]
+        for one, other in in_step:
+            constants.match_places(one, other)
+        pairs = [
+            Pair(one, other, "name" if one.name == other.name else "graph")
+            for one, other in in_step
+            if one.tensor and other.tensor
+        ]
+        return Twins(pairs, constants.pairs, {})
     matching = Matching(actual, expected, values, known)
     pairs = matching.match()
-    constants = pair_constants(actual, expected, pairs, values, known)
-    return Twins(pairs, constants, matching.originals)
+    constants.match_names(known)
+    for pair in pairs:
+        constants.match_places(pair.actual, pair.expected)
+    twins = {node for pair in pairs for node in pair[:2]}
+    for pair in pairs if not actual.dump.excerpts else ():
+        constants.match_values(pair, twins)
+    return Twins(pairs, constants.pairs, matching.originals)
 
 
 def are_one_structure(actual: Graph, expected: Graph) -> bool:
@@ -94,30 +108,12 @@ def are_crossed(actual: Graph, expected: Graph, values: tuple[Values, Values]) -
         for one, other in pairs
         if one.name != other.name and one.name in named
     ]
-    votes = 0
-    for one, other, twin in (*crossing, *siblings_of(pairs))[:MOST_VOTES]:
-        votes += are_near(one, twin, values) - are_near(one, other, values)
+    votes = sum(
+        are_near(one, twin, values) - are_near(one, other, values)
+        for one, other, twin in crossing[:MOST_VOTES]
+    )
     agreeing = sum(one.name == other.name for one, other in pairs)
     return votes > 0 or (votes == 0 and 0 < len(crossing) < agreeing)
-
-
-def siblings_of(pairs: Sequence[tuple[Node, Node]]) -> list[tuple[Node, Node, Node]]:
-    """Return pairs with another expected node that looks alike: branches that are joined again."""
-    alike: dict[Any, list[Node]] = defaultdict(list)
-    for _, other in pairs:
-        shape = other.tensor.shape if other.tensor else ()
-        alike[other.depth, other.steps, shape, frozenset(other.parents)].append(other)
-    return [
-        (one, other, twin)
-        for one, other in pairs
-        for twin in alike[
-            other.depth,
-            other.steps,
-            other.tensor.shape if other.tensor else (),
-            frozenset(other.parents),
-        ]
-        if twin is not other
-    ]
 
 
 def are_near(one: Node, other: Node, values: tuple[Values, Values]) -> bool:
@@ -129,7 +125,8 @@ def are_near(one: Node, other: Node, values: tuple[Values, Values]) -> bool:
     ]
     if len(found) < 2 or found[0].shape != found[1].shape:
         return False
-    return bool(Samples([found[0].sample]).distances(found[1].sample)[0][0] <= NEAR)
+    (relative,) = distances(*(each.sample[None] for each in found))
+    return bool(relative[0] <= NEAR)
 
 
 def structure_of(graph: Graph) -> list[tuple[Any, ...]]:
@@ -146,29 +143,11 @@ def structure_of(graph: Graph) -> list[tuple[Any, ...]]:
     return found
 
 
-def pair_in_step(actual: Graph, expected: Graph) -> Twins:
-    """Pair the tensors of two graphs of one structure: operator by operator, and the constants that
-    these take."""
-    pairs: list[Pair] = []
-    found: dict[str, ConstantPair] = {}
-    used: set[str] = set()
-    nodes = zip(actual.nodes, expected.nodes, strict=True)
-    for one, other in nodes if len(actual.nodes) == len(expected.nodes) else ():
-        if one.tensor and other.tensor:
-            pairs.append(Pair(one, other, "name" if one.name == other.name else "graph"))
-        for (_, key), (_, other_key) in zip(one.constants, other.constants, strict=False):
-            mine, theirs = actual.integers_of(key), expected.integers_of(other_key)
-            if mine in actual.dump and theirs in expected.dump and mine not in found:
-                tensors = actual.dump.tensor(mine), expected.dump.tensor(theirs)
-                by: MatchedBy = "name" if name_of(tensors[0]) == name_of(tensors[1]) else "graph"
-                if theirs not in used:
-                    found[mine] = ConstantPair(*tensors, by)
-                    used.add(theirs)
-    return Twins(pairs, list(found.values()), {})
-
-
 class Constants:
-    """The constants of two graphs, and the pairs of them that are found one after the other."""
+    """The constants of two graphs, and the pairs of them that are found one after the other.
+
+    One that a fusion made of others has no twin.
+    """
 
     def __init__(self, graphs: tuple[Graph, Graph], values: tuple[Values, Values]) -> None:
         self.graphs, self.values = graphs, values
@@ -177,17 +156,18 @@ class Constants:
             {tensor.key: tensor for tensor in graph.dump if tensor.key in known}
             for graph, known in zip(graphs, self.names, strict=True)
         ]
-        self.found: dict[str, ConstantPair] = {}
-        self.used: set[str] = set()
+        self.pairs: list[ConstantPair] = []
+        self.used: list[set[str]] = [set(), set()]
 
     def add(self, one: DumpedTensor, other: DumpedTensor, by: MatchedBy) -> None:
         """Pair two constants of one shape that are still free."""
-        values = self.values
-        fit = values[0].shape_of(one) == values[1].shape_of(other)
-        fit = fit and values[0].is_scaled(one) == values[1].is_scaled(other)
-        if fit and one.key not in self.found and other.key not in self.used:
-            self.found[one.key] = ConstantPair(one, other, by)
-            self.used.add(other.key)
+        free = one.key not in self.used[0] and other.key not in self.used[1]
+        sides = [*zip(self.values, (one, other), strict=True)]
+        shapes, scaled = ({get(*it) for it in sides} for get in (Values.shape_of, Values.is_scaled))
+        if free and len(shapes) == len(scaled) == 1:
+            self.pairs.append(ConstantPair(one, other, by))
+            self.used[0].add(one.key)
+            self.used[1].add(other.key)
 
     def match_names(self, name_map: Mapping[str, str]) -> None:
         """Pair constants of one name."""
@@ -201,23 +181,21 @@ class Constants:
             if not is_generic(name) and counts[0][name] == counts[1][name] == 1:
                 self.add(one, named[name], "name")
 
-    def match_places(self, pair: Pair) -> None:
+    def match_places(self, one: Node, other: Node) -> None:
         """Pair the constants that operators of one kind take at one place; one that has more of
         them than the other may hold what a fusion made."""
-        if len(pair.actual.constants) != len(pair.expected.constants):
+        if len(one.constants) != len(other.constants) or one.steps[:1] != other.steps[:1]:
             return
-        if pair.actual.steps[:1] != pair.expected.steps[:1]:
-            return
-        places = {place: self.free(1, key) for place, key in pair.expected.constants}
-        for place, key in pair.actual.constants:
-            one, other = self.free(0, key), places.get(place)
-            if one and other:
-                self.add(one, other, "graph")
+        there = dict(other.constants)
+        for place, key in one.constants:
+            mine, theirs = self.free(0, key), self.free(1, there.get(place, ""))
+            if mine and theirs:
+                self.add(mine, theirs, "name" if name_of(mine) == name_of(theirs) else "graph")
 
     def free(self, side: int, key: str) -> DumpedTensor | None:
         """Return the constant of a key that has no twin yet."""
         key = self.graphs[side].integers_of(key)
-        return None if key in (self.used if side else self.found) else self.stores[side].get(key)
+        return None if key in self.used[side] else self.stores[side].get(key)
 
     def match_values(self, pair: Pair, twins: Container[Node]) -> None:
         """Pair constants of one value among those of all operators between a pair and the pairs
@@ -229,57 +207,32 @@ class Constants:
         left = list(sides[1])
         lonely = []
         for one in sides[0] if left else ():
-            array = read(self.values[0], one, [self.values[1].shape_of(it) for it in left])
-            for other in self.alike(one, array, left):
-                self.add(one, other, "content")
-                left.remove(other)
-                break
+            twin = self.find_alike(one, left)
+            if twin:
+                self.add(one, twin, "content")
+                left.remove(twin)
             else:
                 lonely.append(one)
         # Where as many are taken, the last one of a shape is the other side's with another value.
         if len(sides[0]) == len(sides[1]) and len(lonely) == len(left) == 1:
             self.add(lonely[0], left[0], "graph")
 
-    def alike(
-        self, one: DumpedTensor, array: Array, others: Sequence[DumpedTensor]
-    ) -> Iterator[DumpedTensor]:
-        """Yield the constants that hold the values of another one: first those that are equal, then
-        those that are as near as rounding to integers leaves them."""
-        near = []
+    def find_alike(self, one: DumpedTensor, others: Sequence[DumpedTensor]) -> DumpedTensor | None:
+        """Return the constant that holds the values of another one, else the first that is as near
+        as rounding to integers leaves it."""
+        near = None
+        array = read(self.values[0], one, [self.values[1].shape_of(it) for it in others])
         for other in others:
             there = read(self.values[1], other, [array.shape])
             if squeezed(there.shape) != squeezed(array.shape):
                 continue
             if np.array_equal(there.ravel(), array.ravel()):
-                yield other
-            rounded = {one.key, other.key} & {
-                *self.values[0].quantizations,
-                *self.values[1].quantizations,
-            }
-            if rounded and is_near(array.ravel(), there.ravel()):
-                near.append(other)
-        yield from near
-
-
-def pair_constants(
-    actual: Graph,
-    expected: Graph,
-    pairs: Sequence[Pair],
-    values: tuple[Values, Values],
-    name_map: Mapping[str, str],
-) -> list[ConstantPair]:
-    """Pair constants by name, by their place among the inputs of twin operators, or by value.
-
-    A constant that a fusion made of others has no twin.
-    """
-    constants = Constants((actual, expected), values)
-    constants.match_names(name_map)
-    for pair in pairs:
-        constants.match_places(pair)
-    twins = {node for pair in pairs for node in pair[:2]}
-    for pair in pairs if not actual.dump.excerpts else ():
-        constants.match_values(pair, twins)
-    return list(constants.found.values())
+                return other
+            quantized = [values.quantizations for values in self.values]
+            rounded = one.key in quantized[0] or other.key in quantized[1]
+            if near is None and rounded and is_near(array.ravel(), there.ravel()):
+                near = other
+        return near
 
 
 def parameters_of(node: Node, twins: Container[Node]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from lar.dumps.dump import DumpedOperator
-from lar.graphs.operator_kinds import OperatorKinds, Steps
+from lar.graphs.operator_kinds import OperatorKinds, Steps, kinds_by_type
 
 # MegEngine writes the mode of an elementwise operator in front of its operands.
 MODE = re.compile(r"([A-Z][A-Z0-9_]*)\(")
@@ -25,22 +25,24 @@ def elementwise_steps(operator: DumpedOperator) -> Steps:
     return (mode or "elemwise",)
 
 
-KINDS = OperatorKinds.of(
-    {
-        "conv": "convolutionforward convbiasforward localshareforward deformableconvforward",
-        "deconv": "convolutionbackwarddata",
-        "matmul": "matrixmul batchedmatrixmul",
-        "pool": "poolingforward adaptivepoolingforward",
-        "reduce": "reduce",
-        "norm": "batchnorm batchnormforward layernorm layernormforward groupnormforward",
-        "move": "reshape dimshuffle relayoutformat axisaddremove broadcast identity dropout copy",
-        "cast": "typecvt",
-        "softmax": "softmax softmaxforward",
-        "sum": "add",
-        "mul": "mul",
-        "sub": "sub",
-        "div": "div true_div",
-    },
+TYPES = {
+    "conv": "convolutionforward convbiasforward localshareforward deformableconvforward",
+    "deconv": "convolutionbackwarddata",
+    "matmul": "matrixmul batchedmatrixmul",
+    "pool": "poolingforward adaptivepoolingforward",
+    "reduce": "reduce",
+    "norm": "batchnorm batchnormforward layernorm layernormforward groupnormforward",
+    "move": "reshape dimshuffle relayoutformat axisaddremove broadcast identity dropout copy",
+    "cast": "typecvt",
+    "softmax": "softmax softmaxforward",
+    "sum": "add",
+    "mul": "mul",
+    "sub": "sub",
+    "div": "div true_div",
+}
+
+KINDS = OperatorKinds(
+    kinds_by_type(TYPES),
     may_fuse=frozenset({"convbiasforward"}),
     random=frozenset(
         {"uniformrng", "gaussianrng", "betarng", "gammarng", "poissonrng", "permutationrng"}

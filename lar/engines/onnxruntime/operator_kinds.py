@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from lar.graphs.operator_kinds import OperatorKinds
+from lar.graphs.operator_kinds import OperatorKinds, kinds_by_type
 
-KINDS = OperatorKinds.of(
-    {
-        "conv": "conv fusedconv qlinearconv convinteger nhwcconv nhwcfusedconv groupconv",
-        "deconv": "convtranspose",
-        "matmul": "matmul fusedmatmul gemm fusedgemm matmulinteger qgemm qlinearmatmul",
-        "pool": "maxpool averagepool globalaveragepool globalmaxpool qlinearaveragepool"
-        " qlinearglobalaveragepool",
-        "reduce": "reducemean reducesum reducemax reducemin reduceprod",
-        "norm": "batchnormalization layernormalization instancenormalization groupnormalization"
-        " skiplayernormalization simplifiedlayernormalization",
-        "move": "reshape transpose flatten squeeze unsqueeze expand identity dropout reorderinput"
-        " reorderoutput",
-        "cast": "cast quantizelinear dequantizelinear dynamicquantizelinear",
-        "softmax": "softmax",
-        "sum": "add sum qlinearadd",
-        "mul": "mul qlinearmul",
-        "sub": "sub",
-        "div": "div",
-    },
+TYPES = {
+    "conv": "conv fusedconv qlinearconv convinteger nhwcconv nhwcfusedconv groupconv",
+    "deconv": "convtranspose",
+    "matmul": "matmul fusedmatmul gemm fusedgemm matmulinteger qgemm qlinearmatmul",
+    "pool": "maxpool averagepool globalaveragepool globalmaxpool qlinearaveragepool"
+    " qlinearglobalaveragepool",
+    "reduce": "reducemean reducesum reducemax reducemin reduceprod",
+    "norm": "batchnormalization layernormalization instancenormalization groupnormalization"
+    " skiplayernormalization simplifiedlayernormalization",
+    "move": "reshape transpose flatten squeeze unsqueeze expand identity dropout reorderinput"
+    " reorderoutput",
+    "cast": "cast quantizelinear dequantizelinear dynamicquantizelinear",
+    "softmax": "softmax",
+    "sum": "add sum qlinearadd",
+    "mul": "mul qlinearmul",
+    "sub": "sub",
+    "div": "div",
+}
+
+KINDS = OperatorKinds(
+    kinds_by_type(TYPES),
     biased=frozenset({"qlinearconv", "qlinearmatmul"}),
     opaque=frozenset({"if", "loop", "scan", "sequencemap", "epcontext"}),
     random=frozenset(
