@@ -267,16 +267,15 @@ class SidesAlone:
     def of(self, number: int) -> Operators | str:
         """Return what runs operators of a side, or why nothing does.
 
-        Both sides are started with the first, so that they load at the same time.
+        Of two sides both are started with the first, so that they load at the same time.
         """
-        if number not in self.found:
-            self.found = {
-                each: self.found.get(each) or self.try_to_prepare(each)
-                for each in {0, 1, number, *self.found}
-            }
-            for operators in self.found.values():
-                if not isinstance(operators, str):
-                    operators.begin()
+        wanted = range(2) if len(self.sides) == 2 else [number]
+        for each in wanted if number not in self.found else ():
+            if each not in self.found:
+                self.found[each] = self.try_to_prepare(each)
+            operators = self.found[each]
+            if not isinstance(operators, str):
+                operators.begin()
         return self.found[number]
 
     def try_to_prepare(self, number: int) -> IsolatedOperators | str:

@@ -96,7 +96,7 @@ def test_options_for_all_sides_are_keywords(root: Path) -> None:
         compare(model, f"{root}/models/digits_cnn.mge", enable_nchw44=True)
 
 
-def test_operators_of_sides_are_prepared_once_and_start_nothing(root: Path, tmp_path: Path) -> None:
+def test_operators_of_sides_are_prepared_once(root: Path, tmp_path: Path) -> None:
     model = f"{root}/models/digits_cnn.onnx"
     folder = write_folder(tmp_path / "d", t=np.ones(3, np.float32))
     with contextlib.ExitStack() as stack:

@@ -123,7 +123,13 @@ def found_with(*culprits: tuple[tuple[str, ...], tuple[str, ...]], finding: str)
         tolerance=Tolerance(),
         finding=finding,  # type: ignore[arg-type]
         culprits=tuple(
-            Culprit(actual=operators(one), expected=operators(other), inputs=(), output=output)
+            Culprit(
+                actual=operators(one),
+                expected=operators(other),
+                inputs=(),
+                output=output,
+                proven=True,
+            )
             for one, other in culprits
         ),
     )
