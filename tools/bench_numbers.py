@@ -138,6 +138,7 @@ def find_problem(case: Case, found: Comparison | str, *, isolate: bool) -> str:
 ADDED = re.compile(
     r"(_nchwc|_quant(ized)?|_QuantizeLinear(_Input|_Output)?|_DequantizeLinear(_Output)?"
     r"|/duplicated|_matmul|/MatMulAddFusion|\.(scaled|half|narrow|signed))$"
+    r"|^.*/(then|else|body)/"
 )
 
 

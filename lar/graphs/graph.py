@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from lar.dumps.dump import Dump, DumpedOperator, DumpedTensor
 from lar.dumps.values import ELEMENT
 from lar.graphs.operator_kinds import UNKNOWN_STEPS, OperatorKinds, Steps, steps_of
-from lar.graphs.origins import PART
 
 # What the name of a tensor in a body of If, Loop or Scan has behind that of the operator.
 IN_BODY = re.compile(r"/(then|else|body)/")
@@ -58,10 +57,8 @@ class Node:
 
 def name_of(tensor: DumpedTensor) -> str:
     """Return the model's name of a tensor, else the engine's, with its run if the dump holds the
-    outputs of several runs. Elements of a sequence, and what is in a body, have names of their
-    own."""
-    in_body = tensor.origin.startswith(PART) and IN_BODY.search(tensor.name)
-    own = in_body or ELEMENT.sub("", tensor.name) == tensor.origin
+    outputs of several runs. Elements of a sequence have names of their own."""
+    own = ELEMENT.sub("", tensor.name) == tensor.origin
     name = tensor.name if own else tensor.origin or tensor.name
     return f"{name} run {tensor.run}" if tensor.run else name
 

@@ -188,3 +188,23 @@ def test_isolated_operators_are_named_without_what_they_are_inside_of(models: Mo
     change, culprit = LOOPING["attribute"]
     actual, expected = models.write(make_looping(), change), models.write(make_looping())
     assert names(compare(actual, expected, isolate=True).culprits) == [culprit]
+
+
+def test_what_is_fused_in_a_body_has_the_names_of_the_model(models: Models) -> None:
+    layers = [node("MatMul", "h w", "product"), node("Add", "product bias", "sum")]
+    layers.append(node("Relu", "sum", "act"))
+
+    def make() -> RealNetwork:
+        inside = [
+            body_of(layers, "act", w=draw(8, 8, seed=seed), bias=draw(8, seed=seed))
+            for seed in (3, 4)
+        ]
+        choice = node("If", "yes", "chosen", then_branch=inside[0], else_branch=inside[1])
+        nodes = [*BEFORE, choice, node("MatMul", "chosen w1", "y")]
+        return model_of(nodes, FEEDS, {"y": FLOAT}, WEIGHTS)
+
+    actual = models.write(make(), set_input("sum", 0, "h"))
+    (culprit,) = proven(compare(actual, models.write(make())))
+    (fused,) = culprit.expected
+    assert {"chosen/else/product", "chosen/else/sum", "chosen/else/act"} >= {*fused.origin}
+    assert fused.origin

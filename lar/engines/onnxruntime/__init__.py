@@ -155,22 +155,25 @@ class OnnxRuntime(OnnxFileEngine):
         return SessionIsolation(SessionDriver(spec, self.rows, context))
 
     def read_operators(self, path: Path) -> tuple[ModelOperator, ...]:
+        from lar.engines.onnxruntime.bodies import nodes_of_file
         from lar.engines.onnxruntime.model_fields import (
             input_names,
             is_ort_format,
             mapped,
             nodes_in,
         )
+        from lar.engines.onnxruntime.saving import has_control_flow
         from lar.graphs.origins import ModelOperator
 
         with mapped(path) as data:
             if is_ort_format(data):
                 return ()
+            nodes = nodes_of_file(path) if has_control_flow(data) else nodes_in(data)
             return (
                 *(ModelOperator("Input", name, (), (name,)) for name in input_names(data)),
                 *(
                     ModelOperator(each.operator, each.name, each.inputs, each.outputs)
-                    for each in nodes_in(data)
+                    for each in nodes
                 ),
             )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import ChainMap, Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from lar.engines.onnxruntime.model_fields import Node
@@ -122,6 +123,19 @@ def operators_in(graph: Body, outside: frozenset[str] = frozenset()) -> Iterator
         yield Operator(
             Node(name, node.op_type, node.domain, inputs, tuple(node.output)), node, graph
         )
+
+
+def nodes_of_file(path: Path) -> Iterator[Node]:
+    """Yield the operators of a model file, those of its bodies named by paths.
+
+    Raises:
+        UsageError: the file cannot be read, or is damaged.
+    """
+    from lar.engines.onnxruntime.model_file import read_proto
+
+    graph = read_proto(path).graph
+    name_by_paths(graph)
+    yield from (each.node for each in operators_in(Body("", graph)))
 
 
 def names_given(graph: Any) -> Iterator[str]:
