@@ -7,26 +7,21 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from lar.measurement.differences import share_at, trimmed_mean
 from lar.measurement.statistics import disturbed_of, percentile_of
 from lar.measurement.turns import (
     Ratios,
     centre_of_turn,
-    compare_turns,
     kept_of,
     log_ratios_of,
 )
 from lar.records.bench import Turn
 from lar.records.choices import Objective
 from lar.records.run import Samples
-from lar.records.summary import Difference, Interval
 from lar.records.tuning import TrialRow
 
 # Where more of the iterations of two processes than this part were disturbed, their slowest ones
 # say what else the machine did.
 MOST_DISTURBED = 0.01
-# Of the probability of error, for what the order of processes shows.
-PART_OF_ORDER = 0.5
 
 
 def kept_for(objective: Objective, samples: Samples) -> Samples:
@@ -141,39 +136,3 @@ def is_calm_enough(turns: Sequence[Turn]) -> bool:
     count = sum(len(turn.samples.end_to_end) for turn in turns)
     disturbed = sum(len(disturbed_in(turn.samples)) for turn in turns)
     return disturbed <= MOST_DISTURBED * count
-
-
-def compare_ratios(
-    ratios: Ratios, *, comparisons: int = 1, alpha: float = 0.05
-) -> Difference | None:
-    """Return what pairs of processes show, where chance hardly has it; None with fewer than two.
-
-    Where they differ so much that their mean shows nothing, as on a machine that is not quiet, the
-    order of many of them still may.
-    """
-    found = compare_turns(ratios, comparisons=comparisons, alpha=alpha)
-    if found is None or (found.interval and found.verdict != "no difference shown"):
-        return found
-    centres = sorted(trimmed_mean(each) for each in ratios.rounds if each)
-    spent = alpha * share_at(len(centres))[1] / comparisons
-    interval = interval_of_order(centres, spent * PART_OF_ORDER)
-    if interval is None or interval.low <= 1 <= interval.high:
-        return found
-    return replace(
-        found,
-        ratio=math.exp(percentile_of(centres, 50)),
-        interval=interval,
-        verdict="slower" if interval.low > 1 else "faster",
-    )
-
-
-def interval_of_order(ordered: Sequence[float], alpha: float) -> Interval | None:
-    """Return the interval of the median of sorted logarithms, as ratios: it ends at values beyond
-    which chance has as many with a probability of `alpha` at most. None: there are too few."""
-    count, beyond, probability = len(ordered), -1, 0.0
-    while 2 * (probability := probability + math.comb(count, beyond + 1) / 2.0**count) <= alpha:
-        beyond += 1
-    if beyond < 0:
-        return None
-    low, high = ordered[beyond], ordered[count - 1 - beyond]
-    return Interval(math.exp(low), math.exp(high), 1 - alpha)

@@ -31,7 +31,6 @@ from statistics import median
 
 from lar.measurement.differences import (
     LARGEST_LOGARITHM,
-    QUARTILES_APART,
     Spread,
     compare_pairs,
     trimmed_mean,
@@ -42,6 +41,7 @@ from lar.measurement.student import quantile_of_t
 from lar.profiles.differences import Difference
 from lar.profiles.times import CLOCK_STEP_NS
 
+QUARTILES_APART = 1.349  # of normal values, in deviations
 # Fewer iterations say nothing of how they scatter.
 FEWEST_ITERATIONS = 5
 # So many operators, none of them shorter than this, show what they have in common.
@@ -89,7 +89,7 @@ class RunNoise:
     commons: tuple[float, ...]
     factors: tuple[tuple[Times, Times], ...]
     ratio: float | None = None
-    degrees: int = BETWEEN_COMMANDS.degrees
+    degrees: float = BETWEEN_COMMANDS.degrees
     together: float = 0.0
 
     @property
@@ -259,7 +259,7 @@ def judge_pairs(runs: Sequence[tuple[float, float]], alpha: float) -> Difference
         return Difference(one, two)
     reach = math.log(found.interval.high / found.ratio)
     error = one * margin_of(reach, math.log(found.ratio))
-    return Difference(one, two, error, found.verdict != "no difference shown")
+    return Difference(one, two, error, found.is_shown)
 
 
 def factors_of(operators: Sequence[Times]) -> list[float]:

@@ -9,7 +9,7 @@ from lar.records.stopping import QueueSummary
 
 Cause = Literal["queue delay", "steal", "throttling", "frequency", "slow core"]
 Trust = Literal["latency", "undisturbed latency", "cpu", "nothing"]
-Verdict = Literal["faster", "slower", "no difference shown"]
+Verdict = Literal["faster", "slower", "no difference shown", "not judged"]
 
 
 @dataclass(frozen=True)
@@ -30,18 +30,25 @@ class Difference:
         interval: of the ratio, at the confidence that is left when the looks taken and the number
             of comparisons are paid for; None where it has no end.
         verdict: what is shown of B.
+        reason: why it is not judged; empty where it is.
         smallest_detectable: the change that would have been shown with a probability of 90 %, 0.02
-            for 2 %; None where no change could have been.
+            for 2 %; None where it is not judged.
         processes: the pairs of processes, or the runs of both sides.
         pairs: the ratios, or the samples, of all of them.
     """
 
     ratio: float
-    interval: Interval | None
-    verdict: Verdict
-    smallest_detectable: float | None
-    processes: int
-    pairs: int
+    interval: Interval | None = None
+    verdict: Verdict = "not judged"
+    reason: str = ""
+    smallest_detectable: float | None = None
+    processes: int = 0
+    pairs: int = 0
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether it is faster or slower."""
+        return self.verdict in ("faster", "slower")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,8 +14,8 @@ from lar.errors import UsageError, nearest
 from lar.measurement.differences import (
     Spread,
     compare_groups,
-    spread_between_runs,
     spread_of,
+    usual_spread,
 )
 from lar.measurement.intervals import median_interval
 from lar.measurement.statistics import causes_of, percentile_of, statistics_of
@@ -376,10 +376,9 @@ def compare_rows(rows: Sequence[Row], varying: Sequence[str], asked: str) -> lis
         if base is not row and row.median and base.median:
             ratio = row.median / base.median
             a, b = ([run for run in each.timed if run.is_trusted] for each in (base, row))
-            between = spread_of_others(rows, row, base)
             difference = compare_groups(
-                *([run.times for run in side] for side in (a, b)),
-                between=between,
+                *([run.median or 0.0 for run in side] for side in (a, b)),
+                usual=spread_of_others(rows, row, base),
                 comparisons=comparisons,
             )
             ratio = difference.ratio if difference else ratio
@@ -410,7 +409,7 @@ def spread_of_others(rows: Sequence[Row], row: Row, base: Row) -> Spread | None:
     others = [
         it for it in rows if it is not row and it is not base and it.facts["machine"] == machine
     ]
-    return spread_between_runs([[run.times for run in each.timed] for each in others])
+    return usual_spread([[math.log(run.median or 1.0) for run in each.timed] for each in others])
 
 
 def find_baselines(rows: Sequence[Row], varying: Sequence[str], asked: str) -> list[Row | None]:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Generic, Literal, TypeVar
 
-from lar.measurement.differences import FIRST_LOOK, alpha_of_look, trimmed_mean
-from lar.measurement.objectives import compare_ratios, log_ratios_for
+from lar.measurement.differences import FIRST_LOOK, compare_turns, is_look, trimmed_mean
+from lar.measurement.objectives import log_ratios_for
 from lar.measurement.turns import Ratios
 from lar.records.choices import Objective
 from lar.records.run import Status
@@ -128,7 +128,7 @@ class Evidence:
         comparisons: int = 1,
     ) -> Difference | None:
         """Compare the second with the first, by the trials that had both; None if too few had."""
-        return compare_ratios(self.ratios(first, second, kinds=kinds), comparisons=comparisons)
+        return compare_turns(self.ratios(first, second, kinds=kinds), comparisons=comparisons)
 
     @cached_property
     def confirmations(self) -> dict[Candidate, Confirmation]:
@@ -158,8 +158,7 @@ class Evidence:
         """Return what trials against the plain run show; "open": they are too few."""
         if found is None or found.processes < FIRST_LOOK:
             return "open"
-        is_look = alpha_of_look(found.processes) is not None
-        if is_look and found.verdict != "no difference shown":
+        if is_look(found.processes) and found.is_shown:
             return "better" if found.verdict == "faster" else "not better"
         smallest = found.smallest_detectable
         is_small = smallest is not None and smallest < self.request.margin

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lar.engines.engine import CachedOperator
-from lar.measurement.differences import alpha_of_look, compare_pairs, trimmed_mean
+from lar.measurement.differences import compare_pairs, is_look, trimmed_mean
 from lar.measurement.statistics import percentile_of
 from lar.records.algorithms import TimedOperator, TriedAlgorithm
 from lar.records.run import Failure
@@ -170,10 +170,10 @@ def judge(contest: Contest, *, final: bool = False) -> None:
         rival.difference = found
         if found is None or rival.is_much_slower:
             continue
-        at_look = found.processes > rival.looked and alpha_of_look(found.processes) is not None
+        at_look = found.processes > rival.looked and is_look(found.processes)
         if at_look or final:
             rival.looked = found.processes
-            rival.shown = found.verdict != "no difference shown"
+            rival.shown = found.is_shown
         best = found.interval.low if found.interval else 0.0
         smallest = found.smallest_detectable
         is_precise = smallest is not None and contest.share * smallest < LEAST_GAIN

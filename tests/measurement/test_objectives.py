@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import math
-import random
 
 import pytest
 
 from lar.measurement.objectives import (
-    compare_ratios,
-    interval_of_order,
     kept_for,
     log_ratios_for,
     score_of_process,
@@ -19,7 +16,6 @@ from lar.measurement.turns import Ratios
 from lar.records.bench import Turn
 from lar.records.choices import Objective
 from lar.records.run import Samples
-from lar.records.summary import Interval
 from lar.records.tuning import Candidate, TrialRow
 
 COPIES = Samples(
@@ -98,31 +94,3 @@ def test_memory_and_p99_have_one_ratio_for_each_pair_of_processes() -> None:
     assert log_ratios_for("p99", [(first, second)]) == Ratios([[0.0]], are_calm=True)
     disturbed = row(turn(0, (2.0, 1.0), delay=0.5))
     assert not log_ratios_for("p99", [(first, disturbed)]).are_calm
-
-
-def test_the_interval_by_order_holds_the_median_as_often_as_it_says() -> None:
-    draw = random.Random(0)
-    assert interval_of_order([0.0] * 5, 0.05) is None
-    assert interval_of_order([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 0.05) == Interval(
-        math.e, math.exp(6), 0.95
-    )
-    missed = 0
-    for _ in range(2000):
-        found = interval_of_order(sorted(draw.gauss(0, 1) for _ in range(14)), 0.05)
-        assert found is not None
-        missed += not found.low <= 1 <= found.high
-    assert missed <= 0.05 * 2000
-
-
-def test_many_processes_that_all_are_faster_show_it_however_much_they_differ() -> None:
-    ratios = [-6.0, -2.2, -2.1, -2.3, -6.6, -2.2, -0.4, -0.7, -2.2, -5.0]
-    assert compare(ratios[:5]) == "no difference shown"
-    assert compare(ratios) == "faster"
-    assert compare([-each for each in ratios]) == "slower"
-    assert compare([*ratios[:9], 0.1]) == "no difference shown"
-
-
-def compare(logarithms: list[float]) -> str:
-    found = compare_ratios(Ratios([[each] for each in logarithms], are_calm=False))
-    assert found is not None
-    return found.verdict
