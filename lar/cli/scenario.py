@@ -48,7 +48,7 @@ SCENARIO_OF: Mapping[str, ScenarioName] = {
 }
 # What `lar bench` does with variants alone.
 OF_VARIANTS = (
-    *("vary", "baseline", "fail_if_slower", "budget", "margin"),
+    *("vary", "baseline", "fail_if_slower", "fail_if_unjudged", "budget", "margin"),
     *("csv", "html", "save", "tag", "store", "scheduler", "on"),
 )
 

@@ -22,12 +22,12 @@ from lar.records.tuning import (
     choices_by_name,
     options_of,
 )
-from lar.reports.bench_text import color_of, describe_difference, format_interval
 from lar.reports.csv import format_table as format_csv_table
 from lar.reports.markdown import format_markdown as format_report
 from lar.reports.model import INDENTED, Cell, Column, Table
 from lar.reports.report import Report
 from lar.reports.text import PAPER, Screen, format_bytes, format_table
+from lar.reports.verdicts import color_of_verdict, describe_difference, format_interval
 from lar.results.facts import describe_machine
 
 GOES_ON = "`lar tune --resume SESSION` goes on"
@@ -154,7 +154,7 @@ def ranking_of(result: TuneResult) -> Table[RankedCandidate]:
         title="Ranking",
         columns=tuple(columns_of(result)),
         rows=result.ranking,
-        color=color_of,
+        color=lambda it: "red" if it.status != "ok" else color_of_verdict(it.difference),
     )
 
 
