@@ -142,7 +142,7 @@ def compare_groups(
         alpha=alpha / comparisons,
         processes=len(first) + len(second),
         pairs=len(first) + len(second),
-        too_few=f"{len(first)} against {len(second)}, and two against two are needed",
+        too_few=f"{len(first)} against {len(second)}, and two on each side are needed",
     )
 
 

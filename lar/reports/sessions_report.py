@@ -16,15 +16,10 @@ from lar.reports.model import Column, Table
 from lar.reports.pages import Section, format_facts, format_list, format_page
 from lar.reports.pages.tables import page_table
 from lar.reports.report import Report
-from lar.reports.results_report import (
-    format_figure,
-    format_interval,
-    format_ms,
-    high_of,
-    low_of,
-)
+from lar.reports.results_report import format_figure, format_ms
 from lar.reports.text import format_bytes
 from lar.reports.tune_text import FIGURES
+from lar.reports.verdicts import format_interval, high_of, low_of
 from lar.results.facts import describe_machine
 
 TITLE = "Searches side by side"
@@ -226,7 +221,7 @@ def columns_of_search(place: int, tune: NamedTune) -> Iterator[Column[CandidateR
     )
     yield Column(
         "95 % interval",
-        text=lambda row: format_interval(interval_of(row), 1, 3) if interval_of(row) else "",
+        text=lambda row: format_interval(interval_of(row)),
         parts=(
             Column("low", lambda row: low_of(interval_of(row)), key=f"{name} ratio low"),
             Column("high", lambda row: high_of(interval_of(row)), key=f"{name} ratio high"),

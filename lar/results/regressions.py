@@ -13,13 +13,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from typing import Literal
 
 from lar.measurement.differences import Spread, compare_groups, usual_spread
 from lar.measurement.statistics import percentile_of
 from lar.records.run import RunResult
-from lar.records.summary import Difference
-from lar.results.side_by_side import Run, is_calm, run_of
+from lar.records.summary import Difference, Verdict
+from lar.results.figures import Figure, Run, figure_of, is_calm
 
 Unit = Literal["sittings", "runs"]
 Sitting = Sequence[Run]
@@ -33,7 +34,7 @@ class Check:
     """What new runs of one kind show against those of the baseline.
 
     `new` and `baseline` are the runs whose times can be trusted, `left_out` counts the others.
-    `unit` is what counts as one value.
+    `unit` is what counts as one value, `figure` what is compared.
     """
 
     name: str
@@ -42,15 +43,19 @@ class Check:
     left_out: int
     unit: Unit
     difference: Difference | None
+    figure: Figure = "latency"
 
     @property
-    def is_regression(self) -> bool:
-        return self.difference is not None and self.difference.verdict == "slower"
+    def verdict(self) -> Verdict:
+        return self.difference.verdict if self.difference else "not judged"
 
     @property
-    def can_show(self) -> bool:
-        """Whether any change could have been shown."""
-        return self.difference is not None and self.difference.smallest_detectable is not None
+    def reason(self) -> str:
+        """Why there is no difference."""
+        if not self.new and not self.baseline:
+            return f"all {self.left_out} runs were disturbed"
+        side = "baseline's" if self.new else "new"
+        return f"all {side} runs were disturbed"
 
 
 def check_kind(
@@ -64,23 +69,28 @@ def check_kind(
 
     `others` are more stored runs of that kind, by tag: they show by how much its sittings differ.
     """
-    fresh, base = trusted(new), trusted(baseline)
+    sides = [new, baseline, *others.values()]
+    figure, runs = figure_of([result for side in sides for result in side])
+    left = iter(runs)
+    fresh, base, *rest = [
+        [run for run in islice(left, len(side)) if run.is_trusted] for side in sides
+    ]
     unit: Unit = "sittings"
     a, b = ([time_of(sitting) for sitting in sittings_of(side)] for side in (base, fresh))
-    tags = [sittings_of(trusted(group)) for group in others.values()]
+    tags = [sittings_of(side) for side in rest]
     usual = usual_between_sittings(tags)
     if usual is None and max(len(a), len(b)) == 1 and is_calm([*fresh, *base]):
         unit = "runs"
         a, b = ([run.median or 0.0 for run in side] for side in (base, fresh))
         usual = usual_spread([logs_of(sitting) for tag in tags for sitting in tag])
-    difference = compare_groups(a, b, usual=usual, comparisons=comparisons)
     return Check(
         name=name,
         new=tuple(fresh),
         baseline=tuple(base),
         left_out=len(new) + len(baseline) - len(fresh) - len(base),
         unit=unit,
-        difference=difference,
+        difference=compare_groups(a, b, usual=usual, comparisons=comparisons),
+        figure=figure,
     )
 
 
@@ -115,11 +125,6 @@ def moment_of(started_at: str) -> float | None:
         return datetime.fromisoformat(started_at).timestamp()
     except (ValueError, OverflowError):
         return None
-
-
-def trusted(results: Sequence[RunResult]) -> list[Run]:
-    """Return the runs whose times can show a difference."""
-    return [run for run in map(run_of, results) if run.is_trusted]
 
 
 def time_of(sitting: Sitting) -> float:

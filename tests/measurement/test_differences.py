@@ -234,7 +234,7 @@ def test_a_single_run_is_judged_by_how_much_the_others_differ() -> None:
 
 def test_one_run_against_another_is_judged_where_it_is_known_how_much_runs_differ() -> None:
     found = groups([1.0], [9.0])
-    assert found.reason == "1 against 1, and two against two are needed"
+    assert found.reason == "1 against 1, and two on each side are needed"
     assert found.ratio == pytest.approx(9)
     assert (found.verdict, found.interval) == ("not judged", None)
     assert groups([1.0], [1.1], Spread(0.01, 8)).verdict == "slower"
