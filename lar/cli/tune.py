@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, get_args
 
-from lar.cli.bench import add_run_options, open_asked_store, parse_budget, print_saved
+from lar.cli.bench import add_run_options, open_asked_store, print_saved
 from lar.errors import LarError, UsageError, error_of_write, error_with_code, printable
 from lar.files.path_conflicts import paths_in
 from lar.options.arguments import add_option
@@ -30,7 +30,7 @@ from lar.options.table import (
     STORE,
     TAG,
 )
-from lar.options.values import parse_path, parse_share
+from lar.options.values import parse_duration, parse_path, parse_share
 from lar.options.variants import BENCH_KEYS
 from lar.records.choices import Allowed, Objective
 
@@ -113,7 +113,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("search")
     group.add_argument(
         "--budget",
-        type=parse_budget,
+        type=parse_duration,
         metavar="S",
         help="search for at most S seconds, or 2m, for each model (default 120)",
     )

@@ -17,17 +17,16 @@ from lar.options.values import (
     parse_core_ids,
     parse_count,
     parse_device_id,
+    parse_duration,
     parse_limit,
     parse_milliseconds,
     parse_pattern,
     parse_positive,
     parse_range,
     parse_rate,
-    parse_seconds,
     parse_seed,
     parse_share,
     parse_size,
-    parse_span,
     parse_stall,
     parse_tag,
     parse_threads,
@@ -73,7 +72,7 @@ ENGINE = Option(
 DRIVER = Option(
     "driver", "use this driver of the engine (`lar engines` lists them)", IN_RUN, str, "NAME"
 )
-TIMEOUT = Option("timeout", "end the whole run after S seconds", IN_RUN, parse_seconds, "S")
+TIMEOUT = Option("timeout", "end the whole run after S seconds", IN_RUN, parse_duration, "S")
 STALL_TIMEOUT = Option(
     "stall_timeout",
     "end a run that neither computes nor answers for S seconds (default 30); 0: never",
@@ -121,7 +120,7 @@ FORCE = Switch(
 
 # End and pace of measuring
 
-DURATION = Option("duration", "measure for S seconds", IN_MEASURING, parse_span, "S")
+DURATION = Option("duration", "measure for S seconds", IN_MEASURING, parse_duration, "S")
 TARGET_CI = Option(
     "target_ci",
     "warm up until times settle, and measure until the 95 % interval of the median is within this "
@@ -134,14 +133,14 @@ MIN_TIME = Option(
     "min_time",
     "with --target-ci, measure for at least S seconds (default 0.5)",
     IN_MEASURING,
-    parse_span,
+    parse_duration,
     "S",
 )
 MAX_TIME = Option(
     "max_time",
     "with --target-ci, measure for at most S seconds (default 60)",
     IN_MEASURING,
-    parse_span,
+    parse_duration,
     "S",
 )
 IDLE_MS = Option(

@@ -284,7 +284,7 @@ def result_json(result: RunResult) -> bytes:
         (["--target-ci", "a%"], ["--target-ci: 'a%' is not a share"]),
         (["--rate", "nan"], ["--rate: nan is not a rate"]),
         (["--rate", "x"], ["--rate: 'x' is not a number of requests"]),
-        (["--idle-ms", "x"], ["--idle-ms: 'x' is not a number of milliseconds"]),
+        (["--idle-ms", "x"], ["--idle-ms: 'x' is not a time"]),
         (["--streams", "2"], ["did you mean --runners?"]),
     ],
 )

@@ -213,7 +213,7 @@ def test_a_switch_takes_true_and_false_alone(value: Any) -> None:
     [
         ("iter", -1, "--iter: -1 is negative"),
         ("iter", 1.5, "--iter: '1.5' is not a whole number"),
-        ("timeout", 0, "--timeout: 0 is not a time limit"),
+        ("timeout", 0, "--timeout: 0 is not a time above 0"),
         ("resize", (0, 1), "--resize: '0,1' is not a size"),
         ("fill", "twos", "--fill: 'twos' is not one of its values"),
         ("warmup_iter", "many", "--warmup-iter: 'many' is not a whole number"),
