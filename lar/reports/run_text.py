@@ -8,6 +8,7 @@ known is `N/A`, never nan.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping
 
 from lar import __version__
@@ -22,7 +23,7 @@ from lar.measurement.statistics import (
     statistics_of,
 )
 from lar.measurement.summary import iterations_per_second, may_be_spinning, summarize
-from lar.options.table import PROFILE, PROFILE_HOST
+from lar.options.table import LAYOUTS, PROFILE, PROFILE_HOST, WINOGRAD_TRANSFORM
 from lar.records.dataset import ItemClasses
 from lar.records.events import (
     CasesFound,
@@ -39,6 +40,15 @@ from lar.records.events import (
 from lar.records.run import AlgorithmChoice, NumericError, RunResult, RunSpec, Samples
 from lar.records.summary import Cause, Interval, Summary
 from lar.records.testcase import Verdict, error_of
+
+# What load_and_run says, on its standard error, of options that change what is computed.
+CHANGES = {
+    **{
+        layout.key: f"enable {layout.key.removeprefix('enable_')} optimization"
+        for layout in LAYOUTS
+    },
+    WINOGRAD_TRANSFORM.key: "enable winograd transform",
+}
 
 
 def format_ms(seconds: float | None) -> str:
@@ -83,6 +93,9 @@ def format_end(spec: RunSpec) -> str:
 
 def format_note(event: Event, spec: RunSpec) -> list[str]:
     """Return what the user should know about an event, besides the lines of the contract."""
+    if isinstance(event, EngineStarted):
+        began = time.strftime("[%d %H:%M:%S lar][warn]")
+        return [f"{began} {CHANGES[key]}" for key in spec.settings if key in CHANGES]
     if isinstance(event, Finished):
         return [printable(f"lar: warning: {text}") for text in event.warnings]
     if not isinstance(event, Fed):
