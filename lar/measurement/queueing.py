@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from lar.measurement.statistics import statistics_of
 from lar.records.run import RunResult
 from lar.records.stopping import QueueSummary
@@ -20,9 +22,11 @@ def summarize_queue(result: RunResult) -> QueueSummary | None:
         [wait + time for wait, time in zip(waits, samples.end_to_end, strict=True)]
     )
     assert latency is not None
+    arrivals = [began - wait for began, wait in zip(samples.began, waits, strict=True)]
     seconds, runners = result.iterations_seconds, result.spec.runners
     return QueueSummary(
         offered_per_second=rate,
+        arrived_per_second=rate_of(arrivals),
         served_per_second=service.count / seconds if seconds else None,
         load=rate * service.mean / runners,
         busy=service.total / seconds / runners if seconds else None,
@@ -35,3 +39,10 @@ def summarize_queue(result: RunResult) -> QueueSummary | None:
         latency_maximum=latency.maximum,
         latency_percentiles=latency.percentiles,
     )
+
+
+def rate_of(arrivals: Sequence[float]) -> float | None:
+    """Return how many requests came in a second; None with fewer than two."""
+    if len(arrivals) < 2 or min(arrivals) == max(arrivals):
+        return None
+    return (len(arrivals) - 1) / (max(arrivals) - min(arrivals))

@@ -91,7 +91,8 @@ class QueueSummary:
     time between, the service, is an iteration's.
 
     Attributes:
-        offered_per_second: how many requests arrive, as asked for.
+        offered_per_second: how many requests were asked for.
+        arrived_per_second: how many came, as the times between are drawn; None of a single one.
         served_per_second: how many were served, None where the run did not end well.
         load: the same as in `Stopped`.
         busy: the share of the time in which a runner served, None as above.
@@ -99,6 +100,7 @@ class QueueSummary:
     """
 
     offered_per_second: float
+    arrived_per_second: float | None = None
     served_per_second: float | None
     load: float
     busy: float | None

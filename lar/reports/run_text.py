@@ -267,10 +267,12 @@ def format_queue(result: RunResult) -> list[str]:
     ]
     runners = result.spec.runners
     several = count_of(runners, "runner")
-    line = f"load: {queue.offered_per_second:.10g} requests/s arrive"
+    line = f"load: {queue.offered_per_second:.10g} requests/s asked for"
+    if queue.arrived_per_second is not None:
+        line += f", {queue.arrived_per_second:.3f} arrived"
     if queue.served_per_second is not None and queue.busy is not None:
-        line += f", {queue.served_per_second:.3f} requests/s were served; "
-        line += f"{several} busy for {100 * queue.busy:.1f}% of the time"
+        line += f", {queue.served_per_second:.3f} served"
+        line += f"; {several} busy for {100 * queue.busy:.1f}% of the time"
     lines.append(line)
     return lines
 

@@ -300,8 +300,8 @@ def warnings_of(stopped: Stopped, spec: RunSpec) -> Iterator[str]:
     if rate is not None and load is not None and load >= 1:
         left = f"; {stopped.unserved} of {stopped.offered} still waited in the end"
         yield (
-            f"the queue grew: {rate:.10g} requests/s arrive and {rate / load:.6g} can be served, "
-            "so that how long they wait depends on how long is measured"
+            f"the queue grew: {rate:.10g} requests/s are asked for and {rate / load:.6g} can be "
+            "served, so that how long they wait depends on how long is measured"
         ) + (left if stopped.unserved else "")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -181,7 +182,11 @@ def test_the_summary_of_requests_names_each_figure(run_lar: RunLar, script: str)
         "peak memory",
     ]
     load = lines_of(done.stdout, "load: ")[0]
-    assert load.startswith("load: 60 requests/s arrive, ")
+    numbers = r"load: 60 requests/s asked for, (\S+) arrived, (\S+) served; 1 runner busy for .*%"
+    found = re.match(numbers, load)
+    assert found
+    assert float(found[1]) == pytest.approx(float(found[2]), rel=0.02)
+    assert abs(float(found[1]) / 60 - 1) > 0.02  # as the times between are drawn
     assert "1 runner busy for " in load
     assert "=== going to run input for 200 times" in done.stdout
     again = run_lar(script, "--rate", "60", "--iter", "200")
@@ -198,7 +203,7 @@ def test_more_requests_than_can_be_served_end_and_are_a_warning(
     assert result.status == "ok"
     assert result.stopped is not None
     assert not result.stopped.met
-    assert "the queue grew: 200 requests/s arrive and 95." in result.warnings[0]
+    assert "the queue grew: 200 requests/s are asked for and 95." in result.warnings[0]
     assert ("still waited in the end" in result.warnings[0]) == ("duration" in end)
     waits = [each or 0.0 for each in result.samples.queueing]
     assert waits[-1] > 0.3
@@ -212,8 +217,8 @@ def test_a_queue_that_nobody_comes_to_is_a_warning(run_lar: RunLar, script: str)
 
 def test_large_rates_and_one_iteration_are_printed_in_full(run_lar: RunLar, script: str) -> None:
     done = run_lar(script, "--rate", "12345678", "--duration", "0.001")
-    assert "load: 12345678 requests/s arrive, " in done.stdout
-    assert "the queue grew: 12345678 requests/s arrive and " in done.stderr
+    assert "load: 12345678 requests/s asked for, " in done.stdout
+    assert "the queue grew: 12345678 requests/s are asked for and " in done.stderr
     assert "measured: 1 iteration in " in done.stdout
 
 
