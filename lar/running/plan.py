@@ -21,6 +21,7 @@ from lar.options.option import Option, is_set
 from lar.options.rules import RULES, Asked, Exclusion, check_rules
 from lar.options.suggestions import suggest_flag
 from lar.options.table import (
+    BATCH_SIZE,
     BY_ALIAS,
     BY_KEY,
     CUDA,
@@ -28,6 +29,7 @@ from lar.options.table import (
     ENGINE_ENV,
     FORCE,
     IDLE_MS,
+    LABELS,
     MAX_TIME,
     MIN_TIME,
     OPTIONS,
@@ -92,7 +94,7 @@ def plan_run(
         settings = collect_settings(values)
         check_options(engine, settings)
         check_caches(settings)
-        items = find_items(values["input"])
+        items = find_items(values["input"], with_arrays=LABELS.is_given(values))
         rules, asked = (*RULES, *engine.option_rules()), ask(engine, values, source, items)
         # What cannot go together comes first: what else is wrong with it does not matter.
         check_rules((rule for rule in rules if isinstance(rule, Exclusion)), asked)
@@ -107,12 +109,11 @@ def plan_run(
         check_count(asked, source, items or ())
         check_files(values)
         python_of(values)
-        if items and not items[0][1]:
-            from lar.datasets.items import is_one_run  # few runs have a stack of items
-
-            spec = make_spec(asked, source, items, engine, driver)
-            if is_one_run(spec.inputs, shapes_taken(spec, began)):
-                items = None
+        if slices := stack_in(values, items):
+            spec = make_spec(asked, source, items or (), engine, driver)
+            found = None if is_of_one_run(spec, began) else slices
+            if found is not items:
+                items = found
                 asked = ask(engine, values, source, items)
                 check_rules(rules, asked)
         if start is not None:
@@ -294,32 +295,43 @@ def check_count(asked: Asked, source: Source, items: Items) -> None:
         )
 
 
-def shapes_taken(spec: RunSpec, began: float | None) -> dict[str, tuple[int | None, ...]]:
-    """Return the shapes of the inputs that a model takes, by name; a worker reads it.
+def stack_in(values: Mapping[str, Any], items: Items | None) -> Items | None:
+    """Return the items of a stack that may be one run's data, or of a `.npy` file that may not."""
+    if LABELS.is_given(values):
+        return None
+    if items is None and not BATCH_SIZE.is_given(values):
+        items = find_items(values["input"], with_arrays=True)
+    return items if items and not items[0][1] else None
+
+
+def is_of_one_run(spec: RunSpec, began: float | None) -> bool:
+    """Return whether a stack is one run's data, as the model takes it; a worker reads the model.
 
     Raises:
         UsageError: the model cannot be read.
     """
+    from lar.datasets.items import is_one_run  # few runs have a stack
     from lar.records.run import RunContext
     from lar.running.tasks import info_of
 
     context = RunContext() if began is None else RunContext(began=began)
-    return {each.name: each.shape for each in info_of(spec, context).inputs}
+    return is_one_run(spec.inputs, info_of(spec, context).inputs)
 
 
-def find_items(texts: Sequence[str] | None) -> Items | None:
-    """Return the items of a data set that `--input` names, None for the data of one run.
+def find_items(texts: Sequence[str] | None, *, with_arrays: bool = False) -> Items | None:
+    """Return the items of a data set that `--input` names, None for the data of one run. `.npy`
+    files may be stacks of items if they are to be looked at.
 
     Raises:
         UsageError: it is not whole.
     """
     if not texts:
         return None
-    from lar.datasets.items import items_in  # few runs need these
+    from lar.datasets.items import has_arrays_alone, items_in, parts_of  # few runs need these
     from lar.inputs.grammar import check_texts as check_input_texts
 
     check_input_texts(texts)
-    return items_in(texts)
+    return None if has_arrays_alone(parts_of(texts)) and not with_arrays else items_in(texts)
 
 
 def check_caches(settings: Mapping[str, Any]) -> None:
