@@ -397,7 +397,8 @@ class RunResult(Encodable):
     all have ended. `stopped` says how measuring ended where the number of iterations was open or
     requests arrived at a rate. `algorithms`
     and `numeric_errors` are known where winograd was preferred. `cases` has the testcases that
-    were run, `items` the classes of a data set's items. `unprofiled` is there in a profiled run:
+    were run, `items` the classes of a data set's items, of whose labelled ones `top1` and `top5`
+    are the shares that are right. `unprofiled` is there in a profiled run:
     the samples of the same run without the profiler, made before it. `uncached_operators` counts
     the operators that ran and are not in the cache that was given. `summary` is there when an
     iteration was timed; results of older versions have none.
@@ -429,6 +430,8 @@ class RunResult(Encodable):
     numeric_errors: tuple[NumericError, ...] = ()
     cases: tuple[CaseResult, ...] = ()
     items: tuple[ItemClasses, ...] = ()
+    top1: float | None = None
+    top5: float | None = None
     scenario: ScenarioResult | None = None
     uncached_operators: int = 0
     wall_seconds: float = 0.0

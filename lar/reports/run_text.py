@@ -24,7 +24,7 @@ from lar.measurement.statistics import (
 )
 from lar.measurement.summary import iterations_per_second, may_be_spinning, summarize
 from lar.options.table import LAYOUTS, PROFILE, PROFILE_HOST, WINOGRAD_TRANSFORM
-from lar.records.dataset import ItemClasses
+from lar.records.dataset import ItemClasses, accuracy_of
 from lar.records.events import (
     CasesFound,
     CaseStarted,
@@ -478,16 +478,15 @@ def format_accuracy(result: RunResult) -> list[str]:
 
     Without any labelled item, say that the labels were read as names of classes.
     """
-    labelled = [item for item in result.items if item.label is not None]
-    if not labelled:
+    accuracy = accuracy_of(result.items)
+    if accuracy is None:
         names = len(result.spec.class_names)
         return [f"note: --labels: its {names} lines are the names of classes"] if names else []
-    first = sum(item.classes[:1] == (item.label,) for item in labelled)
-    five = sum(item.label in item.classes for item in labelled)
-    left = len(result.spec.item_names) - len(labelled)
+    count, first, five = accuracy.count, accuracy.first, accuracy.five
+    left = len(result.spec.item_names) - count
     return [
-        f"accuracy: top-1 {first / len(labelled):.2%} ({first} of {len(labelled)}), "
-        f"top-5 {five / len(labelled):.2%} ({five} of {len(labelled)})"
+        f"accuracy: top-1 {first / count:.2%} ({first} of {count}), "
+        f"top-5 {five / count:.2%} ({five} of {count})"
         + (f"; {describe_left(left)}" if left else "")
     ]
 

@@ -147,9 +147,10 @@ def test_an_array_is_a_stack_for_a_model_that_takes_one_item(tmp_path: Path) -> 
 @each_engine
 def test_an_array_with_labels_is_a_data_set(run_lar: Any, engine: str) -> None:
     words = ["--input", "inputs/digits.npy", "--labels", "inputs/digits_labels.txt"]
-    done = run_lar(MODELS[engine], *words, cwd=REPOSITORY)
+    done = run_lar(MODELS[engine], *words, "--json", "-", cwd=REPOSITORY)
     assert done.returncode == 0, done.stderr
-    assert "accuracy: top-1 100.00% (32 of 32)" in done.stdout
+    result = lar.read_result(done.stdout)
+    assert (len(result.items), result.top1, result.top5) == (32, 1.0, 1.0)
     one = run_lar(MODELS[engine], *words[:2], "--iter", "1", "--duration", "0.01", cwd=REPOSITORY)
     assert "--iter" in one.stderr
     one = run_lar(MODELS[engine], *words[:2], "--iter", "2", cwd=REPOSITORY)
