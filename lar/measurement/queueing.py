@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lar.measurement.statistics import statistics_of
+from lar.measurement.statistics import PERCENTILES, statistics_of
 from lar.records.run import RunResult
 from lar.records.stopping import QueueSummary
 
@@ -15,11 +15,12 @@ def summarize_queue(result: RunResult) -> QueueSummary | None:
     if rate is None:
         return None
     waits = [each or 0.0 for each in samples.queueing]
-    waiting, service = statistics_of(waits), statistics_of(samples.end_to_end)
+    ranks = result.spec.percentiles or PERCENTILES
+    waiting, service = statistics_of(waits, ranks), statistics_of(samples.end_to_end)
     if waiting is None or service is None:
         return None
     latency = statistics_of(
-        [wait + time for wait, time in zip(waits, samples.end_to_end, strict=True)]
+        [wait + time for wait, time in zip(waits, samples.end_to_end, strict=True)], ranks
     )
     assert latency is not None
     arrivals = [began - wait for began, wait in zip(samples.began, waits, strict=True)]

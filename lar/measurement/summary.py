@@ -8,7 +8,13 @@ from itertools import chain
 
 from lar.measurement.intervals import median_interval
 from lar.measurement.queueing import summarize_queue
-from lar.measurement.statistics import FEWEST_UNDISTURBED, causes_of, percentile_of, statistics_of
+from lar.measurement.statistics import (
+    FEWEST_UNDISTURBED,
+    PERCENTILES,
+    causes_of,
+    percentile_of,
+    statistics_of,
+)
 from lar.measurement.stopping import take_in_turn
 from lar.records.run import FedInput, RunResult, Samples
 from lar.records.summary import Cause, Summary, Trust
@@ -21,7 +27,7 @@ UNACCOUNTED_SHARE = 0.2
 def summarize(result: RunResult) -> Summary | None:
     """Return the summary of a run's timed iterations, None if there are none."""
     samples = result.samples
-    statistics = statistics_of(samples.end_to_end)
+    statistics = statistics_of(samples.end_to_end, result.spec.percentiles or PERCENTILES)
     if statistics is None:
         return None
     causes = causes_of(samples)

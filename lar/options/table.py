@@ -21,6 +21,7 @@ from lar.options.values import (
     parse_limit,
     parse_milliseconds,
     parse_pattern,
+    parse_percentiles,
     parse_positive,
     parse_range,
     parse_rate,
@@ -142,6 +143,20 @@ MAX_TIME = Option(
     IN_MEASURING,
     parse_duration,
     "S",
+)
+WARMUP = Option(
+    "warmup",
+    "warm up for S seconds, and with --warmup-iter N for at least N iterations",
+    IN_MEASURING,
+    parse_duration,
+    "S",
+)
+PERCENTILE = Option(
+    "percentile",
+    "print these percentiles of the times instead of 90,95,99",
+    IN_MEASURING,
+    parse_percentiles,
+    "90,99.9",
 )
 IDLE_MS = Option(
     "idle_ms",
@@ -557,6 +572,9 @@ CSV = PathOption(
     IN_REPORT,
     writes="file",
 )
+HTML = PathOption(
+    "html", "write the result as a page; - is standard output", IN_REPORT, writes="file"
+)
 SAVE = Switch("save", "keep the result in a store that `lar history` reads", IN_REPORT)
 TAG = Option("tag", "keep the result with this tag", IN_REPORT, parse_tag, "TAG")
 STORE = PathOption(
@@ -593,7 +611,7 @@ DEBUG = Switch("debug", "show the traceback of an error", IN_DEBUG)
 OPTIONS: tuple[Option[Any], ...] = (
     *(ITER, WARMUP_ITER, ENGINE, DRIVER, TIMEOUT, STALL_TIMEOUT, COPY_TO_HOST, ENGINE_ENV),
     *(PYTHON, ENGINE_FIX, SETTINGS, FORCE),
-    *(DURATION, TARGET_CI, MIN_TIME, MAX_TIME, IDLE_MS, RATE, ARRIVALS),
+    *(DURATION, TARGET_CI, MIN_TIME, MAX_TIME, WARMUP, PERCENTILE, IDLE_MS, RATE, ARRIVALS),
     *(INPUT, INPUT_LAYOUT, RESIZE, MEAN, SCALE, BGR, RGB, BATCH_SIZE, FILL, SEED),
     *(LABELS, RESUME),
     *(CPU, CUDA, CPU_DEFAULT, MULTITHREAD, MULTITHREAD_DEFAULT, MULTI_THREAD_CORE_IDS, THREAD),
@@ -612,7 +630,7 @@ OPTIONS: tuple[Option[Any], ...] = (
     *(PROFILE, PROFILE_HOST, PROFILE_RAW, PROFILE_MEMORY, PROFILE_SYSCALLS),
     *(PROFILE_COUNTERS, RANGE_BY),
     *(RANGE, CHECK_VAR_VALUE, CHECK_DISPATCH, DISABLE_ASSERT_THROW),
-    *(MODEL_INFO, JSON, CSV, SAVE, TAG, STORE, VERBOSE, GET_STATIC_MEM_INFO),
+    *(MODEL_INFO, JSON, CSV, HTML, SAVE, TAG, STORE, VERBOSE, GET_STATIC_MEM_INFO),
     *(SCHEDULER, ON),
     *(IN_PROCESS, DEBUG),
 )

@@ -88,6 +88,19 @@ def parse_share(text: str) -> float:
     return share
 
 
+def parse_percentiles(text: str) -> tuple[float, ...]:
+    """Parse percentiles, comma-separated: `90,99.9`."""
+    try:
+        ranks = sorted({float(plain_number(part)) for part in text.split(",")})
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a list of percentiles, as 90,99.9"
+        ) from None
+    if not all(0 < rank < 100 for rank in ranks):
+        raise argparse.ArgumentTypeError(f"{text} has percentiles outside of 0 to 100")
+    return tuple(int(rank) if rank.is_integer() else rank for rank in ranks)
+
+
 def parse_tag(text: str) -> str:
     """Parse the tag of a result: a short text in one line."""
     if not text.strip() or not text.isprintable() or len(text) > 200:

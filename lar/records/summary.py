@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from lar.records.stopping import QueueSummary
+from lar.records.stopping import QueueSummary, Rank
 
 Cause = Literal["queue delay", "steal", "throttling", "frequency", "slow core"]
 Trust = Literal["latency", "undisturbed latency", "cpu", "nothing"]
@@ -57,7 +57,7 @@ class Summary:
 
     Attributes:
         interval: that of the median; None where there are too few samples for one.
-        percentiles: by rank, those alone that the number of samples supports.
+        percentiles: by rank, those asked for that the number of samples supports.
         iterations_per_second: of all runners together; None if nothing took time, or if they slept
             before each iteration.
         items_per_second: an iteration is as many items as a batch holds, or one of a data set;
@@ -79,7 +79,7 @@ class Summary:
     maximum: float
     median: float
     interval: Interval | None = None
-    percentiles: dict[int, float] = field(default_factory=dict)
+    percentiles: dict[Rank, float] = field(default_factory=dict)
     iterations_per_second: float | None = None
     items_per_second: float | None = None
     disturbed_count: int = 0

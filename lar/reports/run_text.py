@@ -38,6 +38,7 @@ from lar.records.events import (
     Prepared,
 )
 from lar.records.run import AlgorithmChoice, NumericError, RunResult, RunSpec, Samples
+from lar.records.stopping import Rank
 from lar.records.summary import Cause, Interval, Summary
 from lar.records.testcase import Verdict, error_of
 
@@ -177,7 +178,7 @@ def format_summary(result: RunResult) -> list[str]:
     lines = []
     if summary is not None:
         lines += format_trust(summary, result)
-        lines += [format_distribution(summary, title_of_times(result.spec))]
+        lines += [format_distribution(summary, result.spec)]
         lines += format_queue(result) or [format_throughput(result)]
         lines += format_stopped(result)
     if result.peak_memory_bytes is not None:
@@ -186,7 +187,7 @@ def format_summary(result: RunResult) -> list[str]:
     if summary is not None:
         lines += [*format_disturbance(summary, result.samples), *format_missing(result)]
     done = len(result.samples.end_to_end)
-    asked = result.spec.sample_count - result.spec.warmup_iterations
+    asked = result.spec.timed_count
     if result.spec.pacing.rate is None:  # else they are the requests of all together
         asked *= result.spec.runners
     if result.status != "ok" and done and result.spec.stopping.is_open:
@@ -278,11 +279,11 @@ def format_queue(result: RunResult) -> list[str]:
 
 
 def format_times(
-    name: str, mean: float, median: float, maximum: float, percentiles: Mapping[int, float]
+    name: str, mean: float, median: float, maximum: float, percentiles: Mapping[Rank, float]
 ) -> str:
     """Return a line of figures about times."""
     figures = {"mean": mean, "median": median}
-    figures |= {f"p{rank}": value for rank, value in percentiles.items()}
+    figures |= {f"p{rank:g}": value for rank, value in percentiles.items()}
     figures["max"] = maximum
     return f"{name}: " + " ".join(f"{key}={format_ms(value)}ms" for key, value in figures.items())
 
@@ -333,13 +334,16 @@ def format_median(median: float | None, interval: Interval | None = None) -> str
     return f"{text} interval={format_ms(interval.low)},{format_ms(interval.high)}ms"
 
 
-def format_distribution(statistics: Summary, title: str = "latency") -> str:
+def format_distribution(statistics: Summary, spec: RunSpec) -> str:
     """Return the percentiles that the number of samples supports, and what the others need."""
+    title = title_of_times(spec)
     median = format_median(statistics.median, statistics.interval)
     figures = [f"min={format_ms(statistics.minimum)}ms", median]
-    figures += [f"p{rank}={format_ms(value)}ms" for rank, value in statistics.percentiles.items()]
-    missing = [rank for rank in PERCENTILES if rank not in statistics.percentiles]
-    needs = ", ".join(f"p{rank} needs {samples_for(rank)}" for rank in missing)
+    figures += [f"p{rank:g}={format_ms(value)}ms" for rank, value in statistics.percentiles.items()]
+    missing = [
+        rank for rank in spec.percentiles or PERCENTILES if rank not in statistics.percentiles
+    ]
+    needs = ", ".join(f"p{rank:g} needs {samples_for(rank)}" for rank in missing)
     return f"{title}: " + " ".join(figures) + (f" ({needs} iterations)" if needs else "")
 
 

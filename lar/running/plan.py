@@ -33,10 +33,12 @@ from lar.options.table import (
     MAX_TIME,
     MIN_TIME,
     OPTIONS,
+    PERCENTILE,
     SCHEDULER,
     SETTINGS,
     TARGET_CI,
     THREAD,
+    WARMUP,
     collect_settings,
     one_of,
     option_of,
@@ -188,11 +190,14 @@ def ask(engine: Engine, values: Mapping[str, Any], source: Source, items: Items 
     """Return what a run is asked to do, as far as rules look at it."""
     iterations, warmups = values["iter"], values["warmup_iter"]
     if one_of((DURATION, TARGET_CI), values):
-        iterations = room_for(stopping_of(values), THREAD.of(values) or 1)
+        seconds = stopping_of(values).most_seconds or MAX_SECONDS
+        iterations = room_for(seconds, THREAD.of(values) or 1)
     elif iterations is None:
         iterations = 1 if items else 10
     if warmups is None:
         warmups = 1 if iterations or one_of(engine.searches, values) else 0
+    if WARMUP.is_given(values):
+        warmups = max(1, warmups)
     testcases = source.folders[0] if source.is_input else source.model
     return Asked(
         values=values,
@@ -209,9 +214,12 @@ def stopping_of(values: Mapping[str, Any]) -> Stopping:
     """Return what is asked for as the end of measuring."""
     from lar.records.stopping import Stopping  # not before a worker is started: few runs need it
 
-    target = TARGET_CI.of(values)
+    target, warmup = TARGET_CI.of(values), WARMUP.of(values)
     if target is None:
-        return Stopping(duration_seconds=DURATION.of(values))
+        room = 0 if warmup is None else room_for(warmup, THREAD.of(values) or 1)
+        return Stopping(
+            duration_seconds=DURATION.of(values), warmup_seconds=warmup, warmup_room=room
+        )
     least, most = MIN_TIME.of(values), MAX_TIME.of(values)
     if most is None:
         most = max(MAX_SECONDS, least or 0.0)
@@ -223,9 +231,8 @@ def stopping_of(values: Mapping[str, Any]) -> Stopping:
     )
 
 
-def room_for(stopping: Stopping, runners: int) -> int:
-    """Return how many iterations each runner has room for where their number is open."""
-    seconds = stopping.most_seconds or MAX_SECONDS
+def room_for(seconds: float, runners: int) -> int:
+    """Return how many iterations each runner has room for in a time, where their number is open."""
     room = min(MOST_ITERATIONS // runners, math.ceil(seconds * MOST_IN_A_SECOND))
     if limit := address_space_limit():
         # Their table is no memory before it is used, but counts there all the same.
@@ -357,7 +364,7 @@ def check_files(values: Mapping[str, Any]) -> None:
         from lar.datasets.classes import read_labels
 
         read_labels(labels, ())
-    for key in ("json", "csv"):
+    for key in ("json", "csv", "html"):
         name = values[key]
         if name is not None and name != "-" and not is_writable(name):
             from lar.files.report_file import OutputFile
@@ -413,6 +420,7 @@ def make_spec(
             )
         ),
         item_names=tuple(name for name, _ in items),
+        percentiles=PERCENTILE.of(values) or (),
         tell_classes=values["labels"] is not None,
         class_names=labels.names,
         cases=tuple(cases_of(source)),

@@ -220,6 +220,8 @@ def execute(
                 driver.run_number = None  # the run that this one goes on with has dumped it
             with recorder.warming_up():
                 copies.run(spec.warmup_iterations, first.look)
+                if spec.stopping.warmup_seconds is not None:
+                    copies.run(spec.stopping.warmup_room, seconds=spec.stopping.warmup_seconds)
                 if spec.stopping.settle:
                     settled = warm_up(copies, WARMUP_SHARE * (spec.stopping.max_seconds or 0))
         copies.end_warmup()

@@ -297,3 +297,34 @@ def test_what_cannot_be_is_refused(
     run_lar: RunLar, script: str, flags: list[str], pieces: list[str]
 ) -> None:
     check_error(run_lar(script, *flags), 2, *pieces)
+
+
+def test_percentiles_are_those_asked_for(run_lar: RunLar, script: str, tmp_path: Path) -> None:
+    file = tmp_path / "r.json"
+    done = run_lar(script, "--iter", "20", "--percentile", "99.9,50,90", "--json", str(file))
+    (line,) = lines_of(done.stdout, "latency: ")
+    assert re.search(r" p50=\S+ p90=\S+ \(p99\.9 needs 1000 iterations\)$", line)
+    assert list(lar.read_result(file.read_bytes()).latency.percentiles) == [50, 90]
+    result = lar.run(script, iter=20, percentile="75")
+    assert list(result.latency.percentiles) == [75]
+
+
+def test_a_run_warms_up_for_a_time(script: str) -> None:
+    """An iteration of the script takes 10 ms on its clock, and most 1 ms more."""
+    result = lar.run(script, iter=3, warmup="200ms")
+    assert sum(result.warmup.end_to_end) == pytest.approx(0.2, abs=0.02)
+    assert len(result.samples.end_to_end) == 3
+    result = lar.run(script, iter=3, warmup="1ms", warmup_iter=5)
+    assert len(result.warmup.end_to_end) == 6
+
+
+def test_a_run_is_a_page(run_lar: RunLar, root: Path, tmp_path: Path) -> None:
+    page = tmp_path / "run.html"
+    words = ["models/digits_cnn.onnx", "--iter", "30", "--thread", "2", "--html", str(page)]
+    assert run_lar(*words, cwd=root).returncode == 0
+    text = page.read_text()
+    assert "<title>lar: digits_cnn.onnx</title>" in text
+    assert '<section id="timeline">' in text
+    assert "throughput: " in text
+    done = run_lar(words[0], "--html", "-", "--json", "-", cwd=root)
+    assert "both go to standard output" in done.stderr
