@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from lar.errors import count_of, printable
+from lar.options.table import PYTHON
 from lar.records.bench import BenchResult, OutputDifference, VariantResult
 from lar.records.summary import Summary
 from lar.reports.csv import format_table as format_csv_table
@@ -53,15 +54,21 @@ def cell_of(key: str) -> Callable[[dict[str, Cell]], Cell]:
 def head_of(bench: BenchResult) -> Iterator[str]:
     """Yield what was measured, as far as it is the same in all variants."""
     models = {variant.spec.model for variant in bench.variants if variant.spec}
-    engines = {
-        f"{it.engine.name} {it.engine.version} {it.engine.driver}"
-        for it in bench.variants
-        if it.engine
-    }
+    engines = engines_of(bench)
     what = printable(models.pop()) if len(models) == 1 else f"{len(models)} models"
     engine = f" on {engines.pop()}" if len(engines) == 1 else ""
     variants, rounds = count_of(len(bench.variants), "variant"), count_of(bench.rounds, "round")
     yield f"{what}{engine}: {variants}, {rounds} of fresh processes, {bench.wall_seconds:.1f} s"
+
+
+def engine_of(variant: VariantResult) -> str:
+    """Return the engine that ran a variant with its version, empty where it was not started."""
+    it = variant.engine
+    return f"{it.name} {it.version} {it.driver}" if it else ""
+
+
+def engines_of(bench: BenchResult) -> set[str]:
+    return {*map(engine_of, bench.variants)} - {""}
 
 
 def table_of(bench: BenchResult) -> Table[VariantResult]:
@@ -89,6 +96,8 @@ def columns_of(bench: BenchResult) -> Iterator[Column[VariantResult]]:
     else:
         for key in keys:
             yield Column(key.replace("_", "-"), value_of(key), rank=0)
+    if len(engines_of(bench)) > 1 or PYTHON.key in keys:
+        yield Column("engine", engine_of, rank=1)
     if len({variant.shape for variant in variants if variant.shape}) > 1:
         yield Column("shape", lambda it: it.shape, rank=3)
     yield Column(

@@ -188,6 +188,17 @@ def test_a_side_that_failed_never_passes(
     assert wrong[-1].removeprefix("python=,") in last_line(done.stdout)
 
 
+def test_pythons_are_told_apart_by_the_versions_of_their_engines(
+    run_lar: RunLar, write_script: WriteScript
+) -> None:
+    words = ["--vary", f"python=,{sys.prefix}", "--budget", "0.1"]
+    done = run_lar("bench", script(write_script, 0.01), *words)
+    lines = done.stdout.splitlines()
+    heading = next(line for line in lines if line.startswith("python "))
+    assert heading.split()[1] == "engine"
+    assert "fake 1 script" in next(line for line in lines if line.startswith(sys.prefix))
+
+
 def test_what_is_not_judged_can_fail(run_lar: RunLar, write_script: WriteScript) -> None:
     models = [script(write_script, 0.01, real_time=True) for _ in range(2)]
     words = ["bench", *models, "--budget", "0.1", "--fail-if-slower"]
