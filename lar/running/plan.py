@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lar.engines import check_options, driver_for, engine_for
 from lar.engines.engine import DriverEntry, Engine
-from lar.errors import EngineMissing, UsageError, address_space_limit, count_of
+from lar.errors import EngineMissing, LarError, UsageError, address_space_limit, count_of
 from lar.files.input_file import check_input
 from lar.files.path_conflicts import paths_in, refuse_clashes
 from lar.measurement.rows import size_of_rows
