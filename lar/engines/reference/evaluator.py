@@ -211,14 +211,38 @@ def run_bodies(
     rounds = Rounds(bodies[0], call.inputs[first:last], values, visit)
     run(call, rounds)
     rounds.show()
-    # Without an iteration, nobody knows the shape of what they would give.
-    return [*rounds.states, *map(stacked, zip(*rounds.pieces, strict=True))]
+    found = [*map(stacked, zip(*rounds.pieces, strict=True))]
+    if not rounds.pieces:
+        kinds = [it.type.tensor_type for it in bodies[0].body.graph.output]
+        kinds = kinds[first // 2 + len(rounds.states) :]
+        found = [none_of(each) for each in kinds if each.HasField("shape")]
+    ways = ways_of(call, "output", len(found))
+    return [*rounds.states, *map(turned, found, *ways)]
 
 
 def stacked(pieces: Sequence[Any]) -> Any:
     """Return what the iterations gave on a new first axis."""
     lacking = (each for each in pieces if isinstance(each, NoTruth))
     return next(lacking, None) or np.stack(pieces)
+
+
+def none_of(kind: Any) -> Any:
+    """Return what no iteration gave of a tensor whose type a body states."""
+    dtype = helper.tensor_dtype_to_np_dtype(kind.elem_type)
+    return np.zeros((0, *(each.dim_value for each in kind.shape.dim)), dtype)
+
+
+def turned(array: Any, axis: int, backwards: int) -> Any:
+    """Return what iterations gave with them on another axis, from the last one on."""
+    if isinstance(array, NoTruth):
+        return array
+    return np.moveaxis(array[::-1] if backwards else array, 0, axis)
+
+
+def ways_of(call: Call, side: str, count: int) -> list[Sequence[int]]:
+    """Return the axes of what a loop takes or gives in pieces, and which of it goes backwards."""
+    given = (call.get(f"scan_{side}_{what}") for what in ("axes", "directions"))
+    return [each or [0] * count for each in given]
 
 
 def run_loop(call: Call, rounds: Rounds) -> None:
@@ -237,8 +261,11 @@ def run_loop(call: Call, rounds: Rounds) -> None:
 
 
 def run_scan(call: Call, rounds: Rounds) -> None:
-    """Run a body along the first axis of its scanned inputs."""
-    for elements in zip(*call.inputs[len(rounds.states) :], strict=True):
+    """Run a body along an axis of each of its scanned inputs."""
+    scanned = call.inputs[len(rounds.states) :]
+    ways = zip(scanned, *ways_of(call, "input", len(scanned)), strict=True)
+    columns = (np.moveaxis(array, axis, 0)[:: -1 if back else 1] for array, axis, back in ways)
+    for elements in zip(*columns, strict=True):
         rounds.advance(rounds.run([*rounds.states, *elements]))
 
 
