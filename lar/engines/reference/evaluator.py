@@ -19,6 +19,7 @@ from onnx import helper, numpy_helper
 
 from lar.engines.onnxruntime.bodies import BODY_INPUT, Body, bodies_in, name_by_paths
 from lar.engines.onnxruntime.model_fields import Node
+from lar.engines.onnxruntime.model_file import dense_of
 from lar.engines.reference import operators  # noqa: F401
 from lar.engines.reference.implementations import (
     Array,
@@ -366,8 +367,9 @@ def names_within(node: Any) -> Iterator[str]:
 
 
 def weights_in(proto: Any, folder: Path) -> Iterator[tuple[str, Array]]:
-    """Yield the weights that stand in a graph, without those that are sparse."""
-    for tensor in getattr(proto, "initializer", ()):
+    """Yield the weights that stand in a graph."""
+    sparse = getattr(proto, "sparse_initializer", ())
+    for tensor in (*getattr(proto, "initializer", ()), *map(dense_of, sparse)):
         read_external(tensor, folder)
         yield tensor.name, numpy_helper.to_array(tensor)
 

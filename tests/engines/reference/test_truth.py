@@ -155,6 +155,29 @@ def test_of_an_if_the_branch_that_was_taken_is_dumped(tmp_path: Path) -> None:
     assert "If_0/else/in Abs" not in names
 
 
+def test_the_weights_of_a_body_may_be_sparse(tmp_path: Path) -> None:
+    """Their indices count elements, or have a column for each axis."""
+    elements, places = np.array([1.5, -2], "f4"), {"w": [1, 6], "v": [[0, 1], [3, 2]]}
+    weights = [
+        helper.make_sparse_tensor(
+            numpy_helper.from_array(elements, name), numpy_helper.from_array(np.array(it)), (4, 4)
+        )
+        for name, it in places.items()
+    ]
+    nodes = [node("MatMul", ["x", "w"], ["a"]), node("MatMul", ["a", "v"], ["b"])]
+    inside = [
+        helper.make_graph(nodes, "g", [], [value("b", FLOAT, [4])], sparse_initializer=weights)
+        for _ in range(2)
+    ]
+    choice = node("If", ["yes"], ["y"], then_branch=inside[0], else_branch=inside[1])
+    path = save(tmp_path, [choice], ["y"], yes=np.array(True))
+    found = lar.compare(f"{path} --graph-optimization-level disable", path, truth=True)
+    assert found.truth
+    assert (found.truth.actual.finding, found.truth.expected.finding) == ("same", "same")
+    judged = {it.actual.name for it in found.tensors if it.truth and it.truth.actual}
+    assert {"If_0/then/a", "If_0/then/b", "y"} <= judged
+
+
 def test_sequences_maps_and_texts_are_dumped_by_parts(tmp_path: Path) -> None:
     nodes = [
         node("SplitToSequence", ["x", "parts"], ["s"], axis=1),
