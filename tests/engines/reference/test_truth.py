@@ -171,7 +171,7 @@ def test_the_weights_of_a_body_may_be_sparse(tmp_path: Path) -> None:
     ]
     choice = node("If", ["yes"], ["y"], then_branch=inside[0], else_branch=inside[1])
     path = save(tmp_path, [choice], ["y"], yes=np.array(True))
-    found = lar.compare(f"{path} --graph-optimization-level disable", path, truth=True)
+    found = lar.compare(path, path, truth=True, graph_optimization_level="disable")
     assert found.truth
     assert (found.truth.actual.finding, found.truth.expected.finding) == ("same", "same")
     judged = {it.actual.name for it in found.tensors if it.truth and it.truth.actual}
