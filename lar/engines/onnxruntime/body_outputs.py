@@ -22,10 +22,10 @@ from lar.engines.onnxruntime.bodies import (
     bodies_in,
     graphs_in,
     operators_in,
+    takes_sequences,
 )
 from lar.engines.onnxruntime.session import DTYPES
 
-SEQUENCES_SINCE = 13
 # Of a loop that gives what it is fed with, nobody knows the shape, whatever the type.
 ANY_SHAPE = helper.make_graph(
     [],
@@ -55,8 +55,7 @@ class BodyOutputs:
         self.model.CopyFrom(model)
         model = self.model
         whole = Body("", model.graph)
-        version = max(it.version for it in model.opset_import if it.domain in ("", "ai.onnx"))
-        if version >= SEQUENCES_SINCE:
+        if takes_sequences(model):
             empty = {name: self.new_name() for name in types}
             found = self.fill_sequences(whole, empty)
             for name, sequence in empty.items():

@@ -192,11 +192,10 @@ class Rounds:
 
 
 def of_all_rounds(values: Sequence[Any]) -> Any:
-    """Return the values of all iterations on a new first axis; if they do not fit, the last."""
-    kinds = {(each.shape, each.dtype) for each in values if isinstance(each, np.ndarray)}
-    if len(kinds) == 1 and all(isinstance(each, np.ndarray) for each in values):
-        return np.stack(values)
-    return next((each for each in values if isinstance(each, NoTruth)), values[-1])
+    """Return the values of all iterations on a new first axis; if they do not fit, the first."""
+    if all(isinstance(each, np.ndarray) for each in values):
+        return np.stack(values if len({each.shape for each in values}) == 1 else values[:1])
+    return next((each for each in values if isinstance(each, NoTruth)), values[0])
 
 
 def run_bodies(
