@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import dropwhile
 from typing import TYPE_CHECKING, Any
@@ -31,7 +32,7 @@ Array = np.ndarray[Any, Any]
 PARTS = 4
 LEAST_TENSORS = 8
 
-IN_STACKED_BRANCH = "inside a branch within a loop that ONNX Runtime can only stack"
+IN_STACKED_BRANCH = "inside a branch within a loop whose results ONNX Runtime can only stack"
 
 
 class GraphValues:
@@ -53,6 +54,7 @@ class GraphValues:
         self.makers = makers
         self.names = [*fixed, *makers]
         self.types: dict[str, int] = {}  # of the elements of tensors in bodies
+        self.stacks, self.branched = Counter[str](), set[str]()  # of those in bodies
         self.reasons: dict[str, str] = {}  # why there are none of others
         if inside := [name for name in makers if self.around(name)]:
             self.find_types(inside)
@@ -122,6 +124,7 @@ class GraphValues:
             changed = BodyOutputs(self.model, inside)
             content = changed.model.SerializeToString()
             outputs |= changed.outputs
+            self.stacks, self.branched = changed.stacks, changed.branched
         known = {each.name for each in self.model.graph.output}
         session = self.open(add_outputs(content, [name for name in outer if name not in known]))
         kinds = {node.name: node.type for node in session.get_outputs()}
@@ -145,16 +148,12 @@ class GraphValues:
     def parts_inside(self, name: str, value: Any) -> Iterator[Part | Unheld]:
         """Yield what a dump has of a tensor in a body: in a loop, what it was each time that it was
         computed, on a new first axis, or only the first time where the shapes differ."""
-        around = self.around(name)
-        several = isinstance(value, list)
-        # A Scan has stacked what is inside it.
-        stacking = self.stacked(name) if several else around
-        depth = sum(each in LOOPS for each in stacking)
-        arrays = [it for each in (value if several else [value]) for it in unstack(each, depth)]
-        if "If" in stacking:  # the other branch gives empty ones
+        values, depth = value if isinstance(value, list) else [value], self.stacks[name]
+        arrays = [it for each in values for it in unstack(each, depth)]
+        if name in self.branched:
             arrays = [each for each in arrays if each.shape != (0,)]
         shapes = {each.shape for each in arrays}
-        if arrays and not LOOPS.isdisjoint(around):
+        if arrays and not LOOPS.isdisjoint(self.around(name)):
             yield from parts_of(name, np.stack(arrays if len(shapes) == 1 else arrays[:1]))
         elif arrays:
             yield from parts_of(name, arrays[0])
