@@ -171,8 +171,8 @@ class Rounds:
         if self.visit is None:
             return self.body.run(fed, None, self.around)
         for name, value in fed.items():
-            self.keep(Node(name, BODY_INPUT, "", (), (name,)), [value])
-        return self.body.run(fed, self.keep, self.around)
+            self(Node(name, BODY_INPUT, "", (), (name,)), [value])
+        return self.body.run(fed, self, self.around)
 
     def advance(self, found: Sequence[Any]) -> None:
         """Take what an iteration gave: the states of the next one, then the pieces."""
@@ -180,15 +180,18 @@ class Rounds:
         self.states = found[:count]
         self.pieces.append(found[count:])
 
-    def keep(self, node: Node, results: Sequence[Any]) -> None:
+    def __call__(self, node: Node, results: Sequence[Any]) -> None:
         """Keep what an operator gave in an iteration."""
         self.seen.setdefault(node.outputs, (node, []))[1].append(results)
 
     def show(self) -> None:
-        """Show the operators of the body with what they gave in all iterations."""
+        """Show the operators of the body with what they gave in all iterations, those of a loop
+        around this one too."""
         for node, found in self.seen.values():
             assert self.visit is not None
-            self.visit(node, [of_all_rounds(each) for each in zip(*found, strict=True)])
+            whole = [[of_all_rounds(each) for each in zip(*found, strict=True)]]
+            for results in found if isinstance(self.visit, Rounds) else whole:
+                self.visit(node, results)
 
 
 def of_all_rounds(values: Sequence[Any]) -> Any:

@@ -117,6 +117,21 @@ def test_a_loop_without_a_trip_gives_what_it_is_fed_with(tmp_path: Path) -> None
     assert values["all"].shape == (0, 4)
 
 
+def test_a_loop_within_a_loop_has_all_iterations_in_a_row(tmp_path: Path) -> None:
+    count, inner = loop(2)
+    inner.input[2] = "v"
+    body = helper.make_graph(
+        [inner, node("Identity", ["more"], ["further"])],
+        "body",
+        [value("j", INT64, []), value("more", BOOL, []), value("v", FLOAT, [4])],
+        [value("further", BOOL, []), value("y", FLOAT, [4])],
+    )
+    nodes = [count, node("Loop", ["three", "", "x"], ["z"], body=body)]
+    found = compare_dumps(save(tmp_path, nodes, ["z"], three=np.array(3)))
+    shapes = {each.name: each.shape for each in found}
+    assert shapes["Loop_0/body/Loop_0/body/sum"] == (6, 4)
+
+
 def scan(**attributes: Any) -> list[Any]:
     body = helper.make_graph(
         [node("Add", ["s", "e"], ["t"]), node("Identity", ["t"], ["o"])],
