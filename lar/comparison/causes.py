@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lar.comparison.culprits import Blame
-from lar.comparison.fault_kinds import Names, find_kind
+from lar.comparison.fault_kinds import Names, Sides, find_kind
 from lar.comparison.paired import Paired, error_of
 from lar.graphs.elements import whole
 from lar.graphs.graph import Node
@@ -83,7 +83,8 @@ def kind_of(output: TensorComparison, paired: Paired) -> str:
     found = (side.quantizations.get(key) for side, key in zip(paired.values, keys, strict=True))
     step = max((max(it.scale) for it in found if it), default=0.0)
     # Of weights the channels of the output come first.
-    return find_kind(one, other, step, axis=0 if output.constant else None, names=paired.names)
+    axis = 0 if output.constant else None
+    return find_kind(Sides(one, other, step, axis, paired.names))
 
 
 def describe_difference(found: TensorComparison, names: Names) -> str:

@@ -133,10 +133,10 @@ class Explained(NamedTuple):
             return False
         if (figures.max_absolute or 0.0) <= self.step * SLIGHTLY_MORE:
             return True
-        if figures.bulk_l2 is None or figures.bulk_l2 > self.limit:
+        if figures.relative_l2 is None or figures.relative_l2 > self.limit:
             return False
-        before = max((each.bulk_peak or 0.0 for each in known), default=0.0)
-        if figures.mismatches and (figures.bulk_peak or 0.0) > PEAK_GROWTH * before:
+        before = max((each.peak or 0.0 for each in known), default=0.0)
+        if figures.mismatches and (figures.peak or 0.0) > PEAK_GROWTH * before:
             return False
         return worst_channel() <= self.limit
 
@@ -406,7 +406,7 @@ def inherited(
         if figures is None:
             continue
         if source.passed:
-            errors.append((figures.bulk_l2 or 0.0, figures.bulk_scale or 0.0))
+            errors.append((figures.relative_l2 or 0.0, figures.scale or 0.0))
         else:
             failed.append(source.explained or 0.0)
     growing = growth * max((error for error, _ in errors), default=0.0)
