@@ -14,12 +14,11 @@ from lar.records.comparison import Culprit, OperatorFacts, TensorComparison
 
 def culprit_of(blame: Blame, paired: Paired) -> Culprit:
     """Return the record of a culprit, with those of its own weights that differ."""
-    actual, expected = without_alike(blame, paired)
-    parameters = [it for it in paired.constants_of(actual) if not is_identical(it)]
+    parameters = [it for it in paired.constants_of(blame.actual) if not is_identical(it)]
     alone = blame.alone.found
     return Culprit(
-        actual=tuple(operator_facts(paired, 0, node) for node in actual),
-        expected=tuple(operator_facts(paired, 1, node) for node in expected),
+        actual=tuple(operator_facts(paired, 0, node) for node in blame.actual),
+        expected=tuple(operator_facts(paired, 1, node) for node in blame.expected),
         inputs=tuple(map(paired.found, blame.inputs)),
         output=blame.output,
         parameters=tuple(parameters),
@@ -29,35 +28,6 @@ def culprit_of(blame: Blame, paired: Paired) -> Culprit:
         is_coarse=blame.is_coarse,
         kind=blame.scale or kind_of_weights(parameters, paired) or kind_of(blame.output, paired),
     )
-
-
-def without_alike(blame: Blame, paired: Paired) -> tuple[Sequence[Node], Sequence[Node]]:
-    """Return the operators of a culprit without those that both sides have alike, if others are
-    left."""
-    left = [*blame.actual], [*blame.expected]
-    for one in blame.actual:
-        other = next((it for it in left[1] if are_alike(one, it, paired)), None)
-        if other:
-            left[0].remove(one)
-            left[1].remove(other)
-    return left if any(left) else (blame.actual, blame.expected)
-
-
-def are_alike(one: Node, other: Node, paired: Paired) -> bool:
-    """Return whether two operators have one type, the same parameters and equal constants, and
-    take tensors of the same names."""
-    facts = [
-        (it.operator.type, it.operator.parameters, len(it.parents), len(it.constants))
-        for it in (one, other)
-        if it.operator
-    ]
-    if len(facts) < 2 or facts[0] != facts[1]:
-        return False
-    taken = [{it.name for it in node.parents} for node in (one, other)]
-    if one.name == other.name and taken[0] != taken[1]:
-        return False
-    equal = {it.expected.key for it in paired.constants_of([one]) if it.passed}
-    return equal == {paired.graphs[1].integers_of(key) for _, key in other.constants}
 
 
 def kind_of_weights(parameters: Sequence[TensorComparison], paired: Paired) -> str:

@@ -78,21 +78,14 @@ class Measure:
 
     def measure_constants(self, pairs: Sequence[ConstantPair]) -> dict[str, TensorComparison]:
         """Compare pairs of constants; return what was found by the actual key."""
-
-        def measure_all() -> dict[str, TensorComparison]:
-            explain = self.rounding.explain_constant if self.by_default else lambda _: None
-            return {
-                pair.actual.key: replace(
-                    self.compare((pair.actual, pair.expected), pair.by, explain(pair)),
-                    constant=True,
-                )
-                for pair in pairs
-            }
-
-        found = measure_all()
-        if self.by_default and self.rounding.learn_from_weights(pairs, found):
-            found = measure_all()
-        return found
+        self.rounding.learn_from_weights(pairs)
+        explain = self.rounding.explain_constant if self.by_default else lambda _: None
+        return {
+            pair.actual.key: replace(
+                self.compare((pair.actual, pair.expected), pair.by, explain(pair)), constant=True
+            )
+            for pair in pairs
+        }
 
     def measure_alone(
         self,
