@@ -134,11 +134,11 @@ def judge(paired: Paired, search: Search, only: Only, *, isolate: bool) -> Compa
     deciding = find_deciding(paired, only)
     blames, interrupted = find_culprits(search, deciding, isolate=isolate)
     coarse = [*find_coarse(paired)] if paired.measure.by_default else []
-    if only == "common":
-        blames = without_behind(blames, coarse)
+    decides = isolate or only == "common"
+    blames = without_behind(blames, coarse) if decides else blames
     coarse = without_behind(coarse, blames)
-    if only == "common":
-        blames += coarse
+    if decides:
+        blames, coarse = [*blames, *coarse], []
     tensors = [
         with_single(paired.found(pair), search.alone.get(pair.actual), isolate)
         for pair in paired.pairs

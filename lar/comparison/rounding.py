@@ -101,11 +101,12 @@ KEEPING = {
 
 class Explained(NamedTuple):
     """What rounding explains: the type that it is of, the error of the whole, and the step of a
-    quantised type."""
+    quantised type. With `stored` both sides compute alike, and only what they give is rounded."""
 
     precision: str
     error: float
     step: float = 0.0
+    stored: bool = True
 
     @property
     def bounds(self) -> Bounds:
@@ -129,7 +130,12 @@ class Explained(NamedTuple):
             return False
         known = [*sources]
         equal = bool(known) and all(each.identical for each in known)
-        if self.step and equal and (figures.mean_absolute or 0.0) > OF_A_STEP * self.step:
+        if (
+            self.step
+            and self.stored
+            and equal
+            and (figures.mean_absolute or 0.0) > OF_A_STEP * self.step
+        ):
             return False
         if (figures.max_absolute or 0.0) <= self.step * SLIGHTLY_MORE:
             return True
@@ -238,9 +244,10 @@ class Rounding:
                 added.append(step / math.sqrt(12) / size.scale)
             if summed:
                 added.append(unit * math.sqrt(USUAL_SUM))
-            if (summed or taken) and precision.startswith("int") and not alike:
+            stored = alike or not (summed or taken)
+            if precision.startswith("int") and not stored:
                 added.append(WEIGHTS_OF_8_BITS * 2.0 ** (8 - int(precision[3:])))
-            return Explained(precision, math.hypot(*added), step)
+            return Explained(precision, math.hypot(*added), step, stored)
 
         return explained
 
