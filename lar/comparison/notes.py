@@ -30,8 +30,8 @@ def find_notes(
         differ = count_of(len(inside), "tensor") + (" differs" if len(inside) == 1 else " differ")
         earliest = min(inside, key=lambda it: it.depth)
         if earliest.precision:
-            name = earliest.expected.name
-            yield f"inside, {differ}, first {name}; the outputs agree as {earliest.precision} rounds"
+            differ += f", first {earliest.expected.name}"
+            yield f"inside, {differ}; the outputs agree as {earliest.precision} rounds"
         else:
             yield f"inside, {differ}; nothing of it reaches the outputs"
     behind = {node for blame in blames for end in blame.expected for node in end.children}
