@@ -6,7 +6,8 @@ number is None; single elements are texts, because JSON has neither NaN nor comp
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from lar.errors import check_keywords
@@ -234,6 +235,15 @@ class Culprit:
     alone: Figures | None = None
     doubt: str = ""
     is_coarse: bool = False
+
+    def with_tensors(self, change: Callable[[TensorComparison], TensorComparison]) -> Culprit:
+        """Return it with something else in the place of each pair of tensors."""
+        return replace(
+            self,
+            inputs=tuple(map(change, self.inputs)),
+            parameters=tuple(map(change, self.parameters)),
+            output=change(self.output),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
