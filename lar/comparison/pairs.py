@@ -78,7 +78,8 @@ class Measure:
 
     def measure_constants(self, pairs: Sequence[ConstantPair]) -> dict[str, TensorComparison]:
         """Compare pairs of constants; return what was found by the actual key."""
-        self.rounding.learn_from_weights(pairs)
+        if self.by_default and not self.excerpts:
+            self.rounding.learn_from_weights(pairs)
         explain = self.rounding.explain_constant if self.by_default else lambda _: None
         return {
             pair.actual.key: replace(

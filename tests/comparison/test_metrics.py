@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from lar.comparison.metrics import Bounds, bounds_of, measure
+from lar.comparison.norms import size_of
+from lar.dumps.dump import Stored
 from lar.graphs import elements
 from lar.records.comparison import Figures, Tolerance
 
@@ -54,7 +56,6 @@ def expected_figures(actual: Array, expected: Array) -> dict[str, float]:
         "mean_absolute": float(absolute.mean()),
         "max_relative": float(relative.max()),
         "mean_relative": float(relative.mean()),
-        "scale": float(np.sqrt((np.abs(e) ** 2).mean())),
     }
 
 
@@ -70,6 +71,10 @@ def test_errors_are_those_of_the_formulas(pair: tuple[Array, Array]) -> None:
     for name, value in expected_figures(actual, expected).items():
         assert getattr(figures, name) == pytest.approx(value, rel=1e-4, abs=1e-7), name
     assert figures.mismatches == np.count_nonzero(actual != expected)
+    size = size_of(elements.elements_of(Stored(expected)))
+    fills = np.abs(wide(expected)) >= size.fill if size.scale else np.zeros(expected.shape, bool)
+    kept = wide(expected)[~fills | (actual != expected)]
+    assert figures.scale == pytest.approx(float(np.sqrt((np.abs(kept) ** 2).mean())), rel=1e-4)
     if figures.max_error:
         assert figures.worst is not None
         a, e = (wide(side)[figures.worst.index] for side in pair)
