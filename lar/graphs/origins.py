@@ -14,6 +14,7 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from graphlib import CycleError, TopologicalSorter
 from heapq import heappop, heappush
 from typing import NamedTuple
 
@@ -65,7 +66,7 @@ class ModelGraph:
     """The operators of a model file: who gives and takes each tensor, and what is no data."""
 
     def __init__(self, operators: Sequence[ModelOperator], index: DumpIndex) -> None:
-        self.operators = operators
+        self.operators = operators = in_order(operators)
         # Where the operators stand that give and take each tensor; what takes nothing gives none.
         self.places = {
             name: place
@@ -197,7 +198,7 @@ class Alignment:
                 return name if fits else ""
             if named in (name, *taken) and sum(map(sources.__contains__, taken)) >= count:
                 return name
-        return named
+        return ""
 
     def behind_activation(self, operator: DumpedOperator, name: str) -> str:
         """Return what the model computes of a tensor by the activation that an operator ends in,
@@ -278,6 +279,19 @@ class Alignment:
         names = tuple(each.outputs[0] for each in region)
         kept = names == tuple(self.names.get(key, "") for key in operator.outputs[:1])
         return () if kept else names
+
+
+def in_order(operators: Sequence[ModelOperator]) -> Sequence[ModelOperator]:
+    """Return operators, each behind those that give what it takes: converters append some."""
+    makers = {name: place for place, each in enumerate(operators) for name in each.outputs}
+    before = {
+        place: sorted({makers[name] for name in each.inputs if name in makers})
+        for place, each in enumerate(operators)
+    }
+    try:
+        return [operators[place] for place in TopologicalSorter(before).static_order()]
+    except CycleError:  # a damaged model
+        return operators
 
 
 def plain_type(kind: str) -> str:
