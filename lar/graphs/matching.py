@@ -11,18 +11,14 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cache
 from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from lar.graphs.graph import MOVED, Graph, Node, branches_of, region_of, sources_of
+from lar.graphs.graph import MOVED, Graph, Node, branches_of, region_of, results_of, sources_of
 from lar.graphs.operator_kinds import (
-    HEAVY,
     UNKNOWN_STEPS,
-    Steps,
-    are_apart_by_bias,
     kind_score,
 )
 from lar.graphs.origins import PART, SEPARATORS
@@ -125,11 +121,8 @@ class Matching:
         self.apart = self.find_apart().difference(self.named)
         self.unnamed = [self.by_class(nodes) for nodes in (self.actual, self.expected)]
         self.match_in_order()
-        self.match_values()
-        self.match_operands()
         self.match_sources()
-        if self.without_operators:
-            self.match_lonely()
+        self.drop_before_bias()
         self.match_other_shapes()
         pairs = [
             Pair(node, self.twins[node], self.found_by(node, self.twins[node]))
@@ -186,9 +179,6 @@ class Matching:
 
     def kind_score(self, one: Node, other: Node) -> float:
         return kind_score(self.kinds[one], self.kinds[other])
-
-    def twin_score(self, one: Node, other: Node) -> float | None:
-        return twin_score(self.kinds[one], self.kinds[other])
 
     def distances(self, nodes: Sequence[Node], others: Sequence[Node]) -> Iterator[Array]:
         """Yield for each node how far the others are from it, by the samples of one class."""
@@ -275,7 +265,7 @@ class Matching:
             and (
                 is_quantized(node) == is_quantized(other)
                 or self.without_operators
-                or self.kind_score(node, other)
+                or self.kind_score(node, other) > 0
             )
         ]
 
@@ -353,8 +343,7 @@ class Matching:
         for node, relative in zip(nodes, self.distances(nodes, others), strict=True):
             alike = self.kinds[node], node in self.apart, is_quantized(node)
             if alike not in known:
-                # Not a number: they are no twins.
-                kind = np.array([self.twin_score(node, other) for other in others], float)
+                kind = np.array([self.kind_score(node, other) for other in others])
                 apart = np.array([self.are_named_apart(node, other) for other in others], bool)
                 known[alike] = kind, (kind > 0) & ~apart
             (kind, likely), near = known[alike], relative <= self.near_enough
@@ -378,85 +367,54 @@ class Matching:
 
     # What crosses the order
 
-    def match_values(self) -> None:
-        """Match the tensors with the nearest values of those that are not sure."""
-        for each, nodes in self.unnamed[0].items():
-            left = [
-                [node for node in side if self.has_values(node) and not self.is_sure(node)]
-                for side in (nodes, self.unnamed[1].get(each, []))
-            ]
-            near = [
-                (relative[column], row, column)
-                for row, relative in enumerate(self.distances(*left))
-                for column in np.flatnonzero(relative <= self.near_enough)
-            ]
-            used: set[Node] = set()
-            for _, row, column in sorted(near):
-                pair = left[0][row], left[1][column]
-                if used.isdisjoint(pair) and self.twin_score(*pair) is not None:
-                    self.add(*pair)
-                    used.update(pair)
-
     def match_sources(self) -> None:
-        """Match the only tensors that are computed from the same twins by operators of a kind."""
+        """Match the only tensors that are computed from the same twins by operators of a kind;
+        without operators, the only ones of their shape and type."""
         found = defaultdict(list)
         for other in self.expected:
             if other not in self.twins:
-                found[frozenset(sources_of(other, self.twins))].append(other)
+                found[self.class_of(other), self.sources(other)].append(other)
         for node in self.actual:
             if node not in self.twins:
                 free = [
                     other
-                    for other in found[self.sources_there(node)]
-                    if other not in self.twins
-                    and self.fits(node, other)
-                    and self.kind_score(node, other) > 0
-                    and not self.are_named_apart(node, other)
+                    for other in found[self.class_of(node), self.sources(node)]
+                    if other not in self.twins and self.are_computed_alike(node, other)
                 ]
                 if len(free) == 1:
                     self.add(node, free[0])
 
-    def sources_there(self, node: Node) -> frozenset[Node]:
-        """Return the twins of what an actual tensor is computed from."""
-        return frozenset(self.twins[each] for each in sources_of(node, self.twins))
+    def sources(self, node: Node) -> frozenset[Node]:
+        """Return the expected ones of the twins that a tensor is computed from."""
+        found = [] if self.without_operators else sources_of(node, self.twins)
+        return frozenset(it if it in self.places else self.twins[it] for it in found)
 
-    def match_operands(self) -> None:
-        """Pair the operands of twin operators, instead of pairs that only order and kind of
-        operator suggested."""
-        for one in self.actual:
-            if one not in self.twins:
-                continue
-            makers = [self.main_node(node) for node in (one, self.twins[one])]
-            operands = [[it for it in maker.parents if it in self.signatures] for maker in makers]
-            # Of several operands it is not certain which is which.
-            if makers[0].steps[0] != makers[1].steps[0] or list(map(len, operands)) != [1, 1]:
-                continue
-            left, right = (self.originals.get(*side, *side) for side in operands)
-            if self.twins.get(left) is right or not self.fits(left, right):
-                continue
-            sure = self.is_sure(left) or self.is_sure(right)
-            if not (sure or self.are_named_apart(left, right)):
-                self.add(left, right)
+    def are_computed_alike(self, one: Node, other: Node) -> bool:
+        """Return whether two tensors that are computed from the same twins may be twins."""
+        if self.without_operators:
+            return True
+        return self.kind_score(one, other) > 0 and not self.are_named_apart(one, other)
 
-    def main_node(self, node: Node) -> Node:
-        """Return the only heavy operator's node between a tensor and the nearest twins, else the
-        tensor's own."""
-        heavy = [it for it in region_of(node, self.twins) if it.steps[0] in HEAVY]
-        return heavy[0] if len(heavy) == 1 else node
+    def drop_before_bias(self) -> None:
+        """Drop pairs that neither names nor values confirm, where one side adds a bias that the
+        other adds behind the pair."""
+        for node in filter(self.twins.get, self.actual):
+            more = self.added_more(node)
+            behind = results_of(node, self.twins) if more else []
+            late = any(more * self.added_more(each) < 0 for each in behind)
+            if late and not self.is_sure(node):
+                del self.twins[self.twins.pop(node)]
+
+    def added_more(self, node: Node) -> int:
+        """Return how many biases more are added to a tensor than to its twin, behind the twins
+        before them."""
+        regions = (region_of(each, self.twins) for each in (node, self.twins[node]))
+        one, other = (sum(it.steps.count("add") for it in region) for region in regions)
+        return one - other
 
     def is_sure(self, node: Node) -> bool:
         """Return whether a tensor has a twin that its name or its values confirm."""
         return node in self.named or (node in self.twins and self.near(node, self.twins[node]))
-
-    def match_lonely(self) -> None:
-        """Match tensors that are the only ones left of their shape and type."""
-        for each, nodes in self.unnamed[0].items():
-            left = [
-                [node for node in side if node not in self.twins]
-                for side in (nodes, self.unnamed[1].get(each, []))
-            ]
-            if list(map(len, left)) == [1, 1]:
-                self.add(left[0][0], left[1][0])
 
     def match_other_shapes(self) -> None:
         """Match what is left of one name: that shapes, types or values differ is the difference.
@@ -477,7 +435,7 @@ class Matching:
         if UNKNOWN_STEPS in (one.steps, other.steps) and one.steps != other.steps:
             return "content" if near else "shape"
         exact = self.kind_score(one, other) == 2
-        if exact and self.sources_there(one) == frozenset(sources_of(other, self.twins)):
+        if exact and self.sources(one) == self.sources(other):
             return "graph"
         return "content" if near else "graph"
 
@@ -525,10 +483,3 @@ def counting_kind(names: Collection[str]) -> str:
     kinds = Counter(map(kind_of_name, names))
     kind, count = kinds.most_common(1)[0] if kinds else ("", 0)
     return kind if count > 1 and count >= MOST * len(names) else ""
-
-
-@cache
-def twin_score(one: Steps, other: Steps) -> float | None:
-    """Return how well the kinds of two operators fit a pair; None if they are not twins and a small
-    bias makes their values similar."""
-    return None if are_apart_by_bias(one, other) else kind_score(one, other)

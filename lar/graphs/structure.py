@@ -56,7 +56,7 @@ class StructuralMatching(Matching):
             for other in super().named_alike(node)
             if self.kind_score(node, other) > 0
             or (
-                self.twin_score(node, other) is not None
+                self.kind_score(node, other) >= 0
                 and UNCLEAR_ENDS.isdisjoint((node.steps[-1], other.steps[-1]))
             )
         ]
@@ -96,10 +96,9 @@ class StructuralMatching(Matching):
             return one.is_input and other.is_input
         if other in self.named_alike(one):
             return True
-        sources = self.sources_there(one)
-        if not sources or sources != frozenset(sources_of(other, self.twins)):
+        if not self.sources(one) or self.sources(one) != self.sources(other):
             return False
-        if not self.twin_score(one, other) or self.are_ambiguous(one, other):
+        if self.kind_score(one, other) <= 0 or self.are_ambiguous(one, other):
             return False
         short, long = sorted(map(self.work_of, (one, other)), key=lambda work: work["add"])
         if any(short[kind] != long[kind] for kind in HEAVY):
