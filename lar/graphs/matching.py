@@ -16,7 +16,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lar.graphs.graph import MOVED, Graph, Node, branches_of, region_of, results_of, sources_of
+from lar.graphs.graph import (
+    MOVED,
+    Graph,
+    Node,
+    branches_of,
+    is_end,
+    region_of,
+    results_of,
+    sources_of,
+)
 from lar.graphs.operator_kinds import (
     UNKNOWN_STEPS,
     kind_score,
@@ -46,11 +55,10 @@ SHARED = 0.5
 NEAR_QUANTIZED = 0.1
 
 # What speaks for a pair in the alignment, against 2 for operators that do the same: a name, one
-# that engines make up, values that are the same (and 1 more for each digit), values as they differ.
+# that engines make up, values that are the same (and 1 more for each digit).
 SAME_NAME = 6.0
 SAME_GENERIC_NAME = 0.5
 NEAR_VALUES = 4.0
-SIMILAR_VALUES = 2.0
 
 
 class Pair(NamedTuple):
@@ -124,6 +132,7 @@ class Matching:
         self.match_sources()
         self.drop_before_bias()
         self.match_other_shapes()
+        self.match_ends()
         pairs = [
             Pair(node, self.twins[node], self.found_by(node, self.twins[node]))
             for node in self.actual
@@ -356,10 +365,8 @@ class Matching:
         """Return how well the values of others fit those of a node, by how far they are from it."""
         # So many tensors are zero.
         digits = -np.log10(np.maximum(relative, 1e-6)) if self.has_values(node) else 3 - NEAR_VALUES
-        same = NEAR_VALUES - 2 + digits
-        similar = SIMILAR_VALUES * np.maximum(1 - relative, 0)
         # The same samples in other rows are rounded otherwise.
-        return np.where(relative <= self.near_enough, same, similar).round(2)
+        return np.where(relative <= self.near_enough, NEAR_VALUES - 2 + digits, 0).round(2)
 
     def evidence(self, node: Node, others: Sequence[Node]) -> Array:
         """Return what speaks for others as twins besides names, values and the operators' kinds."""
@@ -426,12 +433,21 @@ class Matching:
                 if free and UNSCALED not in families and self.twins.get(node) is not other:
                     self.add(node, other)
 
+    def match_ends(self) -> None:
+        """Match the two tensors that are left, one on each side, from which nothing is computed."""
+        ends = [
+            [node for node in side if is_end(node) and not (node.is_input or node in self.twins)]
+            for side in (self.actual, self.expected)
+        ]
+        if [*map(len, ends)] == [1, 1]:
+            self.add(ends[0][0], ends[1][0])
+
     # Reasons
 
     def found_by(self, one: Node, other: Node) -> MatchedBy:
         if other in self.named_alike(one):
             return "name"
-        near = self.near(one, other)
+        near = self.fits(one, other) and self.near(one, other)
         if UNKNOWN_STEPS in (one.steps, other.steps) and one.steps != other.steps:
             return "content" if near else "shape"
         exact = self.kind_score(one, other) == 2

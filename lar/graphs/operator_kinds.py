@@ -22,10 +22,10 @@ class OperatorKinds(NamedTuple):
     A type that `kinds` lacks is a kind of its own. Those in `biased` add a bias that does not
     stand apart among their inputs; those in `may_fuse` may end in an activation that no parameter
     names. `steps_by_mode` gives the steps of an operator whose type alone does not say what it
-    does, and none for any other. Those in `opaque` compute graphs of their own, or what another
-    library holds: no dump shows what goes on within. `rounded` has the beginnings of names that an
-    engine gives to tensors which it computes in a wider type than the model has, with the model's
-    type. Those in `random` draw numbers.
+    does, and none for any other. Those in `opaque` run a function, or what another library holds:
+    no dump shows what goes on within. `rounded` has the beginnings of names that an engine gives to
+    tensors which it computes in a wider type than the model has, with the model's type. Those in
+    `random` draw numbers.
     """
 
     kinds: Mapping[str, str] = {}
