@@ -393,8 +393,10 @@ class Matching:
 
     def sources(self, node: Node) -> frozenset[Node]:
         """Return the expected ones of the twins that a tensor is computed from."""
-        found = [] if self.without_operators else sources_of(node, self.twins)
-        return frozenset(it if it in self.places else self.twins[it] for it in found)
+        return self.expected_of([] if self.without_operators else sources_of(node, self.twins))
+
+    def expected_of(self, nodes: Iterable[Node]) -> frozenset[Node]:
+        return frozenset(it if it in self.places else self.twins[it] for it in nodes)
 
     def are_computed_alike(self, one: Node, other: Node) -> bool:
         """Return whether two tensors that are computed from the same twins may be twins."""
