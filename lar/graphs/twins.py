@@ -202,8 +202,11 @@ class Constants:
             else:
                 lonely.append(one)
         # Where as many are taken, the last one of a shape is the other side's with another value.
-        if len(sides[0]) == len(sides[1]) and len(lonely) == len(left) == 1:
-            self.add(lonely[0], left[0], "graph")
+        for one in lonely if len(sides[0]) == len(sides[1]) else ():
+            shape = self.values[0].shape_of(one)
+            fitting = [other for other in left if self.values[1].shape_of(other) == shape]
+            if len(fitting) == 1:
+                self.add(one, fitting[0], "graph")
 
     def find_alike(self, one: DumpedTensor, others: Sequence[DumpedTensor]) -> DumpedTensor | None:
         """Return the constant that holds the values of another one, else the first that is as near
