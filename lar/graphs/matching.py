@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -130,6 +130,7 @@ class Matching:
         self.unnamed = [self.by_class(nodes) for nodes in (self.actual, self.expected)]
         self.match_in_order()
         self.match_sources()
+        self.match_results()
         self.drop_before_bias()
         self.match_other_shapes()
         self.match_ends()
@@ -375,25 +376,52 @@ class Matching:
     # What crosses the order
 
     def match_sources(self) -> None:
-        """Match the only tensors that are computed from the same twins by operators of a kind;
-        without operators, the only ones of their shape and type."""
-        found = defaultdict(list)
-        for other in self.expected:
-            if other not in self.twins:
-                found[self.class_of(other), self.sources(other)].append(other)
-        for node in self.actual:
-            if node not in self.twins:
-                free = [
-                    other
-                    for other in found[self.class_of(node), self.sources(node)]
-                    if other not in self.twins and self.are_computed_alike(node, other)
-                ]
-                if len(free) == 1:
-                    self.add(node, free[0])
+        """Match the only tensors that are computed from the same twins by operators of a kind or
+        have the same values; without operators, the only ones of their shape and type."""
+        for nodes, others in self.groups_left(self.sources):
+            pairs = [(one, other) for one in nodes for other in others]
+            fitting = [pair for pair in pairs if self.may_be_twins(*pair)]
+            counts = Counter(chain(*fitting))
+            for one, other in fitting:
+                if counts[one] == counts[other] == 1:
+                    self.add(one, other)
+
+    def match_results(self) -> None:
+        """Match the only tensors from which the same twins are computed, whatever computes them,
+        unless one operator only has a step more than the other."""
+        for nodes, others in self.groups_left(self.results):
+            if len(nodes) != 1 or len(others) != 1 or self.are_named_apart(nodes[0], others[0]):
+                continue
+            short, long = sorted((self.kinds[nodes[0]], self.kinds[others[0]]), key=len)
+            more = short != long and short == long[: len(short)]
+            if self.results(nodes[0]) and not more:
+                self.add(nodes[0], others[0])
+
+    def groups_left(
+        self, around: Callable[[Node], frozenset[Node]]
+    ) -> Iterator[tuple[list[Node], list[Node]]]:
+        """Yield the tensors without twins of either side that are of a class and near the same
+        twins."""
+        found: dict[Any, tuple[list[Node], list[Node]]] = defaultdict(lambda: ([], []))
+        for side, nodes in enumerate((self.actual, self.expected)):
+            for node in nodes:
+                if node not in self.twins:
+                    found[self.class_of(node), around(node)][side].append(node)
+        yield from list(found.values())
+
+    def may_be_twins(self, one: Node, other: Node) -> bool:
+        """Return whether two tensors that are computed from the same twins may be twins."""
+        score = self.kind_score(one, other)
+        likely = score > 0 and not self.are_named_apart(one, other)
+        return likely or self.without_operators or (score >= 0 and self.near(one, other))
 
     def sources(self, node: Node) -> frozenset[Node]:
         """Return the expected ones of the twins that a tensor is computed from."""
         return self.expected_of([] if self.without_operators else sources_of(node, self.twins))
+
+    def results(self, node: Node) -> frozenset[Node]:
+        """Return the expected ones of the twins that are computed from a tensor."""
+        return self.expected_of(results_of(node, self.twins))
 
     def expected_of(self, nodes: Iterable[Node]) -> frozenset[Node]:
         return frozenset(it if it in self.places else self.twins[it] for it in nodes)

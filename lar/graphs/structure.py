@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from lar.dumps.dump import Dump, DumpedTensor, DumpIndex
-from lar.graphs.graph import Graph, Node, region_of, results_of
+from lar.graphs.graph import Graph, Node, region_of
 from lar.graphs.matching import Array, Matching
 from lar.graphs.operator_kinds import GROUPS, HEAVY, UNKNOWN, OperatorKinds, Steps
 from lar.graphs.signatures import Values
@@ -127,10 +127,6 @@ class StructuralMatching(Matching):
             return False
         results = self.results(one)
         return results != self.results(other) or results in map(self.results, others)
-
-    def results(self, node: Node) -> frozenset[Node]:
-        """Return the expected ones of the twins that are computed from a tensor."""
-        return self.expected_of(results_of(node, self.twins))
 
     def find_alike(self) -> dict[Node, list[Node]]:
         """Return for each tensor those of its side that are computed alike from the same twins."""
