@@ -21,7 +21,7 @@ from lar.records.run import (
     record_to_json,
 )
 from lar.records.tuning import BASELINE, Trial, TrialRow
-from lar.running.compared_dumps import MakeOn
+from lar.running.side_runs import MakeOn
 from lar.tuning.player import CutShort, Entrant, Keep, Show, TrialOrder, keep_nothing
 
 

@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lar import __version__
-from lar.comparison.outputs import compare_outputs
 from lar.engines import engine_named
 from lar.engines.engine import CachedOperator, CacheFiles
 from lar.errors import LarError, UsageError, error_of_write
@@ -41,6 +40,7 @@ from lar.records.bench import OutputDifference, Turn
 from lar.records.run import Failure, RunContext, RunResult, RunSpec, Samples
 from lar.records.summary import Difference
 from lar.running.bench import run_bench
+from lar.running.outputs import compare_outputs
 from lar.running.rounds import Member, places_in_memory
 from lar.running.steps import make_run, unpack_cases
 from lar.running.turns import TurnTaker, await_all

@@ -10,8 +10,9 @@ from lar.options.table import TIMEOUT
 from lar.records.bench import OutputDifference
 from lar.records.choices import OptionValue
 from lar.records.tuning import BASELINE, Candidate, ModelSpace, TrialRow, name_of, options_of
-from lar.running.compared_dumps import MakeOn, compare
+from lar.running.compared_dumps import compare
 from lar.running.compared_sides import ModelRun
+from lar.running.side_runs import MakeOn
 
 NOT_COMPARED = "its layers cannot be compared"
 

@@ -25,8 +25,8 @@ from lar.records.comparison import Tolerance
 from lar.records.facts import ModelFile
 from lar.records.run import Failure, RunContext, RunResult, RunSpec
 from lar.records.tuning import Candidate, Trial, TrialKind, TrialRow
-from lar.running.compared_dumps import MakeOn
 from lar.running.rounds import Member, Rounds, compare_members, places_in_memory
+from lar.running.side_runs import MakeOn
 from lar.running.steps import make_run
 
 # A candidate whose first iterations take so many times as long as the baseline's makes no others.

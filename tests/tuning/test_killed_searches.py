@@ -25,7 +25,7 @@ from lar.records.tuning import (
     TuneRequest,
     TuneResult,
 )
-from lar.running.compared_dumps import MakeOn
+from lar.running.side_runs import MakeOn
 from lar.tuning.campaign import Campaign
 from lar.tuning.player import Keep, LocalPlayer, Show, TrialOrder, keep_nothing
 from lar.tuning.session import TuningSession, open_session, read_facts, read_session
