@@ -11,8 +11,7 @@ samples each has: one process is one value.
 
 A verdict is "faster" or "slower" where the interval of the ratio leaves 1 out; else "no difference
 shown", with the smallest change that would have been. Where nothing can be said it is "not judged",
-and says why; of a side that has no times there is no difference at all (None). Logarithms are
-natural ones.
+and says why; a side without times has no difference at all (None). Logarithms are natural ones.
 """
 
 from __future__ import annotations
@@ -65,9 +64,9 @@ def compare_turns(
 ) -> Difference | None:
     """Compare two programs by the ratios of their neighbouring turns, as `compare_pairs` does.
 
-    Of disturbed times a difference is shown if so many processes have its sign that it is not by
-    chance, or if what the slower one may have lost to other work does not explain it. Threads of
-    the faster one that wait for each other's CPUs hide nothing.
+    Where most iterations were disturbed, so many processes must have the sign of a difference that
+    it is not by chance, or what the slower one may have lost to other work must not explain it.
+    Threads of the faster one that wait for each other's CPUs hide nothing.
     """
 
     def compare(rounds: Sequence[Sequence[float]]) -> Difference | None:
