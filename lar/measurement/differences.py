@@ -89,6 +89,7 @@ def compare_pairs(
     usual: Spread | None = None,
     comparisons: int = 1,
     alpha: float = 0.05,
+    once: bool = False,
 ) -> Difference | None:
     """Compare B with A by pairs of fresh processes.
 
@@ -97,6 +98,7 @@ def compare_pairs(
         usual: how much such pairs differ as a rule, where that is known of others.
         comparisons: the number of comparisons that are made together.
         alpha: the probability of a wrong "faster" or "slower" in any of them, at any look.
+        once: there will be no other look, at more pairs.
     """
     centres = [trimmed_mean(ratios) for ratios in log_ratios if ratios]
     if not centres:
@@ -111,7 +113,7 @@ def compare_pairs(
     return judge(
         mean,
         replace(spread, deviation=spread.deviation * reach) if spread else None,
-        alpha=alpha * look_from(len(centres))[1] / comparisons,
+        alpha=alpha * (1.0 if once else look_from(len(centres))[1]) / comparisons,
         processes=len(centres),
         pairs=sum(map(len, log_ratios)),
         too_few=TOO_FEW.format(f"{len(centres)} pair{'s' * (len(centres) > 1)}", 3),

@@ -17,6 +17,7 @@ from lar.profiles.times import CLOCK_STEP_NS
 from lar.records.summary import Difference
 
 FEWEST_PAIRS = 3
+FEWEST_OPERATORS = 8  # that show what a whole run has in common
 # Deviations between the quartiles of normal values, and the least that an operator scatters by.
 QUARTILES_APART = 1.349
 LEAST_SCATTER = 0.01
@@ -26,9 +27,18 @@ Pairs = Sequence[tuple[Times, Times]]
 """The times of an operator in the iterations of each pair of runs, in nanoseconds."""
 
 
-def judge_operators(operators: Sequence[Pairs]) -> list[Difference | None]:
-    """Compare operators, all together with a confidence of 95 %."""
+def judge_operators(
+    operators: Sequence[Pairs], *, of_one_command: bool = False
+) -> list[Difference | None]:
+    """Compare operators, all together with a confidence of 95 %.
+
+    What happens to a whole run, as by the state of the machine, happens to all of its operators.
+    Where both commands are one, the ratio that most operators of a pair have is therefore that of
+    the runs, and is taken out. Where the commands differ, so may all operators.
+    """
     ratios = [log_ratios_of(pairs) for pairs in operators]
+    if of_one_command:
+        ratios = without_common(ratios)
     scatters = [scatter_of(pairs) for pairs in operators]
     usual = None
     if any(len(each) >= FEWEST_PAIRS for each in ratios):
@@ -41,14 +51,26 @@ def judge_operators(operators: Sequence[Pairs]) -> list[Difference | None]:
             [[value] for value in own],
             usual=usual and Spread(usual.deviation * scatter, usual.degrees),
             comparisons=len(operators),
+            once=True,
         )
         for own, scatter in zip(ratios, scatters, strict=True)
     ]
 
 
+def without_common(ratios: Sequence[Sequence[float]]) -> list[list[float]]:
+    """Return logarithms of ratios without the median of all operators of each pair of runs, where
+    there are enough operators."""
+    pairs = max(map(len, ratios), default=0)
+    whole = [own for own in ratios if len(own) == pairs]
+    if len(whole) < FEWEST_OPERATORS:
+        return [[*own] for own in ratios]
+    common = [median(own[pair] for own in whole) for pair in range(pairs)]
+    return [[value - factor for value, factor in zip(own, common, strict=False)] for own in ratios]
+
+
 def judge_iterations(pairs: Pairs) -> Difference | None:
     """Compare what the iterations of pairs of runs took."""
-    return compare_pairs([[value] for value in log_ratios_of(pairs)])
+    return compare_pairs([[value] for value in log_ratios_of(pairs)], once=True)
 
 
 def log_ratios_of(pairs: Pairs) -> list[float]:
