@@ -36,6 +36,8 @@ def judge_operators(
     Where both commands are one, the ratio that most operators of a pair have is therefore that of
     the runs, and is taken out. Where the commands differ, so may all operators.
     """
+    if of_one_command:
+        operators = steady(operators)
     ratios = [log_ratios_of(pairs) for pairs in operators]
     if of_one_command:
         ratios = without_common(ratios)
@@ -55,6 +57,29 @@ def judge_operators(
         )
         for own, scatter in zip(ratios, scatters, strict=True)
     ]
+
+
+def steady(operators: Sequence[Pairs]) -> list[Pairs]:
+    """Return times without the factor of each iteration: what most operators took in it above
+    their usual time."""
+    steadied: list[list[tuple[Times, Times]]] = [[] for _ in operators]
+    for pair in range(max(map(len, operators), default=0)):
+        sides = [divide_by_iteration([own[pair][side] for own in operators]) for side in (0, 1)]
+        for place, times in enumerate(zip(*sides, strict=True)):
+            steadied[place].append((times[0], times[1]))
+    return [*steadied]
+
+
+def divide_by_iteration(operators: Sequence[Times]) -> list[Times]:
+    """Return the times of operators in one run without the factor of each iteration."""
+    known = [(times, median(times)) for times in operators if times and min(times) > 0]
+    if len(known) < FEWEST_OPERATORS:
+        return [*operators]
+    factors = [
+        median(times[iteration] / usual for times, usual in known)
+        for iteration in range(len(known[0][0]))
+    ]
+    return [[t / factor for t, factor in zip(times, factors, strict=False)] for times in operators]
 
 
 def without_common(ratios: Sequence[Sequence[float]]) -> list[list[float]]:

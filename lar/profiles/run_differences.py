@@ -163,6 +163,8 @@ def caveats_of(baseline: Profile, experiment: Profile, diff: Diff) -> list[str]:
         )
     if diff.pairs > 1:
         lines.append(f"times are medians of {diff.pairs} runs of each command, made in turns")
+        if are_of_one_command(baseline, experiment):
+            lines.append("ratios leave out what most operators of a run have in common")
     return lines
 
 
