@@ -18,9 +18,10 @@ from lar.records.summary import Difference
 
 FEWEST_PAIRS = 3
 FEWEST_OPERATORS = 8  # that show what a whole run has in common
-# Deviations between the quartiles of normal values, and the least that an operator scatters by.
+# Deviations between the quartiles of normal values, and the least that an operator scatters by, or
+# differs by between processes.
 QUARTILES_APART = 1.349
-LEAST_SCATTER = 0.01
+LEAST = 0.01
 
 Times = Sequence[float]
 Pairs = Sequence[tuple[Times, Times]]
@@ -51,7 +52,7 @@ def judge_operators(
     return [
         compare_pairs(
             [[value] for value in own],
-            usual=usual and Spread(usual.deviation * scatter, usual.degrees),
+            usual=usual and Spread(max(LEAST, usual.deviation * scatter), usual.degrees),
             comparisons=len(operators),
             once=True,
         )
@@ -114,4 +115,4 @@ def scatter_of(pairs: Pairs) -> float:
         if usual > 0:
             apart = percentile_of(ordered, 75) - percentile_of(ordered, 25)
             parts.append(math.hypot(apart / QUARTILES_APART, CLOCK_STEP_NS) / usual)
-    return max([LEAST_SCATTER, *parts])
+    return max([LEAST, *parts])
