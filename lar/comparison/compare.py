@@ -26,14 +26,7 @@ from lar.graphs.operator_kinds import OperatorKinds
 from lar.graphs.signatures import Values
 from lar.graphs.twins import match
 from lar.options.suggestions import nearest_spelling
-from lar.records.comparison import (
-    Comparison,
-    Finding,
-    Only,
-    SideFacts,
-    TensorComparison,
-    Tolerance,
-)
+from lar.records.comparison import Comparison, Finding, Only, SideFacts, TensorComparison, Tolerance
 
 # What takes a few words on what is being done now.
 Progress: TypeAlias = Callable[[str], None]
