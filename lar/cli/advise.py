@@ -7,13 +7,13 @@ import os
 import sys
 import time
 
-from lar.cli.bench import parse_budget
 from lar.cli.report import TRY_SECONDS, print_tried, read_corrected
 from lar.cli.run_help import MODEL
 from lar.errors import UsageError
 from lar.options.arguments import add_arguments as add_options
 from lar.options.arguments import add_option
 from lar.options.table import ITER, PROFILE
+from lar.options.values import parse_budget
 from lar.options.variants import BENCH_KEYS, BENCH_OPTIONS
 
 # A median of so many iterations is what the suggestions rest on.

@@ -15,7 +15,7 @@ from lar.options.arguments import add_option
 from lar.options.option import Group
 from lar.options.rules import Asked, check_rules, needs
 from lar.options.table import ON, SAVE, SCHEDULER, STORE, TAG
-from lar.options.values import parse_path, parse_share, parse_span
+from lar.options.values import parse_budget, parse_path, parse_share
 from lar.options.variants import BENCH_KEYS, BENCH_OPTIONS
 
 if TYPE_CHECKING:
@@ -119,13 +119,6 @@ def add_run_options(parser: argparse.ArgumentParser, whose: str) -> None:
             groups[option.group] = parser.add_argument_group(title)
         # Texts: each run parses them together with its own.
         add_option(groups[option.group], option, parse=option.parse and str)
-
-
-def parse_budget(text: str) -> float:
-    """Parse a time in seconds or minutes: `90`, `90s`, `1.5m`."""
-    if text.endswith("m"):
-        return 60 * parse_span(text.removesuffix("m"))
-    return parse_span(text.removesuffix("s"))
 
 
 def main(arguments: argparse.Namespace) -> int:

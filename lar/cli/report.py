@@ -14,6 +14,7 @@ from lar.cli.screen import screen_of_output
 from lar.errors import UsageError, printable
 from lar.files.input_file import check_input, read_input
 from lar.options.option import flag_of
+from lar.options.values import parse_budget
 from lar.reports.options import BY_KEY, add_report_options, collect_report_options, describe_choices
 from lar.reports.styles import EXPORTS, STYLES, Style
 
@@ -104,12 +105,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("-o", "--output", metavar="FILE", help="where --export writes")
     group.add_argument("--debug", action="store_true", help="show the traceback of an error")
-
-
-def parse_budget(text: str) -> float:
-    from lar.cli.bench import parse_budget  # its options are slow to import
-
-    return parse_budget(text)
 
 
 def styles_of_two() -> str:

@@ -55,6 +55,13 @@ def parse_span(text: str, unit: str = "seconds") -> float:
     return parse_above_zero(text, f"a number of {unit}", f"a time to wait for; give {unit}")
 
 
+def parse_budget(text: str) -> float:
+    """Parse a time in seconds or minutes: `90`, `90s`, `1.5m`."""
+    if text.endswith("m"):
+        return 60 * parse_span(text.removesuffix("m"))
+    return parse_span(text.removesuffix("s"))
+
+
 def parse_above_zero(text: str, kind: str, wanted: str) -> float:
     """Parse a positive number; the texts say what it is and what to give, in errors."""
     try:

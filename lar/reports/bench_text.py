@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from lar.errors import count_of, printable
 from lar.records.bench import BenchResult, OutputDifference, VariantResult
 from lar.records.summary import Difference, Interval, Summary
-from lar.records.tuning import RankedCandidate
 from lar.reports.csv import format_table as format_csv_table
 from lar.reports.model import Cell, Column, Table
 from lar.reports.text import PAPER, Screen, format_table
@@ -73,7 +72,7 @@ def table_of(bench: BenchResult) -> Table[VariantResult]:
     )
 
 
-def color_of(measured: VariantResult | RankedCandidate) -> str:
+def color_of(measured: VariantResult) -> str:
     """Return the color of what was measured: that of its failure, or of its difference."""
     if measured.status != "ok":
         return "red"

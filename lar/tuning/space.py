@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -253,24 +252,3 @@ def choices_in(candidate: Candidate, space: ModelSpace) -> list[Choice]:
     """Return a candidate's choices."""
     by_name = choices_by_name(space)
     return [by_name[name] for name in candidate.choices]
-
-
-def cache_name(candidate: Candidate, spaces: Sequence[ModelSpace]) -> str:
-    """Return the name of the session's cache that a candidate fills or reads, empty without.
-
-    Candidates of one model that agree in all that decides what the cache holds share it. The name
-    can be that of a file.
-    """
-    space = spaces[candidate.model]
-    choice = next((each for each in choices_in(candidate, space) if each.cache), None)
-    if choice is None:
-        return ""
-    deciding = [
-        each.name
-        for dimension in space.dimensions
-        if dimension.name in choice.cache_depends
-        for each in dimension.choices
-        if each.name in candidate.choices and each is not choice
-    ]
-    words = (f"{space.engine}-{candidate.model}", choice.name, *deciding)
-    return "+".join(re.sub(r"[^\w.-]", "-", word) for word in words)

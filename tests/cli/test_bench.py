@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 import lar
-from lar.cli.bench import describe_progress, parse_budget
+from lar.cli.bench import describe_progress
+from lar.options.values import parse_budget
 from lar.reports.bench_html import format_html
 from lar.running.bench import BenchProgress
 from tests.conftest import RunLar, WriteScript

@@ -17,7 +17,8 @@ from lar.errors import UsageError
 from lar.records.choices import Allowed
 from lar.records.tuning import Candidate
 from lar.tuning import space as space_module
-from lar.tuning.space import cache_name, make_space, plan_candidate, refusal_of, survey_space
+from lar.tuning.candidates import Combinations
+from lar.tuning.space import make_space, plan_candidate, refusal_of, survey_space
 
 WriteScript = Callable[..., str]
 
@@ -170,9 +171,9 @@ def test_a_cache_is_filled_by_a_search_and_read_without(
 
 
 def test_caches_are_shared_where_what_decides_them_is_the_same(write_script: WriteScript) -> None:
-    spaces = [make_space(write_script(**LANDSCAPE), {})]
+    combinations = Combinations(0, make_space(write_script(**LANDSCAPE), {}))
     names = [
-        cache_name(Candidate(choices=choices), spaces)
+        combinations.cache_of(Candidate(choices=choices))
         for choices in (
             ("fast-run",),
             ("fast-run", "2 threads"),
