@@ -6,12 +6,12 @@ import argparse
 import contextlib
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from lar.cli.bench import add_run_options, open_asked_store, print_saved
-from lar.errors import LarError, UsageError, error_of_write, error_with_code, printable
+from lar.errors import LarError, UsageError, printable
 from lar.files.path_conflicts import paths_in
 from lar.options.arguments import add_option
 from lar.options.option import is_set
@@ -49,7 +49,6 @@ FORMATS = {
     "html": "write the ranking as a page; - is standard output",
     "markdown": "write what is printed as Markdown; - is standard output",
 }
-SUFFIXES = {"markdown": "md"}
 SEVERAL = "; of several models a folder, with a file for each"
 MODELS = "a model, with its twin in another format if there is one; several, or a folder of them"
 
@@ -213,6 +212,7 @@ def search_several(
     Raises:
         LarError: one has failed.
     """
+    from lar.cli.report_files import raise_all
     from lar.reports.tune_report import verdict_of
 
     errors, said = list[LarError](), dict[str, str]()
@@ -228,18 +228,8 @@ def search_several(
     prints = "-" in [getattr(arguments, key) for key in FORMATS]
     lines = [printable(f"{model}: {text}") for model, text in said.items()]
     print("", *lines, sep="\n", file=sys.stderr if prints else sys.stdout)
-    if errors:
-        raise join_errors(errors, f"{len(errors)} of {len(planned)} models failed: ")
+    raise_all(errors, f"{len(errors)} of {len(planned)} models failed: ")
     return 0
-
-
-def join_errors(errors: Sequence[LarError], head: str = "") -> LarError:
-    """Return one error for several, with the highest exit code."""
-    worst = max(errors, key=lambda error: error.exit_code)
-    if len(errors) == 1:
-        return worst
-    text = head + "; ".join(each.message for each in errors)
-    return error_with_code(worst.exit_code, text, worst.hint)
 
 
 def print_spaces(requests: Sequence[TuneRequest], place: str | None) -> None:
@@ -252,16 +242,15 @@ def print_spaces(requests: Sequence[TuneRequest], place: str | None) -> None:
     from lar.files.report_file import OutputFile
     from lar.records.run import record_to_json
     from lar.reports.space_text import format_spaces
-    from lar.tuning.search import find_not_tried
 
-    listed = [(request.spaces, tuple(find_not_tried(request))) for request in requests]
     if place is not None:
         with OutputFile(place, "--json") as file:
-            records = [{"spaces": spaces, "not_tried": left_out} for spaces, left_out in listed]
+            records = [{"spaces": it.spaces, "not_tried": it.not_tried} for it in requests]
             file.write(record_to_json(records).decode() + "\n")
             if file.to_stdout:
                 return
-    texts = ["\n".join(format_spaces(*each, screen_of_output())) for each in listed]
+    screen = screen_of_output()
+    texts = ["\n".join(format_spaces(it.spaces, it.not_tried, screen)) for it in requests]
     print("\n\n".join(texts))
 
 
@@ -277,24 +266,25 @@ def plan(
     Raises:
         LarError: its plain run is refused, or no worker can be asked.
     """
-    asked = {
-        "extent": arguments.space,
-        "engines": arguments.engines,
-        "objective": arguments.objective,
-        "allowed": arguments.allow,
-        "budget_seconds": arguments.budget,
-        "margin": arguments.margin,
-        "tolerance": arguments.tolerance,
-    }
+    from lar.records.tuning import TuneRequest
+
+    asked = TuneRequest(
+        objective=arguments.objective,
+        extent=arguments.space,
+        budget_seconds=arguments.budget,
+        margin=arguments.margin,
+        allowed=tuple(arguments.allow),
+        tolerance=arguments.tolerance,
+    )
     if farm is None:
         from lar.tuning.requests import make_request
 
-        return make_request(models, options, **asked), None
+        return make_request(models, options, asked, arguments.engines), None
     from lar.farm.tuning import request_on_farm
     from lar.tuning.session import read_facts
 
     given = {key: value for key, value in options.items() if is_set(value)}
-    found = request_on_farm(farm, arguments.on or "", models, given, **asked)
+    found = request_on_farm(farm, arguments.on or "", models, given, asked, arguments.engines)
     return found.request, read_facts(found.request, found.machine, found.engines)
 
 
@@ -325,7 +315,7 @@ def tune(
             player = FarmPlayer(farm, arguments.on or "", facts.machine)
         name = "" if is_one else Path(request.spaces[0].model).stem
         outputs = Outputs(arguments, request, name, stack)
-        progress = Progress(stack.enter_context(PacedLine(sys.stderr)), sys.stderr, request)
+        progress = Progress(stack.enter_context(PacedLine(sys.stderr)), request)
         found = search_with(
             request,
             arguments.session or str(folder / "session"),
@@ -345,37 +335,27 @@ def tune(
 
 
 class Progress:
-    """What is shown while a search goes on: the first ranking, each new best, and a line."""
+    """What is shown while a search goes on: the first ranking, and a line."""
 
-    def __init__(self, line: PacedLine, file: TextIO, request: TuneRequest) -> None:
+    def __init__(self, line: PacedLine, request: TuneRequest) -> None:
         self.line = line
-        self.file = file
         self.request = request
-        self.best = ""
+        self.has_ranking = False
 
     def show(self, progress: TuneProgress) -> None:
         """Show how far a search has come."""
-        best = progress.best
-        if best is not None and best.name != self.best:
-            self.line.line.clear()
-            self.print_best(progress)
-            self.best = best.name
-        head = f"round {progress.rounds + 1}: {progress.doing}"
-        ahead = f", best so far {self.best}" if self.best else ""
-        self.line.show(printable(f"{head}{ahead}, {progress.left_seconds:.0f} s left"))
-
-    def print_best(self, progress: TuneProgress) -> None:
-        """Print the first ranking, and then what is best now."""
         from lar.reports.tune_report import build_first_report, describe_best
 
-        spent = self.request.budget_seconds - progress.left_seconds
-        ranking, objective = tuple(progress.ranking), self.request.objective
-        text = f"after {spent:.0f} s: best so far: {describe_best(ranking[0], objective)}\n"
-        if not self.best:
-            report = build_first_report(ranking, objective)
-            text = f"first ranking, after {spent:.0f} s:\n{report.text}"
-        self.file.write(text)
-        self.file.flush()
+        ranking, objective = progress.ranking, self.request.objective
+        if ranking and not self.has_ranking:
+            self.has_ranking = True
+            spent = self.request.budget_seconds - progress.left_seconds
+            self.line.end()
+            print(f"first ranking, after {spent:.0f} s:", file=sys.stderr)
+            print(build_first_report(ranking, objective).text, file=sys.stderr, end="", flush=True)
+        best = f"; best so far {describe_best(ranking[0], objective)}" if ranking else ""
+        doing = f"round {progress.rounds + 1}: {progress.doing}{best}"
+        self.line.show(printable(f"{doing}; {progress.left_seconds:.0f} s left"))
 
 
 class Outputs:
@@ -393,33 +373,28 @@ class Outputs:
         Raises:
             UsageError: a file cannot be written, or would replace what is read.
         """
+        from lar.cli.report_files import ReportFiles, place_in
         from lar.files.report_file import OutputFile, check_places
         from lar.running.places import places_of
 
         self.arguments = arguments
-        self.files = {
-            key: stack.enter_context(
-                OutputFile(place_of(path, name, SUFFIXES.get(key, key)), f"--{key}")
-            )
-            for key in FORMATS
-            if (path := getattr(arguments, key)) is not None
-        }
+        self.reports = ReportFiles(arguments, FORMATS, stack, name)
         self.settings: OutputFile | None = None
         beside: list[Place] = []
         if arguments.output is not None:
             from lar.tuning.outcome import check_settings_place, place_of_cache
 
-            path = place_of(arguments.output, name, "json")
+            path = place_in(arguments.output, name, "json")
             self.settings = stack.enter_context(OutputFile(path, "--output"))
             check_settings_place(self.settings)
             beside.append(place_of_cache(self.settings))
-        opened = [*self.files.values(), *filter(None, [self.settings])]
+        opened = [*self.reports.files.values(), *filter(None, [self.settings])]
         self.packed = ""
         if arguments.packed_model_dump is not None:
             from lar.tuning.deployment import check_deployment
 
             suffix = Path(request.spaces[0].model).suffix.lstrip(".")
-            self.packed = place_of(arguments.packed_model_dump, name, suffix)
+            self.packed = place_in(arguments.packed_model_dump, name, suffix)
             for space in request.spaces:
                 check_deployment(space)
             # A run writes it in the end: now it is only seen that this is possible.
@@ -432,8 +407,6 @@ class Outputs:
             read = [*places_of(space.model, {**given, **space.options}), *beside]
             check_places(opened, paths_in(fed if isinstance(fed, tuple) else ()), read)
         self.store = open_asked_store(arguments, stack)
-        prints = any(file.to_stdout for file in self.files.values())
-        self.console = sys.stderr if prints else sys.stdout
 
     def write(self, found: Tuning) -> None:
         """Print and write what was found; a file that cannot be written keeps back nothing else.
@@ -441,10 +414,9 @@ class Outputs:
         Raises:
             LarError: files cannot be written, or nothing was measured that could be.
         """
-        from lar.cli.screen import screen_of_output
-        from lar.cli.table_output import render
+        from lar.cli.report_files import kept_for_later, raise_all
         from lar.reports.tune_report import build_report
-        from lar.tuning.outcome import caches_beside, caches_in, write_settings
+        from lar.tuning.outcome import caches_in, write_settings
 
         errors: list[LarError] = []
         caches = caches_in(found.tuned) if found.tuned and self.arguments.session else {}
@@ -453,21 +425,16 @@ class Outputs:
             with kept_for_later(errors):
                 settings = write_settings(self.settings, found)
                 written = self.settings.name
-                caches = caches_beside(settings, written)
+                caches = caches_in(settings, os.path.dirname(written))
         if self.packed:
             with kept_for_later(errors):
                 self.pack(found)
         report = build_report(found, settings=written, caches=caches)
-        if self.console is sys.stdout:
-            print(report.text_for(screen_of_output()), end="", flush=True)
-        for key, file in self.files.items():
-            with kept_for_later(errors):
-                file.write(render(report, key, to_stdout=file.to_stdout))
+        self.reports.write(report, errors)
         if self.store is not None:
             with kept_for_later(errors):
                 print_saved(self.store.add(found.runs, self.arguments.tag or ""), self.store)
-        if errors:
-            raise join_errors(errors)
+        raise_all(errors)
 
     def pack(self, found: Tuning) -> None:
         """Write the model with the settings that won.
@@ -475,37 +442,13 @@ class Outputs:
         Raises:
             LarError: it cannot be written.
         """
+        from lar.records.tuning import space_of
         from lar.tuning.deployment import write_packed
-        from lar.tuning.outcome import space_of
 
         space = space_of(found)
         if space is not None and found.runs:
             lines = write_packed(space, found.runs[-1].spec, self.packed)
-            print("\n".join(lines), file=self.console, flush=True)
-
-
-@contextlib.contextmanager
-def kept_for_later(errors: list[LarError]) -> Iterator[None]:
-    """Add an error to those that are raised in the end."""
-    try:
-        yield
-    except LarError as error:
-        errors.append(error)
-
-
-def place_of(path: str, name: str, suffix: str) -> str:
-    """Return where a file goes: of several models into a folder, which is made.
-
-    Raises:
-        UsageError: it is not a folder, or cannot be made.
-    """
-    if not name or path == "-":
-        return path
-    try:
-        os.makedirs(path, exist_ok=True)
-    except OSError as error:
-        raise error_of_write(error, subject=path, hint="give a folder") from None
-    return os.path.join(path, f"{name}.{suffix}")
+            print("\n".join(lines), file=self.reports.console, flush=True)
 
 
 def exit_code_of(found: Tuning) -> int:

@@ -128,7 +128,7 @@ def make_space(request: str, stream: Stream) -> bytes:
     from lar.tuning.requests import make_request
 
     asked = record_from_json(request, SearchRequest)
-    made = make_request(asked.models, asked.options, **asked.asked)
+    made = make_request(asked.models, asked.options, asked.asked, asked.engines)
     engines = {space.engine: engine_named(space.engine).version for space in made.spaces}
     return record_to_json(SearchAnswer(made, read_machine(), engines))
 

@@ -21,6 +21,7 @@ from lar.records.run import (
     record_from_json,
     record_to_json,
 )
+from lar.records.tuning import TuneRequest
 from lar.tuning.player import Entrant, Keep, RoundOrder, Show
 
 
@@ -137,11 +138,10 @@ def request_on_farm(
     label: str,
     models: Sequence[str],
     options: Mapping[str, Any],
-    **asked: Any,
+    asked: TuneRequest,
+    engines: Sequence[str] = (),
 ) -> SearchAnswer:
     """Return the request of a search on a worker that has the label: what can be tried there.
-
-    `asked` are the other arguments of `lar.tuning.requests.make_request`.
 
     Raises:
         UsageError: a model or an option cannot be used, or no worker has the label.
@@ -149,9 +149,10 @@ def request_on_farm(
     """
     sending = Sending()
     sent = [sending.add_with_weights(model) for model in models]
-    if asked.get("extent", "quick") not in ("quick", "full"):
-        asked["extent"] = sending.add(asked["extent"], "--space")
-    request = SearchRequest(tuple(sent), sending.rewrite_settings(options), asked)
+    if asked.extent not in ("quick", "full"):
+        asked = replace(asked, extent=sending.add(asked.extent, "--space"))
+    given = sending.rewrite_settings(options)
+    request = SearchRequest(tuple(sent), given, asked, tuple(engines))
     outcome = play_job(farm, Job("space", record_to_json(request), sending, label))
     if outcome.failure is not None:
         raise_failure(outcome.failure)

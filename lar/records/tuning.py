@@ -54,21 +54,35 @@ BASELINE = Candidate()
 
 
 @dataclass(frozen=True, kw_only=True)
+class NotTried:
+    """A choice that the space of a model leaves out, and why.
+
+    `allow` is what the user would have to allow to have it tried, empty for another reason.
+    """
+
+    choice: str
+    model: int = 0
+    why: str = ""
+    allow: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class TuneRequest:
     """What was asked for, as far as the search goes by it.
 
     `extent` is `quick`, `full`, or the file that names what is tried. `budget_seconds` is the time
     of all sittings of a session together. `margin` is by how much a candidate must be able to win
-    to be worth measuring: 0.01 for 1 %.
+    to be worth measuring: 0.01 for 1 %. `not_tried` are the choices that the spaces leave out.
     """
 
-    spaces: tuple[ModelSpace, ...]
+    spaces: tuple[ModelSpace, ...] = ()
     objective: Objective = "latency"
     extent: str = "quick"
     budget_seconds: float = 120.0
     margin: float = 0.01
     allowed: tuple[Allowed, ...] = ()
     tolerance: float | None = None
+    not_tried: tuple[NotTried, ...] = ()
     seed: int = 0
 
 
@@ -109,19 +123,6 @@ class RankedCandidate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NotTried:
-    """A choice that the space of a model leaves out, and why.
-
-    `allow` is what the user would have to allow to have it tried, empty for another reason.
-    """
-
-    choice: str
-    model: int = 0
-    why: str = ""
-    allow: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
 class TuneResult(Encodable):
     """Everything that a search found; `wall_seconds` are those of all sittings.
 
@@ -138,7 +139,6 @@ class TuneResult(Encodable):
     started_at: str = ""
     engines: tuple[EngineFacts, ...] = ()
     machine: MachineFacts | None = None
-    not_tried: tuple[NotTried, ...] = ()
     rounds: int = 0
     wall_seconds: float = 0.0
     warnings: tuple[str, ...] = ()
@@ -187,6 +187,13 @@ def options_of(candidate: Candidate, space: ModelSpace) -> dict[str, OptionValue
                 value = before + value
             found[key] = value
     return found
+
+
+def space_of(result: TuneResult) -> ModelSpace | None:
+    """Return the space of the best candidate, None if nothing was measured."""
+    best = result.best
+    spaces = (it for it in result.request.spaces if best and it.engine == best.engine)
+    return next((it for it in spaces if best and it.model == best.model), None)
 
 
 @check_keywords

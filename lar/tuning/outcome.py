@@ -10,14 +10,14 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from lar import __version__
-from lar.engines import engine_for, engine_named
+from lar.engines import engine_named
 from lar.errors import LarError, UsageError
 from lar.files.path_conflicts import Place
 from lar.files.report_file import OutputFile
 from lar.measurement.statistics import percentile_of
 from lar.options.command_line import format_command
 from lar.options.option import Option
-from lar.options.table import BY_KEY, ENGINE
+from lar.options.table import BY_KEY
 from lar.records.choices import OptionValue
 from lar.records.facts import ModelFile
 from lar.records.run import RunResult, record_to_json
@@ -32,6 +32,7 @@ from lar.records.tuning import (
     TuneResult,
     name_of,
     options_of,
+    space_of,
 )
 from lar.running.settings_file import can_be_set, name_of_cache
 from lar.tuning.decisions import Survey
@@ -198,7 +199,7 @@ def settings_of(
     result, space = measured[-1], request.spaces[best.model]
     assert result.engine is not None
     assert result.machine is not None
-    found = {**options_of(best, space), **needed_engine(space.model, space.engine)}
+    found = options_of(best, space)
     options = {key: with_place(key, value) for key, value in found.items() if is_setting(key)}
     return TunedSettings(
         options={**options, **caches},
@@ -230,26 +231,6 @@ def with_place(key: str, value: OptionValue) -> OptionValue:
     if isinstance(value, tuple):
         return tuple(map(os.path.abspath, value))
     return os.path.abspath(str(value))
-
-
-def needed_engine(model: str, engine: str) -> dict[str, OptionValue]:
-    """Return the option that chooses the engine of a model, where another is the default."""
-    try:
-        is_default = engine_for(Path(model), None).name == engine
-    except LarError:
-        is_default = False
-    return {} if is_default else {ENGINE.key: engine}
-
-
-def space_of(result: TuneResult) -> ModelSpace | None:
-    """Return the space of the best candidate, None if nothing was measured."""
-    best = result.best
-    found = (it for it in result.request.spaces if best and same_space(it, best))
-    return next(found, None)
-
-
-def same_space(space: ModelSpace, row: RankedCandidate) -> bool:
-    return (space.model, space.engine) == (row.model, row.engine)
 
 
 def write_settings(output: OutputFile, result: TuneResult) -> TunedSettings:
@@ -285,23 +266,14 @@ def with_inputs(space: ModelSpace) -> dict[str, OptionValue]:
     return {key: value for key, value in space.options.items() if not is_setting(key)}
 
 
-def caches_in(settings: TunedSettings) -> dict[str, str]:
-    """Return the files of the caches that settings name, by key."""
-    return {
-        key: str(value)
-        for key, value in settings.options.items()
-        if BY_KEY[key].purpose == "cache" and os.path.isfile(str(value))
-    }
-
-
-def caches_beside(settings: TunedSettings, place: str) -> dict[str, str]:
-    """Return the files of the caches that stand beside a settings file, by key."""
-    folder = os.path.dirname(place)
-    return {
+def caches_in(settings: TunedSettings, folder: str = "") -> dict[str, str]:
+    """Return the files of the caches that settings name from a folder, by key."""
+    files = {
         key: os.path.join(folder, str(value))
         for key, value in settings.options.items()
         if BY_KEY[key].purpose == "cache"
     }
+    return {key: file for key, file in files.items() if os.path.isfile(file)}
 
 
 def copy_cache(space: ModelSpace, source: str, place: str) -> None:

@@ -7,7 +7,7 @@ import contextlib
 import os
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -26,7 +26,6 @@ from lar.records.tuning import (
     BASELINE,
     Candidate,
     Ending,
-    NotTried,
     RankedCandidate,
     TuneRequest,
     choices_by_name,
@@ -41,7 +40,7 @@ from lar.tuning.outcome import Tuning, find_best, rank, settings_of
 from lar.tuning.player import Entrant, LocalPlayer, Player, RoundOrder
 from lar.tuning.requests import make_request
 from lar.tuning.session import Facts, Session, open_session, read_facts
-from lar.tuning.space import plan_candidate, survey_space
+from lar.tuning.space import plan_candidate
 
 if TYPE_CHECKING:
     from lar.running.array_inputs import GivenInputs, Inputs
@@ -63,12 +62,7 @@ class TuneProgress:
     doing: str
     rounds: int
     left_seconds: float
-    ranking: Sequence[RankedCandidate] = ()
-
-    @property
-    def best(self) -> RankedCandidate | None:
-        """The first of those that gave right numbers."""
-        return next((each for each in self.ranking if each.status == "ok"), None)
+    ranking: tuple[RankedCandidate, ...] = ()
 
 
 Report = Callable[[TuneProgress], None]
@@ -123,17 +117,15 @@ def tune(
         fed = None if inputs is None else GivenInputs(inputs, folder / "inputs")
         if fed is not None:
             options["input"] = (*fed.items, *(options.get("input") or ()))
-        request = make_request(
-            [os.fspath(each) for each in given],
-            options,
-            extent=space,
-            engines=engines,
+        asked = TuneRequest(
             objective=objective,
-            allowed=allow,
+            extent=space,
             budget_seconds=seconds_in(budget),
             margin=margin,
+            allowed=tuple(allow),
             tolerance=tolerance,
         )
+        request = make_request([os.fspath(each) for each in given], options, asked, engines)
         place = os.fspath(session) if session is not None else str(folder / "session")
         found = search_with(request, place, folder, given=fed)
     except BaseException:
@@ -201,9 +193,7 @@ def search_with(
     is_new = not os.path.exists(place)
     with open_session(place, request, facts or read_facts(request)) as session:
         player = player or LocalPlayer(folder)
-        search = Search(request, session, player, folder, given, report)
-        search.is_here = facts is None
-        found = search.run()
+        found = Search(request, session, player, folder, given, report).run()
     if is_new and found.ending == "failed" and found.failure and found.failure.exit_code == 2:
         os.unlink(place)  # as of any other file that is no model, nothing is kept
     return found
@@ -221,8 +211,8 @@ class Search:
     report: Report = lambda progress: None
     valid: dict[Candidate, bool] = field(default_factory=dict)
     inputs: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    ranking: tuple[RankedCandidate, ...] = ()
     stopped: Failure | None = None
-    is_here: bool = True  # on this machine, of which the spaces say what they leave out
 
     def __post_init__(self) -> None:
         self.combinations = combinations_of(self.request.spaces)
@@ -267,7 +257,6 @@ class Search:
                 *dict.fromkeys(chain(*(it.warnings for it in results))),
             ),
             failure=self.failure or self.stopped,
-            not_tried=tuple(find_not_tried(self.request)) if self.is_here else (),
         )
         return found.with_runs(tuple(runs))
 
@@ -299,8 +288,10 @@ class Search:
     def show(self, doing: str, *, ranked: bool = False) -> None:
         """Report how far it has come, with the ranking where that has changed."""
         numbers = {trial.number for trial in self.session.trials}
-        ranking = tuple(rank(self.survey())) if ranked else ()
-        self.report(TuneProgress(doing, len(numbers), max(0.0, self.left_seconds), ranking))
+        if ranked:
+            self.ranking = tuple(rank(self.survey()))
+        left = max(0.0, self.left_seconds)
+        self.report(TuneProgress(doing, len(numbers), left, self.ranking))
 
     def play(self, step: Step) -> None:
         """Have a round played, and keep each process as soon as it has ended."""
@@ -440,21 +431,3 @@ def describe(step: Step, request: TuneRequest) -> str:
     if step.kind == "proof":
         return f"proving {', '.join(names[1:])}"
     return f"trying {', '.join(names[1:] or names)}"
-
-
-def find_not_tried(request: TuneRequest) -> Iterator[NotTried]:
-    """Yield what the spaces of a request leave out; nothing where that is not known any more."""
-    for number, space in enumerate(request.spaces):
-        with contextlib.suppress(LarError):
-            surveyed = survey_space(
-                space.model,
-                space.options,
-                extent=request.extent,
-                allowed=request.allowed,
-                objective=request.objective,
-                engine=space.engine,
-            )
-            for each in surveyed.left_out:
-                yield NotTried(
-                    choice=each.choice.name, model=number, why=each.why, allow=each.allow
-                )

@@ -49,16 +49,12 @@ def test_the_fastest_with_right_numbers_wins(run_lar: RunLar, model: str, tmp_pa
     assert "enable_nchw44" in stored.stdout.replace("-", "_")
 
 
-def test_the_first_ranking_and_each_new_best_are_shown_meanwhile(
-    run_lar: RunLar, model: str
-) -> None:
+def test_the_first_ranking_is_shown_meanwhile(run_lar: RunLar, model: str) -> None:
     done = run_lar("tune", model, "--budget", "60s")
     lines = done.stderr.splitlines()
     assert re.fullmatch(r"first ranking, after \d+ s:", lines[0])
-    assert lines[1].split() == ["candidate", "median", "ms", "ratio", "memory", "outputs"]
+    assert lines[1].split() == ["candidate", "median", "ms", "ratio", "outputs"]
     assert lines[2].startswith("plain         10.000  1.000")
-    best = re.compile(r"after \d+ s: best so far: nchw44 \+ 2 threads, 4\.800 ms, ratio 0\.48")
-    assert any(map(best.fullmatch, lines))
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from lar.farm.tuning import FarmPlayer, request_on_farm
 from lar.measurement.listener import Listener
 from lar.measurement.machine import read_machine
 from lar.records.run import RunResult, RunSpec
+from lar.records.tuning import TuneRequest
 from lar.tuning import player
 from lar.tuning.player import Entrant, RoundOrder
 from tests.conftest import RunLar, WriteScript
@@ -110,7 +111,9 @@ def test_one_candidate_alone_is_blamed_for_lost_workers(
 def test_what_can_be_tried_is_asked_there(farm: Field, write_script: WriteScript) -> None:
     choice = {"name": "constant", "options": {"const_shape": True}}
     model = write_script(dimensions=[{"name": "shapes", "choices": [choice]}])
-    answer = request_on_farm(farm, "x86", [model], {}, budget_seconds=3.0, extent="full")
+    answer = request_on_farm(
+        farm, "x86", [model], {}, TuneRequest(budget_seconds=3.0, extent="full")
+    )
     (space,) = answer.request.spaces
     assert (space.model, space.engine) == (model, "fake")
     assert [each.name for each in space.dimensions] == ["shapes"]

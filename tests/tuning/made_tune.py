@@ -57,6 +57,12 @@ SPACE = ModelSpace(
 )
 
 
+NOT_TRIED = (
+    NotTried(choice="x2apic fix", why="it is not allowed", allow="engine-fixes"),
+    NotTried(choice="spinning", why="it is in the space `full`"),
+)
+
+
 def row(name: str, seconds: float | None = None, **fields: Any) -> RankedCandidate:
     """Return a candidate that took so long, beside a plain run of 0.268 s."""
     choices = () if name == "plain" else tuple(name.split(" + "))
@@ -107,16 +113,12 @@ def made_tune(**fields: Any) -> TuneResult:
         ),
     )
     given: dict[str, Any] = {
-        "request": TuneRequest(spaces=(SPACE,)),
+        "request": TuneRequest(spaces=(SPACE,), not_tried=NOT_TRIED),
         "ending": "settled",
         "ranking": ranking,
         "lar_version": "0.1.0",
         "engines": (ENGINE,),
         "machine": MACHINE,
-        "not_tried": (
-            NotTried(choice="x2apic fix", why="it is not allowed", allow="engine-fixes"),
-            NotTried(choice="spinning", why="it is in the space `full`"),
-        ),
         "rounds": 5,
         "wall_seconds": 88.0,
     }
