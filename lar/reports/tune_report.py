@@ -50,10 +50,6 @@ GOALS: Mapping[Objective, Goal] = {
 FIGURE_NOTE = (
     "each figure is the plain run's times the ratio; the ratio is of processes that took turns"
 )
-# The rows and columns of the first ranking, which is printed while the search goes on.
-MOST_FIRST_ROWS = 5
-FIRST_COLUMNS = ("candidate", *(goal.figure for goal in GOALS.values()), "ratio", "outputs")
-
 Row = RankedCandidate
 
 
@@ -79,18 +75,11 @@ def build_report(
     )
 
 
-def build_first_report(ranking: tuple[Row, ...], objective: Objective) -> Report:
-    """Return the report of a search that has only begun."""
-    table = ranking_of(ranking[:MOST_FIRST_ROWS], objective)
-    shown = tuple(each for each in table.columns if each.title in FIRST_COLUMNS)
-    return Report(style="tune", body=(replace(table, shown=shown),))
-
-
 def describe_best(row: Row, objective: Objective) -> str:
     """Return a candidate with its figure, in a few words."""
     unit = "" if objective == "memory" else " ms"
     return printable(
-        f"{row.name}, {format_figure(row, objective)}{unit}, ratio {row.ratio or 1:.2f}"
+        f"{row.name}, {format_figure(row, objective)}{unit}, ratio {format_ratio(row)}"
     )
 
 
@@ -229,25 +218,13 @@ def verdict_of(result: TuneResult) -> str:
     plain = f"{request.spaces[0].engine}: plain" if len(request.spaces) > 1 else "the plain run"
     if best.ratio is None or best.ratio_low is None or best.ratio_high is None:
         shown = "none was shown to be better" if len(result.ranking) > 1 else "measured alone"
-        return printable(f"{title}: {plain}: {shown}{describe_promise(result)}")
+        return printable(f"{title}: {plain}: {shown}")
     low, times, high = (format_times(it) for it in (best.ratio_high, best.ratio, best.ratio_low))
     agreement = {"equal": "same outputs bit by bit", "": "outputs not compared"}.get(
         best.outputs, f"same outputs within the tolerance ({best.output_error or 0:.1e})"
     )
     compared = goal.sentence.format(times=times, plain=plain)
     return printable(f"{title}: {best.name}: {compared} ({low} to {high}), {agreement}")
-
-
-def describe_promise(result: TuneResult) -> str:
-    """Return which candidate more time may show to be better than the plain run, empty for none."""
-    first, request = result.ranking[0], result.request
-    if result.ending != "budget" or (first.ratio or 1.0) >= 1 - request.margin:
-        return ""
-    processes = f"{first.processes} process{'es' * (first.processes > 1)}"
-    return (
-        f"; {first.name} seems better, with a ratio of {first.ratio:.2f} in {processes}, and "
-        f"--budget {3 * request.budget_seconds:g} may show it"
-    )
 
 
 def format_times(ratio: float) -> str:

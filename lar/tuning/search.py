@@ -7,18 +7,17 @@ import contextlib
 import os
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lar import __version__
-from lar.errors import LarError, UsageError, nearest
+from lar.errors import LarError, UsageError
 from lar.files.work_folders import work_folder
 from lar.measurement.listener import Listener
 from lar.options.values import parse_budget
-from lar.options.variants import BENCH_KEYS
 from lar.records.choices import Allowed, Objective
 from lar.records.comparison import Tolerance
 from lar.records.run import Failure, RunResult, RunSpec
@@ -31,6 +30,7 @@ from lar.records.tuning import (
     choices_by_name,
     name_of,
 )
+from lar.running.bench import check_keys
 from lar.running.rounds import inputs_like
 from lar.running.variants import Variant
 from lar.tuning.candidates import combinations_of
@@ -108,7 +108,7 @@ def tune(
     """
     from lar.running.array_inputs import GivenInputs
 
-    check_keys(options)
+    check_keys(options, tune.__kwdefaults__)
     given = [models] if isinstance(models, (str, os.PathLike)) else [*models]
     stack = contextlib.ExitStack()
     try:
@@ -137,22 +137,6 @@ def tune(
     if found.ending == "interrupted":
         raise KeyboardInterrupt
     return found
-
-
-def check_keys(options: Mapping[str, object]) -> None:
-    """Refuse a keyword that is no option of a candidate.
-
-    Raises:
-        UsageError: naming the nearest.
-    """
-    own = tune.__kwdefaults__ or {}
-    for key in options:
-        if key not in BENCH_KEYS:
-            near = nearest(key, [*BENCH_KEYS, *own])
-            raise UsageError(
-                f"unknown option {key!r}" + (f"; did you mean {near!r}?" if near else ""),
-                "options are the flags of `lar tune --help`: --warmup-iter N is warmup_iter=N",
-            )
 
 
 def seconds_in(budget: float | str) -> float:
@@ -322,7 +306,7 @@ class Search:
         spec = replace(spec, warmup_iterations=1, iterations=0, timeout_seconds=step.seconds)
         name = name_of(candidate, self.request.spaces)
         began = time.monotonic()
-        result = self.player.search(spec, SearchListener(name, self.show))
+        result = self.player.search(spec, SearchListener(self.show))
         if result.status == "interrupted":
             raise KeyboardInterrupt
         seconds = time.monotonic() - began
@@ -414,13 +398,11 @@ class Search:
 class SearchListener(Listener):
     """Shows how far the search of an engine is."""
 
-    def __init__(self, name: str, show: Callable[[str], None]) -> None:
-        self.name = name
+    def __init__(self, show: Callable[[str], None]) -> None:
         self.show = show
 
     def on_progress(self, text: str, elapsed: float) -> None:
-        if text:
-            self.show(f"{self.name}: {text}")
+        self.show(f"the engine searches: {text}")
 
 
 def describe(step: Step, request: TuneRequest) -> str:
