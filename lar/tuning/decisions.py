@@ -155,7 +155,7 @@ class Survey:
         """Return the first step: the plain run of each model, as none was measured."""
         if BASELINE in self.evidence.scores:
             return None
-        plains = tuple(each.plain for each in self.combinations)
+        plains = tuple(it.plain for it in self.combinations if self.fate(it.plain) == "ok")
         return Step("round", plains, LOOK_SECONDS * len(plains))
 
     def find_step(self, left: float, *, may_look: bool) -> Step | None:
