@@ -10,7 +10,7 @@ from lar.errors import UsageError
 from lar.options.arguments import add_option
 from lar.options.rules import Asked, check_rules, needs
 from lar.options.table import FORCE, ON, PACKED_MODEL_DUMP, SAVE, SCHEDULER, SETTINGS, STORE, TAG
-from lar.options.values import parse_budget, parse_error, parse_path, parse_share
+from lar.options.values import parse_duration, parse_error, parse_path, parse_share
 from lar.options.variants import BENCH_KEYS
 from lar.records.choices import Allowed, Objective
 
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("search")
     group.add_argument(
         "--budget",
-        type=parse_budget,
+        type=parse_duration,
         default=120.0,
         metavar="S",
         help="search for at most S seconds, or 2m, for each model (default 120)",

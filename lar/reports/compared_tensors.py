@@ -120,7 +120,6 @@ def columns_for(comparison: Comparison, *, wide: bool) -> tuple[Column[Row], ...
         ALONE: 2 * len(run_alone) > comparison.computed_count,
         "error": wide or comparison.tolerance.max_error is not None,
         "SNR dB": not has_items,
-        "worst item": has_items and wide,
         "RMSE/scale": any(steps_of(it) is not None for it in rows),
     }
     return tuple(it for it in COLUMNS if it.in_text and is_shown.get(it.title, wide))
@@ -321,7 +320,7 @@ COLUMNS: tuple[Column[Row], ...] = (
     number_column("SNR mean", over_items("mean_snr_db"), ".1f", 4),
     number_column("SNR p99", over_items("p99_snr_db"), ".1f", 6),
     number_column("SNR worst", over_items("worst_snr_db"), ".1f", 1),
-    Column("worst item", lambda row: over_items("worst_item")(row) or None, rank=8),
+    Column("worst item", lambda row: over_items("worst_item")(row) or None, rank=1),
     number_column("RMSE/scale", steps_of, ".3f", 2),
     number_column("error", figure("max_error", 0), rank=2),
     number_column("max abs", figure("max_absolute", 0), rank=4),

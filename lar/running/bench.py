@@ -16,10 +16,10 @@ from lar import __version__
 from lar.comparison.outputs import read_outputs
 from lar.errors import LarError, UsageError, nearest
 from lar.files.work_folders import work_folder
-from lar.measurement.differences import alpha_of_look
+from lar.measurement.differences import FIRST_LOOK, compare_turns, is_look
 from lar.measurement.machine import read_machine
 from lar.measurement.summary import summarize
-from lar.measurement.turns import compare_turns, join_turns, log_ratios_of
+from lar.measurement.turns import join_turns, log_ratios_of
 from lar.options.table import BY_KEY
 from lar.options.variants import BENCH_KEYS
 from lar.records.bench import BenchResult, Stop, VariantResult
@@ -45,8 +45,8 @@ from lar.running.variants import (
 if TYPE_CHECKING:
     from lar.running.array_inputs import Inputs
 
-FEWEST_ROUNDS = 3  # that an interval is made of
-FIRST_ROUNDS = 5  # before the first look; for variants that there is nothing to compare with, all
+# Before the first look; of variants that there is nothing to compare with, all.
+FIRST_ROUNDS = FIRST_LOOK
 
 Report = Callable[["BenchProgress"], None]
 
@@ -330,10 +330,8 @@ class Campaign:
         if not compared:
             measured = [base for base, _ in self.groups]
             return "single" if len(measured) > 1 else "failed"
-        shown = (
-            it.difference and it.difference.verdict != "no difference shown" for it in compared
-        )
-        return "clear" if all(shown) else "precise"
+        shown = all(it.difference and it.difference.is_shown for it in compared)
+        return "clear" if shown else "precise"
 
     def look(self) -> None:
         """Judge the variants that are not decided yet."""
@@ -355,17 +353,15 @@ class Campaign:
         if found is None or found.processes < FIRST_ROUNDS:
             return
         # Rounds that have no say any more may make the number of processes smaller again.
-        if found.processes > entry.looked and alpha_of_look(found.processes) is not None:
+        if found.processes > entry.looked and is_look(found.processes):
             entry.looked = found.processes
-            entry.decided = found.verdict != "no difference shown"
+            entry.decided = found.is_shown
         smallest = found.smallest_detectable
         entry.decided = entry.decided or (smallest is not None and smallest < self.margin)
 
     def compare(self, base: Entry, entry: Entry) -> Difference | None:
-        """Return how a variant differs from its baseline; None if too few rounds say it."""
+        """Return how a variant differs from its baseline; None if one of them made no turns."""
         ratios = log_ratios_of(base.turns, entry.turns)
-        if len(ratios.rounds) < FEWEST_ROUNDS:
-            return None
         return compare_turns(ratios, comparisons=max(1, self.comparisons))
 
     def show(self) -> None:

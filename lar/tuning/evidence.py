@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, NamedTuple
 
-from lar.measurement.differences import compare_pairs
+from lar.measurement.differences import Spread, compare_pairs, pool, usual_spread
 from lar.records.choices import Objective
 from lar.records.run import RunResult, Status
 from lar.records.summary import Difference
@@ -25,8 +25,9 @@ RoundKind = Literal["round", "proof", "search"]
 
 Fate = Status | Literal["wrong"]
 
-# Two looks at one candidate, beside two busy processes, differed by less than this in 19 of 20.
-LOOK_SPREAD = math.log(1.25)
+# How much the logarithms of ratios of one candidate differ between processes beside two busy ones,
+# until enough were measured to say it.
+USUAL = Spread(0.12, 4)
 # With more processes than so many, a candidate was chosen to be proven.
 FEWEST_LOOKS = 2
 
@@ -83,48 +84,48 @@ class Evidence:
     @cached_property
     def levels(self) -> dict[Candidate, float]:
         """The logarithm of each candidate's ratio to the baseline, by all its processes."""
-        found = {}
-        for each in self.scores:
-            ratios = self.log_ratios(BASELINE, each)
-            difference = compare_pairs([[ratio] for ratio in ratios])
-            if difference is not None:
-                found[each] = math.log(difference.ratio)
-            elif ratios:
-                found[each] = ratios[0]
+        found = {each: self.compare(BASELINE, each) for each in self.scores}
+        return {each: math.log(it.ratio) for each, it in found.items() if it is not None}
+
+    @cached_property
+    def usual(self) -> Spread:
+        """How much the ratios of one candidate differ, by all of them."""
+        found = usual_spread(self.log_ratios(BASELINE, each) for each in self.scores)
+        if found is None or found.degrees < USUAL.degrees:
+            return pool([found, USUAL]) or USUAL
         return found
+
+    def judge(self, ratios: Sequence[float], comparisons: int = 1) -> Difference | None:
+        """Return what pairs of processes show by their ratios, None without any."""
+        pairs = [[ratio] for ratio in ratios]
+        return compare_pairs(pairs, usual=self.usual, comparisons=max(1, comparisons))
 
     def compare(
         self, first: Candidate, second: Candidate, *, comparisons: int = 1
     ) -> Difference | None:
-        """Return how the second differs from the first, None where too few rounds had both."""
-        ratios = self.log_ratios(first, second)
-        return compare_pairs([[ratio] for ratio in ratios], comparisons=comparisons)
+        """Return how the second differs from the first, None where no round had both."""
+        return self.judge(self.log_ratios(first, second), comparisons)
 
     def proof_of(self, candidate: Candidate) -> Difference | None:
         """Return how a candidate differs from the baseline in fresh processes: its first ones, by
-        which it was chosen, have no say, and all that are proven pay for each other. None where too
-        few are left."""
-        ratios = self.log_ratios(BASELINE, candidate)[1:]
+        which it was chosen, have no say, and all that are proven pay for each other."""
         proven = sum(len(scores) > FEWEST_LOOKS for scores in self.scores.values())
-        return compare_pairs([[ratio] for ratio in ratios], comparisons=max(1, proven - 1))
+        return self.judge(self.log_ratios(BASELINE, candidate)[1:], proven - 1)
 
     def is_proven(self, candidate: Candidate) -> bool:
         """Return whether the proof of a candidate shows that it is better than the baseline."""
         found = self.proof_of(candidate)
         return found is not None and found.verdict == "faster"
 
-    def is_shown(self, candidate: Candidate) -> bool:
-        """Return whether a candidate is shown to be better than the baseline: by its proof, or by
-        all its processes at the price of all comparisons that were made."""
-        found = self.compare(BASELINE, candidate, comparisons=max(1, len(self.scores) - 1))
-        return self.is_proven(candidate) or (found is not None and found.verdict == "faster")
+    def shown(self, candidate: Candidate) -> Difference | None:
+        """Return how a candidate differs from the baseline, by all its processes at the price of
+        all comparisons that were made."""
+        return self.compare(BASELINE, candidate, comparisons=len(self.scores) - 1)
 
     def may_beat(self, candidate: Candidate, best: Candidate) -> bool:
         """Return whether a candidate may still be better than the best so far."""
         gap = self.levels[candidate] - self.levels[best]
-        if gap > LOOK_SPREAD / math.sqrt(len(self.scores[candidate])):
-            return False
-        found = self.compare(best, candidate)
+        found = self.judge(self.log_ratios(best, candidate) or [gap])
         return found is None or found.verdict != "slower"
 
     def is_excluded(self, candidate: Candidate) -> bool:

@@ -81,8 +81,8 @@ class Tuning(TuneResult):
 
 def find_best(survey: Survey) -> Candidate:
     """Return the candidate that won: the first that is shown to be better than the plain run."""
-    shown = (it for it in survey.ordered if it == BASELINE or survey.evidence.is_shown(it))
-    return next(shown, BASELINE)
+    proven = (it for it in survey.ordered if it == BASELINE or survey.evidence.is_proven(it))
+    return next(proven, BASELINE)
 
 
 def rank(survey: Survey) -> Iterator[RankedCandidate]:
@@ -146,10 +146,8 @@ def shown_difference(
     what has shown it."""
     if candidate == BASELINE:
         return None
-    found = evidence.compare(BASELINE, candidate, comparisons=max(1, len(evidence.scores) - 1))
-    if is_best and (found is None or found.verdict != "faster"):
-        return evidence.proof_of(candidate)
-    return found
+    found = evidence.shown(candidate)
+    return found if found and (found.is_shown or not is_best) else evidence.proof_of(candidate)
 
 
 def agreement_of(results: list[RunResult], evidence: Evidence) -> tuple[str, float | None]:

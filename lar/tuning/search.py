@@ -17,7 +17,7 @@ from lar import __version__
 from lar.errors import LarError, UsageError
 from lar.files.work_folders import work_folder
 from lar.measurement.listener import Listener
-from lar.options.values import parse_budget
+from lar.options.values import parse_duration
 from lar.records.choices import Allowed, Objective
 from lar.records.comparison import Tolerance
 from lar.records.run import Failure, RunResult, RunSpec
@@ -146,7 +146,7 @@ def seconds_in(budget: float | str) -> float:
         UsageError: it is none.
     """
     try:
-        return parse_budget(str(budget))
+        return parse_duration(str(budget))
     except argparse.ArgumentTypeError as error:
         raise UsageError(str(error), 'give seconds, "90s" or "2m"', flag="budget") from None
 
