@@ -134,11 +134,11 @@ def judge(paired: Paired, search: Search, only: Only, *, isolate: bool) -> Compa
     deciding = find_deciding(paired, only)
     blames, interrupted = find_culprits(search, deciding, isolate=isolate)
     coarse = [*find_coarse(paired)] if paired.measure.by_default else []
-    if only == "common":
-        blames = without_behind(blames, coarse)
+    decides = isolate or only == "common"
+    blames = without_behind(blames, coarse) if decides else blames
     coarse = without_behind(coarse, blames)
-    if only == "common":
-        blames += coarse
+    if decides:
+        blames, coarse = [*blames, *coarse], []
     tensors = [
         with_single(paired.found(pair), search.alone.get(pair.actual), isolate)
         for pair in paired.pairs
@@ -222,7 +222,7 @@ def rounding_of(tensors: Iterable[TensorComparison]) -> tuple[str, float | None]
     """Return the coarse type whose rounding explains what differs, empty if none is needed, and
     the least ratio of signal to noise of an output."""
     computed = [(it, it.figures) for it in tensors if it.precision and it.figures]
-    if not any((figures.bulk_l2 or 0.0) > FINE for _, figures in computed):
+    if not any((figures.relative_l2 or 0.0) > FINE for _, figures in computed):
         return "", None
     noisy = [figures.snr_db for it, figures in computed if it.is_output and figures.snr_db]
     return coarsest(it.precision for it, _ in computed), min(noisy, default=None)

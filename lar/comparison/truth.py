@@ -56,14 +56,7 @@ def judge_by_truth(
     return replace(
         found,
         tensors=tuple(map(add_truth, found.tensors)),
-        culprits=tuple(
-            replace(
-                culprit,
-                inputs=tuple(map(add_truth, culprit.inputs)),
-                output=add_truth(culprit.output),
-            )
-            for culprit in found.culprits
-        ),
+        culprits=tuple(culprit.with_tensors(add_truth) for culprit in found.culprits),
         truth=Truth(side=against[nearest].expected, actual=sides[0][0], expected=sides[1][0]),
         notes=(
             *found.notes,

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lar import __version__
-from lar.comparison.outputs import read_outputs
 from lar.errors import LarError, UsageError, nearest
 from lar.files.work_folders import work_folder
 from lar.measurement.differences import FIRST_LOOK, compare_turns, is_look
@@ -26,6 +25,7 @@ from lar.records.bench import BenchResult, Stop, VariantResult
 from lar.records.facts import ModelFile
 from lar.records.run import Failure, RunSpec
 from lar.records.summary import Difference
+from lar.running.outputs import read_outputs
 from lar.running.rounds import (
     Member,
     Rounds,

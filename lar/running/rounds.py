@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from lar.comparison.outputs import DEFAULT_TOLERANCE, compare_outputs
 from lar.errors import LarError
 from lar.measurement.machine import read_model_file
 from lar.measurement.statistics import percentile_of
@@ -21,6 +20,7 @@ from lar.records.comparison import Tolerance
 from lar.records.facts import ModelFile
 from lar.records.run import FedInput, RunContext, RunResult, RunSpec, Samples
 from lar.running.compared_sides import ModelRun
+from lar.running.outputs import DEFAULT_TOLERANCE, compare_outputs
 from lar.running.shared_inputs import generated_inputs
 from lar.running.steps import unpack_cases
 from lar.running.turns import TurnTaker, await_all
