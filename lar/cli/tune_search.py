@@ -40,6 +40,15 @@ if TYPE_CHECKING:
     from lar.farm.field import Field
 
 
+class Command(NamedTuple):
+    """What was typed: the options of all candidates, the forms of reports, and the farm."""
+
+    arguments: argparse.Namespace
+    options: Mapping[str, Any]
+    forms: Mapping[str, str]
+    farm: Field | None = None
+
+
 class Planned(NamedTuple):
     """What is asked for of a model with its twins; with a farm the facts of the machine there."""
 
@@ -64,30 +73,25 @@ def search_all(
             flag="--session",
         )
     with contextlib.ExitStack() as stack:
-        farm: Field | None = None
+        command = Command(arguments, options, forms)
         if arguments.scheduler is not None:
             from lar.farm.runs import open_farm  # few searches are made elsewhere
 
-            farm = stack.enter_context(open_farm(arguments.scheduler))
-        planned = [plan(group, arguments, options, farm) for group in groups]
+            command = command._replace(farm=stack.enter_context(open_farm(arguments.scheduler)))
+        planned = [plan(group, command) for group in groups]
         if arguments.list_space:
             errors = list[LarError]()
             report = build_space_report([each.request for each in planned])
             ReportFiles(arguments, forms, stack).write(report, errors)
             raise_all(errors)
         elif len(planned) == 1:
-            raise_end(tune(arguments, planned[0], forms, farm))
+            raise_end(tune(planned[0], command))
         else:
-            search_several(arguments, planned, forms, farm)
+            search_several(planned, command)
     return 0
 
 
-def search_several(
-    arguments: argparse.Namespace,
-    planned: Sequence[Planned],
-    forms: Mapping[str, str],
-    farm: Field | None,
-) -> None:
+def search_several(planned: Sequence[Planned], command: Command) -> None:
     """Search for several models, one after the other, and print a line for each.
 
     Raises:
@@ -97,29 +101,25 @@ def search_several(
     for each in planned:
         model = each.request.spaces[0].model
         try:
-            found = tune(arguments, each, forms, farm, name=Path(model).stem)
+            found = tune(each, command, Path(model).stem)
             said[model] = verdict_of(found)
             raise_end(found)
         except LarError as error:
             said.setdefault(model, error.message)
             errors.append(error)
     lines = [printable(f"{model}: {text}") for model, text in said.items()]
-    prints = "-" in [getattr(arguments, key) for key in forms]
+    prints = "-" in [getattr(command.arguments, key) for key in command.forms]
     print("", *lines, sep="\n", file=sys.stderr if prints else sys.stdout)
     raise_all(errors, f"{len(errors)} of {len(planned)} models failed: ")
 
 
-def plan(
-    models: Sequence[str],
-    arguments: argparse.Namespace,
-    options: Mapping[str, Any],
-    farm: Field | None,
-) -> Planned:
+def plan(models: Sequence[str], command: Command) -> Planned:
     """Return what is asked for of a model; with a farm, what one of its workers can try.
 
     Raises:
         LarError: its plain run is refused, or no worker can be asked.
     """
+    arguments, options, _, farm = command
     asked = TuneRequest(
         objective=arguments.objective,
         extent=arguments.space,
@@ -137,29 +137,22 @@ def plan(
     return Planned(found.request, read_facts(found.request, found.machine, found.engines))
 
 
-def tune(
-    arguments: argparse.Namespace,
-    planned: Planned,
-    forms: Mapping[str, str],
-    farm: Field | None,
-    name: str = "",
-) -> Tuning:
+def tune(planned: Planned, command: Command, name: str = "") -> Tuning:
     """Search for a model, print and write what was found, and return it; `name` is that of its
     files in folders.
 
     Raises:
         LarError: the search or a file cannot be made, or the model cannot be read.
     """
-    request, facts = planned
+    (request, facts), arguments = planned, command.arguments
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(work_folder()))
         player: Player = LocalPlayer(folder)
-        if farm is not None and facts is not None:
+        if command.farm is not None and facts is not None:
             from lar.farm.tuning import FarmPlayer
 
-            player = FarmPlayer(farm, arguments.on or "", facts.machine)
-        reports = ReportFiles(arguments, forms, stack, name)
-        outputs = Outputs(arguments, request, reports, stack, name)
+            player = FarmPlayer(command.farm, arguments.on or "", facts.machine)
+        outputs = Outputs(request, command, stack, name)
         progress = Progress(stack.enter_context(PacedLine(sys.stderr)), request)
         place = arguments.session or str(folder / "session")
         found = search_with(
@@ -213,20 +206,15 @@ class Outputs:
     """Where what was found goes; all is opened before anything is measured."""
 
     def __init__(
-        self,
-        arguments: argparse.Namespace,
-        request: TuneRequest,
-        reports: ReportFiles,
-        stack: contextlib.ExitStack,
-        name: str,
+        self, request: TuneRequest, command: Command, stack: contextlib.ExitStack, name: str
     ) -> None:
         """Open all; `name` is that of files in folders.
 
         Raises:
             UsageError: a file cannot be written, or would replace what is read.
         """
-        self.arguments = arguments
-        self.reports = reports
+        self.arguments = arguments = command.arguments
+        self.reports = ReportFiles(arguments, command.forms, stack, name)
         self.packed = ""
         self.settings: OutputFile | None = None
         opened, beside = [*self.reports.files.values()], list[Place]()

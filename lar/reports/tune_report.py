@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from operator import attrgetter
 from typing import NamedTuple
 
 from lar.errors import count_of, printable
@@ -100,14 +101,10 @@ def head_of(result: TuneResult) -> Iterator[str]:
 
 def ranking_of(ranking: tuple[Row, ...], objective: Objective) -> Table[Row]:
     """Return the table of the candidates, in the order of their figures."""
-    bounds = (
-        Column[Row]("ratio_low", lambda it: it.ratio_low),
-        Column[Row]("ratio_high", lambda it: it.ratio_high),
-    )
-    outputs = (
-        Column[Row]("outputs", lambda it: it.outputs or None),
-        Column[Row]("output_error", lambda it: it.output_error),
-    )
+
+    def part(key: str, *, in_text: bool = True) -> Column[Row]:
+        return Column(key, attrgetter(key), in_text=in_text)
+
     columns = (
         Column[Row]("candidate", lambda it: printable(it.name), rank=0),
         Column[Row](
@@ -118,17 +115,15 @@ def ranking_of(ranking: tuple[Row, ...], objective: Objective) -> Table[Row]:
             rank=0,
         ),
         Column[Row]("ratio", lambda it: it.ratio, format_ratio, align="right", rank=1),
-        Column[Row]("interval", text=format_interval, parts=bounds, rank=2),
+        Column("interval", text=format_interval, parts=(part("ratio_low"), part("ratio_high"))),
         Column[Row]("processes", lambda it: it.processes or None, align="right", rank=6),
         Column[Row](
             "memory", lambda it: it.memory_bytes, format_memory, align="right", key="memory_bytes"
         ),
-        Column[Row]("outputs", text=describe_outputs, parts=outputs, rank=3),
+        Column("outputs", text=describe_outputs, parts=(part("outputs"), part("output_error"))),
         Column[Row]("verdict", lambda it: printable(it.verdict), rank=0),
-        Column[Row]("status", lambda it: it.status, in_text=False),
-        Column[Row]("engine", lambda it: it.engine, in_text=False),
+        *(part(key, in_text=False) for key in ("status", "engine", "error")),
         Column[Row]("options", lambda it: format_flags(it.options), in_text=False),
-        Column[Row]("error", lambda it: it.error, in_text=False),
     )
     return Table(name="ranking", title="Ranking", columns=columns, rows=ranking, color=color_of)
 

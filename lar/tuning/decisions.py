@@ -222,7 +222,7 @@ class Survey:
         best = [self.best] if self.best != BASELINE else []
         rivals = self.rivals()[:most_rivals] if most_rivals else []
         room = MOST_BESIDE - len(best) - len(rivals)
-        members = (BASELINE, *best, *rivals, *picked[:room])
+        members = (BASELINE, *best, *picked[:room], *rivals)
         return Step("round", members, LOOK_SECONDS * len(members))
 
     # What may be tried
@@ -268,13 +268,16 @@ class Survey:
 
     def singles(self, *, is_far: bool) -> Iterator[Candidate]:
         """Yield the single choices of the models whose plain run is far from the leader's, or of
-        the others, those of the leader first."""
+        the others, those of the leader first; what the user has to allow mends a defect, and comes
+        first."""
         levels = self.evidence.levels
         plains = [each for each in self.combinations if each.plain in levels]
         plains.sort(key=lambda each: levels[each.plain])
         for each in plains:
             if (levels[each.plain] - levels[plains[0].plain] > FAR) == is_far:
-                yield from each.singles()
+                yield from sorted(
+                    each.singles(), key=lambda it: not each.choices[it.choices[0]].allow
+                )
 
     def combined(self) -> Iterator[Candidate]:
         """Yield the combinations of the choices that helped alone, the most promising first, as far
@@ -386,19 +389,14 @@ class Survey:
 
     def plain_seconds(self, model: int) -> float:
         """Return how long an iteration of a model's plain run takes, at least."""
-        trials = self.evidence.trials_of(Candidate(model=model))
-        times = [min(it.result.samples.end_to_end, default=0.0) for it in trials]
-        return min(filter(None, times), default=0.0)
+        return self.evidence.fastest(Candidate(model=model))
 
     @cached_property
     def start_seconds(self) -> float:
-        """How long a round takes for each of its processes: the median of the rounds until now."""
-        rounds: dict[int, list[float]] = {}
-        for trial in self.evidence.trials:
-            if trial.kind != "search":
-                rounds.setdefault(trial.number, []).append(trial.result.wall_seconds)
-        each = sorted(max(seconds) / len(seconds) for seconds in rounds.values())
-        return each[len(each) // 2] if each else START_SECONDS
+        """How long the last round took for each of its processes."""
+        measured = [it for it in self.evidence.trials if it.kind != "search"]
+        last = [it.result.wall_seconds for it in measured if it.number == measured[-1].number]
+        return max(last) / len(last) if last else START_SECONDS
 
     def shorten(self, step: Step, left: float) -> Step | None:
         """Return a step with as many candidates as there is time for; None if there is no room

@@ -65,6 +65,11 @@ class Evidence:
         """Return the processes in which a candidate was measured, or should have been."""
         return [it for it in self.trials if it.candidate == candidate and it.kind != "search"]
 
+    def fastest(self, candidate: Candidate) -> float:
+        """Return the shortest iteration of a candidate, 0 where none was measured."""
+        times = (min(it.result.samples.end_to_end, default=0.0) for it in self.trials_of(candidate))
+        return min(filter(None, times), default=0.0)
+
     @cached_property
     def searches(self) -> dict[Candidate, RunResult]:
         """The last search that filled the cache of each candidate, or did not."""

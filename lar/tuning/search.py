@@ -279,11 +279,11 @@ class Search:
 
     def play(self, step: Step) -> None:
         """Have a round played, and keep each process as soon as it has ended."""
-        number = self.session.next_number
+        number, evidence = self.session.next_number, self.survey().evidence
         order = RoundOrder(
             number=number,
             seconds=step.seconds,
-            entrants=tuple(map(self.entrant_of, step.candidates)),
+            entrants=tuple(self.entrant_of(it, evidence.fastest(it)) for it in step.candidates),
             seed=self.request.seed,
             names=self.given.names if self.given else {},
         )
@@ -351,8 +351,8 @@ class Search:
         name = self.combinations[candidate.model].cache_of(candidate)
         return {key: self.session.cache_place(name) for key in keys}
 
-    def entrant_of(self, candidate: Candidate) -> Entrant:
-        """Return a candidate as a round needs it."""
+    def entrant_of(self, candidate: Candidate, seconds: float) -> Entrant:
+        """Return a candidate as a round needs it, whose iterations took so long before."""
         variant = self.plan(candidate, "round")
         if variant.spec is None:  # its cache has gone
             raise variant.failure.to_error() if variant.failure else LarError("cannot be run")
@@ -364,6 +364,7 @@ class Search:
         )
         return Entrant(
             spec=spec,
+            seconds=seconds,
             like_baseline=self.inputs_for(candidate, variant),
             tolerance=self.tolerance_for(candidate),
         )
