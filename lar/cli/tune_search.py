@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -153,12 +153,12 @@ def tune(planned: Planned, command: Command, name: str = "") -> Tuning:
 
             player = FarmPlayer(command.farm, arguments.on or "", facts.machine)
         outputs = Outputs(request, command, stack, name)
-        progress = Progress(stack.enter_context(PacedLine(sys.stderr)), request)
+        line = stack.enter_context(PacedLine(sys.stderr))
         place = arguments.session or str(folder / "session")
         found = search_with(
-            request, place, folder, player=player, facts=facts, report=progress.show
+            request, place, folder, player=player, facts=facts, report=shower(line, request)
         )
-        progress.line.end()
+        line.end()
         failure = found.failure
         if failure and found.ending == "failed" and failure.exit_code == UsageError.exit_code:
             raise failure.to_error()  # as of any other file that is no model
@@ -181,25 +181,21 @@ def raise_end(found: Tuning) -> None:
         raise KeyboardInterrupt
 
 
-class Progress:
-    """What is shown while a search goes on: the first ranking, and a line."""
+def shower(line: PacedLine, request: TuneRequest) -> Callable[[TuneProgress], None]:
+    """Return what shows the first ranking of a search, and a line while it goes on."""
+    first = ["first ranking, after {:.0f} s:"]
 
-    def __init__(self, line: PacedLine, request: TuneRequest) -> None:
-        self.line = line
-        self.request = request
-        self.has_ranking = False
-
-    def show(self, progress: TuneProgress) -> None:
-        """Show how far a search has come."""
-        known = [describe_best(each, self.request.objective) for each in progress.ranking]
-        if known and not self.has_ranking:
-            self.has_ranking = True
-            self.line.end()
-            spent = self.request.budget_seconds - progress.left_seconds
-            print(f"first ranking, after {spent:.0f} s:", *known, sep="\n  ", file=sys.stderr)
+    def show(progress: TuneProgress) -> None:
+        known = [describe_best(each, request.objective) for each in progress.ranking]
+        if known and first:
+            line.end()
+            title = first.pop().format(request.budget_seconds - progress.left_seconds)
+            print(title, *known, sep="\n  ", file=sys.stderr)
         best = f"; best so far {known[0]}" if known else ""
         doing = f"round {progress.rounds + 1}: {progress.doing}{best}"
-        self.line.show(printable(f"{doing}; {progress.left_seconds:.0f} s left"))
+        line.show(printable(f"{doing}; {progress.left_seconds:.0f} s left"))
+
+    return show
 
 
 class Outputs:

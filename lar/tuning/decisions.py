@@ -39,8 +39,6 @@ PROOF_SECONDS = 1.0
 # part of the budget.
 PROOF_PAIRS = 3
 PART_FOR_PROOF = 0.3
-# After five pairs one that is not shown to be better, and does not seem so, is given up.
-REFUTED_PAIRS = 5
 # Two that are as good are raced no longer: 1 % is shown by 8 pairs in quiet, or not at all.
 MOST_LOOKS = 8
 # Three times as slow as the plain run of the leader: the choices of such an engine come last. The
@@ -131,23 +129,17 @@ class Survey:
 
     @cached_property
     def ordered(self) -> list[Candidate]:
-        """The candidates that may win, the best first: those that a proof has not refuted."""
-        able = best_first(self.evidence, self.evidence.able)
-        return [each for each in able if each == BASELINE or not self.is_refuted(each)]
+        """The candidates that may win, the best first: those that seem better than the plain run by
+        the margin."""
+        able, limit = (
+            best_first(self.evidence, self.evidence.able),
+            -math.log1p(self.request.margin),
+        )
+        return [it for it in able if it == BASELINE or self.evidence.levels[it] <= limit]
 
     @property
     def best(self) -> Candidate:
         return self.ordered[0] if self.ordered else BASELINE
-
-    def is_refuted(self, candidate: Candidate) -> bool:
-        """Return whether a proof shows a candidate to be no better by the margin."""
-        found = self.evidence.proof_of(candidate)
-        if found is None or found.processes < REFUTED_PAIRS or self.evidence.is_proven(candidate):
-            return False
-        smallest = found.smallest_detectable
-        return found.ratio > 1 - self.request.margin or bool(
-            smallest is not None and smallest < self.request.margin
-        )
 
     # What is next
 

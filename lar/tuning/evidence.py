@@ -13,7 +13,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, NamedTuple
 
-from lar.measurement.differences import Spread, compare_pairs, pool, usual_spread
+from lar.measurement.differences import (
+    FIRST_LOOK,
+    Spread,
+    compare_pairs,
+    is_look,
+    pool,
+    usual_spread,
+)
 from lar.records.choices import Objective
 from lar.records.run import RunResult, Status
 from lar.records.summary import Difference
@@ -95,7 +102,8 @@ class Evidence:
     @cached_property
     def usual(self) -> Spread:
         """How much the ratios of one candidate differ, by all of them."""
-        found = usual_spread(self.log_ratios(BASELINE, each) for each in self.scores)
+        others = (each for each in self.scores if each != BASELINE)
+        found = usual_spread(self.log_ratios(BASELINE, each) for each in others)
         if found is None or found.degrees < USUAL.degrees:
             return pool([found, USUAL]) or USUAL
         return found
@@ -111,16 +119,22 @@ class Evidence:
         """Return how the second differs from the first, None where no round had both."""
         return self.judge(self.log_ratios(first, second), comparisons)
 
-    def proof_of(self, candidate: Candidate) -> Difference | None:
-        """Return how a candidate differs from the baseline in fresh processes: its first ones, by
-        which it was chosen, have no say, and all that are proven pay for each other."""
-        proven = sum(len(scores) > FEWEST_LOOKS for scores in self.scores.values())
-        return self.judge(self.log_ratios(BASELINE, candidate)[1:], proven - 1)
+    def proofs_of(self, candidate: Candidate) -> list[Difference]:
+        """Return how a candidate differs from the baseline at each look, the last one last: its
+        first process, by which it was chosen, has no say. All that are proven pay for each other,
+        and so do looks before the first of the verdict."""
+        ratios = self.log_ratios(BASELINE, candidate)[1:]
+        proven = sum(len(scores) > FEWEST_LOOKS for scores in self.scores.values()) - 1
+        found = (
+            self.judge(ratios[:count], max(1, proven) * max(1, FIRST_LOOK - count))
+            for count in range(1, len(ratios) + 1)
+            if count < FIRST_LOOK or is_look(count)
+        )
+        return [each for each in found if each is not None]
 
     def is_proven(self, candidate: Candidate) -> bool:
         """Return whether the proof of a candidate shows that it is better than the baseline."""
-        found = self.proof_of(candidate)
-        return found is not None and found.verdict == "faster"
+        return any(each.verdict == "faster" for each in self.proofs_of(candidate))
 
     def shown(self, candidate: Candidate) -> Difference | None:
         """Return how a candidate differs from the baseline, by all its processes at the price of

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import ClassVar
 
 from lar import __version__
 from lar.engines import engine_named
@@ -54,16 +55,7 @@ class Tuning(TuneResult):
     process of the plain run and of the best.
     """
 
-    @property
-    def runs(self) -> tuple[RunResult, ...]:
-        """The results of the plain run's processes, then those of the best."""
-        found: tuple[RunResult, ...] = self.__dict__.get("_runs", ())
-        return found
-
-    def with_runs(self, runs: tuple[RunResult, ...]) -> Tuning:
-        """Return it with these runs, which are in no field: they are in the session."""
-        object.__setattr__(self, "_runs", runs)
-        return self
+    runs: ClassVar[tuple[RunResult, ...]] = ()
 
     def write_settings(self, path: str | os.PathLike[str]) -> TunedSettings:
         """Write the best settings for `--settings FILE` and `lar.run(model, settings=FILE)`, with
@@ -146,8 +138,10 @@ def shown_difference(
     what has shown it."""
     if candidate == BASELINE:
         return None
-    found = evidence.shown(candidate)
-    return found if found and (found.is_shown or not is_best) else evidence.proof_of(candidate)
+    found, proofs = evidence.shown(candidate), evidence.proofs_of(candidate)
+    if not is_best or (found and found.is_shown):
+        return found
+    return next((each for each in proofs if each.verdict == "faster"), found)
 
 
 def agreement_of(results: list[RunResult], evidence: Evidence) -> tuple[str, float | None]:

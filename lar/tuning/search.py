@@ -242,7 +242,8 @@ class Search:
             ),
             failure=self.failure or self.stopped,
         )
-        return found.with_runs(tuple(runs))
+        object.__setattr__(found, "runs", tuple(runs))
+        return found
 
     @property
     def left_seconds(self) -> float:
