@@ -193,7 +193,7 @@ def find_culprits(
             return search.find_inside(), ()
     except KeyboardInterrupt:
         done = count_of(len(search.alone), "operator")
-        return search.blames, (f"interrupted: {done} of A were run alone",)
+        return search.find_interrupted(), (f"interrupted: {done} of A were run alone",)
     return [], ()
 
 

@@ -195,7 +195,7 @@ class LeftOut:
 class OperatorFacts:
     """An operator of one side. `output` names what it gives, `layout` is the layout of that.
 
-    An `opaque` one computes a graph of its own, as If and Loop do, of which nothing is dumped.
+    An `opaque` one runs what another library holds, or a function, of which nothing is dumped.
     `origin` has what the model calls the results of its own operators that this one stands for,
     empty where it is one of them or that is not known.
     """

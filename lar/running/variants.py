@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import re
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,7 +16,7 @@ from lar.options.suggestions import suggest_flag
 from lar.options.table import BY_KEY, ENGINE_ENV, ON, SCHEDULER, option_of
 from lar.options.variants import BENCH_KEYS
 from lar.records.run import Failure, RunSpec
-from lar.running.compared_sides import parse_words
+from lar.running.compared_sides import parse_words, split_words
 from lar.running.plan import parse_values, plan_run
 
 # A range of numbers: from, to, and what is added or, after an x, what is multiplied by.
@@ -232,12 +231,7 @@ def split_spec(text: str) -> tuple[str, dict[str, Any]]:
     """
     if os.path.exists(text) or not re.search(r"\s", text):
         return text, {}
-    try:
-        words = shlex.split(text)
-    except ValueError as error:
-        raise UsageError(
-            str(error), "quote a model with its options as one word", subject=text
-        ) from None
+    words = split_words(text)
     if not words:
         raise UsageError("the model's name is empty", "give the path of a model file")
     options = parse_words(words[1:])

@@ -195,7 +195,7 @@ def test_culprits_that_read_alike_are_one() -> None:
             {"name": "r_nchwc[2]", "output": "r", "origin": ("c", "r"), "layout": "nchw16c"},
             "Conv c + r (run as r_nchwc, nchw16c)",
         ),
-        ({"name": "If[1]", "output": "y", "opaque": True}, "Conv If (tensor y) (opaque)"),
+        ({"name": "EP[1]", "output": "y", "opaque": True}, "Conv EP (tensor y) (opaque)"),
     ],
 )
 def test_operators_are_called_as_in_the_model(given: dict[str, Any], said: str) -> None:
