@@ -16,12 +16,7 @@ from lar.records.choices import Allowed, Objective
 
 RULES = (needs(ON, any_of=(SCHEDULER,), why="a label is that of a scheduler's workers"),)
 
-FORMATS = {
-    "json": "write the ranking and the best settings as JSON; - is standard output",
-    "csv": "write the ranking as CSV; - is standard output",
-    "html": "write the ranking as a page; - is standard output",
-    "markdown": "write what is printed as Markdown; - is standard output",
-}
+FORMATS = ("json", "csv", "html", "markdown")
 SEVERAL = "; of several models a folder, with a file for each"
 MODELS = "a model, with its twin in another format if there is one; several, or a folder of them"
 
@@ -106,7 +101,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write the best settings, for `lar MODEL --settings FILE`" + SEVERAL,
     )
-    for key, text in FORMATS.items():
+    for key in FORMATS:
+        text = f"write what was found as {key}; - is standard output"
         group.add_argument(f"--{key}", type=parse_path, metavar="FILE", help=text)
     add_option(
         group,

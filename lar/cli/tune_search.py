@@ -23,14 +23,8 @@ from lar.records.tuning import TuneRequest, space_of
 from lar.reports.space_report import build_space_report
 from lar.reports.tune_report import build_report, describe_best, verdict_of
 from lar.running.places import places_of
+from lar.tuning import outcome
 from lar.tuning.deployment import check_deployment, write_packed
-from lar.tuning.outcome import (
-    Tuning,
-    caches_in,
-    check_settings_place,
-    place_of_cache,
-    write_settings,
-)
 from lar.tuning.player import LocalPlayer, Player
 from lar.tuning.requests import group_models, make_request
 from lar.tuning.search import TuneProgress, search_with
@@ -45,7 +39,7 @@ class Command(NamedTuple):
 
     arguments: argparse.Namespace
     options: Mapping[str, Any]
-    forms: Mapping[str, str]
+    forms: Sequence[str]
     farm: Field | None = None
 
 
@@ -57,7 +51,7 @@ class Planned(NamedTuple):
 
 
 def search_all(
-    arguments: argparse.Namespace, options: Mapping[str, Any], forms: Mapping[str, str]
+    arguments: argparse.Namespace, options: Mapping[str, Any], forms: Sequence[str]
 ) -> int:
     """Search for each model, or list what would be tried; return the exit code.
 
@@ -80,10 +74,8 @@ def search_all(
             command = command._replace(farm=stack.enter_context(open_farm(arguments.scheduler)))
         planned = [plan(group, command) for group in groups]
         if arguments.list_space:
-            errors = list[LarError]()
             report = build_space_report([each.request for each in planned])
-            ReportFiles(arguments, forms, stack).write(report, errors)
-            raise_all(errors)
+            raise_all(ReportFiles(arguments, forms, stack).write(report))
         elif len(planned) == 1:
             raise_end(tune(planned[0], command))
         else:
@@ -137,7 +129,7 @@ def plan(models: Sequence[str], command: Command) -> Planned:
     return Planned(found.request, read_facts(found.request, found.machine, found.engines))
 
 
-def tune(planned: Planned, command: Command, name: str = "") -> Tuning:
+def tune(planned: Planned, command: Command, name: str = "") -> outcome.Tuning:
     """Search for a model, print and write what was found, and return it; `name` is that of its
     files in folders.
 
@@ -168,7 +160,7 @@ def tune(planned: Planned, command: Command, name: str = "") -> Tuning:
     return found
 
 
-def raise_end(found: Tuning) -> None:
+def raise_end(found: outcome.Tuning) -> None:
     """Raise what has kept a search that has been printed from its end.
 
     Raises:
@@ -217,9 +209,9 @@ class Outputs:
         if arguments.output is not None:
             path = place_in(arguments.output, name, "json")
             self.settings = stack.enter_context(OutputFile(path, "--output"))
-            check_settings_place(self.settings)
+            outcome.check_settings_place(self.settings)
             opened.append(self.settings)
-            beside.append(place_of_cache(self.settings))
+            beside.append(outcome.place_of_cache(self.settings))
         if arguments.packed_model_dump is not None:
             suffix = Path(request.spaces[0].model).suffix.lstrip(".")
             self.packed = place_in(arguments.packed_model_dump, name, suffix)
@@ -236,24 +228,24 @@ class Outputs:
             check_places(opened, paths_in(fed if isinstance(fed, tuple) else ()), read)
         self.store = open_asked_store(arguments, stack)
 
-    def write(self, found: Tuning) -> None:
+    def write(self, found: outcome.Tuning) -> None:
         """Print and write what was found; a file that cannot be written keeps back nothing else.
 
         Raises:
             LarError: files cannot be written.
         """
         errors, written, space = list[LarError](), "", space_of(found)
-        caches = caches_in(found.tuned) if found.tuned and self.arguments.session else {}
+        caches = outcome.caches_in(found.tuned) if found.tuned and self.arguments.session else {}
         if self.settings is not None and found.tuned is not None:
             with kept_for_later(errors):
-                settings = write_settings(self.settings, found)
+                settings = outcome.write_settings(self.settings, found)
                 written = self.settings.name
-                caches = caches_in(settings, os.path.dirname(written))
+                caches = outcome.caches_in(settings, os.path.dirname(written))
         if self.packed and space is not None and found.runs:
             with kept_for_later(errors):
                 lines = write_packed(space, found.runs[-1].spec, self.packed)
                 print("\n".join(lines), file=self.reports.console, flush=True)
-        self.reports.write(build_report(found, settings=written, caches=caches), errors)
+        errors += self.reports.write(build_report(found, settings=written, caches=caches))
         if self.store is not None:
             with kept_for_later(errors):
                 print_saved(self.store.add(found.runs, self.arguments.tag or ""), self.store)

@@ -5,26 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from operator import attrgetter
-from typing import NamedTuple
 
 from lar.errors import count_of, printable
 from lar.options.command_line import format_command, format_flags
 from lar.options.table import BY_KEY, SETTINGS
 from lar.records.choices import Objective, OptionValue
-from lar.records.tuning import (
-    Ending,
-    ModelSpace,
-    RankedCandidate,
-    TuneResult,
-    choices_by_name,
-    space_of,
-)
+from lar.records.tuning import ModelSpace, RankedCandidate, TuneResult, choices_by_name, space_of
 from lar.reports.model import Column, Table
 from lar.reports.report import Report
 from lar.reports.text import format_bytes
 from lar.results.facts import describe_machine
 
-ENDS: Mapping[Ending, str] = {
+ENDS: Mapping[str, str] = {
     "settled": "nothing that is left can win by {margin:.1%}",
     "budget": "the budget of {budget:g} s is spent; --budget S gives more",
     "interrupted": "interrupted; the same command with --session FILE goes on",
@@ -32,21 +24,13 @@ ENDS: Mapping[Ending, str] = {
 }
 
 
-class Goal(NamedTuple):
-    """What is made small, its figure in the table, the best of it, and how the best compares."""
-
-    what: str
-    figure: str
-    best: str
-    sentence: str
-
-
 FAST = "{times} times as fast as {plain}"
-GOALS: Mapping[Objective, Goal] = {
-    "latency": Goal("smallest median latency", "median ms", "fastest", FAST),
-    "throughput": Goal("highest throughput", "ms/iteration", "highest throughput", FAST),
-    "p99": Goal("lowest p99", "p99 ms", "lowest p99", "{plain} takes {times} times as long"),
-    "memory": Goal("least memory", "held", "least memory", "{plain} holds {times} times as much"),
+# What is made small, its figure in the table, what the best of it is called, how it compares.
+GOALS: Mapping[Objective, tuple[str, str, str, str]] = {
+    "latency": ("smallest median latency", "median ms", "fastest", FAST),
+    "throughput": ("highest throughput", "ms/iteration", "highest throughput", FAST),
+    "p99": ("lowest p99", "p99 ms", "lowest p99", "{plain} takes {times} times as long"),
+    "memory": ("least memory", "held", "least memory", "{plain} holds {times} times as much"),
 }
 FIGURE_NOTE = (
     "each figure is the plain run's times the ratio; the ratio is of processes that took turns"
@@ -92,11 +76,9 @@ def head_of(result: TuneResult) -> Iterator[str]:
     names = " and ".join(engines or [space.engine for space in request.spaces])
     where = f", {describe_machine(result.machine)}" if result.machine else ""
     yield printable(f"{models} on {names}{where}")
-    yield (
-        f"goal: {GOALS[request.objective].what}; {count_of(len(result.ranking), 'candidate')} in "
-        f"{count_of(result.rounds, 'round')}, {result.wall_seconds:.0f} of "
-        f"{request.budget_seconds:g} s"
-    )
+    counts = f"{count_of(len(result.ranking), 'candidate')} in {count_of(result.rounds, 'round')}"
+    spent = f"{result.wall_seconds:.0f} of {request.budget_seconds:g} s"
+    yield f"goal: {GOALS[request.objective][0]}; {counts}, {spent}"
 
 
 def ranking_of(ranking: tuple[Row, ...], objective: Objective) -> Table[Row]:
@@ -108,7 +90,7 @@ def ranking_of(ranking: tuple[Row, ...], objective: Objective) -> Table[Row]:
     columns = (
         Column[Row]("candidate", lambda it: printable(it.name), rank=0),
         Column[Row](
-            GOALS[objective].figure,
+            GOALS[objective][1],
             lambda it: it.value and it.value * (1 if objective == "memory" else 1e3),
             lambda it: format_figure(it, objective),
             align="right",
@@ -205,8 +187,8 @@ def caches_of(best: Row, space: ModelSpace, caches: Mapping[str, str]) -> dict[s
 def verdict_of(result: TuneResult) -> str:
     """Return one sentence: what won, by how much, and whether its outputs are right."""
     best, request = result.best, result.request
-    goal = GOALS[request.objective]
-    title = goal.best + " so far" * (result.ending == "interrupted")
+    _, _, title, sentence = GOALS[request.objective]
+    title += " so far" * (result.ending == "interrupted")
     if best is None:
         message = result.failure.message if result.failure else "nothing was measured"
         return printable(f"{title}: none: {message}")
@@ -218,7 +200,7 @@ def verdict_of(result: TuneResult) -> str:
     agreement = {"equal": "same outputs bit by bit", "": "outputs not compared"}.get(
         best.outputs, f"same outputs within the tolerance ({best.output_error or 0:.1e})"
     )
-    compared = goal.sentence.format(times=times, plain=plain)
+    compared = sentence.format(times=times, plain=plain)
     return printable(f"{title}: {best.name}: {compared} ({low} to {high}), {agreement}")
 
 

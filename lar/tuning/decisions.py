@@ -345,27 +345,18 @@ class Survey:
         return None
 
     def worth_searching(self) -> Iterator[Candidate]:
-        """Yield the best candidates of each model with a search, which was not made."""
+        """Yield the best candidate of each model with a search, which was not made."""
         levels = self.evidence.levels
-        for base in self.ordered:
-            space = self.combinations[base.model]
-            if levels[base] - SEARCH_GAIN > levels[self.best] or space.needs_search(base):
+        for space in self.combinations:
+            own = (it for it in self.ordered if it.model == space.model)
+            base = next((it for it in own if not space.needs_search(it)), None)
+            if base is None or levels[base] - SEARCH_GAIN > levels[self.best]:
                 continue
-            if base != next(it for it in self.ordered if self.is_like(it, base)):
-                continue
-            for name, choice in space.choices.items():
-                found = space.add(base, name)
-                if (
-                    choice.search
-                    and space.cache_of(found) not in self.searched
-                    and not self.evidence.is_excluded(found)
-                ):
+            searched = (space.add(base, it.name) for it in space.choices.values() if it.search)
+            for found in searched:
+                is_new = space.cache_of(found) not in self.searched
+                if is_new and not self.evidence.is_excluded(found):
                     yield found
-
-    def is_like(self, candidate: Candidate, base: Candidate) -> bool:
-        """Return whether a candidate is of the same model, and needs no search either."""
-        space = self.combinations[base.model]
-        return candidate.model == base.model and not space.needs_search(candidate)
 
     def search_seconds(self, candidate: Candidate) -> float:
         """Return how long a search seems to take: as long as the last one of its model."""

@@ -40,12 +40,6 @@ from lar.tuning.decisions import Survey
 from lar.tuning.evidence import Evidence, best_first
 
 FLAG = "--output"
-FAILURES: Mapping[str, str] = {
-    "wrong": "wrong numbers",
-    "timed_out": "timed out",
-    "failed": "failed",
-    "crashed": "crashed",
-}
 
 
 class Tuning(TuneResult):
@@ -159,7 +153,7 @@ def verdict_of(candidate: Candidate, evidence: Evidence, best: Candidate) -> str
     """Return what is shown of a candidate in a few words."""
     fate = evidence.fates[candidate]
     if fate != "ok":
-        return FAILURES.get(fate, fate)
+        return "wrong numbers" if fate == "wrong" else fate.replace("_", " ")
     if candidate == best:
         return "the plain run; best" if candidate == BASELINE else "best"
     if candidate == BASELINE:
