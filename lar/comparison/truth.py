@@ -6,13 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from lar.dumps.dump import Dump
-from lar.records.comparison import (
-    AgainstTruth,
-    Comparison,
-    TensorComparison,
-    Truth,
-    TruthErrors,
-)
+from lar.records.comparison import AgainstTruth, Comparison, TensorComparison, Truth, TruthErrors
 
 # So many reasons why there is no truth are listed.
 MOST_REASONS = 3

@@ -26,10 +26,7 @@ from lar.graphs.graph import (
     results_of,
     sources_of,
 )
-from lar.graphs.operator_kinds import (
-    UNKNOWN_STEPS,
-    kind_score,
-)
+from lar.graphs.operator_kinds import UNKNOWN_STEPS, kind_score
 from lar.graphs.origins import PART, SEPARATORS
 from lar.graphs.quantities import is_dequantizing, is_quantized, names_of, steps_to
 from lar.graphs.signatures import NEAR, UNSCALED, Signature, Values, distances, signatures_of

@@ -11,7 +11,7 @@ from pathlib import Path
 from string import ascii_uppercase as LETTERS
 from typing import TYPE_CHECKING, Any, get_args, overload
 
-from lar.comparison.compare import Progress, compare_dumps, ignore
+from lar.comparison.compare import Progress, Request, compare_dumps
 from lar.comparison.items import CollectedItems, collect_runs
 from lar.comparison.truth import has_coarse_tensors, judge_by_truth
 from lar.dumps.dump import Dump
@@ -40,19 +40,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class Asked(Request):
     """What a comparison is asked for, besides its sides: see `compare`.
 
     `options` are the flags of `lar run` for all models, by key.
     """
 
-    tolerance: Tolerance = field(default_factory=Tolerance)
-    raw: bool = False
     case: int | None = None
-    isolate: bool = False
-    only: Only = "outputs"
     truth: bool | str | os.PathLike[str] = False
-    progress: Progress = ignore
     name_map: Mapping[str, str] | str | os.PathLike[str] | None = None
     models: Mapping[str, str | os.PathLike[str]] | str | os.PathLike[str] | None = None
     make_on: MakeOn | None = None
@@ -132,7 +127,7 @@ def read_keywords(given: Mapping[str, Any]) -> Asked:
         UsageError: one is not known, or has a wrong value.
     """
     tolerances = {it.name: given[it.name] for it in fields(Tolerance) if it.name in given}
-    own = {it.name for it in fields(Asked)} - {"tolerance", "options"}
+    own = {it.name for it in fields(Asked)} - {"tolerance", "options", "twins"}
     options = {key: value for key, value in given.items() if key not in {*own, *tolerances}}
     if options:
         from lar.running.plan import parse_values  # two dumps need none
@@ -191,8 +186,9 @@ def compare_two(sides: Sequence[Side], asked: Asked) -> Comparison:
         UsageError: an option cannot be used, or it is not clear what to feed.
         LarError: a model's run did not end well.
     """
-    if isinstance(asked.name_map, (str, os.PathLike)):
-        asked = replace(asked, name_map=read_name_map(asked.name_map))
+    names = asked.name_map or {}
+    twins = names if isinstance(names, Mapping) else read_name_map(names)
+    asked = replace(asked, twins=twins)
     if asked.truth:
         from lar.running.truth import check_unchanged, truth_model_for  # few need it
 
@@ -203,7 +199,7 @@ def compare_two(sides: Sequence[Side], asked: Asked) -> Comparison:
         if asked.isolate:
             alone.require(0)
         if not asked.truth and isinstance(sides[0], Dump) and isinstance(sides[1], Dump):
-            found = compare_pair((sides[0], sides[1]), asked, alone.of)
+            found = compare_dumps(sides[0], sides[1], asked, operator_kinds_of, alone.of)
             found = collect_runs(found, sides[0], sides[1])
         else:
             items = items_of_sides(sides, asked.options)
@@ -221,30 +217,6 @@ def enter_work_folder(stack: contextlib.ExitStack) -> Path:
     from lar.files.work_folders import work_folder  # two dumps need none
 
     return Path(stack.enter_context(work_folder()))
-
-
-def compare_pair(
-    dumps: Sequence[Dump],
-    asked: Asked,
-    operators_of: Callable[[int], Operators | str],
-    names: tuple[str, str] = ("A", "B"),
-) -> Comparison:
-    """Compare two dumps in the way that is asked for; `operators_of` returns what runs operators
-    of a side alone, or why nothing does."""
-    assert not isinstance(asked.name_map, (str, os.PathLike))
-    return compare_dumps(
-        dumps[0],
-        dumps[1],
-        asked.tolerance,
-        kinds_of=operator_kinds_of,
-        raw=asked.raw,
-        progress=asked.progress,
-        operators_of=operators_of,
-        isolate=asked.isolate,
-        only=asked.only,
-        name_map=asked.name_map,
-        names=names,
-    )
 
 
 class SidesAlone:
@@ -322,7 +294,7 @@ def compare_made(
     """
     asked = replace(asked, progress=progress)
     dumps, fed = run_sides(sides, folder, asked.options, asked.place, progress)
-    found = compare_pair(dumps, asked, alone.of)
+    found = compare_dumps(dumps[0], dumps[1], asked, operator_kinds_of, alone.of)
     if asked.truth and not found.interrupted:
         found = judge(found, sides, dumps, folder, asked, alone)
     return replace(found, notes=(*join_notes(fed), *found.notes))
@@ -353,9 +325,11 @@ def judge(
 
     def judge_side(one: Dump, exact: Dump, twins: Mapping[str, str]) -> Comparison:
         number = dumps.index(one)
-        return compare_pair(
-            (one, exact),
-            replace(asked, name_map=twins, isolate=False),
+        return compare_dumps(
+            one,
+            exact,
+            replace(asked, twins=twins, isolate=False),
+            operator_kinds_of,
             lambda side: "the truth is not run alone" if side else alone.of(number),
             (LETTERS[number], "the truth"),
         )
@@ -427,11 +401,15 @@ def compare_several(sides: Sequence[Side], asked: Asked) -> ComparisonOfSides:
         dumps, fed = run_sides(sides, folder, asked.options, asked.place, asked.progress)
 
         def compare_numbered(*numbers: int) -> Comparison:
-            return compare_pair(
-                [dumps[number] for number in numbers],
+            one, other = numbers
+            names = LETTERS[one], LETTERS[other]
+            return compare_dumps(
+                dumps[one],
+                dumps[other],
                 asked,
+                operator_kinds_of,
                 lambda side: alone.of(numbers[side]),
-                (LETTERS[numbers[0]], LETTERS[numbers[1]]),
+                names,
             )
 
         found = compare_sides(len(dumps), compare_numbered)

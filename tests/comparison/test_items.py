@@ -12,9 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lar.comparison.compare import Progress, compare_dumps
+from lar.comparison.compare import Progress
 from lar.comparison.items import CollectedItems
-from lar.engines import operator_kinds_of
 from lar.records.comparison import Comparison, Tolerance, read_comparison
 from lar.records.quantization import Quantization
 from lar.reports.compare_csv import format_csv
@@ -23,6 +22,7 @@ from lar.reports.text import Screen
 from lar.running.compared_dumps import compare_items
 from lar.running.compared_sides import Side
 from tests.comparison.handmade import Step, dump_of
+from tests.comparison.known_engines import compare_dumps
 
 ONES = np.ones(100, np.float32)
 TWO = np.full(100, 2, np.float32)
@@ -34,9 +34,7 @@ def compare_item(noise: float, tolerance: float = 0.5) -> Comparison:
         dump_of(Step("x", "Input", (), ONES), Step("y", "Relu", ("x",), TWO * (1 + off)))
         for off in (noise, 0.0)
     ]
-    return compare_dumps(
-        sides[0], sides[1], Tolerance(max_error=tolerance), kinds_of=operator_kinds_of
-    )
+    return compare_dumps(sides[0], sides[1], Tolerance(max_error=tolerance))
 
 
 def collect(*noises: float, tolerance: float = 0.5) -> Comparison:
