@@ -22,48 +22,53 @@ from lar.records.tuning import BASELINE, Candidate, Ending, TuneRequest
 from lar.tuning.candidates import Combinations, combinations_of
 from lar.tuning.evidence import Evidence, RoundKind, Trial, best_first
 
-# What follows was measured on two cores of an AMD EPYC, with mobilenet_v2 and ResNet50 as .mge and
-# .onnx, digits_cnn.mge, and both cores quiet and with two busy processes.
+# What follows was measured on two cores of an AMD EPYC beside other work, with mobilenet_v2 of both
+# formats, ResNet50 .mge and digits_cnn .mge; times are seconds.
 
-# Beside the plain run: eight processes load at once, more wait for memory and cores.
+# Beside the plain run. Eight processes load in the time of four one after the other; more than eight
+# are not started at once.
 MOST_BESIDE = 7
-# Of those, the rivals of the best that are measured again where new candidates wait: a lucky look
-# shows in the second one.
+# Of those, the rivals of the best that are measured again where new candidates wait: the first looks
+# at one candidate differed by up to a factor of 3, and most of it was gone in the second.
 ROOM_FOR_RIVALS = 2
 MOST_RACERS = 4
-# How long a look measures each candidate: 12 turns of 10 ms, whose median varies by 2 % in quiet.
+# How long a round measures, for each process: a dozen turns of 10 ms, which is a tenth of the time
+# that a process of mobilenet_v2 takes to start.
 LOOK_SECONDS = 0.12
-# A proof measures as long as its two processes take to start, about a second each.
+# A proof measures as long as its two processes take to start on a quiet machine.
 PROOF_SECONDS = 1.0
 # The fewest pairs of processes that a verdict rests on: time for them is kept, but at most this
-# part of the budget.
+# part of the budget, as in 30 s a pair took up to 9 s.
 PROOF_PAIRS = 3
 PART_FOR_PROOF = 0.3
-# Two that are as good are raced no longer: 1 % is shown by 8 pairs in quiet, or not at all.
+# Two that are as good are raced no longer: where processes differ by 1 %, eight pairs show 1 %.
 MOST_LOOKS = 8
-# Three times as slow as the plain run of the leader: the choices of such an engine come last. The
-# largest gain of one choice was 3.4, of nchw88 for ResNet50.
+# The choices of an engine that is three times as slow come last: the largest gain of one choice was
+# 3.2, of nchw88 for ResNet50.
 FAR = math.log(3)
-# What choices did together was between 0.8 and 1.25 of what the product of each alone says.
+# nchw88 with each of six other choices took 0.9 to 1.1 of the product of what each does alone; what
+# is expected to come as near to the best as this is tried.
 COMBINED_SPREAD = math.log(1.25)
-# A choice that is added to the best changed it by less than this, or was among those that helped.
+# One choice more changed nchw88 by 10 % at most.
 NEAR = math.log(1.1)
-# So many choices that helped most are combined: 57 candidates at most. One that helped less than a
-# look varies in quiet is not among them.
+# So many choices that helped most are combined: 57 candidates at most. One that helped less than
+# looks at the same candidate differ, 1 to 6 % for ResNet50, is not among them.
 MOST_HELPING = 6
 LEAST_HELP = math.log(1.03)
-# Single choices are looked at until this part of the budget is spent.
+# Single choices are looked at until this part of the budget is spent: in 60 s, 8 of 11 for ResNet50.
 PART_FOR_SINGLES = 0.5
-# fast-run took 250 to 400 iterations of the plain run, and gained 2.5 at most.
+# fast-run took 340 iterations of the plain run of mobilenet_v2 and 150 of ResNet50, whose time it
+# divided by 2.5.
 SEARCH_ITERATIONS = 400
 SEARCH_GAIN = math.log(2.5)
 LEAST_SEARCH_SECONDS = 2.0
 # A search may take half of what is left: what it finds has to be measured and proven.
 PART_FOR_SEARCH = 0.5
-# layout-transform took 5000 iterations at each load of mobilenet_v2; quick gives a load 3 %.
+# A load with layout-transform measures each operator in each layout, as often as so many iterations
+# of a small model do; `quick` gives a load 3 % of the budget.
 LOAD_ITERATIONS = 5000
 PART_FOR_LOAD = 0.03
-# Until something was measured: a process and its turns, of a small model.
+# Until something was measured: a process of a small model and its turns.
 START_SECONDS = 2.0
 
 IsValid = Callable[[Candidate], bool]
