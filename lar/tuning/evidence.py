@@ -33,8 +33,8 @@ RoundKind = Literal["round", "proof", "search"]
 Fate = Status | Literal["wrong"]
 
 # How much the logarithms of a candidate's ratios differ from one round to the next, until enough
-# were measured to say it: from 0.01 to 0.06 for ResNet50 beside other work; 0.2 to 0.9 for the ratio
-# of two engines, whose threads others keep from their CPUs in other ways.
+# were measured to say it: 0.01 to 0.06 for ResNet50 beside other work; 0.2 to 0.9 for two engines,
+# whose threads others keep from their CPUs in other ways.
 USUAL = Spread(0.12, 4)
 # With more processes than so many, a candidate was chosen to be proven.
 FEWEST_LOOKS = 2
