@@ -399,10 +399,10 @@ class Survey:
 
     @property
     def seconds_to_prove(self) -> float:
-        """What is kept of the budget for the proof of the best, beside the rounds to come, which
-        measure it too."""
+        """What is kept of the budget for the proof of the best, beside the round to come, which
+        measures it too."""
         if self.best == BASELINE or self.evidence.is_proven(self.best):
             return 0.0
-        missing = PROOF_PAIRS - len(self.evidence.scores[self.best])
+        missing = PROOF_PAIRS - 1 - len(self.evidence.scores[self.best])
         part = PART_FOR_PROOF * self.request.budget_seconds
         return max(0.0, min(missing * 2 * self.start_seconds, part))
