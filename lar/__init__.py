@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from lar.running.api import read_info, run
     from lar.running.bench import bench
     from lar.running.compared_dumps import compare
-    from lar.tuning.campaign import tune
+    from lar.tuning.outcome import Tuning
+    from lar.tuning.search import tune
 
 __version__ = "0.1.0"
 
@@ -42,7 +43,7 @@ __version__ = "0.1.0"
 _API = {
     "run": "lar.running.api",
     "bench": "lar.running.bench",
-    "tune": "lar.tuning.campaign",
+    "tune": "lar.tuning.search",
     "save": "lar.results.store",
     "read_results": "lar.results.reading",
     "compare": "lar.running.compared_dumps",
@@ -56,6 +57,7 @@ _API = {
     "BenchResult": "lar.records.bench",
     "read_bench": "lar.records.bench",
     "TuneResult": "lar.records.tuning",
+    "Tuning": "lar.tuning.outcome",
     "read_tune": "lar.records.tuning",
     "Comparison": "lar.records.comparison",
     "read_comparison": "lar.records.comparison",
@@ -81,6 +83,7 @@ __all__ = [
     "RunResult",
     "RunSpec",
     "TuneResult",
+    "Tuning",
     "UsageError",
     "__version__",
     "bench",

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench import LAR, PYTHON, RESNET50, ROOT, run_quietly
-from bench_tune import make_large, tune, winner_of
+from bench_tune import best_of, make_large, tune
 from figures import Figure, Outcome, Settings, measure_figures, note, repeat
 from profile_costs import measure_kept
 from report_differences import measure_joined, measure_same, measure_slower
@@ -114,7 +114,7 @@ def measure_advice(settings: Settings) -> Outcome:
         is_slower = difference is not None and difference.verdict == "slower"
         slower += is_slower
         with tempfile.TemporaryDirectory() as place:
-            found = tune(model, Path(place), settings.budget_seconds)[0]
+            found = tune((model,), Path(place), settings.budget_seconds)[0]
         best = best_choice_of(found)
         names = [each.choice.name for each in advised if each.choice]
         is_missing = bool(best) and best not in names
@@ -122,7 +122,7 @@ def measure_advice(settings: Settings) -> Outcome:
         ratio = f"{difference.ratio:.2f}" if difference else "-"
         note(
             f"{Path(model).name}: advised {', '.join(names) or 'nothing'}; the first {ratio}; "
-            f"the tuner has {winner_of(found).name}, best of it {best or 'none'}"
+            f"the tuner has {best_of(found).name}, best of it {best or 'none'}"
         )
         named.append(f"{Path(model).name} {ratio}")
     count = settings.repetitions
@@ -136,14 +136,12 @@ def measure_advice(settings: Settings) -> Outcome:
 def best_choice_of(result: TuneResult) -> str:
     """Return the choice of the winner of a search that helps most alone, empty where none helps by
     more than noise."""
-    winner = winner_of(result).candidate
+    winner = best_of(result)
     ratios = {
-        each.candidate.choices[0]: each.difference.ratio
+        each.choices[0]: each.ratio
         for each in result.ranking
-        if each.difference
-        and each.candidate.model == winner.model
-        and len(each.candidate.choices) == 1
-        and each.candidate.choices[0] in winner.choices
+        if each.ratio and each.engine == winner.engine
+        if len(each.choices) == 1 and each.choices[0] in winner.choices
     }
     best = min(ratios, key=lambda choice: ratios[choice], default="")
     return best if best and ratios[best] < 1 - NOISE else ""

@@ -1,5 +1,4 @@
-"""`lar results A.json B.json ...`: results of any machines, models and engines side by side, and
-sessions of `lar tune`."""
+"""`lar results A.json B.json ...`: results of any machines, models and engines side by side."""
 
 from __future__ import annotations
 
@@ -8,7 +7,6 @@ import sys
 from typing import TYPE_CHECKING
 
 from lar.cli import gates
-from lar.errors import UsageError, count_of
 from lar.results.facts import NAMES
 
 if TYPE_CHECKING:
@@ -23,15 +21,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         nargs="+",
         help="what --json wrote, or what C++ load_and_run printed; NAME=FILE gives it a name; "
-        "- for stdin; or sessions of lar tune",
+        "- for stdin; or a store: a session of lar tune, or that of lar history",
     )
     add_table_arguments(parser)
     gates.add_arguments(parser)
-    parser.add_argument(
-        "--merge",
-        metavar="OUT",
-        help="write one session with the trials of all, which are of one machine",
-    )
     parser.add_argument("-o", "--output", metavar="OUT", default="-", help="write it there")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
 
@@ -67,13 +60,9 @@ def main(arguments: argparse.Namespace) -> int:
     from lar.cli.table_output import render, warn_of
     from lar.files.report_file import OutputFile, check_places
     from lar.reports.results_report import build_report
-    from lar.results.naming import are_of_searches, name_of_baseline, read_named
+    from lar.results.naming import name_of_baseline, read_named
     from lar.results.side_by_side import compare_results
 
-    if are_of_searches(arguments.files):
-        return show_searches(arguments)
-    if arguments.merge is not None:
-        raise UsageError("merges sessions of lar tune", "give such files", flag="--merge")
     with OutputFile(arguments.output, "--output") as output:
         named = read_named(arguments.files)
         check_places([output], [each.path for each in named if each.path != "-"])
@@ -103,37 +92,7 @@ def outcomes_of(compared: SideBySide) -> list[gates.Outcome]:
     ]
 
 
-def show_searches(arguments: argparse.Namespace) -> int:
-    """Print searches of `lar tune` side by side, or merge their sessions; return the exit code.
-
-    Raises:
-        UsageError: a file is damaged, sessions cannot be merged, or a flag is for results of runs.
-    """
-    from lar.cli.table_output import render
-    from lar.files.report_file import OutputFile, check_places
-    from lar.reports.sessions_report import build_sessions_report
-    from lar.results.naming import split_name
-    from lar.tuning.sessions import merge_sessions, read_tunes
-
-    for flag, given in (("--by", arguments.by), ("--baseline", arguments.baseline)):
-        if given:
-            raise UsageError(
-                "is for results of runs, not for those of lar tune", "leave it out", flag=flag
-            )
-    if arguments.merge is not None:
-        trials = merge_sessions(arguments.files, arguments.merge)
-        print(
-            f"wrote {arguments.merge}: {count_of(len(trials), 'trial')} of "
-            f"{count_of(len(arguments.files), 'session')}; "
-            f"lar tune --resume {arguments.merge} goes on"
-        )
-        return 0
-    with OutputFile(arguments.output, "--output") as output:
-        check_places([output], [split_name(word)[1] for word in arguments.files])
-        made = build_sessions_report(
-            read_tunes(arguments.files), with_page=arguments.format == "html"
-        )
-        output.write(render(made, arguments.format, to_stdout=output.to_stdout))
-    if not output.to_stdout:
-        print(f"wrote {output.name}")
-    return 0
+def hint_at(flag: str, near: str) -> str:
+    """Return the hint at a flag that is not taken."""
+    gone = "`lar results A B` shows sessions side by side; `lar history import` joins results"
+    return gone if flag == "--merge" else near

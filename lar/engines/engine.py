@@ -10,7 +10,6 @@ import abc
 import functools
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from lar.options.rules import Rule
     from lar.profiles.recommendations import Prospect, Shown
     from lar.records.choices import Dimension
-    from lar.records.profile import Profile, ProfiledOperator
+    from lar.records.profile import Profile
     from lar.records.run import ModelInfo, RunContext, RunResult, RunSpec
     from lar.records.testcase import Case
 
@@ -150,25 +149,6 @@ class CacheReport(NamedTuple):
     differs: bool = False
 
 
-class CachedAlgorithm(NamedTuple):
-    """An algorithm in a cache file, with its time in the search, in seconds."""
-
-    name: str
-    seconds: float
-
-
-class CachedOperator(NamedTuple):
-    """An operator in a cache file, with the algorithms that a run may take, the chosen one first.
-
-    `key` distinguishes it from all others.
-    """
-
-    key: str
-    name: str
-    shapes: str
-    algorithms: tuple[CachedAlgorithm, ...]
-
-
 class CacheFiles(abc.ABC):
     """The files in which an engine keeps what it has found for later runs, for `lar cache`.
 
@@ -227,36 +207,6 @@ class CacheFiles(abc.ABC):
     @abc.abstractmethod
     def pick(self, path: str, operator: str, algorithm: str, output: str | None) -> CacheReport:
         """Choose the algorithm of an operator, in the file itself or in a copy of it."""
-
-    @abc.abstractmethod
-    def read_operators(
-        self, paths: Sequence[str], settings: Mapping[str, Any]
-    ) -> tuple[CachedOperator, ...]:
-        """Return the operators in files, which are joined as `merge` does it by default, with the
-        algorithms that a run with these settings may take."""
-
-    @abc.abstractmethod
-    def write_choices(
-        self,
-        paths: Sequence[str],
-        choices: Mapping[str, str],
-        output: str,
-        proofs: Mapping[str, float] = MappingProxyType({}),
-    ) -> None:
-        """Add the operators in files, joined, to another file, which may be one of them: with the
-        named algorithm first, by the operator's key, and with the best proven one for others.
-
-        `proofs` has the seconds of the choices that were measured again, which it remembers."""
-
-    @abc.abstractmethod
-    def find_executed(
-        self, paths: Sequence[str], executed: Sequence[ProfiledOperator]
-    ) -> Mapping[str, tuple[int, ...]]:
-        """Return where the operators in files stand among those of a profile, by their keys.
-
-        Those that did not run are left out. Of operators that cannot be told apart none has a
-        place.
-        """
 
 
 class Defect(NamedTuple):

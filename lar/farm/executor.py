@@ -32,7 +32,6 @@ from lar.records.run import (
     record_from_json,
     record_to_json,
 )
-from lar.records.tuning import TrialRow
 from lar.running.interrupts import heed_interrupts
 from lar.running.steps import make_here
 from lar.worker.main import end_with_parent
@@ -110,19 +109,17 @@ def play_bench(request: str, stream: Stream) -> bytes:
     return result.to_json().encode()
 
 
-def play_trial(request: str, stream: Stream) -> bytes:
-    """Play a trial of a search; return it as JSON."""
-    from lar.tuning.player import LocalPlayer, TrialOrder
+def play_round(request: str, stream: Stream) -> bytes:
+    """Play a round of a search; its results are passed on as its processes end."""
+    from lar.tuning.player import LocalPlayer, RoundOrder
 
-    def show(doing: str, seconds: float) -> None:
-        stream.add("show", doing, seconds)
+    def keep(place: int, result: RunResult) -> None:
+        stream.add("ended", place, record_to_json(result).decode(), now=True)
 
-    def keep(place: int, row: TrialRow, seconds: float) -> None:
-        stream.add("row", place, record_to_json(row).decode(), seconds, now=True)
-
-    order = record_from_json(request, TrialOrder)
+    order = record_from_json(request, RoundOrder)
     with work_folder() as folder:
-        return record_to_json(LocalPlayer(Path(folder)).play(order, show, keep))
+        LocalPlayer(Path(folder)).play(order, lambda doing: stream.add("show", doing), keep)
+    return b"{}"
 
 
 def make_space(request: str, stream: Stream) -> bytes:
@@ -131,7 +128,7 @@ def make_space(request: str, stream: Stream) -> bytes:
     from lar.tuning.requests import make_request
 
     asked = record_from_json(request, SearchRequest)
-    made = make_request(asked.models, asked.options, **asked.asked)
+    made = make_request(asked.models, asked.options, asked.asked, asked.engines)
     engines = {space.engine: engine_named(space.engine).version for space in made.spaces}
     return record_to_json(SearchAnswer(made, read_machine(), engines))
 
@@ -139,7 +136,7 @@ def make_space(request: str, stream: Stream) -> bytes:
 KINDS: Mapping[str, Callable[[str, Stream], bytes]] = {
     "run": play_run,
     "bench": play_bench,
-    "trial": play_trial,
+    "round": play_round,
     "space": make_space,
 }
 

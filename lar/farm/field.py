@@ -143,15 +143,6 @@ class Field:
                 yield from self.interrupt()
                 raise
 
-    def count_devices(self, label: str = "") -> int:
-        """Return the number of devices that have the label, of all without one.
-
-        Raises:
-            LarError: no scheduler answers.
-        """
-        wanted = {DEVICE, label or DEVICE}
-        return sum(wanted <= each.labels for each in self.cluster.workers().values())
-
     def keep_to(self, group: str, machine: MachineFacts) -> None:
         """Have the jobs of a group done on machines like this one alone."""
         self._kinds[group] = kind_of_machine(machine)

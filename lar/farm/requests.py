@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from lar.records.facts import MachineFacts
@@ -22,12 +22,13 @@ class BenchRequest:
 
 @dataclass(frozen=True)
 class SearchRequest:
-    """A search for the fastest settings, which shall be made: `asked` are further arguments of
+    """A search for the fastest settings, which shall be made: the arguments of
     `lar.tuning.requests.make_request`."""
 
     models: tuple[str, ...]
-    options: dict[str, Any] = field(default_factory=dict)
-    asked: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any]
+    asked: TuneRequest
+    engines: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

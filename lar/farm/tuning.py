@@ -1,4 +1,4 @@
-"""The search for the fastest settings of another machine: its space, its trials."""
+"""The search for the fastest settings of another machine: its space, its rounds."""
 
 from __future__ import annotations
 
@@ -9,108 +9,102 @@ from typing import Any
 
 from lar.farm.field import MOST_LOSSES, Field, Job, Names, Outcome
 from lar.farm.requests import SearchAnswer, SearchRequest
-from lar.farm.runs import make_on_farm, raise_failure
+from lar.farm.runs import failed_result, make_on_farm, raise_failure
 from lar.farm.sending import Sending
+from lar.measurement.listener import Listener
 from lar.records.facts import MachineFacts
 from lar.records.run import (
-    Failure,
     RunContext,
     RunResult,
     RunSpec,
+    read_result,
     record_from_json,
     record_to_json,
 )
-from lar.records.tuning import BASELINE, Trial, TrialRow
-from lar.running.side_runs import MakeOn
-from lar.tuning.player import CutShort, Entrant, Keep, Show, TrialOrder, keep_nothing
+from lar.records.tuning import TuneRequest
+from lar.tuning.player import Entrant, Keep, RoundOrder, Show
 
 
 class FarmPlayer:
-    """Plays trials on workers that have a label, all of whose machines are alike.
+    """Plays rounds on workers that have a label, all of whose machines are alike.
 
-    The samples of a trial are of one machine. One whose worker is lost is cut short where rows were
-    kept of it; else it is played again on another.
+    The processes of a round are on one machine. Where its worker is lost, those that had ended are
+    kept; if there are none, it is played again on another.
     """
 
-    def __init__(self, farm: Field, label: str = "", machine: MachineFacts | None = None) -> None:
-        """`machine` is what the workers' machines are like; that of the first trial if None."""
+    def __init__(self, farm: Field, label: str, machine: MachineFacts) -> None:
+        """`machine` is what the workers' machines are like."""
         self.farm = farm
         self.label = label
         self.group = uuid.uuid4().hex
-        if machine is not None:
-            farm.keep_to(self.group, machine)
+        farm.keep_to(self.group, machine)
 
-    @property
-    def make_on(self) -> MakeOn:
-        """What makes a run on such a machine."""
+    def search(self, spec: RunSpec, listener: Listener) -> RunResult:
+        """Have an engine fill the cache that a spec names."""
+        return make_on_farm(self.farm, self.label, spec, RunContext(), listener, group=self.group)
 
-        def make(spec: RunSpec, context: RunContext, label: str) -> RunResult:
-            return make_on_farm(self.farm, self.label, spec, context, group=self.group)
-
-        return make
-
-    def play(self, order: TrialOrder, show: Show, keep: Keep = keep_nothing) -> Trial:
-        """Play a trial; the row of a candidate comes when its process has ended.
+    def play(self, order: RoundOrder, show: Show, keep: Keep) -> None:
+        """Play a round, and keep the result of each process when it has ended.
 
         Raises:
-            CutShort: the worker is lost, and rows were kept.
             UsageError: a file cannot be read, or no worker has the label.
             LarError: the scheduler, or the worker, cannot be used.
         """
         sending = Sending()
-        entrants = tuple(send_entrant(sending, each) for each in order.entrants)
-        sent = replace(order, entrants=entrants, names=sending.rewrite_names(order.names))
-        request = record_to_json(sent)
+        sent = replace(
+            order,
+            entrants=tuple(send_entrant(sending, each) for each in order.entrants),
+            names=sending.rewrite_names(order.names),
+        )
+        outcome = Outcome()
         for losses in range(MOST_LOSSES):
-            follower = TrialFollower(sending, show, keep)
+            follower = RoundFollower(sending, show, keep)
             # Each time another job: what comes late of a worker that seemed lost is not taken.
-            outcome = self.play_job(
-                Job(
-                    "trial",
-                    request,
-                    sending,
-                    self.label,
-                    self.group,
-                    follow=follower,
-                    losses=losses,
-                    is_repeated=False,
-                )
-            )
-            if outcome.losses <= losses:
-                return record_from_json(record_of(outcome), Trial)
-            if follower.has_kept:
-                raise CutShort
+            job = Job("round", record_to_json(sent), sending, self.label, self.group)
+            job = replace(job, follow=follower, losses=losses, is_repeated=False)
+            outcome = play_job(self.farm, job)
+            if outcome.losses > losses:
+                if follower.has_kept:
+                    return
+                continue
+            if outcome.failure is not None:
+                raise_failure(outcome.failure)
+            follower.finish()
+            return
         assert outcome.failure is not None
         first, *others = order.entrants
-        if len(others) > 1:  # which of them does it? Those left out are measured in a later trial
+        if len(others) > 1:  # which of them does it? Those left out are measured in a later round
             half = (first, *others[: len(others) // 2])
-            return self.play(replace(order, entrants=half), show, keep)
-        return lost_trial(order, outcome.failure)
+            self.play(replace(order, entrants=half), show, keep)
+            return
+        # Whatever does that, it is not the plain run, unless that is alone.
+        keep(len(others), failed_result(order.entrants[-1].spec, outcome.failure))
 
-    def play_job(self, job: Job) -> Outcome:
-        """Have a job done, and return what came of it."""
-        for _, outcome in self.farm.play([job]):
-            return outcome
-        raise KeyboardInterrupt
+
+def play_job(farm: Field, job: Job) -> Outcome:
+    """Have a job done, and return what came of it."""
+    for _, outcome in farm.play([job]):
+        return outcome
+    raise KeyboardInterrupt
 
 
 def send_entrant(sending: Sending, entrant: Entrant) -> Entrant:
     """Return a candidate with places on the worker."""
     return replace(
         entrant,
-        spec=entrant.spec and sending.rewrite_spec(entrant.spec),
+        spec=sending.rewrite_spec(entrant.spec),
         like_baseline=sending.add_inputs(entrant.like_baseline),
     )
 
 
-class TrialFollower:
-    """Shows how far a trial is, and keeps the rows of candidates whose processes have ended."""
+class RoundFollower:
+    """Shows how far a round is, and keeps the results of processes that have ended."""
 
     def __init__(self, sending: Sending, show: Show, keep: Keep) -> None:
         self.sending = sending
         self.show = show
         self.keep = keep
-        self.waiting: list[tuple[int, TrialRow, float]] = []
+        self.waiting: list[tuple[int, RunResult]] = []
         self.has_kept = False
 
     def __call__(self, entries: Sequence[Any]) -> None:
@@ -119,46 +113,24 @@ class TrialFollower:
         for kind, *values in happened:
             if kind == "show":
                 self.show(*values)
-            elif kind == "row":
-                place, content, seconds = values
-                self.take(place, record_from_json(names.in_text(content), TrialRow), seconds)
+            else:
+                place, content = values
+                self.take(place, read_result(names.in_text(content)))
 
-    def take(self, place: int, row: TrialRow, seconds: float) -> None:
-        """Keep a row. That of a plain run that works waits for another: a session has no use for it
-        alone, and if the worker is lost, the trial begins again with another machine's. So does a
-        search, of which a row says no more than how long it took."""
-        if row.status == "interrupted":
-            self.keep(place, row, seconds)
-            return
-        self.waiting.append((place, row, seconds))
-        if self.has_kept or row.candidate != BASELINE or row.status != "ok":
+    def take(self, place: int, result: RunResult) -> None:
+        """Keep a result. That of a plain run that works waits for another: alone it is of no use,
+        and if the worker is lost, the round begins again on another machine."""
+        self.waiting.append((place, result))
+        if self.has_kept or place or result.status != "ok":
             for each in self.waiting:
                 self.keep(*each)
             self.waiting, self.has_kept = [], True
 
-
-def record_of(outcome: Outcome) -> str:
-    """Return the record that a job gave.
-
-    Raises:
-        LarError: it gave none.
-    """
-    if outcome.failure is not None:
-        raise_failure(outcome.failure)
-    return outcome.record
-
-
-def lost_trial(order: TrialOrder, failure: Failure) -> Trial:
-    """Return a trial that has lost its workers: whatever does that, it is not the plain run, unless
-    that is alone."""
-    first, *others = order.entrants
-    row = TrialRow(candidate=first.candidate)
-    if not others:
-        row = replace(row, status="crashed", failure=failure)
-    lost = [
-        TrialRow(candidate=each.candidate, status="crashed", failure=failure) for each in others
-    ]
-    return Trial(number=order.number, kind=order.kind, rows=(row, *lost), began=order.began)
+    def finish(self) -> None:
+        """Keep what waits: the round has ended."""
+        for each in self.waiting:
+            self.keep(*each)
+        self.waiting = []
 
 
 def request_on_farm(
@@ -166,13 +138,10 @@ def request_on_farm(
     label: str,
     models: Sequence[str],
     options: Mapping[str, Any],
-    machine: MachineFacts | None = None,
-    **asked: Any,
+    asked: TuneRequest,
+    engines: Sequence[str] = (),
 ) -> SearchAnswer:
     """Return the request of a search on a worker that has the label: what can be tried there.
-
-    `machine` is what that worker's is like, any if None. `asked` are the other arguments of
-    `lar.tuning.requests.make_request`.
 
     Raises:
         UsageError: a model or an option cannot be used, or no worker has the label.
@@ -180,13 +149,11 @@ def request_on_farm(
     """
     sending = Sending()
     sent = [sending.add_with_weights(model) for model in models]
-    if asked.get("extent", "quick") not in ("quick", "full"):
-        asked["extent"] = sending.add(asked["extent"], "--space")
-    request = SearchRequest(tuple(sent), sending.rewrite_settings(options), asked)
-    group = uuid.uuid4().hex if machine is not None else ""
-    if machine is not None:
-        farm.keep_to(group, machine)
-    job = Job("space", record_to_json(request), sending, label, group)
-    for _, outcome in farm.play([job]):
-        return record_from_json(record_of(outcome), SearchAnswer)
-    raise KeyboardInterrupt
+    if asked.extent not in ("quick", "full"):
+        asked = replace(asked, extent=sending.add(asked.extent, "--space"))
+    given = sending.rewrite_settings(options)
+    request = SearchRequest(tuple(sent), given, asked, tuple(engines))
+    outcome = play_job(farm, Job("space", record_to_json(request), sending, label))
+    if outcome.failure is not None:
+        raise_failure(outcome.failure)
+    return record_from_json(outcome.record, SearchAnswer)

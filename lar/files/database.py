@@ -19,8 +19,11 @@ from lar.errors import LarError, UsageError, error_of_write
 
 # By which SQLite's own tools and `file` recognise the kinds of databases that lar writes.
 STORE_ID = 0x6C617273  # "lars"
-SESSION_ID = 0x6C617274  # "lart"
-TITLES = {STORE_ID: "a store of results (lar history)", SESSION_ID: "a session of lar tune"}
+SESSION_ID = 0x6C617274  # "lart", which lar wrote until sessions became stores
+TITLES = {
+    STORE_ID: "a store of results (lar history)",
+    SESSION_ID: "a session of an older lar tune",
+}
 
 HEAD = b"SQLite format 3\x00"
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from lar.errors import UsageError
 from lar.results.facts import NamedResult
-from lar.results.reading import is_of_search, read_parts
+from lar.results.reading import read_parts
 
 
 def read_named(words: Sequence[str]) -> list[NamedResult]:
@@ -30,23 +30,6 @@ def read_named(words: Sequence[str]) -> list[NamedResult]:
         for label, (_, name, path, part) in zip(labels, parts, strict=True)
         for result in part.results
     ]
-
-
-def are_of_searches(words: Sequence[str]) -> bool:
-    """Return whether files, given as `FILE` or `NAME=FILE`, are those of searches; none or all are.
-
-    Raises:
-        UsageError: only some are, or one cannot be read.
-    """
-    paths = [split_name(word)[1] for word in words]
-    known = [is_of_search(path) for path in paths]
-    if any(known) and not all(known):
-        raise UsageError(
-            f"is not of lar tune, and {paths[known.index(True)]} is",
-            "give sessions and results of lar tune, or results of runs",
-            subject=paths[known.index(False)],
-        )
-    return all(known)
 
 
 def split_name(word: str) -> tuple[str, str]:

@@ -19,14 +19,11 @@ from lar.measurement.rows import join_samples
 from lar.profiles.packed_file import unpack
 from lar.records.bench import BENCH_FORMAT, BenchResult, VariantResult, read_bench
 from lar.records.run import (
-    Headed,
     RunResult,
     RunSpec,
     Samples,
     read_result,
-    record_from_json,
 )
-from lar.records.tuning import TUNE_FORMAT
 
 WHAT = "result file"
 HINT = "give what `lar run MODEL --json FILE` wrote, or what load_and_run printed"
@@ -38,7 +35,7 @@ OTHERS = {
     "lar.profile/": "a profile; `lar report` prints it",
     "lar.cache/": "the content of a cache",
     "lar.settings/": "a file of settings; `lar MODEL --settings FILE` runs with them",
-    "lar.tune/": "what a search has found; `lar results FILE` prints it",
+    "lar.tune/": "what a search has found; `lar results SESSION` prints what it measured",
 }
 
 
@@ -67,6 +64,8 @@ def read_parts(path: str) -> tuple[Part, ...]:
     """
     if path == "-":
         return parts_in(sys.stdin.buffer.read(), "standard input")
+    if is_database(path):
+        return parts_of_store(path)
     return parts_in(read_input(path, what=WHAT, limit=MOST_BYTES), os.fspath(path))
 
 
@@ -149,33 +148,37 @@ def parts_of_bench(text: bytes, name: str) -> tuple[Part, ...]:
     return tuple(Part(each.name, runs_of_variant(bench, each)) for each in bench.variants)
 
 
+def parts_of_store(path: str) -> tuple[Part, ...]:
+    """Return the results in a store, those of one kind together; each part is called by its
+    options.
+
+    Raises:
+        UsageError: the file is another database, or holds no result.
+    """
+    from lar.results.store import open_store  # few files are stores
+
+    with open_store(path) as store:
+        kinds: dict[tuple[str, ...], list[RunResult]] = {}
+        for entry in store.entries():
+            key = (entry.model, entry.engine, entry.driver, entry.options)
+            kinds.setdefault(key, []).append(store.result(entry.id))
+    if not kinds:
+        raise UsageError("holds no result", HINT, subject=path)
+    several = len({key[:3] for key in kinds}) > 1
+    return tuple(
+        Part(" ".join(filter(None, (engine if several else "", options or "plain"))), (*found,))
+        for (_, engine, _, options), found in kinds.items()
+    )
+
+
 def is_database(path: str) -> bool:
-    """Return whether a file is an SQLite database, as sessions of searches are.
+    """Return whether a file is an SQLite database, as stores of results are.
 
     Raises:
         UsageError: it is missing or cannot be read.
     """
     with open_input(path, what=WHAT) as file:
         return file.read(len(HEAD)) == HEAD
-
-
-def is_of_search(path: str) -> bool:
-    """Return whether a file is the session of a search, or what `lar tune --json` wrote.
-
-    Raises:
-        UsageError: it is missing or cannot be read.
-    """
-    if path == "-":
-        return False
-    if is_database(path):
-        return True
-    content = unpack(read_input(path, what=WHAT, limit=MOST_BYTES), path, HINT)
-    if TUNE_FORMAT.encode() not in content:
-        return False
-    try:
-        return record_from_json(content, Headed).format == TUNE_FORMAT
-    except (ValueError, RecursionError):
-        return False
 
 
 def check_samples(samples: Samples) -> None:

@@ -97,7 +97,7 @@ def bench(
     from lar.running.array_inputs import GivenInputs
 
     specs = [models] if isinstance(models, (str, os.PathLike)) else [*models]
-    check_keys(options)
+    check_keys(options, bench.__kwdefaults__)
     with work_folder() as folder:
         place = os.path.join(folder, "inputs")
         os.mkdir(place)
@@ -130,13 +130,12 @@ def axes_of(vary: Mapping[str, object] | Sequence[str] | str) -> list[Axis]:
     return [parse_vary(each) for each in ([vary] if isinstance(vary, str) else vary)]
 
 
-def check_keys(options: Mapping[str, object]) -> None:
-    """Refuse a keyword that is no option of a variant.
+def check_keys(options: Mapping[str, object], own: Mapping[str, object] | None) -> None:
+    """Refuse a keyword that is no option of a variant; `own` are those of the function.
 
     Raises:
         UsageError: naming the nearest.
     """
-    own = ("models", "vary", "inputs", "baseline", "budget_seconds", "margin", "keep_outputs")
     for key in options:
         if key in BENCH_KEYS:
             continue
@@ -144,7 +143,7 @@ def check_keys(options: Mapping[str, object]) -> None:
             raise UsageError(
                 f"{key!r} does not say how a model is run", "the bench itself chooses how often"
             )
-        near = nearest(key, [*BENCH_KEYS, *own])
+        near = nearest(key, [*BENCH_KEYS, *(own or ())])
         raise UsageError(
             f"unknown option {key!r}" + (f"; did you mean {near!r}?" if near else ""),
             "options are the flags of `lar run --help all`: --warmup-iter N is warmup_iter=N",

@@ -132,19 +132,16 @@ class Rounds:
         show: Callable[[], None] = lambda: None,
         least_seconds: float = LEAST_ROUND_SECONDS,
         most_seconds: float = MOST_ROUND_SECONDS,
+        least_cycles: int = LEAST_CYCLES,
         slowest: float = math.inf,
         keep: Callable[[Samples], Samples] = kept_of,
         on_ended: Callable[[Member], None] = lambda member: None,
-        first_alone: bool = False,
-        most_start_seconds: float = math.inf,
     ) -> None:
-        """`began` and `deadline` are on the monotonic clock. A member whose first iterations take
-        `slowest` times as long as those of the first member makes no turns. `keep` takes what is
-        kept of the samples of a turn. `on_ended` is called with each member whose process in a
-        round has ended, with the first one before others that have ended well. With `first_alone`
-        no process is started beside the first member's first one until that is ready, and none if
-        it fails; and no more than take `most_start_seconds` together, each as long as that one, but
-        one in any case."""
+        """`began` and `deadline` are on the monotonic clock. Each member makes `least_cycles`
+        turns, but one whose first iterations take `slowest` times as long as those of the first
+        member makes none. `keep` takes what is kept of the samples of a turn. `on_ended` is
+        called with each member whose process in a round has ended, with the first one before
+        others that have ended well."""
         self.folder = folder
         self.began = began
         self.deadline = deadline
@@ -152,11 +149,10 @@ class Rounds:
         self.show = show
         self.least_seconds = least_seconds
         self.most_seconds = most_seconds
+        self.least_cycles = least_cycles
         self.slowest = slowest
         self.keep = keep
         self.on_ended = on_ended
-        self.first_alone = first_alone
-        self.most_start_seconds = most_start_seconds
         self.alive: dict[Member, TurnTaker] = {}  # in the round that is played
 
     def is_late(self) -> bool:
@@ -168,18 +164,9 @@ class Rounds:
         with contextlib.ExitStack() as stack:
             takers: dict[Member, TurnTaker] = {}
             self.alive = {}
-            first, began = members[0], time.monotonic()
-            is_alone = self.first_alone and first.result is None
+            began = time.monotonic()
             try:
-                if is_alone:
-                    self.start(number, [first], takers, stack)
-                if not (is_alone and first.failed):
-                    others = [each for each in members if each not in takers]
-                    if is_alone:
-                        took = max(time.monotonic() - began, SHORTEST_SECONDS)
-                        room = min(self.most_start_seconds / took, len(members)) - 1
-                        others = others[: max(1, int(room))]
-                    self.start(number, self.order.sample(others, len(others)), takers, stack)
+                self.start(number, self.order.sample(members, len(members)), takers, stack)
                 slow = self.leave_out_slow(number, members[0], takers)
                 able = {each: taker for each, taker in takers.items() if each not in slow}
                 self.play_turns(number, able, time.monotonic() - began)
@@ -291,7 +278,7 @@ class Rounds:
             spent = max(time.monotonic() - began, computed)
             # Where others compute, undisturbed turns are rare; new processes take longer.
             is_long = spent >= self.most_seconds
-            is_enough = cycle >= LEAST_CYCLES and spent >= seconds
+            is_enough = cycle >= self.least_cycles and spent >= seconds
             if is_enough and (is_long or self.has_calm_turns(number, takers)):
                 return
             # As many of each: the first iterations after a break are not like those after them.

@@ -1,26 +1,14 @@
-"""The candidates of a space: single choices, neighbours, combinations, and the caches they need."""
+"""The candidates of a model: single choices, combinations, neighbours, and what a cache is for."""
 
 from __future__ import annotations
 
 import itertools
-import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
 from itertools import zip_longest
-from typing import NamedTuple
 
+from lar.records.choices import Choice
 from lar.records.tuning import Candidate, ModelSpace
-
-
-class CacheKey(NamedTuple):
-    """What distinguishes a cache: candidates with the same key share one.
-
-    `others` are the choices that decide what it holds, beside the one that is searched for.
-    """
-
-    model: int
-    choice: str
-    others: tuple[str, ...]
 
 
 class Combinations:
@@ -29,44 +17,39 @@ class Combinations:
     def __init__(self, model: int, space: ModelSpace) -> None:
         self.model = model
         self.space = space
-        self.dimension_of = {
-            choice.name: number
-            for number, dimension in enumerate(space.dimensions)
-            for choice in dimension.choices
-        }
-        self.searched = {
-            choice.name: choice
-            for dimension in space.dimensions
-            for choice in dimension.choices
-            if choice.search
-        }
-        self.measured_at_load = {
-            choice.name
-            for dimension in space.dimensions
-            for choice in dimension.choices
-            if choice.measures_at_load
-        }
+        self.plain = Candidate(model=model)
+        self.choices: dict[str, Choice] = {}
+        self.dimension_of: dict[str, int] = {}
+        for number, dimension in enumerate(space.dimensions):
+            for choice in dimension.choices:
+                self.choices[choice.name] = choice
+                self.dimension_of[choice.name] = number
 
-    @property
-    def plain(self) -> Candidate:
-        """The plain run of the model."""
-        return Candidate(model=self.model)
-
-    @property
-    def count(self) -> int:
-        """The number of candidates, those included that rules may refuse."""
-        return math.prod(len(each.choices) + 1 for each in self.space.dimensions)
+    def is_free(self, candidate: Candidate) -> bool:
+        """Return whether a candidate needs no permission."""
+        return not any(self.choices[name].allow for name in candidate.choices)
 
     def make(self, choices: Iterable[str]) -> Candidate:
         """Return the candidate with these choices, in the order of the dimensions."""
         ordered = sorted(choices, key=self.dimension_of.__getitem__)
         return Candidate(model=self.model, choices=tuple(ordered))
 
+    def single(self, choice: str) -> Candidate:
+        """Return the candidate with one choice."""
+        return Candidate(model=self.model, choices=(choice,))
+
     def singles(self) -> Iterator[Candidate]:
         """Yield the candidates with one choice: the first of each dimension, the second ones, and
         so on."""
         for row in zip_longest(*(each.choices for each in self.space.dimensions)):
-            yield from (Candidate(model=self.model, choices=(it.name,)) for it in row if it)
+            yield from (self.single(choice.name) for choice in row if choice)
+
+    def combine(self, names: Sequence[str]) -> Iterator[Candidate]:
+        """Yield the candidates with two or more of some choices, those with few first."""
+        for count in range(2, len(names) + 1):
+            for chosen in itertools.combinations(names, count):
+                if len({self.dimension_of[name] for name in chosen}) == count:
+                    yield self.make(chosen)
 
     def neighbours(self, candidate: Candidate) -> Iterator[Candidate]:
         """Yield the candidates that differ from one in one dimension."""
@@ -78,45 +61,33 @@ class Combinations:
                 if choice.name not in candidate.choices:
                     yield self.make([*others, choice.name])
 
-    def join(self, first: Candidate, second: Candidate) -> Candidate:
-        """Return the candidate with the choices of the first, and those of the second in the
-        dimensions where the first has none."""
-        of = self.dimension_of
-        return self.make({of[it]: it for it in (*second.choices, *first.choices)}.values())
+    def add(self, candidate: Candidate, choice: str) -> Candidate:
+        """Return a candidate with one more choice, in the place of another of its dimension."""
+        own = self.dimension_of[choice]
+        others = (it for it in candidate.choices if self.dimension_of[it] != own)
+        return self.make([*others, choice])
 
-    def every(self) -> Iterator[Candidate]:
-        """Yield all candidates but the plain run, those with few choices first."""
-        names = [[choice.name for choice in each.choices] for each in self.space.dimensions]
-        for count in range(1, len(names) + 1):
-            for chosen in itertools.combinations(names, count):
-                for choices in itertools.product(*chosen):
-                    yield Candidate(model=self.model, choices=choices)
+    def cache_of(self, candidate: Candidate) -> str:
+        """Return the name of the cache that a candidate fills or reads, empty without. It can be
+        that of a file.
 
-    @cached_property
-    def deciding(self) -> dict[str, frozenset[str]]:
-        """For each choice that needs a search, the choices that decide what its cache holds."""
-        return {
-            name: frozenset(
-                other.name
-                for dimension in self.space.dimensions
-                if dimension.name in choice.cache_depends
-                for other in dimension.choices
-                if other.name != name
-            )
-            for name, choice in self.searched.items()
-        }
-
-    def cache_keys(self, candidate: Candidate) -> list[CacheKey]:
-        """Return the caches that a candidate needs."""
-        return [
-            CacheKey(
-                self.model,
-                name,
-                tuple(it for it in candidate.choices if it in self.deciding[name]),
-            )
-            for name in candidate.choices
-            if name in self.searched
+        Candidates that agree in all that decides what the cache holds share it.
+        """
+        name = next((it for it in candidate.choices if self.choices[it].cache), "")
+        if not name:
+            return ""
+        depends = self.choices[name].cache_depends
+        deciding = [
+            other
+            for other in candidate.choices
+            if other != name and self.space.dimensions[self.dimension_of[other]].name in depends
         ]
+        words = (f"{self.space.engine}-{self.model}", name, *deciding)
+        return "+".join(re.sub(r"[^\w.-]", "-", word) for word in words)
+
+    def needs_search(self, candidate: Candidate) -> bool:
+        """Return whether a candidate reads a cache that a search fills."""
+        return any(self.choices[name].search for name in candidate.choices)
 
 
 def combinations_of(spaces: Sequence[ModelSpace]) -> list[Combinations]:

@@ -1,100 +1,205 @@
-"""What a search leaves behind: the settings file with its cache, and runs for the store."""
+"""What a search leaves behind: the ranking, the best settings, their file with its cache."""
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import ClassVar
 
 from lar import __version__
-from lar.engines import engine_for, engine_named
+from lar.engines import engine_named
 from lar.errors import LarError, UsageError
 from lar.files.path_conflicts import Place
 from lar.files.report_file import OutputFile
-from lar.measurement.rows import join_samples
+from lar.measurement.statistics import percentile_of
 from lar.options.command_line import format_command
 from lar.options.option import Option
-from lar.options.table import BY_KEY, ENGINE
+from lar.options.table import BY_KEY
 from lar.records.choices import OptionValue
-from lar.records.facts import MachineFacts
-from lar.records.run import RunResult, RunSpec, Samples, record_to_json
+from lar.records.facts import ModelFile
+from lar.records.run import RunResult, record_to_json
 from lar.records.settings import TunedSettings
+from lar.records.summary import Difference
 from lar.records.tuning import (
     BASELINE,
     Candidate,
+    ModelSpace,
     RankedCandidate,
-    Trial,
-    TrialRow,
+    TuneRequest,
     TuneResult,
+    name_of,
     options_of,
+    space_of,
 )
 from lar.running.settings_file import can_be_set, name_of_cache
+from lar.tuning.decisions import Survey
+from lar.tuning.evidence import Evidence, best_first
 
 FLAG = "--output"
 
 
-def settings_of(
-    result: TuneResult, caches: Mapping[str, str] | None = None, folder: str = ""
-) -> TunedSettings:
-    """Return the settings that won.
+class Tuning(TuneResult):
+    """What a search found, with the files of the caches of the best settings.
 
-    Args:
-        result: of the search.
-        caches: the names of the winner's caches beside the file, by the key of their option.
-        folder: that of the file, for the command line.
-
-    Raises:
-        LarError: nothing was measured.
+    They stand beside the session; without one they last as long as this does. `runs` has each
+    process of the plain run and of the best.
     """
-    winner, row, machine = winner_of(result)
-    space = result.request.spaces[winner.candidate.model]
-    caches = caches or {}
-    found = {**options_of(winner.candidate, space), **needed_engine(space.model, space.engine)}
-    options = {key: with_place(key, value) for key, value in found.items() if is_setting(key)}
-    places = {key: os.path.join(folder, name) for key, name in caches.items()}
-    plain = result.baseline
-    assert row.engine is not None
-    return TunedSettings(
-        options={**options, **caches},
-        engine=row.engine,
-        model=result.models[winner.candidate.model],
-        machine=machine,
-        objective=result.request.objective,
-        value=winner.value,
-        baseline_value=plain.value if plain else None,
-        difference=winner.difference,
-        command=format_command(space.model, {**found, **places}),
-        lar_version=__version__,
-        made_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+
+    runs: ClassVar[tuple[RunResult, ...]] = ()
+
+    def write_settings(self, path: str | os.PathLike[str]) -> TunedSettings:
+        """Write the best settings for `--settings FILE` and `lar.run(model, settings=FILE)`, with
+        their caches beside them.
+
+        Raises:
+            LarError: nothing was measured, or a file cannot be written.
+        """
+        with OutputFile(os.fspath(path), FLAG) as output:
+            return write_settings(output, self)
+
+
+# The ranking
+
+
+def find_best(survey: Survey) -> Candidate:
+    """Return the candidate that won: the first that is shown to be better than the plain run."""
+    proven = (it for it in survey.ordered if it == BASELINE or survey.evidence.is_proven(it))
+    return next(proven, BASELINE)
+
+
+def rank(survey: Survey) -> Iterator[RankedCandidate]:
+    """Yield the candidates in the order of their figures, then those that failed."""
+    evidence = survey.evidence
+    ordered = best_first(evidence, evidence.able)
+    others = sorted(each for each in evidence.fates if each not in ordered)
+    best = find_best(survey)
+    plain = plain_value(evidence)
+    for candidate in (*ordered, *others):
+        yield describe(candidate, survey, best, plain)
+
+
+def plain_value(evidence: Evidence) -> float | None:
+    """Return the objective of the plain run: the median of its processes."""
+    scores = sorted(evidence.scores.get(BASELINE, {}).values())
+    return percentile_of(scores, 50) if scores else None
+
+
+def describe(
+    candidate: Candidate, survey: Survey, best: Candidate, plain: float | None
+) -> RankedCandidate:
+    """Return the row of a candidate."""
+    evidence, spaces = survey.evidence, survey.request.spaces
+    space, results = spaces[candidate.model], [it.result for it in evidence.trials_of(candidate)]
+    failure = next((it.failure for it in results if it.failure), None)
+    level = evidence.levels.get(candidate)
+    difference = shown_difference(evidence, candidate, is_best=candidate == best)
+    interval = difference.interval if difference else None
+    agreement, error = agreement_of(results, evidence)
+    own = {
+        key: value
+        for key, value in options_of(candidate, space).items()
+        if space.options.get(key) != value
+    }
+    return RankedCandidate(
+        name=name_of(candidate, spaces),
+        model=space.model,
+        engine=space.engine,
+        choices=candidate.choices,
+        options=own,
+        status=evidence.fates[candidate],
+        is_best=candidate == best and level is not None,
+        value=None if level is None or plain is None else plain * math.exp(level),
+        ratio=None if level is None else math.exp(level),
+        ratio_low=interval.low if interval else None,
+        ratio_high=interval.high if interval else None,
+        processes=len(evidence.scores.get(candidate, {})),
+        memory_bytes=max((it.peak_memory_bytes or 0 for it in results), default=0) or None,
+        outputs=agreement,  # type: ignore[arg-type]
+        output_error=error,
+        verdict=verdict_of(candidate, evidence, best),
+        error=failure.message if failure else "",
     )
 
 
-def winner_of(result: TuneResult) -> tuple[RankedCandidate, TrialRow, MachineFacts]:
-    """Return the winner, a row in which it was measured, and the machine.
-
-    Raises:
-        LarError: nothing was measured.
-    """
-    winner = result.winner
-    rows = [row for _, row in rows_of(result, winner.candidate)] if winner else []
-    machines = [trial.machine for trial in result.trials if trial.machine]
-    machine = result.machine or (machines[-1] if machines else None)
-    if winner is None or not rows or machine is None or not result.models:
-        raise LarError(
-            "the search has measured nothing, so that there are no settings to write",
-            "give it a larger --budget",
-        )
-    return winner, rows[-1], machine
+def shown_difference(
+    evidence: Evidence, candidate: Candidate, *, is_best: bool
+) -> Difference | None:
+    """Return how a candidate differs from the plain run: the best as its proof shows, if that is
+    what has shown it."""
+    if candidate == BASELINE:
+        return None
+    found, proofs = evidence.shown(candidate), evidence.proofs_of(candidate)
+    if not is_best or (found and found.is_shown):
+        return found
+    return next((each for each in proofs if each.verdict == "faster"), found)
 
 
-def rows_of(result: TuneResult, candidate: Candidate) -> Iterator[tuple[Trial, TrialRow]]:
-    """Yield the rows in which a candidate was measured and went well, with their trials."""
-    for trial in result.trials:
-        for row in trial.rows:
-            if row.candidate == candidate and row.status == "ok" and row.engine and row.turns:
-                yield trial, row
+def agreement_of(results: list[RunResult], evidence: Evidence) -> tuple[str, float | None]:
+    """Return how outputs agree with the plain run's in the worst of some processes."""
+    errors = [error.relative for it in results for error in it.numeric_errors]
+    if any(it.status == "failed" and it.phase == "done" for it in results):
+        return "different", max((it for it in errors if it is not None), default=None)
+    if not errors:
+        return "", None
+    worst = max(it if it is not None else math.inf for it in errors)
+    return ("within the tolerance" if worst else "equal"), worst
+
+
+def verdict_of(candidate: Candidate, evidence: Evidence, best: Candidate) -> str:
+    """Return what is shown of a candidate in a few words."""
+    fate = evidence.fates[candidate]
+    if fate != "ok":
+        return "wrong numbers" if fate == "wrong" else fate.replace("_", " ")
+    if candidate == best:
+        return "the plain run; best" if candidate == BASELINE else "best"
+    if candidate == BASELINE:
+        return "the plain run"
+    count = len(evidence.scores.get(candidate, {}))
+    found = evidence.compare(best, candidate)
+    if found is not None and found.verdict == "slower":
+        return "slower than the best"
+    if count < 2:
+        return "looked at once"
+    return "not shown to be better" if candidate.choices else "another plain run"
+
+
+# The settings
+
+
+def settings_of(
+    request: TuneRequest,
+    survey: Survey,
+    models: Mapping[int, ModelFile],
+    caches: Mapping[str, str],
+) -> TunedSettings | None:
+    """Return the best settings with the files of their caches, None if nothing was measured."""
+    best = find_best(survey)
+    measured = [it.result for it in survey.evidence.trials_of(best) if it.result.samples.end_to_end]
+    plain = plain_value(survey.evidence)
+    if not measured or plain is None:
+        return None
+    result, space = measured[-1], request.spaces[best.model]
+    assert result.engine is not None
+    assert result.machine is not None
+    found = options_of(best, space)
+    options = {key: with_place(key, value) for key, value in found.items() if is_setting(key)}
+    return TunedSettings(
+        options={**options, **caches},
+        engine=result.engine,
+        model=models[best.model],
+        machine=result.machine,
+        objective=request.objective,
+        value=plain * math.exp(survey.evidence.levels[best]),
+        baseline_value=plain,
+        difference=shown_difference(survey.evidence, best, is_best=True),
+        command=format_command(space.model, {**found, **caches}),
+        lar_version=__version__,
+        made_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    )
 
 
 def is_setting(key: str) -> bool:
@@ -114,45 +219,61 @@ def with_place(key: str, value: OptionValue) -> OptionValue:
     return os.path.abspath(str(value))
 
 
-def needed_engine(model: str, engine: str) -> dict[str, OptionValue]:
-    """Return the option that chooses the engine of a model, where another is the default."""
-    try:
-        is_default = engine_for(Path(model), None).name == engine
-    except LarError:
-        is_default = False
-    return {} if is_default else {ENGINE.key: engine}
-
-
-def write_settings(
-    output: OutputFile, result: TuneResult, caches: Mapping[str, str] | None = None
-) -> TunedSettings:
-    """Write the settings that won, and their caches beside them; each is replaced as a whole.
-
-    `caches` has the files of the winner's caches, by the key of their option.
+def write_settings(output: OutputFile, result: TuneResult) -> TunedSettings:
+    """Write the best settings, and their caches beside them; each is replaced as a whole.
 
     Raises:
         LarError: nothing was measured, or a file cannot be written.
     """
-    folder, names = os.path.dirname(output.name), {}
-    sources = {**given_caches(result), **(caches or {})}
-    for place, (key, source) in enumerate(sources.items()):
-        name = name_of_cache(output.name) if place == 0 else f"{key}.{name_of_cache(output.name)}"
-        names[key] = name
-        copy_cache(result, source, os.path.join(os.path.dirname(output.path), name))
-    settings = settings_of(result, names, folder)
-    output.write(format_settings(settings))
-    return settings
+    settings, folder = result.tuned, os.path.dirname(output.name)
+    space = space_of(result)
+    if settings is None or space is None:
+        raise LarError(
+            "the search has measured nothing, so that there are no settings to write",
+            "give it a larger --budget",
+        )
+    names: dict[str, str] = {}
+    for key, source in caches_in(settings).items():
+        name = name_of_cache(output.name)
+        names[key] = f"{key}.{name}" if names else name
+        copy_cache(space, source, os.path.join(os.path.dirname(output.path), names[key]))
+    places = {key: os.path.join(folder, name) for key, name in names.items()}
+    written = replace(
+        settings,
+        options={**settings.options, **names},
+        command=format_command(space.model, {**with_inputs(space), **settings.options, **places}),
+    )
+    output.write(format_settings(written))
+    return written
 
 
-def given_caches(result: TuneResult) -> dict[str, str]:
-    """Return the caches that the user has given and the winner reads, by key."""
-    winner, _, _ = winner_of(result)
-    options = options_of(winner.candidate, result.request.spaces[winner.candidate.model])
-    return {
-        key: str(value)
-        for key, value in options.items()
-        if key in BY_KEY and BY_KEY[key].purpose == "cache" and os.path.isfile(str(value))
+def with_inputs(space: ModelSpace) -> dict[str, OptionValue]:
+    """Return the options of all candidates that are no settings: what they are fed with."""
+    return {key: value for key, value in space.options.items() if not is_setting(key)}
+
+
+def caches_in(settings: TunedSettings, folder: str = "") -> dict[str, str]:
+    """Return the files of the caches that settings name from a folder, by key."""
+    files = {
+        key: os.path.join(folder, str(value))
+        for key, value in settings.options.items()
+        if BY_KEY[key].purpose == "cache"
     }
+    return {key: file for key, file in files.items() if os.path.isfile(file)}
+
+
+def copy_cache(space: ModelSpace, source: str, place: str) -> None:
+    """Copy a cache of a space's engine.
+
+    Raises:
+        LarError: it cannot be read or written.
+    """
+    files = engine_named(space.engine).cache
+    if files is not None:
+        files.copy(source, place, FLAG)
+        return
+    with OutputFile(place, FLAG) as output:
+        output.write(Path(source).read_bytes())
 
 
 def place_of_cache(output: OutputFile) -> Place:
@@ -176,60 +297,3 @@ def format_settings(settings: TunedSettings) -> str:
     import msgspec
 
     return msgspec.json.format(record_to_json(settings), indent=1).decode() + "\n"
-
-
-def copy_cache(result: TuneResult, source: str, place: str) -> None:
-    """Copy a cache of the winner's engine.
-
-    Raises:
-        LarError: it cannot be read or written.
-    """
-    winner, _, _ = winner_of(result)
-    files = engine_named(result.request.spaces[winner.candidate.model].engine).cache
-    if files is not None:
-        files.copy(source, place, FLAG)
-        return
-    with OutputFile(place, FLAG) as output:
-        output.write(Path(source).read_bytes())
-
-
-def runs_of_tune(result: TuneResult, specs: Mapping[Candidate, RunSpec]) -> tuple[RunResult, ...]:
-    """Return a result for each process in which one of some candidates was measured.
-
-    A process that had only a short look at it counts where there is no other. `specs` are the runs
-    that the candidates stand for.
-    """
-    return tuple(run for each, spec in specs.items() for run in runs_of(result, each, spec))
-
-
-def runs_of(result: TuneResult, candidate: Candidate, spec: RunSpec) -> Iterator[RunResult]:
-    """Yield a result for each process of a candidate."""
-    measured = [*rows_of(result, candidate)]
-    longer = [(trial, row) for trial, row in measured if trial.kind in ("race", "confirm")]
-    for trial, row in longer or measured:
-        rounds: dict[int, list[Samples]] = {}
-        for turn in row.turns:
-            rounds.setdefault(turn.round, []).append(turn.samples)
-        made = RunResult(
-            spec=spec,
-            status="ok",
-            phase="done",
-            lar_version=result.lar_version,
-            started_at=result.started_at,
-            engine=row.engine,
-            machine=trial.machine or result.machine,
-            model=result.models[candidate.model] if result.models else None,
-            fed=row.fed,
-            outputs=row.outputs,
-            load_seconds=row.load_seconds,
-            peak_memory_bytes=row.peak_memory_bytes,
-            warnings=row.warnings,
-        )
-        for parts in rounds.values():
-            yield replace(made, samples=replace(join_samples(parts), runner=()))
-
-
-def saved_candidates(result: TuneResult) -> tuple[Candidate, ...]:
-    """Return the candidates whose runs are stored: the plain run and the winner."""
-    winner = result.winner
-    return tuple(dict.fromkeys((BASELINE, winner.candidate) if winner else (BASELINE,)))

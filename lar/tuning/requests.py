@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from lar.engines import engine_for, engine_named
@@ -12,9 +13,9 @@ from lar.engines.formats import format_in, format_named, models_in, read_head
 from lar.errors import UsageError
 from lar.files.input_file import check_input
 from lar.options.table import ENGINE
-from lar.records.choices import Allowed, Objective, OptionValue
+from lar.records.choices import OptionValue
 from lar.records.tuning import TuneRequest
-from lar.tuning.space import make_space
+from lar.tuning.space import survey_space
 
 
 def group_models(given: Iterable[str]) -> list[tuple[str, ...]]:
@@ -56,17 +57,11 @@ def models_of_folder(folder: str) -> list[str]:
 def make_request(
     models: Sequence[str],
     options: Mapping[str, OptionValue],
-    *,
-    extent: str = "quick",
+    asked: TuneRequest,
     engines: Collection[str] = (),
-    objective: Objective = "latency",
-    allowed: Collection[Allowed] = (),
-    budget_seconds: float = 120.0,
-    margin: float = 0.01,
-    tolerance: float | None = None,
-    seed: int = 0,
 ) -> TuneRequest:
-    """Return the request of a search for one model with its twins.
+    """Return the request of a search for one model with its twins: what is asked for, with their
+    spaces.
 
     Raises:
         UsageError: a model cannot be read, or none is for the engines asked for.
@@ -78,20 +73,14 @@ def make_request(
             "`lar engines` lists them",
             flag=f"--engines {','.join(engines)}",
         )
-    spaces = tuple(
-        make_space(model, options, extent=extent, allowed=allowed, objective=objective, engine=name)
-        for model, name in able
+    surveyed = [survey_space(model, options, asked, name) for model, name in able]
+    not_tried = (
+        replace(left, model=number)
+        for number, each in enumerate(surveyed)
+        for left in each.left_out
     )
-    return TuneRequest(
-        spaces=spaces,
-        objective=objective,
-        extent=extent,
-        budget_seconds=budget_seconds,
-        margin=margin,
-        allowed=tuple(allowed),
-        tolerance=tolerance,
-        seed=seed,
-    )
+    spaces = tuple(each.space for each in surveyed)
+    return replace(asked, spaces=spaces, not_tried=tuple(not_tried))
 
 
 def find_engines(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,9 +19,16 @@ from lar.errors import UsageError
 from lar.measurement.machine import read_cpu_limit, read_instruction_sets
 from lar.options.option import is_set
 from lar.options.table import BY_KEY, CUDA, ENGINE, option_of
-from lar.records.choices import Allowed, Choice, Dimension, Objective, OptionValue
+from lar.records.choices import Allowed, Choice, Dimension, OptionValue
 from lar.records.run import Failure
-from lar.records.tuning import Candidate, ModelSpace, choices_by_name, options_of
+from lar.records.tuning import (
+    Candidate,
+    ModelSpace,
+    NotTried,
+    TuneRequest,
+    choices_by_name,
+    options_of,
+)
 from lar.running.variants import Variant, plan_variant
 from lar.tuning.space_file import PERMITS, choose_listed, read_space_file
 
@@ -30,54 +36,25 @@ from lar.tuning.space_file import PERMITS, choose_listed, read_space_file
 NO_FILE = "not searched yet"
 
 
-class LeftOut(NamedTuple):
-    """A choice that a space does not have, and why; `allow` is what would have it tried."""
-
-    choice: Choice
-    why: str
-    allow: Allowed | str = ""
-
-
 class SurveyedSpace(NamedTuple):
     """The space of a model, and what of the engine's choices is left out."""
 
     space: ModelSpace
-    left_out: tuple[LeftOut, ...] = ()
-
-
-def make_space(
-    model: str,
-    options: Mapping[str, Any],
-    *,
-    extent: str = "quick",
-    allowed: Collection[Allowed] = (),
-    objective: Objective = "latency",
-    engine: str = "",
-) -> ModelSpace:
-    """Return what can be tried with a model on this machine.
-
-    `options` are the user's, which hold for all candidates; what they set is not tried. `extent` is
-    `quick`, `full`, or a file that lists what is tried (`space_file`).
-
-    Raises:
-        UsageError: the plain run of the model is refused, or the file is wrong.
-        EngineMissing: its engine is not installed.
-    """
-    return survey_space(
-        model, options, extent=extent, allowed=allowed, objective=objective, engine=engine
-    ).space
+    left_out: tuple[NotTried, ...] = ()
 
 
 def survey_space(
-    model: str,
-    options: Mapping[str, Any],
-    *,
-    extent: str = "quick",
-    allowed: Collection[Allowed] = (),
-    objective: Objective = "latency",
-    engine: str = "",
+    model: str, options: Mapping[str, Any], asked: TuneRequest, engine: str = ""
 ) -> SurveyedSpace:
-    """Return what `make_space` does, with what is left out and why."""
+    """Return what can be tried with a model on this machine, and what is left out and why.
+
+    `options` are the user's, which hold for all candidates; what they set is not tried. Of `asked`
+    the spaces are not looked at.
+
+    Raises:
+        UsageError: the plain run of the model is refused, or the file of the space is wrong.
+        EngineMissing: its engine is not installed.
+    """
     shared = normalise_options(options)
     chosen = engine_for(Path(model), engine or options.get(ENGINE.key))
     if engine and engine != engine_for(Path(model), None).name:
@@ -85,21 +62,21 @@ def survey_space(
     site = find_site(shared)
     known: Sequence[Dimension] = chosen.dimensions(site, Path(model))
     declared = known
-    if extent not in ("quick", "full"):
+    if asked.extent not in ("quick", "full"):
         others = dimensions_of_others(chosen, site, Path(model))
-        declared = choose_listed(extent, read_space_file(extent), known, others)
+        declared = choose_listed(asked.extent, read_space_file(asked.extent), known, others)
     dimensions = tuple(take_given_caches(declared, shared))
     plain = ModelSpace(model=model, engine=chosen.name, dimensions=dimensions, options=shared)
     _, error = plan_variant(Variant("plain", model, shared))
     if error is not None:
         raise error
     kept: list[Dimension] = []
-    left_out: list[LeftOut] = []
+    left_out: list[NotTried] = []
     for dimension in dimensions:
         choices = []
         for choice in dimension.choices:
-            permits = find_permits(choice, known)
-            why = find_reason(choice, plain, extent, permits.difference(allowed), objective)
+            missing = find_permits(choice, known).difference(asked.allowed)
+            why = find_reason(choice, plain, asked, missing)
             if why is None:
                 choices.append(choice)
             else:
@@ -157,27 +134,24 @@ def variables_in(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def find_reason(
-    choice: Choice,
-    plain: ModelSpace,
-    extent: str,
-    missing: Collection[Allowed],
-    objective: Objective,
-) -> LeftOut | None:
+    choice: Choice, plain: ModelSpace, asked: TuneRequest, missing: Collection[Allowed]
+) -> NotTried | None:
     """Return why a choice is not tried, None if it is; `missing` is what the user has to allow."""
     given = [key for key in (*choice.options, *choice.search) if key in plain.options]
     given = [key for key in given if not BY_KEY[key].repeatable]
     if given:
-        return LeftOut(choice, f"{BY_KEY[given[0]].flag} is given")
-    if choice.objectives and objective not in choice.objectives:
-        return LeftOut(choice, f"for --objective {' and '.join(choice.objectives)}")
-    if choice.for_full and extent == "quick":
-        return LeftOut(choice, "for --space full")
+        return NotTried(choice=choice.name, why=f"{BY_KEY[given[0]].flag} is given")
+    if choice.objectives and asked.objective not in choice.objectives:
+        why = f"for --objective {' and '.join(choice.objectives)}"
+        return NotTried(choice=choice.name, why=why)
+    if choice.for_full and asked.extent == "quick":
+        return NotTried(choice=choice.name, why="for --space full")
     failure = refusal_of(Candidate(choices=(choice.name,)), [plain])
     if failure is not None:
-        return LeftOut(choice, failure.message)
+        return NotTried(choice=choice.name, why=failure.message)
     if missing:
         words = ",".join(sorted(missing))
-        return LeftOut(choice, f"needs --allow {words}", words)
+        return NotTried(choice=choice.name, why=f"needs --allow {words}", allow=words)
     return None
 
 
@@ -253,24 +227,3 @@ def choices_in(candidate: Candidate, space: ModelSpace) -> list[Choice]:
     """Return a candidate's choices."""
     by_name = choices_by_name(space)
     return [by_name[name] for name in candidate.choices]
-
-
-def cache_name(candidate: Candidate, spaces: Sequence[ModelSpace]) -> str:
-    """Return the name of the session's cache that a candidate fills or reads, empty without.
-
-    Candidates of one model that agree in all that decides what the cache holds share it. The name
-    can be that of a file.
-    """
-    space = spaces[candidate.model]
-    choice = next((each for each in choices_in(candidate, space) if each.cache), None)
-    if choice is None:
-        return ""
-    deciding = [
-        each.name
-        for dimension in space.dimensions
-        if dimension.name in choice.cache_depends
-        for each in dimension.choices
-        if each.name in candidate.choices and each is not choice
-    ]
-    words = (f"{space.engine}-{candidate.model}", choice.name, *deciding)
-    return "+".join(re.sub(r"[^\w.-]", "-", word) for word in words)

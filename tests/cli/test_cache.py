@@ -21,7 +21,6 @@ from lar.engines.megengine.cache import (
     write_cache_merged,
 )
 from lar.engines.megengine.cache_choices import operators_of
-from lar.engines.megengine.cache_files import CACHES
 from lar.errors import UsageError
 from tests.engines.megengine.caches import algorithm
 
@@ -301,61 +300,6 @@ def test_a_choice_by_hand_outlives_a_merge(run: Run, copy: Path, tmp_path: Path)
     run("pick", copy, "1", WINOGRAD)
     run("merge", copy, REAL, "-o", tmp_path / "out.cache")
     assert chosen_in(tmp_path / "out.cache")[0] == WINOGRAD
-
-
-def measured_again(path: Path, name: str, seconds: float) -> Path:
-    """The file after an algorithm of it was measured again, and chosen."""
-    [operator] = CACHES.read_operators([str(path)], {})
-    CACHES.write_choices([str(path)], {operator.key: name}, str(path), {operator.key: seconds})
-    return path
-
-
-@pytest.mark.parametrize("prefer", [(), ("--prefer", "fastest")])
-@pytest.mark.parametrize("is_last", [True, False])
-def test_no_search_overrules_what_was_measured_again(
-    run: Run, tmp_path: Path, prefer: tuple[str, ...], is_last: bool
-) -> None:
-    proven = measured_again(with_times(tmp_path, "a", X="0.5", Y="0.55"), "X", 0.52)
-    lucky = with_times(tmp_path, "b", X="0.6", Y="0.4")
-    files = [lucky, proven] if is_last else [proven, lucky]
-    output = tmp_path / "out.cache"
-    run("merge", *files, "-o", output, *prefer)
-    run("merge", lucky, "-o", output, *prefer)  # it is remembered
-    assert operators_of(read_cache(output))[0].measured_again == 0.52
-    assert chosen_in(output) == ["X"]
-
-
-@pytest.mark.parametrize("is_last", [True, False])
-def test_the_better_of_two_that_were_measured_again_stays(
-    run: Run, tmp_path: Path, is_last: bool
-) -> None:
-    files = [
-        measured_again(with_times(tmp_path, "a", X="0.5", Y="0.55"), "X", 0.52),
-        measured_again(with_times(tmp_path, "b", X="0.6", Y="0.4"), "Y", 0.53),
-    ]
-    run("merge", *(files if is_last else files[::-1]), "-o", tmp_path / "out.cache")
-    assert chosen_in(tmp_path / "out.cache") == ["X"]
-
-
-def test_another_choice_is_not_taken_for_measured_again(run: Run, tmp_path: Path) -> None:
-    proven = measured_again(with_times(tmp_path, "a", X="0.5", Y="0.55"), "X", 0.52)
-    lucky = with_times(tmp_path, "b", X="0.6", Y="0.4")
-    run("merge", proven, lucky, "-o", tmp_path / "last.cache", "--prefer", "last")
-    run("pick", proven, "1", "Y")
-    for path in (proven, tmp_path / "last.cache"):
-        [operator] = operators_of(read_cache(path))
-        assert (operator.chosen.name, operator.measured_again) == ("Y", None)
-
-
-def test_show_says_what_was_measured_again(run: Run, tmp_path: Path) -> None:
-    proven = measured_again(with_times(tmp_path, "a", X="0.5", Y="0.55"), "X", 0.52)
-    facts, _, header, row = run("show", proven)[1].splitlines()
-    assert facts == "operators: 1, searched on plat=cpu"
-    assert words_of(header)[-1] == "measured again"
-    assert words_of(row)[-1] == "520.000"
-    assert ", measured again: 520.000 ms\n" in run("show", proven, "--all")[1]
-    content = json.loads(run("show", proven, "--json", "-")[1])
-    assert content["operators"][0]["measured_again"] == 0.52
 
 
 def parts_of(folder: Path) -> tuple[Path, Path]:

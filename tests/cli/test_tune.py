@@ -6,40 +6,16 @@ import argparse
 import csv
 import json
 import os
+import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import lar
 from lar.cli.tune import add_arguments
 from lar.errors import LarError
-from lar.tuning.session import read_session
 from tests.conftest import RunLar, WriteScript
-
-# Two switches: together they are faster than each alone, one gives wrong numbers with a third.
-LANDSCAPE: dict[str, Any] = {
-    "times": [[0.010, 0.001, None]],
-    "outputs": {"prob": [0.25, 0.75]},
-    "dimensions": [
-        {
-            "name": "layout",
-            "choices": [
-                {"name": "nchw44", "options": {"enable_nchw44": True}},
-                {"name": "nchw32", "options": {"enable_nchw32": True}},
-            ],
-        },
-        {
-            "name": "threads",
-            "choices": [{"name": "2 threads", "options": {"multithread": 2}}],
-        },
-    ],
-    "effects": [
-        {"when": {"enable_nchw44": True}, "factor": 0.8},
-        {"when": {"multithread": 2}, "factor": 0.6},
-        {"when": {"enable_nchw32": True}, "factor": 0.1, "error": 0.5},
-    ],
-}
+from tests.tuning.test_search import LANDSCAPE, measured
 
 
 @pytest.fixture
@@ -54,19 +30,16 @@ def test_the_fastest_with_right_numbers_wins(run_lar: RunLar, model: str, tmp_pa
         *("--json", "all.json", "--save", "--store", "history.sqlite", "--tag", "tuned"),
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[0] == "session: script_0.tune"
     assert done.stdout.splitlines()[-1].startswith(
         "fastest: nchw44 + 2 threads: 2.1 times as fast as the plain run"
     )
     with open("all.csv", newline="") as file:
         rows = {row["candidate"]: row for row in csv.DictReader(file)}
-    assert rows["nchw44 + 2 threads"]["place"] == "1"
     assert float(rows["nchw44 + 2 threads"]["ratio"]) == pytest.approx(0.48)
     assert rows["nchw32"]["status"] == "wrong"
-    assert float(rows["nchw32"]["output_error"]) == pytest.approx(0.5)
     found = lar.read_tune(Path("all.json").read_bytes())
-    assert found.winner
-    assert found.winner.name == "nchw44 + 2 threads"
+    assert found.best
+    assert found.best.name == "nchw44 + 2 threads"
     settings = json.loads(Path("best.json").read_text())
     assert settings["options"] == {"enable_nchw44": True, "multithread": 2}
     again = run_lar(model, "--settings", "best.json", "--iter", "2")
@@ -74,27 +47,42 @@ def test_the_fastest_with_right_numbers_wins(run_lar: RunLar, model: str, tmp_pa
     stored = run_lar("history", "list", "--store", "history.sqlite", "--tag", "tuned")
     assert stored.returncode == 0
     assert "enable_nchw44" in stored.stdout.replace("-", "_")
-    # What is settled is not measured again.
-    resumed = run_lar("tune", "--resume", "script_0.tune", "--json", "-")
-    assert resumed.returncode == 0
-    count = len(found.trials)
-    assert resumed.stderr.startswith(f"session: script_0.tune (goes on: {count} trials, ")
-    assert " of 60 s, begun 20" in resumed.stderr
-    assert lar.read_tune(resumed.stdout).trials == found.trials
+
+
+def test_the_first_ranking_is_shown_meanwhile(run_lar: RunLar, model: str) -> None:
+    done = run_lar("tune", model, "--budget", "60s")
+    lines = done.stderr.splitlines()
+    assert re.fullmatch(r"first ranking, after \d+ s:", lines[0])
+    assert lines[1:] == ["  plain, 10.000 ms, ratio 1.000"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message", "hint"),
+    [
+        (("--resume", "x.tune"), "unknown flag --resume", "--session FILE"),
+        (("--algorithms", "x.cache"), "unknown flag --algorithms", "lar bench"),
+    ],
+)
+def test_flags_that_have_gone_say_what_does_the_same(
+    run_lar: RunLar, model: str, words: tuple[str, ...], message: str, hint: str
+) -> None:
+    done = run_lar("tune", model, *words)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert hint in done.stderr.splitlines()[-1]
+    gone = run_lar("results", model, "--merge", "x")
+    assert "side by side" in gone.stderr
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ((), "MODEL: is missing"),
+        ((), "no model is given"),
         (("gone.fake",), "gone.fake: no such file"),
         (("script_0.fake", "--allow", "everything"), "'everything' cannot be allowed; give"),
-        (("script_0.fake", "--tolerance", "-1"), "'-1' is not a number from 0 on"),
-        (("script_0.fake", "--resume", "x.tune"), "--resume: the session names its model"),
-        (("--resume", "x.tune"), "x.tune: there is no such session"),
-        (("--resume", "."), "--resume: .: is a folder; give a file name"),
-        (("--resume", "x.tune", "--objective", "memory"), "without --objective"),
-        (("--resume", "x.tune", "--list-space"), "--resume: goes on with a search, and measures"),
+        (("script_0.fake", "--tolerance", "-1"), "-1 is not a limit"),
+        (("script_0.fake", "--session", "."), ".: is a folder; give a file name"),
+        (("script_0.fake", "--session", "script_0.fake"), "is not a store of lar"),
         (("script_0.fake", "--engines", "megengine"), "--engines megengine: none of these"),
         (("script_0.fake", "-o", "-"), "--output: settings go to a file"),
         (("script_0.fake", "script_0.fake"), "script_0.fake: is given twice"),
@@ -110,7 +98,6 @@ def test_bad_words_are_one_line(
     assert error.startswith("lar: error: ")
     assert message in error
     assert len(rest) <= 1
-    assert not list(Path().glob("*.tune"))
 
 
 @pytest.mark.parametrize(
@@ -128,8 +115,7 @@ def test_a_plain_run_that_fails_ends_the_search(
         line for line in done.stdout.splitlines() if line.startswith(("failed: ", "crashed: "))
     ]
     assert len(failed) == 1
-    with read_session(f"{model}.tune") as session:
-        assert [len(trial.rows) for trial in session.trials] == [1]
+    assert [tag for tag, _ in measured(f"{model}.tune")] == ["round 0: plain"]
 
 
 @pytest.mark.parametrize("words", [(), ("--session", "own.tune", "--json", "all.json")])
@@ -176,24 +162,6 @@ def test_what_came_of_several_models_is_printed_into_a_pipe_too(
     assert done.stdout.splitlines()[-1].startswith("./script_1.fake: fastest: the plain run: ")
 
 
-def test_several_models_have_a_session_each(
-    run_lar: RunLar, write_script: WriteScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for _ in range(2):
-        write_script(times=[[0.01, 0, None]])
-    done = run_lar("tune", ".", "--budget", "10", "-o", "best")
-    assert done.returncode == 0, done.stderr
-    assert sorted(path.name for path in tmp_path.glob("*.tune")) == [
-        "script_0.tune",
-        "script_1.tune",
-    ]
-    assert sorted(path.name for path in Path("best").iterdir()) == [
-        "script_0.json",
-        "script_1.json",
-    ]
-
-
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
 def test_a_file_that_cannot_be_written_keeps_back_nothing_else(
     run_lar: RunLar, model: str, monkeypatch: pytest.MonkeyPatch
@@ -201,25 +169,25 @@ def test_a_file_that_cannot_be_written_keeps_back_nothing_else(
     def refuse(*_: object) -> list[str]:
         raise LarError("no room for the model", subject="packed.fake")
 
-    monkeypatch.setattr("lar.tuning.deployment.check_deployment", lambda space: None)
-    monkeypatch.setattr("lar.tuning.deployment.write_packed", refuse)
+    monkeypatch.setattr("lar.cli.tune_search.check_deployment", lambda space: None)
+    monkeypatch.setattr("lar.cli.tune_search.write_packed", refuse)
     done = run_lar(
         *("tune", model, "--budget", "5", "-o", "/dev/full"),
         *("--packed-model-dump", "packed.fake", "--json", "all.json"),
     )
     assert done.returncode == 4
     assert any(line.startswith("fastest: ") for line in done.stdout.splitlines())
-    [error, _] = done.stderr.splitlines()
+    error = done.stderr.splitlines()[-2]
     assert "--output: /dev/full: cannot be written: no space left on device" in error
     assert "packed.fake: no room for the model" in error
-    assert lar.read_tune(Path("all.json").read_bytes()).winner
+    assert lar.read_tune(Path("all.json").read_bytes()).best
 
 
 def test_names_that_are_given_again_are_added() -> None:
     parser = argparse.ArgumentParser()
     add_arguments(parser)
-    words = ["--allow", "engine-env", "--allow", "engine-fixes,engine-env", "--engines", "a"]
+    words = ["m", "--allow", "engine-env", "--allow", "engine-fixes,engine-env", "--engines", "a"]
     arguments = parser.parse_args([*words, "--engines", "b"])
-    assert arguments.allow == ("engine-env", "engine-fixes")
-    assert arguments.engines == ("a", "b")
-    assert parser.parse_args([]).allow == ()
+    assert {*arguments.allow} == {"engine-env", "engine-fixes"}
+    assert arguments.engines == ["a", "b"]
+    assert parser.parse_args(["m"]).allow == []

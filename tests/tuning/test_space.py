@@ -15,9 +15,11 @@ import lar
 from lar.engines.megengine import defects
 from lar.errors import UsageError
 from lar.records.choices import Allowed
-from lar.records.tuning import Candidate
+from lar.records.tuning import Candidate, ModelSpace, TuneRequest
 from lar.tuning import space as space_module
-from lar.tuning.space import cache_name, make_space, plan_candidate, refusal_of, survey_space
+from lar.tuning.candidates import Combinations
+from lar.tuning.space import SurveyedSpace, plan_candidate, refusal_of
+from lar.tuning.space import survey_space as survey
 
 WriteScript = Callable[..., str]
 
@@ -26,6 +28,15 @@ INTEL = "GenuineIntel fpu avx2 avx512f"
 with_megengine = pytest.mark.skipif(
     importlib.util.find_spec("megengine") is None, reason="no MegEngine for this Python"
 )
+
+
+def survey_space(model: str, options: dict[str, Any], **asked: Any) -> SurveyedSpace:
+    return survey(model, options, TuneRequest(**asked))
+
+
+def make_space(model: str, options: dict[str, Any], **asked: Any) -> ModelSpace:
+    return survey_space(model, options, **asked).space
+
 
 LANDSCAPE: dict[str, Any] = {
     "times": [[0.010, 0.001, None]],
@@ -111,7 +122,7 @@ def test_what_the_user_gave_is_not_tried_nor_what_it_excludes(write_script: Writ
     surveyed = survey_space(script, {"multithread": 3, "verbose": False})
     assert surveyed.space.options == {"multithread": 3}
     assert "threads" not in [each.name for each in surveyed.space.dimensions]
-    reasons = {each.choice.name: each.why for each in surveyed.left_out}
+    reasons = {each.choice: each.why for each in surveyed.left_out}
     assert reasons["2 threads"] == "--multithread is given"
     assert reasons["in the caller"].startswith("--cpu-default and --multithread exclude each other")
     assert reasons["nchw88"] == "needs --allow engine-fixes"
@@ -170,9 +181,9 @@ def test_a_cache_is_filled_by_a_search_and_read_without(
 
 
 def test_caches_are_shared_where_what_decides_them_is_the_same(write_script: WriteScript) -> None:
-    spaces = [make_space(write_script(**LANDSCAPE), {})]
+    combinations = Combinations(0, make_space(write_script(**LANDSCAPE), {}))
     names = [
-        cache_name(Candidate(choices=choices), spaces)
+        combinations.cache_of(Candidate(choices=choices))
         for choices in (
             ("fast-run",),
             ("fast-run", "2 threads"),

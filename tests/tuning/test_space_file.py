@@ -11,11 +11,11 @@ import pytest
 from lar.errors import UsageError
 from lar.records.choices import Allowed, Choice, Dimension
 from lar.records.tuning import Candidate, ModelSpace
-from lar.tuning.space import find_permits, make_space, refusal_of, survey_space
+from lar.tuning.space import find_permits, refusal_of
 from lar.tuning.space_file import choose_listed, read_space_file
 from tests.cli.marks import needs_megengine
 from tests.conftest import RunLar, WriteScript
-from tests.tuning.test_space import LANDSCAPE
+from tests.tuning.test_space import LANDSCAPE, make_space, survey_space
 
 DIGITS = str(Path(__file__).resolve().parents[2] / "models" / "digits_cnn.mge")
 
@@ -171,7 +171,6 @@ class TestFile:
             ("layout = ['nchw44']", "is not JSON: Expecting value"),
             ("[" * 100_000, "is not JSON: "),
             ("\xff", "is not JSON: "),
-            ('{"a": ["x"], "a": ["y"]}', "is not JSON: it has 'a' twice"),
             ("[]", "is not a JSON object of dimensions"),
             ("{}", "is not a JSON object of dimensions"),
             ('{"a": []}', "'a' is neither quick nor full nor a list of texts"),
@@ -200,7 +199,7 @@ def test_a_model_has_the_space_that_a_file_lists(write_script: WriteScript, tmp_
     surveyed = survey_space(write_script(**LANDSCAPE), {}, extent=str(path))
     names = [[choice.name for choice in each.choices] for each in surveyed.space.dimensions]
     assert names == [["nchw44", "nchw32"], ["multithread 3", "full-run"]]
-    assert [each.choice.name for each in surveyed.left_out] == ["nchw88"]
+    assert [each.choice for each in surveyed.left_out] == ["nchw88"]
 
 
 def test_all_that_flags_hold_has_to_be_allowed() -> None:

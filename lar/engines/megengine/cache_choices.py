@@ -16,7 +16,6 @@ from lar.engines.megengine.cache import (
     profile_of,
     winograd_of,
 )
-from lar.engines.megengine.cache_proofs import proofs_of
 from lar.errors import UsageError
 
 MOST_TOLD = 9  # operators in one message
@@ -24,10 +23,7 @@ MOST_TOLD = 9  # operators in one message
 
 @dataclass(frozen=True)
 class Operator:
-    """One searched operator; `number` counts them from 1, in the order of the file.
-
-    `measured_again` has the seconds of a choice that was measured again, after the search.
-    """
+    """One searched operator; `number` counts them from 1, in the order of the file."""
 
     number: int
     category: str
@@ -35,7 +31,6 @@ class Operator:
     name: str
     key: Key
     entry: Entry
-    measured_again: float | None = None
 
     @property
     def chosen(self) -> Algorithm:
@@ -70,7 +65,6 @@ class CacheDifference:
 def operators_of(cache: AlgorithmCache) -> list[Operator]:
     """Return the searched operators, in the order of the file."""
     operators: list[Operator] = []
-    proofs = proofs_of(cache)
     for category in cache.categories:
         profile = profile_of(category.name)
         for entry in category.entries:
@@ -85,7 +79,6 @@ def operators_of(cache: AlgorithmCache) -> list[Operator]:
                         profile.operator,
                         key,
                         entry,
-                        proofs.get((category.name, entry.key)),
                     )
                 )
     return operators

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from lar.engines.engine import (
-    CachedAlgorithm,
-    CachedOperator,
     CacheFiles,
     CacheReport,
     CacheTable,
@@ -30,13 +27,10 @@ from lar.engines.megengine.cache import (
 from lar.engines.megengine.cache_choices import (
     Operator,
     compare_caches,
-    fits,
     matching,
     operators_of,
     pick_entry,
-    with_choice,
 )
-from lar.engines.megengine.cache_proofs import MEASURED_AGAIN, with_proofs
 from lar.engines.megengine.cache_searches import (
     SearchedAlgorithm,
     SearchedOperator,
@@ -47,7 +41,7 @@ from lar.engines.megengine.cache_searches import (
 from lar.errors import UsageError, count_of
 
 if TYPE_CHECKING:
-    from lar.records.profile import ProfiledOperator
+    pass
 
 SUMMARY = (
     "",
@@ -171,98 +165,8 @@ class AlgorithmCaches(CacheFiles):
                 lines.append("note: a naive algorithm; the policy OPTIMIZED passes over it")
         return CacheReport(lines)
 
-    def read_operators(
-        self, paths: Sequence[str], settings: Mapping[str, Any]
-    ) -> tuple[CachedOperator, ...]:
-        from lar.engines.megengine.algorithms import is_allowed  # `lar cache` needs none of it
-
-        return tuple(
-            CachedOperator(
-                key_text_of(each),
-                each.name,
-                each.shapes,
-                tuple(
-                    CachedAlgorithm(algorithm.name, algorithm.seconds)
-                    for algorithm in each.entry.algorithms
-                    if is_allowed(algorithm, settings)
-                ),
-            )
-            for each in operators_of(join_files(paths))
-        )
-
-    def write_choices(
-        self,
-        paths: Sequence[str],
-        choices: Mapping[str, str],
-        output: str,
-        proofs: Mapping[str, float] = MappingProxyType({}),
-    ) -> None:
-        joined = join_files(paths)
-        measured = {}
-        for operator in operators_of(joined):
-            name = choices.get(key_text_of(operator), operator.chosen.name)
-            joined = merge_caches(joined, with_choice(operator, name))
-            if key_text_of(operator) in proofs:
-                key = operator.category, operator.entry.key
-                measured[key] = proofs[key_text_of(operator)]
-        joined = with_proofs(joined, measured)
-        update_cache(output, lambda old: merge_caches(old, joined))
-
-    def find_executed(
-        self, paths: Sequence[str], executed: Sequence[ProfiledOperator]
-    ) -> Mapping[str, tuple[int, ...]]:
-        operators = operators_of(join_files(paths))
-        owners: dict[int, list[str]] = {}
-        for operator in operators:
-            for place, each in enumerate(executed):
-                if each.type == operator.name and is_execution_of(each, operator):
-                    owners.setdefault(place, []).append(key_text_of(operator))
-        found: dict[str, tuple[int, ...]] = {}
-        for place, keys in owners.items():
-            for key in keys:
-                known = found.setdefault(key, ())
-                if len(keys) == 1:
-                    found[key] = (*known, place)
-        shared = {key for keys in owners.values() if len(keys) > 1 for key in keys}
-        return {key: () if key in shared else places for key, places in found.items()}
-
 
 CACHES = AlgorithmCaches()
-
-
-def join_files(paths: Sequence[str]) -> AlgorithmCache:
-    """Return the content of files, joined as `lar cache merge` does it by default."""
-    return join_caches([read_cache(path) for path in paths], "median")
-
-
-def key_text_of(operator: Operator) -> str:
-    """Return a text that distinguishes an operator from all others."""
-    return f"{operator.category} {operator.entry.key.hex()}"
-
-
-def is_execution_of(executed: ProfiledOperator, operator: Operator) -> bool:
-    """Return whether an executed operator may be that of a cache, by its shapes and parameters."""
-    shapes = [each.shape for each in (*executed.inputs, *executed.outputs[:1])]
-    known = [operand.shape for operand in operator.key.operands if operand.shape]
-    if len(shapes) != len(known) or not all(map(fits, shapes, known)):
-        return False
-    given = {plain_name(name): value for name, value in executed.parameters.items()}
-    settings = {plain_name(part.name): value_of(part, it) for part, it in operator.key.settings}
-    return all(
-        plain_value(given[name]) == plain_value(value)
-        for name, value in settings.items()
-        if name in given
-    )
-
-
-def plain_name(name: str) -> str:
-    """Return a parameter's name as the profile and the cache both have it: transposeA."""
-    return name.replace("_", "").lower()
-
-
-def plain_value(value: object) -> object:
-    """Return a parameter's value as the profile and the cache both have it."""
-    return {"yes": True, "no": False}.get(value, value) if isinstance(value, str) else value
 
 
 def is_same_file(path: str, other: str) -> bool:
@@ -366,22 +270,16 @@ def describe_cache(
     other = [
         f"{category.name}: {len(category.entries)} entries that no search made, kept as they are"
         for category in cache.categories
-        if category.name != MEASURED_AGAIN
-        and any(not entry.algorithms for entry in category.entries)
+        if any(not entry.algorithms for entry in category.entries)
     ]
     if not operators:
         return ["operators: 0", *other]
     lines: list[str | CacheTable] = [f"operators: {len(operators)}, searched on {devices}", *other]
     if every_algorithm:
         for each in operators:
-            again = f", measured again: {format_again(each)} ms" if format_again(each) else ""
-            lines += ["", f"{each.number}: {each}{again}", table_of_algorithms(each)]
+            lines += ["", f"{each.number}: {each}", table_of_algorithms(each)]
         return lines
-    rows = [summary_of(each) for each in operators]
-    if not any(map(format_again, operators)):
-        return [*lines, "", CacheTable(SUMMARY, rows)]
-    marked = [[*row, format_again(each)] for row, each in zip(rows, operators, strict=True)]
-    return [*lines, "", CacheTable((*SUMMARY, "measured again"), marked)]
+    return [*lines, "", CacheTable(SUMMARY, [summary_of(each) for each in operators])]
 
 
 def summary_of(operator: Operator) -> list[str | Size]:
@@ -428,12 +326,6 @@ def format_time(algorithm: Algorithm) -> str:
     return f"{algorithm.seconds * 1e3:.3f}"
 
 
-def format_again(operator: Operator) -> str:
-    """Format the milliseconds of a choice that was measured again, empty for another."""
-    seconds = operator.measured_again
-    return "" if seconds is None else f"{seconds * 1e3:.3f}"
-
-
 def format_slower(algorithm: Algorithm, chosen: Algorithm) -> str:
     """Format how much slower than the choice an algorithm is; -10% is faster than it."""
     if not chosen.seconds:
@@ -453,7 +345,6 @@ def record_of(operator: Operator) -> dict[str, Any]:
             for each in operator.key.operands
         ],
         "settings": {part.name: value_of(part, number) for part, number in operator.key.settings},
-        "measured_again": operator.measured_again,
         "algorithms": [
             {
                 "name": each.name,

@@ -1,22 +1,20 @@
 """Several searches of one model: what they agree on, and one cache made of all.
 
 A search times each algorithm once, so that two searches of a busy machine choose differently. The
-median of an algorithm's times is better proven than any of them, and a choice that was measured
-again (`cache_proofs`) is better proven than all of them: of several the one with the least seconds.
-In the file of a search the algorithms stand in the order of their times; where one stands first
-that is not the fastest of its own entry, it was chosen by hand, which no search overrules.
+median of an algorithm's times is better proven than any of them. In the file of a search the
+algorithms stand in the order of their times; where one stands first that is not the fastest of its
+own entry, it was chosen by hand, which no search overrules.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from lar.engines.engine import Preference
 from lar.engines.megengine.cache import Algorithm, AlgorithmCache, Category, Entry
 from lar.engines.megengine.cache_choices import Operator, operators_of
-from lar.engines.megengine.cache_proofs import MEASURED_AGAIN, proofs_of, with_proofs
 from lar.errors import count_of
 
 
@@ -95,13 +93,8 @@ def join_algorithms(entries: Iterable[Entry]) -> list[SearchedAlgorithm]:
     return sorted(found.values(), key=lambda each: (2 * len(each.times) < count, each.median))
 
 
-def join_entries(
-    entries: Sequence[Entry], prefer: Preference, proofs: Mapping[bytes, float]
-) -> Entry:
-    """Return one entry of those that several files have for one operator, in their order.
-
-    `proofs` has the seconds of the algorithms that were measured again, by description.
-    """
+def join_entries(entries: Sequence[Entry], prefer: Preference) -> Entry:
+    """Return one entry of those that several files have for one operator, in their order."""
     if prefer == "first":
         return entries[0]
     if prefer == "last" or len(entries) == 1 or not all(each.algorithms for each in entries):
@@ -110,9 +103,8 @@ def join_entries(
     if prefer == "fastest":
         joined.sort(key=lambda each: each.low)
     decided = [each.algorithms[0].blob for each in entries if is_decided(each)]
-    if proofs or decided:
-        first = min(proofs, key=lambda blob: proofs[blob]) if proofs else decided[-1]
-        joined.sort(key=lambda each: each.algorithm.blob != first)
+    if decided:
+        joined.sort(key=lambda each: each.algorithm.blob != decided[-1])
     return replace(
         entries[-1],
         algorithms=tuple(
@@ -134,32 +126,17 @@ def with_seconds(algorithm: Algorithm, seconds: float) -> Algorithm:
 def join_caches(caches: Sequence[AlgorithmCache], prefer: Preference) -> AlgorithmCache:
     """Return what any of the caches knows; `prefer` is for the operators that several know."""
     found: dict[str, dict[bytes, list[Entry]]] = {}
-    proven: dict[tuple[str, bytes], dict[bytes, float]] = {}
     for cache in caches:
-        proofs = proofs_of(cache)
         for category in cache.categories:
-            if category.name == MEASURED_AGAIN:
-                continue
             entries = found.setdefault(category.name, {})
             for entry in category.entries:
                 entries.setdefault(entry.key, []).append(entry)
-                seconds = proofs.get((category.name, entry.key))
-                if seconds is not None:
-                    known = proven.setdefault((category.name, entry.key), {})
-                    blob = entry.algorithms[0].blob
-                    known[blob] = min(seconds, known.get(blob, seconds))
-    joined = []
-    kept = {}
-    for name, entries in found.items():
-        chosen = []
-        for key, each in entries.items():
-            known = proven.get((name, key), {})
-            entry = join_entries(each, prefer, known)
-            chosen.append(entry)
-            if entry.algorithms and entry.algorithms[0].blob in known:
-                kept[name, key] = known[entry.algorithms[0].blob]
-        joined.append(Category(name, tuple(chosen)))
-    return with_proofs(AlgorithmCache(tuple(joined)), kept)
+    return AlgorithmCache(
+        tuple(
+            Category(name, tuple(join_entries(each, prefer) for each in entries.values()))
+            for name, entries in found.items()
+        )
+    )
 
 
 def search_results_of(caches: Sequence[AlgorithmCache]) -> list[SearchedOperator]:

@@ -34,7 +34,6 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 from lar.engines.engine import CacheFiles, CacheReport, CacheTable, Preference, Size
@@ -62,7 +61,6 @@ from lar.records.run import RunContext, RunSpec
 
 if TYPE_CHECKING:
     from lar.engines.onnxruntime.session import SessionDriver
-    from lar.records.profile import ProfiledOperator
 
 # History of the format (`CacheRecord.format`):
 #   lar.onnxruntime.cache/1  first version
@@ -259,26 +257,6 @@ class ModelCaches(CacheFiles):
 
     def pick(self, path: str, operator: str, algorithm: str, output: str | None) -> NoReturn:
         self.check_editable(path, "pick from")
-
-    def read_operators(self, paths: Sequence[str], settings: Mapping[str, Any]) -> NoReturn:
-        # Whatever these files are: a run of this engine finds no algorithms in them.
-        raise UsageError(
-            "ONNX Runtime measures no algorithms, so that there are none to time again",
-            "`lar tune MODEL` searches its settings",
-            subject=", ".join(paths),
-        )
-
-    def write_choices(
-        self,
-        paths: Sequence[str],
-        choices: Mapping[str, str],
-        output: str,
-        proofs: Mapping[str, float] = MappingProxyType({}),
-    ) -> NoReturn:
-        self.check_editable(paths[0], "choose from")
-
-    def find_executed(self, paths: Sequence[str], executed: Sequence[ProfiledOperator]) -> NoReturn:
-        self.check_editable(paths[0], "time again")
 
 
 CACHES = ModelCaches()

@@ -1,0 +1,210 @@
+"""The report of a search for the fastest settings: the ranking, and what follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from operator import attrgetter
+
+from lar.errors import count_of, printable
+from lar.options.command_line import format_command, format_flags
+from lar.options.table import BY_KEY, SETTINGS
+from lar.records.choices import Objective, OptionValue
+from lar.records.tuning import ModelSpace, RankedCandidate, TuneResult, choices_by_name, space_of
+from lar.reports.model import Column, Table
+from lar.reports.report import Report
+from lar.reports.text import format_bytes
+from lar.results.facts import describe_machine
+
+ENDS: Mapping[str, str] = {
+    "settled": "nothing that is left can win by {margin:.1%}",
+    "budget": "the budget of {budget:g} s is spent; --budget S gives more",
+    "interrupted": "interrupted; the same command with --session FILE goes on",
+    "failed": "the plain run cannot be measured",
+}
+
+
+FAST = "{times} times as fast as {plain}"
+# What is made small, its figure in the table, what the best of it is called, how it compares.
+GOALS: Mapping[Objective, tuple[str, str, str, str]] = {
+    "latency": ("smallest median latency", "median ms", "fastest", FAST),
+    "throughput": ("highest throughput", "ms/iteration", "highest throughput", FAST),
+    "p99": ("lowest p99", "p99 ms", "lowest p99", "{plain} takes {times} times as long"),
+    "memory": ("least memory", "held", "least memory", "{plain} holds {times} times as much"),
+}
+FIGURE_NOTE = (
+    "each figure is the plain run's times the ratio; the ratio is of processes that took turns"
+)
+Row = RankedCandidate
+
+
+def build_report(
+    result: TuneResult, *, settings: str = "", caches: Mapping[str, str] | None = None
+) -> Report:
+    """Return the report of a search.
+
+    Args:
+        result: of the search.
+        settings: the settings file that was written, empty if none was.
+        caches: the files of the best candidate's caches that stay, by the key of their option.
+    """
+    table = ranking_of(result.ranking, result.request.objective)
+    head = tuple(head_of(result))
+    notes = (*notes_of(result), *commands_of(result, settings, caches or {}), verdict_of(result))
+    return Report(
+        style="tune",
+        title="lar tune",
+        body=(*head, "", table, "", *notes),
+        tables=(replace(table, notes=(*head, *notes)),),
+        document=result,
+    )
+
+
+def describe_best(row: Row, objective: Objective) -> str:
+    """Return a candidate with its figure, in a few words."""
+    unit = "" if objective == "memory" else " ms"
+    return printable(
+        f"{row.name}, {format_figure(row, objective)}{unit}, ratio {format_ratio(row)}"
+    )
+
+
+def head_of(result: TuneResult) -> Iterator[str]:
+    """Yield what was searched for, with what and where."""
+    request = result.request
+    models = " and ".join(dict.fromkeys(space.model for space in request.spaces))
+    engines = [f"{it.name} {it.version}" for it in result.engines]
+    names = " and ".join(engines or [space.engine for space in request.spaces])
+    where = f", {describe_machine(result.machine)}" if result.machine else ""
+    yield printable(f"{models} on {names}{where}")
+    counts = f"{count_of(len(result.ranking), 'candidate')} in {count_of(result.rounds, 'round')}"
+    spent = f"{result.wall_seconds:.0f} of {request.budget_seconds:g} s"
+    yield f"goal: {GOALS[request.objective][0]}; {counts}, {spent}"
+
+
+def ranking_of(ranking: tuple[Row, ...], objective: Objective) -> Table[Row]:
+    """Return the table of the candidates, in the order of their figures."""
+
+    def part(key: str, *, in_text: bool = True) -> Column[Row]:
+        return Column(key, attrgetter(key), in_text=in_text)
+
+    columns = (
+        Column[Row]("candidate", lambda it: printable(it.name), rank=0),
+        Column[Row](
+            GOALS[objective][1],
+            lambda it: it.value and it.value * (1 if objective == "memory" else 1e3),
+            lambda it: format_figure(it, objective),
+            align="right",
+            rank=0,
+        ),
+        Column[Row]("ratio", lambda it: it.ratio, format_ratio, align="right", rank=1),
+        Column("interval", text=format_interval, parts=(part("ratio_low"), part("ratio_high"))),
+        Column[Row]("processes", lambda it: it.processes or None, align="right", rank=6),
+        Column[Row](
+            "memory", lambda it: it.memory_bytes, format_memory, align="right", key="memory_bytes"
+        ),
+        Column("outputs", text=describe_outputs, parts=(part("outputs"), part("output_error"))),
+        Column[Row]("verdict", lambda it: printable(it.verdict), rank=0),
+        *(part(key, in_text=False) for key in ("status", "engine", "error")),
+        Column[Row]("options", lambda it: format_flags(it.options), in_text=False),
+    )
+    return Table(name="ranking", title="Ranking", columns=columns, rows=ranking, color=color_of)
+
+
+def color_of(row: Row) -> str:
+    return "red" if row.status != "ok" else "green" if row.is_best else ""
+
+
+def format_figure(row: Row, objective: Objective) -> str:
+    if row.value is None:
+        return ""
+    return format_bytes(row.value) if objective == "memory" else f"{1e3 * row.value:.3f}"
+
+
+def format_memory(row: Row) -> str:
+    return format_bytes(row.memory_bytes) if row.memory_bytes else ""
+
+
+def format_ratio(row: Row) -> str:
+    return "" if row.ratio is None else f"{row.ratio:.3f}"
+
+
+def format_interval(row: Row) -> str:
+    return "" if row.ratio_low is None else f"{row.ratio_low:.3f} .. {row.ratio_high:.3f}"
+
+
+def describe_outputs(row: Row) -> str:
+    """Return how outputs compare with the plain run's, in two words."""
+    if row.outputs in ("", "equal"):
+        return row.outputs
+    word = "differ" if row.outputs == "different" else "agree"
+    return word if row.output_error is None else f"{word} ({row.output_error:.1e})"
+
+
+def notes_of(result: TuneResult) -> Iterator[str]:
+    """Yield what the figures are, what was not tried, what ended the search, and warnings."""
+    request = result.request
+    if result.best:
+        yield FIGURE_NOTE
+    for row in result.ranking:
+        if row.error:
+            yield printable(f"{row.verdict}: {row.name}: {row.error}")
+    for each in request.not_tried:
+        if each.allow:
+            several = len(request.spaces) > 1
+            engine = f"{request.spaces[each.model].engine}: " if several else ""
+            yield printable(f"not tried: {engine}{each.choice}, which needs --allow {each.allow}")
+    why = f"{result.failure.message}; " if result.failure else ""
+    text = ENDS[result.ending].format(margin=request.margin, budget=request.budget_seconds)
+    yield printable(f"ended: {why}{text}")
+    for text in result.warnings:
+        yield printable(f"warning: {text}")
+
+
+def commands_of(result: TuneResult, settings: str, caches: Mapping[str, str]) -> Iterator[str]:
+    """Yield the best settings as they would be typed."""
+    best, space = result.best, space_of(result)
+    if best is None or space is None:
+        return
+    chosen = {**best.options, **caches_of(best, space, caches)}
+    yield f"settings: {format_flags(chosen) or f'none: the plain run of {space.model}'}"
+    yield f"command: {format_command(space.model, {**space.options, **chosen})}"
+    if settings:
+        fed = {key: it for key, it in space.options.items() if BY_KEY[key].purpose == "input"}
+        yield f"the same: {format_command(space.model, {**fed, SETTINGS.key: settings})}"
+    elif any(choices_by_name(space)[name].cache for name in best.choices):
+        yield "--output FILE keeps what the search for algorithms has found"
+
+
+def caches_of(best: Row, space: ModelSpace, caches: Mapping[str, str]) -> dict[str, OptionValue]:
+    """Return the files of caches, or the searches that fill them where those do not stay."""
+    found: dict[str, OptionValue] = {}
+    for choice in (choices_by_name(space)[name] for name in best.choices):
+        stays = choice.cache in caches
+        found.update({choice.cache: caches[choice.cache]} if stays else choice.search)
+    return found
+
+
+def verdict_of(result: TuneResult) -> str:
+    """Return one sentence: what won, by how much, and whether its outputs are right."""
+    best, request = result.best, result.request
+    _, _, title, sentence = GOALS[request.objective]
+    title += " so far" * (result.ending == "interrupted")
+    if best is None:
+        message = result.failure.message if result.failure else "nothing was measured"
+        return printable(f"{title}: none: {message}")
+    plain = f"{request.spaces[0].engine}: plain" if len(request.spaces) > 1 else "the plain run"
+    if best.ratio is None or best.ratio_low is None or best.ratio_high is None:
+        shown = "none was shown to be better" if len(result.ranking) > 1 else "measured alone"
+        return printable(f"{title}: {plain}: {shown}")
+    low, times, high = (format_times(it) for it in (best.ratio_high, best.ratio, best.ratio_low))
+    agreement = {"equal": "same outputs bit by bit", "": "outputs not compared"}.get(
+        best.outputs, f"same outputs within the tolerance ({best.output_error or 0:.1e})"
+    )
+    compared = sentence.format(times=times, plain=plain)
+    return printable(f"{title}: {best.name}: {compared} ({low} to {high}), {agreement}")
+
+
+def format_times(ratio: float) -> str:
+    """Return how many times as fast a ratio of times is, with fewer digits from 2 and 20 on."""
+    times = 1 / ratio
+    return f"{times:.{2 if times < 2 else 1 if times < 20 else 0}f}"

@@ -1,0 +1,408 @@
+"""What a search for the fastest settings does next, as a pure function of what was measured.
+
+1. The plain run of each model: engines are rivals from the start.
+2. A look at each single choice, those of the engine that leads first.
+3. Rounds: the best so far, those that may still beat it, and new ones: the combinations of the
+   choices that have helped first, then what differs from the best in one choice. Where its time
+   fits into the rest of the budget, the engine itself searches for algorithms.
+4. At the end the best beside the plain run, until it is proven or the time is spent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain, islice
+from typing import NamedTuple
+
+from lar.records.run import RunResult, Status
+from lar.records.tuning import BASELINE, Candidate, Ending, TuneRequest
+from lar.tuning.candidates import Combinations, combinations_of
+from lar.tuning.evidence import Evidence, RoundKind, Trial, best_first
+
+# What follows was measured on two cores of an AMD EPYC beside other work, with mobilenet_v2 of both
+# formats, ResNet50 .mge and digits_cnn .mge; times are seconds.
+
+# Beside the plain run: a round of eight mobilenet_v2 took 15 s where one of two took 4 to 9, and
+# more are not started at once.
+MOST_BESIDE = 7
+# Of those, the rivals of the best that are measured again where new candidates wait: first looks at
+# one candidate differed by up to a factor of 5, and most of that was gone in the second.
+ROOM_FOR_RIVALS = 2
+MOST_RACERS = 4
+# How long a round measures, for each process: a dozen turns of 10 ms, which is a tenth of the time
+# that a process of mobilenet_v2 takes to start.
+LOOK_SECONDS = 0.12
+# A proof measures as long as its two processes take to start on a quiet machine.
+PROOF_SECONDS = 1.0
+# The fewest pairs of processes that a verdict rests on: time for them is kept, but at most this
+# part of the budget, as in 30 s a pair took up to 9 s.
+PROOF_PAIRS = 3
+PART_FOR_PROOF = 0.3
+# Two that are as good are raced no longer: where processes differ by 1 %, eight pairs show 1 %.
+MOST_LOOKS = 8
+# The choices of an engine that is three times as slow come last: the largest gain of one choice was
+# 3.2, of nchw88 for ResNet50.
+FAR = math.log(3)
+# nchw88 with one more choice took 0.91 to 0.94 of the product of what each does alone; what is
+# expected to come as near to the best as this is tried.
+COMBINED_SPREAD = math.log(1.25)
+# One choice more changed nchw88 by 10 % at most.
+NEAR = math.log(1.1)
+# So many choices that helped most are combined: 57 candidates at most. One that helped less than
+# looks at the same candidate differ, 1 to 6 % for ResNet50, is not among them.
+MOST_HELPING = 6
+LEAST_HELP = math.log(1.03)
+# Single choices are looked at until this part of the budget is spent: what they are good for
+# together is to be found, and proven, in the rest.
+PART_FOR_SINGLES = 0.5
+# fast-run took 340 iterations of the plain run of mobilenet_v2 and 150 of ResNet50, whose time it
+# divided by 2.5.
+SEARCH_ITERATIONS = 400
+SEARCH_GAIN = math.log(2.5)
+LEAST_SEARCH_SECONDS = 2.0
+# A search may take half of what is left: what it finds has to be measured and proven.
+PART_FOR_SEARCH = 0.5
+# A load with layout-transform measures each operator in each layout, as often as so many iterations
+# of a small model do; `quick` gives a load 3 % of the budget.
+LOAD_ITERATIONS = 5000
+PART_FOR_LOAD = 0.03
+# Until something was measured: a process of a small model and its turns.
+START_SECONDS = 2.0
+
+IsValid = Callable[[Candidate], bool]
+
+
+class Step(NamedTuple):
+    """What to measure next, all together for about so long; for a search it is the time limit."""
+
+    kind: RoundKind
+    candidates: tuple[Candidate, ...]
+    seconds: float
+
+
+class Ended(NamedTuple):
+    """That the search has ended, and why."""
+
+    ending: Ending
+
+
+def next_step(
+    request: TuneRequest, trials: Sequence[Trial], is_valid: IsValid, left_seconds: float
+) -> Step | Ended:
+    """Return what to measure next.
+
+    Args:
+        request: what was asked for.
+        trials: what was measured until now.
+        is_valid: whether the rules of options and engines allow a candidate.
+        left_seconds: what is left of the budget.
+    """
+    survey = Survey(request, Evidence(request.objective, trials), is_valid)
+    if survey.fate(BASELINE) != "ok":
+        return Ended("failed")
+    if left_seconds <= 0:
+        return Ended("budget")
+    if (plains := survey.plain_runs()) is not None:
+        return plains
+    may_look = left_seconds > (1 - PART_FOR_SINGLES) * request.budget_seconds
+    left = left_seconds - survey.seconds_to_prove
+    wanted = survey.find_step(left, may_look=may_look)
+    if wanted is not None and (step := survey.shorten(wanted, left)) is not None:
+        return step
+    proof = survey.prove(left_seconds)
+    if proof is not None:
+        return proof
+    return Ended("settled" if wanted is None else "budget")
+
+
+@dataclass
+class Survey:
+    """What the evidence leaves to be done."""
+
+    request: TuneRequest
+    evidence: Evidence
+    is_valid: IsValid
+    combinations: list[Combinations] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.combinations = combinations_of(self.request.spaces)
+
+    def fate(self, candidate: Candidate) -> str:
+        return self.evidence.fates.get(candidate, "ok")
+
+    @cached_property
+    def ordered(self) -> list[Candidate]:
+        """The candidates that may win, the best first: those that seem better than the plain run by
+        the margin."""
+        able, limit = (
+            best_first(self.evidence, self.evidence.able),
+            -math.log1p(self.request.margin),
+        )
+        return [it for it in able if it == BASELINE or self.evidence.levels[it] <= limit]
+
+    @property
+    def best(self) -> Candidate:
+        return self.ordered[0] if self.ordered else BASELINE
+
+    # What is next
+
+    def plain_runs(self) -> Step | None:
+        """Return the first step: the plain run of each model, as none was measured."""
+        if BASELINE in self.evidence.scores:
+            return None
+        plains = tuple(it.plain for it in self.combinations if self.fate(it.plain) == "ok")
+        return Step("round", plains, LOOK_SECONDS * len(plains))
+
+    def find_step(self, left: float, *, may_look: bool) -> Step | None:
+        """Return what is best done next in the time that is left, with a look at single choices if
+        there is time for that; None if nothing can pay."""
+        if may_look and (singles := self.pick(self.singles(is_far=False))):
+            return self.round_of(singles, 0)  # rivals wait
+        if combined := self.pick(self.searched_ones()) or self.pick(self.combined()):
+            return self.round_of(combined, ROOM_FOR_RIVALS)
+        if (search := self.search(left)) is not None:
+            return search
+        found = self.pick(self.beside_best())
+        if may_look and len(found) < MOST_BESIDE:
+            others = (it for it in self.singles(is_far=True) if it not in found)
+            found += self.pick(others)[: MOST_BESIDE - len(found)]
+        if found:
+            return self.round_of(found, ROOM_FOR_RIVALS)
+        return self.race()
+
+    def prove(self, left: float) -> Step | None:
+        """Return a round of the best, and of those that seem as good, beside the plain run; None
+        where nothing is left to be proven, or no time for it."""
+        as_good = (it for it in self.rivals() if self.is_as_good(it))
+        near = [it for it in (self.best, *as_good) if not self.evidence.is_proven(it)]
+        if self.best == BASELINE or not near:
+            return None
+        members = (BASELINE, *near[: 1 + ROOM_FOR_RIVALS])
+        return self.shorten(Step("proof", members, PROOF_SECONDS), left)
+
+    def is_as_good(self, candidate: Candidate) -> bool:
+        """Return whether a candidate seems as good as the best."""
+        levels = self.evidence.levels
+        return levels[candidate] - levels[self.best] < math.log1p(self.request.margin)
+
+    def race(self) -> Step | None:
+        """Return a round of those that may still beat the best; None if none can."""
+        rivals = self.rivals()[:MOST_RACERS]
+        return self.round_of([], MOST_RACERS) if rivals else None
+
+    def rivals(self) -> list[Candidate]:
+        """Return those that may still beat the best by the margin, the likeliest first."""
+        best = self.best
+        return [
+            it
+            for it in self.ordered
+            if it not in (best, BASELINE)
+            and self.evidence.may_beat(it, best)
+            and not self.is_settled(it)
+        ]
+
+    def is_settled(self, candidate: Candidate) -> bool:
+        """Return whether more processes would not show that a candidate beats the best by the
+        margin."""
+        found = self.evidence.compare(self.best, candidate)
+        if found is None:
+            return False
+        smallest = found.smallest_detectable
+        is_fine = smallest is not None and smallest < self.request.margin
+        return is_fine or found.processes >= MOST_LOOKS
+
+    def round_of(self, picked: Sequence[Candidate], most_rivals: int) -> Step:
+        """Return a round of new candidates beside the plain run, with the best so far and some of
+        its rivals."""
+        best = [self.best] if self.best != BASELINE else []
+        rivals = self.rivals()[:most_rivals] if most_rivals else []
+        room = MOST_BESIDE - len(best) - len(rivals)
+        members = (BASELINE, *best, *picked[:room], *rivals)
+        return Step("round", members, LOOK_SECONDS * len(members))
+
+    # What may be tried
+
+    def pick(self, candidates: Iterable[Candidate]) -> list[Candidate]:
+        """Return the first of some candidates that are new and allowed."""
+        new = (it for it in candidates if self.is_new(it) and self.is_valid(it))
+        return [*islice(dict.fromkeys(new), MOST_BESIDE)]
+
+    def is_new(self, candidate: Candidate) -> bool:
+        """Return whether a candidate was not tried, is not built upon what failed, and can be run:
+        its cache is filled, and its load fits into the budget."""
+        space = self.combinations[candidate.model]
+        return (
+            candidate not in self.evidence.fates
+            and not self.evidence.is_excluded(candidate)
+            and (not space.needs_search(candidate) or self.has_cache(candidate))
+            and self.can_load(candidate)
+        )
+
+    @cached_property
+    def searched(self) -> dict[str, RunResult]:
+        """The searches that were made, by the name of the cache."""
+        return {
+            self.combinations[each.model].cache_of(each): result
+            for each, result in self.evidence.searches.items()
+        }
+
+    def has_cache(self, candidate: Candidate) -> bool:
+        """Return whether a search has filled the cache of a candidate, at least in part."""
+        found = self.searched.get(self.combinations[candidate.model].cache_of(candidate))
+        usable: tuple[Status, ...] = ("ok", "timed_out")
+        return found is not None and found.status in usable
+
+    def can_load(self, candidate: Candidate) -> bool:
+        """Return whether a candidate with which the engine measures at each load loads in time."""
+        space = self.combinations[candidate.model]
+        if not any(space.choices[name].measures_at_load for name in candidate.choices):
+            return True
+        seconds = LOAD_ITERATIONS * self.plain_seconds(candidate.model)
+        part = PART_FOR_LOAD if self.request.extent == "quick" else PART_FOR_SINGLES
+        return seconds <= part * self.request.budget_seconds
+
+    def singles(self, *, is_far: bool) -> Iterator[Candidate]:
+        """Yield the single choices of the models whose plain run is far from the leader's, or of
+        the others, those of the leader first; what the user has to allow mends a defect, and comes
+        first."""
+        levels = self.evidence.levels
+        plains = [each for each in self.combinations if each.plain in levels]
+        plains.sort(key=lambda each: levels[each.plain])
+        for each in plains:
+            if (levels[each.plain] - levels[plains[0].plain] > FAR) == is_far:
+                yield from sorted(
+                    each.singles(), key=lambda it: not each.choices[it.choices[0]].allow
+                )
+
+    def combined(self) -> Iterator[Candidate]:
+        """Yield the combinations of the choices that helped alone, the most promising first, as far
+        as they may beat the best."""
+        found = chain.from_iterable(each.combine(self.helping(each)) for each in self.combinations)
+        return self.promising(found, COMBINED_SPREAD)
+
+    def beside_best(self) -> Iterator[Candidate]:
+        """Yield what differs from the best in one choice, the most promising first."""
+        best = self.best
+        return self.promising(self.combinations[best.model].neighbours(best), NEAR)
+
+    def promising(self, candidates: Iterable[Candidate], spread: float) -> Iterator[Candidate]:
+        """Yield candidates, the most promising first, that are expected to come so near to the
+        best."""
+        expected = {each: self.expect(each) for each in candidates}
+        limit = self.evidence.levels[self.best] + spread
+        ordered = sorted(expected, key=lambda it: (expected[it] + LEAST_HELP * len(it.choices), it))
+        return (each for each in ordered if expected[each] <= limit)
+
+    def helping(self, space: Combinations) -> list[str]:
+        """Return the choices that were better alone than the plain run, those most that did most;
+        a search that has filled a cache is one."""
+        effects = self.effects[space.model]
+        helping = [name for name, effect in effects.items() if effect < -LEAST_HELP]
+        return sorted(helping, key=effects.__getitem__)[:MOST_HELPING]
+
+    @cached_property
+    def effects(self) -> list[dict[str, float]]:
+        """The logarithm of what each choice alone does to the plain run, for each model."""
+        levels = self.evidence.levels
+        return [
+            {
+                name: levels[single] - levels[space.plain]
+                for name in space.choices
+                if (single := space.single(name)) in levels and self.fate(single) == "ok"
+            }
+            for space in self.combinations
+        ]
+
+    def expect(self, candidate: Candidate) -> float:
+        """Return what a candidate is expected to take: what its nearest part was measured to take,
+        and what each further choice does alone."""
+        levels, effects = self.evidence.levels, self.effects[candidate.model]
+        choices = set(candidate.choices)
+        parts = [
+            each
+            for each in self.evidence.able
+            if each.model == candidate.model and choices >= {*each.choices}
+        ]
+        if not parts:
+            return math.inf
+        most = max(len(each.choices) for each in parts)
+        return min(
+            levels[each] + sum(effects.get(name, 0.0) for name in choices - {*each.choices})
+            for each in parts
+            if len(each.choices) == most
+        )
+
+    # Searches of the engine
+
+    def searched_ones(self) -> Iterator[Candidate]:
+        """Yield the candidates whose cache a search has filled."""
+        return (each for each in self.evidence.searches if self.has_cache(each))
+
+    def search(self, left: float) -> Step | None:
+        """Return a search of an engine for the best of its candidates, where what it may gain beats
+        the best of all, and its time fits into what is left."""
+        for candidate in self.worth_searching():
+            seconds = self.search_seconds(candidate)
+            if seconds <= PART_FOR_SEARCH * left and self.is_valid(candidate):
+                return Step("search", (candidate,), PART_FOR_SEARCH * left)
+        return None
+
+    def worth_searching(self) -> Iterator[Candidate]:
+        """Yield the best candidate of each model with a search, which was not made."""
+        levels = self.evidence.levels
+        for space in self.combinations:
+            own = (it for it in self.ordered if it.model == space.model)
+            base = next((it for it in own if not space.needs_search(it)), None)
+            if base is None or levels[base] - SEARCH_GAIN > levels[self.best]:
+                continue
+            searched = (space.add(base, it.name) for it in space.choices.values() if it.search)
+            for found in searched:
+                is_new = space.cache_of(found) not in self.searched
+                if is_new and not self.evidence.is_excluded(found):
+                    yield found
+
+    def search_seconds(self, candidate: Candidate) -> float:
+        """Return how long a search seems to take: as long as the last one of its model."""
+        known = [
+            result.wall_seconds
+            for other, result in self.evidence.searches.items()
+            if other.model == candidate.model and result.status == "ok"
+        ]
+        guess = SEARCH_ITERATIONS * self.plain_seconds(candidate.model)
+        return known[-1] if known else max(LEAST_SEARCH_SECONDS, guess)
+
+    # Time
+
+    def plain_seconds(self, model: int) -> float:
+        """Return how long an iteration of a model's plain run takes, at least."""
+        return self.evidence.fastest(Candidate(model=model))
+
+    @cached_property
+    def start_seconds(self) -> float:
+        """How long the last round took for each of its processes."""
+        measured = [it for it in self.evidence.trials if it.kind != "search"]
+        last = [it.result.wall_seconds for it in measured if it.number == measured[-1].number]
+        return max(last) / len(last) if last else START_SECONDS
+
+    def shorten(self, step: Step, left: float) -> Step | None:
+        """Return a step with as many candidates as there is time for; None if there is no room
+        for one beside the plain run. A search ends in time."""
+        if step.kind == "search":
+            return step
+        room = int(left / self.start_seconds)
+        if room < 2:
+            return None
+        return step._replace(candidates=step.candidates[:room])
+
+    @property
+    def seconds_to_prove(self) -> float:
+        """What is kept of the budget for the proof of the best, beside the round to come, which
+        measures it too."""
+        if self.best == BASELINE or self.evidence.is_proven(self.best):
+            return 0.0
+        missing = PROOF_PAIRS - 1 - len(self.evidence.scores[self.best])
+        part = PART_FOR_PROOF * self.request.budget_seconds
+        return max(0.0, min(missing * 2 * self.start_seconds, part))

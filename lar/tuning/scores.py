@@ -1,0 +1,53 @@
+"""What is made small, as a number of each process: latency, throughput, memory, p99."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from lar.measurement.statistics import disturbed_of, percentile_of
+from lar.measurement.turns import kept_of
+from lar.records.choices import Objective
+from lar.records.run import RunResult, Samples
+
+# With fewer undisturbed iterations all of them count.
+FEWEST_CALM = 4
+
+
+def kept_for(samples: Samples) -> Samples:
+    """Return samples with the columns alone that are kept of a process."""
+    return replace(kept_of(samples), runner=samples.runner)
+
+
+def score_of(objective: Objective, result: RunResult) -> float | None:
+    """Return the objective of a process, in seconds or bytes; None if it was not measured.
+
+    For latency it is the median of the iterations that nothing disturbed; for throughput the time
+    of the copy that computed longest, divided by the iterations of all.
+    """
+    if objective == "memory":
+        return float(result.peak_memory_bytes) if result.peak_memory_bytes else None
+    samples = result.samples
+    if not samples.end_to_end:
+        return None
+    if objective == "p99":
+        return percentile_of(sorted(samples.end_to_end), 99)
+    if objective == "throughput":
+        return time_of_slowest_copy(samples) / len(samples.end_to_end)
+    return percentile_of(sorted(undisturbed(samples)), 50)
+
+
+def undisturbed(samples: Samples) -> list[float]:
+    """Return the times of the iterations that nothing disturbed, of all where those are few."""
+    disturbed = {*disturbed_of(samples.end_to_end, samples.queue_delay)}
+    calm = [each for index, each in enumerate(samples.end_to_end) if index not in disturbed]
+    return calm if len(calm) >= min(FEWEST_CALM, len(samples.end_to_end)) else [*samples.end_to_end]
+
+
+def time_of_slowest_copy(samples: Samples) -> float:
+    """Return the time that the copy of the model computed which computed longest."""
+    runners = samples.runner or (0,) * len(samples.end_to_end)
+    sums: dict[int, list[float]] = {}
+    for runner, seconds in zip(runners, samples.end_to_end, strict=True):
+        sums.setdefault(runner, []).append(seconds)
+    return max(math.fsum(times) for times in sums.values())
