@@ -362,7 +362,7 @@ def check_new(
 
 
 def name_of_result(result: RunResult) -> str:
-    facts = facts_of(NamedResult("", result))
+    facts = facts_of(result)
     return f"{facts['model'] or 'this run'} {describe_options(facts)}".strip()
 
 

@@ -27,9 +27,6 @@ TITLES = {
 
 HEAD = b"SQLite format 3\x00"
 
-Step = Callable[[sqlite3.Connection], None]
-"""Brings a database from the schema of its place in `steps` to the next."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class DatabaseKind:
@@ -39,7 +36,8 @@ class DatabaseKind:
         name: what messages call it: "store".
         title: the same, for a file that is none: "store of lar".
         application_id: in the file's head.
-        steps: a new database goes all of them.
+        schema: the number of its schema, which later versions of lar make larger.
+        make: makes the tables, or brings those of an older schema to this.
         room_hint: what to do where the disk is full; `{place}` is the file.
         flag: the one that names the file.
         wait_seconds: how long a writer waits for others.
@@ -48,7 +46,8 @@ class DatabaseKind:
     name: str
     title: str
     application_id: int
-    steps: tuple[Step, ...]
+    schema: int
+    make: Callable[[sqlite3.Connection], None]
     room_hint: str
     flag: str
     wait_seconds: float = 30.0
@@ -149,15 +148,15 @@ class Database:
         Raises:
             UsageError: it is something else, or of a newer lar.
         """
-        steps = self.kind.steps
+        kind = self.kind
         with self._explained():
-            if self._version() == len(steps):
+            if self._version() == kind.schema:
                 return
             with self._transaction():  # in which no other process changes it
-                for step in steps[self._version() :]:
-                    step(self._connection)
-                self._connection.execute(f"pragma application_id = {self.kind.application_id}")
-                self._connection.execute(f"pragma user_version = {len(steps)}")
+                if self._version() < kind.schema:
+                    kind.make(self._connection)
+                self._connection.execute(f"pragma application_id = {kind.application_id}")
+                self._connection.execute(f"pragma user_version = {kind.schema}")
 
     def _version(self) -> int:
         """Return the version of the schema, 0 for a file that is empty.
@@ -174,10 +173,10 @@ class Database:
             raise UsageError(
                 f"is {what}, but not a {kind.title}", "give another file", subject=self.path
             )
-        if version > len(kind.steps):
+        if version > kind.schema:
             raise UsageError(
                 f"the {kind.name} is of a newer lar: its schema is {version}, and this lar knows "
-                f"{len(kind.steps)}",
+                f"{kind.schema}",
                 f"use that lar, or another {kind.name}",
                 subject=self.path,
             )

@@ -15,7 +15,7 @@ from lar.reports.model import Column
 from lar.reports.pages import Section, format_facts, format_list, format_page, read_resource
 from lar.reports.pages.tables import page_table
 from lar.reports.run_text import format_accuracy, format_summary
-from lar.results.facts import NamedResult, facts_of, fed_shapes
+from lar.results.facts import facts_of, fed_shapes
 
 COLUMNS: tuple[Column[tuple[str, float | None]], ...] = (
     Column("time of an iteration", lambda row: row[0]),
@@ -26,7 +26,7 @@ COLUMNS: tuple[Column[tuple[str, float | None]], ...] = (
 def format_html(result: RunResult) -> str:
     """Return the page of a run."""
     title = os.path.basename(result.spec.model)
-    facts = {**facts_of(NamedResult("", result)), "inputs": fed_shapes(result)}
+    facts = {**facts_of(result), "inputs": fed_shapes(result)}
     lines = [*format_summary(result), *format_accuracy(result), *result.warnings]
     words = format_facts((name, value) for name, value in facts.items() if value)
     sections = [Section("result", title, words=words + format_list(lines))]

@@ -42,16 +42,15 @@ class NamedResult(NamedTuple):
     given_name: str = ""
 
 
-def facts_of(named: NamedResult) -> dict[str, str]:
+def facts_of(result: RunResult, machine: str = "") -> dict[str, str]:
     """Return what a result is a result of, by name; each option has a name of its own, its flag.
 
-    A fact that is not known is an empty text.
+    A fact that is not known is an empty text; `machine` is the name of one that is not known.
     """
-    result = named.result
     spec, engine = result.spec, result.engine
     return {
         "model": os.path.basename(spec.model),
-        "machine": machine_of(named),
+        "machine": describe_machine(result.machine) if result.machine else machine,
         "engine": spec.engine,
         "version": engine.version if engine else "",
         "driver": spec.driver,
@@ -59,12 +58,6 @@ def facts_of(named: NamedResult) -> dict[str, str]:
         **options_of(spec),
         "input": "; ".join(spec.inputs),
     }
-
-
-def machine_of(named: NamedResult) -> str:
-    """Return the machine in words; where a log does not say it, the name that the user gave."""
-    machine = named.result.machine
-    return named.given_name if machine is None else describe_machine(machine)
 
 
 def describe_machine(machine: MachineFacts) -> str:

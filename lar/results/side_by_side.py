@@ -139,7 +139,7 @@ def compare_results(
         UsageError: `by` names no fact, or `baseline` no row.
     """
     figure, runs = figure_of([each.result for each in named])
-    facts = distinguish_models(named, [facts_of(each) for each in named])
+    facts = distinguish_models(named, [facts_of(each.result, each.given_name) for each in named])
     names = list(dict.fromkeys(name for each in facts for name in each))
     facts = [{name: each.get(name, "") for name in sorted(names, key=order_of)} for each in facts]
     rows = rows_by(runs, facts, names_by(by, names)) if by else rows_of_each(named, runs, facts)

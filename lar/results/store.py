@@ -16,7 +16,7 @@ import os
 import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime, timezone
 from typing import NamedTuple
 
@@ -25,7 +25,6 @@ from lar.files.database import (
     STORE_ID,
     Database,
     DatabaseKind,
-    Step,
     open_database,
     refuse_no_database,
 )
@@ -33,18 +32,20 @@ from lar.files.user_data import data_folder
 from lar.measurement.summary import summarize
 from lar.options.table import STORE
 from lar.records.run import RunResult, read_result, record_to_json
-from lar.results.facts import (
-    CACHES,
-    NamedResult,
-    describe_kind_of_options,
-    facts_of,
-    fed_shapes,
-)
+from lar.results.facts import describe_kind_of_options, facts_of, fed_shapes
 from lar.results.figures import figure_of
 
+SCHEMA = 3
 LEVEL = 6  # of compression
 SHA256_LETTERS = 64
 FILE_NAME = "history.sqlite"
+
+# What a column is, by the type of its field in `Entry`.
+SQL_TYPES = {
+    "int": "integer not null default 0",
+    "str": "text not null default ''",
+    "float | None": "real",
+}
 
 
 class Kind(NamedTuple):
@@ -72,7 +73,10 @@ class Kind(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """What the columns of the store say of a result, besides the result itself."""
+    """What the columns of the store say of a result, besides the result itself.
+
+    `id` is 0 for one that is in no store.
+    """
 
     id: int
     saved_at: str
@@ -107,6 +111,9 @@ class Entry:
         )
 
 
+COLUMNS = {each.name: SQL_TYPES[str(each.type)] for each in fields(Entry) if each.name != "id"}
+
+
 class TaggedResult(NamedTuple):
     """A result that is to be stored, its tag, and when it was stored first; empty for now."""
 
@@ -120,9 +127,6 @@ class Added(NamedTuple):
 
     id: int
     is_new: bool
-
-
-COLUMNS = tuple(each.name for each in fields(Entry))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,28 +149,23 @@ class Selection:
 
     def where(self) -> tuple[str, list[object]]:
         """Return the condition in SQL, and its values."""
-        terms: list[str] = []
-        values: list[object] = []
-        if self.ids:
-            terms.append(f"id in ({', '.join('?' * len(self.ids))})")
-            values += self.ids
-        if self.model:
-            terms.append("(model = ? or substr(model_sha256, 1, ?) = ?)")
-            name = os.path.basename(self.model)
-            values += [name, len(self.model), self.model.lower()]
-        for column, value in (("tag", self.tag), ("engine", self.engine or None)):
-            if value is not None:
-                terms.append(f"{column} = ?")
-                values.append(value)
-        for column, piece in (("machine", self.machine), ("options", self.options)):
-            if piece:
-                terms.append(f"instr(lower({column}), lower(?))")
-                values.append(piece)
-        for sign, time in ((">=", self.since), ("<", self.before)):
-            if time:
-                terms.append(f"saved_at {sign} ?")
-                values.append(time)
-        return " and ".join(terms) or "true", values
+        name, prefix = os.path.basename(self.model), self.model.lower()
+        terms: list[tuple[str, Sequence[object]]] = [
+            (f"id in ({', '.join('?' * len(self.ids))})", self.ids),
+            ("tag = ?", () if self.tag is None else (self.tag,)),
+            ("(model = ? or instr(model_sha256, ?) = 1)", (name, prefix) if prefix else ()),
+        ]
+        for term, value in (
+            ("engine = ?", self.engine),
+            ("instr(lower(machine), lower(?))", self.machine),
+            ("instr(lower(options), lower(?))", self.options),
+            ("saved_at >= ?", self.since),
+            ("saved_at < ?", self.before),
+        ):
+            terms.append((term, (value,) if value else ()))
+        asked = [(term, values) for term, values in terms if values]
+        condition = " and ".join(term for term, _ in asked) or "true"
+        return condition, [value for _, values in asked for value in values]
 
 
 def default_path() -> str:
@@ -262,13 +261,11 @@ class Store(Database):
 
     def _insert(self, row: dict[str, object]) -> Added:
         known = self._connection.execute(
-            "select id from results where content_sha256 = ? and tag = ?",
-            (row["content_sha256"], row["tag"]),
+            "select id from results where content_sha256 = :content_sha256 and tag = :tag", row
         ).fetchone()
         if known:
             return Added(int(known[0]), False)
-        names = ", ".join(row)
-        marks = ", ".join(f":{name}" for name in row)
+        names, marks = ", ".join(row), ", ".join(f":{name}" for name in row)
         cursor = self._connection.execute(f"insert into results ({names}) values ({marks})", row)
         return Added(int(cursor.lastrowid or 0), True)
 
@@ -277,10 +274,11 @@ class Store(Database):
         selection = selection or Selection()
         where, values = selection.where()
         limit = "" if selection.newest is None else f" limit {selection.newest:d}"
-        query = f"select {', '.join(COLUMNS)} from results where {where} order by id desc{limit}"
+        names = ("id", *COLUMNS)
+        query = f"select {', '.join(names)} from results where {where} order by id desc{limit}"
         with self._explained():
             rows = self._connection.execute(query, values).fetchall()
-        return [Entry(**dict(zip(COLUMNS, row, strict=True))) for row in reversed(rows)]
+        return [Entry(**dict(zip(names, row, strict=True))) for row in reversed(rows)]
 
     def result(self, number: int) -> RunResult:
         """Return a result.
@@ -326,139 +324,93 @@ class Store(Database):
 def row_of(result: RunResult, tag: str, saved_at: str) -> dict[str, object]:
     """Return the columns of a result that is to be stored."""
     content = record_to_json(result)
-    return {
-        "saved_at": saved_at or datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "tag": tag,
-        **columns_of_first(result),
-        **columns_of_second(result),
-        "content_sha256": hashlib.sha256(content).hexdigest(),
-        "result_bytes": len(content),
-        "result": zlib.compress(content, LEVEL),
-    }
+    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    row = columns_of(entry_of(result, content, tag, saved_at or now))
+    return {**row, "result": zlib.compress(content, LEVEL)}
+
+
+def columns_of(entry: Entry) -> dict[str, object]:
+    """Return what the columns hold of an entry, but its number."""
+    return {name: value for name, value in asdict(entry).items() if name in COLUMNS}
 
 
 def kind_of(result: RunResult) -> Kind:
     """Return the kind of a result that is in no store."""
-    facts = facts_of(NamedResult("", result))
-    return Kind(
-        model=(result.model.sha256 if result.model else "") or facts["model"],
-        options=describe_kind_of_options(facts),
-        machine=facts["machine"],
+    return entry_of(result, b"", "", "").kind
+
+
+def entry_of(result: RunResult, content: bytes, tag: str, saved_at: str) -> Entry:
+    """Return what the columns of the store say of a result; `content` is its JSON."""
+    facts = facts_of(result)
+    summary = result.summary or summarize(result)
+    _, (run,) = figure_of([result])
+    return Entry(
+        id=0,
+        saved_at=saved_at,
+        tag=tag,
+        started_at=result.started_at,
+        status=result.status,
+        model=facts["model"],
+        model_sha256=result.model.sha256 if result.model else "",
         engine=facts["engine"],
+        engine_version=facts["version"],
         driver=facts["driver"],
         device=facts["device"],
+        options=describe_kind_of_options(facts),
+        machine=facts["machine"],
+        samples=run.sample_count,
+        median_seconds=summary.median if summary else None,
         inputs=fed_shapes(result),
+        disturbed=run.disturbed_count,
+        cpu_median_seconds=summary.cpu_median if summary else None,
+        trust=run.trust,
+        trusted_seconds=run.median if run.is_trusted else None,
+        content_sha256=hashlib.sha256(content).hexdigest(),
+        result_bytes=len(content),
     )
 
 
-def columns_of_first(result: RunResult) -> dict[str, object]:
-    """Return the columns that stores have had from the first on."""
-    facts, summary = facts_of(NamedResult("", result)), result.summary or summarize(result)
-    return {
-        "started_at": result.started_at,
-        "status": result.status,
-        "model": facts["model"],
-        "model_sha256": result.model.sha256 if result.model else "",
-        "engine": facts["engine"],
-        "engine_version": facts["version"],
-        "driver": facts["driver"],
-        "device": facts["device"],
-        "options": describe_kind_of_options(facts),
-        "machine": facts["machine"],
-        "samples": summary.count if summary else 0,
-        "median_seconds": summary.median if summary else None,
-    }
+def make_table(connection: sqlite3.Connection) -> None:
+    """Make the table; bring one of an older schema to this, with columns made of its results.
 
-
-def columns_of_second(result: RunResult) -> dict[str, object]:
-    """Return the columns that the second schema has added."""
-    summary, (_, (run,)) = result.summary or summarize(result), figure_of([result])
-    return {
-        "inputs": fed_shapes(result),
-        "disturbed": summary.disturbed_count if summary else 0,
-        "cpu_median_seconds": summary.cpu_median if summary else None,
-        "trust": run.trust,
-        "trusted_seconds": run.median if run.is_trusted else None,
-    }
-
-
-def make_first_schema(connection: sqlite3.Connection) -> None:
-    """The first schema. `sqlar_uncompress(result, result_bytes)` of the `sqlite3` program gives the
-    JSON of a result."""
+    `sqlar_uncompress(result, result_bytes)` of the `sqlite3` program gives the JSON of a result.
+    """
+    columns = [f"{name} {kind}" for name, kind in COLUMNS.items()]
     connection.execute(
-        """
-        create table results (
-            id integer primary key autoincrement,
-            saved_at text not null,
-            tag text not null,
-            started_at text not null,
-            status text not null,
-            model text not null,
-            model_sha256 text not null,
-            engine text not null,
-            engine_version text not null,
-            driver text not null,
-            device text not null,
-            options text not null,
-            machine text not null,
-            samples integer not null,
-            median_seconds real,
-            content_sha256 text not null,
-            result_bytes integer not null,
-            result blob not null,
-            unique (content_sha256, tag)
-        )
-        """
+        f"create table if not exists results (id integer primary key autoincrement, "
+        f"{', '.join(columns)}, result blob not null, unique (content_sha256, tag))"
+    )
+    there = {row[1] for row in connection.execute("pragma table_info(results)")}
+    for column in columns:
+        if column.partition(" ")[0] not in there:
+            connection.execute(f"alter table results add column {column}")
+    for (number,) in connection.execute("select id from results").fetchall():
+        make_columns(connection, number)
+    connection.execute(
+        "create index if not exists results_kind on results (model_sha256, machine, options)"
     )
 
 
-def make_second_schema(connection: sqlite3.Connection) -> None:
-    """The shapes that runs were fed with, disturbances, the figure to trust, an index of kinds."""
-    for column in (
-        "inputs text not null default ''",
-        "disturbed integer not null default 0",
-        "cpu_median_seconds real",
-        "trust text not null default ''",
-        "trusted_seconds real",
-    ):
-        connection.execute(f"alter table results add column {column}")
-    numbers = [number for (number,) in connection.execute("select id from results")]
-    for number in numbers:
-        (content,) = connection.execute(
-            "select result from results where id = ?", (number,)
-        ).fetchone()
-        with contextlib.suppress(zlib.error, ValueError):  # a damaged one stays as it is
-            columns = columns_of_second(read_result(zlib.decompress(content)))
-            changes = ", ".join(f"{column} = :{column}" for column in columns)
-            connection.execute(
-                f"update results set {changes} where id = :id", {**columns, "id": number}
-            )
-    connection.execute("create index results_kind on results (model_sha256, machine, options)")
+def make_columns(connection: sqlite3.Connection, number: int) -> None:
+    """Make the columns of a stored result anew; those of a damaged one stay as they are."""
+    packed, tag, saved_at = connection.execute(
+        "select result, tag, saved_at from results where id = ?", (number,)
+    ).fetchone()
+    with contextlib.suppress(zlib.error, ValueError):
+        content = zlib.decompress(packed)
+        columns = columns_of(entry_of(read_result(content), content, tag, saved_at))
+        changes = ", ".join(f"{name} = :{name}" for name in columns)
+        connection.execute(
+            f"update results set {changes} where id = :id", {**columns, "id": number}
+        )
 
-
-def make_third_schema(connection: sqlite3.Connection) -> None:
-    """Options without the places of caches: runs with the same cache elsewhere are of one kind."""
-    terms = " or ".join("instr(options, ?)" for _ in CACHES)
-    query = f"select id from results where {terms}"
-    numbers = [number for (number,) in connection.execute(query, sorted(CACHES))]
-    for number in numbers:
-        (content,) = connection.execute(
-            "select result from results where id = ?", (number,)
-        ).fetchone()
-        with contextlib.suppress(zlib.error, ValueError):  # a damaged one stays as it is
-            facts = facts_of(NamedResult("", read_result(zlib.decompress(content))))
-            options = describe_kind_of_options(facts)
-            connection.execute("update results set options = ? where id = ?", (options, number))
-
-
-# Each step brings a store from the schema of its place to the next; a new store goes all of them.
-STEPS: tuple[Step, ...] = (make_first_schema, make_second_schema, make_third_schema)
 
 KIND = DatabaseKind(
     name="store",
     title="store of lar",
     application_id=STORE_ID,
-    steps=STEPS,
+    schema=SCHEMA,
+    make=make_table,
     room_hint="make room on the disk, or write the result with --json FILE",
     flag=STORE.flag,
 )

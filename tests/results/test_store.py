@@ -1,7 +1,7 @@
 """The store of results: nothing is lost by other writers, a kill, a full disk or an older schema.
 
-`tests/data/store_v1.sqlite` was made by the first schema alone, that is by `STEPS[:1]`, of three
-results of `tests/results/made_results.py`.
+`tests/data/store_v1.sqlite` was made by the lar of the first schema, of three results of
+`tests/results/made_results.py`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lar.results import store as module
 from lar.results.exchange import export_lines, read_lines
 from lar.results.store import (
     KIND,
-    STEPS,
+    SCHEMA,
     Selection,
     TaggedResult,
     default_path,
@@ -261,7 +261,7 @@ def test_a_store_of_the_first_schema_is_brought_to_this(place: str) -> None:
     assert (entries[2].inputs, entries[2].disturbed) == ("data float32 1x3x8x8", 4)
     assert (entries[2].trust, entries[2].trusted_seconds) == ("undisturbed latency", 0.01)
     connection = sqlite3.connect(place)
-    assert connection.execute("pragma user_version").fetchone() == (len(STEPS),)
+    assert connection.execute("pragma user_version").fetchone() == (SCHEMA,)
     assert connection.execute("select name from sqlite_master where type = 'index'").fetchall()
     connection.close()
     assert fill(place, [make_result(TIMES)]) == [4]
@@ -275,12 +275,10 @@ def test_where_a_cache_is_makes_no_other_kind(place: str) -> None:
     assert kind_of(run).options == "--fast-run-algo-policy"
     assert kind_of(run) != kind_of(make_result(TIMES))
     # A store of the schema before this has the place in its columns.
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "KIND", replace(KIND, steps=STEPS[:2]))
-        fill(place, [run, make_result(TIMES, thread=2)])
+    fill(place, [run, make_result(TIMES, thread=2)])
     connection = sqlite3.connect(place)
-    old = "update results set options = '--fast-run-algo-policy a.cache' where id = 1"
-    connection.execute(old)
+    connection.execute("update results set options = '--fast-run-algo-policy a.cache' where id = 1")
+    connection.execute("pragma user_version = 2")
     connection.commit()
     connection.close()
     with open_store(place) as store:
@@ -305,11 +303,11 @@ def test_a_migration_that_fails_leaves_the_older_store(
     before = Path(place).read_bytes()
 
     def fail(connection: sqlite3.Connection) -> None:
-        STEPS[1](connection)
+        KIND.make(connection)
         raise sqlite3.OperationalError("database or disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "KIND", replace(KIND, steps=(STEPS[0], fail)))
+        patch.setattr(module, "KIND", replace(KIND, make=fail))
         with pytest.raises(LarError, match="cannot be written: database or disk is full"):
             ids_in(place)
     assert Path(place).read_bytes() == before
