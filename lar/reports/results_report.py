@@ -12,7 +12,8 @@ from lar.reports.report import Report
 from lar.reports.verdicts import describe_difference, format_interval, high_of, low_of
 from lar.results.facts import describe_options, is_option
 from lar.results.figures import Figure
-from lar.results.side_by_side import DISTURBED, Row, SideBySide
+from lar.results.rows import Row
+from lar.results.side_by_side import DISTURBED, SideBySide
 
 TITLE = "Results side by side"
 SCRIPT = """
@@ -201,11 +202,13 @@ def ratio_columns() -> Iterator[Column[Row]]:
 
 
 def other_columns() -> Iterator[Column[Row]]:
-    yield Column("load", lambda row: row.load_seconds, key="load_seconds", in_text=False)
-    yield Column("prepare", lambda row: row.prepare_seconds, key="prepare_seconds", in_text=False)
-    yield Column(
-        "memory", lambda row: row.peak_memory_bytes, key="peak_memory_bytes", in_text=False
-    )
+    yield Column("load", middle_of("load_seconds"), key="load_seconds", in_text=False)
+    yield Column("prepare", middle_of("prepare_seconds"), key="prepare_seconds", in_text=False)
+    yield Column("memory", middle_of("peak_memory_bytes"), key="peak_memory_bytes", in_text=False)
+
+
+def middle_of(name: str) -> Callable[[Row], float | None]:
+    return lambda row: row.middle(lambda run: getattr(run.result, name))
 
 
 def interval_of(row: Row) -> Interval | None:

@@ -3,27 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
 
 from lar.errors import UsageError, nearest
 from lar.results.facts import is_option
+from lar.results.rows import Row
 
 
-class Row(Protocol):
-    """A row of the table, and the facts about its runs."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def facts(self) -> Mapping[str, str]: ...
-
-
-R = TypeVar("R", bound=Row)
-
-
-def find_baselines(rows: Sequence[R], varying: Sequence[str], asked: str) -> list[R | None]:
+def find_baselines(rows: Sequence[Row], varying: Sequence[str], asked: str) -> list[Row | None]:
     """Return the baseline of each row, None for a row that has none.
 
     Without one asked for, it is the first row of the same model.
@@ -32,19 +19,23 @@ def find_baselines(rows: Sequence[R], varying: Sequence[str], asked: str) -> lis
         UsageError: no row is it, or it is not clear which.
     """
     if not asked:
-        firsts: dict[str, R] = {}
+        firsts: dict[str, Row] = {}
         return [firsts.setdefault(stem_of(row), row) for row in rows]
     named = [row for row in rows if row.name == asked]
     if len(named) == 1:
-        return [named[0]] * len(rows)
-    for fact in varying:
-        wanted = value_asked(asked, fact)
-        if any(row.facts[fact] == wanted for row in rows):
-            return match(rows, varying, asked, {fact: wanted})
-    plain = {fact: "" for fact in varying if is_option(fact)}
-    if asked == "none" and any(has(row, plain) for row in rows):
-        return match(rows, varying, asked, plain)
+        return [*named * len(rows)]
+    for wanted in facts_asked(asked, varying):
+        if any(has(row, wanted) for row in rows):
+            return match(rows, varying, asked, wanted)
     raise no_row(asked, rows, varying)
+
+
+def facts_asked(asked: str, varying: Sequence[str]) -> Iterator[dict[str, str]]:
+    """Yield what the words may mean: a value of one of the facts that vary, or no options."""
+    for fact in varying:
+        yield {fact: value_asked(asked, fact)}
+    if asked == "none":
+        yield {fact: "" for fact in varying if is_option(fact)}
 
 
 def value_asked(asked: str, fact: str) -> str:
@@ -57,32 +48,29 @@ def value_asked(asked: str, fact: str) -> str:
 
 
 def match(
-    rows: Sequence[R],
-    varying: Sequence[str],
-    asked: str,
-    wanted: Mapping[str, str],
-) -> list[R | None]:
+    rows: Sequence[Row], varying: Sequence[str], asked: str, wanted: Mapping[str, str]
+) -> list[Row | None]:
     """Return for each row the one that has the wanted facts and agrees with it in all others.
 
     Raises:
         UsageError: several do.
     """
-    fixed = [name for name in varying if name not in wanted]
-    found: dict[tuple[str, ...], list[R]] = {}
-    for row in rows:
+    keys = [tuple(row.facts[name] for name in varying if name not in wanted) for row in rows]
+    found: dict[tuple[str, ...], list[Row]] = {}
+    for row, key in zip(rows, keys, strict=True):
         if has(row, wanted):
-            found.setdefault(tuple(row.facts[name] for name in fixed), []).append(row)
-    chosen: list[R | None] = []
-    for row in rows:
-        same = found.get(tuple(row.facts[name] for name in fixed), [])
-        if len(same) > 1 and not has(row, wanted):
+            found.setdefault(key, []).append(row)
+    chosen: list[Row | None] = []
+    for row, key in zip(rows, keys, strict=True):
+        same = [row] if has(row, wanted) else found.get(key, [])
+        if len(same) > 1:
             raise UsageError(
                 f"stands for {len(same)} rows",
                 f"give one of: {', '.join(it.name for it in same)}",
                 flag="--baseline",
                 subject=asked,
             )
-        chosen.append(row if has(row, wanted) else next(iter(same), None))
+        chosen.append(same[0] if same else None)
     return chosen
 
 
@@ -91,7 +79,7 @@ def has(row: Row, wanted: Mapping[str, str]) -> bool:
     return all(row.facts[name] == value for name, value in wanted.items())
 
 
-def no_row(asked: str, rows: Sequence[R], varying: Sequence[str]) -> UsageError:
+def no_row(asked: str, rows: Sequence[Row], varying: Sequence[str]) -> UsageError:
     """Return the error for a baseline that no row is, with those that there are."""
     names = [row.name for row in rows]
     near = nearest(asked, names)

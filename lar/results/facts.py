@@ -77,25 +77,23 @@ def options_of(spec: RunSpec) -> dict[str, str]:
 
     Files that are only written have no value: where they are does not matter.
     """
-    options = {flag_of(key): text_of(key, value) for key, value in sorted(spec.settings.items())}
-    if spec.batch_size is not None:
-        options[BATCH_SIZE.flag] = str(spec.batch_size)
-    if spec.copy_outputs:
-        options[COPY_TO_HOST.flag] = "yes"
     pacing = spec.pacing
-    if pacing.idle_seconds is not None:
-        options[IDLE_MS.flag] = f"{1e3 * pacing.idle_seconds:g}"
-    if pacing.rate is not None:
-        options[RATE.flag] = f"{pacing.rate:g}"
-        options[ARRIVALS.flag] = pacing.arrivals
-    if spec.scenario is not None:
-        options["--scenario"] = spec.scenario.name
-    if spec.python:
-        options[PYTHON.flag] = spec.python
-    if spec.environment:
-        pairs = (f"{key}={value}" for key, value in sorted(spec.environment.items()))
-        options[ENGINE_ENV.flag] = " ".join(pairs)
-    return options
+    pairs = (f"{key}={value}" for key, value in sorted(spec.environment.items()))
+    idle = pacing.idle_seconds
+    others = {
+        BATCH_SIZE.flag: spec.batch_size,
+        COPY_TO_HOST.flag: "yes" if spec.copy_outputs else "",
+        IDLE_MS.flag: "" if idle is None else f"{1e3 * idle:g}",
+        RATE.flag: f"{pacing.rate:g}" if pacing.rate else "",
+        ARRIVALS.flag: pacing.arrivals if pacing.rate else "",
+        "--scenario": spec.scenario.name if spec.scenario else "",
+        PYTHON.flag: spec.python,
+        ENGINE_ENV.flag: " ".join(pairs),
+    }
+    return {
+        **{flag_of(key): text_of(key, value) for key, value in sorted(spec.settings.items())},
+        **{flag: str(value) for flag, value in others.items() if value},
+    }
 
 
 def fed_shapes(result: RunResult) -> str:

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
 
 from lar.errors import UsageError, nearest
-from lar.measurement.differences import Spread, compare_groups, spread_of, usual_spread
-from lar.measurement.intervals import median_interval
-from lar.measurement.statistics import statistics_of
-from lar.measurement.student import quantile_of_t
-from lar.measurement.summary import median_of_known
-from lar.records.run import RunResult
-from lar.records.summary import Difference, Interval
+from lar.measurement.differences import Spread, compare_groups, usual_spread
+from lar.records.summary import Difference
 from lar.results.baselines import find_baselines
 from lar.results.facts import NAMES, NamedResult, describe_options, facts_of, is_option
 from lar.results.figures import Figure, Run, figure_of, is_calm
+from lar.results.rows import Row
 
 SEVERAL = "several"  # the fact of a row whose runs differ in it
 NAMED = 3  # rows in a warning
@@ -25,93 +20,6 @@ FEWEST_RUNS = 4  # of both sides, that show by themselves how much runs differ
 
 NOT_IN_TURNS = "one side was run after the other, on a machine that did something else too"
 DISTURBED = "too few iterations were undisturbed"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """The runs of a row of the table, and the facts about them.
-
-    `difference` is from the `baseline`, another row; None where one of the two has no trusted run.
-    """
-
-    name: str
-    facts: Mapping[str, str]
-    runs: tuple[Run, ...]
-    baseline: str = ""
-    ratio: float | None = None
-    difference: Difference | None = None
-
-    @property
-    def results(self) -> tuple[RunResult, ...]:
-        return tuple(run.result for run in self.runs)
-
-    @cached_property
-    def timed(self) -> tuple[Run, ...]:
-        """The runs that have samples of more than no time."""
-        return tuple(run for run in self.runs if run.median)
-
-    @property
-    def sample_count(self) -> int:
-        return sum(run.sample_count for run in self.runs)
-
-    @property
-    def disturbed_count(self) -> int:
-        return sum(run.disturbed_count for run in self.runs)
-
-    @property
-    def statuses(self) -> str:
-        """The statuses of its runs, the first of each kind."""
-        return ", ".join(dict.fromkeys(result.status for result in self.results))
-
-    @cached_property
-    def median(self) -> float | None:
-        """The median of the runs' medians."""
-        return median_of_known([run.median for run in self.timed])
-
-    @cached_property
-    def interval(self) -> Interval | None:
-        """That of the median: over the runs if there are several, else over the samples of one."""
-        if len(self.timed) == 1:
-            return median_interval(self.timed[0].times)
-        return interval_of_runs([run.median or 0.0 for run in self.timed])
-
-    @cached_property
-    def minimum(self) -> float | None:
-        return min((min(run.times) for run in self.timed), default=None)
-
-    def percentile(self, rank: int) -> float | None:
-        """Return a percentile of the samples of a single run, None where they are too few."""
-        if len(self.timed) != 1:
-            return None
-        statistics = statistics_of(self.timed[0].times)
-        return statistics.percentiles.get(rank) if statistics else None
-
-    @cached_property
-    def cpu_median(self) -> float | None:
-        """The median of the runs' CPU times of an iteration."""
-        return median_of_known(
-            [median_of_known(result.samples.busiest_thread) for result in self.results]
-        )
-
-    @property
-    def iterations_per_second(self) -> float | None:
-        return median_of_known([run.iterations_per_second for run in self.timed])
-
-    @property
-    def items_per_second(self) -> float | None:
-        return median_of_known([run.items_per_second for run in self.timed])
-
-    @property
-    def load_seconds(self) -> float | None:
-        return median_of_known([result.load_seconds for result in self.results])
-
-    @property
-    def prepare_seconds(self) -> float | None:
-        return median_of_known([result.prepare_seconds for result in self.results])
-
-    @property
-    def peak_memory_bytes(self) -> float | None:
-        return median_of_known([result.peak_memory_bytes for result in self.results])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +35,7 @@ class SideBySide:
     varying: tuple[str, ...]
     common: Mapping[str, str]
     has_names: bool
-    warnings: tuple[str, ...] = field(default=())
+    warnings: tuple[str, ...]
 
 
 def compare_results(
@@ -139,10 +47,9 @@ def compare_results(
         UsageError: `by` names no fact, or `baseline` no row.
     """
     figure, runs = figure_of([each.result for each in named])
-    facts = distinguish_models(named, [facts_of(each.result, each.given_name) for each in named])
-    names = list(dict.fromkeys(name for each in facts for name in each))
-    facts = [{name: each.get(name, "") for name in sorted(names, key=order_of)} for each in facts]
-    rows = rows_by(runs, facts, names_by(by, names)) if by else rows_of_each(named, runs, facts)
+    facts = facts_of_all(named)
+    chosen = names_by(by, list(facts[0]))
+    rows = rows_of(named, runs, facts, chosen)
     every = list(rows[0].facts)
     varying = tuple(name for name in every if len({row.facts[name] for row in rows}) > 1)
     rows = compare_rows(rows, find_baselines(rows, varying, baseline))
@@ -161,23 +68,21 @@ def order_of(name: str) -> tuple[int, str]:
     return (NAMES.index("option" if is_option(name) else name), name)
 
 
-def distinguish_models(
-    named: Sequence[NamedResult], facts: list[dict[str, str]]
-) -> list[dict[str, str]]:
-    """Return the facts with two models of one name told apart by the beginning of their hashes."""
-    hashes: dict[str, set[str]] = {}
-    for each, its in zip(named, facts, strict=True):
-        hashes.setdefault(its["model"], set()).add(hash_of(each.result))
-    changed = []
-    for each, its in zip(named, facts, strict=True):
-        several = len(hashes[its["model"]] - {""}) > 1
-        mark = f" ({hash_of(each.result)[:8]})" if several and hash_of(each.result) else ""
-        changed.append({**its, "model": its["model"] + mark})
-    return changed
+def facts_of_all(named: Sequence[NamedResult]) -> list[dict[str, str]]:
+    """Return the facts of results, all by the same names in the order of the columns.
 
-
-def hash_of(result: RunResult) -> str:
-    return result.model.sha256 if result.model else ""
+    Two models of one name are told apart by the beginning of their hashes.
+    """
+    facts = [facts_of(each.result, each.given_name) for each in named]
+    names = sorted({name for its in facts for name in its}, key=order_of)
+    hashes = [each.result.model.sha256 if each.result.model else "" for each in named]
+    of_name: dict[str, set[str]] = {}
+    for its, sha256 in zip(facts, hashes, strict=True):
+        of_name.setdefault(its["model"], set()).update({sha256} - {""})
+    for its, sha256 in zip(facts, hashes, strict=True):
+        if sha256 and len(of_name[its["model"]]) > 1:
+            its["model"] += f" ({sha256[:8]})"
+    return [{name: its.get(name, "") for name in names} for its in facts]
 
 
 def names_by(by: Sequence[str], names: Sequence[str]) -> list[str]:
@@ -189,13 +94,9 @@ def names_by(by: Sequence[str], names: Sequence[str]) -> list[str]:
     chosen: list[str] = []
     for word in by:
         flag = "--" + word.lstrip("-").replace("_", "-")
-        if word == "option":
-            chosen += [name for name in names if is_option(name)]
-        elif word in NAMES or word in names:
-            chosen.append(word)
-        elif flag in names:
-            chosen.append(flag)
-        else:
+        options = [name for name in names if is_option(name)] if word == "option" else []
+        found = options or [name for name in names if name in (word, flag)]
+        if not found and word != "option":
             near = nearest(word, [*NAMES, *names])
             hint = f"did you mean {near}?" if near else f"facts: {', '.join(NAMES)}"
             raise UsageError(
@@ -204,36 +105,27 @@ def names_by(by: Sequence[str], names: Sequence[str]) -> list[str]:
                 flag="--by",
                 subject=word,
             )
+        chosen += found
     return list(dict.fromkeys(chosen))
 
 
-def rows_of_each(
-    named: Sequence[NamedResult], runs: Sequence[Run], facts: Sequence[dict[str, str]]
+def rows_of(
+    named: Sequence[NamedResult],
+    runs: Sequence[Run],
+    facts: Sequence[dict[str, str]],
+    by: Sequence[str],
 ) -> list[Row]:
-    """Return a row for the results of each name: one, or the runs of a bench's variant."""
-    groups: dict[str, list[int]] = {}
-    for place, each in enumerate(named):
-        groups.setdefault(each.name, []).append(place)
-    return [
-        Row(
-            name=name,
-            facts=shared_facts(facts, places),
-            runs=tuple(runs[place] for place in places),
-        )
-        for name, places in groups.items()
-    ]
-
-
-def rows_by(runs: Sequence[Run], facts: Sequence[dict[str, str]], by: Sequence[str]) -> list[Row]:
-    """Return a row for all results that agree in some facts, in the order of the first of each."""
+    """Return a row for the results that agree in the facts `by`, or for those of each name, in the
+    order of the first of each."""
     groups: dict[tuple[str, ...], list[int]] = {}
-    for place, its in enumerate(facts):
-        groups.setdefault(tuple(its[name] for name in by), []).append(place)
+    for place, (each, its) in enumerate(zip(named, facts, strict=True)):
+        key = tuple(its[name] for name in by) if by else (each.name,)
+        groups.setdefault(key, []).append(place)
     rows = []
-    for places in groups.values():
+    for (first, *_), places in groups.items():
         shared = shared_facts(facts, places)
-        own = tuple(runs[place] for place in places)
-        rows.append(Row(name=name_of_row(shared, by), facts=shared, runs=own))
+        name = name_of_row(shared, by) if by else first
+        rows.append(Row(name=name, facts=shared, runs=tuple(runs[place] for place in places)))
     return rows
 
 
@@ -260,17 +152,6 @@ def are_in_turns(one: Sequence[Run], other: Sequence[Run]) -> bool:
     return min(first) <= max(second) and min(second) <= max(first)
 
 
-def interval_of_runs(medians: Sequence[float]) -> Interval | None:
-    """Return the interval of the median of several runs, each of which is one value."""
-    logs = [math.log(median) for median in medians]
-    spread = spread_of(logs)
-    if spread is None:
-        return None
-    mean = math.fsum(logs) / len(logs)
-    reach = quantile_of_t(0.975, spread.degrees) * spread.deviation / math.sqrt(len(logs))
-    return Interval(math.exp(mean - reach), math.exp(mean + reach))
-
-
 def compare_rows(rows: Sequence[Row], baselines: Sequence[Row | None]) -> list[Row]:
     """Return rows with the ratio of each to its baseline, and what that shows."""
     comparisons = sum(
@@ -293,11 +174,11 @@ def compare_rows(rows: Sequence[Row], baselines: Sequence[Row | None]) -> list[R
 
 def compare_runs(base: Row, row: Row, usual: Spread | None, comparisons: int) -> Difference | None:
     """Return what the runs of two rows show; None where one has none to trust."""
-    a, b = ([run.median or 0.0 for run in it.timed if run.is_trusted] for it in (base, row))
+    a, b = (it.medians if it.timed and it.timed[0].is_trusted else [] for it in (base, row))
     found = compare_groups(
         a, b, usual=usual if len(a) + len(b) < FEWEST_RUNS else None, comparisons=comparisons
     )
-    if found and is_apart(row, base) and not is_calm([*base.timed, *row.timed]):
+    if found and is_apart(row, base) and not is_calm([*base.runs, *row.runs]):
         return replace(found, verdict="not judged", reason=NOT_IN_TURNS, smallest_detectable=None)
     return found
 
@@ -306,8 +187,7 @@ def spreads_of_machines(rows: Sequence[Row]) -> dict[str, Spread | None]:
     """Return how much runs of one row differ on each machine, for rows that have a single run."""
     groups: dict[str, list[list[float]]] = {}
     for row in rows:
-        logs = [math.log(run.median or 1.0) for run in row.timed]
-        groups.setdefault(row.facts["machine"], []).append(logs)
+        groups.setdefault(row.facts["machine"], []).append(list(map(math.log, row.medians)))
     return {machine: usual_spread(its) for machine, its in groups.items()}
 
 

@@ -16,7 +16,8 @@ from lar.records.run import RunResult
 from lar.reports.results_report import build_report
 from lar.results.facts import NamedResult
 from lar.results.naming import distinguish, shorten
-from lar.results.side_by_side import NOT_IN_TURNS, Row, SideBySide, compare_results
+from lar.results.rows import Row
+from lar.results.side_by_side import NOT_IN_TURNS, SideBySide, compare_results
 from tests.results.made_results import make_result, make_runs
 
 TIMES = [0.010 + 0.0001 * (each % 7) for each in range(40)]
@@ -122,6 +123,17 @@ def test_where_nearly_all_were_disturbed_nothing_is_shown() -> None:
     row = table.rows[1]
     assert (row.median, row.difference) == (0.030, None)
     assert row.ratio == pytest.approx(3, rel=0.05)
+
+
+def test_a_run_that_shows_nothing_is_in_no_figure_of_its_row() -> None:
+    """The verdict is of the others: the median, its interval and the minimum are too."""
+    busy = make_result([0.5] * 40, queue_delay=[0.4] * 40)
+    first, second = make_runs(2, 0.010, seed=1)
+    row, _ = compare([first, busy, second, make_result(TIMES, fast_run=True)], ["option"]).rows
+    assert row.interval is not None
+    assert row.interval.high < 0.5
+    assert row.median == pytest.approx(0.010, rel=0.05)
+    assert (len(row.runs), row.disturbed_count) == (3, 40)
 
 
 def begun(runs: list[RunResult], minutes: range) -> list[RunResult]:

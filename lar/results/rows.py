@@ -1,0 +1,112 @@
+"""A row of a table of results: runs, and the figures that stand for them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from lar.measurement.differences import spread_of
+from lar.measurement.intervals import median_interval
+from lar.measurement.statistics import statistics_of
+from lar.measurement.student import quantile_of_t
+from lar.measurement.summary import median_of_known
+from lar.records.run import RunResult
+from lar.records.summary import Difference, Interval
+from lar.results.figures import Run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """The runs of a row of the table, and the facts about them.
+
+    `difference` is from the `baseline`, another row; None where one of the two has no trusted run.
+    """
+
+    name: str
+    facts: Mapping[str, str]
+    runs: tuple[Run, ...]
+    baseline: str = ""
+    ratio: float | None = None
+    difference: Difference | None = None
+
+    @property
+    def results(self) -> tuple[RunResult, ...]:
+        return tuple(run.result for run in self.runs)
+
+    @cached_property
+    def timed(self) -> tuple[Run, ...]:
+        """The runs that its figures are of: those that can show a difference; where none can, all
+        that have samples of more than no time."""
+        timed = [run for run in self.runs if run.median]
+        return tuple([run for run in timed if run.is_trusted] or timed)
+
+    @property
+    def medians(self) -> list[float]:
+        """The medians of those runs."""
+        return [run.median for run in self.timed if run.median]
+
+    @property
+    def sample_count(self) -> int:
+        return sum(run.sample_count for run in self.runs)
+
+    @property
+    def disturbed_count(self) -> int:
+        return sum(run.disturbed_count for run in self.runs)
+
+    @property
+    def statuses(self) -> str:
+        """The statuses of its runs, the first of each kind."""
+        return ", ".join(dict.fromkeys(result.status for result in self.results))
+
+    @cached_property
+    def median(self) -> float | None:
+        """The median of the runs' medians."""
+        return median_of_known(self.medians)
+
+    @cached_property
+    def interval(self) -> Interval | None:
+        """That of the median: over the runs if there are several, else over the samples of one."""
+        if len(self.timed) == 1:
+            return median_interval(self.timed[0].times)
+        return interval_of_runs(self.medians)
+
+    @cached_property
+    def minimum(self) -> float | None:
+        return min((min(run.times) for run in self.timed), default=None)
+
+    def percentile(self, rank: int) -> float | None:
+        """Return a percentile of the samples of a single run, None where they are too few."""
+        if len(self.timed) != 1:
+            return None
+        statistics = statistics_of(self.timed[0].times)
+        return statistics.percentiles.get(rank) if statistics else None
+
+    def middle(self, figure: Callable[[Run], float | None]) -> float | None:
+        """Return the median of another figure of those runs, or of all runs if none has times."""
+        return median_of_known([figure(run) for run in self.timed or self.runs])
+
+    @cached_property
+    def cpu_median(self) -> float | None:
+        """The median of the runs' CPU times of an iteration."""
+        return self.middle(lambda run: median_of_known(run.result.samples.busiest_thread))
+
+    @property
+    def iterations_per_second(self) -> float | None:
+        return self.middle(lambda run: run.iterations_per_second)
+
+    @property
+    def items_per_second(self) -> float | None:
+        return self.middle(lambda run: run.items_per_second)
+
+
+def interval_of_runs(medians: Sequence[float]) -> Interval | None:
+    """Return the interval of the median of several runs, each of which is one value."""
+    logs = [math.log(median) for median in medians]
+    spread = spread_of(logs)
+    if spread is None:
+        return None
+    mean = math.fsum(logs) / len(logs)
+    reach = quantile_of_t(0.975, spread.degrees) * spread.deviation / math.sqrt(len(logs))
+    return Interval(math.exp(mean - reach), math.exp(mean + reach))
