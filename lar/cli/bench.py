@@ -135,6 +135,10 @@ def main(arguments: argparse.Namespace) -> int:
     axes = [*map(parse_vary, arguments.vary)]
     variants = make_variants(arguments.models, axes, options, elsewhere=elsewhere)
     baseline = find_baseline(variants, arguments.baseline)
+    refused = variants[baseline]
+    if refused.failure and gates.is_asked(arguments):
+        failed = gates.describe_failure(refused.name, "refused", refused.failure)
+        return gates.close(arguments, [gates.Outcome(refused.name, None, failed)], sys.stdout)
     with contextlib.ExitStack() as stack:
         files = open_files(arguments, variants, stack)
         store = open_asked_store(arguments, stack)
@@ -160,26 +164,26 @@ def main(arguments: argparse.Namespace) -> int:
             file.write(FORMATS[key](bench))
         if store is not None:
             save_bench(bench, store, arguments.tag or "")
-    check_end(bench)
-    if not gates.is_asked(arguments):
+    if bench.stopped == "interrupted" or not gates.is_asked(arguments):
+        check_end(bench)
         return 0
     return gates.close(arguments, outcomes_of(bench), sys.stdout if is_shown else sys.stderr)
 
 
 def outcomes_of(bench: BenchResult) -> list[gates.Outcome]:
-    """Return what was found of each variant but the baselines."""
-    from lar.reports.bench_text import describe_failure
-
+    """Return what was found of each variant, but of baselines that did not fail."""
     bases = {bench.baseline, *(each.baseline for each in bench.variants)}
     return [
         gates.Outcome(
             each.name,
             each.difference,
-            describe_failure(each),
+            ""
+            if each.status == "ok"
+            else gates.describe_failure(each.name, each.status, each.failure),
             "no time was left for it" if each.baseline else "no other has data of its shape",
         )
         for each in bench.variants
-        if each.name not in bases
+        if each.name not in bases or each.status != "ok"
     ]
 
 

@@ -6,12 +6,14 @@ A side that failed is never passed. The last line says in a sentence what was de
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
-from lar.errors import EXIT_CODES, printable
+from lar.errors import EXIT_CODES, format_message, printable
 
 if TYPE_CHECKING:
+    from lar.records.run import Failure
     from lar.records.summary import Difference
 
 FAILED, SLOWER, UNJUDGED, PASSED = EXIT_CODES["failed"], 1, 5, 0
@@ -21,7 +23,8 @@ SHOWN = 3  # names in a sentence
 class Outcome(NamedTuple):
     """What was found of one side against its baseline.
 
-    `failure` is how it ended, empty where it ended well; `reason` why there is no difference.
+    `failure` says that it failed, and how; it is empty where it ended well. `reason` is why there
+    is no difference.
     """
 
     name: str
@@ -88,7 +91,7 @@ def decide(
         return UNJUDGED if fail_if_unjudged else PASSED, "nothing judged: nothing is compared"
     failed = [each for each in outcomes if each.failure]
     if failed:
-        return FAILED, f"failed: {join(f'{each.name} {each.failure}' for each in failed)}"
+        return FAILED, f"failed: {join(each.failure for each in failed)}"
     slower = [each for each in outcomes if is_slower(each.difference, percent)]
     if slower:
         return SLOWER, f"slower: {join(map(describe_slower, slower))}"
@@ -100,6 +103,14 @@ def decide(
         reasons = {describe_unjudged(each): None for each in unjudged}
         return PASSED, f"nothing judged: {join(reasons)}"
     return PASSED, f"passed: {count_verdicts(outcomes)}"
+
+
+def describe_failure(name: str, status: str, failure: Failure | None) -> str:
+    """Return which side failed, and how; the file that it is named by is not named twice."""
+    if failure is None:
+        return f"{name}: {status}"
+    subject = "" if os.path.basename(failure.subject) in name else failure.subject
+    return f"{name}: {format_message(failure.flag, subject, failure.problem)}"
 
 
 def is_slower(difference: Difference | None, percent: float | None) -> bool:

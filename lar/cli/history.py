@@ -94,8 +94,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", metavar="OUT", default="-", help="where (default standard output)"
     )
 
-    importing = add("import", "store what `lar history export` has written")
-    importing.add_argument("files", metavar="FILE", nargs="+", help="a file of JSON lines")
+    importing = add("import", "store what `lar history export` wrote, or another store has")
+    importing.add_argument(
+        "files", metavar="FILE", nargs="+", help="a file of JSON lines, or a store"
+    )
 
     prune = add("prune", "remove results; without --yes print which")
     prune.add_argument("ids", metavar="ID", nargs="*", type=int, help="those of these numbers")

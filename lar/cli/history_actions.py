@@ -22,6 +22,7 @@ from lar.reports.results_report import build_report
 from lar.results.facts import NamedResult, describe_options, facts_of
 from lar.results.figures import is_calm
 from lar.results.naming import read_named
+from lar.results.reading import is_database
 from lar.results.regressions import Check, check_kind
 from lar.results.side_by_side import compare_results
 from lar.results.store import Entry, Kind, Selection, Store, kind_of, open_store
@@ -64,7 +65,7 @@ def list_results(arguments: argparse.Namespace) -> int:
         total = len(store.entries(selection)) if len(entries) == arguments.newest else len(entries)
     left = total - len(entries)
     notes = [f"({left} older: -n 0 shows all)"] if left else []
-    if not entries:
+    if not entries and arguments.format == "text":
         print(f"no result of {store.path} fits" if selection != Selection() else "no results")
         return 0
     print_report(list_report(entries, notes), arguments.format)
@@ -120,6 +121,13 @@ def plot_results(arguments: argparse.Namespace) -> int:
 def add_results(arguments: argparse.Namespace) -> int:
     """Store the results in files."""
     results = read_completed(arguments)
+    stores = [path for path in arguments.files if path != "-" and is_database(path)]
+    if stores and arguments.tag is None:
+        raise UsageError(
+            "is a store, whose results have tags",
+            "`lar history import` keeps them; --tag TAG gives all this one",
+            subject=stores[0],
+        )
     with open_store(arguments.store, create=True) as store:
         added = store.add(results, arguments.tag or "")
     print_added([each.is_new for each in added], store)
@@ -174,24 +182,23 @@ def print_added(are_new: Sequence[bool], store: Store) -> None:
 
 def export_results(arguments: argparse.Namespace) -> int:
     """Write results as JSON lines."""
-    from lar.results.exchange import export_lines
-
     with OutputFile(arguments.output, "--output") as output, open_store(arguments.store) as store:
         check_places([output], [store.path])
         entries = store.entries(selection_of(arguments))
-        output.write("".join(export_lines(store, entries)))
+        lines = (record_to_json(stored) + b"\n" for stored in store.stored(entries))
+        output.write(b"".join(lines))
     if not output.to_stdout:
         print(f"wrote {count_of(len(entries), 'result')} to {output.name}")
     return 0
 
 
 def import_results(arguments: argparse.Namespace) -> int:
-    """Store what was exported: all of it, or nothing if a file is damaged."""
-    from lar.results.exchange import read_lines
+    """Store what was exported, or another store has: all of it, or nothing if a file is damaged."""
+    from lar.results.exchange import read_stored
 
-    results = [tagged for path in arguments.files for tagged in read_lines(path)]
+    results = [stored for path in arguments.files for stored in read_stored(path)]
     with open_store(arguments.store, create=True) as store:
-        added = store.add_tagged(results)
+        added = store.add_stored(results)
     print_added([each.is_new for each in added], store)
     return 0
 
@@ -251,6 +258,11 @@ def check_results(arguments: argparse.Namespace) -> int:
     """
     if arguments.run_words is not None and arguments.files:
         raise UsageError("--run and FILE cannot go together", "leave one out")
+    is_stored = arguments.run_words is None and not arguments.files
+    if is_stored and arguments.tag == arguments.baseline:
+        raise UsageError(
+            "is the baseline too", "give the tag of new runs", flag=f"--tag: {arguments.tag}"
+        )
     with open_store(arguments.store) as store:
         require_tag(store, arguments.baseline)
     # Not open while the model runs: others may write.
@@ -264,18 +276,19 @@ def check_results(arguments: argparse.Namespace) -> int:
     if not checks and not failed:
         raise UsageError(lost[0], "store a run of this kind with that tag")
     notes = [*notes_of(checks), *(f"warning: {text}" for text in lost)]
-    if checks:
+    if checks or arguments.format not in ("text", "markdown"):
         print_report(check_report(checks, arguments.baseline, notes), arguments.format)
     arguments.fail_if_slower = arguments.fail_if_slower or 0.0
     outcomes = [gates.Outcome(each.name, each.difference, reason=each.reason) for each in checks]
-    outcomes += [gates.Outcome("the new run", None, describe_failure(each)) for each in failed]
+    outcomes += [gates.Outcome("", None, describe_failure(each)) for each in failed]
     stream = sys.stdout if arguments.format in ("text", "markdown") else sys.stderr
     return gates.close(arguments, outcomes, stream) or (2 if lost else 0)
 
 
 def describe_failure(result: RunResult) -> str:
     """Return how a run ended that has no times."""
-    return f"{result.status}: {result.failure.message}" if result.failure else result.status
+    name = f"the new run of {name_of_result(result)}"
+    return gates.describe_failure(name, result.status, result.failure)
 
 
 def require_tag(store: Store, tag: str) -> None:
@@ -350,7 +363,7 @@ def check_new(
                 others.setdefault(entry.tag, []).append(store.result(entry.id))
         # The newest alone, where there are very many.
         same = [entry for entry in tagged if entry.kind == kind][-MOST_RUNS:]
-        base = store.results(same)
+        base = [store.result(entry.id) for entry in same]
         name = name_of_result(kinds[kind][0])
         checks.append(check_kind(name, kinds[kind], base, others, comparisons=len(comparable)))
     lost = [
@@ -406,8 +419,8 @@ def notes_of(checks: Sequence[Check]) -> list[str]:
             notes.append(f"note: {check.name}: {changes}")
         if check.left_out:
             notes.append(
-                f"note: {check.name}: {check.left_out} runs are left out, since too few of their "
-                "iterations were undisturbed"
+                f"note: {check.name}: {count_of(check.left_out, 'run')} left out, since too few of "
+                "the iterations were undisturbed"
             )
         if check.difference is None:
             continue

@@ -10,6 +10,7 @@ from lar.cli import gates
 from lar.results.facts import NAMES
 
 if TYPE_CHECKING:
+    from lar.results.rows import Row
     from lar.results.side_by_side import SideBySide
 
 FORMATS = ("text", "markdown", "csv", "html", "json")
@@ -81,15 +82,20 @@ def main(arguments: argparse.Namespace) -> int:
 
 def outcomes_of(compared: SideBySide) -> list[gates.Outcome]:
     """Return what was found of each row: how it failed, or its difference from its baseline."""
-    from lar.results.side_by_side import DISTURBED, describe_failure
+    from lar.results.side_by_side import DISTURBED
 
     return [
-        gates.Outcome(
-            row.name, row.difference, "" if row.timed else describe_failure(row), DISTURBED
-        )
+        gates.Outcome(row.name, row.difference, failure_of(row), DISTURBED)
         for row in compared.rows
         if row.baseline != row.name or not row.timed
     ]
+
+
+def failure_of(row: Row) -> str:
+    """Return how a row without times ended, empty for one that has some."""
+    first = row.results[0]
+    status = "no iteration was timed" if first.status == "ok" else first.status
+    return "" if row.timed else gates.describe_failure(row.name, status, first.failure)
 
 
 def hint_at(flag: str, near: str) -> str:

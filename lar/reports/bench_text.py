@@ -103,7 +103,7 @@ def columns_of(bench: BenchResult) -> Iterator[Column[VariantResult]]:
     yield Column(
         "median ms",
         of_latency(lambda it: 1e3 * it.median),
-        lambda it: f"{1e3 * it.latency.median:.3f}" if it.latency else it.status,
+        describe_median,
         align="right",
         rank=0,
     )
@@ -147,6 +147,13 @@ def columns_of(bench: BenchResult) -> Iterator[Column[VariantResult]]:
             lambda it: describe_outputs(it.output_difference) if it.output_difference else "",
             rank=3,
         )
+
+
+def describe_median(variant: VariantResult) -> str:
+    """Return the median in milliseconds, or how a variant ended that has none."""
+    if variant.latency:
+        return f"{1e3 * variant.latency.median:.3f}"
+    return "N/A" if variant.status == "ok" else variant.status
 
 
 def value_of(key: str) -> Figure:

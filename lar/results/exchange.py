@@ -2,51 +2,45 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator
-
 from lar.errors import UsageError
+from lar.files.database import HEAD
 from lar.files.input_file import read_input
-from lar.records.run import read_result, record_to_json
+from lar.records.run import record_of_format
 from lar.results.reading import check_samples
-from lar.results.store import Entry, Store, TaggedResult
+from lar.results.store import STORED_FORMAT, StoredResult, open_store
 
-# History of the format of a line:
-#   lar.stored/1  first version
-STORED_FORMAT = "lar.stored/1"
-HINT = "give what `lar history export` wrote"
+HINT = "give what `lar history export` wrote, or a store"
 
 
-def export_lines(store: Store, entries: Iterable[Entry]) -> Iterator[str]:
-    """Yield a line of JSON for each result."""
-    for entry in entries:
-        head = {"format": STORED_FORMAT, "saved_at": entry.saved_at, "tag": entry.tag}
-        content = record_to_json(store.result(entry.id)).decode()
-        yield f'{json.dumps(head)[:-1]}, "result": {content}}}\n'
-
-
-def read_lines(path: str) -> list[TaggedResult]:
-    """Return the results in a file of such lines.
+def read_stored(path: str) -> list[StoredResult]:
+    """Return the results in a file of such lines, or in a store.
 
     Raises:
         UsageError: the file is missing, or one of its lines is damaged; the line is named.
     """
     data = read_input(path, what="file of stored results")
+    if data.startswith(HEAD):
+        with open_store(path) as store:
+            return list(store.stored(store.entries()))
     if not data.strip():
         raise UsageError("the file is empty", HINT, subject=path)
-    results = []
-    for number, line in enumerate(data.splitlines(), start=1):
-        if not line.strip():
-            continue
-        try:
-            fields = json.loads(line)
-            if not isinstance(fields, dict) or fields.get("format") != STORED_FORMAT:
-                raise UsageError(f"line {number} is not a stored result", HINT, subject=path)
-            result = read_result(json.dumps(fields["result"]))
-            check_samples(result.samples)
-            tagged = TaggedResult(result, str(fields["tag"]), str(fields["saved_at"]))
-        except (ValueError, KeyError, RecursionError) as error:
-            problem = f"line {number} is damaged, or of a newer lar: {error}"
-            raise UsageError(problem, HINT, subject=path) from None
-        results.append(tagged)
-    return results
+    return [
+        stored_in(line, f"line {number}", path)
+        for number, line in enumerate(data.splitlines(), start=1)
+        if line.strip()
+    ]
+
+
+def stored_in(line: bytes, named: str, path: str) -> StoredResult:
+    """Return the result in a line.
+
+    Raises:
+        UsageError: it is damaged.
+    """
+    try:
+        stored = record_of_format(line, StoredResult, STORED_FORMAT)
+        check_samples(stored.result.samples)
+    except (ValueError, RecursionError) as error:
+        problem = f"{named} is no stored result, is damaged, or of a newer lar: {error}"
+        raise UsageError(problem, HINT, subject=path) from None
+    return stored

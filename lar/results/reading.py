@@ -28,6 +28,7 @@ from lar.records.run import (
 WHAT = "result file"
 HINT = "give what `lar run MODEL --json FILE` wrote, or what load_and_run printed"
 MOST_BYTES = 1 << 32
+EXPORTED = re.compile(rb'\{"format": ?"lar\.stored/')
 
 # The formats that lar writes and that are no results, by the beginning of their names.
 OTHERS = {
@@ -79,6 +80,9 @@ def parts_in(data: bytes, name: str) -> tuple[Part, ...]:
     text = data.removeprefix(b"\xef\xbb\xbf").strip()
     if not text:
         raise UsageError("the file is empty", HINT, subject=name)
+    if EXPORTED.match(text):
+        hint = "`lar history import` stores it, and `lar results` shows the store"
+        raise UsageError("is what `lar history export` wrote", hint, subject=name)
     if text.startswith(b"{"):
         return content_of(text, name)
     engine = printer_of(data)
@@ -111,40 +115,36 @@ def content_of(text: bytes, name: str) -> tuple[Part, ...]:
         UsageError: it is cut short, damaged, or holds something else.
     """
     try:
-        result = read_result(text)
-        for samples in (result.warmup, result.samples):
-            check_samples(samples)
-        return (Part("", (result,)),)
-    except RecursionError:
-        raise UsageError("is not a result: it is nested too deeply", HINT, subject=name) from None
-    except ValueError as error:
+        parts = read_json(text)
+        for part in parts:
+            for result in part.results:
+                check_samples(result.warmup)
+                check_samples(result.samples)
+        return parts
+    except (ValueError, RecursionError) as error:
         content = parse(text, name)
-        kind = content.get("format", content.get("schema")) if isinstance(content, dict) else None
-        if kind == BENCH_FORMAT:
-            return parts_of_bench(text, name)
+        kind = content.get("format", content.get("schema")) if isinstance(content, dict) else ""
         for begin, what in OTHERS.items():
-            if isinstance(kind, str) and kind.startswith(begin):
+            if str(kind).startswith(begin):
                 raise UsageError(f"is {what}, not a result", HINT, subject=name) from None
-        if not isinstance(content, dict) or not {"spec", "status"} <= content.keys():
+        if kind != BENCH_FORMAT and not {"spec", "status"} <= content.keys():
             raise UsageError("is not a result of lar", HINT, subject=name) from None
         problem = f"is damaged, or of another version of lar: {printable(str(error))}"
         raise UsageError(problem, HINT, subject=name) from None
 
 
-def parts_of_bench(text: bytes, name: str) -> tuple[Part, ...]:
-    """Return the variants of a bench; each of its processes is a run.
+def read_json(text: bytes) -> tuple[Part, ...]:
+    """Return the parts of the JSON of a run, or of a bench, each of whose processes is a run.
 
     Raises:
-        UsageError: it is damaged.
+        ValueError: it is neither, or damaged.
     """
     try:
-        bench = read_bench(text)
-        for variant in bench.variants:
-            for turn in variant.turns:
-                check_samples(turn.samples)
-    except ValueError as error:
-        problem = f"is damaged, or of another version of lar: {printable(str(error))}"
-        raise UsageError(problem, HINT, subject=name) from None
+        return (Part("", (read_result(text),)),)
+    except ValueError:
+        if BENCH_FORMAT.encode() not in text:
+            raise
+    bench = read_bench(text)
     return tuple(Part(each.name, runs_of_variant(bench, each)) for each in bench.variants)
 
 

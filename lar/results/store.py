@@ -40,6 +40,10 @@ LEVEL = 6  # of compression
 SHA256_LETTERS = 64
 FILE_NAME = "history.sqlite"
 
+# History of the format of an exported result:
+#   lar.stored/1  first version
+STORED_FORMAT = "lar.stored/1"
+
 # What a column is, by the type of its field in `Entry`.
 SQL_TYPES = {
     "int": "integer not null default 0",
@@ -114,12 +118,14 @@ class Entry:
 COLUMNS = {each.name: SQL_TYPES[str(each.type)] for each in fields(Entry) if each.name != "id"}
 
 
-class TaggedResult(NamedTuple):
-    """A result that is to be stored, its tag, and when it was stored first; empty for now."""
+@dataclass(frozen=True, kw_only=True)
+class StoredResult:
+    """A result that is stored or is to be, its tag, and when it was stored first; empty for now."""
 
-    result: RunResult
-    tag: str = ""
+    format: str = STORED_FORMAT
     saved_at: str = ""
+    tag: str = ""
+    result: RunResult
 
 
 class Added(NamedTuple):
@@ -251,11 +257,11 @@ class Store(Database):
         Raises:
             LarError: the disk is full.
         """
-        return self.add_tagged(TaggedResult(result, tag) for result in results)
+        return self.add_stored(StoredResult(result=result, tag=tag) for result in results)
 
-    def add_tagged(self, results: Iterable[TaggedResult]) -> tuple[Added, ...]:
+    def add_stored(self, results: Iterable[StoredResult]) -> tuple[Added, ...]:
         """Store results, each with a tag of its own, as `add` does."""
-        rows = [row_of(*each) for each in results]
+        rows = [row_of(each) for each in results]
         with self._explained(), self._transaction():
             return tuple(map(self._insert, rows))
 
@@ -303,9 +309,11 @@ class Store(Database):
                 f"result {number} is damaged, or of a newer lar: {error}", subject=self.path
             ) from None
 
-    def results(self, entries: Sequence[Entry]) -> list[RunResult]:
-        """Return the results of entries."""
-        return [self.result(entry.id) for entry in entries]
+    def stored(self, entries: Iterable[Entry]) -> Iterator[StoredResult]:
+        """Yield the results of entries, with their tags and times."""
+        for entry in entries:
+            result = self.result(entry.id)
+            yield StoredResult(saved_at=entry.saved_at, tag=entry.tag, result=result)
 
     def remove(self, numbers: Sequence[int]) -> None:
         """Remove results for good, and give their room back.
@@ -321,11 +329,11 @@ class Store(Database):
                 self._connection.execute("vacuum")
 
 
-def row_of(result: RunResult, tag: str, saved_at: str) -> dict[str, object]:
+def row_of(stored: StoredResult) -> dict[str, object]:
     """Return the columns of a result that is to be stored."""
-    content = record_to_json(result)
-    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    row = columns_of(entry_of(result, content, tag, saved_at or now))
+    content = record_to_json(stored.result)
+    saved_at = stored.saved_at or datetime.now(timezone.utc).isoformat(timespec="seconds")
+    row = columns_of(entry_of(stored.result, content, stored.tag, saved_at))
     return {**row, "result": zlib.compress(content, LEVEL)}
 
 

@@ -320,6 +320,11 @@ class Campaign:
         return groups
 
     @property
+    def is_lone(self) -> bool:
+        """Whether one variant is left, since all others have failed."""
+        return sum(not entry.failed for entry in self.entries) == 1 < len(self.entries)
+
+    @property
     def comparisons(self) -> int:
         """The comparisons that are made together."""
         return sum(len(others) for _, others in self.groups)
@@ -339,7 +344,7 @@ class Campaign:
             for entry in others:
                 if not entry.decided:
                     self.judge(base, entry)
-            if not others and (base.rounds >= FIRST_ROUNDS or base.failed):
+            if not others and (base.rounds >= FIRST_ROUNDS or base.failed or self.is_lone):
                 base.decided = True
         self.show()
 

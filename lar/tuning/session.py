@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from lar.engines import engine_named
 from lar.errors import UsageError
+from lar.files.database import refuse_no_database
 from lar.measurement.machine import read_machine
 from lar.options.table import BY_KEY, PYTHON
 from lar.records.facts import MachineFacts, ModelFile
@@ -178,6 +179,7 @@ def open_session(place: str, request: TuneRequest, facts: Facts) -> Iterator[Ses
         UsageError: the file is something else, or another process searches with it.
         LarError: the disk is full.
     """
+    refuse_no_database(place, FLAG)
     with open_store(place, create=True) as store, held(place):
         yield Session(store, request.spaces, facts)
 

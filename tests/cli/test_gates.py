@@ -21,7 +21,7 @@ UNKNOWN = Difference(ratio=1.0, reason="1 pair of processes, and 3 are needed")
         ([Outcome("b", SLOWER)], 9.0, False, 1, "slower: b by 10.0% (5.0 to 15.0)"),
         ([Outcome("b", SLOWER)], 11.0, True, 0, "passed: 1 slower"),
         ([Outcome("b", SLOWER)], None, True, 0, "passed: 1 slower"),
-        ([Outcome("b", SLOWER), Outcome("c", None, "crashed")], 0.0, True, 4, "failed: c crashed"),
+        ([Outcome("b", SLOWER), Outcome("c", None, "c: why")], 0.0, True, 4, "failed: c: why"),
         ([Outcome("b", SAME)], 0.0, True, 0, "passed: 1 no difference shown"),
         ([Outcome("b", SAME)], 5.0, True, 0, "passed: 1 no difference shown"),
         (

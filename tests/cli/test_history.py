@@ -148,7 +148,48 @@ def test_a_new_file_is_checked(run_lar: RunLar, store: str, tmp_path: Path) -> N
 
 def test_a_new_run_that_failed_never_passes(run_lar: RunLar, store: str) -> None:
     done = run_lar("history", "check", "--baseline", "v1", "--tag", "broken", "--store", store)
-    assert (done.returncode, done.stdout) == (4, "result: failed: the new run crashed: it broke\n")
+    sentence = "result: failed: the new run of other.mge: it broke\n"
+    assert (done.returncode, done.stdout) == (4, sentence)
+    words = ["history", "check", "--baseline", "v1", "--tag", "broken", "--store", store]
+    done = run_lar(*words, "--format", "json")
+    assert (json.loads(done.stdout)["tables"][0]["rows"], done.stderr) == ([], sentence)
+
+
+def test_a_tag_is_not_checked_against_itself(run_lar: RunLar, store: str) -> None:
+    done = run_lar("history", "check", "--baseline", "v1", "--tag", "v1", "--store", store)
+    assert done.returncode == 2
+    assert done.stderr.startswith("lar: error: --tag: v1: is the baseline too\n")
+
+
+def test_a_list_of_nothing_has_the_form_that_was_asked_for(run_lar: RunLar, store: str) -> None:
+    words = ["history", "list", "--store", store, "--tag", "none"]
+    assert run_lar(*words).stdout == f"no result of {store} fits\n"
+    assert json.loads(run_lar(*words, "--format", "json").stdout)["tables"][0]["rows"] == []
+    assert run_lar(*words, "--format", "csv").stdout.startswith("id,saved,tag,")
+
+
+def test_another_store_is_imported_with_its_tags(
+    run_lar: RunLar, store: str, tmp_path: Path
+) -> None:
+    other = str(tmp_path / "other.sqlite")
+    done = run_lar("history", "add", store, "--store", other)
+    assert done.returncode == 2
+    assert "is a store, whose results have tags" in done.stderr
+    assert "`lar history import` keeps them" in done.stderr
+    done = run_lar("history", "import", store, "--store", other)
+    assert done.returncode == 0, done.stderr
+    with open_store(store) as one, open_store(other) as two:
+        assert one.entries() == two.entries()
+
+
+def test_exported_lines_are_no_result_files(run_lar: RunLar, store: str, tmp_path: Path) -> None:
+    lines = str(tmp_path / "lines.jsonl")
+    run_lar("history", "export", "--store", store, "-o", lines)
+    for words in (["results", lines], ["history", "add", lines, "--store", store]):
+        done = run_lar(*words)
+        assert done.returncode == 2
+        assert "is what `lar history export` wrote" in done.stderr
+        assert "hint: `lar history import` stores it" in done.stderr
 
 
 def test_a_check_of_disturbed_runs_judges_nothing(

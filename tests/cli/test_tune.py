@@ -82,6 +82,7 @@ def test_flags_that_have_gone_say_what_does_the_same(
         (("script_0.fake", "--allow", "everything"), "'everything' cannot be allowed; give"),
         (("script_0.fake", "--tolerance", "-1"), "-1 is not a limit"),
         (("script_0.fake", "--session", "."), ".: is a folder; give a file name"),
+        (("script_0.fake", "--session", "no/x"), "--session: no: there is no such folder"),
         (("script_0.fake", "--session", "script_0.fake"), "is not a store of lar"),
         (("script_0.fake", "--engines", "megengine"), "--engines megengine: none of these"),
         (("script_0.fake", "-o", "-"), "--output: settings go to a file"),

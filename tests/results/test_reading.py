@@ -92,7 +92,7 @@ def test_a_mark_of_the_byte_order_is_no_content() -> None:
         (b'{"format": "lar.comparison/1"}', "is a comparison of tensors, not a result"),
         (b'{"format": "lar.settings/1"}', "is a file of settings; `lar MODEL --settings FILE`"),
         (b'{"format": "lar.profile/1"}', "is a profile; `lar report` prints it, not a result"),
-        (b"{" + b'"a":{' * 100_000, "is not"),
+        (b"{" + b'"a":{' * 100_000 + b"}" * 100_001, "is not JSON, or is damaged"),
         (b"[1, 2]", "is not a result that lar reads"),
         (b"phase,index\n", "is not a result that lar reads"),
         (b"\x00\xff\xfe", "is not a result that lar reads"),
