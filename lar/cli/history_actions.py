@@ -269,7 +269,7 @@ def check_results(arguments: argparse.Namespace) -> int:
     made = None if arguments.run_words is None else run_model(arguments)
     with open_store(arguments.store) as store:
         if made is not None and arguments.tag:
-            store.add(made, arguments.tag)
+            store.add([result for result in made if not result.failure], arguments.tag)
         new = new_results(arguments, store, made)
         checks, lost = check_new(store, new, arguments.baseline)
     failed = [result for _, result in new if not result.samples.end_to_end]
@@ -454,10 +454,11 @@ def software_changes(check: Check) -> str:
 
 
 def run_model(arguments: argparse.Namespace) -> list[RunResult]:
-    """Run a model several times, each in a fresh process.
+    """Run a model several times, each in a fresh process; no more once a run has failed.
 
     Raises:
-        LarError: a run did not end well.
+        UsageError: the run is refused.
+        Interrupted: by the user.
     """
     from lar.cli.parser import parser_of
     from lar.records.run import RunContext
@@ -473,10 +474,12 @@ def run_model(arguments: argparse.Namespace) -> list[RunResult]:
     results = []
     for number in range(1, arguments.runs + 1):
         result = make_run(spec, RunContext(overwrite=values["overwrite"]))
-        if result.failure is not None:
+        if result.status == "interrupted":
             raise failure_of(result).to_error()
-        print(printable(f"lar: note: run {number} of {arguments.runs}"), file=sys.stderr)
         results.append(result)
+        if result.failure is not None:
+            break
+        print(printable(f"lar: note: run {number} of {arguments.runs}"), file=sys.stderr)
     return results
 
 

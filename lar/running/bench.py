@@ -344,7 +344,8 @@ class Campaign:
             for entry in others:
                 if not entry.decided:
                     self.judge(base, entry)
-            if not others and (base.rounds >= FIRST_ROUNDS or base.failed or self.is_lone):
+            enough = 1 if self.is_lone else FIRST_ROUNDS
+            if not others and (base.rounds >= enough or base.failed):
                 base.decided = True
         self.show()
 

@@ -246,6 +246,18 @@ def test_a_model_is_run_and_checked(
         assert message in done.stderr
 
 
+def test_a_run_that_fails_now_is_a_side_that_failed(
+    run_lar: RunLar, write_script: WriteScript, store: str
+) -> None:
+    broken = write_script(faults=[{"at": "load", "do": "abort"}])
+    words = ["--baseline", "v1", "--tag", "new", "--store", store, "--run", broken]
+    done = run_lar("history", "check", *words)
+    assert done.returncode == 4
+    name = Path(broken).name
+    assert done.stdout.startswith(f"result: failed: the new run of {name}: the engine crashed in ")
+    assert run_lar("history", "list", "--store", store, "--tag", "new").stdout.startswith("no ")
+
+
 def test_another_engine_version_is_noted(run_lar: RunLar, store: str, tmp_path: Path) -> None:
     (result,) = make_runs(1, 0.010, seed=9)
     assert result.engine is not None
