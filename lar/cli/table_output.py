@@ -7,6 +7,7 @@ import sys
 from lar.cli.screen import screen_of_output
 from lar.errors import printable
 from lar.reports.report import Report
+from lar.reports.results_report import warnings_of
 from lar.reports.text import PAPER, Screen
 from lar.results.side_by_side import SideBySide
 
@@ -36,5 +37,5 @@ def render(report: Report, form: str, *, to_stdout: bool) -> str:
 def warn_of(compared: SideBySide, form: str) -> None:
     """Print the warnings of a table in CSV; the other forms have them beside it."""
     if form == "csv":
-        for text in compared.warnings:
+        for text in warnings_of(compared):
             print(printable(f"lar: warning: {text}"), file=sys.stderr)

@@ -13,13 +13,14 @@ from lar.reports.verdicts import describe_difference, format_interval, high_of, 
 from lar.results.facts import describe_options, is_option
 from lar.results.figures import Figure
 from lar.results.rows import Row
-from lar.results.side_by_side import DISTURBED, SideBySide
+from lar.results.side_by_side import DISTURBED, SEVERAL, SideBySide, is_apart
 
 TITLE = "Results side by side"
 SCRIPT = """
 drawSection("results", () => [makeTable(figures.table, "rows")]);
 finishPage();
 """
+NAMED = 3  # rows in a warning
 OF_ENGINE = ("engine", "version", "driver", "device")
 
 
@@ -27,7 +28,7 @@ def build_report(side_by_side: SideBySide, *, with_page: bool = False) -> Report
     """Return the report: what all rows have in common, the table, and warnings; and a page of them
     if that is wanted."""
     common = describe_common(side_by_side)
-    warnings = [f"warning: {text}" for text in side_by_side.warnings]
+    warnings = [f"warning: {text}" for text in warnings_of(side_by_side)]
     table = Table(
         name="results",
         title=TITLE,
@@ -80,6 +81,49 @@ def describe_common(side_by_side: SideBySide) -> tuple[str, ...]:
         lines["engine"] = " ".join(lines.pop(name) for name in OF_ENGINE if lines.get(name))
     lines["options"] = describe_options(common)
     return tuple(f"{name}: {value}" for name, value in lines.items() if value)
+
+
+def warnings_of(side_by_side: SideBySide) -> list[str]:
+    """Return what the figures do not show, and why; columns show the rest."""
+    rows = side_by_side.rows
+    warnings = []
+    timed = [row for row in rows if row.timed]
+    compared = [row for row in rows if row.ratio and row.baseline != row.name]
+    judged = [row for row in compared if row.difference and row.difference.verdict != "not judged"]
+    if len(judged) < len(compared):
+        warnings.append(
+            "what is not judged needs several runs of each side, made in turns on a quiet machine "
+            "and pooled with --by; or compare with `lar bench`"
+        )
+    by_name = {row.name: row for row in rows}
+    apart = [row for row in judged if is_apart(row, by_name[row.baseline])]
+    if apart:
+        warnings.append(
+            f"the runs of {name_rows(apart)} and of the baseline were not made in turns: a change "
+            "of the machine between the two would look like a difference"
+        )
+    unwatched = [row for row in timed if not any(it.is_watched for it in row.timed)]
+    if unwatched:
+        which = "" if len(unwatched) == len(timed) else f" in {name_rows(unwatched)}"
+        warnings.append(f"nothing is known of disturbances{which}")
+    pooled = sorted({name for row in rows for name, value in row.facts.items() if value == SEVERAL})
+    if pooled and not side_by_side.has_names:
+        warnings.append(f"rows pool runs that differ in {', '.join(pooled)}")
+    return warnings + [f"{row.name}: {describe_failure(row)}" for row in rows if not row.timed]
+
+
+def name_rows(rows: Sequence[Row]) -> str:
+    """Return the names of the first rows, and how many there are more."""
+    more = [f"{len(rows) - NAMED} more"] if len(rows) > NAMED else []
+    return ", ".join([*(row.name for row in rows[:NAMED]), *more])
+
+
+def describe_failure(row: Row) -> str:
+    """Return why a row has no times."""
+    result = row.results[0]
+    if result.failure is not None:
+        return f"{result.status} in phase {result.phase}: {result.failure.message}"
+    return "no iteration was timed"
 
 
 def columns_of(side_by_side: SideBySide) -> Iterator[Column[Row]]:

@@ -15,7 +15,6 @@ from lar.results.figures import Figure, Run, figure_of, is_calm
 from lar.results.rows import Row
 
 SEVERAL = "several"  # the fact of a row whose runs differ in it
-NAMED = 3  # rows in a warning
 FEWEST_RUNS = 4  # of both sides, that show by themselves how much runs differ
 
 NOT_IN_TURNS = "one side was run after the other, on a machine that did something else too"
@@ -27,7 +26,7 @@ class SideBySide:
     """A table of results.
 
     `figure` is that of all rows, `varying` are the names of the facts in which rows differ,
-    `common` what all rows have in common, `warnings` what the ratios do not show.
+    `common` is what all rows have in common. Rows that pool results have no names of their own.
     """
 
     figure: Figure
@@ -35,7 +34,6 @@ class SideBySide:
     varying: tuple[str, ...]
     common: Mapping[str, str]
     has_names: bool
-    warnings: tuple[str, ...]
 
 
 def compare_results(
@@ -59,7 +57,6 @@ def compare_results(
         varying=varying,
         common={name: rows[0].facts[name] for name in every if name not in varying},
         has_names=not by,
-        warnings=tuple(warnings_for(rows, by)),
     )
 
 
@@ -191,49 +188,7 @@ def spreads_of_machines(rows: Sequence[Row]) -> dict[str, Spread | None]:
     return {machine: usual_spread(its) for machine, its in groups.items()}
 
 
-def warnings_for(rows: Sequence[Row], by: Sequence[str]) -> list[str]:
-    """Return what the figures do not show, and why; columns show the rest."""
-    warnings = []
-    timed = [row for row in rows if row.timed]
-    compared = [row for row in rows if row.ratio and row.baseline != row.name]
-    judged = [row for row in compared if row.difference and row.difference.verdict != "not judged"]
-    if len(judged) < len(compared):
-        warnings.append(
-            "what is not judged needs several runs of each side, made in turns on a quiet machine "
-            "and pooled with --by; or compare with `lar bench`"
-        )
-    by_name = {row.name: row for row in rows}
-    apart = [row for row in judged if is_apart(row, by_name[row.baseline])]
-    if apart:
-        warnings.append(
-            f"the runs of {name_rows(apart)} and of the baseline were not made in turns: a change "
-            "of the machine between the two would look like a difference"
-        )
-    unwatched = [row for row in timed if not any(it.is_watched for it in row.timed)]
-    if unwatched:
-        which = "" if len(unwatched) == len(timed) else f" in {name_rows(unwatched)}"
-        warnings.append(f"nothing is known of disturbances{which}")
-    pooled = sorted({name for row in rows for name, value in row.facts.items() if value == SEVERAL})
-    if by and pooled:
-        warnings.append(f"rows pool runs that differ in {', '.join(pooled)}")
-    return warnings + [f"{row.name}: {describe_failure(row)}" for row in rows if not row.timed]
-
-
 def is_apart(row: Row, base: Row) -> bool:
     """Return whether two rows of one machine were run one after the other."""
     same = row.facts["machine"] == base.facts["machine"]
     return same and not are_in_turns(row.timed, base.timed)
-
-
-def name_rows(rows: Sequence[Row]) -> str:
-    """Return the names of the first rows, and how many there are more."""
-    more = [f"{len(rows) - NAMED} more"] if len(rows) > NAMED else []
-    return ", ".join([*(row.name for row in rows[:NAMED]), *more])
-
-
-def describe_failure(row: Row) -> str:
-    """Return why a row has no times."""
-    result = row.results[0]
-    if result.failure is not None:
-        return f"{result.status} in phase {result.phase}: {result.failure.message}"
-    return "no iteration was timed"

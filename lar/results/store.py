@@ -18,6 +18,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime, timezone
+from itertools import chain
 from typing import NamedTuple
 
 from lar.errors import UsageError, check_keywords, error_of_write
@@ -108,11 +109,8 @@ class Entry:
     @property
     def kind(self) -> Kind:
         """What runs have in common that can be compared: all but when, and by which version."""
-        model = self.model_sha256 or self.model
-        return Kind(
-            *(model, self.options, self.machine, self.engine, self.driver, self.device),
-            self.inputs,
-        )
+        rest = (getattr(self, name) for name in Kind._fields[1:])
+        return Kind(self.model_sha256 or self.model, *rest)
 
 
 COLUMNS = {each.name: SQL_TYPES[str(each.type)] for each in fields(Entry) if each.name != "id"}
@@ -156,22 +154,21 @@ class Selection:
     def where(self) -> tuple[str, list[object]]:
         """Return the condition in SQL, and its values."""
         name, prefix = os.path.basename(self.model), self.model.lower()
-        terms: list[tuple[str, Sequence[object]]] = [
-            (f"id in ({', '.join('?' * len(self.ids))})", self.ids),
-            ("tag = ?", () if self.tag is None else (self.tag,)),
-            ("(model = ? or instr(model_sha256, ?) = 1)", (name, prefix) if prefix else ()),
-        ]
-        for term, value in (
-            ("engine = ?", self.engine),
-            ("instr(lower(machine), lower(?))", self.machine),
-            ("instr(lower(options), lower(?))", self.options),
-            ("saved_at >= ?", self.since),
-            ("saved_at < ?", self.before),
-        ):
-            terms.append((term, (value,) if value else ()))
-        asked = [(term, values) for term, values in terms if values]
-        condition = " and ".join(term for term, _ in asked) or "true"
-        return condition, [value for _, values in asked for value in values]
+        terms: dict[str, Sequence[object]] = {
+            f"id in ({', '.join('?' * len(self.ids))})": self.ids,
+            "tag = ?": () if self.tag is None else (self.tag,),
+            "(model = ? or instr(model_sha256, ?) = 1)": (name, prefix) if prefix else (),
+        }
+        texts = {
+            "engine = ?": self.engine,
+            "instr(lower(machine), lower(?))": self.machine,
+            "instr(lower(options), lower(?))": self.options,
+            "saved_at >= ?": self.since,
+            "saved_at < ?": self.before,
+        }
+        terms |= {term: (text,) for term, text in texts.items() if text}
+        asked = {term: values for term, values in terms.items() if values}
+        return " and ".join(asked) or "true", [*chain.from_iterable(asked.values())]
 
 
 def default_path() -> str:
@@ -210,40 +207,29 @@ def open_store(path: str | None = None, *, create: bool = False) -> Iterator[Sto
         LarError: the disk is full, or another program has the store for too long.
     """
     place = default_path() if path is None else path
-    if create:
-        make_folder(place, is_own=path is None)
-    refuse_no_store(place, is_own=path is None, create=create)
+    if create and path is None:
+        make_folder(os.path.dirname(place))
+    if not create and not os.path.exists(place):
+        problem = "no result is stored yet" if path is None else "there is no such store"
+        raise UsageError(problem, "`lar MODEL --save` stores the result of a run", subject=place)
+    refuse_no_database(place, STORE.flag)
     with open_database(place, KIND, create=create) as connection:
         store = Store(place, connection, KIND)
         store.prepare()
         yield store
 
 
-def make_folder(place: str, *, is_own: bool) -> None:
+def make_folder(folder: str) -> None:
     """Make the folder of the user's own store; another place's has to be there.
 
     Raises:
         UsageError: it cannot be made.
     """
-    if is_own:
-        try:
-            os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
-        except OSError as error:
-            raise error_of_write(
-                error, subject=os.path.dirname(place), hint=f"{STORE.usage} puts it elsewhere"
-            ) from None
-
-
-def refuse_no_store(place: str, *, is_own: bool, create: bool) -> None:
-    """Refuse a place that can hold no store, or has none.
-
-    Raises:
-        UsageError: saying why.
-    """
-    if not create and not os.path.exists(place):
-        problem = "no result is stored yet" if is_own else "there is no such store"
-        raise UsageError(problem, "`lar MODEL --save` stores the result of a run", subject=place)
-    refuse_no_database(place, STORE.flag)
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+    except OSError as error:
+        hint = f"{STORE.usage} puts it elsewhere"
+        raise error_of_write(error, subject=folder, hint=hint) from None
 
 
 class Store(Database):

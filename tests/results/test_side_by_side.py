@@ -13,7 +13,7 @@ import pytest
 from lar.errors import UsageError
 from lar.measurement.summary import summarize
 from lar.records.run import RunResult
-from lar.reports.results_report import build_report
+from lar.reports.results_report import build_report, warnings_of
 from lar.results.facts import NamedResult
 from lar.results.naming import distinguish, shorten
 from lar.results.rows import Row
@@ -64,7 +64,7 @@ def test_a_single_run_on_each_side_is_not_judged() -> None:
     assert table.rows[1].ratio == pytest.approx(2)
     assert difference.verdict == "not judged"
     assert difference.reason == "1 against 1, and two on each side are needed"
-    assert any("needs several runs of each side" in it for it in table.warnings)
+    assert any("needs several runs of each side" in it for it in warnings_of(table))
 
 
 def test_several_runs_show_a_difference() -> None:
@@ -78,7 +78,7 @@ def test_several_runs_show_a_difference() -> None:
     interval = fast.difference.interval
     assert interval is not None
     assert 1.03 < interval.low < 1.05 < interval.high < 1.07
-    assert not table.warnings
+    assert not warnings_of(table)
 
 
 def test_runs_of_one_kind_show_none() -> None:
@@ -104,7 +104,7 @@ def test_a_single_run_is_judged_by_the_spread_of_others_on_its_machine() -> None
 def test_rows_that_pool_what_differs_say_so() -> None:
     table = compare(make_runs(2, 0.01) + make_runs(2, 0.02, multithread=2), by=["model"])
     assert [row.facts["--multithread"] for row in table.rows] == ["several"]
-    assert "rows pool runs that differ in --multithread" in table.warnings
+    assert "rows pool runs that differ in --multithread" in warnings_of(table)
 
 
 def test_disturbed_samples_are_left_out_and_counted() -> None:
@@ -167,13 +167,13 @@ def test_on_a_quiet_machine_runs_after_one_another_are_judged_with_a_warning() -
     table = compare(runs, by=["option"])
     assert table.rows[1].difference is not None
     assert table.rows[1].difference.verdict == "slower"
-    assert any("were not made in turns" in it for it in table.warnings)
+    assert any("were not made in turns" in it for it in warnings_of(table))
 
 
 def test_a_failed_run_stays_as_a_row() -> None:
     table = compare([make_result(TIMES), make_result()])
     assert [(row.statuses, row.ratio) for row in table.rows] == [("ok", 1.0), ("crashed", None)]
-    assert "r1: crashed in phase load: it broke" in table.warnings
+    assert "r1: crashed in phase load: it broke" in warnings_of(table)
 
 
 def test_the_baseline_is_the_first_row_of_each_model() -> None:
@@ -242,8 +242,8 @@ def test_runs_that_do_not_say_when_they_began_were_not_in_turns() -> None:
     runs = make_runs(3, 0.010, seed=1) + make_runs(3, 0.011, seed=2, fast_run=True)
     unknown = [replace(run, started_at="") for run in runs]
     table = compare(unknown, by=["option"])
-    assert any("were not made in turns" in it for it in table.warnings)
-    assert not any("in turns" in it for it in compare(runs, by=["option"]).warnings)
+    assert any("were not made in turns" in it for it in warnings_of(table))
+    assert not any("in turns" in it for it in warnings_of(compare(runs, by=["option"])))
 
 
 def test_a_row_without_a_twin_has_no_baseline() -> None:
