@@ -22,7 +22,7 @@ from lar.reports.results_report import build_report
 from lar.results.facts import NamedResult, describe_options, facts_of
 from lar.results.figures import is_calm
 from lar.results.naming import read_named
-from lar.results.reading import is_database
+from lar.results.reading import is_database, read_stored
 from lar.results.regressions import Check, check_kind
 from lar.results.side_by_side import compare_results
 from lar.results.store import Entry, Kind, Selection, Store, kind_of, open_store
@@ -194,8 +194,6 @@ def export_results(arguments: argparse.Namespace) -> int:
 
 def import_results(arguments: argparse.Namespace) -> int:
     """Store what was exported, or another store has: all of it, or nothing if a file is damaged."""
-    from lar.results.exchange import read_stored
-
     results = [stored for path in arguments.files for stored in read_stored(path)]
     with open_store(arguments.store, create=True) as store:
         added = store.add_stored(results)

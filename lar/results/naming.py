@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 
 from lar.errors import UsageError
 from lar.results.facts import NamedResult
@@ -40,17 +42,18 @@ def split_name(word: str) -> tuple[str, str]:
 
 def shorten(paths: Sequence[str]) -> list[str]:
     """Return each path as short as distinguishes it from the others."""
-    parts = [os.path.normpath(path).split(os.sep) for path in paths]
-    short = [its[-1] for its in parts]
-    for length in range(2, max(map(len, parts)) + 1):
-        alike: dict[str, set[str]] = {}
-        for name, its in zip(short, parts, strict=True):
-            alike.setdefault(name, set()).add(os.sep.join(its))
-        short = [
-            os.sep.join(its[-length:]) if len(alike[name]) > 1 else name
-            for name, its in zip(short, parts, strict=True)
-        ]
-    return short
+    normal = [os.path.normpath(path) for path in paths]
+    counts = Counter(chain.from_iterable(map(endings_of, set(normal))))
+    return [
+        next((ending for ending in endings_of(path) if counts[ending] == 1), path)
+        for path in normal
+    ]
+
+
+def endings_of(path: str) -> list[str]:
+    """Return its last part, its last two, and so on."""
+    parts = path.split(os.sep)
+    return [os.sep.join(parts[-count:]) for count in range(1, len(parts) + 1)]
 
 
 def distinguish(names: Sequence[str]) -> list[str]:

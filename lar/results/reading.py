@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from dataclasses import fields, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lar.engines import ENGINES, all_engines
 from lar.engines.engine import Engine
@@ -23,12 +23,20 @@ from lar.records.run import (
     RunSpec,
     Samples,
     read_result,
+    record_of_format,
 )
+
+if TYPE_CHECKING:
+    from lar.results.store import StoredResult
 
 WHAT = "result file"
 HINT = "give what `lar run MODEL --json FILE` wrote, or what load_and_run printed"
+STORED_HINT = "give what `lar history export` wrote, or a store"
 MOST_BYTES = 1 << 32
 EXPORTED = re.compile(rb'\{"format": ?"lar\.stored/')
+
+# What a variant of a bench says of its processes as a result does of its own.
+OF_VARIANT = ("engine", "model", "fed", "outputs", "load_seconds", "peak_memory_bytes", "failure")
 
 # The formats that lar writes and that are no results, by the beginning of their names.
 OTHERS = {
@@ -158,17 +166,53 @@ def parts_of_store(path: str) -> tuple[Part, ...]:
     from lar.results.store import open_store  # few files are stores
 
     with open_store(path) as store:
-        kinds: dict[tuple[str, ...], list[RunResult]] = {}
-        for entry in store.entries():
-            key = (entry.model, entry.engine, entry.driver, entry.options)
-            kinds.setdefault(key, []).append(store.result(entry.id))
+        entries = store.entries()
+        several = len({(each.model, each.engine, each.driver) for each in entries}) > 1
+        kinds: dict[tuple[str, str, str], list[RunResult]] = {}
+        for entry in entries:
+            name = f"{entry.engine if several else ''} {entry.options or 'plain'}".strip()
+            kinds.setdefault((name, entry.model, entry.driver), []).append(store.result(entry.id))
     if not kinds:
         raise UsageError("holds no result", HINT, subject=path)
-    several = len({key[:3] for key in kinds}) > 1
-    return tuple(
-        Part(" ".join(filter(None, (engine if several else "", options or "plain"))), (*found,))
-        for (_, engine, _, options), found in kinds.items()
-    )
+    return tuple(Part(name, tuple(results)) for (name, *_), results in kinds.items())
+
+
+def read_stored(path: str) -> list[StoredResult]:
+    """Return the results in a file of such lines, or in a store.
+
+    Raises:
+        UsageError: the file is missing, or one of its lines is damaged; the line is named.
+    """
+    from lar.results.store import open_store  # few files are stores
+
+    data = read_input(path, what="file of stored results")
+    if data.startswith(HEAD):
+        with open_store(path) as store:
+            return list(store.stored(store.entries()))
+    if not data.strip():
+        raise UsageError("the file is empty", STORED_HINT, subject=path)
+    return [
+        stored_in(line, f"line {number}", path)
+        for number, line in enumerate(data.splitlines(), start=1)
+        if line.strip()
+    ]
+
+
+def stored_in(line: bytes, named: str, path: str) -> StoredResult:
+    """Return the result in a line.
+
+    Raises:
+        UsageError: it is damaged.
+    """
+    from lar.results.store import STORED_FORMAT, StoredResult
+
+    try:
+        stored = record_of_format(line, StoredResult, STORED_FORMAT)
+        check_samples(stored.result.samples)
+    except (ValueError, RecursionError) as error:
+        problem = f"{named} is no stored result, is damaged, or of a newer lar: {error}"
+        raise UsageError(problem, STORED_HINT, subject=path) from None
+    return stored
 
 
 def is_database(path: str) -> bool:
@@ -202,20 +246,15 @@ def runs_of_bench(bench: BenchResult) -> tuple[RunResult, ...]:
 def runs_of_variant(bench: BenchResult, variant: VariantResult) -> tuple[RunResult, ...]:
     """Return a result for each process of a variant; one without samples if it was never timed."""
     model = variant.model.path if variant.model else variant.values.get("model", "")
+    shared = {name: getattr(variant, name) for name in OF_VARIANT}
     result = RunResult(
         spec=variant.spec or RunSpec(model=model, engine="", driver=""),
         status="failed" if variant.status == "refused" else variant.status,
         phase="done" if variant.status == "ok" else "start",
         lar_version=bench.lar_version,
         started_at=bench.started_at,
-        engine=variant.engine,
         machine=bench.machine,
-        model=variant.model,
-        fed=variant.fed,
-        outputs=variant.outputs,
-        load_seconds=variant.load_seconds,
-        peak_memory_bytes=variant.peak_memory_bytes,
-        failure=variant.failure,
+        **shared,
     )
     rounds: dict[int, list[Samples]] = {}
     for turn in variant.turns:

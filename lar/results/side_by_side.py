@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lar.errors import UsageError, nearest
-from lar.measurement.differences import Spread, compare_groups, usual_spread
+from lar.measurement.differences import compare_groups
 from lar.records.summary import Difference
 from lar.results.baselines import find_baselines
 from lar.results.facts import NAMES, NamedResult, describe_options, facts_of, is_option
@@ -15,7 +14,6 @@ from lar.results.figures import Figure, Run, figure_of, is_calm
 from lar.results.rows import Row
 
 SEVERAL = "several"  # the fact of a row whose runs differ in it
-FEWEST_RUNS = 4  # of both sides, that show by themselves how much runs differ
 
 NOT_IN_TURNS = "one side was run after the other, on a machine that did something else too"
 DISTURBED = "too few iterations were undisturbed"
@@ -151,17 +149,13 @@ def are_in_turns(one: Sequence[Run], other: Sequence[Run]) -> bool:
 
 def compare_rows(rows: Sequence[Row], baselines: Sequence[Row | None]) -> list[Row]:
     """Return rows with the ratio of each to its baseline, and what that shows."""
-    comparisons = sum(
-        base is not None and base is not row for row, base in zip(rows, baselines, strict=True)
-    )
-    usual = spreads_of_machines(rows)
+    pairs = list(zip(rows, baselines, strict=True))
+    comparisons = sum(base is not None and base is not row for row, base in pairs)
     compared = []
-    for row, base in zip(rows, baselines, strict=True):
-        difference, ratio = None, None
+    for row, base in pairs:
+        difference = ratio = None
         if base is not None and base is not row:
-            same = row.facts["machine"] == base.facts["machine"]
-            spread = usual.get(row.facts["machine"]) if same else None
-            difference = compare_runs(base, row, spread, comparisons)
+            difference = compare_runs(base, row, comparisons)
         if base is not None and row.median and base.median:
             ratio = difference.ratio if difference else row.median / base.median
         name = base.name if base else ""
@@ -169,23 +163,13 @@ def compare_rows(rows: Sequence[Row], baselines: Sequence[Row | None]) -> list[R
     return compared
 
 
-def compare_runs(base: Row, row: Row, usual: Spread | None, comparisons: int) -> Difference | None:
+def compare_runs(base: Row, row: Row, comparisons: int) -> Difference | None:
     """Return what the runs of two rows show; None where one has none to trust."""
     a, b = (it.medians if it.timed and it.timed[0].is_trusted else [] for it in (base, row))
-    found = compare_groups(
-        a, b, usual=usual if len(a) + len(b) < FEWEST_RUNS else None, comparisons=comparisons
-    )
+    found = compare_groups(a, b, comparisons=comparisons)
     if found and is_apart(row, base) and not is_calm([*base.runs, *row.runs]):
         return replace(found, verdict="not judged", reason=NOT_IN_TURNS, smallest_detectable=None)
     return found
-
-
-def spreads_of_machines(rows: Sequence[Row]) -> dict[str, Spread | None]:
-    """Return how much runs of one row differ on each machine, for rows that have a single run."""
-    groups: dict[str, list[list[float]]] = {}
-    for row in rows:
-        groups.setdefault(row.facts["machine"], []).append(list(map(math.log, row.medians)))
-    return {machine: usual_spread(its) for machine, its in groups.items()}
 
 
 def is_apart(row: Row, base: Row) -> bool:

@@ -283,11 +283,8 @@ class Store(Database):
                 "select result from results where id = ?", (number,)
             ).fetchone()
         if row is None:
-            raise UsageError(
-                f"the store has no result {number}",
-                "`lar history list` lists them",
-                subject=self.path,
-            )
+            hint = "`lar history list` lists them"
+            raise UsageError(f"the store has no result {number}", hint, subject=self.path)
         try:
             return read_result(zlib.decompress(row[0]))
         except (zlib.error, ValueError) as error:
@@ -309,8 +306,8 @@ class Store(Database):
         """
         with self._explained():
             with self._transaction():
-                for number in numbers:
-                    self._connection.execute("delete from results where id = ?", (number,))
+                rows = [(number,) for number in numbers]
+                self._connection.executemany("delete from results where id = ?", rows)
             with contextlib.suppress(sqlite3.OperationalError):  # needs room, and nobody else
                 self._connection.execute("vacuum")
 

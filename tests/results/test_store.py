@@ -23,7 +23,7 @@ import lar
 from lar.errors import LarError, UsageError
 from lar.records.run import RunResult, record_to_json
 from lar.results import store as module
-from lar.results.exchange import read_stored
+from lar.results.reading import read_stored
 from lar.results.store import (
     KIND,
     SCHEMA,
