@@ -33,7 +33,7 @@ from lar.records.choices import Allowed, Objective
 
 if TYPE_CHECKING:
     from lar.cli.progress_line import PacedLine
-    from lar.farm.field import Field
+    from lar.farm.farm import Farm
     from lar.files.path_conflicts import Place
     from lar.files.report_file import OutputFile
     from lar.records.tuning import TuneRequest
@@ -187,7 +187,7 @@ def main(arguments: argparse.Namespace) -> int:
             flag="--session",
         )
     with contextlib.ExitStack() as stack:
-        farm: Field | None = None
+        farm: Farm | None = None
         if arguments.scheduler is not None:
             from lar.farm.runs import open_farm  # few searches are made elsewhere
 
@@ -204,7 +204,7 @@ def main(arguments: argparse.Namespace) -> int:
 def search_several(
     arguments: argparse.Namespace,
     planned: Sequence[tuple[TuneRequest, Facts | None]],
-    farm: Field | None,
+    farm: Farm | None,
 ) -> int:
     """Search for several models, one after the other, and print a line for each; one that fails
     does not keep the others from being searched.
@@ -258,7 +258,7 @@ def plan(
     models: Sequence[str],
     arguments: argparse.Namespace,
     options: Mapping[str, Any],
-    farm: Field | None,
+    farm: Farm | None,
 ) -> tuple[TuneRequest, Facts | None]:
     """Return what is asked for of a model with its twins; with a farm, what one of its workers
     can try, and the facts of that machine.
@@ -284,15 +284,17 @@ def plan(
     from lar.tuning.session import read_facts
 
     given = {key: value for key, value in options.items() if is_set(value)}
-    found = request_on_farm(farm, arguments.on or "", models, given, asked, arguments.engines)
-    return found.request, read_facts(found.request, found.machine, found.engines)
+    request, machine, engines = request_on_farm(
+        farm, arguments.on or "", models, given, asked, arguments.engines
+    )
+    return request, read_facts(request, machine, engines)
 
 
 def tune(
     arguments: argparse.Namespace,
     request: TuneRequest,
     facts: Facts | None,
-    farm: Field | None,
+    farm: Farm | None,
     *,
     is_one: bool = True,
 ) -> Tuning:
