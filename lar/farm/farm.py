@@ -22,10 +22,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lar.errors import EXIT_CODES, EngineMissing, LarError, UsageError, first_line
+from lar.errors import EngineMissing, LarError, UsageError, first_line
 from lar.farm import worker as remote
-from lar.farm.sending import Sending
-from lar.farm.worker import TOPIC, Answer, Task, TaskLost
+from lar.farm.sending import Answer, Sending
+from lar.farm.worker import TOPIC, Task, TaskLost
 from lar.measurement.machine import read_machine
 from lar.records.facts import MachineFacts
 from lar.tuning.session import kind_of_machine
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from distributed import Future
 
 FLAG, ON = "--scheduler", "--on"
-PORT = 8786
 DEVICE = "device"  # the resource of which a job takes one
 # To wait so long for a scheduler that does not answer.
 CONNECT_SECONDS = 10.0
@@ -62,17 +61,16 @@ T = TypeVar("T")
 class Lost(LarError):
     """No worker has done a job to its end."""
 
-    exit_code = EXIT_CODES["crashed"]
-
 
 class Killed(Lost):
     """Workers were lost with a job again and again: it may be what kills them."""
 
 
 def address_of(text: str) -> str:
-    """Return the address of a scheduler as Dask takes it: `dask://` stands for `tcp://`."""
+    """Return the address of a scheduler as Dask takes it: `dask://` stands for `tcp://`, and its
+    port is 8786 unless another one is given."""
     protocol, _, place = text.rpartition("://")
-    place = place if re.search(r":\d+$", place) else f"{place}:{PORT}"
+    place = place if re.search(r":\d+$", place) else f"{place}:8786"
     return f"{'tcp' if protocol in ('', 'dask') else protocol}://{place}"
 
 
@@ -84,7 +82,6 @@ class Farm:
 
         Raises:
             EngineMissing: Dask is not installed.
-            UsageError: the address is none.
             LarError: no scheduler answers.
         """
         self.address = address_of(scheduler)
@@ -98,9 +95,7 @@ class Farm:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                self._client = Client(
-                    self.address, timeout=CONNECT_SECONDS, set_as_default=False, name="lar"
-                )
+                self._client = Client(self.address, timeout=CONNECT_SECONDS, set_as_default=False)
         except (OSError, ValueError, TypeError) as error:
             problem = f"no scheduler answers at {self.address}: {first_line(error)}"
             raise LarError(problem, STARTING, flag=FLAG) from None
@@ -148,7 +143,6 @@ class Farm:
             remote.play,
             Task(name, self._client.id, function, arguments, sending),
             key=name,
-            pure=False,
             workers=workers,
             resources={DEVICE: 1.0, (label or DEVICE): 1.0},
             retries=MOST_REPEATS,
@@ -173,16 +167,11 @@ class Farm:
             future.release()
         return value
 
-    def stop(self) -> None:
-        """End all calls that other threads wait for."""
-        for playing in [*self._playing.values()]:
-            playing.inbox.put(KeyboardInterrupt())
-
     def send(self, worker: str, files: Mapping[str, str], sending: Sending) -> None:
         """Have a worker hold some files, by its keys for what distinguishes them.
 
         Raises:
-            LarError: one cannot be read, or has changed.
+            LarError: one cannot be read.
         """
         for key, identity in files.items():
             content = sending.read(identity)
@@ -238,12 +227,12 @@ class Farm:
         """Return the error of a scheduler that has gone."""
         return LarError(f"the connection to the scheduler {self.address} is lost", flag=FLAG)
 
-    def explain_absence(self, on: On) -> LarError:
+    def explain_absence(self, label: str) -> LarError:
         """Return the error of a job that no worker could ever do."""
         workers = self._labels().values()
         labels = ", ".join(sorted(set().union(*workers) - {DEVICE}))
-        if on and any(DEVICE in each for each in workers):
-            problem = f"no worker with a device has the label {on!r}"
+        if label and any(DEVICE in each for each in workers):
+            problem = f"no worker with a device has the label {label!r}"
             return UsageError(problem, f"labels: {labels}" if labels else STARTING, flag=ON)
         problem = f"no worker of {self.address} has a device"
         return LarError(problem, 'start workers with --resources "device=1"', flag=FLAG)
@@ -260,7 +249,6 @@ class Playing:
     follow: Follow
     attempts: list[str] = field(default_factory=list)
     inbox: queue.SimpleQueue[Any] = field(default_factory=queue.SimpleQueue)
-    had_worker: bool = False
     patience: float = field(default_factory=lambda: time.monotonic() + FIRST_SECONDS)
 
     def wait(self, seconds: float = math.inf) -> Any:
@@ -288,8 +276,8 @@ class Playing:
         """Raise an error where there is no worker any more."""
         now = time.monotonic()
         if self.farm.able(self.on):
-            self.had_worker, self.patience = True, now + AGAIN_SECONDS
-        elif now > self.patience and not self.had_worker:
+            self.patience = now + AGAIN_SECONDS
+        elif now > self.patience and isinstance(self.on, str) and not self.attempts:
             raise self.farm.explain_absence(self.on)
         elif now > self.patience:
             label = f" with the label {self.on!r}" if self.on and isinstance(self.on, str) else ""
@@ -327,7 +315,7 @@ class Playing:
                 raise Killed(f"{error}, again and again")
             case CancelledError():
                 raise self.farm.connection_lost()
-            case LarError() | KeyboardInterrupt():
+            case LarError():
                 raise error
             case _:  # whatever another version of lar does, or a worker without lar
                 problem = f"a worker failed: {type(error).__name__}: {first_line(error)}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -17,7 +17,7 @@ from lar.measurement.rows import NAN, open_rows
 from lar.records.bench import BenchResult
 from lar.records.events import Event, apply_event
 from lar.records.run import Failure, RunContext, RunResult, RunSpec
-from lar.running.bench import BenchProgress
+from lar.running.bench import Report
 from lar.running.isolation import new_result
 from lar.running.steps import make_run
 from lar.running.variants import Variant
@@ -67,7 +67,7 @@ def run_many(specs: Sequence[RunSpec], scheduler: str | Farm, *, on: str = "") -
             return [*results]
         except BaseException:
             threads.shutdown(wait=False, cancel_futures=True)
-            scheduler.stop()
+            scheduler.close()
             raise
 
 
@@ -106,13 +106,8 @@ class RunFollower:
     def __init__(self, spec: RunSpec, listener: Listener) -> None:
         self.spec = spec
         self.listener = listener
-        self.takers: Follow = {
-            "began": self.begin,
-            "event": self.take_event,
-            "rows": self.take_rows,
-            "log": listener.on_log,
-            "progress": listener.on_progress,
-        }
+        self.takers: Follow = {"log": listener.on_log, "progress": listener.on_progress}
+        self.takers |= {"began": self.begin, "event": self.take_event, "rows": self.take_rows}
 
     def begin(self) -> None:
         """Begin, or once more where a worker is lost."""
@@ -139,13 +134,7 @@ class RunFollower:
 
 
 def bench_on_farm(
-    farm: Farm,
-    on: str,
-    variants: Sequence[Variant],
-    baseline: int = 0,
-    *,
-    report: Callable[[BenchProgress], None] = lambda progress: None,
-    **options: Any,
+    farm: Farm, on: str, variants: Sequence[Variant], baseline: int, report: Report, **options: Any
 ) -> BenchResult:
     """Measure variants in turns on one worker that has the label, as `run_bench` does here.
 

@@ -7,13 +7,12 @@ import os
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, Any
 
 from lar.engines import engine_for, engine_named
 from lar.errors import Interrupted, LarError, UsageError
-from lar.farm.worker import Answer
 from lar.files.input_file import RAW_FORM, open_input, split_items
 from lar.files.report_file import OutputFile
 from lar.measurement.machine import checksum_place
@@ -25,6 +24,17 @@ from lar.records.testcase import Case
 ROOT = "/@lar-job@"
 # In that folder: what is sent, under its whole path on the client, and what the run writes.
 FILES, WRITTEN = "files", "written"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What came of a task in its folder: its value, or why it has none; the contents of the files
+    that it has written, by their places, and None for folders."""
+
+    root: str
+    value: Any = None
+    failure: Failure | None = None
+    written: Mapping[str, bytes | None] = field(default_factory=dict)
 
 
 class Sending:
@@ -45,10 +55,9 @@ class Sending:
             UsageError: it cannot be read.
         """
         if os.path.isdir(path):
-            for entry in sorted(os.listdir(path)):
-                inner = os.path.join(path, entry)
-                if os.path.isfile(inner):
-                    self.add(inner, flag)
+            for inner in sorted(Path(path).iterdir()):
+                if inner.is_file():
+                    self.add(str(inner), flag)
             return self.add_folder(path)
         place = self.place_of(path)
         with open_input(path, flag) as file:
@@ -71,13 +80,13 @@ class Sending:
         self.wanted.add(place)
         return f"{ROOT}/{place}"
 
-    def add_written(self, key: str, name: str, path: str) -> str:
+    def add_written(self, key: str, path: str) -> str:
         """Have a folder there for what an option writes, which comes back under a path."""
-        folder = f"{WRITTEN}/{key}"
-        self.folders.add(folder)
-        self.names[f"{folder}/{name}"] = path
-        self.wanted.add(f"{folder}/{name}")
-        return f"{ROOT}/{folder}/{name}"
+        place = f"{WRITTEN}/{key}/{os.path.basename(os.path.normpath(path))}"
+        self.folders.add(os.path.dirname(place))
+        self.names[place] = path
+        self.wanted.add(place)
+        return f"{ROOT}/{place}"
 
     def place_of(self, path: str) -> str:
         """Return the place of a path from the job's folder."""
@@ -90,14 +99,9 @@ class Sending:
 
         Raises:
             UsageError: it cannot be read.
-            LarError: it has changed.
         """
-        path = self.paths[identity]
-        with open_input(path) as file:
-            content = file.read()
-            if identity_of(file) != identity:
-                raise LarError("has changed while it was sent", "run again", subject=path)
-        return content
+        with open_input(self.paths[identity]) as file:
+            return file.read()
 
     def name_all(self, value: Any, root: str) -> Any:
         """Return a record of a worker with the user's names for the places in its folder."""
@@ -129,7 +133,8 @@ class Sending:
             LarError: it failed, a file cannot be written, or a place is not one that was asked for.
         """
         if answer.failure is not None:
-            raise_error(self.name_all(answer.failure, answer.root))
+            error = self.name_all(answer.failure, answer.root).to_error()
+            raise KeyboardInterrupt if isinstance(error, Interrupted) else error
         for place, content in answer.written.items():
             path = self.path_of(place)
             if content is None:
@@ -207,8 +212,7 @@ class Sending:
         if key == "input":
             return list(self.add_inputs([value] if isinstance(value, str) else value))
         if option.writes in ("file", "folder"):
-            name = os.path.basename(os.path.normpath(str(value)))
-            return self.add_written(key, name, str(value))
+            return self.add_written(key, str(value))
         return value
 
     def rewrite_spec(self, spec: RunSpec) -> RunSpec:
@@ -238,10 +242,7 @@ class Sending:
 
     def rewrite_context(self, context: RunContext) -> RunContext:
         """Return a context with places on the worker, of what is written too."""
-        written = {
-            key: self.add_written(key, os.path.basename(path), path)
-            for key, path in context.written.items()
-        }
+        written = {key: self.add_written(key, path) for key, path in context.written.items()}
         return replace(context, written=written, names=self.rewrite_names(context.names))
 
     def rewrite_names(self, names: Mapping[str, str]) -> dict[str, str]:
@@ -250,12 +251,6 @@ class Sending:
             f"{ROOT}/{FILES}{path}" if os.path.isabs(path) else path: name
             for path, name in names.items()
         }
-
-
-def raise_error(failure: Failure) -> NoReturn:
-    """Raise the error of a task, or an interrupt."""
-    error = failure.to_error()
-    raise KeyboardInterrupt if isinstance(error, Interrupted) else error
 
 
 def identity_of(file: IO[bytes]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lar.farm import executor
@@ -17,6 +17,7 @@ from lar.records.tuning import TuneRequest
 from lar.tuning.player import Entrant, Keep, RoundOrder, Show
 
 
+@dataclass
 class FarmPlayer:
     """Plays rounds on workers that have a label, all of whose machines are alike.
 
@@ -24,11 +25,9 @@ class FarmPlayer:
     kept; if there are none, it is played again on another.
     """
 
-    def __init__(self, farm: Farm, label: str, machine: MachineFacts) -> None:
-        """`machine` is what the workers' machines are like."""
-        self.farm = farm
-        self.label = label
-        self.machine = machine
+    farm: Farm
+    label: str
+    machine: MachineFacts
 
     def workers(self) -> tuple[str, ...]:
         """Return the workers that have the label and such a machine."""
@@ -75,14 +74,14 @@ class CutShort(Exception):
     """A worker is lost, and results of its round are kept: it is not played again."""
 
 
+@dataclass
 class RoundFollower:
     """Shows how far a round is, and keeps the results of processes that have ended."""
 
-    def __init__(self, show: Show, keep: Keep) -> None:
-        self.show = show
-        self.keep = keep
-        self.waiting: list[tuple[int, RunResult]] = []
-        self.has_kept = False
+    show: Show
+    keep: Keep
+    waiting: list[tuple[int, RunResult]] = field(default_factory=list)
+    has_kept: bool = False
 
     @property
     def takers(self) -> Follow:

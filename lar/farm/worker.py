@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import pickle
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -16,16 +15,14 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from subprocess import PIPE, Popen
+from typing import Any
 
 from lar import __version__
 from lar.errors import Interrupted, LarError
-from lar.records.run import Failure
+from lar.farm.sending import Answer, Sending
 from lar.running.isolation import name_of_signal
 from lar.running.worker_process import module_path
-
-if TYPE_CHECKING:
-    from lar.farm.sending import Sending
 
 # The topic under which workers say what happens during tasks.
 TOPIC = "lar"
@@ -33,6 +30,9 @@ TOPIC = "lar"
 LOOK_SECONDS = 0.1
 # A process that was interrupted is so again after a second, and killed after so many.
 MOST_INTERRUPTS = 5
+
+Publish = Callable[..., None]
+Check = Callable[[], bool]
 
 _interrupted: set[str] = set()
 
@@ -53,17 +53,6 @@ class Task:
     sending: Sending
     command: Sequence[str] = field(default_factory=lambda: sys.argv)
     version: str = __version__
-
-
-@dataclass(frozen=True, kw_only=True)
-class Answer:
-    """What came of a task in its folder: its value, or why it has none; the contents of the files
-    that it has written, by their places, and None for folders."""
-
-    root: str
-    value: Any = None
-    failure: Failure | None = None
-    written: Mapping[str, bytes | None] = field(default_factory=dict)
 
 
 async def interrupt(name: str) -> None:
@@ -91,8 +80,7 @@ def play(task: Task) -> Answer:
 
     def is_unwanted() -> bool:
         found = worker.state.tasks.get(task.name)  # its client may have gone
-        is_dropped = found is None or found.state in ("cancelled", "resumed")
-        return is_dropped or task.name in _interrupted
+        return task.name in _interrupted or not found or found.state in ("cancelled", "resumed")
 
     # What a worker holds for a client goes when that goes.
     keys = {each: f"{task.client}-{each}-{worker.address}" for each in task.sending.files.values()}
@@ -110,11 +98,7 @@ def play(task: Task) -> Answer:
 
 
 def do(
-    task: Task,
-    root: str,
-    contents: Mapping[str, bytes],
-    publish: Callable[..., None],
-    is_unwanted: Callable[[], bool],
+    task: Task, root: str, contents: Mapping[str, bytes], publish: Publish, is_unwanted: Check
 ) -> Answer:
     """Have a process do a task: an interrupt ends it as Ctrl-C does in a shell.
 
@@ -122,13 +106,8 @@ def do(
         TaskLost: it has ended without an answer.
     """
     code = f"import sys; sys.path[:] = {module_path()!r}; import lar.farm.executor as it; it.main()"
-    process = subprocess.Popen(
-        [sys.executable, "-c", code],
-        env=environment_of_runs(),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        start_new_session=True,
-    )
+    words, environment = [sys.executable, "-c", code], environment_of_runs()
+    process = Popen(words, env=environment, stdin=PIPE, stdout=PIPE, start_new_session=True)
     assert process.stdin is not None
     assert process.stdout is not None
     threading.Thread(target=end_unwanted, args=(process, is_unwanted)).start()
@@ -155,14 +134,13 @@ def environment_of_runs() -> dict[str, str]:
     return {name: value for name, value in own if str(added.get(name, "")) != value}
 
 
-def end_unwanted(process: subprocess.Popen[bytes], is_unwanted: Callable[[], bool]) -> None:
+def end_unwanted(process: Popen[bytes], is_unwanted: Check) -> None:
     """End a process as soon as nobody wants what it does."""
-    interrupts = 0
-    while process.poll() is None:
-        if interrupts == MOST_INTERRUPTS:
-            process.kill()
-        elif is_unwanted():  # one that follows another soon is taken for the same
-            process.send_signal(signal.SIGINT)
-            interrupts += 1
-            time.sleep(1.0 - LOOK_SECONDS)
+    while not is_unwanted():
+        if process.poll() is not None:
+            return
         time.sleep(LOOK_SECONDS)
+    for _ in range(MOST_INTERRUPTS):  # one that follows another soon is taken for the same
+        process.send_signal(signal.SIGINT)
+        time.sleep(1.0)
+    process.kill()

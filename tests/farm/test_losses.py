@@ -112,14 +112,16 @@ def end_worker(stream: object) -> None:
     os.kill(os.getppid(), signal.SIGKILL)
 
 
-def test_what_kills_its_process_is_given_up(farm: Farm) -> None:
-    with pytest.raises(Lost, match="its process ended by SIGKILL, again and again"):
-        farm.play(Sending(), end_own_process)
-
-
-def test_what_kills_workers_is_given_up(farm: Farm) -> None:
-    with pytest.raises(Lost, match="the worker was lost, again and again; the last was tcp://"):
-        farm.play(Sending(), end_worker)
+@pytest.mark.parametrize(
+    ("end", "message"),
+    [
+        (end_own_process, "its process ended by SIGKILL, again and again"),
+        (end_worker, "the worker was lost, again and again; the last was tcp://"),
+    ],
+)
+def test_what_kills_workers_is_given_up(farm: Farm, end: Any, message: str) -> None:
+    with pytest.raises(Lost, match=message):
+        farm.play(Sending(), end)
 
 
 def test_the_last_worker_of_a_label_is_lost(

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from lar.farm.farm import Farm, Killed
-from lar.farm.tuning import CutShort, FarmPlayer, RoundFollower, request_on_farm
+from lar.farm.tuning import CutShort, FarmPlayer, RoundFollower
 from lar.measurement.listener import Listener
 from lar.measurement.machine import read_machine
 from lar.records.run import RunResult, RunSpec
-from lar.records.tuning import TuneRequest
 from lar.tuning.player import Entrant, RoundOrder
 from tests.conftest import RunLar, WriteScript
 from tests.farm.conftest import LocalCluster
@@ -25,27 +24,6 @@ TIMES = [[0.01, 0, 0.01]]
 
 def spec_of(model: str, **settings: bool | str) -> RunSpec:
     return RunSpec(model=model, engine="fake", driver="script", settings={**settings})
-
-
-def play(farm: Farm, *specs: RunSpec, shown: list[str] | None = None) -> dict[int, RunResult]:
-    """Play a round of these runs; return what was kept, by the place in the round."""
-    order = RoundOrder(number=2, seconds=0.1, entrants=tuple(Entrant(spec=spec) for spec in specs))
-    kept: dict[int, RunResult] = {}
-    show = (shown if shown is not None else []).append
-    FarmPlayer(farm, "arm", read_machine()).play(order, show, kept.__setitem__)
-    return kept
-
-
-def test_a_round_is_played_by_one_worker(farm: Farm, write_script: WriteScript) -> None:
-    effects = [{"when": {"const_shape": True}, "factor": 0.5}]
-    model, shown = write_script(times=TIMES, effects=effects, outputs={"y": [1.0]}), list[str]()
-    kept = play(farm, spec_of(model), spec_of(model, const_shape=True), shown=shown)
-    assert [kept[place].status for place in (0, 1)] == ["ok", "ok"]
-    times = [kept[place].samples.end_to_end[0] for place in (0, 1)]
-    assert times[1] == pytest.approx(times[0] / 2)
-    assert kept[1].numeric_errors[0].relative == 0.0
-    assert kept[0].spec.model == model
-    assert shown
 
 
 def test_a_search_brings_its_cache(farm: Farm, write_script: WriteScript, tmp_path: Path) -> None:
@@ -74,7 +52,10 @@ class DeadlyFarm(Farm):
 def test_one_candidate_alone_is_blamed_for_lost_workers(
     write_script: WriteScript, count: int, blamed: int
 ) -> None:
-    kept = play(DeadlyFarm(), *[spec_of(write_script(times=TIMES))] * count)
+    entrants = (Entrant(spec=spec_of(write_script(times=TIMES))),) * count
+    kept: dict[int, RunResult] = {}
+    player = FarmPlayer(DeadlyFarm(), "arm", read_machine())
+    player.play(RoundOrder(number=2, seconds=0.1, entrants=entrants), print, kept.__setitem__)
     assert [*kept] == [blamed]
     assert kept[blamed].status == "crashed"
 
@@ -129,22 +110,3 @@ def test_a_search_on_another_machine(
     again = run_lar(*words)
     assert again.returncode == 0, again.stderr
     assert measured(session) == before
-
-
-def test_what_can_be_tried_is_asked_there(farm: Farm, write_script: WriteScript) -> None:
-    choice = {"name": "constant", "options": {"const_shape": True}}
-    model = write_script(dimensions=[{"name": "shapes", "choices": [choice]}])
-    asked = TuneRequest(budget_seconds=3.0, extent="full")
-    request, machine, engines = request_on_farm(farm, "x86", [model], {}, asked)
-    (space,) = request.spaces
-    assert (space.model, space.engine) == (model, "fake")
-    assert [each.name for each in space.dimensions] == ["shapes"]
-    assert request.budget_seconds == 3.0
-    assert machine.cores
-    assert [*engines] == ["fake"]
-
-
-def test_a_label_needs_a_scheduler(write_script: WriteScript, run_lar: RunLar) -> None:
-    done = run_lar("tune", write_script(times=TIMES), "--on", "arm")
-    assert "--on needs --scheduler" in done.stderr
-    assert done.returncode == 2
