@@ -6,6 +6,7 @@ process sends a worker the files that a job asks it for, shows what happens mean
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import math
@@ -37,6 +38,8 @@ FLAG, ON = "--scheduler", "--on"
 DEVICE = "device"  # the resource of which a job takes one
 # To wait so long for a scheduler that does not answer.
 CONNECT_SECONDS = 10.0
+# What Dask raises where a worker goes that is sent something.
+GONE = (OSError, KeyError, asyncio.TimeoutError)
 # To wait so long for the first worker of a label, and for one when the last was lost.
 FIRST_SECONDS = 5.0
 AGAIN_SECONDS = 30.0
@@ -175,7 +178,7 @@ class Farm:
         """
         for key, identity in files.items():
             content = sending.read(identity)
-            with contextlib.suppress(OSError):  # the worker has gone: then another asks
+            with contextlib.suppress(*GONE):  # then another worker asks
                 self._sent |= self._client.scatter(
                     {key: content}, workers=[worker], timeout=CONNECT_SECONDS
                 )

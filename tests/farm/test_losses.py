@@ -104,6 +104,23 @@ def test_a_killed_worker_s_runs_are_made_by_another(
     await_that(lambda: not any(each.is_running() and each.status() != "zombie" for each in left))
 
 
+def test_a_worker_that_goes_before_it_has_the_files(
+    farm: Farm, cluster: LocalCluster, write_script: WriteScript, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send, killed = farm.send, list[str]()
+
+    def send_too_late(worker: str, files: Any, sending: Sending) -> None:
+        if not killed:
+            killed.append("x86" if worker in farm.able("x86") else "arm")
+            cluster.kill(killed[0])
+        send(worker, files, sending)
+
+    monkeypatch.setattr(farm, "send", send_too_late)
+    (result,) = run_many([planned(write_script(times=[[0.1, 0.01, 0.1]]))], farm)
+    assert result.status == "ok"
+    assert killed
+
+
 def end_own_process(stream: object) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
