@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lar.comparison.compare import compare_dumps
+from lar.comparison.compare import Request, compare_dumps
 from lar.dumps.binary import read_header
 from lar.dumps.index import open_dump
 from lar.engines import operator_kinds_of
@@ -41,7 +41,7 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         dumps = open_dump(arguments.input0), open_dump(arguments.input1)
         tolerance = Tolerance(max_error=arguments.max_err)
-        comparison = compare_dumps(*dumps, tolerance, kinds_of=operator_kinds_of)
+        comparison = compare_dumps(*dumps, Request(tolerance=tolerance), operator_kinds_of)
     except LarError as error:
         print(f"error: {error.message}", file=sys.stderr)
         return error.exit_code

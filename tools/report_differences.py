@@ -291,7 +291,10 @@ def called_different(
     return [
         row.name
         for row in diff.rows
-        if any(change and change.exceeds_noise for change in row.values.values())
+        if any(
+            change and change.difference and change.difference.is_shown
+            for change in row.values.values()
+        )
     ]
 
 

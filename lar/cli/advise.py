@@ -13,7 +13,7 @@ from lar.errors import UsageError
 from lar.options.arguments import add_arguments as add_options
 from lar.options.arguments import add_option
 from lar.options.table import ITER, PROFILE
-from lar.options.values import parse_budget
+from lar.options.values import parse_duration
 from lar.options.variants import BENCH_KEYS, BENCH_OPTIONS
 
 # A median of so many iterations is what the suggestions rest on.
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("what to try")
     group.add_argument(
         "--budget",
-        type=parse_budget,
+        type=parse_duration,
         default=TRY_SECONDS,
         metavar="S",
         help="measure the suggestions for at most S seconds, or 2m, after the profile "

@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from lar.cli import scenario
-from lar.errors import EXIT_CODES, UsageError, printable
+from lar.cli import gates, scenario
+from lar.errors import LarError, UsageError, printable
 from lar.options.arguments import add_option
 from lar.options.option import Group
 from lar.options.rules import Asked, check_rules, needs
 from lar.options.table import ON, SAVE, SCHEDULER, STORE, TAG
-from lar.options.values import parse_budget, parse_path, parse_share
+from lar.options.values import parse_duration, parse_path, parse_share
 from lar.options.variants import BENCH_KEYS, BENCH_OPTIONS
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--budget",
-        type=parse_budget,
+        type=parse_duration,
         default=120.0,
         metavar="S",
         help="measure for at most S seconds, or 2m (default 120)",
@@ -90,11 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help="stop when a change as large as this would have been shown (default 1%%)",
     )
-    group.add_argument(
-        "--fail-if-slower",
-        action="store_true",
-        help="exit with 1 if a variant is slower than the baseline",
-    )
+    gates.add_arguments(group)
     scenario.add_arguments(parser)
     parser.set_defaults(parser=parser)
     group = parser.add_argument_group("report")
@@ -157,17 +153,38 @@ def main(arguments: argparse.Namespace) -> int:
             report=lambda progress: line.show(describe_progress(progress)),
         )
         line.end()
-        if not any(file.to_stdout for file in files.values()):
+        is_shown = not any(file.to_stdout for file in files.values())
+        if is_shown:
             print("\n".join(format_bench(bench, screen_of_output())), flush=True)
         for key, file in files.items():
             file.write(FORMATS[key](bench))
         if store is not None:
             save_bench(bench, store, arguments.tag or "")
-    return exit_code_of(bench, fail_if_slower=arguments.fail_if_slower)
+    check_end(bench)
+    if not gates.is_asked(arguments):
+        return 0
+    return gates.close(arguments, outcomes_of(bench), sys.stdout if is_shown else sys.stderr)
 
 
-def exit_code_of(bench: BenchResult, *, fail_if_slower: bool) -> int:
-    """Return the exit code of a bench that has been printed.
+def outcomes_of(bench: BenchResult) -> list[gates.Outcome]:
+    """Return what was found of each variant but the baselines."""
+    from lar.reports.bench_text import describe_failure
+
+    bases = {bench.baseline, *(each.baseline for each in bench.variants)}
+    return [
+        gates.Outcome(
+            each.name,
+            each.difference,
+            describe_failure(each),
+            "no time was left for it" if each.baseline else "no other has data of its shape",
+        )
+        for each in bench.variants
+        if each.name not in bases
+    ]
+
+
+def check_end(bench: BenchResult) -> None:
+    """Report how a bench ended that has been printed.
 
     Raises:
         LarError: the baseline failed, so that nothing could be compared; or an interrupt.
@@ -178,11 +195,7 @@ def exit_code_of(bench: BenchResult, *, fail_if_slower: bool) -> int:
         raise bench.failure.within(f"the baseline {bench.baseline!r}").to_error()
     if all(variant.status != "ok" for variant in bench.variants):
         failures = [variant.failure for variant in bench.variants if variant.failure]
-        if failures:
-            raise failures[0].to_error()
-        return EXIT_CODES["failed"]
-    slower = any(each.verdict == "slower" for each in bench.differences.values())
-    return 1 if fail_if_slower and slower else 0
+        raise failures[0].to_error() if failures else LarError("no variant could be measured")
 
 
 def open_files(

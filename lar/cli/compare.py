@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from lar.files.report_file import OutputFile
     from lar.records.comparison import Comparison, ComparisonOfSides
     from lar.records.run import RunContext, RunResult, RunSpec
-    from lar.running.compared_dumps import MakeOn
     from lar.running.compared_sides import Side
+    from lar.running.side_runs import MakeOn
 
 SIDE = (
     "a dump's folder, a tensor's file, a folder of .npy, a .npz, a .npy, the text of --io-dump, or "

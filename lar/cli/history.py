@@ -6,6 +6,7 @@ import argparse
 import re
 from datetime import datetime, timedelta, timezone
 
+from lar.cli import gates
 from lar.cli.results import FORMATS, add_table_arguments
 from lar.options.arguments import add_option
 from lar.options.table import STORE, TAG
@@ -52,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     check = add(
         "check",
-        "compare new runs with stored ones of the same model, options and machine; 1: a regression",
+        "compare new runs with stored ones of the same model, options and machine",
     )
     check.add_argument(
         "files",
@@ -80,6 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_completion(check)
     add_format(check)
+    gates.add_arguments(check)
 
     adding = add("add", "store results from files, and logs of C++ load_and_run")
     adding.add_argument("files", metavar="FILE", nargs="+", help="what --json wrote, or a log")

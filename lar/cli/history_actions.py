@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from lar.cli import gates
 from lar.cli.table_output import render, warn_of
 from lar.errors import UsageError, count_of, printable
 from lar.files.report_file import OutputFile, check_places
@@ -19,9 +20,10 @@ from lar.reports.history_report import check_report, list_report, plot_report
 from lar.reports.report import Report
 from lar.reports.results_report import build_report
 from lar.results.facts import NamedResult, describe_options, facts_of
+from lar.results.figures import is_calm
 from lar.results.naming import read_named
 from lar.results.regressions import Check, check_kind
-from lar.results.side_by_side import compare_results, is_calm
+from lar.results.side_by_side import compare_results
 from lar.results.store import Entry, Kind, Selection, Store, kind_of, open_store
 
 MOST_RUNS = 100  # of a kind, that are read for a check
@@ -242,10 +244,10 @@ def older_of_kinds(entries: Sequence[Entry], keep: int) -> list[Entry]:
 
 
 def check_results(arguments: argparse.Namespace) -> int:
-    """Compare new runs with those of the baseline; return 1 for a regression.
+    """Compare new runs with those of the baseline; return the exit code of the gate.
 
     Raises:
-        UsageError: there is nothing to compare with, or a new run failed.
+        UsageError: there is nothing to compare with.
     """
     if arguments.run_words is not None and arguments.files:
         raise UsageError("--run and FILE cannot go together", "leave one out")
@@ -257,18 +259,23 @@ def check_results(arguments: argparse.Namespace) -> int:
         if made is not None and arguments.tag:
             store.add(made, arguments.tag)
         new = new_results(arguments, store, made)
-        if failed := [result for _, result in new if not result.samples.end_to_end]:
-            raise UsageError(f"the new run has no times: it {failed[0].status}", "run it again")
         checks, lost = check_new(store, new, arguments.baseline)
-    if not checks:
+    failed = [result for _, result in new if not result.samples.end_to_end]
+    if not checks and not failed:
         raise UsageError(lost[0], "store a run of this kind with that tag")
-    is_slower = any(check.is_regression for check in checks)
     notes = [*notes_of(checks), *(f"warning: {text}" for text in lost)]
-    notes.append("result: a regression" if is_slower else "result: no regression shown")
-    print_report(check_report(checks, arguments.baseline, notes), arguments.format)
-    if is_slower:
-        return 1
-    return 2 if lost else 0
+    if checks:
+        print_report(check_report(checks, arguments.baseline, notes), arguments.format)
+    arguments.fail_if_slower = arguments.fail_if_slower or 0.0
+    outcomes = [gates.Outcome(each.name, each.difference, reason=each.reason) for each in checks]
+    outcomes += [gates.Outcome("the new run", None, describe_failure(each)) for each in failed]
+    stream = sys.stdout if arguments.format in ("text", "markdown") else sys.stderr
+    return gates.close(arguments, outcomes, stream) or (2 if lost else 0)
+
+
+def describe_failure(result: RunResult) -> str:
+    """Return how a run ended that has no times."""
+    return f"{result.status}: {result.failure.message}" if result.failure else result.status
 
 
 def require_tag(store: Store, tag: str) -> None:
@@ -322,6 +329,8 @@ def check_new(
     """Return the check of each kind of new run, and why others cannot be checked."""
     kinds: dict[Kind, list[RunResult]] = {}
     for _, result in new:
+        if not result.samples.end_to_end:
+            continue
         kinds.setdefault(kind_of(result), []).append(result)
     numbers = {number for number, _ in new}
     stored = [
@@ -402,17 +411,14 @@ def notes_of(checks: Sequence[Check]) -> list[str]:
             )
         if check.difference is None:
             continue
-        if not check.can_show and is_calm([*check.new, *check.baseline]):
+        if check.difference.verdict == "not judged" and not is_calm([*check.new, *check.baseline]):
             notes.append(
-                f"warning: {check.name}: nothing can be shown with a single run on each side; "
-                "store several runs of each"
+                f"warning: {check.name}: the machine was disturbed, and runs of one sitting do not "
+                "show how much another one differs; store runs of the baseline at several times, "
+                "or compare with `lar bench`"
             )
-        elif not check.can_show:
-            notes.append(
-                f"warning: {check.name}: nothing can be shown: the machine was disturbed, and runs "
-                "of one sitting do not show how much another one differs; store runs of the "
-                "baseline at several times, or compare with `lar bench`"
-            )
+        elif check.difference.verdict == "not judged":
+            notes.append(f"warning: {check.name}: store several runs of each side")
         elif check.unit == "runs":
             notes.append(
                 f"note: {check.name}: each side is of one sitting; a change of the machine between "

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NoReturn
 
 from lar.cli.commands import COMMANDS, load_command
@@ -52,6 +54,18 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **keywords: Any) -> None:
         super().__init__(**{"formatter_class": Formatter, "allow_abbrev": False, **keywords})
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> tuple[Any, list[str]]:
+        """Parse, with the next word of a flag whose number may be left out only if it is one."""
+        words = [*(sys.argv[1:] if args is None else args)]
+        for place, (word, after) in enumerate(pairwise([*words, ""])):
+            action = self._option_string_actions.get(word)
+            if action is not None and action.nargs == "?" and isinstance(action.const, float):
+                is_number = re.fullmatch(r"-?[0-9.]+%?", after)
+                words[place] = word if is_number else f"{word}={action.const:g}"
+        return super().parse_known_args(words, namespace)
 
     def error(self, message: str) -> NoReturn:
         # argparse writes "argument --iter: ..."; the flag alone says as much, with its other name.

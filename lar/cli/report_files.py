@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TextIO
 
 from lar.cli.screen import screen_of_output
@@ -24,7 +24,7 @@ class ReportFiles:
     def __init__(
         self,
         arguments: argparse.Namespace,
-        keys: Mapping[str, str],
+        keys: Sequence[str],
         stack: contextlib.ExitStack,
         name: str = "",
     ) -> None:
@@ -47,13 +47,15 @@ class ReportFiles:
         prints = any(file.to_stdout for file in self.files.values())
         return sys.stderr if prints else sys.stdout
 
-    def write(self, report: Report, errors: list[LarError]) -> None:
-        """Print a report, and write it in all forms; what cannot be written is added to errors."""
+    def write(self, report: Report) -> list[LarError]:
+        """Print a report, and write it in all forms; return why some could not be written."""
+        errors = list[LarError]()
         if self.console is sys.stdout:
             print(report.text_for(screen_of_output()), end="", flush=True)
         for key, file in self.files.items():
             with kept_for_later(errors):
                 file.write(render(report, key, to_stdout=file.to_stdout))
+        return errors
 
 
 @contextlib.contextmanager

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from typing import TYPE_CHECKING
 
+from lar.cli import gates
 from lar.results.facts import NAMES
+
+if TYPE_CHECKING:
+    from lar.results.side_by_side import SideBySide
 
 FORMATS = ("text", "markdown", "csv", "html", "json")
 
@@ -18,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "- for stdin; or a store: a session of lar tune, or that of lar history",
     )
     add_table_arguments(parser)
+    gates.add_arguments(parser)
     parser.add_argument("-o", "--output", metavar="OUT", default="-", help="write it there")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
 
@@ -66,7 +73,23 @@ def main(arguments: argparse.Namespace) -> int:
     if not output.to_stdout:
         print(f"wrote {output.name}")
     warn_of(compared, arguments.format)
-    return 0
+    if not gates.is_asked(arguments):
+        return 0
+    is_text = arguments.format in ("text", "markdown") or not output.to_stdout
+    return gates.close(arguments, outcomes_of(compared), sys.stdout if is_text else sys.stderr)
+
+
+def outcomes_of(compared: SideBySide) -> list[gates.Outcome]:
+    """Return what was found of each row: how it failed, or its difference from its baseline."""
+    from lar.results.side_by_side import DISTURBED, describe_failure
+
+    return [
+        gates.Outcome(
+            row.name, row.difference, "" if row.timed else describe_failure(row), DISTURBED
+        )
+        for row in compared.rows
+        if row.baseline != row.name or not row.timed
+    ]
 
 
 def hint_at(flag: str, near: str) -> str:

@@ -45,9 +45,16 @@ def format_csv(result: RunResult) -> str:
     return run_csv.format_csv(result)
 
 
+def format_html(result: RunResult) -> str:
+    from lar.reports import run_html
+
+    return run_html.format_html(result)
+
+
 FORMATS: Mapping[str, Callable[[RunResult], str | bytes]] = {
     "json": lambda result: record_to_json(result) + b"\n",
     "csv": format_csv,
+    "html": format_html,
 }
 
 
@@ -134,7 +141,7 @@ class Console:
 def write_report(
     file: OutputFile, format_report: Callable[[RunResult], str | bytes], result: RunResult
 ) -> None:
-    """Write a result into the file of --json or --csv."""
+    """Write a result into the file of --json, --csv or --html."""
     file.write(format_report(result))
 
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from lar.errors import LarError, UsageError
 from lar.options.option import flag_of
 from lar.options.values import (
+    parse_duration,
     parse_milliseconds,
     parse_path,
     parse_positive,
     parse_rate,
-    parse_span,
 )
 from lar.records.scenario import SCENARIOS, Scenario, ScenarioName
 
@@ -37,7 +37,7 @@ SETTINGS: Mapping[str, tuple[Any, str, str]] = {
         "with multi-stream, ask for N samples at once (default 8)",
     ),
     "min_queries": (parse_positive, "N", "ask for at least N queries (default 100)"),
-    "min_duration": (parse_span, "S", "load the model for at least S seconds (default 10)"),
+    "min_duration": (parse_duration, "S", "load the model for at least S seconds (default 10)"),
     LOGS: (parse_path, "DIR", "keep the logs of LoadGen in this folder"),
 }
 # The settings that one scenario alone has.
@@ -48,7 +48,7 @@ SCENARIO_OF: Mapping[str, ScenarioName] = {
 }
 # What `lar bench` does with variants alone.
 OF_VARIANTS = (
-    *("vary", "baseline", "fail_if_slower", "budget", "margin"),
+    *("vary", "baseline", "fail_if_slower", "fail_if_unjudged", "budget", "margin"),
     *("csv", "html", "save", "tag", "store", "scheduler", "on"),
 )
 

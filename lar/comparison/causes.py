@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lar.comparison.culprits import Blame
-from lar.comparison.fault_kinds import Names, find_kind
+from lar.comparison.fault_kinds import Names, Sides, find_kind
 from lar.comparison.paired import Paired, error_of
 from lar.graphs.elements import whole
 from lar.graphs.graph import Node
@@ -14,12 +14,11 @@ from lar.records.comparison import Culprit, OperatorFacts, TensorComparison
 
 def culprit_of(blame: Blame, paired: Paired) -> Culprit:
     """Return the record of a culprit, with those of its own weights that differ."""
-    actual, expected = without_alike(blame, paired)
-    parameters = [it for it in paired.constants_of(actual) if not is_identical(it)]
+    parameters = [it for it in paired.constants_of(blame.actual) if not is_identical(it)]
     alone = blame.alone.found
     return Culprit(
-        actual=tuple(operator_facts(paired, 0, node) for node in actual),
-        expected=tuple(operator_facts(paired, 1, node) for node in expected),
+        actual=tuple(operator_facts(paired, 0, node) for node in blame.actual),
+        expected=tuple(operator_facts(paired, 1, node) for node in blame.expected),
         inputs=tuple(map(paired.found, blame.inputs)),
         output=blame.output,
         parameters=tuple(parameters),
@@ -29,35 +28,6 @@ def culprit_of(blame: Blame, paired: Paired) -> Culprit:
         is_coarse=blame.is_coarse,
         kind=blame.scale or kind_of_weights(parameters, paired) or kind_of(blame.output, paired),
     )
-
-
-def without_alike(blame: Blame, paired: Paired) -> tuple[Sequence[Node], Sequence[Node]]:
-    """Return the operators of a culprit without those that both sides have alike, if others are
-    left."""
-    left = [*blame.actual], [*blame.expected]
-    for one in blame.actual:
-        other = next((it for it in left[1] if are_alike(one, it, paired)), None)
-        if other:
-            left[0].remove(one)
-            left[1].remove(other)
-    return left if any(left) else (blame.actual, blame.expected)
-
-
-def are_alike(one: Node, other: Node, paired: Paired) -> bool:
-    """Return whether two operators have one type, the same parameters and equal constants, and
-    take tensors of the same names."""
-    facts = [
-        (it.operator.type, it.operator.parameters, len(it.parents), len(it.constants))
-        for it in (one, other)
-        if it.operator
-    ]
-    if len(facts) < 2 or facts[0] != facts[1]:
-        return False
-    taken = [{it.name for it in node.parents} for node in (one, other)]
-    if one.name == other.name and taken[0] != taken[1]:
-        return False
-    equal = {it.expected.key for it in paired.constants_of([one]) if it.passed}
-    return equal == {paired.graphs[1].integers_of(key) for _, key in other.constants}
 
 
 def kind_of_weights(parameters: Sequence[TensorComparison], paired: Paired) -> str:
@@ -83,7 +53,8 @@ def kind_of(output: TensorComparison, paired: Paired) -> str:
     found = (side.quantizations.get(key) for side, key in zip(paired.values, keys, strict=True))
     step = max((max(it.scale) for it in found if it), default=0.0)
     # Of weights the channels of the output come first.
-    return find_kind(one, other, step, axis=0 if output.constant else None, names=paired.names)
+    axis = 0 if output.constant else None
+    return find_kind(Sides(one, other, step, axis, paired.names))
 
 
 def describe_difference(found: TensorComparison, names: Names) -> str:

@@ -4,7 +4,7 @@ makes them differ is found and proven."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeAlias
 
 from lar.comparison.causes import culprit_of
@@ -26,14 +26,7 @@ from lar.graphs.operator_kinds import OperatorKinds
 from lar.graphs.signatures import Values
 from lar.graphs.twins import match
 from lar.options.suggestions import nearest_spelling
-from lar.records.comparison import (
-    Comparison,
-    Finding,
-    Only,
-    SideFacts,
-    TensorComparison,
-    Tolerance,
-)
+from lar.records.comparison import Comparison, Finding, Only, SideFacts, TensorComparison, Tolerance
 
 # What takes a few words on what is being done now.
 Progress: TypeAlias = Callable[[str], None]
@@ -48,37 +41,43 @@ def run_nothing(side: int) -> str:
     return "its model is not known"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What is wanted of a comparison of two dumps.
+
+    With `raw`, quantised tensors are compared by their integers, else by the real numbers that
+    they stand for. With `isolate`, each operator of the actual side is run alone. `only` says what
+    the finding rests on: the outputs, or all tensors that both have. `twins` are known by their
+    names. `progress` takes what is being done.
+    """
+
+    tolerance: Tolerance = field(default_factory=Tolerance)
+    raw: bool = False
+    isolate: bool = False
+    only: Only = "outputs"
+    twins: Mapping[str, str] = field(default_factory=dict)
+    progress: Progress = ignore
+
+
 def compare_dumps(
     actual: Dump,
     expected: Dump,
-    tolerance: Tolerance | None = None,
-    *,
+    request: Request,
     kinds_of: Callable[[str], OperatorKinds],
-    raw: bool = False,
-    progress: Progress = ignore,
     operators_of: OperatorsOf = run_nothing,
-    isolate: bool = False,
-    only: Only = "outputs",
-    name_map: Mapping[str, str] | None = None,
     names: Names = ("A", "B"),
 ) -> Comparison:
-    """Compare two dumps; `kinds_of` takes an engine's name and returns what its operators do, and
-    `progress` takes what is being done.
+    """Compare two dumps; `kinds_of` takes an engine's name and returns what its operators do.
 
-    `operators_of` is asked for what runs the operators of a side alone when there are candidates.
-    With `isolate`, each operator of the actual side is run. `only` says what the finding rests on:
-    the outputs, or all tensors that both have. `name_map` has twins that are known, by their
-    names. `names` are what the sides are called.
-
-    With `raw`, quantised tensors are compared by their integers, else by the real numbers that
-    they stand for.
+    `operators_of` is asked for what runs the operators of a side alone when there are candidates;
+    `names` are what the sides are called.
 
     Raises:
         DumpError: a tensor is missing or damaged.
         UsageError: a side has no tensor of a known twin's name.
     """
-    check_name_map(name_map or {}, actual, expected)
-    if isolate and expected.excerpts:
+    check_name_map(request.twins, actual, expected)
+    if request.isolate and expected.excerpts:
         raise UsageError(
             "has no whole tensors to feed operators with", flag="--isolate", subject=expected.source
         )
@@ -86,15 +85,15 @@ def compare_dumps(
         actual, expected = excerpts_of(actual), excerpts_of(expected)
     graphs = make_graphs(actual, expected, kinds_of)
     values = (
-        Values(actual, raw=raw, scales_of=expected),
-        Values(expected, raw=raw, scales_of=actual),
+        Values(actual, raw=request.raw, scales_of=expected),
+        Values(expected, raw=request.raw, scales_of=actual),
     )
-    progress("matching tensors")
-    measure = Measure(graphs, values, tolerance or Tolerance(), Rounding(graphs, values))
-    paired = Paired(measure, match(*graphs, values, name_map), names)
-    paired.measure_all(progress)
-    search = Search(paired, Prover(paired, operators_of), progress)
-    return judge(paired, search, only, isolate=isolate)
+    request.progress("matching tensors")
+    measure = Measure(graphs, values, request.tolerance, Rounding(graphs, values))
+    paired = Paired(measure, match(*graphs, values, request.twins), names)
+    paired.measure_all(request.progress)
+    search = Search(paired, Prover(paired, operators_of), request.progress)
+    return judge(paired, search, request.only, isolate=request.isolate)
 
 
 def check_name_map(name_map: Mapping[str, str], actual: Dump, expected: Dump) -> None:
@@ -134,11 +133,11 @@ def judge(paired: Paired, search: Search, only: Only, *, isolate: bool) -> Compa
     deciding = find_deciding(paired, only)
     blames, interrupted = find_culprits(search, deciding, isolate=isolate)
     coarse = [*find_coarse(paired)] if paired.measure.by_default else []
-    if only == "common":
-        blames = without_behind(blames, coarse)
+    decides = isolate or only == "common"
+    blames = without_behind(blames, coarse) if decides else blames
     coarse = without_behind(coarse, blames)
-    if only == "common":
-        blames += coarse
+    if decides:
+        blames, coarse = [*blames, *coarse], []
     tensors = [
         with_single(paired.found(pair), search.alone.get(pair.actual), isolate)
         for pair in paired.pairs
@@ -193,7 +192,7 @@ def find_culprits(
             return search.find_inside(), ()
     except KeyboardInterrupt:
         done = count_of(len(search.alone), "operator")
-        return search.blames, (f"interrupted: {done} of A were run alone",)
+        return search.find_interrupted(), (f"interrupted: {done} of A were run alone",)
     return [], ()
 
 
@@ -222,7 +221,7 @@ def rounding_of(tensors: Iterable[TensorComparison]) -> tuple[str, float | None]
     """Return the coarse type whose rounding explains what differs, empty if none is needed, and
     the least ratio of signal to noise of an output."""
     computed = [(it, it.figures) for it in tensors if it.precision and it.figures]
-    if not any((figures.bulk_l2 or 0.0) > FINE for _, figures in computed):
+    if not any((figures.relative_l2 or 0.0) > FINE for _, figures in computed):
         return "", None
     noisy = [figures.snr_db for it, figures in computed if it.is_output and figures.snr_db]
     return coarsest(it.precision for it, _ in computed), min(noisy, default=None)

@@ -76,20 +76,27 @@ class Search:
     def __init__(self, paired: Paired, prover: Prover, progress: Callable[[str], None]) -> None:
         self.paired, self.prover, self.progress = paired, prover, progress
         self.blames: list[Blame] = []
+        self.first: list[Pair] = []  # where differences that reach the outputs begin
         self.behind: set[Node] = set()  # of culprits and suspects
         self.alone: dict[Node, Alone] = {}
 
     def find(self, ends: Sequence[Pair]) -> list[Blame]:
         """Find what makes some pairs differ; of what is behind a culprit nothing is said."""
         wrong = self.paired.leading_to(ends, lambda pair: is_off(self.paired.found(pair)))
-        first = [pair for pair in wrong if self.is_first(pair)]
-        self.try_all(first)
-        others = [pair for pair in wrong if pair not in first and pair.actual.operator]
+        self.first = [pair for pair in wrong if self.is_first(pair)]
+        self.try_all(self.first)
+        others = [pair for pair in wrong if pair not in self.first and pair.actual.operator]
         if not self.blames:
             self.try_all(others[:MOST_TRIES], until_proven=True)
         if not self.blames:
-            self.take_slightly_wrong([*first, *others])
+            self.take_slightly_wrong([*self.first, *others])
         return self.blames
+
+    def find_interrupted(self) -> list[Blame]:
+        """Return what was found before an interrupt, and as suspects what was not run by then."""
+        left = [pair for pair in self.first if pair.actual not in self.alone]
+        doubt = Alone(doubt="interrupted before it was run alone")
+        return [*self.blames, *(blame_of(pair, self.paired, doubt) for pair in left)]
 
     def find_inside(self) -> list[Blame]:
         """Find operators that are off although both sides round alike there, or by far more than

@@ -6,8 +6,8 @@ difference, it is named; rounding and other errors may be the rest.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,160 +32,169 @@ OUTSTANDING = 20
 WHOLE = 0.1
 
 
-def find_kind(
-    actual: Array,
-    expected: Array,
-    step: float = 0.0,
-    *,
-    axis: int | None = None,
-    names: Names = ("A", "B"),
-) -> str:
-    """Return what one side's elements are beside the other's, in words; empty if nothing simple is
-    found.
+class Sides(NamedTuple):
+    """The elements of both sides, of one shape and in plain axes.
 
-    Both are of one shape, in plain axes. `step` is that of a quantised type, 0 for any other;
-    `axis` is that of the channels, if it is known; `names` are what the sides are called.
+    `step` is that of a quantised type, 0 for any other; `axis` is that of the channels, if it is
+    known; `names` are what the sides are called.
     """
-    one, other = (np.asarray(side, np.float64) for side in (actual, expected))
-    if text := describe_nonfinite(one, other, names):
+
+    one: Array
+    other: Array
+    step: float = 0.0
+    axis: int | None = None
+    names: Names = ("A", "B")
+
+    @property
+    def difference(self) -> Array:
+        return self.one - self.other
+
+    def explain(self, rest: Array) -> bool:
+        """Return whether what a kind leaves is a small part of the difference."""
+        return energy_of(rest) <= LEFT * energy_of(self.difference)
+
+    def both_ways(self) -> Iterator[tuple[str, Array, Array]]:
+        """Yield the name of each side, its elements and those of the other."""
+        yield self.names[0], self.one, self.other
+        yield self.names[1], self.other, self.one
+
+
+def find_kind(sides: Sides) -> str:
+    """Return what one side's elements are beside the other's, in words; empty if nothing simple is
+    found."""
+    sides = sides._replace(
+        one=np.asarray(sides.one, np.float64), other=np.asarray(sides.other, np.float64)
+    )
+    if text := find_nonfinite(sides):
         return text
-    difference = one - other
-    energy = float(np.square(difference).sum())
+    energy = energy_of(sides.difference)
     if not energy or not np.isfinite(energy):
         return ""
-    for find in KINDS:
-        if text := find(one, other, LEFT * energy, step, names):
-            return text
-    if axis is None:
-        axis = channel_axis(one.ndim)
-    return find_channels(one, other, LEFT * energy, axis, names)
+    return next(filter(None, (find(sides) for find in KINDS)), "")
 
 
-def describe_nonfinite(one: Array, other: Array, names: Names) -> str:
-    """Return which side alone has infinite numbers or NaN."""
-    for name, side, twin in ((names[0], one, other), (names[1], other, one)):
-        finite = np.isfinite(twin)
-        for what, bad in (("infinite", np.isinf(side)), ("NaN", np.isnan(side))):
-            count = int(np.count_nonzero(bad & finite))
-            if count:
-                kind = "overflow to infinity" if what == "infinite" else "no number"
+def find_nonfinite(sides: Sides) -> str:
+    """Detect a side that alone has infinite numbers or NaN."""
+    for name, side, twin in sides.both_ways():
+        for what, kind, is_bad in (
+            ("infinite", "overflow to infinity", np.isinf),
+            ("NaN", "no number", np.isnan),
+        ):
+            if count := int(np.count_nonzero(is_bad(side) & np.isfinite(twin))):
                 return f"{kind}: {count} of {side.size} elements are {what} in {name}"
     return ""
 
 
-def find_scale(one: Array, other: Array, most: float, step: float, names: Names) -> str:
+def find_scale(sides: Sides) -> str:
     """Detect a factor of the whole tensor."""
-    factor = slope(one, other)
-    if abs(factor - 1) > SAME and left_by(one - factor * other) <= most:
-        return f"scale: {names[0]} is {factor:.4g} times {names[1]}"
+    one, other = sides.one, sides.other
+    square = energy_of(other)
+    factor = float((one * other).sum()) / square if square else 1.0
+    if abs(factor - 1) > SAME and sides.explain(one - factor * other):
+        return f"scale: {sides.names[0]} is {factor:.4g} times {sides.names[1]}"
     return ""
 
 
-def find_zero_point(one: Array, other: Array, most: float, step: float, names: Names) -> str:
+def find_zero_point(sides: Sides) -> str:
     """Detect a number that is added to all elements but those that are clipped."""
-    inside = is_inside(one) & is_inside(other)
-    if np.count_nonzero(inside) < one.size / 8:
+    inside = is_inside(sides.one) & is_inside(sides.other)
+    difference = sides.difference
+    share = np.count_nonzero(inside) / difference.size
+    if share < 1 / 8:
         return ""
-    difference = one - other
     shift = float(np.median(difference[inside]))
-    energy, share = left_by(difference[inside]), np.count_nonzero(inside) / one.size
+    energy = energy_of(difference[inside])
     # What is clipped differs less than the others, not more.
-    if energy < left_by(difference) * share / 2:
+    if not shift or energy < energy_of(difference) * share / 2:
         return ""
-    if shift and left_by(difference[inside] - shift) <= LEFT * energy:
-        steps = abs(shift / step) if step else 0.0
-        number = f", {steps:.0f} steps" if steps and abs(steps - round(steps)) < WHOLE else ""
-        sign = "plus" if shift > 0 else "minus"
-        return f"zero point: {names[0]} is {names[1]} {sign} {abs(shift):.4g}{number}"
-    return ""
+    if energy_of(difference[inside] - shift) > LEFT * energy:
+        return ""
+    steps = abs(shift / sides.step) if sides.step else 0.0
+    number = f", {steps:.0f} steps" if steps and abs(steps - round(steps)) < WHOLE else ""
+    sign = "plus" if shift > 0 else "minus"
+    return f"zero point: {sides.names[0]} is {sides.names[1]} {sign} {abs(shift):.4g}{number}"
 
 
-def find_saturation(one: Array, other: Array, most: float, step: float, names: Names) -> str:
+def find_saturation(sides: Sides) -> str:
     """Detect a side whose elements end at a number that the other's exceed; where that is 0, an
     activation is missing on the other side."""
-    for name, side, twin in ((names[0], one, other), (names[1], other, one)):
+    for name, side, twin in sides.both_ways():
         low, high = float(side.min()), float(side.max())
         clipped = ((side == high) & (twin > high)) | ((side == low) & (twin < low))
         ends = [
             f"{end:.4g}" for end in (low, high) if np.count_nonzero(clipped & (side == end)) > 1
         ]
-        if ends and low < high and left_by((one - other)[~clipped]) <= most:
-            count = int(np.count_nonzero(clipped))
+        if ends and low < high and sides.explain(sides.difference[~clipped]):
             kind = "activation" if ends == ["0"] else "saturation"
+            count = np.count_nonzero(clipped)
             return f"{kind}: {count} elements of {name} end at {' and '.join(ends)}"
     return ""
 
 
-def find_wrapping(one: Array, other: Array, most: float, step: float, names: Names) -> str:
+def find_wrapping(sides: Sides) -> str:
     """Detect sums that were too large for their type and began again at its other end."""
-    difference = one - other
-    size = float(np.abs(difference).max())
-    wrong = np.abs(difference) > size / 2
-    sizes = np.abs(difference[wrong])
-    if (
-        0 < np.count_nonzero(wrong) < one.size / 2
-        and float(np.ptp(sizes)) <= SAME * size
-        and np.count_nonzero(wrong) > 1
-        and size > np.abs(other).max()
-        and left_by(difference[~wrong]) <= most
-    ):
-        return f"overflow of a sum: {np.count_nonzero(wrong)} elements are off by {size:.4g}"
-    return ""
-
-
-def find_channels(one: Array, other: Array, most: float, axis: int, names: Names) -> str:
-    """Detect factors of the channels: one wrong channel, or the scales of another axis."""
-    if one.ndim > 1 and one.shape[axis] > 1:
-        rows = [np.moveaxis(side, axis, 0).reshape(side.shape[axis], -1) for side in (one, other)]
-        energies = np.square(rows[0] - rows[1]).sum(axis=1)
-        worst = int(energies.argmax())
-        others = np.delete(energies, worst)
-        stands_out = energies[worst] > OUTSTANDING * others.max()
-        if (others.sum() <= most or stands_out) and rows[0].shape[1] > 1:
-            return f"one wrong channel: number {worst} of axis {axis}"
-        if rows[0].shape[1] < 4:
-            return ""
-        squares = np.square(rows[1]).sum(axis=1)
-        products = (rows[0] * rows[1]).sum(axis=1)
-        factors = np.divide(products, squares, out=np.ones_like(products), where=squares > 0)
-        if left_by(rows[0] - factors[:, None] * rows[1]) <= most:
-            known = factors[squares > 0]
-            if float(np.ptp(known)) <= SAME_FACTORS:
-                return f"scale: {names[0]} is {known.mean():.4g} times {names[1]}"
-            return (
-                f"scales of channels: {names[0]} is {known.min():.3g} to {known.max():.3g} times "
-                f"{names[1]} along axis {axis}"
-            )
-    return ""
-
-
-def find_border(one: Array, other: Array, most: float, step: float, names: Names) -> str:
-    """Detect a difference at the borders of images alone."""
-    if one.ndim != 4 or min(one.shape[2:]) < 5:
+    sizes = np.abs(sides.difference)
+    size = float(sizes.max())
+    wrong = sizes > size / 2
+    count = np.count_nonzero(wrong)
+    of_one_size = float(np.ptp(sizes[wrong])) <= SAME * size
+    if not (1 < count < sizes.size / 2 and of_one_size and size > np.abs(sides.other).max()):
         return ""
-    if left_by((one - other)[:, :, 1:-1, 1:-1]) <= most:
-        return f"padding: {names[0]} and {names[1]} differ at the border alone"
+    explained = sides.explain(sizes[~wrong])
+    return f"overflow of a sum: {count} elements are off by {size:.4g}" if explained else ""
+
+
+def find_border(sides: Sides) -> str:
+    """Detect a difference at the borders of images alone."""
+    difference = sides.difference
+    if difference.ndim != 4 or min(difference.shape[2:]) < 5:
+        return ""
+    if sides.explain(difference[:, :, 1:-1, 1:-1]):
+        return f"padding: {sides.names[0]} and {sides.names[1]} differ at the border alone"
     return ""
 
 
-Find = Callable[[Array, Array, float, float, Names], str]
-KINDS: tuple[Find, ...] = (
+def find_channels(sides: Sides) -> str:
+    """Detect factors of the channels: one wrong channel, or the scales of another axis."""
+    shape = sides.one.shape
+    axis = channel_axis(len(shape)) if sides.axis is None else sides.axis
+    if len(shape) < 2 or shape[axis] < 2:
+        return ""
+    one, other = (
+        np.moveaxis(side, axis, 0).reshape(shape[axis], -1) for side in (sides.one, sides.other)
+    )
+    energies = np.square(one - other).sum(axis=1)
+    worst = int(energies.argmax())
+    others = np.delete(energies, worst)
+    stands_out = energies[worst] > OUTSTANDING * others.max()
+    if one.shape[1] > 1 and (stands_out or others.sum() <= LEFT * energies.sum()):
+        return f"one wrong channel: number {worst} of axis {axis}"
+    squares = np.square(other).sum(axis=1)
+    products = (one * other).sum(axis=1)
+    factors = np.divide(products, squares, out=np.ones_like(products), where=squares > 0)
+    if one.shape[1] < 4 or not sides.explain(one - factors[:, None] * other):
+        return ""
+    known = factors[squares > 0]
+    if float(np.ptp(known)) <= SAME_FACTORS:
+        return f"scale: {sides.names[0]} is {known.mean():.4g} times {sides.names[1]}"
+    return (
+        f"scales of channels: {sides.names[0]} is {known.min():.3g} to {known.max():.3g} times "
+        f"{sides.names[1]} along axis {axis}"
+    )
+
+
+KINDS: tuple[Callable[[Sides], str], ...] = (
     find_scale,
     find_zero_point,
     find_saturation,
     find_wrapping,
     find_border,
+    find_channels,
 )
 
 
-def slope(one: Array, other: Array) -> float:
-    """Return the factor of one array that is nearest to another."""
-    square = float(np.square(other).sum())
-    return float((one * other).sum()) / square if square else 1.0
-
-
-def left_by(rest: Array) -> float:
-    return float(np.square(rest).sum())
+def energy_of(array: Array) -> float:
+    return float(np.square(array).sum())
 
 
 def is_inside(side: Array) -> Array:

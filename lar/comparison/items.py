@@ -140,7 +140,9 @@ class CollectedItems:
             self.main,
             items=tuple(self.items),
             finding="fault" if culprits else self.main.finding,
-            culprits=tuple(with_errors(culprit, tensors) for culprit in culprits),
+            culprits=tuple(
+                it.with_tensors(lambda pair: tensors.get(key_of(pair), pair)) for it in culprits
+            ),
             tensors=tuple(tensors.values()),
             notes=(*self.main.notes, *notes),
         )
@@ -155,15 +157,6 @@ def describe_items(culprits: Mapping[str, Culprit]) -> str:
     more = ", ..." if len(culprits) > MOST_NAMED else ""
     names = ", ".join([*culprits][:MOST_NAMED])
     return f"only {len(culprits)} items show the fault at {name}: {names}{more}"
-
-
-def with_errors(culprit: Culprit, tensors: Mapping[Key, TensorComparison]) -> Culprit:
-    """Return a culprit whose tensors have the errors over all items."""
-    inputs, parameters, (output,) = (
-        tuple(tensors.get(key_of(tensor), tensor) for tensor in each)
-        for each in (culprit.inputs, culprit.parameters, (culprit.output,))
-    )
-    return replace(culprit, inputs=inputs, parameters=parameters, output=output)
 
 
 def collect_runs(found: Comparison, actual: Dump, expected: Dump) -> Comparison:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -91,36 +90,29 @@ def bounds_of(tolerance: Tolerance, *dtypes: str, step: float | None = None) -> 
 class Sums(NamedTuple):
     """What the elements that are finite on both sides add up to.
 
-    `energy` are the expected squares. Fills that agree are left out from `difference` on: squares
-    of the difference and of both sides, the difference and the actual side times the expected one.
-    `bulk` are squares of the difference too, without fills even where nothing else is left.
+    Fills that agree are left out from `kept` on, the number of what is left: squares of the
+    difference and of both sides, the difference and the actual side times the expected one.
     """
 
     counted: Any
-    energy: Any
     absolute: Any
     relative: Any
+    kept: Any
     difference: Any
     actual: Any
     expected: Any
     shift: Any
     cross: Any
-    bulk: Any
 
 
 def measure(
     actual: Array | Elements,
     expected: Array | Elements,
-    bounds: Bounds | Callable[[Size], Bounds],
-    *,
-    spare_bits: int = 0,
+    bounds: Bounds,
+    size: Size | None = None,
 ) -> Figures:
-    """Return all figures of a pair of one shape, of any numeric types.
-
-    The tolerance may depend on the size of the expected tensor.
-
-    `spare_bits` are the lowest bits of each number that its own type lacks: 16 of a BFloat16,
-    which comes as float32.
+    """Return all figures of a pair of one shape, of any numeric types; `size` is that of the
+    expected tensor, if it is known.
 
     Raises:
         ValueError: the shapes differ.
@@ -131,16 +123,20 @@ def measure(
     )
     if one.shape != other.shape:
         raise ValueError(f"shapes differ: {one.shape} and {other.shape}")
-    # As most of the weights are, when two runs of a model are compared.
-    equal = hold_the_same(one, other)
     with np.errstate(all="ignore"):
-        size = Size(0.0, 0) if equal else size_of(other)
-        bounds = bounds if isinstance(bounds, Bounds) else bounds(size)
-        pair = PairOfBlocks(one, other, bounds, size)
+        # As most of the weights are, when two runs of a model are compared.
+        equal = hold_the_same(one, other)
+        pair = PairOfBlocks(one, other, bounds, size or size_beside(one, other))
         for blocks in zip(one.blocks(), other.blocks(), strict=True):
             pair.add_block(*blocks, equal)
-        figures = pair.sum_up()
-    return replace(figures, max_ulp=figures.max_ulp and figures.max_ulp >> spare_bits)
+        return pair.sum_up()
+
+
+def size_beside(actual: Elements, expected: Elements) -> Size:
+    """Return the size of an expected tensor, 0 where both hold the same bytes: then nothing is
+    measured against it."""
+    with np.errstate(all="ignore"):
+        return Size(0.0) if hold_the_same(actual, expected) else size_of(expected)
 
 
 class PairOfBlocks:
@@ -148,9 +144,11 @@ class PairOfBlocks:
 
     def __init__(self, actual: Elements, expected: Elements, bounds: Bounds, size: Size) -> None:
         self.sums: Any = np.zeros(len(Sums._fields), np.longdouble)
-        self.identical, self.shape, self.size = True, expected.shape, size
-        self.max_absolute = self.max_relative = self.max_error = self.bulk_peak = 0.0
-        self.max_ulp = self.mismatches = self.nonfinite_mismatches = 0
+        self.identical, self.shape = True, expected.shape
+        # Beside nothing but zeros, the fill is what the tensor says.
+        self.fill = size.fill if size.scale > 0 else math.inf
+        self.max_absolute = self.max_relative = self.max_error = self.peak = 0.0
+        self.mismatches = self.nonfinite_mismatches = 0
         self.nans, self.infinities = [0, 0], [0, 0]
         self.worst: Element | None = None
         self.first: Element | None = None
@@ -162,7 +160,6 @@ class PairOfBlocks:
         self.unsized = actual if bounds.scaled and bounds.symmetric else None
         self.relative_atol = bounds.atol
         self.same_type = actual.dtype == expected.dtype
-        self.counts_ulps = self.same_type and actual.dtype.kind in "fc"
         self.dtype = working_type(actual.dtype, expected.dtype)
         self.start = 0
         self.raw: tuple[Array, Array]
@@ -181,12 +178,13 @@ class PairOfBlocks:
     def add_equal(self, block: Array) -> bool:
         """Add a block that is the same on both sides; return False if its sums would not be
         exact."""
-        energy = kept = square(block)
+        counted, energy = block.size, square(block)
         if not has_exact_squares(block, energy):
             return False
-        if self.size.scale > 0 and self.size.fill < math.inf:
-            kept = square(block[np.abs(block) < self.size.fill].astype(wider_type(block.dtype)))
-        self.sums += Sums(block.size, energy, 0, 0, 0, kept, kept, 0, kept, 0)
+        if self.fill < math.inf:
+            block = block[np.abs(block) < self.fill].astype(wider_type(block.dtype))
+            energy = square(block)
+        self.sums += Sums(counted, 0, 0, block.size, 0, energy, energy, 0, energy)
         return True
 
     def add_pair(self, actual: Array, expected: Array) -> None:
@@ -203,29 +201,29 @@ class PairOfBlocks:
             noise, energy = square(difference), square(expected)
             counted -= int(np.count_nonzero(~np.isfinite(self.raw[0]) | ~np.isfinite(self.raw[1])))
         absolute = np.abs(difference)
-        mask, relative = self.add_errors(absolute, actual, expected, bad)
-        bulk, total = 0.0, energy
-        if self.size.fill < math.inf:
-            kept = np.abs(expected) < self.size.fill
-            kept = kept if mask is None else kept | mask
-            self.bulk_peak = max(self.bulk_peak, float(absolute[kept].max(initial=0.0)))
+        past, relative = self.add_errors(absolute, actual, expected, bad)
+        total, kept_count = absolute.sum(), counted
+        if self.fill < math.inf:
+            kept = np.abs(expected) < self.fill
+            kept = kept if past is None else kept | past
             wide = wider_type(difference.dtype)
-            sides = [each[kept].astype(wide) for each in (difference, actual, expected)]
-            bulk = square(sides[0])
-            if self.size.scale:  # beside nothing but zeros, the fill is what the tensor says
-                difference, actual, expected = sides
-                noise, energy = bulk, square(expected)
+            difference, actual, expected = (
+                each[kept].astype(wide) for each in (difference, actual, expected)
+            )
+            noise, energy = square(difference), square(expected)
+            absolute = absolute[kept]
+            kept_count -= kept.size - absolute.size
+        self.peak = max(self.peak, float(absolute.max(initial=0.0)))
         self.sums += Sums(
             counted=counted,
-            energy=total,
-            absolute=absolute.sum(),
+            absolute=total,
             relative=relative,
+            kept=kept_count,
             difference=noise,
             actual=square(actual),
             expected=energy,
             shift=inner(difference, expected),
             cross=inner(actual, expected),
-            bulk=bulk,
         )
 
     def without_nonfinite(self, actual: Array, expected: Array) -> tuple[Array, Array, Array]:
@@ -272,10 +270,8 @@ class PairOfBlocks:
                     past = errors > bounds.max_error
             np.maximum(greater, np.finfo(greater.dtype).smallest_subnormal, out=greater)
             relative = np.divide(absolute, greater, out=greater)
-            most, summed = float(relative.max()), float(relative.sum())
-            self.max_relative = max(self.max_relative, most)
-            if self.counts_ulps:
-                self.max_ulp = most_between(*self.raw, relative, most, self.max_ulp)
+            summed = float(relative.sum())
+            self.max_relative = max(self.max_relative, float(relative.max()))
             if past is not None:
                 mask = past if bad is None else past | bad
         if bad is not None:
@@ -306,13 +302,9 @@ class PairOfBlocks:
 
     def sum_up(self) -> Figures:
         """Return the figures of all blocks."""
-        sums, size, has_fill = Sums(*self.sums), self.size, self.size.fill < math.inf
+        sums = Sums(*self.sums)
         noise = finite(np.sqrt(sums.difference / sums.expected)) if sums.difference else 0.0
-        scale = float(np.sqrt(sums.energy / sums.counted)) if sums.counted else math.nan
-        bulk_l2, peak, bulk_scale = noise, units_of(scale, self.max_absolute), scale
-        if has_fill:
-            bulk_l2 = units_of(size.scale, float(np.sqrt(sums.bulk / size.counted)))
-            peak, bulk_scale = units_of(size.scale, self.bulk_peak), size.scale
+        scale = float(np.sqrt(sums.expected / sums.kept))
         figures = Figures(
             elements=math.prod(self.shape),
             identical=self.identical,
@@ -334,11 +326,8 @@ class PairOfBlocks:
             mean_relative=finite(sums.relative / sums.counted),
             relative_l2=noise,
             scale=finite(scale),
-            bulk_l2=bulk_l2,
-            bulk_peak=peak,
-            bulk_scale=finite(bulk_scale),
+            peak=units_of(scale, self.peak),
             gain=finite(1 + sums.shift / sums.expected),
-            max_ulp=self.max_ulp if self.counts_ulps else None,
             cosine=cosine_of(sums),
             snr_db=0.0 - 20 * math.log10(noise) if noise else None,
         )
@@ -363,55 +352,6 @@ def hold_the_same(one: Elements, other: Elements) -> bool:
 def equal_bytes(one: Array, other: Array) -> bool:
     """Return whether two contiguous arrays of a type hold the same bytes."""
     return not memory_compare(one.ctypes.data, other.ctypes.data, one.nbytes)
-
-
-# Distances in ULPs: how many floating-point numbers of the type lie between two others.
-
-
-def most_between(
-    actual: Array, expected: Array, relative: Array, largest: float, known: int
-) -> int:
-    """Return the greatest distance of two blocks of one floating-point type in ULPs, or what was
-    `known` if that is more; elements that are NaN or infinite do not count.
-
-    `relative` are the relative errors, up to `largest`, which show where to look: between two
-    normal numbers whose relative error is r < 0.5 there are from r to 2 r times 2**mantissa others,
-    between subnormal ones fewer, and between any others 2**(mantissa - 1) at least.
-    """
-    if actual.dtype.kind == "c":
-        return max(known, greatest(actual, expected))
-    numbers = 1.01 * 2.0 ** (np.finfo(actual.dtype).nmant + 1)  # for a relative error, at most
-    if largest < 0.5 and largest * numbers < known:
-        return known
-    limit = min(largest, 0.5) / 2.1
-    chosen = relative >= limit
-    # Taking most of them out would cost more than leaving them in.
-    if np.count_nonzero(chosen) * 8 < chosen.size:
-        found = greatest(actual[chosen], expected[chosen])
-        if found >= limit * numbers:
-            return max(known, found)
-    return max(known, greatest(actual, expected))
-
-
-def greatest(actual: Array, expected: Array) -> int:
-    """Return the greatest distance of two arrays of one type."""
-    finite = np.isfinite(actual) & np.isfinite(expected)
-    if not finite.all():
-        actual, expected = actual[finite], expected[finite]
-    if not actual.size:
-        return 0
-    ranks = ordinals(actual), ordinals(expected)
-    low, high = np.minimum(*ranks), np.maximum(*ranks)
-    unsigned = f"u{low.itemsize}"
-    return int((high.view(unsigned) - low.view(unsigned)).max())
-
-
-def ordinals(block: Array) -> Array:
-    """Return the rank of each floating-point number among all numbers of its type, 0 for zero."""
-    size = block.itemsize // 2 if block.dtype.kind == "c" else block.itemsize
-    integers = np.ascontiguousarray(block).view(f"i{size}")
-    lowest = np.iinfo(integers.dtype).min
-    return np.where(integers < 0, lowest - integers, integers)
 
 
 def cosine_of(sums: Sums) -> float | None:

@@ -20,11 +20,10 @@ GAP = 8
 
 
 class Size(NamedTuple):
-    """The size of a tensor's elements: the root mean square of the finite ones without fills, their
-    number, and the absolute value from which elements count as fills."""
+    """The size of a tensor's elements: the root mean square of the finite ones without fills, and
+    the absolute value from which elements count as fills."""
 
     scale: float
-    counted: int
     fill: float = math.inf
 
 
@@ -72,7 +71,7 @@ def size_of(elements: Elements) -> Size:
     fill = find_fill(elements) if may_have_fills else math.inf
     if fill < math.inf:
         total, counted, _ = add_up(elements, fill)
-    return Size(float(np.sqrt(total / counted)) if counted else 0.0, counted, fill)
+    return Size(float(np.sqrt(total / counted)) if counted else 0.0, fill)
 
 
 def add_up(elements: Elements, fill: float) -> tuple[Any, int, bool]:

@@ -28,7 +28,12 @@ def find_notes(
     inside = [it for it in paired.compared.values() if not (it.passed or it.is_input)]
     if finding == "same" and inside:
         differ = count_of(len(inside), "tensor") + (" differs" if len(inside) == 1 else " differ")
-        yield f"inside, {differ}; nothing of it reaches the outputs"
+        earliest = min(inside, key=lambda it: it.depth)
+        if earliest.precision:
+            differ += f", first {earliest.expected.name}"
+            yield f"inside, {differ}; the outputs agree as {earliest.precision} rounds"
+        else:
+            yield f"inside, {differ}; nothing of it reaches the outputs"
     behind = {node for blame in blames for end in blame.expected for node in end.children}
     following = (paired.by_node[node] for node in behind & paired.by_node.keys())
     if not isolate and not all(paired.found(pair).passed for pair in following):

@@ -132,9 +132,9 @@ class Paired:
 def error_of(found: TensorComparison) -> tuple[float, float]:
     """Return two errors in units of the tensor's size: of the whole, and of the worst element."""
     figures = found.figures
-    if figures is None or figures.nonfinite_mismatches or figures.bulk_l2 is None:
+    if figures is None or figures.nonfinite_mismatches or figures.relative_l2 is None:
         return (0.0, 0.0) if found.passed else (math.inf, math.inf)
-    return figures.bulk_l2, figures.bulk_peak or 0.0
+    return figures.relative_l2, figures.peak or 0.0
 
 
 def growth_of(found: TensorComparison, sources: Iterable[TensorComparison]) -> float:

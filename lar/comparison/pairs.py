@@ -9,9 +9,8 @@ from math import inf, prod
 
 import numpy as np
 
-from lar.comparison.metrics import Bounds, bounds_of, measure
-from lar.comparison.norms import Size
-from lar.comparison.rounding import BITS, Explain, Explained, Rounding, worst_channel_of
+from lar.comparison.metrics import Bounds, bounds_of, measure, size_beside
+from lar.comparison.rounding import BITS, Explain, Rounding, worst_channel_of
 from lar.dumps.dump import DumpedTensor, Stored
 from lar.dumps.excerpts import STATISTICS, as_printed
 from lar.graphs.elements import Elements, elements_of, whole
@@ -79,21 +78,15 @@ class Measure:
 
     def measure_constants(self, pairs: Sequence[ConstantPair]) -> dict[str, TensorComparison]:
         """Compare pairs of constants; return what was found by the actual key."""
-
-        def measure_all() -> dict[str, TensorComparison]:
-            explain = self.rounding.explain_constant if self.by_default else lambda _: None
-            return {
-                pair.actual.key: replace(
-                    self.compare((pair.actual, pair.expected), pair.by, explain(pair)),
-                    constant=True,
-                )
-                for pair in pairs
-            }
-
-        found = measure_all()
-        if self.by_default and self.rounding.learn_from_weights(pairs, found):
-            found = measure_all()
-        return found
+        if self.by_default and not self.excerpts:
+            self.rounding.learn_from_weights(pairs)
+        explain = self.rounding.explain_constant if self.by_default else lambda _: None
+        return {
+            pair.actual.key: replace(
+                self.compare((pair.actual, pair.expected), pair.by, explain(pair)), constant=True
+            )
+            for pair in pairs
+        }
 
     def measure_alone(
         self,
@@ -141,14 +134,14 @@ class Measure:
                 one = one._replace(shape=other.shape)
                 figures = measure(one, other, Bounds(inf))
                 facts = self.facts_of(side, integers)
-                error = min(figures.bulk_l2 or 0.0, MOST_CLIPPED)
+                error = min(figures.relative_l2 or 0.0, MOST_CLIPPED)
                 yield TensorComparison(
                     actual=facts,
                     expected=self.facts_of(side, numbers),
                     matched_by="graph",
                     passed=True,
                     precision=f"int{BITS.get(integers.dtype.partition('(')[0], 8)}",
-                    figures=replace(figures, bulk_l2=error),
+                    figures=replace(figures, relative_l2=error),
                 )
 
     def with_actual(self, pair: Pair, array: Array) -> Measure:
@@ -194,13 +187,19 @@ class Measure:
         scales = [] if as_integers else [max(it.scale) for it in quantizations if it]
         if as_integers and any(quantizations):
             explain = None
-        dtypes = tensors[0].dtype, tensors[1].dtype
+        dtypes = (it.dtype for it in tensors)
         bounds = bounds_of(self.tolerance, *dtypes, step=max(scales, default=None))
-        figures, explained, passed = judge((one, other), bounds, explain, sources, dtypes)
+        size = size_beside(one, other)
+        explained = explain(size, other) if explain else None
+        figures = measure(one, other, explained.bounds if explained else bounds, size)
+        passed = not figures.mismatches
+        if explained:
+            before = [it.figures for it in sources if it.figures]
+            passed = explained.passes(
+                figures, before, lambda: worst_channel_of(one, other, size.fill)
+            )
         if axes and not passed and not is_alike(figures):
             return found
-        if scales:  # steps of a scale are no neighbours among floating-point numbers
-            figures = replace(figures, max_ulp=None)
         return replace(
             found,
             passed=passed,
@@ -240,7 +239,6 @@ class Measure:
         shape = () if tensors[1].layout else found.expected.shape
         figures = replace(
             figures,
-            max_ulp=None,
             first=name_element(figures.first, shape),
             worst=name_element(figures.worst, shape),
         )
@@ -260,33 +258,6 @@ class Measure:
             operator_type=maker.type if maker else "",
             quantization=self.values[side].quantizations.get(tensor.key, tensor.quantization),
         )
-
-
-def judge(
-    sides: tuple[Elements, Elements],
-    bounds: Bounds,
-    explain: Explain | None,
-    sources: Iterable[TensorComparison],
-    dtypes: tuple[str, str],
-) -> tuple[Figures, Explained | None, bool]:
-    """Measure two tensors of one shape; return the figures, what rounding explains, and whether
-    they agree."""
-    explained: Explained | None = None
-    fill = inf
-
-    def settle(size: Size) -> Bounds:
-        nonlocal explained, fill
-        fill = size.fill
-        explained = explain(size, sides[1]) if explain else None
-        return explained.bounds if explained else bounds
-
-    spare_bits = 16 if dtypes == ("BFloat16", "BFloat16") else 0
-    figures = measure(*sides, settle, spare_bits=spare_bits)
-    if explained is None:
-        return figures, None, not figures.mismatches
-    before = [it.figures for it in sources if it.figures]
-    passed = explained.passes(figures, before, lambda: worst_channel_of(*sides, fill))
-    return figures, explained, passed
 
 
 def axes_between(one: Elements, other: Elements) -> tuple[int, ...]:

@@ -101,11 +101,12 @@ KEEPING = {
 
 class Explained(NamedTuple):
     """What rounding explains: the type that it is of, the error of the whole, and the step of a
-    quantised type."""
+    quantised type. With `stored` both sides compute alike, and only what they give is rounded."""
 
     precision: str
     error: float
     step: float = 0.0
+    stored: bool = True
 
     @property
     def bounds(self) -> Bounds:
@@ -129,14 +130,19 @@ class Explained(NamedTuple):
             return False
         known = [*sources]
         equal = bool(known) and all(each.identical for each in known)
-        if self.step and equal and (figures.mean_absolute or 0.0) > OF_A_STEP * self.step:
+        if (
+            self.step
+            and self.stored
+            and equal
+            and (figures.mean_absolute or 0.0) > OF_A_STEP * self.step
+        ):
             return False
         if (figures.max_absolute or 0.0) <= self.step * SLIGHTLY_MORE:
             return True
-        if figures.bulk_l2 is None or figures.bulk_l2 > self.limit:
+        if figures.relative_l2 is None or figures.relative_l2 > self.limit:
             return False
-        before = max((each.bulk_peak or 0.0 for each in known), default=0.0)
-        if figures.mismatches and (figures.bulk_peak or 0.0) > PEAK_GROWTH * before:
+        before = max((each.peak or 0.0 for each in known), default=0.0)
+        if figures.mismatches and (figures.peak or 0.0) > PEAK_GROWTH * before:
             return False
         return worst_channel() <= self.limit
 
@@ -238,9 +244,10 @@ class Rounding:
                 added.append(step / math.sqrt(12) / size.scale)
             if summed:
                 added.append(unit * math.sqrt(USUAL_SUM))
-            if (summed or taken) and precision.startswith("int") and not alike:
+            stored = alike or not (summed or taken)
+            if precision.startswith("int") and not stored:
                 added.append(WEIGHTS_OF_8_BITS * 2.0 ** (8 - int(precision[3:])))
-            return Explained(precision, math.hypot(*added), step)
+            return Explained(precision, math.hypot(*added), step, stored)
 
         return explained
 
@@ -301,29 +308,17 @@ class Rounding:
 
         return explained
 
-    def learn_from_weights(
-        self, pairs: Sequence[ConstantPair], compared: Mapping[str, TensorComparison]
-    ) -> bool:
-        """Detect weights of one side that have been rounded to float16 and are stored in a wider
-        type; return whether there are any.
-
-        All must be, of several: a single one is an operator at fault.
-        """
-        if self.whole:
-            return False
-        large = [
-            pair
-            for pair in pairs
-            if pair.actual.dtype == pair.expected.dtype == "float32"
-            and prod(pair.actual.shape) >= LEAST_WEIGHTS
+    def learn_from_weights(self, pairs: Sequence[ConstantPair]) -> None:
+        """Detect a side whose weights have been rounded to float16 and are stored in a wider type:
+        all of several, since a single one is an operator at fault."""
+        large = [pair for pair in pairs if pair.expected.dtype == "float32"]
+        large = [pair for pair in large if prod(pair.expected.shape) >= LEAST_WEIGHTS]
+        rounded = [
+            all(is_rounded(values.elements(pair[:2][side])) for pair in large)
+            for side, values in enumerate(self.values)
         ]
-        differing = [pair for pair in large if not compared[pair.actual.key].passed]
-        if len(large) < 2 or len(differing) < len(large):
-            return False
-        for side in (0, 1):
-            if all(is_rounded(self.values[side].elements(pair[:2][side])) for pair in differing):
-                self.whole = "float16"
-        return bool(self.whole)
+        if len(large) > 1 and rounded[0] != rounded[1]:
+            self.whole = self.whole or "float16"
 
     def steps_of(self, side: int, nodes: Iterable[Node]) -> list[Step]:
         """Return the steps of those tensors that are quantised."""
@@ -365,17 +360,17 @@ def precision_of_sides(graphs: Sequence[Graph]) -> str:
     Where both have its weights and compute the same graph in a wider type, nothing is rounded to it
     but once; what a fusion makes of weights is rounded again.
     """
-    stored = [share_of_types(graph, stored=True) for graph in graphs]
-    named = [share_of_types(graph, stored=False) for graph in graphs]
+    stored = coarsest(map(stored_type_of, graphs))
+    named = [
+        coarsest(graph.kinds.rounded_type_of(it.name) for it in graph.dump) for graph in graphs
+    ]
     alike = named[0] == named[1] and len(graphs[0].nodes) == len(graphs[1].nodes)
-    return stored[0] or stored[1] or ("" if alike else coarsest(named))
+    return stored or ("" if alike else coarsest(named))
 
 
-def share_of_types(graph: Graph, *, stored: bool) -> str:
-    """Return the coarse type that a good part of a side's tensors are of, as they are `stored` or
-    by names that an engine gives where it computes in a wider type than the model has."""
-    tensors = [node.tensor for node in graph.nodes if node.tensor]
-    types = [(not stored and graph.kinds.rounded_type_of(it.name)) or it.dtype for it in tensors]
+def stored_type_of(graph: Graph) -> str:
+    """Return the coarse type that a good part of a side's tensors are of."""
+    types = [node.tensor.dtype for node in graph.nodes if node.tensor]
     floats = [name for name in types if "float" in name.lower()]
     for name in UNITS:
         if floats and floats.count(name) >= COARSE_SHARE * len(floats):
@@ -386,10 +381,7 @@ def share_of_types(graph: Graph, *, stored: bool) -> str:
 def is_rounded(elements: Elements) -> bool:
     """Return whether all elements are float16 numbers."""
     with np.errstate(over="ignore"):
-        return all(
-            np.array_equal(block.astype(np.float16).astype(block.dtype), block)
-            for block in elements.blocks()
-        )
+        return all(np.array_equal(it.astype(np.float16), it) for it in elements.blocks())
 
 
 def inherited(
@@ -406,7 +398,7 @@ def inherited(
         if figures is None:
             continue
         if source.passed:
-            errors.append((figures.bulk_l2 or 0.0, figures.bulk_scale or 0.0))
+            errors.append((figures.relative_l2 or 0.0, figures.scale or 0.0))
         else:
             failed.append(source.explained or 0.0)
     growing = growth * max((error for error, _ in errors), default=0.0)

@@ -6,13 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from lar.dumps.dump import Dump
-from lar.records.comparison import (
-    AgainstTruth,
-    Comparison,
-    TensorComparison,
-    Truth,
-    TruthErrors,
-)
+from lar.records.comparison import AgainstTruth, Comparison, TensorComparison, Truth, TruthErrors
 
 # So many reasons why there is no truth are listed.
 MOST_REASONS = 3
@@ -56,14 +50,7 @@ def judge_by_truth(
     return replace(
         found,
         tensors=tuple(map(add_truth, found.tensors)),
-        culprits=tuple(
-            replace(
-                culprit,
-                inputs=tuple(map(add_truth, culprit.inputs)),
-                output=add_truth(culprit.output),
-            )
-            for culprit in found.culprits
-        ),
+        culprits=tuple(culprit.with_tensors(add_truth) for culprit in found.culprits),
         truth=Truth(side=against[nearest].expected, actual=sides[0][0], expected=sides[1][0]),
         notes=(
             *found.notes,

@@ -12,43 +12,34 @@ from lar.records.comparison import LeftOut, UnmatchedTensor
 SideName = Literal["actual", "expected"]
 SIDES: tuple[SideName, ...] = ("actual", "expected")
 
+OTHER_FORM = "a constant that the other side holds in another form, or not at all"
+
 
 def find_unmatched(paired: Paired) -> Iterator[UnmatchedTensor]:
     """Yield every tensor without a twin."""
     drawn = {node for pair in paired.drawn for node in pair[:2]}
     for side, name in enumerate(SIDES):
-        for node in paired.graphs[side].present:
-            if node.tensor and node not in paired.by_node and node not in drawn:
-                reason = describe_moved(node, paired) or describe_fused(node, paired, side)
-                yield UnmatchedTensor(
-                    side=name,
-                    tensor=paired.measure.facts_of(side, node.tensor),
-                    fused=bool(reason),
-                    reason=reason or "the other side has no such tensor",
-                )
-        yield from find_unmatched_constants(paired, side, name)
-
-
-def find_unmatched_constants(
-    paired: Paired, side: int, name: SideName
-) -> Iterator[UnmatchedTensor]:
-    graph = paired.graphs[side]
-    known = {pair[:2][side].key for pair in paired.twins.constants}
-    for tensor in graph.dump:
-        if tensor.key not in graph.constants or tensor.key in known:
-            continue
-        integers = graph.integers_of(tensor.key)
-        is_data = integers in known
-        reason = "a constant that the other side holds in another form, or not at all"
-        if is_data:
-            reason = f"the data of {graph.dump.tensor(integers).name}"
-        yield UnmatchedTensor(
-            side=name,
-            tensor=paired.measure.facts_of(side, tensor),
-            fused=True,
-            reason=reason,
-            constant=not is_data,
-        )
+        graph = paired.graphs[side]
+        known = {pair[:2][side].key for pair in paired.twins.constants}
+        lonely = [it for it in graph.present if it not in paired.by_node and it not in drawn]
+        reasons = {
+            it.key: describe_moved(it, paired) or describe_fused(it, paired, side) for it in lonely
+        }
+        for tensor in graph.dump:
+            if tensor.key in graph.constants - known:
+                reasons[tensor.key] = OTHER_FORM
+        for key, reason in reasons.items():
+            integers = graph.integers_of(key)
+            is_data = key in graph.constants and integers in known
+            if is_data:
+                reason = f"the data of {graph.dump.tensor(integers).name}"
+            yield UnmatchedTensor(
+                side=name,
+                tensor=paired.measure.facts_of(side, graph.dump.tensor(key)),
+                fused=bool(reason),
+                reason=reason or "the other side has no such tensor",
+                constant=key in graph.constants and not is_data,
+            )
 
 
 def describe_moved(node: Node, paired: Paired) -> str:

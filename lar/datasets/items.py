@@ -3,6 +3,7 @@
     FOLDER            its files that `--input` reads, in the order of their names
     list.txt          a path a line, from the list's own folder; empty lines and # comments
     stack.npz         arrays whose first axes all count the items, two or more
+    stack.npy         the same, with --labels, or for a model that takes one item at a time
     a:FOLDER;b:list   one source for each input, with as many items each
     a:x.npz;b:y.npz   a stack for each input
 
@@ -13,10 +14,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from lar.errors import UsageError, count_of
 from lar.files.input_file import open_input, read_input_lines, split_items
+
+if TYPE_CHECKING:
+    from lar.records.run import TensorInfo
 
 # Of the formats that `--input` reads, those that hold one item a file.
 SUFFIXES = (
@@ -35,6 +40,7 @@ SUFFIXES = (
     ".raw",
 )
 LISTS = (".txt", ".lst")
+STACKS = (".npz", ".npy")
 MOST_ITEMS = 1_000_000
 
 Files = tuple[tuple[str, str], ...]
@@ -196,7 +202,7 @@ def stack_in(parts: Sequence[str]) -> int:
     differ in length.
     """
     paths = list(map(path_of, parts))
-    if not all(path.lower().endswith(".npz") and os.path.isfile(path) for path in paths):
+    if not all(path.lower().endswith(STACKS) and os.path.isfile(path) for path in paths):
         return 0
     counts = set(map(count_stack, paths))
     count = counts.pop() if len(counts) == 1 else 0
@@ -204,9 +210,9 @@ def stack_in(parts: Sequence[str]) -> int:
 
 
 def count_stack(path: str) -> int:
-    """Return how many items the first axes of a .npz's arrays count, 0 where they do not agree.
+    """Return how many items the first axes of a file's arrays count, 0 where they do not agree.
 
-    The headers are those of NumPy's npy format (numpy.lib.format); a file that is no .npz counts
+    The headers are those of NumPy's npy format (numpy.lib.format); a file of another format counts
     nothing, and reading it says why.
     """
     counts = {shape[0] if shape else 0 for shape in shapes_of(path).values()}
@@ -214,11 +220,15 @@ def count_stack(path: str) -> int:
 
 
 def shapes_of(path: str) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of a .npz's arrays by name; an empty mapping if the file is not a .npz."""
+    """Return the shapes of the arrays of a .npz by name, or that of a .npy; an empty mapping if the
+    file is neither."""
     import zipfile  # slow to import, and few runs have a stack
 
     shapes = {}
     try:
+        with open_input(path) as file:
+            if path.lower().endswith(".npy"):
+                return {"": shape_in(file.read(4096))}
         with open_input(path) as file, zipfile.ZipFile(file) as archive:
             for name in archive.namelist():
                 with archive.open(name) as member:
@@ -229,19 +239,31 @@ def shapes_of(path: str) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def is_one_run(texts: Sequence[str], taken: Mapping[str, tuple[int | None, ...]]) -> bool:
-    """Return whether .npz files hold one run's inputs: arrays of just the model's shapes.
-
-    `taken` has the shapes of the model's inputs by name; None stands for any size, such as that
-    of a batch, and never for the shape of an array.
-    """
+def is_one_run(texts: Sequence[str], infos: Sequence[TensorInfo]) -> bool:
+    """Return whether a stack holds one run's inputs: a .npz has arrays of just the model's shapes,
+    of which None, any size, is none; a .npy has more than the one item that the model takes."""
     given: dict[str, tuple[int, ...]] = {}
-    for part in parts_of(texts):
+    parts = parts_of(texts)
+    for part in parts:
         shapes, name = shapes_of(path_of(part)), name_of(part)
         given |= {name: shapes.get(name, next(iter(shapes.values()), ()))} if name else shapes
-    if len(given) == len(taken) == 1:
-        return [*given.values()] == [*taken.values()]
-    return given == taken
+    if len(given) == len(infos) == 1:
+        given = {infos[0].name: next(iter(given.values()))}
+    if has_arrays_alone(parts):
+        return not all(is_stack_for(info, given.get(info.name, ())) for info in infos)
+    return given == {info.name: info.shape for info in infos}
+
+
+def has_arrays_alone(parts: Sequence[str]) -> bool:
+    """Return whether all items of `--input` are .npy files, which are one run's data as a rule."""
+    return all(path_of(part).lower().endswith(".npy") for part in parts)
+
+
+def is_stack_for(info: TensorInfo, shape: tuple[int, ...]) -> bool:
+    """Return whether an array has many items for an input that takes one at a time."""
+    if info.resizable or len(shape) != len(info.shape) or info.shape[:1] != (1,):
+        return False
+    return all(size in (None, own) for size, own in zip(info.shape[1:], shape[1:], strict=True))
 
 
 def shape_in(head: bytes) -> tuple[int, ...]:

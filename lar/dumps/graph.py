@@ -71,6 +71,21 @@ def index_of(headers: Iterable[TensorHeader], facts: DumpFacts = NO_FACTS) -> Du
     return with_quantizations(DumpIndex(tensors=laid_out, operators=tuple(ordered)), facts)
 
 
+def with_operators(index: DumpIndex, operators: Iterable[DumpedOperator]) -> DumpIndex:
+    """Return the index of tensors with the operators that give them, by their keys; a type without
+    inputs says whether it is a constant."""
+    made = tuple(
+        replace(it, constant=not it.inputs and CONSTANT.fullmatch(it.type) is not None)
+        for it in operators
+    )
+    makers = {key: (each.key, slot) for each in made for slot, key in enumerate(each.outputs)}
+    tensors = []
+    for tensor in index.tensors:
+        key, slot = makers.get(tensor.key, (tensor.operator, tensor.slot))
+        tensors.append(replace(tensor, operator=key, slot=slot))
+    return replace(index, operators=made, tensors=tuple(tensors))
+
+
 def run_of(header: TensorHeader) -> tuple[int, str]:
     """Return the run that a file of a dump comes from, and what its keys begin with: nothing where
     a folder holds one run alone."""

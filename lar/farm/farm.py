@@ -29,7 +29,7 @@ from lar.farm.sending import Answer, Sending
 from lar.farm.worker import TOPIC, Task, TaskLost
 from lar.measurement.machine import read_machine
 from lar.records.facts import MachineFacts
-from lar.tuning.session import kind_of_machine
+from lar.tuning.session import identity_of
 
 if TYPE_CHECKING:
     from distributed import Future
@@ -192,8 +192,8 @@ class Farm:
         able = self.able(label)
         if new := [each for each in able if each not in self._machines]:
             self._machines |= self._client.run(read_machine, workers=new, on_error="ignore")
-        kind, known = kind_of_machine(machine), self._machines
-        alike = [each for each in able if each in known and kind_of_machine(known[each]) == kind]
+        kind, known = identity_of(machine), self._machines
+        alike = [each for each in able if each in known and identity_of(known[each]) == kind]
         if not alike:
             problem = "no worker has a machine like the one that was measured before"
             raise LarError(problem, "results of different machines are never mixed", flag=FLAG)

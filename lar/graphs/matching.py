@@ -10,21 +10,23 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from lar.graphs.graph import MOVED, Graph, Node, branches_of, region_of, sources_of
-from lar.graphs.operator_kinds import (
-    HEAVY,
-    UNKNOWN_STEPS,
-    Steps,
-    are_apart_by_bias,
-    kind_score,
+from lar.graphs.graph import (
+    MOVED,
+    Graph,
+    Node,
+    branches_of,
+    is_end,
+    region_of,
+    results_of,
+    sources_of,
 )
+from lar.graphs.operator_kinds import UNKNOWN_STEPS, kind_score
 from lar.graphs.origins import PART, SEPARATORS
 from lar.graphs.quantities import is_dequantizing, is_quantized, names_of, steps_to
 from lar.graphs.signatures import NEAR, UNSCALED, Signature, Values, distances, signatures_of
@@ -50,11 +52,10 @@ SHARED = 0.5
 NEAR_QUANTIZED = 0.1
 
 # What speaks for a pair in the alignment, against 2 for operators that do the same: a name, one
-# that engines make up, values that are the same (and 1 more for each digit), values as they differ.
+# that engines make up, values that are the same (and 1 more for each digit).
 SAME_NAME = 6.0
 SAME_GENERIC_NAME = 0.5
 NEAR_VALUES = 4.0
-SIMILAR_VALUES = 2.0
 
 
 class Pair(NamedTuple):
@@ -125,12 +126,11 @@ class Matching:
         self.apart = self.find_apart().difference(self.named)
         self.unnamed = [self.by_class(nodes) for nodes in (self.actual, self.expected)]
         self.match_in_order()
-        self.match_values()
-        self.match_operands()
         self.match_sources()
-        if self.without_operators:
-            self.match_lonely()
+        self.match_results()
+        self.drop_before_bias()
         self.match_other_shapes()
+        self.match_ends()
         pairs = [
             Pair(node, self.twins[node], self.found_by(node, self.twins[node]))
             for node in self.actual
@@ -186,9 +186,6 @@ class Matching:
 
     def kind_score(self, one: Node, other: Node) -> float:
         return kind_score(self.kinds[one], self.kinds[other])
-
-    def twin_score(self, one: Node, other: Node) -> float | None:
-        return twin_score(self.kinds[one], self.kinds[other])
 
     def distances(self, nodes: Sequence[Node], others: Sequence[Node]) -> Iterator[Array]:
         """Yield for each node how far the others are from it, by the samples of one class."""
@@ -275,7 +272,7 @@ class Matching:
             and (
                 is_quantized(node) == is_quantized(other)
                 or self.without_operators
-                or self.kind_score(node, other)
+                or self.kind_score(node, other) > 0
             )
         ]
 
@@ -353,8 +350,7 @@ class Matching:
         for node, relative in zip(nodes, self.distances(nodes, others), strict=True):
             alike = self.kinds[node], node in self.apart, is_quantized(node)
             if alike not in known:
-                # Not a number: they are no twins.
-                kind = np.array([self.twin_score(node, other) for other in others], float)
+                kind = np.array([self.kind_score(node, other) for other in others])
                 apart = np.array([self.are_named_apart(node, other) for other in others], bool)
                 known[alike] = kind, (kind > 0) & ~apart
             (kind, likely), near = known[alike], relative <= self.near_enough
@@ -367,10 +363,8 @@ class Matching:
         """Return how well the values of others fit those of a node, by how far they are from it."""
         # So many tensors are zero.
         digits = -np.log10(np.maximum(relative, 1e-6)) if self.has_values(node) else 3 - NEAR_VALUES
-        same = NEAR_VALUES - 2 + digits
-        similar = SIMILAR_VALUES * np.maximum(1 - relative, 0)
         # The same samples in other rows are rounded otherwise.
-        return np.where(relative <= self.near_enough, same, similar).round(2)
+        return np.where(relative <= self.near_enough, NEAR_VALUES - 2 + digits, 0).round(2)
 
     def evidence(self, node: Node, others: Sequence[Node]) -> Array:
         """Return what speaks for others as twins besides names, values and the operators' kinds."""
@@ -378,85 +372,83 @@ class Matching:
 
     # What crosses the order
 
-    def match_values(self) -> None:
-        """Match the tensors with the nearest values of those that are not sure."""
-        for each, nodes in self.unnamed[0].items():
-            left = [
-                [node for node in side if self.has_values(node) and not self.is_sure(node)]
-                for side in (nodes, self.unnamed[1].get(each, []))
-            ]
-            near = [
-                (relative[column], row, column)
-                for row, relative in enumerate(self.distances(*left))
-                for column in np.flatnonzero(relative <= self.near_enough)
-            ]
-            used: set[Node] = set()
-            for _, row, column in sorted(near):
-                pair = left[0][row], left[1][column]
-                if used.isdisjoint(pair) and self.twin_score(*pair) is not None:
-                    self.add(*pair)
-                    used.update(pair)
-
     def match_sources(self) -> None:
-        """Match the only tensors that are computed from the same twins by operators of a kind."""
-        found = defaultdict(list)
-        for other in self.expected:
-            if other not in self.twins:
-                found[frozenset(sources_of(other, self.twins))].append(other)
-        for node in self.actual:
-            if node not in self.twins:
-                free = [
-                    other
-                    for other in found[self.sources_there(node)]
-                    if other not in self.twins
-                    and self.fits(node, other)
-                    and self.kind_score(node, other) > 0
-                    and not self.are_named_apart(node, other)
-                ]
-                if len(free) == 1:
-                    self.add(node, free[0])
+        """Match the only tensors that are computed from the same twins by operators of a kind or
+        have the same values; without operators, the only ones of their shape and type."""
+        for nodes, others in self.groups_left(self.sources):
+            pairs = [(one, other) for one in nodes for other in others]
+            fitting = [pair for pair in pairs if self.may_be_twins(*pair)]
+            counts = Counter(chain(*fitting))
+            for one, other in fitting:
+                if counts[one] == counts[other] == 1:
+                    self.add(one, other)
 
-    def sources_there(self, node: Node) -> frozenset[Node]:
-        """Return the twins of what an actual tensor is computed from."""
-        return frozenset(self.twins[each] for each in sources_of(node, self.twins))
+    def match_results(self) -> None:
+        """Match the only tensors from which the same twins are computed, whatever computes them,
+        unless one operator only has a step more than the other."""
+        for nodes, others in self.groups_left(self.results):
+            if len(nodes) != 1 or len(others) != 1 or self.are_named_apart(nodes[0], others[0]):
+                continue
+            short, long = sorted((self.kinds[nodes[0]], self.kinds[others[0]]), key=len)
+            more = short != long and short == long[: len(short)]
+            if self.results(nodes[0]) and not more:
+                self.add(nodes[0], others[0])
 
-    def match_operands(self) -> None:
-        """Pair the operands of twin operators, instead of pairs that only order and kind of
-        operator suggested."""
-        for one in self.actual:
-            if one not in self.twins:
-                continue
-            makers = [self.main_node(node) for node in (one, self.twins[one])]
-            operands = [[it for it in maker.parents if it in self.signatures] for maker in makers]
-            # Of several operands it is not certain which is which.
-            if makers[0].steps[0] != makers[1].steps[0] or list(map(len, operands)) != [1, 1]:
-                continue
-            left, right = (self.originals.get(*side, *side) for side in operands)
-            if self.twins.get(left) is right or not self.fits(left, right):
-                continue
-            sure = self.is_sure(left) or self.is_sure(right)
-            if not (sure or self.are_named_apart(left, right)):
-                self.add(left, right)
+    def groups_left(
+        self, around: Callable[[Node], frozenset[Node]]
+    ) -> Iterator[tuple[list[Node], list[Node]]]:
+        """Yield the tensors without twins of either side that are of a class and near the same
+        twins."""
+        found: dict[Any, tuple[list[Node], list[Node]]] = defaultdict(lambda: ([], []))
+        for side, nodes in enumerate((self.actual, self.expected)):
+            for node in nodes:
+                if node not in self.twins:
+                    found[self.class_of(node), around(node)][side].append(node)
+        yield from list(found.values())
 
-    def main_node(self, node: Node) -> Node:
-        """Return the only heavy operator's node between a tensor and the nearest twins, else the
-        tensor's own."""
-        heavy = [it for it in region_of(node, self.twins) if it.steps[0] in HEAVY]
-        return heavy[0] if len(heavy) == 1 else node
+    def may_be_twins(self, one: Node, other: Node) -> bool:
+        """Return whether two tensors that are computed from the same twins may be twins."""
+        score = self.kind_score(one, other)
+        likely = score > 0 and not self.are_named_apart(one, other)
+        return likely or self.without_operators or (score >= 0 and self.near(one, other))
+
+    def sources(self, node: Node) -> frozenset[Node]:
+        """Return the expected ones of the twins that a tensor is computed from."""
+        return self.expected_of([] if self.without_operators else sources_of(node, self.twins))
+
+    def results(self, node: Node) -> frozenset[Node]:
+        """Return the expected ones of the twins that are computed from a tensor."""
+        return self.expected_of(results_of(node, self.twins))
+
+    def expected_of(self, nodes: Iterable[Node]) -> frozenset[Node]:
+        return frozenset(it if it in self.places else self.twins[it] for it in nodes)
+
+    def are_computed_alike(self, one: Node, other: Node) -> bool:
+        """Return whether two tensors that are computed from the same twins may be twins."""
+        if self.without_operators:
+            return True
+        return self.kind_score(one, other) > 0 and not self.are_named_apart(one, other)
+
+    def drop_before_bias(self) -> None:
+        """Drop pairs that neither names nor values confirm, where one side adds a bias that the
+        other adds behind the pair."""
+        for node in filter(self.twins.get, self.actual):
+            more = self.added_more(node)
+            behind = results_of(node, self.twins) if more else []
+            late = any(more * self.added_more(each) < 0 for each in behind)
+            if late and not self.is_sure(node):
+                del self.twins[self.twins.pop(node)]
+
+    def added_more(self, node: Node) -> int:
+        """Return how many biases more are added to a tensor than to its twin, behind the twins
+        before them."""
+        regions = (region_of(each, self.twins) for each in (node, self.twins[node]))
+        one, other = (sum(it.steps.count("add") for it in region) for region in regions)
+        return one - other
 
     def is_sure(self, node: Node) -> bool:
         """Return whether a tensor has a twin that its name or its values confirm."""
         return node in self.named or (node in self.twins and self.near(node, self.twins[node]))
-
-    def match_lonely(self) -> None:
-        """Match tensors that are the only ones left of their shape and type."""
-        for each, nodes in self.unnamed[0].items():
-            left = [
-                [node for node in side if node not in self.twins]
-                for side in (nodes, self.unnamed[1].get(each, []))
-            ]
-            if list(map(len, left)) == [1, 1]:
-                self.add(left[0][0], left[1][0])
 
     def match_other_shapes(self) -> None:
         """Match what is left of one name: that shapes, types or values differ is the difference.
@@ -468,16 +460,25 @@ class Matching:
                 if free and UNSCALED not in families and self.twins.get(node) is not other:
                     self.add(node, other)
 
+    def match_ends(self) -> None:
+        """Match the two tensors that are left, one on each side, from which nothing is computed."""
+        ends = [
+            [node for node in side if is_end(node) and not (node.is_input or node in self.twins)]
+            for side in (self.actual, self.expected)
+        ]
+        if [*map(len, ends)] == [1, 1]:
+            self.add(ends[0][0], ends[1][0])
+
     # Reasons
 
     def found_by(self, one: Node, other: Node) -> MatchedBy:
         if other in self.named_alike(one):
             return "name"
-        near = self.near(one, other)
+        near = self.fits(one, other) and self.near(one, other)
         if UNKNOWN_STEPS in (one.steps, other.steps) and one.steps != other.steps:
             return "content" if near else "shape"
         exact = self.kind_score(one, other) == 2
-        if exact and self.sources_there(one) == frozenset(sources_of(other, self.twins)):
+        if exact and self.sources(one) == self.sources(other):
             return "graph"
         return "content" if near else "graph"
 
@@ -525,10 +526,3 @@ def counting_kind(names: Collection[str]) -> str:
     kinds = Counter(map(kind_of_name, names))
     kind, count = kinds.most_common(1)[0] if kinds else ("", 0)
     return kind if count > 1 and count >= MOST * len(names) else ""
-
-
-@cache
-def twin_score(one: Steps, other: Steps) -> float | None:
-    """Return how well the kinds of two operators fit a pair; None if they are not twins and a small
-    bias makes their values similar."""
-    return None if are_apart_by_bias(one, other) else kind_score(one, other)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import NamedTuple
 
 from lar.dumps.dump import DumpedOperator
@@ -21,10 +22,10 @@ class OperatorKinds(NamedTuple):
     A type that `kinds` lacks is a kind of its own. Those in `biased` add a bias that does not
     stand apart among their inputs; those in `may_fuse` may end in an activation that no parameter
     names. `steps_by_mode` gives the steps of an operator whose type alone does not say what it
-    does, and none for any other. Those in `opaque` compute graphs of their own, or what another
-    library holds: no dump shows what goes on within. `rounded` has the beginnings of names that an
-    engine gives to tensors which it computes in a wider type than the model has, with the model's
-    type. Those in `random` draw numbers.
+    does, and none for any other. Those in `opaque` run a function, or what another library holds:
+    no dump shows what goes on within. `rounded` has the beginnings of names that an engine gives to
+    tensors which it computes in a wider type than the model has, with the model's type. Those in
+    `random` draw numbers.
     """
 
     kinds: Mapping[str, str] = {}
@@ -76,7 +77,7 @@ GROUPS = {
 }
 GROUP_OF = {kind: group for group, kinds in GROUPS.items() for kind in kinds}
 
-# With a constant operand these are something else: a bias, a factor.
+# With constant operands alone beside one tensor these are something else: a bias, a factor.
 WITH_CONSTANT = {"sum": "add", "sub": "add", "mul": "scale", "div": "scale"}
 
 # What does most of the computing, where several operators were fused.
@@ -100,13 +101,14 @@ def steps_of(operator: DumpedOperator, constants: Sequence[bool], table: Operato
     """Return the kinds of what an operator does, in order; `constants` says for each of its inputs
     whether it is a constant."""
     name = operator.type.lower()
+    alone = any(constants) and sum(constants) >= len(constants) - 1
     if moded := table.steps_by_mode(operator):
         kinds = [table.kinds.get(step, step) for step in moded]
-        return tuple(WITH_CONSTANT.get(kind, kind) if any(constants) else kind for kind in kinds)
+        return tuple(WITH_CONSTANT.get(kind, kind) if alone else kind for kind in kinds)
     kind = table.kind_of(name)
     if kind in HEAVY:
         return (kind, *fused_steps(operator, name, constants, table))
-    return (WITH_CONSTANT.get(kind, kind) if any(constants) else kind,)
+    return (WITH_CONSTANT.get(kind, kind) if alone else kind,)
 
 
 def fused_steps(
@@ -124,8 +126,13 @@ def fused_steps(
     return [*steps, UNKNOWN] if name in table.may_fuse else steps
 
 
+@cache
 def kind_score(one: Steps, other: Steps) -> float:
-    """Return how well the ends of two operators fit: 0 not at all, 2 exactly."""
+    """Return how well the ends of two operators fit: 0 not at all, 2 exactly, -1 if they are no
+    twins although a small bias may make their values similar."""
+    short, long = sorted((one, other), key=len)
+    if len(short) == 1 and short[0] in HEAVY and long == (*short, "add"):
+        return -1.0
     if UNKNOWN_STEPS in (one, other):
         return 2.0 if one == other else 0.0
     if UNKNOWN in (one[-1], other[-1]):
@@ -138,9 +145,3 @@ def kind_score(one: Steps, other: Steps) -> float:
         return 2.0
     group = GROUP_OF.get(one[-1])
     return 1.0 if group is not None and group == GROUP_OF.get(other[-1]) else 0.0
-
-
-def are_apart_by_bias(one: Steps, other: Steps) -> bool:
-    """Return whether one operator is the other one without its bias."""
-    short, long = sorted((one, other), key=len)
-    return short[0] in HEAVY and len(short) == 1 and long in ((short[0], "add"),)

@@ -14,6 +14,7 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from graphlib import CycleError, TopologicalSorter
 from heapq import heappop, heappush
 from typing import NamedTuple
 
@@ -38,9 +39,6 @@ SEPARATORS = re.compile(r"[^0-9A-Za-z]+")
 
 # How many operators of the model one of an engine may stand for.
 MOST_COVERED = 64
-
-# How many operators of the model may stand behind the one that an operator is named after.
-MOST_STEPS = 4
 
 
 class ModelOperator(NamedTuple):
@@ -68,7 +66,7 @@ class ModelGraph:
     """The operators of a model file: who gives and takes each tensor, and what is no data."""
 
     def __init__(self, operators: Sequence[ModelOperator], index: DumpIndex) -> None:
-        self.operators = operators
+        self.operators = operators = in_order(operators)
         # Where the operators stand that give and take each tensor; what takes nothing gives none.
         self.places = {
             name: place
@@ -106,26 +104,24 @@ class ModelGraph:
                 stack += [each for each in self.operators[place].inputs if each in self.data]
         return [self.operators[place] for place in sorted(places)], needed
 
-    def covering(self, sources: set[str]) -> str:
-        """Return the first tensor that is computed from all of some tensors, as far as one operator
-        of an engine may stand for what is between them."""
+    def behind(self, sources: Collection[str]) -> Iterator[str]:
+        """Yield what is computed from all of some tensors and from no other data, the first first,
+        as far as one operator of an engine may stand for what is between them."""
         reached = {name: frozenset({name}) for name in sources}
         waiting = sorted(place for name in sources for place in self.takers.get(name, ()))
         while waiting and len(reached) < len(sources) + MOST_COVERED:
             operator = self.operators[heappop(waiting)]
-            output = operator.outputs[0] if operator.outputs else ""
             taken = [name for name in operator.inputs if name in self.data]
-            if output and output not in reached and taken and reached.keys() >= {*taken}:
+            if not taken or not reached.keys() >= {*taken}:
+                continue
+            for output in operator.outputs:
+                if output not in self.data or output in reached:
+                    continue
                 reached[output] = frozenset().union(*(reached[name] for name in taken))
                 if len(reached[output]) == len(sources):
-                    return output
+                    yield output
                 for place in self.takers.get(output, ()):
                     heappush(waiting, place)
-        return ""
-
-    def only_taker(self, name: str) -> ModelOperator | None:
-        takers = self.takers.get(name, [])
-        return self.operators[takers[0]] if len(takers) == 1 else None
 
 
 class Alignment:
@@ -134,16 +130,16 @@ class Alignment:
     def __init__(self, index: DumpIndex, model: ModelGraph, moves: Collection[str]) -> None:
         self.index, self.model, self.moves = index, model, moves
         self.names = {tensor.key: tensor.name for tensor in index.tensors}
-        self.kept = {name for name in self.names.values() if name in model.data}
-        self.makers = {key: each for each in index.operators for key in each.outputs}
+        self.kept = {*self.names.values()}
         self.constants = constants_in(index)
         self.origins: dict[str, str] = {}
+        self.parts: dict[str, str] = {}
         self.regions: dict[str, list[ModelOperator]] = {}
         for operator in index.operators:
             for slot, key in enumerate(operator.outputs):
                 if key not in self.constants and (origin := self.origin_of(operator, key, slot)):
                     self.origins[key] = origin
-        self.drop_parts()
+        self.find_parts()
         self.find_regions()
 
     def taken(self, operator: DumpedOperator) -> list[str]:
@@ -168,19 +164,15 @@ class Alignment:
         name = self.names.get(key, "")
         if name in self.model.data:
             return name
-        taken = self.taken(operator)
-        if not taken or not all(each in self.origins for each in taken):
-            return self.named_after(operator, slot)
-        sources = {self.origins[each] for each in taken}
-        if named := self.named_after(operator, slot):
-            return self.advance(operator, named, sources)
-        if len(sources) == 1:
-            return self.behind_activation(operator, self.alike(operator, *sources))
-        found = self.model.covering(sources)
-        # An engine may add what comes from two branches before a bias that one of them has.
-        weights = self.weights_in(self.model.region(found, sources)[0]) if found else []
-        fits = len(weights) <= len(self.weights_of(operator))
-        return self.behind_activation(operator, found) if fits else ""
+        named = self.named_after(operator, slot)
+        sources = {self.origins.get(each, "") for each in self.taken(operator)}
+        if not sources or "" in sources:
+            return named
+        if named or len(sources) > 1:
+            found = self.computed_from(operator, sources, named)
+        else:
+            found = self.alike(operator, *sources)
+        return self.behind_activation(operator, found)
 
     def named_after(self, operator: DumpedOperator, slot: int) -> str:
         """Return what the operator of the model gives whose name is in that of an operator."""
@@ -193,32 +185,29 @@ class Alignment:
                 return each
         return ""
 
-    def advance(self, operator: DumpedOperator, name: str, sources: Collection[str]) -> str:
-        """Return the tensor that an operator gives that is named after one further ahead: behind
-        all that it takes, and behind its activation."""
-        known = {each for each in sources if each in self.model.data}
+    def computed_from(self, operator: DumpedOperator, sources: set[str], named: str) -> str:
+        """Return the first tensor that the model computes from all that an operator takes, as often
+        as it takes it, and from the tensor that it is named after."""
         count = sum(key not in self.constants for key in operator.inputs)
-        for _ in range(MOST_STEPS):
-            region, needed = self.model.region(name, known)
-            # A block's input may be added to what is computed from it.
-            uses = sum(it in known for each in region for it in each.inputs)
-            if known <= needed and uses >= count:
-                break
-            following = self.model.only_taker(name)
-            if following is None:
-                break
-            name = following.outputs[0]
-        return self.behind_activation(operator, name)
+        for name in self.model.behind(sources):
+            region, _ = self.model.region(name, sources)
+            taken = [it for each in region for it in each.inputs]
+            if not named:
+                # An engine may add what comes from two branches before a bias that one of them has.
+                fits = len(self.weights_in(region)) <= len(self.weights_of(operator))
+                return name if fits else ""
+            if named in (name, *taken) and sum(map(sources.__contains__, taken)) >= count:
+                return name
+        return ""
 
     def behind_activation(self, operator: DumpedOperator, name: str) -> str:
         """Return what the model computes of a tensor by the activation that an operator ends in,
-        the tensor itself if it ends in none or that is what gave the tensor."""
+        the tensor itself if it ends in none."""
         parameters = {key.lower(): value for key, value in operator.parameters.items()}
         mode = str(parameters.get("activation", "")).lower()
-        place, following = self.model.places.get(name), self.model.only_taker(name)
-        done = place is not None and self.model.operators[place].type.lower() == mode
-        if mode and not done and following is not None and following.type.lower() == mode:
-            return following.outputs[0]
+        takers = [self.model.operators[place] for place in self.model.takers.get(name, ())]
+        if len(takers) == 1 and takers[0].type.lower() == mode:
+            return takers[0].outputs[0]
         return name
 
     def alike(self, operator: DumpedOperator, source: str) -> str:
@@ -235,24 +224,17 @@ class Alignment:
             return found[0]
         return source if self.is_move(operator) else ""
 
-    def drop_parts(self) -> None:
-        """Forget the origin of a tensor from which another one of that origin is computed: it is
-        only a part of it."""
+    def find_parts(self) -> None:
+        """Find what the model does not have, as of a sum in another order, and after which tensor
+        it is named. What has the origin of a tensor that is computed from it is only a part."""
         for operator in reversed(self.index.operators):
-            if self.is_move(operator):
-                continue
-            for origin in filter(None, map(self.origins.get, operator.outputs)):
-                for each in self.taken(operator):
-                    self.forget(each, origin)
-
-    def forget(self, key: str, origin: str) -> None:
-        """Forget the origin of a tensor, and of those that hold its data."""
-        while self.origins.get(key) == origin and self.names.get(key) != origin:
-            del self.origins[key]
-            maker = self.makers.get(key)
-            if maker is None or not self.is_move(maker):
-                break
-            (key,) = self.taken(maker)
+            known = (self.origins.get(key) or self.parts.get(key) for key in operator.outputs)
+            whole = next(filter(None, known), "")
+            moved = self.is_move(operator) and operator.outputs[0] in self.origins
+            for key in self.taken(operator) if whole else ():
+                if self.origins.get(key) == whole != self.names.get(key) and not moved:
+                    del self.origins[key]
+                self.parts.setdefault(key, whole)
 
     def find_regions(self) -> None:
         """Find what each operator stands for; name its weights by their order."""
@@ -279,7 +261,7 @@ class Alignment:
 
     def named_index(self) -> DumpIndex:
         """Return the index with the model's names."""
-        names = self.origins | dict(self.name_parts())
+        names = {key: PART + name for key, name in self.parts.items()} | self.origins
         return replace(
             self.index,
             tensors=tuple(
@@ -291,26 +273,25 @@ class Alignment:
             ),
         )
 
-    def name_parts(self) -> Iterator[tuple[str, str]]:
-        """Yield names for tensors that the model does not have, after what is computed of them."""
-        following = dict[str, str]()
-        for operator in reversed(self.index.operators):
-            outputs = [key for key in operator.outputs if key not in self.constants]
-            whole = [self.origins.get(key) or following.get(key) for key in outputs]
-            found = next(filter(None, whole), None)
-            for key in outputs:
-                if key not in self.origins and key in following:
-                    yield key, PART + following[key]
-            if found:
-                for key in self.taken(operator):
-                    following.setdefault(key, found)
-
     def origin_of_operator(self, operator: DumpedOperator) -> tuple[str, ...]:
         """Return what the model's operators give that one stands for; none if it is one of them."""
         region = self.regions.get(operator.key, [])
         names = tuple(each.outputs[0] for each in region)
         kept = names == tuple(self.names.get(key, "") for key in operator.outputs[:1])
         return () if kept else names
+
+
+def in_order(operators: Sequence[ModelOperator]) -> Sequence[ModelOperator]:
+    """Return operators, each behind those that give what it takes: converters append some."""
+    makers = {name: place for place, each in enumerate(operators) for name in each.outputs}
+    before = {
+        place: sorted({makers[name] for name in each.inputs if name in makers})
+        for place, each in enumerate(operators)
+    }
+    try:
+        return [operators[place] for place in TopologicalSorter(before).static_order()]
+    except CycleError:  # a damaged model
+        return operators
 
 
 def plain_type(kind: str) -> str:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from lar.dumps.dump import DumpedOperator, DumpedTensor, DumpIndex
-from lar.dumps.graph import CONSTANT
+from lar.dumps.graph import with_operators
 from lar.dumps.layouts import block_of, is_padded, plain_shape
 from lar.dumps.tensor_layouts import layouts_of
 from lar.graphs.graph import name_of
@@ -39,36 +39,7 @@ def graph_of(operators: Sequence[ProfiledOperator], engine: str) -> ProfileGraph
         if operator.writes:
             places[operator.writes[0]].append(place)
     known = {key: operators[numbers[0]] for key, numbers in places.items()}
-    facts: dict[str, TensorFact] = {}
-    makers: dict[str, tuple[str, int]] = {}
-    names: dict[str, str] = {}
-    for key, operator in known.items():
-        names |= operator.names
-        facts |= zip(operator.writes, operator.outputs, strict=False)
-        makers |= {each: (key, slot) for slot, each in enumerate(operator.writes)}
-    for operator in known.values():
-        for each, fact in zip(operator.reads, operator.inputs, strict=False):
-            if each not in makers and each not in operator.weights:
-                facts.setdefault(each, fact)
-    fed = [key for key in facts if key not in makers]
-    makers |= {key: (f"{INPUT} {key}", 0) for key in fed}
-    tensors = tuple(
-        DumpedTensor(
-            key=key,
-            name=COPY.sub("", key),
-            dtype=fact.dtype or USUAL_TYPE,
-            shape=fact.shape,
-            layout=fact.layout.lower(),
-            operator=makers[key][0],
-            slot=makers[key][1],
-            origin=names.get(key, ""),
-        )
-        for key, fact in facts.items()
-    )
-    inputs = (
-        DumpedOperator(key=makers[key][0], name=key, type=INPUT, outputs=(key,)) for key in fed
-    )
-    made = tuple(
+    made = [
         DumpedOperator(
             key=key,
             name=each.name,
@@ -76,13 +47,36 @@ def graph_of(operators: Sequence[ProfiledOperator], engine: str) -> ProfileGraph
             inputs=each.reads,
             outputs=each.writes,
             parameters=each.parameters,
-            constant=not each.reads and CONSTANT.fullmatch(each.type) is not None,
         )
         for key, each in known.items()
+    ]
+    facts: dict[str, TensorFact] = {}
+    names: dict[str, str] = {}
+    for operator in known.values():
+        names |= operator.names
+        for key, fact in zip(operator.reads, operator.inputs, strict=False):
+            if key not in operator.weights:
+                facts.setdefault(key, fact)
+        facts |= zip(operator.writes, operator.outputs, strict=False)
+    fed = facts.keys() - {key for each in made for key in each.outputs}
+    inputs = [
+        DumpedOperator(key=f"{INPUT} {key}", name=key, type=INPUT, outputs=(key,))
+        for key in sorted(fed)
+    ]
+    tensors = (
+        DumpedTensor(
+            key=key,
+            name=COPY.sub("", key),
+            dtype=fact.dtype or USUAL_TYPE,
+            shape=fact.shape,
+            layout=fact.layout.lower(),
+            origin=names.get(key, ""),
+        )
+        for key, fact in facts.items()
     )
     # Of an engine without a name it is not known what the graph lacks.
-    index = DumpIndex(tensors=tensors, operators=(*inputs, *made), engine=engine or "unknown")
-    return ProfileGraph(index, places)
+    index = DumpIndex(tensors=tuple(tensors), operators=(), engine=engine or "unknown")
+    return ProfileGraph(with_operators(index, (*inputs, *made)), places)
 
 
 def plain_graph_of(profile: Profile, items: int) -> ProfileGraph:

@@ -6,13 +6,13 @@ pairs stay that bear one name, or are computed from the same twins by the same w
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from lar.dumps.dump import Dump, DumpedTensor, DumpIndex
-from lar.graphs.graph import Graph, Node, region_of, results_of, sources_of
+from lar.graphs.graph import Graph, Node, region_of
 from lar.graphs.matching import Array, Matching
 from lar.graphs.operator_kinds import GROUPS, HEAVY, UNKNOWN, OperatorKinds, Steps
 from lar.graphs.signatures import Values
@@ -56,7 +56,7 @@ class StructuralMatching(Matching):
             for other in super().named_alike(node)
             if self.kind_score(node, other) > 0
             or (
-                self.twin_score(node, other) is not None
+                self.kind_score(node, other) >= 0
                 and UNCLEAR_ENDS.isdisjoint((node.steps[-1], other.steps[-1]))
             )
         ]
@@ -83,23 +83,23 @@ class StructuralMatching(Matching):
         count = -1
         while count != len(self.twins):
             count = len(self.twins)
+            alike = self.find_alike()
             # What is computed from a wrong twin may be right with the one before it.
             for node in self.actual:
-                if node in self.twins and not self.is_proven(node, self.twins[node]):
+                if node in self.twins and not self.is_proven(node, self.twins[node], alike):
                     del self.twins[self.twins.pop(node)]
         return {node: self.twins[node] for node in self.actual if node in self.twins}
 
-    def is_proven(self, one: Node, other: Node) -> bool:
+    def is_proven(self, one: Node, other: Node, alike: Mapping[Node, Sequence[Node]]) -> bool:
         """Return whether two tensors are computed from the same twins by the same work, or are
         known by their names."""
         if one.is_input or other.is_input:
             return one.is_input and other.is_input
         if other in self.named_alike(one):
             return True
-        sources = self.sources_there(one)
-        if not sources or sources != frozenset(sources_of(other, self.twins)):
+        if not self.sources(one) or self.sources(one) != self.sources(other):
             return False
-        if not self.twin_score(one, other) or self.are_ambiguous(one, other):
+        if self.kind_score(one, other) <= 0 or self.are_ambiguous(one, other, alike):
             return False
         short, long = sorted(map(self.work_of, (one, other)), key=lambda work: work["add"])
         if any(short[kind] != long[kind] for kind in HEAVY):
@@ -119,37 +119,22 @@ class StructuralMatching(Matching):
         work["ends in add"] = node.steps.count("add")
         return work
 
-    def are_ambiguous(self, one: Node, other: Node) -> bool:
+    def are_ambiguous(self, one: Node, other: Node, alike: Mapping[Node, Sequence[Node]]) -> bool:
         """Return whether another tensor is computed as one of these is, from the same twins, and
         what is computed from them does not distinguish the two."""
-        siblings = [self.siblings_of(node) for node in (one, other)]
-        if not any(siblings):
+        others = [it for node in (one, other) for it in alike[node] if it is not node]
+        if not others:
             return False
-        results = [set(results_of(node, self.twins)) for node in (one, other)]
-        if {self.twins[node] for node in results[0]} != results[1]:
-            return True
-        return any(
-            set(results_of(it, self.twins)) == own
-            for own, others in zip(results, siblings, strict=True)
-            for it in others
-        )
+        results = self.results(one)
+        return results != self.results(other) or results in map(self.results, others)
 
-    def siblings_of(self, node: Node) -> list[Node]:
-        """Return other tensors that are computed alike from the same twins."""
-        sources = sources_of(node, self.twins)
-        near: dict[Node, None] = {}
-        stack = [*sources[0].children]
-        while stack:
-            each = stack.pop()
-            if each not in near:
-                near[each] = None
-                stack += [] if each in self.twins else each.children
-        return [
-            it
-            for it in near
-            if it is not node and it.steps == node.steps and it in self.kinds
-            if self.fits(it, node) and sources_of(it, self.twins) == sources
-        ]
+    def find_alike(self) -> dict[Node, list[Node]]:
+        """Return for each tensor those of its side that are computed alike from the same twins."""
+        groups = defaultdict(list)
+        for node in (*self.actual, *self.expected):
+            work = self.class_of(node), node.steps, self.sources(node)
+            groups[node in self.places, work].append(node)
+        return {node: group for group in groups.values() for node in group}
 
 
 def has_no_bias(node: Node) -> bool:

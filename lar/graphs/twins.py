@@ -29,7 +29,7 @@ from lar.records.comparison import MatchedBy
 Array = np.ndarray[Any, np.dtype[Any]]
 
 # So many tensors whose names stand elsewhere on the other side are read.
-MOST_VOTES = 8
+MOST_READ = 8
 
 
 class ConstantPair(NamedTuple):
@@ -96,24 +96,12 @@ def are_one_structure(actual: Graph, expected: Graph) -> bool:
 
 
 def are_crossed(actual: Graph, expected: Graph, values: tuple[Values, Values]) -> bool:
-    """Return whether two graphs of one structure have their names in other places: branches that
-    are joined in another order look alike, and so do names that count on.
-
-    Values decide; where they do not, most of the names.
-    """
-    named = {node.name: node for node in expected.present if not is_generic(node.name)}
-    pairs = [*zip(actual.present, expected.present, strict=False)]
-    crossing = [
-        (one, other, named[one.name])
-        for one, other in pairs
-        if one.name != other.name and one.name in named
-    ]
-    votes = sum(
-        are_near(one, twin, values) - are_near(one, other, values)
-        for one, other, twin in crossing[:MOST_VOTES]
-    )
-    agreeing = sum(one.name == other.name for one, other in pairs)
-    return votes > 0 or (votes == 0 and 0 < len(crossing) < agreeing)
+    """Return whether two graphs of one structure have their names in other places and, there, other
+    values: branches that are joined in another order look alike, and so do names that count on."""
+    names = {node.name for node in expected.present if not is_generic(node.name)}
+    pairs = zip(actual.present, expected.present, strict=False)
+    crossing = [pair for pair in pairs if pair[0].name != pair[1].name and pair[0].name in names]
+    return not all(are_near(*pair, values) for pair in crossing[:MOST_READ])
 
 
 def are_near(one: Node, other: Node, values: tuple[Values, Values]) -> bool:
@@ -214,8 +202,11 @@ class Constants:
             else:
                 lonely.append(one)
         # Where as many are taken, the last one of a shape is the other side's with another value.
-        if len(sides[0]) == len(sides[1]) and len(lonely) == len(left) == 1:
-            self.add(lonely[0], left[0], "graph")
+        for one in lonely if len(sides[0]) == len(sides[1]) else ():
+            shape = self.values[0].shape_of(one)
+            fitting = [other for other in left if self.values[1].shape_of(other) == shape]
+            if len(fitting) == 1:
+                self.add(one, fitting[0], "graph")
 
     def find_alike(self, one: DumpedTensor, others: Sequence[DumpedTensor]) -> DumpedTensor | None:
         """Return the constant that holds the values of another one, else the first that is as near

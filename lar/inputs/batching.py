@@ -12,6 +12,15 @@ from lar.inputs.loaded import Array
 from lar.records.run import FedInput, TensorInfo
 
 
+def without_batch(infos: Sequence[TensorInfo], size: int | None) -> list[TensorInfo]:
+    """Return inputs with a batch of any size where theirs is the one asked for, as what is fed is
+    repeated."""
+    return [
+        replace(info, shape=(None, *info.shape[1:])) if info.shape[:1] == (size,) else info
+        for info in infos
+    ]
+
+
 def repeat_batch(array: Array, info: TensorInfo, size: int, *, is_generated: bool) -> Array:
     """Return the array with a first axis of that size: its items over and over.
 

@@ -1,19 +1,28 @@
-"""Whether one set of times differs from another: ratio, interval and verdict.
+"""Whether B is slower than A: the one verdict that lar has on times.
 
 What is compared are whole processes. Where the code and the data of a process lie in memory decides
 how fast it is, so that two processes of one program differ by a per cent or more, however many
 samples each has: one process is one value.
+
+- `compare_turns` compares programs that took turns, each in a fresh process in each round. Two
+  neighbouring turns give the ratio of the medians of their undisturbed iterations (`turns.py`).
+- `compare_pairs` compares pairs of processes by such ratios, or by one ratio each.
+- `compare_groups` compares stored processes, or sittings, that were not made in pairs.
+
+A verdict is "faster" or "slower" where the interval of the ratio leaves 1 out; else "no difference
+shown", with the smallest change that would have been. Where nothing can be said it is "not judged",
+and says why; of a side that has no times there is no difference at all (None). Logarithms are
+natural ones.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
-from lar.measurement.intervals import effective_count
-from lar.measurement.statistics import percentile_of
 from lar.measurement.student import quantile_of_t
+from lar.measurement.turns import Ratios
 from lar.records.summary import Difference, Interval, Verdict
 
 # The numbers of processes at which a comparison that goes on is looked at, and the part of alpha
@@ -22,200 +31,163 @@ FIRST_LOOK = 5
 STEP = math.sqrt(2)
 FIRST_SHARE = 0.2
 
+FEWEST_DEGREES = 2  # of freedom: three pairs of processes, two runs against two
 POWER = 0.9
-
 # An interval that reaches this many times up and down leaves any ratio possible: it is none.
 LARGEST_LOGARITHM = math.log(1000)
-
-# Of normal values: how many deviations the quartiles lie apart, and the variance of the median.
-QUARTILES_APART = 1.349
-MEDIAN_VARIANCE = math.pi / 2
-FEWEST_FOR_WELCH = 3  # runs of each side
-
+# What other values differ by counts as so many of one's own at most: processes have longer tails
+# than a normal distribution, and not all of them the same ones.
+MOST_DEGREES = 8
 # The parts that are left out at each end: of the ratios of one process, and of processes.
 TRIMMED_RATIOS = 0.25
 TRIMMED_PROCESSES = 0.15
 
+TOO_FEW = "{} of processes, and {} are needed"
+TOO_WIDE = "the processes differ so much that any ratio is possible"
+DISTURBED = "most iterations were disturbed, and what was lost may explain the difference"
+
 
 @dataclass(frozen=True)
 class Spread:
-    """The standard deviation of the logarithms of runs' medians, and its degrees of freedom."""
+    """The standard deviation of logarithms, and its degrees of freedom."""
 
     deviation: float
-    degrees: int
+    degrees: float
 
 
-def looks() -> Iterator[tuple[int, float]]:
-    """Yield the numbers of processes at which to look, each with its part of alpha."""
-    processes, share = FIRST_LOOK, FIRST_SHARE
-    while True:
-        yield processes, share
-        processes, share = math.ceil(processes * STEP - 0.5), share * (1 - FIRST_SHARE)
+def is_look(processes: int) -> bool:
+    """Return whether a comparison that goes on may end for its verdict at this number of pairs."""
+    return look_from(processes)[0] == processes
 
 
-def share_at(processes: int) -> tuple[int, float]:
-    """Return the next look, from this number of processes on, and its part of alpha."""
-    return next(look for look in looks() if look[0] >= processes)
+def compare_turns(
+    ratios: Ratios, *, usual: Spread | None = None, comparisons: int = 1, alpha: float = 0.05
+) -> Difference | None:
+    """Compare two programs by the ratios of their neighbouring turns, as `compare_pairs` does.
 
-
-def alpha_of_look(processes: int, alpha: float = 0.05) -> float | None:
-    """Return the part of `alpha` that the look at this number of processes spends; None: no look.
-
-    The parts of all looks add up to `alpha` at most.
+    Of disturbed times a difference is shown if so many processes have its sign that it is not by
+    chance, or if what the slower one may have lost to other work does not explain it. Threads of
+    the faster one that wait for each other's CPUs hide nothing.
     """
-    at, share = share_at(processes)
-    return alpha * share if at == processes else None
+
+    def compare(rounds: Sequence[Sequence[float]]) -> Difference | None:
+        return compare_pairs(rounds, usual=usual, comparisons=comparisons, alpha=alpha)
+
+    found = compare(ratios.rounds)
+    if not found or not found.interval or not found.is_shown or ratios.are_calm:
+        return found
+    if signs_agree(ratios.rounds, 1 - found.interval.confidence):
+        return found
+    least = compare(ratios.least)
+    if least and least.verdict == found.verdict:
+        return found
+    return replace(found, verdict="not judged", reason=DISTURBED)
 
 
 def compare_pairs(
-    log_ratios: Sequence[Sequence[float]], *, comparisons: int = 1, alpha: float = 0.05
+    log_ratios: Sequence[Sequence[float]],
+    *,
+    usual: Spread | None = None,
+    comparisons: int = 1,
+    alpha: float = 0.05,
 ) -> Difference | None:
-    """Compare B with A by pairs of fresh processes; None with fewer than two of them.
+    """Compare B with A by pairs of fresh processes.
 
     Args:
-        log_ratios: for each pair of processes the logarithms of B's time over A's, of neighbouring
-            turns.
+        log_ratios: for each pair of processes the logarithms of B's time over A's.
+        usual: how much such pairs differ as a rule, where that is known of others.
         comparisons: the number of comparisons that are made together.
         alpha: the probability of a wrong "faster" or "slower" in any of them, at any look.
     """
     centres = [trimmed_mean(ratios) for ratios in log_ratios if ratios]
-    if len(centres) < 2:
+    if not centres:
         return None
-    mean, error, degrees = centre_of(centres)
+    kept, drawn_in = trim(centres)
+    mean = math.fsum(kept) / len(kept)
+    own = spread_of(drawn_in)
+    spread = pool([own and replace(own, degrees=len(kept) - 1), usual])
+    # Yuen's error of a trimmed mean (Wilcox, Introduction to Robust Estimation and Hypothesis
+    # Testing, chapter 4.3).
+    reach = math.sqrt(len(centres)) / len(kept)
     return judge(
         mean,
-        [(error, degrees)],
-        alpha=alpha * share_at(len(centres))[1] / comparisons,
+        replace(spread, deviation=spread.deviation * reach) if spread else None,
+        alpha=alpha * look_from(len(centres))[1] / comparisons,
         processes=len(centres),
         pairs=sum(map(len, log_ratios)),
+        too_few=TOO_FEW.format(f"{len(centres)} pair{'s' * (len(centres) > 1)}", 3),
     )
 
 
 def compare_groups(
-    a: Sequence[Sequence[float]],
-    b: Sequence[Sequence[float]],
+    a: Sequence[float],
+    b: Sequence[float],
     *,
-    between: Spread | None = None,
+    usual: Spread | None = None,
     comparisons: int = 1,
     alpha: float = 0.05,
 ) -> Difference | None:
-    """Compare stored runs: the samples of each run of A, and of each of B.
+    """Compare the times of stored processes of A with those of B, one of each process.
 
-    One run against another shows no difference, since nothing says how much runs differ, unless
-    `between` says it. None: one side has no samples.
+    `usual` is how much processes of one kind differ, where that is known of others. Without it one
+    run against another is not judged, as nothing says how much runs differ.
     """
-    runs = [[run for run in side if run and percentile_of(sorted(run), 50) > 0] for side in (a, b)]
-    if not all(runs):
+    first, second = ([math.log(time) for time in side if time > 0] for side in (a, b))
+    if not first or not second:
         return None
-    first, second = [[log_median(run) for run in side] for side in runs]
-    spreads = [spread_of(first), spread_of(second)]
-    errors = []
-    if spread := pool_spread([*spreads, between]):
-        shorter = max(0.0, mean_error(runs[1]) - mean_error(runs[0])) / len(second)
-        variance = spread.deviation**2 * (1 / len(first) + 1 / len(second)) + shorter
-        errors.append((math.sqrt(variance), float(spread.degrees)))
-    if min(len(first), len(second)) >= FEWEST_FOR_WELCH:
-        errors.append(welch_error(first, second))
+    spread = pool([spread_of(first), spread_of(second), usual])
     return judge(
         math.fsum(second) / len(second) - math.fsum(first) / len(first),
-        errors,
+        error_of_groups(first, second, spread) if spread else None,
         alpha=alpha / comparisons,
         processes=len(first) + len(second),
-        pairs=sum(map(len, (*a, *b))),
+        pairs=len(first) + len(second),
+        too_few=f"{len(first)} against {len(second)}, and two on each side are needed",
     )
 
 
-def spread_between_runs(groups: Sequence[Sequence[Sequence[float]]]) -> Spread | None:
-    """Return how much runs of one kind differ, from groups of them; None without two of a kind."""
-    medians = [[percentile_of(sorted(run), 50) for run in group if run] for group in groups]
-    return pool_spread(
-        [spread_of([math.log(median) for median in group if median > 0]) for group in medians]
-    )
+def usual_spread(groups: Iterable[Sequence[float]]) -> Spread | None:
+    """Return how much logarithms of one kind differ, from groups of them; None without two of a
+    kind."""
+    spread = pool([spread_of(group) for group in groups])
+    return spread and replace(spread, degrees=min(spread.degrees, MOST_DEGREES))
 
 
-def log_median(run: Sequence[float]) -> float:
-    """Return the logarithm of the median of a run's samples."""
-    return math.log(percentile_of(sorted(run), 50))
-
-
-def mean_error(runs: Sequence[Sequence[float]]) -> float:
-    """Return the mean of the squared errors that the runs' own medians have, of logarithms."""
-    squares = []
-    for run in runs:
-        low, high = (percentile_of(sorted(run), rank) for rank in (25, 75))
-        deviation = math.log(high / low) / QUARTILES_APART if low > 0 else 0.0
-        squares.append(deviation**2 * MEDIAN_VARIANCE / effective_count(run))
-    return math.fsum(squares) / len(squares)
-
-
-def welch_error(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
-    """Return the standard error of a difference of means whose values may spread differently."""
-    parts = []
-    for values in (first, second):
-        spread = spread_of(values)
-        assert spread
-        parts.append((spread.deviation**2 / len(values), spread.degrees))
-    variance = math.fsum(part for part, _ in parts)
-    if not variance:
-        return 0.0, float(len(first) + len(second) - 2)
-    return (
-        math.sqrt(variance),
-        variance**2 / math.fsum(part**2 / degrees for part, degrees in parts),
-    )
-
-
-def spread_of(values: Sequence[float]) -> Spread | None:
-    """Return the spread of values; None with fewer than two."""
-    if len(values) < 2:
-        return None
-    mean = math.fsum(values) / len(values)
-    squares = math.fsum((value - mean) ** 2 for value in values)
-    return Spread(math.sqrt(squares / (len(values) - 1)), len(values) - 1)
-
-
-def pool_spread(spreads: Sequence[Spread | None]) -> Spread | None:
-    """Return the common spread of several groups."""
-    known = [spread for spread in spreads if spread]
-    degrees = sum(spread.degrees for spread in known)
-    if not degrees:
-        return None
-    squares = math.fsum(spread.degrees * spread.deviation**2 for spread in known)
-    return Spread(math.sqrt(squares / degrees), degrees)
+def trimmed_mean(values: Sequence[float]) -> float:
+    """Return the mean without a quarter of the values at each end: outliers do not move it."""
+    ordered = sorted(values)
+    cut = int(len(ordered) * TRIMMED_RATIOS)
+    kept = ordered[cut : len(ordered) - cut]
+    return math.fsum(kept) / len(kept)
 
 
 def judge(
     mean: float,
-    errors: Sequence[tuple[float, float]],
+    error: Spread | None,
     *,
     alpha: float,
     processes: int,
     pairs: int,
+    too_few: str,
 ) -> Difference:
-    """Return what a difference of logarithms shows.
-
-    Each of its standard errors comes with its degrees of freedom; the one that shows less counts.
-    Without any nothing is shown.
-    """
-    reach = detectable = 0.0 if errors else math.inf
-    for error, degrees in errors:
-        bound = quantile_of_t(1 - alpha / 2, degrees)
-        reach = max(reach, bound * error)
-        detectable = max(detectable, detectable_errors(bound, degrees) * error)
+    """Return what a mean of logarithms shows, by its standard error."""
+    found = Difference(ratio=math.exp(mean), reason=too_few, processes=processes, pairs=pairs)
+    if error is None:
+        return found
+    bound = quantile_of_t(1 - alpha / 2, error.degrees)
+    reach = bound * error.deviation
+    if reach >= LARGEST_LOGARITHM:
+        return replace(found, reason=too_few if error.degrees < FEWEST_DEGREES else TOO_WIDE)
+    interval = Interval(math.exp(mean - reach), math.exp(mean + reach), 1 - alpha)
+    found = replace(found, interval=interval)
+    if error.degrees < FEWEST_DEGREES:
+        return found
+    detectable = detectable_errors(bound, error.degrees) * error.deviation
     verdict: Verdict = "no difference shown"
     if abs(mean) > reach:
         verdict = "slower" if mean > 0 else "faster"
-    return Difference(
-        ratio=math.exp(mean),
-        interval=(
-            Interval(math.exp(mean - reach), math.exp(mean + reach), 1 - alpha)
-            if reach < LARGEST_LOGARITHM
-            else None
-        ),
-        verdict=verdict,
-        smallest_detectable=math.expm1(detectable) if detectable < LARGEST_LOGARITHM else None,
-        processes=processes,
-        pairs=pairs,
-    )
+    smallest = math.expm1(min(detectable, LARGEST_LOGARITHM))
+    return replace(found, verdict=verdict, reason="", smallest_detectable=smallest)
 
 
 def detectable_errors(bound: float, degrees: float) -> float:
@@ -229,27 +201,70 @@ def detectable_errors(bound: float, degrees: float) -> float:
     return bound * mean + quantile_of_t(POWER, math.inf) * math.sqrt(1 + bound * bound * variance)
 
 
-def trimmed_mean(values: Sequence[float]) -> float:
-    """Return the mean without a quarter of the values at each end: outliers do not move it."""
+def error_of_groups(first: Sequence[float], second: Sequence[float], spread: Spread) -> Spread:
+    """Return the standard error of the difference of two means: with the spread that all have, or
+    with that of either side (Welch) where both have one and this shows less."""
+    one, two = spread_of(first), spread_of(second)
+    common = spread.deviation * math.sqrt(1 / len(first) + 1 / len(second))
+    if not one or not two or min(one.degrees, two.degrees) < FEWEST_DEGREES:
+        return Spread(common, spread.degrees)
+    parts = [one.deviation**2 / len(first), two.deviation**2 / len(second)]
+    if not sum(parts):
+        return Spread(common, spread.degrees)
+    squares = parts[0] ** 2 / one.degrees + parts[1] ** 2 / two.degrees
+    return Spread(math.sqrt(sum(parts)), sum(parts) ** 2 / squares)
+
+
+def spread_of(values: Sequence[float]) -> Spread | None:
+    """Return the spread of values; None with fewer than two."""
+    if len(values) < 2:
+        return None
+    mean = math.fsum(values) / len(values)
+    squares = math.fsum((value - mean) ** 2 for value in values)
+    return Spread(math.sqrt(squares / (len(values) - 1)), len(values) - 1)
+
+
+def pool(spreads: Iterable[Spread | None]) -> Spread | None:
+    """Return the common spread of several groups."""
+    known = [spread for spread in spreads if spread]
+    degrees = sum(spread.degrees for spread in known)
+    if not degrees:
+        return None
+    squares = math.fsum(spread.degrees * spread.deviation**2 for spread in known)
+    return Spread(math.sqrt(squares / degrees), degrees)
+
+
+def trim(values: Sequence[float]) -> tuple[list[float], list[float]]:
+    """Return the values without the outermost, from eight on, and all with those drawn in to their
+    neighbours: single processes that something disturbed, or that lie badly in memory, neither move
+    the mean nor hide a difference."""
     ordered = sorted(values)
-    cut = int(len(ordered) * TRIMMED_RATIOS)
+    cut = int((len(ordered) - 1) * TRIMMED_PROCESSES)
     kept = ordered[cut : len(ordered) - cut]
-    return math.fsum(kept) / len(kept)
+    return kept, [kept[0]] * cut + kept + [kept[-1]] * cut
 
 
-def centre_of(values: Sequence[float]) -> tuple[float, float, int]:
-    """Return the centre of values, its standard error and the degrees of freedom.
+def signs_agree(rounds: Sequence[Sequence[float]], alpha: float) -> bool:
+    """Return whether so many processes have the same sign as chance has them with a probability of
+    `alpha` at most.
 
-    From eight values on it is a trimmed mean: single processes that something disturbed, or that
-    lie badly in memory, neither move it nor hide a difference. The error is Yuen's, of the values
-    with the trimmed ones drawn in to their neighbours (Wilcox, Introduction to Robust Estimation
-    and Hypothesis Testing, chapter 4.3).
+    Of disturbed times a few may lie far on one side: a process that shares its CPU is slower by a
+    factor as long as it lives.
     """
-    ordered = sorted(values)
-    count = len(ordered)
-    cut = int((count - 1) * TRIMMED_PROCESSES)
-    kept = ordered[cut : count - cut]
-    drawn_in = spread_of([kept[0]] * cut + kept + [kept[-1]] * cut)
-    assert drawn_in
-    error = drawn_in.deviation * math.sqrt(count) / len(kept)
-    return math.fsum(kept) / len(kept), error, len(kept) - 1
+    sums = [math.fsum(each) for each in rounds]
+    count, above = len(sums), sum(each > 0 for each in sums)
+    fewer = min(above, count - above)
+    return 2 * sum(math.comb(count, k) for k in range(fewer + 1)) <= alpha * 2.0**count
+
+
+def look_from(processes: int) -> tuple[int, float]:
+    """Return the next look, from this number of processes on, and its part of alpha."""
+    return next(look for look in looks() if look[0] >= processes)
+
+
+def looks() -> Iterator[tuple[int, float]]:
+    """Yield the numbers of processes at which to look, each with its part of alpha."""
+    processes, share = FIRST_LOOK, FIRST_SHARE
+    while True:
+        yield processes, share
+        processes, share = math.ceil(processes * STEP - 0.5), share * (1 - FIRST_SHARE)

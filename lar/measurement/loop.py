@@ -16,9 +16,6 @@ from lar.measurement.rows import NAN, SampleRows
 # this share one, so that at most one in many of them feels it.
 READING_INTERVAL_SECONDS = 1e-3
 
-# What a reading covers is taken for the iteration where it is at most so many times as long.
-WIDEST_WINDOW = 1.1
-
 
 class Timed(Protocol):
     """The part of a driver that the loop needs (`lar.engines.driver.Driver` explains each)."""
@@ -83,7 +80,7 @@ class Keeper:
     """Keeps what each iteration took, when it has ended: its row, and the noise around it.
 
     What the engine has spent on its own profile is left out. The device's time is the engine's
-    own figure, else the CPU time of the busiest thread where a reading gives it.
+    own figure, else how long the host waited for it: in the dispatch, or after it.
     """
 
     def __init__(
@@ -109,14 +106,13 @@ class Keeper:
         driver, rows, meter = self.driver, self.rows, self.meter
         if driver.own_seconds is not None:
             ended -= driver.own_seconds()
-        device = NAN if driver.device_seconds is None else driver.device_seconds()
+        device = max(dispatched - began, ended - dispatched)
+        if driver.device_seconds is not None:
+            device = driver.device_seconds()
         reading = None
         due = meter is not None and ended - self.last_reading >= READING_INTERVAL_SECONDS
         if meter is not None and due and (self.pace is None or self.pace.has_time(ended)):
             reading = meter.read()
-            if driver.device_seconds is None:
-                alone = self.pending == rows.count
-                device = device_time_of(reading, ended - began, alone=alone)
         rows.append(ended - began, dispatched - began, device, began, queueing)
         if reading is not None:
             self.share(reading)
@@ -165,19 +161,6 @@ def no_garbage_collection() -> Iterator[None]:
         yield
     finally:
         gc.enable()
-
-
-def device_time_of(reading: Reading, seconds: float, *, alone: bool) -> float:
-    """Return the CPU time of the busiest thread in an iteration that took so many seconds, NaN
-    where that is not known; `alone` says that the reading covers no other iteration."""
-    if alone and reading.busiest_thread <= seconds:
-        return reading.busiest_thread
-    # The rest was computed just before or after the iteration, and not while the thread waited
-    # for a CPU.
-    window = reading.window - (reading.waited if alone else 0.0)
-    if window <= WIDEST_WINDOW * seconds:
-        return reading.busiest_thread * seconds / window
-    return NAN
 
 
 def is_failure(status: object) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from lar.measurement.statistics import statistics_of
+from collections.abc import Sequence
+
+from lar.measurement.statistics import PERCENTILES, statistics_of
 from lar.records.run import RunResult
 from lar.records.stopping import QueueSummary
 
@@ -13,16 +15,19 @@ def summarize_queue(result: RunResult) -> QueueSummary | None:
     if rate is None:
         return None
     waits = [each or 0.0 for each in samples.queueing]
-    waiting, service = statistics_of(waits), statistics_of(samples.end_to_end)
+    ranks = result.spec.percentiles or PERCENTILES
+    waiting, service = statistics_of(waits, ranks), statistics_of(samples.end_to_end)
     if waiting is None or service is None:
         return None
     latency = statistics_of(
-        [wait + time for wait, time in zip(waits, samples.end_to_end, strict=True)]
+        [wait + time for wait, time in zip(waits, samples.end_to_end, strict=True)], ranks
     )
     assert latency is not None
+    arrivals = [began - wait for began, wait in zip(samples.began, waits, strict=True)]
     seconds, runners = result.iterations_seconds, result.spec.runners
     return QueueSummary(
         offered_per_second=rate,
+        arrived_per_second=rate_of(arrivals),
         served_per_second=service.count / seconds if seconds else None,
         load=rate * service.mean / runners,
         busy=service.total / seconds / runners if seconds else None,
@@ -35,3 +40,10 @@ def summarize_queue(result: RunResult) -> QueueSummary | None:
         latency_maximum=latency.maximum,
         latency_percentiles=latency.percentiles,
     )
+
+
+def rate_of(arrivals: Sequence[float]) -> float | None:
+    """Return how many requests came in a second; None with fewer than two."""
+    if len(arrivals) < 2 or min(arrivals) == max(arrivals):
+        return None
+    return (len(arrivals) - 1) / (max(arrivals) - min(arrivals))

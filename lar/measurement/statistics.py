@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lar.records.stopping import Rank
+
 if TYPE_CHECKING:
     from lar.records.run import Samples
     from lar.records.summary import Cause
 
 # A percentile is reported only where a sample lies beyond it, or it would be the maximum by another
 # name: p90 needs 10 samples, p95 20, p99 100.
-PERCENTILES = (90, 95, 99)
+PERCENTILES: tuple[Rank, ...] = (90, 95, 99)
 
 # A sample is disturbed when it lost this part of its time to something else on the machine.
 DISTURBED_SHARE = 0.05
@@ -46,11 +48,14 @@ class Statistics:
     minimum: float
     maximum: float
     median: float
-    percentiles: dict[int, float]
+    percentiles: dict[Rank, float]
 
 
-def statistics_of(values: Sequence[float]) -> Statistics | None:
-    """Summarise samples; None without samples."""
+def statistics_of(
+    values: Sequence[float], ranks: Sequence[Rank] = PERCENTILES
+) -> Statistics | None:
+    """Summarise samples, with those of some percentiles that their number supports; None without
+    samples."""
     if not values:
         return None
     ordered = sorted(values)
@@ -69,14 +74,14 @@ def statistics_of(values: Sequence[float]) -> Statistics | None:
         maximum=ordered[-1],
         median=percentile_of(ordered, 50),
         percentiles={
-            rank: percentile_of(ordered, rank) for rank in PERCENTILES if count >= samples_for(rank)
+            rank: percentile_of(ordered, rank) for rank in ranks if count >= samples_for(rank)
         },
     )
 
 
-def samples_for(rank: int) -> int:
+def samples_for(rank: Rank) -> int:
     """Return how many samples a percentile needs: enough for one to lie beyond it."""
-    return math.ceil(100 / (100 - rank))
+    return math.ceil(round(100 / (100 - rank), 6))
 
 
 def percentile_of(ordered: Sequence[float], rank: float) -> float:

@@ -8,7 +8,13 @@ from itertools import chain
 
 from lar.measurement.intervals import median_interval
 from lar.measurement.queueing import summarize_queue
-from lar.measurement.statistics import FEWEST_UNDISTURBED, causes_of, percentile_of, statistics_of
+from lar.measurement.statistics import (
+    FEWEST_UNDISTURBED,
+    PERCENTILES,
+    causes_of,
+    percentile_of,
+    statistics_of,
+)
 from lar.measurement.stopping import take_in_turn
 from lar.records.run import FedInput, RunResult, Samples
 from lar.records.summary import Cause, Summary, Trust
@@ -21,7 +27,7 @@ UNACCOUNTED_SHARE = 0.2
 def summarize(result: RunResult) -> Summary | None:
     """Return the summary of a run's timed iterations, None if there are none."""
     samples = result.samples
-    statistics = statistics_of(samples.end_to_end)
+    statistics = statistics_of(samples.end_to_end, result.spec.percentiles or PERCENTILES)
     if statistics is None:
         return None
     causes = causes_of(samples)
@@ -61,22 +67,28 @@ def figure_to_trust(
     """Return which of a run's figures says how long an iteration takes on a quiet machine.
 
     The raw median does where nothing was disturbed, and that of the undisturbed iterations where
-    there are enough of them. Else the CPU time of a run on one thread does, if it is true of the
-    run that an iteration is CPU time and waiting: then nothing but the wait was added to it. It is
-    not for a run on several threads, whose CPU time holds what one spins while it waits for
-    another; nor where it may be what the one thread spins while it waits for work; nor for one on a
-    device; nor where heat slowed down the CPU itself.
+    there are enough of them; else the CPU time, if it is that.
     """
     if not causes:
         return "latency"
     if calm_count >= FEWEST_UNDISTURBED:
         return "undisturbed latency"
-    engine, samples = result.engine, result.samples
-    if engine is None or engine.threads != 1 or may_be_spinning(result):
-        return "nothing"
-    parts = accounted_parts(samples)
+    return "cpu" if cpu_is_latency(result) else "nothing"
+
+
+def cpu_is_latency(result: RunResult) -> bool:
+    """Return whether the CPU time of an iteration is its latency on a quiet machine.
+
+    It is for a run on one thread, if an iteration is CPU time and waiting: then nothing but the
+    wait was added to it. It is not for a run on several threads, whose CPU time holds what one
+    spins while it waits for another; nor where it may be what the one thread spins while it waits
+    for work; nor for one on a device; nor where heat slowed down the CPU itself.
+    """
+    if result.engine is None or result.engine.threads != 1 or may_be_spinning(result):
+        return False
+    parts = accounted_parts(result.samples)
     accounted = percentile_of(sorted(parts), 50) if parts else 0.0
-    return "cpu" if abs(accounted - 1) <= UNACCOUNTED_SHARE else "nothing"
+    return abs(accounted - 1) <= UNACCOUNTED_SHARE
 
 
 def may_be_spinning(result: RunResult) -> bool:

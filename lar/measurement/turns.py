@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from itertools import chain
 from typing import NamedTuple, Protocol
 
-from lar.measurement.differences import compare_pairs
 from lar.measurement.statistics import disturbed_of, percentile_of
 from lar.records.bench import Turn
 from lar.records.run import Samples
-from lar.records.summary import Difference
 
 # The columns of samples that are kept of each turn. A slow core slows down neighbouring turns alike
 # and does not change their ratio, so that the probe is not needed.
@@ -104,41 +101,6 @@ def part_not_lost(turn: Turn) -> float:
     )
     lost = LOST_PER_WAIT * delays + steal + throttled
     return max(0.0, 1 - lost / math.fsum(samples.end_to_end))
-
-
-def compare_turns(
-    ratios: Ratios, *, comparisons: int = 1, alpha: float = 0.05
-) -> Difference | None:
-    """Return what the ratios of neighbouring turns show; None with fewer than two rounds.
-
-    Of disturbed times, a difference is shown if so many rounds have its sign that it is not by
-    chance, or if what the slower one may have lost to other work does not explain it. Threads of
-    the faster one that wait for each other's CPUs hide nothing.
-    """
-    found = compare_pairs(ratios.rounds, comparisons=comparisons, alpha=alpha)
-    if found is None or found.interval is None or found.verdict == "no difference shown":
-        return found
-    if signs_agree(ratios, 1 - found.interval.confidence):
-        return found
-    least = compare_pairs(ratios.least, comparisons=comparisons, alpha=alpha)
-    if least is not None and least.verdict == found.verdict:
-        return found
-    return replace(found, verdict="no difference shown")
-
-
-def signs_agree(ratios: Ratios, alpha: float) -> bool:
-    """Return whether so many rounds have the same sign as chance has them with a probability of
-    `alpha` at most.
-
-    Of disturbed times a few rounds may lie far on one side: a process that shares its CPU is slower
-    by a factor as long as it lives. Where they are calm, the size of the ratios is enough.
-    """
-    if ratios.are_calm:
-        return True
-    sums = [math.fsum(each) for each in ratios.rounds]
-    count, above = len(sums), sum(each > 0 for each in sums)
-    fewer = min(above, count - above)
-    return 2 * sum(math.comb(count, k) for k in range(fewer + 1)) <= alpha * 2.0**count
 
 
 def join_turns(turns: Iterable[Turn]) -> Samples:

@@ -31,6 +31,7 @@ from lar.options.table import (
     FAKE_FIRST,
     FORCE,
     GET_STATIC_MEM_INFO,
+    HTML,
     IDLE_MS,
     IN_PROCESS,
     INPUT,
@@ -80,6 +81,7 @@ from lar.options.table import (
     TEXT_DUMPS,
     THREAD,
     TIMEOUT,
+    WARMUP,
     WARMUP_ITER,
 )
 
@@ -352,6 +354,7 @@ ONE_CHANNEL_ORDER = exclude_each_other(BGR, RGB, why="the channels of an image h
 WITHOUT_TESTCASES = "leave {first} out, or give model and input files instead of testcases"
 
 OPEN_END = (DURATION, TARGET_CI)
+ON_STDOUT = tuple(valued(option, "-") for option in (JSON, CSV, HTML))
 
 
 def late_minimum(asked: Asked) -> tuple[str, str] | None:
@@ -386,6 +389,15 @@ RULES: tuple[Rule, ...] = (
         MAX_TIME,
         why="--duration S measures for S seconds, however well the median is known then",
         hint="leave --duration out: --target-ci 1% --max-time S measures for at most S seconds",
+    ),
+    excludes(WARMUP, TARGET_CI, why="it warms up until times settle", hint="leave {first} out"),
+    excludes(
+        WARMUP,
+        TESTCASES,
+        *DUMPS,
+        *PROFILE_FILES,
+        why="they count the iterations of the warm-up",
+        hint="give --warmup-iter N instead of {first}",
     ),
     excludes(RATE, IDLE_MS, why="each says when an iteration begins"),
     excludes(
@@ -519,16 +531,12 @@ RULES: tuple[Rule, ...] = (
     ),
     excludes(
         IO_DUMP_STDOUT,
-        valued(JSON, "-"),
-        valued(CSV, "-"),
+        *ON_STDOUT,
         why="both go to standard output",
         hint="give one of them a file: --io-dump FILE",
     ),
-    excludes(
-        valued(JSON, "-"),
-        valued(CSV, "-"),
-        why="both go to standard output",
-        hint="give one of them a file",
+    exclude_each_other(
+        *ON_STDOUT, why="both go to standard output", hint="give one of them a file"
     ),
     # Profiles
     exclude_each_other(*PROFILES, why="--profile-host writes all that --profile does"),

@@ -8,7 +8,6 @@ _SHAPE = "--input 'NAME:{1,3,224,224}' gives the shape of an input"
 _MODEL = "the model is given without a flag: `lar MODEL`"
 _DEVICE = "--cpu and --cuda:0 choose the device"
 _WINDOWS = "--target-ci 1% measures until the median is known so well, --duration S for S seconds"
-_PERCENTILES = "the summary of every run has percentiles, --csv FILE each iteration"
 _LAYERS = "`lar info MODEL` prints the operators, --profile FILE records what each takes"
 
 # Flags of other runners, and the flag of lar that means the same, or a sentence that says what
@@ -16,10 +15,9 @@ _LAYERS = "`lar info MODEL` prints the operators, --profile FILE records what ea
 OTHER_RUNNERS: Mapping[str, str] = {
     # trtexec
     "iterations": "--iter",
-    "warmup": "--warmup-iter",
+    "warmup": "--warmup 200ms warms up for so long, --warmup-iter N for N iterations",
     "idletime": "--idle-ms",
     "avgruns": "the summary of every run has the mean of all iterations",
-    "percentile": _PERCENTILES,
     "streams": "--runners",
     "infstreams": "--runners",
     "threads": "--thread",
@@ -80,7 +78,7 @@ OTHER_RUNNERS: Mapping[str, str] = {
     "numberthreads": "--multithread",
     "pin": "--multi-thread-core-ids",
     "inferthreadspinning": "--multi-thread-core-ids",
-    "latencypercentile": _PERCENTILES,
+    "latencypercentile": "--percentile",
     "extensions": "--c-opr-lib",
     "cdir": "--fast-run-algo-policy",
     "cachedir": "--fast-run-algo-policy",
@@ -106,7 +104,7 @@ OTHER_RUNNERS: Mapping[str, str] = {
     "o": "--graph-optimization-level",
     "u": "--model-dump",
     "p": "--profile",
-    "s": _PERCENTILES,
+    "s": "--percentile",
     "S": "--seed",
     "v": "--verbose",
     "A": "--disable-mem-opt",

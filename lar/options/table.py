@@ -17,17 +17,17 @@ from lar.options.values import (
     parse_core_ids,
     parse_count,
     parse_device_id,
+    parse_duration,
     parse_limit,
     parse_milliseconds,
     parse_pattern,
+    parse_percentiles,
     parse_positive,
     parse_range,
     parse_rate,
-    parse_seconds,
     parse_seed,
     parse_share,
     parse_size,
-    parse_span,
     parse_stall,
     parse_tag,
     parse_threads,
@@ -73,7 +73,7 @@ ENGINE = Option(
 DRIVER = Option(
     "driver", "use this driver of the engine (`lar engines` lists them)", IN_RUN, str, "NAME"
 )
-TIMEOUT = Option("timeout", "end the whole run after S seconds", IN_RUN, parse_seconds, "S")
+TIMEOUT = Option("timeout", "end the whole run after S seconds", IN_RUN, parse_duration, "S")
 STALL_TIMEOUT = Option(
     "stall_timeout",
     "end a run that neither computes nor answers for S seconds (default 30); 0: never",
@@ -121,7 +121,7 @@ FORCE = Switch(
 
 # End and pace of measuring
 
-DURATION = Option("duration", "measure for S seconds", IN_MEASURING, parse_span, "S")
+DURATION = Option("duration", "measure for S seconds", IN_MEASURING, parse_duration, "S")
 TARGET_CI = Option(
     "target_ci",
     "warm up until times settle, and measure until the 95 % interval of the median is within this "
@@ -134,15 +134,29 @@ MIN_TIME = Option(
     "min_time",
     "with --target-ci, measure for at least S seconds (default 0.5)",
     IN_MEASURING,
-    parse_span,
+    parse_duration,
     "S",
 )
 MAX_TIME = Option(
     "max_time",
     "with --target-ci, measure for at most S seconds (default 60)",
     IN_MEASURING,
-    parse_span,
+    parse_duration,
     "S",
+)
+WARMUP = Option(
+    "warmup",
+    "warm up for S seconds, and with --warmup-iter N for at least N iterations",
+    IN_MEASURING,
+    parse_duration,
+    "S",
+)
+PERCENTILE = Option(
+    "percentile",
+    "print these percentiles of the times instead of 90,95,99",
+    IN_MEASURING,
+    parse_percentiles,
+    "90,99.9",
 )
 IDLE_MS = Option(
     "idle_ms",
@@ -558,6 +572,9 @@ CSV = PathOption(
     IN_REPORT,
     writes="file",
 )
+HTML = PathOption(
+    "html", "write the result as a page; - is standard output", IN_REPORT, writes="file"
+)
 SAVE = Switch("save", "keep the result in a store that `lar history` reads", IN_REPORT)
 TAG = Option("tag", "keep the result with this tag", IN_REPORT, parse_tag, "TAG")
 STORE = PathOption(
@@ -594,7 +611,7 @@ DEBUG = Switch("debug", "show the traceback of an error", IN_DEBUG)
 OPTIONS: tuple[Option[Any], ...] = (
     *(ITER, WARMUP_ITER, ENGINE, DRIVER, TIMEOUT, STALL_TIMEOUT, COPY_TO_HOST, ENGINE_ENV),
     *(PYTHON, ENGINE_FIX, SETTINGS, FORCE),
-    *(DURATION, TARGET_CI, MIN_TIME, MAX_TIME, IDLE_MS, RATE, ARRIVALS),
+    *(DURATION, TARGET_CI, MIN_TIME, MAX_TIME, WARMUP, PERCENTILE, IDLE_MS, RATE, ARRIVALS),
     *(INPUT, INPUT_LAYOUT, RESIZE, MEAN, SCALE, BGR, RGB, BATCH_SIZE, FILL, SEED),
     *(LABELS, RESUME),
     *(CPU, CUDA, CPU_DEFAULT, MULTITHREAD, MULTITHREAD_DEFAULT, MULTI_THREAD_CORE_IDS, THREAD),
@@ -613,7 +630,7 @@ OPTIONS: tuple[Option[Any], ...] = (
     *(PROFILE, PROFILE_HOST, PROFILE_RAW, PROFILE_MEMORY, PROFILE_SYSCALLS),
     *(PROFILE_COUNTERS, RANGE_BY),
     *(RANGE, CHECK_VAR_VALUE, CHECK_DISPATCH, DISABLE_ASSERT_THROW),
-    *(MODEL_INFO, JSON, CSV, SAVE, TAG, STORE, VERBOSE, GET_STATIC_MEM_INFO),
+    *(MODEL_INFO, JSON, CSV, HTML, SAVE, TAG, STORE, VERBOSE, GET_STATIC_MEM_INFO),
     *(SCHEDULER, ON),
     *(IN_PROCESS, DEBUG),
 )

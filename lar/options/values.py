@@ -13,6 +13,7 @@ import re
 MOST_ITERATIONS = 10_000_000
 MOST_THINGS = 999_999
 MOST_THREADS = 1024
+SECONDS_IN = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
 def plain_number(text: str) -> str:
@@ -39,27 +40,18 @@ def parse_count(text: str) -> int:
     return count
 
 
-def parse_seconds(text: str) -> float:
-    """Parse a time limit in seconds: a positive number."""
+def parse_duration(text: str, unit: str = "s") -> float:
+    """Parse a time above 0, in a unit that may stand behind it: `90`, `90s`, `1.5m`, `200ms`."""
+    found = re.fullmatch(r"\s*(\S*?)\s*(us|ms|s|m|min|h)?\s*", text)
+    number, given = (found[1], found[2] or unit) if found else (text, unit)
     try:
-        seconds = float(plain_number(text))
+        value = float(plain_number(number))
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds") from None
-    if not 0 < seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not a time limit; give seconds above 0")
-    return seconds
-
-
-def parse_span(text: str, unit: str = "seconds") -> float:
-    """Parse a time to measure or to wait for: a positive number."""
-    return parse_above_zero(text, f"a number of {unit}", f"a time to wait for; give {unit}")
-
-
-def parse_budget(text: str) -> float:
-    """Parse a time in seconds or minutes: `90`, `90s`, `1.5m`."""
-    if text.endswith("m"):
-        return 60 * parse_span(text.removesuffix("m"))
-    return parse_span(text.removesuffix("s"))
+        wanted = f"give 20, 20{unit} or 1.5m"
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time; {wanted}") from None
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a time above 0")
+    return value if given == unit else value * SECONDS_IN[given] / SECONDS_IN[unit]
 
 
 def parse_above_zero(text: str, kind: str, wanted: str) -> float:
@@ -74,8 +66,8 @@ def parse_above_zero(text: str, kind: str, wanted: str) -> float:
 
 
 def parse_milliseconds(text: str) -> float:
-    """Parse a time in milliseconds: a positive number."""
-    return parse_span(text, "milliseconds")
+    """Parse a time above 0 in milliseconds; a unit may stand behind it."""
+    return parse_duration(text, "ms")
 
 
 def parse_rate(text: str) -> float:
@@ -96,6 +88,19 @@ def parse_share(text: str) -> float:
     return share
 
 
+def parse_percentiles(text: str) -> tuple[float, ...]:
+    """Parse percentiles, comma-separated: `90,99.9`."""
+    try:
+        ranks = sorted({float(plain_number(part)) for part in text.split(",")})
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a list of percentiles, as 90,99.9"
+        ) from None
+    if not all(0 < rank < 100 for rank in ranks):
+        raise argparse.ArgumentTypeError(f"{text} has percentiles outside of 0 to 100")
+    return tuple(int(rank) if rank.is_integer() else rank for rank in ranks)
+
+
 def parse_tag(text: str) -> str:
     """Parse the tag of a result: a short text in one line."""
     if not text.strip() or not text.isprintable() or len(text) > 200:
@@ -105,7 +110,7 @@ def parse_tag(text: str) -> str:
 
 def parse_stall(text: str) -> float | None:
     """Parse the stall limit in seconds; 0 turns it off."""
-    return None if re.fullmatch(r"\s*0+(\.0*)?\s*", text) else parse_seconds(text)
+    return None if re.fullmatch(r"\s*0+(\.0*)?\s*", text) else parse_duration(text)
 
 
 def parse_seed(text: str) -> int:

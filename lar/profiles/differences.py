@@ -1,23 +1,22 @@
-"""The difference of a figure between two runs."""
+"""The change of a figure between two runs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lar.records.summary import Difference
+
 
 @dataclass(frozen=True)
-class Difference:
-    """A figure in both runs; `percent` is None for a difference from nothing.
+class Change:
+    """A figure in both runs; `percent` is None for a change from nothing.
 
-    `error` is how far the figure of the second run may lie, by chance alone, from what the first
-    and the factor of the whole run let expect; `exceeds_noise` is whether it lies farther. Both are
-    None for what is not judged.
+    `difference` is what pairs of runs show of it, None for what is not compared.
     """
 
     baseline: float
     experiment: float
-    error: float | None = None
-    exceeds_noise: bool | None = None
+    difference: Difference | None = None
 
     @property
     def delta(self) -> float:
@@ -26,3 +25,7 @@ class Difference:
     @property
     def percent(self) -> float | None:
         return self.delta / self.baseline * 100 if self.baseline else None
+
+    @property
+    def verdict(self) -> str:
+        return self.difference.verdict if self.difference else "not judged"

@@ -1,5 +1,5 @@
-"""Two runs joined on their operators: what each took in an iteration, and whether the difference
-is more than runs of one command differ by.
+"""Two runs joined on their operators: what each took in an iteration, and what several pairs of
+runs show of it.
 
 Times are medians over the timed iterations, so that runs of different length compare and an
 iteration that something disturbed does not count for more than it is.
@@ -19,11 +19,11 @@ import msgspec
 from lar.errors import UsageError
 from lar.measurement.statistics import FEWEST_UNDISTURBED
 from lar.profiles.activities import device_times_of, host_activities_of
-from lar.profiles.differences import Difference
+from lar.profiles.differences import Change
 from lar.profiles.disturbance import disturbed_executions, disturbed_steps, is_recorded
-from lar.profiles.operator_noise import FEWEST_PAIRS, RunNoise, judge_pairs, judge_runs, noise_of
+from lar.profiles.operator_verdicts import Pairs, judge_iterations, judge_operators
 from lar.profiles.run_contrast import are_of_one_command, contrasts_of
-from lar.profiles.times import CLOCK_STEP_NS, iteration_times_of
+from lar.profiles.times import iteration_times_of
 from lar.profiles.totals import Totals, totals_of
 from lar.records.profile import Profile, ProfiledOperator
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 Metric = Literal["calls", "host", "self_host", "device", "self_device"]
 Side = Literal["both", "baseline", "experiment"]
 METRICS: tuple[Metric, ...] = ("calls", "host", "self_host", "device", "self_device")
-CONFIDENCE = 0.95
 MOST_NAMES = 3
 # Runs of which less of the time is in operators that both have look like two models.
 LEAST_JOINED = 0.5
@@ -64,34 +63,24 @@ class DiffRow:
     name: str
     type: str
     side: Side
-    values: Mapping[Metric, Difference | None]
+    values: Mapping[Metric, Change | None]
     times: tuple[Totals | None, Totals | None] = (None, None)
     disturbed: tuple[int | None, int | None] = (None, None)
-
-    def without_judgement(self) -> DiffRow:
-        values = {
-            metric: value and Difference(value.baseline, value.experiment)
-            for metric, value in self.values.items()
-        }
-        return replace_in(self, values=values)
 
 
 @dataclass(frozen=True)
 class Diff:
     """The rows in the order of the graphs, their sum, and the iterations' own durations.
 
-    `pairs` counts the pairs of runs. `factor` is that of the whole run, which is taken out before
-    operators are judged; None where it is not known, or the runs are not of one command. `joined`
-    is the part of the operators' time in those that both have, of the run where it is less. With
-    `unlike` nothing is judged. `iteration` is of the undisturbed iterations if `is_calm`; `counts`
-    are those and all, of either side, None where none was disturbed.
+    `pairs` counts the pairs of runs. `joined` is the part of the operators' time in those that both
+    have, of the run where it is less. With `unlike` nothing is judged. `iteration` is of the
+    undisturbed iterations if `is_calm`; `counts` are those and all, of either side, None where none
+    was disturbed.
     """
 
     rows: tuple[DiffRow, ...]
     total: DiffRow
-    iteration: Difference
-    factor: float | None
-    of_one_command: bool
+    iteration: Change
     pairs: int = 1
     joined: float = 1.0
     unlike: Unlike = ""
@@ -174,23 +163,6 @@ def caveats_of(baseline: Profile, experiment: Profile, diff: Diff) -> list[str]:
         )
     if diff.pairs > 1:
         lines.append(f"times are medians of {diff.pairs} runs of each command, made in turns")
-    if diff.unlike:
-        return lines
-    if diff.factor is not None:
-        lines.append(
-            f"what all operators share is the whole run's, as the state of the machine: x"
-            f"{diff.factor:.3f}, by which no operator is judged"
-        )
-    elif diff.of_one_command and diff.pairs < FEWEST_PAIRS:
-        lines.append(
-            "there are too few operators or iterations to see what the runs have in common, and no "
-            f"operator is judged: {FEWEST_PAIRS} pairs of profiles or more would show it"
-        )
-    elif diff.pairs < FEWEST_PAIRS:
-        lines.append(
-            "the commands differ, and each profile is one process: operators are taken to differ "
-            f"by a tenth between processes; {FEWEST_PAIRS} pairs of profiles or more would show it"
-        )
     return lines
 
 
@@ -229,35 +201,28 @@ def diff_of(
     joined = [each for each in joined if each.left or each.right]
     share = joined_share_of(joined, main, runs, kinds)
     unlike = why_unlike(baseline, experiment, share)
-    of_one_command = are_of_one_command(baseline, experiment)
-    noise = noise_of(
-        [each.times(main, runs) for each in joined if each.side == "both"],
-        [(len(one.timed_steps()), len(two.timed_steps())) for one, two in runs],
-        same_command=of_one_command,
-    )
     chosen = group_operators([each for each in joined if each.is_any(accepts)], group_by)
-    alpha = (1 - CONFIDENCE) / max(1, sum(each.side == "both" for each in chosen))
-    rows = tuple(each.row(runs, main, noise, alpha) for each in chosen)
+    rows = [each.row(runs, main) for each in chosen]
     durations, is_calm, counts = iterations_to_compare(runs)
-    iteration = judge_runs(durations, 1 - CONFIDENCE)
-    if not unlike and of_one_command and not noise.is_measured and len(runs) < FEWEST_PAIRS:
-        # Two processes of one command may differ by as much as 2 in all of their operators.
-        rows = tuple(each.without_judgement() for each in rows)
-    if unlike:
-        rows = tuple(each.without_judgement() for each in rows)
-        iteration = Difference(iteration.baseline, iteration.experiment)
-    return Diff(
-        rows,
-        total_of(rows),
-        iteration,
-        math.exp(noise.common) if noise.is_measured and of_one_command else None,
-        of_one_command,
-        len(runs),
-        share,
-        unlike,
-        is_calm,
-        counts,
-    )
+    medians = [median(median(pair[side]) for pair in durations) for side in (0, 1)]
+    iteration = Change(medians[0], medians[1])
+    if not unlike:
+        rows = judge_rows(rows, [each.times(main, runs) for each in chosen], main)
+        iteration = replace_in(iteration, difference=judge_iterations(durations))
+    return Diff(tuple(rows), total_of(rows), iteration, len(runs), share, unlike, is_calm, counts)
+
+
+def judge_rows(rows: Sequence[DiffRow], times: Sequence[Pairs], main: Metric) -> list[DiffRow]:
+    """Return rows with what is shown of the operators that both runs have, by the durations that
+    matter."""
+    both = [place for place, row in enumerate(rows) if row.side == "both" and row.values[main]]
+    judged = [*rows]
+    for place, found in zip(both, judge_operators([times[it] for it in both]), strict=True):
+        change = rows[place].values[main]
+        assert change
+        values = {**rows[place].values, main: replace_in(change, difference=found)}
+        judged[place] = replace_in(rows[place], values=values)
+    return judged
 
 
 def iterations_to_compare(
@@ -414,16 +379,10 @@ class JoinedOperators:
         """Return what they took in each iteration of each pair of runs."""
         return [(one[metric] or [], two[metric] or []) for one, two in self.sums(runs)]
 
-    def row(
-        self,
-        runs: Sequence[tuple[Profile, Profile]],
-        main: Metric,
-        noise: RunNoise,
-        alpha: float,
-    ) -> DiffRow:
-        """Return the row; one that both runs have is judged by the durations that matter."""
+    def row(self, runs: Sequence[tuple[Profile, Profile]], main: Metric) -> DiffRow:
+        """Return the row, which is not judged yet."""
         sums = self.sums(runs)
-        values: dict[Metric, Difference | None] = {}
+        values: dict[Metric, Change | None] = {}
         for metric in METRICS:
             times = [
                 (left, right)
@@ -434,11 +393,9 @@ class JoinedOperators:
                 values[metric] = None
                 continue
             centre = mean_of if metric == "calls" else median
-            values[metric] = Difference(
+            values[metric] = Change(
                 median(centre(pair[0]) for pair in times), median(centre(pair[1]) for pair in times)
             )
-            if metric == main and self.side == "both":
-                values[metric] = judge_operator(times, noise, alpha)
         return DiffRow(
             self.name,
             self.type,
@@ -453,19 +410,6 @@ class JoinedOperators:
                 count_of(two["disturbed"] for _, two in sums) if self.right else None,
             ),
         )
-
-
-def judge_operator(
-    times: Sequence[tuple[Sequence[float], Sequence[float]]], noise: RunNoise, alpha: float
-) -> Difference:
-    """Compare an operator's times in pairs of runs; where its neighbours do not show what runs have
-    in common, several pairs do."""
-    if noise.is_measured or len(times) < FEWEST_PAIRS:
-        return noise.difference_of(times, alpha)
-    found = judge_pairs([(median(one), median(two)) for one, two in times], alpha)
-    # Pairs may agree to a step of the clock, and differ by one.
-    is_seen = abs(found.delta) > CLOCK_STEP_NS
-    return replace_in(found, exceeds_noise=found.exceeds_noise and is_seen)
 
 
 def figures_of(runs: Iterable[Sequence[float] | None]) -> Totals | None:
@@ -529,11 +473,11 @@ def group_operators(joined: Sequence[JoinedOperators], group_by: str) -> Sequenc
 
 def total_of(rows: Sequence[DiffRow]) -> DiffRow:
     """Return the sum of all rows, which is not judged: the iterations are."""
-    values: dict[Metric, Difference | None] = {}
+    values: dict[Metric, Change | None] = {}
     for metric in METRICS:
         known = [found for row in rows if (found := row.values[metric]) is not None]
         values[metric] = (
-            Difference(
+            Change(
                 math.fsum(each.baseline for each in known),
                 math.fsum(each.experiment for each in known),
             )

@@ -13,6 +13,7 @@ input, where each iteration has its own, as with a data set. The iteration is wh
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
@@ -73,6 +74,15 @@ def iterations_of(profile: Profile) -> tuple[Interval, ...]:
 def iteration_times_of(profile: Profile) -> list[int]:
     """Return how long each timed iteration took, in nanoseconds: the figures of the run."""
     return [end - begin for begin, end in iterations_of(profile)]
+
+
+def iterations_per_second(profile: Profile) -> float | None:
+    """Return how many iterations all copies make together; None if none took time."""
+    times: dict[int, list[int]] = {}
+    for step, time in zip(profile.timed_steps(), iteration_times_of(profile), strict=True):
+        times.setdefault(step.copy, []).append(time)
+    rates = [1e9 * len(own) / sum(own) for own in times.values() if sum(own)]
+    return math.fsum(rates) or None
 
 
 def is_loaded_in_steps(profile: Profile) -> bool:

@@ -178,6 +178,7 @@ def row_of(variant: VariantResult) -> dict[str, str | int | float | None]:
         "variant": variant.name,
         **variant.values,
         "shape": variant.shape,
+        "engine_version": variant.engine.version if variant.engine else "",
         "status": variant.status,
         "median": latency.median if latency else None,
         "minimum": latency.minimum if latency else None,

@@ -6,7 +6,8 @@ number is None; single elements are texts, because JSON has neither NaN nor comp
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from lar.errors import check_keywords
@@ -44,15 +45,12 @@ class Figures:
     difference over that of the expected tensor, `scale` the latter's root mean square. All of
     these are over the elements that are finite on both sides; None: no such element, or the
     expected tensor is 0 and the actual one is not.
-    `relative_l2`, `gain`, `cosine` and `snr_db` are without fills that agree: numbers like
-    -1e9 in a mask, beside which nothing else would count; default tolerances are without them too.
-    `bulk_l2` and `bulk_peak` are what culprits are found by: the length of the difference and its
-    largest element, in units of the length and the root mean square of the expected tensor, these
-    without any fill, `bulk_scale` that root mean square. `gain` is the factor of the expected
-    tensor that is nearest to the actual one.
-    `max_ulp` counts the floating-point numbers in between, None for other types. `cosine` is None
-    where a tensor is 0, `snr_db` where signal or noise is. `mismatches` are the elements past the
-    tolerance, those that are NaN or infinite on one side alone among them
+    `relative_l2`, `scale`, `peak`, `gain`, `cosine` and `snr_db` are without fills that agree:
+    numbers like -1e9 in a mask, beside which nothing else would count; default tolerances are
+    without any. `peak` is the largest difference in units of `scale`, `gain` the factor of the
+    expected tensor that is nearest to the actual one.
+    `cosine` is None where a tensor is 0, `snr_db` where signal or noise is. `mismatches` are the
+    elements past the tolerance, those that are NaN or infinite on one side alone among them
     (`nonfinite_mismatches`). NaN agrees with NaN, an infinity with itself.
     """
 
@@ -65,11 +63,8 @@ class Figures:
     mean_relative: float | None = None
     relative_l2: float | None = None
     scale: float | None = None
-    bulk_l2: float | None = None
-    bulk_peak: float | None = None
-    bulk_scale: float | None = None
+    peak: float | None = None
     gain: float | None = None
-    max_ulp: int | None = None
     cosine: float | None = None
     snr_db: float | None = None
     mismatches: int = 0
@@ -147,7 +142,7 @@ class TensorComparison:
     `is_output`: the model gives it; `is_input`: the run was fed with it.
     `precision` is the type coarser than float32 that a side computes in, empty if there is none;
     `explained` is the error of the whole that its rounding explains, in units of the tensor's
-    length, as `bulk_l2` is.
+    length, as `relative_l2` is.
     """
 
     actual: TensorFacts
@@ -200,7 +195,7 @@ class LeftOut:
 class OperatorFacts:
     """An operator of one side. `output` names what it gives, `layout` is the layout of that.
 
-    An `opaque` one computes a graph of its own, as If and Loop do, of which nothing is dumped.
+    An `opaque` one runs what another library holds, or a function, of which nothing is dumped.
     `origin` has what the model calls the results of its own operators that this one stands for,
     empty where it is one of them or that is not known.
     """
@@ -240,6 +235,15 @@ class Culprit:
     alone: Figures | None = None
     doubt: str = ""
     is_coarse: bool = False
+
+    def with_tensors(self, change: Callable[[TensorComparison], TensorComparison]) -> Culprit:
+        """Return it with something else in the place of each pair of tensors."""
+        return replace(
+            self,
+            inputs=tuple(map(change, self.inputs)),
+            parameters=tuple(map(change, self.parameters)),
+            output=change(self.output),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

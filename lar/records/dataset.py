@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -28,3 +29,24 @@ class ItemClasses:
     classes: tuple[int, ...]
     scores: tuple[float, ...]
     label: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accuracy:
+    """How many of the labelled items have their class first, and among the first five."""
+
+    count: int
+    first: int
+    five: int
+
+
+def accuracy_of(items: Sequence[ItemClasses]) -> Accuracy | None:
+    """Return the accuracy of items; None without any that is labelled."""
+    labelled = [item for item in items if item.label is not None]
+    if not labelled:
+        return None
+    return Accuracy(
+        count=len(labelled),
+        first=sum(item.classes[:1] == (item.label,) for item in labelled),
+        five=sum(item.label in item.classes for item in labelled),
+    )

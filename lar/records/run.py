@@ -18,7 +18,7 @@ from lar.errors import LarError, check_keywords, error_with_code, format_message
 from lar.records.dataset import Item, ItemClasses
 from lar.records.facts import EngineFacts, MachineFacts, ModelFile
 from lar.records.scenario import Scenario, ScenarioResult
-from lar.records.stopping import Pacing, Stopped, Stopping
+from lar.records.stopping import Pacing, Rank, Stopped, Stopping
 from lar.records.summary import Summary
 from lar.records.testcase import Case, CaseResult, Packing, case_of
 
@@ -81,6 +81,7 @@ class RunSpec:
 
     Where `stopping` leaves the number of iterations open, `iterations` is the most that a runner
     has room for, and `warmup_iterations` the fewest where the warm-up goes on until it settles.
+    `percentiles` are those that the summary has, without any the usual ones.
     With a rate in `pacing`, `iterations` are the requests that all runners serve together.
     So it does where a `scenario` is given: MLPerf's load generator then decides how many iterations
     there are, and when.
@@ -111,6 +112,7 @@ class RunSpec:
     stopping: Stopping = field(default_factory=Stopping)
     pacing: Pacing = field(default_factory=Pacing)
     scenario: Scenario | None = None
+    percentiles: tuple[Rank, ...] = ()
 
     @property
     def runners(self) -> int:
@@ -121,7 +123,12 @@ class RunSpec:
     def sample_count(self) -> int:
         """The number of samples that each runner takes, warm-up included; the most that it may
         take where that is open."""
-        return self.warmup_iterations + self.iterations * max(1, len(self.cases), len(self.items))
+        return self.warmup_iterations + self.stopping.warmup_room + self.timed_count
+
+    @property
+    def timed_count(self) -> int:
+        """The number of samples that each runner takes after the warm-up."""
+        return self.iterations * max(1, len(self.cases), len(self.items))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -397,7 +404,8 @@ class RunResult(Encodable):
     all have ended. `stopped` says how measuring ended where the number of iterations was open or
     requests arrived at a rate. `algorithms`
     and `numeric_errors` are known where winograd was preferred. `cases` has the testcases that
-    were run, `items` the classes of a data set's items. `unprofiled` is there in a profiled run:
+    were run, `items` the classes of a data set's items, of whose labelled ones `top1` and `top5`
+    are the shares that are right. `unprofiled` is there in a profiled run:
     the samples of the same run without the profiler, made before it. `uncached_operators` counts
     the operators that ran and are not in the cache that was given. `summary` is there when an
     iteration was timed; results of older versions have none.
@@ -429,6 +437,8 @@ class RunResult(Encodable):
     numeric_errors: tuple[NumericError, ...] = ()
     cases: tuple[CaseResult, ...] = ()
     items: tuple[ItemClasses, ...] = ()
+    top1: float | None = None
+    top5: float | None = None
     scenario: ScenarioResult | None = None
     uncached_operators: int = 0
     wall_seconds: float = 0.0

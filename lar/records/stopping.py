@@ -7,6 +7,7 @@ from typing import Literal
 
 Arrivals = Literal["poisson", "fixed"]
 Ending = Literal["iterations", "duration", "target", "max_time", "room"]
+Rank = int | float  # of a percentile: 90, 99.9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +21,8 @@ class Stopping:
         min_seconds: with a target, measure for at least so long.
         max_seconds: with a target, measure for at most so long.
         settle: warm up until two windows of iterations agree.
+        warmup_seconds: warm up for at least so long.
+        warmup_room: the iterations that this has room for.
     """
 
     duration_seconds: float | None = None
@@ -27,6 +30,8 @@ class Stopping:
     min_seconds: float | None = None
     max_seconds: float | None = None
     settle: bool = False
+    warmup_seconds: float | None = None
+    warmup_room: int = 0
 
     @property
     def is_open(self) -> bool:
@@ -91,7 +96,8 @@ class QueueSummary:
     time between, the service, is an iteration's.
 
     Attributes:
-        offered_per_second: how many requests arrive, as asked for.
+        offered_per_second: how many requests were asked for.
+        arrived_per_second: how many came, as the times between are drawn; None of a single one.
         served_per_second: how many were served, None where the run did not end well.
         load: the same as in `Stopped`.
         busy: the share of the time in which a runner served, None as above.
@@ -99,14 +105,15 @@ class QueueSummary:
     """
 
     offered_per_second: float
+    arrived_per_second: float | None = None
     served_per_second: float | None
     load: float
     busy: float | None
     waiting_mean: float
     waiting_median: float
     waiting_maximum: float
-    waiting_percentiles: dict[int, float] = field(default_factory=dict)
+    waiting_percentiles: dict[Rank, float] = field(default_factory=dict)
     latency_mean: float
     latency_median: float
     latency_maximum: float
-    latency_percentiles: dict[int, float] = field(default_factory=dict)
+    latency_percentiles: dict[Rank, float] = field(default_factory=dict)

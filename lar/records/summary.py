@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from lar.records.stopping import QueueSummary
+from lar.records.stopping import QueueSummary, Rank
 
 Cause = Literal["queue delay", "steal", "throttling", "frequency", "slow core"]
 Trust = Literal["latency", "undisturbed latency", "cpu", "nothing"]
-Verdict = Literal["faster", "slower", "no difference shown"]
+Verdict = Literal["faster", "slower", "no difference shown", "not judged"]
 
 
 @dataclass(frozen=True)
@@ -30,18 +30,25 @@ class Difference:
         interval: of the ratio, at the confidence that is left when the looks taken and the number
             of comparisons are paid for; None where it has no end.
         verdict: what is shown of B.
+        reason: why it is not judged; empty where it is.
         smallest_detectable: the change that would have been shown with a probability of 90 %, 0.02
-            for 2 %; None where no change could have been.
+            for 2 %; None where it is not judged.
         processes: the pairs of processes, or the runs of both sides.
         pairs: the ratios, or the samples, of all of them.
     """
 
     ratio: float
-    interval: Interval | None
-    verdict: Verdict
-    smallest_detectable: float | None
-    processes: int
-    pairs: int
+    interval: Interval | None = None
+    verdict: Verdict = "not judged"
+    reason: str = ""
+    smallest_detectable: float | None = None
+    processes: int = 0
+    pairs: int = 0
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether it is faster or slower."""
+        return self.verdict in ("faster", "slower")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +57,7 @@ class Summary:
 
     Attributes:
         interval: that of the median; None where there are too few samples for one.
-        percentiles: by rank, those alone that the number of samples supports.
+        percentiles: by rank, those asked for that the number of samples supports.
         iterations_per_second: of all runners together; None if nothing took time, or if they slept
             before each iteration.
         items_per_second: an iteration is as many items as a batch holds, or one of a data set;
@@ -72,7 +79,7 @@ class Summary:
     maximum: float
     median: float
     interval: Interval | None = None
-    percentiles: dict[int, float] = field(default_factory=dict)
+    percentiles: dict[Rank, float] = field(default_factory=dict)
     iterations_per_second: float | None = None
     items_per_second: float | None = None
     disturbed_count: int = 0

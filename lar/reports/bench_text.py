@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from lar.errors import count_of, printable
+from lar.options.table import PYTHON
 from lar.records.bench import BenchResult, OutputDifference, VariantResult
-from lar.records.summary import Difference, Interval, Summary
+from lar.records.summary import Summary
 from lar.reports.csv import format_table as format_csv_table
 from lar.reports.model import Cell, Column, Table
 from lar.reports.text import PAPER, Screen, format_table
+from lar.reports.verdicts import (
+    color_of_verdict,
+    describe_difference,
+    format_interval,
+    format_ratio,
+)
 
 Figure = Callable[[VariantResult], Cell]
-
-# From here on a change is a number of times: 12 times says more than 1100.0%.
-LARGEST_SHARE = 2.0
 
 ENDS = {
     "clear": "every difference is clear",
@@ -50,15 +54,21 @@ def cell_of(key: str) -> Callable[[dict[str, Cell]], Cell]:
 def head_of(bench: BenchResult) -> Iterator[str]:
     """Yield what was measured, as far as it is the same in all variants."""
     models = {variant.spec.model for variant in bench.variants if variant.spec}
-    engines = {
-        f"{it.engine.name} {it.engine.version} {it.engine.driver}"
-        for it in bench.variants
-        if it.engine
-    }
+    engines = engines_of(bench)
     what = printable(models.pop()) if len(models) == 1 else f"{len(models)} models"
     engine = f" on {engines.pop()}" if len(engines) == 1 else ""
     variants, rounds = count_of(len(bench.variants), "variant"), count_of(bench.rounds, "round")
     yield f"{what}{engine}: {variants}, {rounds} of fresh processes, {bench.wall_seconds:.1f} s"
+
+
+def engine_of(variant: VariantResult) -> str:
+    """Return the engine that ran a variant with its version, empty where it was not started."""
+    it = variant.engine
+    return f"{it.name} {it.version} {it.driver}" if it else ""
+
+
+def engines_of(bench: BenchResult) -> set[str]:
+    return {*map(engine_of, bench.variants)} - {""}
 
 
 def table_of(bench: BenchResult) -> Table[VariantResult]:
@@ -74,10 +84,7 @@ def table_of(bench: BenchResult) -> Table[VariantResult]:
 
 def color_of(measured: VariantResult) -> str:
     """Return the color of what was measured: that of its failure, or of its difference."""
-    if measured.status != "ok":
-        return "red"
-    verdict = measured.difference.verdict if measured.difference else ""
-    return {"faster": "green", "slower": "red"}.get(verdict, "")
+    return "red" if measured.status != "ok" else color_of_verdict(measured.difference)
 
 
 def columns_of(bench: BenchResult) -> Iterator[Column[VariantResult]]:
@@ -89,6 +96,8 @@ def columns_of(bench: BenchResult) -> Iterator[Column[VariantResult]]:
     else:
         for key in keys:
             yield Column(key.replace("_", "-"), value_of(key), rank=0)
+    if len(engines_of(bench)) > 1 or PYTHON.key in keys:
+        yield Column("engine", engine_of, rank=1)
     if len({variant.shape for variant in variants if variant.shape}) > 1:
         yield Column("shape", lambda it: it.shape, rank=3)
     yield Column(
@@ -118,14 +127,14 @@ def columns_of(bench: BenchResult) -> Iterator[Column[VariantResult]]:
         yield Column(
             "ratio",
             lambda it: it.difference.ratio if it.difference else None,
-            lambda it: f"{it.difference.ratio:.3f}" if it.difference else "",
+            lambda it: format_ratio(it.difference),
             align="right",
             rank=1,
         )
         yield Column(
             "95 % interval",
-            lambda it: format_interval(it.difference.interval) if it.difference else None,
-            lambda it: format_interval(it.difference.interval) if it.difference else "",
+            lambda it: interval_of(it) or None,
+            interval_of,
             rank=2,
         )
         yield Column("verdict", lambda it: format_verdict(it, bench) or None, rank=0)
@@ -160,11 +169,8 @@ def format_rate(latency: Summary | None) -> str:
     return f"{latency.items_per_second:.1f}"
 
 
-def format_interval(interval: Interval | None) -> str:
-    """Return an interval, empty for one that has no end."""
-    if interval is None:
-        return ""
-    return f"{interval.low:.3f} .. {interval.high:.3f}"
+def interval_of(variant: VariantResult) -> str:
+    return format_interval(variant.difference.interval if variant.difference else None)
 
 
 def format_verdict(variant: VariantResult, bench: BenchResult) -> str:
@@ -172,28 +178,16 @@ def format_verdict(variant: VariantResult, bench: BenchResult) -> str:
     how it ended."""
     if variant.status != "ok" and variant.failure:
         return describe_failure(variant)
-    if variant.difference:
-        return describe_difference(variant.difference)
     if variant.baseline:
-        return "not measured often enough"
+        return describe_difference(variant.difference, "no time was left for it")
     is_base = any(each.baseline == variant.name for each in bench.variants)
     return "baseline" if is_base else "compared with none: no other has data of this shape"
 
 
-def describe_difference(difference: Difference) -> str:
-    """Return a verdict in words."""
-    if difference.verdict != "no difference shown":
-        return difference.verdict
-    if difference.smallest_detectable is None:
-        return "no difference shown (none could have been)"
-    smallest = difference.smallest_detectable
-    text = f"{smallest:.1%}" if smallest < LARGEST_SHARE else f"{1 + smallest:.0f} times"
-    return f"no difference shown (smallest detectable: {text})"
-
-
 def describe_failure(variant: VariantResult) -> str:
+    """Return how a variant ended, empty where it ended well."""
     if variant.failure is None:
-        return ""
+        return "" if variant.status == "ok" else variant.status
     return printable(f"{variant.status}: {variant.failure.message}")
 
 

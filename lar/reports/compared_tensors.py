@@ -23,9 +23,6 @@ from lar.reports.model import ANY_DIGITS, Cell, Column, Table
 
 T = TypeVar("T")
 
-# Half of the digits of a type's mantissa: numbers further apart than that many ULPs are not almost
-# equal, and a relative error says more.
-MOST_ULPS = {"float16": 1 << 5, "BFloat16": 1 << 4, "float32": 1 << 12, "float64": 1 << 26}
 
 # MegEngine's quantised types, as it stores their integers.
 STORED = re.compile(r"Quantized(S?)(\d+)(?:Asymm)?")
@@ -120,7 +117,6 @@ def columns_for(comparison: Comparison, *, wide: bool) -> tuple[Column[Row], ...
         ALONE: 2 * len(run_alone) > comparison.computed_count,
         "error": wide or comparison.tolerance.max_error is not None,
         "SNR dB": not has_items,
-        "worst item": has_items and wide,
         "RMSE/scale": any(steps_of(it) is not None for it in rows),
     }
     return tuple(it for it in COLUMNS if it.in_text and is_shown.get(it.title, wide))
@@ -229,14 +225,6 @@ def describe_nonfinite(figures: Figures) -> str:
     return f", {figures.nonfinite_mismatches} NaN or infinite on one side (NaN {nan}, inf {inf})"
 
 
-def ulps_of(row: Row) -> int | None:
-    """Return the distance of a pair in ULPs where it is small enough to say something."""
-    figures, dtype = row.tensor.figures, row.tensor.expected.dtype
-    if figures is None or figures.max_ulp is None or dtype != row.tensor.actual.dtype:
-        return None
-    return figures.max_ulp if figures.max_ulp <= MOST_ULPS.get(dtype, 0) else None
-
-
 def steps_of(row: Row) -> float | None:
     """Return the error of a quantised tensor in units of its scale: that of the operator alone
     where it was run alone, else that of the run."""
@@ -321,12 +309,11 @@ COLUMNS: tuple[Column[Row], ...] = (
     number_column("SNR mean", over_items("mean_snr_db"), ".1f", 4),
     number_column("SNR p99", over_items("p99_snr_db"), ".1f", 6),
     number_column("SNR worst", over_items("worst_snr_db"), ".1f", 1),
-    Column("worst item", lambda row: over_items("worst_item")(row) or None, rank=8),
+    Column("worst item", lambda row: over_items("worst_item")(row) or None, rank=1),
     number_column("RMSE/scale", steps_of, ".3f", 2),
     number_column("error", figure("max_error", 0), rank=2),
     number_column("max abs", figure("max_absolute", 0), rank=4),
     number_column("max rel", figure("max_relative", 0), rank=6),
-    number_column("ulp", ulps_of, "d", 7),
     number_column("cosine", figure("cosine"), ".7f", 7),
     Column("past tolerance", figure("mismatches", 0), format_mismatches, rank=1, digits=0),
     Column("worst element", lambda row: format_worst(row) or None, format_worst),

@@ -9,7 +9,8 @@ from lar.reports.model import Cell, Column, Table, table_of_values
 from lar.reports.pages import Section, format_page
 from lar.reports.pages.tables import page_table
 from lar.reports.report import Report
-from lar.reports.results_report import format_change, format_figure, format_interval, format_ms
+from lar.reports.results_report import format_figure, format_ms
+from lar.reports.verdicts import describe_difference, format_interval, format_ratio
 from lar.results.regressions import Check
 from lar.results.store import Entry, Kind
 
@@ -254,18 +255,21 @@ def check_report(checks: Sequence[Check], baseline: str, notes: Sequence[str]) -
             Column("runs", lambda it: len(it.new), align="right", key="runs"),
             Column("baseline", lambda it: len(it.baseline), align="right", key="baseline_runs"),
             Column("unit", lambda it: it.unit, rank=4),
+            Column("figure", lambda it: it.figure, rank=4),
             Column(
-                "ratio", ratio_of_check, lambda it: format_figure(ratio_of_check(it), 3), rank=0
+                "ratio",
+                lambda it: it.difference.ratio if it.difference else None,
+                lambda it: format_ratio(it.difference),
+                rank=0,
             ),
             Column("95 % interval", text=interval_of_check, in_records=False, rank=3),
             Column(
                 "smallest detectable",
-                smallest_of_check,
-                lambda it: format_change(smallest_of_check(it)),
+                lambda it: it.difference.smallest_detectable if it.difference else None,
                 key="smallest_detectable",
-                rank=2,
+                in_text=False,
             ),
-            Column("verdict", verdict_of_check, rank=0),
+            Column("verdict", lambda it: it.verdict, describe_check, rank=0),
         ),
         rows=tuple(checks),
         notes=tuple(notes),
@@ -273,23 +277,9 @@ def check_report(checks: Sequence[Check], baseline: str, notes: Sequence[str]) -
     return Report(style="check", title=table.title, body=(table, *notes), tables=(table,))
 
 
-def ratio_of_check(check: Check) -> float | None:
-    return check.difference.ratio if check.difference else None
-
-
 def interval_of_check(check: Check) -> str:
-    interval = check.difference.interval if check.difference and check.can_show else None
-    return format_interval(interval, 1, 3)
+    return format_interval(check.difference.interval if check.difference else None)
 
 
-def smallest_of_check(check: Check) -> float | None:
-    return check.difference.smallest_detectable if check.difference and check.can_show else None
-
-
-def verdict_of_check(check: Check) -> str:
-    """Return the verdict; a regression is called so."""
-    if check.difference is None:
-        return "not judged"
-    if not check.can_show:
-        return "not judged"
-    return "slower: a regression" if check.is_regression else check.difference.verdict
+def describe_check(check: Check) -> str:
+    return describe_difference(check.difference, check.reason)

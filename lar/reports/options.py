@@ -6,6 +6,7 @@ The row of a style (`lar.reports.styles`) names those that it honours.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import re
 import sys
 import textwrap
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 
 from lar.errors import UsageError
 from lar.options.option import flag_of
-from lar.options.values import parse_pattern
+from lar.options.values import parse_duration, parse_pattern
 from lar.reports.styles import STYLES, Style
 
 
@@ -31,7 +32,9 @@ class ReportOption(NamedTuple):
 
 
 def parse_time(text: str) -> float:
-    """Parse a time in seconds, which may be 0, negative or infinite, as a bound."""
+    """Parse a time in seconds, which may have a unit, or be 0, negative or infinite, as a bound."""
+    with contextlib.suppress(argparse.ArgumentTypeError):
+        return parse_duration(text)
     try:
         value = float(text)
     except ValueError:

@@ -9,8 +9,10 @@ from lar.reports.model import Cell, Column, Table
 from lar.reports.pages import Section, format_facts, format_list, format_page
 from lar.reports.pages.tables import page_table
 from lar.reports.report import Report
+from lar.reports.verdicts import describe_difference, format_interval, high_of, low_of
 from lar.results.facts import describe_options, is_option
-from lar.results.side_by_side import Row, SideBySide
+from lar.results.figures import Figure
+from lar.results.side_by_side import DISTURBED, Row, SideBySide
 
 TITLE = "Results side by side"
 SCRIPT = """
@@ -97,10 +99,10 @@ def columns_of(side_by_side: SideBySide) -> Iterator[Column[Row]]:
     yield Column(
         "disturbed", lambda row: row.disturbed_count, align="right", in_text=disturbed, rank=6
     )
-    yield from time_columns()
-    cpu = disturbed and any(row.cpu_median for row in rows)
+    yield from time_columns(side_by_side.figure)
+    cpu = disturbed and side_by_side.figure == "latency" and any(row.cpu_median for row in rows)
     yield Column(
-        "CPU ms",
+        "CPU time median ms",
         lambda row: row.cpu_median,
         lambda row: format_ms(row.cpu_median),
         key="cpu_median_seconds",
@@ -136,9 +138,10 @@ def fact_named(name: str) -> Callable[[Row], str]:
     return lambda row: row.facts[name]
 
 
-def time_columns() -> Iterator[Column[Row]]:
+def time_columns(figure: Figure) -> Iterator[Column[Row]]:
+    yield Column("figure", lambda row: figure, in_text=False)
     yield Column(
-        "median ms",
+        f"{figure} median ms",
         lambda row: row.median,
         lambda row: format_ms(row.median),
         key="median_seconds",
@@ -147,7 +150,7 @@ def time_columns() -> Iterator[Column[Row]]:
     )
     yield Column(
         "95 % interval",
-        text=lambda row: format_interval(row.interval, 1e3, 3),
+        text=lambda row: format_interval(row.interval, 1e3) or "N/A",
         parts=(
             Column("low", lambda row: low_of(row.interval), key="median_low_seconds"),
             Column("high", lambda row: high_of(row.interval), key="median_high_seconds"),
@@ -155,7 +158,7 @@ def time_columns() -> Iterator[Column[Row]]:
         rank=4,
     )
     yield Column(
-        "min ms",
+        f"{figure} min ms",
         lambda row: row.minimum,
         lambda row: format_ms(row.minimum),
         key="minimum_seconds",
@@ -179,11 +182,9 @@ def ratio_columns() -> Iterator[Column[Row]]:
         align="right",
         rank=0,
     )
+    yield Column("ratio low", lambda row: low_of(interval_of(row)), key="ratio_low", in_text=False)
     yield Column(
-        "ratio low", lambda row: low_of(ratio_interval(row)), key="ratio_low", in_text=False
-    )
-    yield Column(
-        "ratio high", lambda row: high_of(ratio_interval(row)), key="ratio_high", in_text=False
+        "ratio high", lambda row: high_of(interval_of(row)), key="ratio_high", in_text=False
     )
     yield Column(
         "verdict",
@@ -192,7 +193,10 @@ def ratio_columns() -> Iterator[Column[Row]]:
         rank=1,
     )
     yield Column(
-        "smallest detectable", smallest_detectable, key="smallest_detectable", in_text=False
+        "smallest detectable",
+        lambda row: row.difference.smallest_detectable if row.difference else None,
+        key="smallest_detectable",
+        in_text=False,
     )
 
 
@@ -204,13 +208,8 @@ def other_columns() -> Iterator[Column[Row]]:
     )
 
 
-def ratio_interval(row: Row) -> Interval | None:
-    """Return the interval of a ratio, None for one that nothing is known of."""
-    return row.difference.interval if row.difference and row.is_judged else None
-
-
-def smallest_detectable(row: Row) -> float | None:
-    return row.difference.smallest_detectable if row.difference and row.is_judged else None
+def interval_of(row: Row) -> Interval | None:
+    return row.difference.interval if row.difference else None
 
 
 def verdict_of(row: Row) -> str | None:
@@ -219,32 +218,16 @@ def verdict_of(row: Row) -> str | None:
         return None
     if row.baseline == row.name:
         return "baseline"
-    return row.difference.verdict if row.difference and row.is_judged else "not judged"
+    return row.difference.verdict if row.difference else "not judged"
 
 
 def describe_verdict(row: Row) -> str:
     """Return what a ratio shows, with its interval or the change that could have been seen."""
-    verdict, smallest = verdict_of(row), smallest_detectable(row)
-    if row.difference is None or smallest is None:
-        return verdict or "N/A"
-    if row.difference.verdict == "no difference shown":
-        return f"{verdict} (smallest detectable: {format_change(smallest)})"
-    return f"{verdict} ({format_interval(row.difference.interval, 1, 3)})"
-
-
-def low_of(interval: Interval | None) -> float | None:
-    return None if interval is None else interval.low
-
-
-def high_of(interval: Interval | None) -> float | None:
-    return None if interval is None else interval.high
-
-
-def format_interval(interval: Interval | None, scale: float, digits: int) -> str:
-    """Return an interval, N/A for one that is not known."""
-    if interval is None:
-        return "N/A"
-    return f"{scale * interval.low:.{digits}f} to {scale * interval.high:.{digits}f}"
+    if row.baseline == row.name or row.ratio is None:
+        return verdict_of(row) or "N/A"
+    text = describe_difference(row.difference, DISTURBED)
+    is_shown = row.difference and row.difference.is_shown
+    return f"{text} ({format_interval(interval_of(row))})" if is_shown else text
 
 
 def format_ms(seconds: float | None) -> str:
@@ -254,10 +237,3 @@ def format_ms(seconds: float | None) -> str:
 
 def format_figure(value: float | None, digits: int) -> str:
     return "N/A" if value is None else f"{value:.{digits}f}"
-
-
-def format_change(change: float | None) -> str:
-    """Return a relative change in per cent."""
-    if change is None:
-        return "N/A"
-    return f"{100 * change:.3g}%" if change < 10 else "over 1000%"

@@ -8,6 +8,7 @@ known is `N/A`, never nan.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping
 
 from lar import __version__
@@ -22,8 +23,8 @@ from lar.measurement.statistics import (
     statistics_of,
 )
 from lar.measurement.summary import iterations_per_second, may_be_spinning, summarize
-from lar.options.table import PROFILE, PROFILE_HOST
-from lar.records.dataset import ItemClasses
+from lar.options.table import LAYOUTS, PROFILE, PROFILE_HOST, WINOGRAD_TRANSFORM
+from lar.records.dataset import ItemClasses, accuracy_of
 from lar.records.events import (
     CasesFound,
     CaseStarted,
@@ -37,8 +38,18 @@ from lar.records.events import (
     Prepared,
 )
 from lar.records.run import AlgorithmChoice, NumericError, RunResult, RunSpec, Samples
+from lar.records.stopping import Rank
 from lar.records.summary import Cause, Interval, Summary
 from lar.records.testcase import Verdict, error_of
+
+# What load_and_run says, on its standard error, of options that change what is computed.
+CHANGES = {
+    **{
+        layout.key: f"enable {layout.key.removeprefix('enable_')} optimization"
+        for layout in LAYOUTS
+    },
+    WINOGRAD_TRANSFORM.key: "enable winograd transform",
+}
 
 
 def format_ms(seconds: float | None) -> str:
@@ -83,6 +94,9 @@ def format_end(spec: RunSpec) -> str:
 
 def format_note(event: Event, spec: RunSpec) -> list[str]:
     """Return what the user should know about an event, besides the lines of the contract."""
+    if isinstance(event, EngineStarted):
+        began = time.strftime("[%d %H:%M:%S lar][warn]")
+        return [f"{began} {CHANGES[key]}" for key in spec.settings if key in CHANGES]
     if isinstance(event, Finished):
         return [printable(f"lar: warning: {text}") for text in event.warnings]
     if not isinstance(event, Fed):
@@ -164,7 +178,7 @@ def format_summary(result: RunResult) -> list[str]:
     lines = []
     if summary is not None:
         lines += format_trust(summary, result)
-        lines += [format_distribution(summary, title_of_times(result.spec))]
+        lines += [format_distribution(summary, result.spec)]
         lines += format_queue(result) or [format_throughput(result)]
         lines += format_stopped(result)
     if result.peak_memory_bytes is not None:
@@ -173,7 +187,7 @@ def format_summary(result: RunResult) -> list[str]:
     if summary is not None:
         lines += [*format_disturbance(summary, result.samples), *format_missing(result)]
     done = len(result.samples.end_to_end)
-    asked = result.spec.sample_count - result.spec.warmup_iterations
+    asked = result.spec.timed_count
     if result.spec.pacing.rate is None:  # else they are the requests of all together
         asked *= result.spec.runners
     if result.status != "ok" and done and result.spec.stopping.is_open:
@@ -254,20 +268,22 @@ def format_queue(result: RunResult) -> list[str]:
     ]
     runners = result.spec.runners
     several = count_of(runners, "runner")
-    line = f"load: {queue.offered_per_second:.10g} requests/s arrive"
+    line = f"load: {queue.offered_per_second:.10g} requests/s asked for"
+    if queue.arrived_per_second is not None:
+        line += f", {queue.arrived_per_second:.3f} arrived"
     if queue.served_per_second is not None and queue.busy is not None:
-        line += f", {queue.served_per_second:.3f} requests/s were served; "
-        line += f"{several} busy for {100 * queue.busy:.1f}% of the time"
+        line += f", {queue.served_per_second:.3f} served"
+        line += f"; {several} busy for {100 * queue.busy:.1f}% of the time"
     lines.append(line)
     return lines
 
 
 def format_times(
-    name: str, mean: float, median: float, maximum: float, percentiles: Mapping[int, float]
+    name: str, mean: float, median: float, maximum: float, percentiles: Mapping[Rank, float]
 ) -> str:
     """Return a line of figures about times."""
     figures = {"mean": mean, "median": median}
-    figures |= {f"p{rank}": value for rank, value in percentiles.items()}
+    figures |= {f"p{rank:g}": value for rank, value in percentiles.items()}
     figures["max"] = maximum
     return f"{name}: " + " ".join(f"{key}={format_ms(value)}ms" for key, value in figures.items())
 
@@ -318,13 +334,16 @@ def format_median(median: float | None, interval: Interval | None = None) -> str
     return f"{text} interval={format_ms(interval.low)},{format_ms(interval.high)}ms"
 
 
-def format_distribution(statistics: Summary, title: str = "latency") -> str:
+def format_distribution(statistics: Summary, spec: RunSpec) -> str:
     """Return the percentiles that the number of samples supports, and what the others need."""
+    title = title_of_times(spec)
     median = format_median(statistics.median, statistics.interval)
     figures = [f"min={format_ms(statistics.minimum)}ms", median]
-    figures += [f"p{rank}={format_ms(value)}ms" for rank, value in statistics.percentiles.items()]
-    missing = [rank for rank in PERCENTILES if rank not in statistics.percentiles]
-    needs = ", ".join(f"p{rank} needs {samples_for(rank)}" for rank in missing)
+    figures += [f"p{rank:g}={format_ms(value)}ms" for rank, value in statistics.percentiles.items()]
+    missing = [
+        rank for rank in spec.percentiles or PERCENTILES if rank not in statistics.percentiles
+    ]
+    needs = ", ".join(f"p{rank:g} needs {samples_for(rank)}" for rank in missing)
     return f"{title}: " + " ".join(figures) + (f" ({needs} iterations)" if needs else "")
 
 
@@ -463,16 +482,15 @@ def format_accuracy(result: RunResult) -> list[str]:
 
     Without any labelled item, say that the labels were read as names of classes.
     """
-    labelled = [item for item in result.items if item.label is not None]
-    if not labelled:
+    accuracy = accuracy_of(result.items)
+    if accuracy is None:
         names = len(result.spec.class_names)
         return [f"note: --labels: its {names} lines are the names of classes"] if names else []
-    first = sum(item.classes[:1] == (item.label,) for item in labelled)
-    five = sum(item.label in item.classes for item in labelled)
-    left = len(result.spec.item_names) - len(labelled)
+    count, first, five = accuracy.count, accuracy.first, accuracy.five
+    left = len(result.spec.item_names) - count
     return [
-        f"accuracy: top-1 {first / len(labelled):.2%} ({first} of {len(labelled)}), "
-        f"top-5 {five / len(labelled):.2%} ({five} of {len(labelled)})"
+        f"accuracy: top-1 {first / count:.2%} ({first} of {count}), "
+        f"top-5 {five / count:.2%} ({five} of {count})"
         + (f"; {describe_left(left)}" if left else "")
     ]
 

@@ -4,26 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from operator import attrgetter
 
 from lar.errors import count_of, printable
 from lar.options.command_line import format_command, format_flags
 from lar.options.table import BY_KEY, SETTINGS
 from lar.records.choices import Objective, OptionValue
-from lar.records.tuning import (
-    Ending,
-    ModelSpace,
-    RankedCandidate,
-    TuneResult,
-    choices_by_name,
-    space_of,
-)
+from lar.records.tuning import ModelSpace, RankedCandidate, TuneResult, choices_by_name, space_of
 from lar.reports.model import Column, Table
 from lar.reports.report import Report
 from lar.reports.text import format_bytes
 from lar.results.facts import describe_machine
 
-ENDS: Mapping[Ending, str] = {
+ENDS: Mapping[str, str] = {
     "settled": "nothing that is left can win by {margin:.1%}",
     "budget": "the budget of {budget:g} s is spent; --budget S gives more",
     "interrupted": "interrupted; the same command with --session FILE goes on",
@@ -31,29 +24,17 @@ ENDS: Mapping[Ending, str] = {
 }
 
 
-class Goal(NamedTuple):
-    """What is made small, its figure in the table, the best of it, and how the best compares."""
-
-    what: str
-    figure: str
-    best: str
-    sentence: str
-
-
 FAST = "{times} times as fast as {plain}"
-GOALS: Mapping[Objective, Goal] = {
-    "latency": Goal("smallest median latency", "median ms", "fastest", FAST),
-    "throughput": Goal("highest throughput", "ms/iteration", "highest throughput", FAST),
-    "p99": Goal("lowest p99", "p99 ms", "lowest p99", "{plain} takes {times} times as long"),
-    "memory": Goal("least memory", "held", "least memory", "{plain} holds {times} times as much"),
+# What is made small, its figure in the table, what the best of it is called, how it compares.
+GOALS: Mapping[Objective, tuple[str, str, str, str]] = {
+    "latency": ("smallest median latency", "median ms", "fastest", FAST),
+    "throughput": ("highest throughput", "ms/iteration", "highest throughput", FAST),
+    "p99": ("lowest p99", "p99 ms", "lowest p99", "{plain} takes {times} times as long"),
+    "memory": ("least memory", "held", "least memory", "{plain} holds {times} times as much"),
 }
 FIGURE_NOTE = (
     "each figure is the plain run's times the ratio; the ratio is of processes that took turns"
 )
-# The rows and columns of the first ranking, which is printed while the search goes on.
-MOST_FIRST_ROWS = 5
-FIRST_COLUMNS = ("candidate", *(goal.figure for goal in GOALS.values()), "ratio", "outputs")
-
 Row = RankedCandidate
 
 
@@ -79,18 +60,11 @@ def build_report(
     )
 
 
-def build_first_report(ranking: tuple[Row, ...], objective: Objective) -> Report:
-    """Return the report of a search that has only begun."""
-    table = ranking_of(ranking[:MOST_FIRST_ROWS], objective)
-    shown = tuple(each for each in table.columns if each.title in FIRST_COLUMNS)
-    return Report(style="tune", body=(replace(table, shown=shown),))
-
-
 def describe_best(row: Row, objective: Objective) -> str:
     """Return a candidate with its figure, in a few words."""
     unit = "" if objective == "memory" else " ms"
     return printable(
-        f"{row.name}, {format_figure(row, objective)}{unit}, ratio {row.ratio or 1:.2f}"
+        f"{row.name}, {format_figure(row, objective)}{unit}, ratio {format_ratio(row)}"
     )
 
 
@@ -102,44 +76,36 @@ def head_of(result: TuneResult) -> Iterator[str]:
     names = " and ".join(engines or [space.engine for space in request.spaces])
     where = f", {describe_machine(result.machine)}" if result.machine else ""
     yield printable(f"{models} on {names}{where}")
-    yield (
-        f"goal: {GOALS[request.objective].what}; {count_of(len(result.ranking), 'candidate')} in "
-        f"{count_of(result.rounds, 'round')}, {result.wall_seconds:.0f} of "
-        f"{request.budget_seconds:g} s"
-    )
+    counts = f"{count_of(len(result.ranking), 'candidate')} in {count_of(result.rounds, 'round')}"
+    spent = f"{result.wall_seconds:.0f} of {request.budget_seconds:g} s"
+    yield f"goal: {GOALS[request.objective][0]}; {counts}, {spent}"
 
 
 def ranking_of(ranking: tuple[Row, ...], objective: Objective) -> Table[Row]:
     """Return the table of the candidates, in the order of their figures."""
-    bounds = (
-        Column[Row]("ratio_low", lambda it: it.ratio_low),
-        Column[Row]("ratio_high", lambda it: it.ratio_high),
-    )
-    outputs = (
-        Column[Row]("outputs", lambda it: it.outputs or None),
-        Column[Row]("output_error", lambda it: it.output_error),
-    )
+
+    def part(key: str, *, in_text: bool = True) -> Column[Row]:
+        return Column(key, attrgetter(key), in_text=in_text)
+
     columns = (
         Column[Row]("candidate", lambda it: printable(it.name), rank=0),
         Column[Row](
-            GOALS[objective].figure,
+            GOALS[objective][1],
             lambda it: it.value and it.value * (1 if objective == "memory" else 1e3),
             lambda it: format_figure(it, objective),
             align="right",
             rank=0,
         ),
         Column[Row]("ratio", lambda it: it.ratio, format_ratio, align="right", rank=1),
-        Column[Row]("interval", text=format_interval, parts=bounds, rank=2),
+        Column("interval", text=format_interval, parts=(part("ratio_low"), part("ratio_high"))),
         Column[Row]("processes", lambda it: it.processes or None, align="right", rank=6),
         Column[Row](
             "memory", lambda it: it.memory_bytes, format_memory, align="right", key="memory_bytes"
         ),
-        Column[Row]("outputs", text=describe_outputs, parts=outputs, rank=3),
+        Column("outputs", text=describe_outputs, parts=(part("outputs"), part("output_error"))),
         Column[Row]("verdict", lambda it: printable(it.verdict), rank=0),
-        Column[Row]("status", lambda it: it.status, in_text=False),
-        Column[Row]("engine", lambda it: it.engine, in_text=False),
+        *(part(key, in_text=False) for key in ("status", "engine", "error")),
         Column[Row]("options", lambda it: format_flags(it.options), in_text=False),
-        Column[Row]("error", lambda it: it.error, in_text=False),
     )
     return Table(name="ranking", title="Ranking", columns=columns, rows=ranking, color=color_of)
 
@@ -221,33 +187,21 @@ def caches_of(best: Row, space: ModelSpace, caches: Mapping[str, str]) -> dict[s
 def verdict_of(result: TuneResult) -> str:
     """Return one sentence: what won, by how much, and whether its outputs are right."""
     best, request = result.best, result.request
-    goal = GOALS[request.objective]
-    title = goal.best + " so far" * (result.ending == "interrupted")
+    _, _, title, sentence = GOALS[request.objective]
+    title += " so far" * (result.ending == "interrupted")
     if best is None:
         message = result.failure.message if result.failure else "nothing was measured"
         return printable(f"{title}: none: {message}")
     plain = f"{request.spaces[0].engine}: plain" if len(request.spaces) > 1 else "the plain run"
     if best.ratio is None or best.ratio_low is None or best.ratio_high is None:
         shown = "none was shown to be better" if len(result.ranking) > 1 else "measured alone"
-        return printable(f"{title}: {plain}: {shown}{describe_promise(result)}")
+        return printable(f"{title}: {plain}: {shown}")
     low, times, high = (format_times(it) for it in (best.ratio_high, best.ratio, best.ratio_low))
     agreement = {"equal": "same outputs bit by bit", "": "outputs not compared"}.get(
         best.outputs, f"same outputs within the tolerance ({best.output_error or 0:.1e})"
     )
-    compared = goal.sentence.format(times=times, plain=plain)
+    compared = sentence.format(times=times, plain=plain)
     return printable(f"{title}: {best.name}: {compared} ({low} to {high}), {agreement}")
-
-
-def describe_promise(result: TuneResult) -> str:
-    """Return which candidate more time may show to be better than the plain run, empty for none."""
-    first, request = result.ranking[0], result.request
-    if result.ending != "budget" or (first.ratio or 1.0) >= 1 - request.margin:
-        return ""
-    processes = f"{first.processes} process{'es' * (first.processes > 1)}"
-    return (
-        f"; {first.name} seems better, with a ratio of {first.ratio:.2f} in {processes}, and "
-        f"--budget {3 * request.budget_seconds:g} may show it"
-    )
 
 
 def format_times(ratio: float) -> str:

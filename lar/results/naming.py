@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from lar.errors import UsageError
 from lar.results.facts import NamedResult
@@ -44,33 +43,27 @@ def shorten(paths: Sequence[str]) -> list[str]:
     parts = [os.path.normpath(path).split(os.sep) for path in paths]
     short = [its[-1] for its in parts]
     for length in range(2, max(map(len, parts)) + 1):
-        count = Counter(short)
-        distinct = {name: {*its} for name, its in group(short, paths)}
+        alike: dict[str, set[str]] = {}
+        for name, its in zip(short, parts, strict=True):
+            alike.setdefault(name, set()).add(os.sep.join(its))
         short = [
-            os.sep.join(its[-length:]) if count[name] > 1 and len(distinct[name]) > 1 else name
+            os.sep.join(its[-length:]) if len(alike[name]) > 1 else name
             for name, its in zip(short, parts, strict=True)
         ]
     return short
 
 
-def group(names: Sequence[str], paths: Sequence[str]) -> Iterator[tuple[str, set[str]]]:
-    """Yield each name with the paths that have it."""
-    for name in dict.fromkeys(names):
-        yield (
-            name,
-            {os.path.normpath(it) for its, it in zip(names, paths, strict=True) if its == name},
-        )
-
-
 def distinguish(names: Sequence[str]) -> list[str]:
     """Return names without two alike: the second `a` is `a (2)`."""
     seen: set[str] = set()
+    numbers: dict[str, int] = {}
     labels = []
     for name in names:
-        label, number = name, 1
+        label, number = name, numbers.get(name, 1)
         while label in seen:
             number += 1
             label = f"{name} ({number})"
+        numbers[name] = number
         seen.add(label)
         labels.append(label)
     return labels

@@ -9,15 +9,18 @@ from several tags. Where it is not, single runs are compared, if the machine was
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from typing import Literal
 
-from lar.measurement.differences import Spread, compare_groups, spread_between_runs
+from lar.measurement.differences import Spread, compare_groups, usual_spread
+from lar.measurement.statistics import percentile_of
 from lar.records.run import RunResult
-from lar.records.summary import Difference
-from lar.results.side_by_side import Run, is_calm, run_of
+from lar.records.summary import Difference, Verdict
+from lar.results.figures import Figure, Run, figure_of, is_calm
 
 Unit = Literal["sittings", "runs"]
 Sitting = Sequence[Run]
@@ -31,7 +34,7 @@ class Check:
     """What new runs of one kind show against those of the baseline.
 
     `new` and `baseline` are the runs whose times can be trusted, `left_out` counts the others.
-    `unit` is what counts as one value.
+    `unit` is what counts as one value, `figure` what is compared.
     """
 
     name: str
@@ -40,15 +43,19 @@ class Check:
     left_out: int
     unit: Unit
     difference: Difference | None
+    figure: Figure = "latency"
 
     @property
-    def is_regression(self) -> bool:
-        return self.difference is not None and self.difference.verdict == "slower"
+    def verdict(self) -> Verdict:
+        return self.difference.verdict if self.difference else "not judged"
 
     @property
-    def can_show(self) -> bool:
-        """Whether any change could have been shown."""
-        return self.difference is not None and self.difference.smallest_detectable is not None
+    def reason(self) -> str:
+        """Why there is no difference."""
+        if not self.new and not self.baseline:
+            return f"all {self.left_out} runs were disturbed"
+        side = "baseline's" if self.new else "new"
+        return f"all {side} runs were disturbed"
 
 
 def check_kind(
@@ -62,36 +69,39 @@ def check_kind(
 
     `others` are more stored runs of that kind, by tag: they show by how much its sittings differ.
     """
-    fresh, base = trusted(new), trusted(baseline)
-    groups = [sittings_of(trusted(group)) for group in others.values()]
-    a, b = ([medians_of(sitting) for sitting in sittings_of(side)] for side in (base, fresh))
-    tags = [[medians_of(sitting) for sitting in group] for group in groups]
-    between = spread_between_sittings(tags)
+    sides = [new, baseline, *others.values()]
+    figure, runs = figure_of([result for side in sides for result in side])
+    left = iter(runs)
+    fresh, base, *rest = [
+        [run for run in islice(left, len(side)) if run.is_trusted] for side in sides
+    ]
     unit: Unit = "sittings"
-    if between is None and max(len(a), len(b)) == 1 and is_calm([*fresh, *base]):
+    a, b = ([time_of(sitting) for sitting in sittings_of(side)] for side in (base, fresh))
+    tags = [sittings_of(side) for side in rest]
+    usual = usual_between_sittings(tags)
+    if usual is None and max(len(a), len(b)) == 1 and is_calm([*fresh, *base]):
         unit = "runs"
-        a, b = ([[value] for value in medians_of(side)] for side in (base, fresh))
-        between = spread_between_runs(
-            [[[value] for value in sitting] for tag in tags for sitting in tag]
-        )
-    difference = compare_groups(a, b, between=between, comparisons=comparisons)
+        a, b = ([run.median or 0.0 for run in side] for side in (base, fresh))
+        usual = usual_spread([logs_of(sitting) for tag in tags for sitting in tag])
     return Check(
         name=name,
         new=tuple(fresh),
         baseline=tuple(base),
         left_out=len(new) + len(baseline) - len(fresh) - len(base),
         unit=unit,
-        difference=difference,
+        difference=compare_groups(a, b, usual=usual, comparisons=comparisons),
+        figure=figure,
     )
 
 
-def spread_between_sittings(tags: Sequence[Sequence[Sequence[float]]]) -> Spread | None:
+def usual_between_sittings(tags: Sequence[Sequence[Sitting]]) -> Spread | None:
     """Return how much sittings differ: those of one tag, or else those of several tags, between
     which something may have changed, so that it is rather too much."""
-    within = spread_between_runs(tags)
-    if within is not None or len(tags) < FEWEST_TAGS:
+    times = [[math.log(time_of(sitting)) for sitting in tag] for tag in tags if tag]
+    within = usual_spread(times)
+    if within is not None or len(times) < FEWEST_TAGS:
         return within
-    return spread_between_runs([[tag[0] for tag in tags if tag]])
+    return usual_spread([[each[0] for each in times]])
 
 
 def sittings_of(runs: Sequence[Run]) -> list[list[Run]]:
@@ -117,11 +127,10 @@ def moment_of(started_at: str) -> float | None:
         return None
 
 
-def trusted(results: Sequence[RunResult]) -> list[Run]:
-    """Return the runs whose times can show a difference."""
-    return [run for run in map(run_of, results) if run.is_trusted]
+def time_of(sitting: Sitting) -> float:
+    """Return the median of the medians of its runs."""
+    return percentile_of(sorted(run.median or 0.0 for run in sitting), 50)
 
 
-def medians_of(runs: Sitting) -> list[float]:
-    """Return the median of each run."""
-    return [run.median for run in runs if run.median]
+def logs_of(sitting: Sitting) -> list[float]:
+    return [math.log(run.median or 1.0) for run in sitting]

@@ -40,7 +40,7 @@ from lar.results.facts import (
     facts_of,
     fed_shapes,
 )
-from lar.results.side_by_side import run_of
+from lar.results.figures import figure_of
 
 LEVEL = 6  # of compression
 SHA256_LETTERS = 64
@@ -372,7 +372,7 @@ def columns_of_first(result: RunResult) -> dict[str, object]:
 
 def columns_of_second(result: RunResult) -> dict[str, object]:
     """Return the columns that the second schema has added."""
-    summary, run = result.summary or summarize(result), run_of(result)
+    summary, (_, (run,)) = result.summary or summarize(result), figure_of([result])
     return {
         "inputs": fed_shapes(result),
         "disturbed": summary.disturbed_count if summary else 0,

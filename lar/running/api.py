@@ -64,7 +64,7 @@ def run(
         result = make_run(spec, context)
         arrays = None
         if keep_outputs:
-            from lar.comparison.outputs import read_outputs  # few runs keep them
+            from lar.running.outputs import read_outputs  # few runs keep them
 
             arrays = read_outputs(context.outputs_folder, result.outputs)
     if given is not None:

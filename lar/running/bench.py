@@ -13,19 +13,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lar import __version__
-from lar.comparison.outputs import read_outputs
 from lar.errors import LarError, UsageError, nearest
 from lar.files.work_folders import work_folder
-from lar.measurement.differences import alpha_of_look
+from lar.measurement.differences import FIRST_LOOK, compare_turns, is_look
 from lar.measurement.machine import read_machine
 from lar.measurement.summary import summarize
-from lar.measurement.turns import compare_turns, join_turns, log_ratios_of
+from lar.measurement.turns import join_turns, log_ratios_of
 from lar.options.table import BY_KEY
 from lar.options.variants import BENCH_KEYS
 from lar.records.bench import BenchResult, Stop, VariantResult
 from lar.records.facts import ModelFile
 from lar.records.run import Failure, RunSpec
 from lar.records.summary import Difference
+from lar.running.outputs import read_outputs
 from lar.running.rounds import (
     Member,
     Rounds,
@@ -45,8 +45,8 @@ from lar.running.variants import (
 if TYPE_CHECKING:
     from lar.running.array_inputs import Inputs
 
-FEWEST_ROUNDS = 3  # that an interval is made of
-FIRST_ROUNDS = 5  # before the first look; for variants that there is nothing to compare with, all
+# Before the first look; of variants that there is nothing to compare with, all.
+FIRST_ROUNDS = FIRST_LOOK
 
 Report = Callable[["BenchProgress"], None]
 
@@ -97,7 +97,7 @@ def bench(
     from lar.running.array_inputs import GivenInputs
 
     specs = [models] if isinstance(models, (str, os.PathLike)) else [*models]
-    check_keys(options)
+    check_keys(options, bench.__kwdefaults__)
     with work_folder() as folder:
         place = os.path.join(folder, "inputs")
         os.mkdir(place)
@@ -130,13 +130,12 @@ def axes_of(vary: Mapping[str, object] | Sequence[str] | str) -> list[Axis]:
     return [parse_vary(each) for each in ([vary] if isinstance(vary, str) else vary)]
 
 
-def check_keys(options: Mapping[str, object]) -> None:
-    """Refuse a keyword that is no option of a variant.
+def check_keys(options: Mapping[str, object], own: Mapping[str, object] | None) -> None:
+    """Refuse a keyword that is no option of a variant; `own` are those of the function.
 
     Raises:
         UsageError: naming the nearest.
     """
-    own = ("models", "vary", "inputs", "baseline", "budget_seconds", "margin", "keep_outputs")
     for key in options:
         if key in BENCH_KEYS:
             continue
@@ -144,7 +143,7 @@ def check_keys(options: Mapping[str, object]) -> None:
             raise UsageError(
                 f"{key!r} does not say how a model is run", "the bench itself chooses how often"
             )
-        near = nearest(key, [*BENCH_KEYS, *own])
+        near = nearest(key, [*BENCH_KEYS, *(own or ())])
         raise UsageError(
             f"unknown option {key!r}" + (f"; did you mean {near!r}?" if near else ""),
             "options are the flags of `lar run --help all`: --warmup-iter N is warmup_iter=N",
@@ -331,10 +330,8 @@ class Campaign:
         if not compared:
             measured = [base for base, _ in self.groups]
             return "single" if len(measured) > 1 else "failed"
-        shown = (
-            it.difference and it.difference.verdict != "no difference shown" for it in compared
-        )
-        return "clear" if all(shown) else "precise"
+        shown = all(it.difference and it.difference.is_shown for it in compared)
+        return "clear" if shown else "precise"
 
     def look(self) -> None:
         """Judge the variants that are not decided yet."""
@@ -356,17 +353,15 @@ class Campaign:
         if found is None or found.processes < FIRST_ROUNDS:
             return
         # Rounds that have no say any more may make the number of processes smaller again.
-        if found.processes > entry.looked and alpha_of_look(found.processes) is not None:
+        if found.processes > entry.looked and is_look(found.processes):
             entry.looked = found.processes
-            entry.decided = found.verdict != "no difference shown"
+            entry.decided = found.is_shown
         smallest = found.smallest_detectable
         entry.decided = entry.decided or (smallest is not None and smallest < self.margin)
 
     def compare(self, base: Entry, entry: Entry) -> Difference | None:
-        """Return how a variant differs from its baseline; None if too few rounds say it."""
+        """Return how a variant differs from its baseline; None if one of them made no turns."""
         ratios = log_ratios_of(base.turns, entry.turns)
-        if len(ratios.rounds) < FEWEST_ROUNDS:
-            return None
         return compare_turns(ratios, comparisons=max(1, self.comparisons))
 
     def show(self) -> None:

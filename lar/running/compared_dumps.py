@@ -9,20 +9,18 @@ from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from string import ascii_uppercase as LETTERS
-from typing import TYPE_CHECKING, Any, TypeAlias, get_args, overload
+from typing import TYPE_CHECKING, Any, get_args, overload
 
-from lar.comparison.compare import Progress, compare_dumps, ignore
+from lar.comparison.compare import Progress, Request, compare_dumps
 from lar.comparison.items import CollectedItems, collect_runs
 from lar.comparison.truth import has_coarse_tensors, judge_by_truth
 from lar.dumps.dump import Dump
-from lar.dumps.index import open_dump
 from lar.dumps.name_map import read_name_map
 from lar.engines import operator_kinds_of
 from lar.errors import LarError, UsageError, count_of
 from lar.options.option import is_set
 from lar.options.table import ON, SCHEDULER
 from lar.records.comparison import Comparison, ComparisonOfSides, Only, Tolerance
-from lar.records.run import RunContext, RunResult
 from lar.running.compared_sides import (
     GivenSide,
     ModelRun,
@@ -30,48 +28,35 @@ from lar.running.compared_sides import (
     check_case,
     check_options,
     describe_cases,
-    naming_side,
     open_sides,
+    plan_of,
 )
-from lar.running.shared_inputs import (
-    brings_inputs,
-    describe_fed,
-    describe_fill,
-    inputs_for,
-    inputs_of,
-    items_in,
-    items_of_sides,
-    join_notes,
-)
+from lar.running.shared_inputs import items_of_sides, join_notes
+from lar.running.side_runs import MakeOn, Place, run_sides
 
 if TYPE_CHECKING:
     from lar.comparison.isolation import Operators
-    from lar.records.run import RunSpec
     from lar.running.single_operators import IsolatedOperators
-    from lar.running.truth import TruthModel
-
-MakeOn: TypeAlias = Callable[["RunSpec", RunContext, str], RunResult]
-"""What makes a run on another machine, one that has a label."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class Asked(Request):
     """What a comparison is asked for, besides its sides: see `compare`.
 
     `options` are the flags of `lar run` for all models, by key.
     """
 
-    tolerance: Tolerance = field(default_factory=Tolerance)
-    raw: bool = False
     case: int | None = None
-    isolate: bool = False
-    only: Only = "outputs"
     truth: bool | str | os.PathLike[str] = False
-    progress: Progress = ignore
     name_map: Mapping[str, str] | str | os.PathLike[str] | None = None
     models: Mapping[str, str | os.PathLike[str]] | str | os.PathLike[str] | None = None
     make_on: MakeOn | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def place(self) -> Place:
+        """Where the models are run, and of which testcase."""
+        return Place(self.case or 0, self.make_on)
 
 
 @overload
@@ -142,7 +127,7 @@ def read_keywords(given: Mapping[str, Any]) -> Asked:
         UsageError: one is not known, or has a wrong value.
     """
     tolerances = {it.name: given[it.name] for it in fields(Tolerance) if it.name in given}
-    own = {it.name for it in fields(Asked)} - {"tolerance", "options"}
+    own = {it.name for it in fields(Asked)} - {"tolerance", "options", "twins"}
     options = {key: value for key, value in given.items() if key not in {*own, *tolerances}}
     if options:
         from lar.running.plan import parse_values  # two dumps need none
@@ -201,9 +186,12 @@ def compare_two(sides: Sequence[Side], asked: Asked) -> Comparison:
         UsageError: an option cannot be used, or it is not clear what to feed.
         LarError: a model's run did not end well.
     """
-    if isinstance(asked.name_map, (str, os.PathLike)):
-        asked = replace(asked, name_map=read_name_map(asked.name_map))
+    names = asked.name_map or {}
+    twins = names if isinstance(names, Mapping) else read_name_map(names)
+    asked = replace(asked, twins=twins)
     if asked.truth:
+        from lar.running.truth import check_unchanged, truth_model_for  # few need it
+
         # There is one, before anything is run.
         check_unchanged(truth_model_for(asked.truth, sides).path, sides)
     with contextlib.ExitStack() as stack:
@@ -211,7 +199,7 @@ def compare_two(sides: Sequence[Side], asked: Asked) -> Comparison:
         if asked.isolate:
             alone.require(0)
         if not asked.truth and isinstance(sides[0], Dump) and isinstance(sides[1], Dump):
-            found = compare_pair((sides[0], sides[1]), asked, alone.of)
+            found = compare_dumps(sides[0], sides[1], asked, operator_kinds_of, alone.of)
             found = collect_runs(found, sides[0], sides[1])
         else:
             items = items_of_sides(sides, asked.options)
@@ -229,30 +217,6 @@ def enter_work_folder(stack: contextlib.ExitStack) -> Path:
     from lar.files.work_folders import work_folder  # two dumps need none
 
     return Path(stack.enter_context(work_folder()))
-
-
-def compare_pair(
-    dumps: Sequence[Dump],
-    asked: Asked,
-    operators_of: Callable[[int], Operators | str],
-    names: tuple[str, str] = ("A", "B"),
-) -> Comparison:
-    """Compare two dumps in the way that is asked for; `operators_of` returns what runs operators
-    of a side alone, or why nothing does."""
-    assert not isinstance(asked.name_map, (str, os.PathLike))
-    return compare_dumps(
-        dumps[0],
-        dumps[1],
-        asked.tolerance,
-        kinds_of=operator_kinds_of,
-        raw=asked.raw,
-        progress=asked.progress,
-        operators_of=operators_of,
-        isolate=asked.isolate,
-        only=asked.only,
-        name_map=asked.name_map,
-        names=names,
-    )
 
 
 class SidesAlone:
@@ -318,17 +282,6 @@ class SidesAlone:
         return self.stack.enter_context(IsolatedOperators(spec, enter_work_folder(self.stack)))
 
 
-def plan_of(side: ModelRun, options: Mapping[str, Any], *, elsewhere: bool = False) -> RunSpec:
-    """Return the spec of a side's run; its own options come before those for all.
-
-    Raises:
-        UsageError: an option cannot be used.
-    """
-    from lar.running.plan import parse_values, plan_run  # two dumps need none
-
-    return plan_run(side.model, parse_values({**options, **side.options}), elsewhere=elsewhere)
-
-
 def compare_made(
     sides: Sequence[Side], folder: Path, progress: Progress, *, asked: Asked, alone: SidesAlone
 ) -> Comparison:
@@ -340,8 +293,8 @@ def compare_made(
         LarError: a model's run did not end well.
     """
     asked = replace(asked, progress=progress)
-    dumps, fed = run_sides(sides, folder, asked)
-    found = compare_pair(dumps, asked, alone.of)
+    dumps, fed = run_sides(sides, folder, asked.options, asked.place, progress)
+    found = compare_dumps(dumps[0], dumps[1], asked, operator_kinds_of, alone.of)
     if asked.truth and not found.interrupted:
         found = judge(found, sides, dumps, folder, asked, alone)
     return replace(found, notes=(*join_notes(fed), *found.notes))
@@ -362,6 +315,8 @@ def judge(
         UsageError: neither side holds its inputs, or the model takes others.
         LarError: the model cannot be computed.
     """
+    from lar.running.truth import model_of, run_truth, truth_model_for
+
     # The finer side first, else the expected one.
     order = sorted((1, 0), key=lambda number: has_coarse_tensors(dumps[number]))
     exact = truth_model_for(asked.truth, [sides[number] for number in order])
@@ -370,74 +325,16 @@ def judge(
 
     def judge_side(one: Dump, exact: Dump, twins: Mapping[str, str]) -> Comparison:
         number = dumps.index(one)
-        return compare_pair(
-            (one, exact),
-            replace(asked, name_map=twins, isolate=False),
+        return compare_dumps(
+            one,
+            exact,
+            replace(asked, twins=twins, isolate=False),
+            operator_kinds_of,
             lambda side: "the truth is not run alone" if side else alone.of(number),
             (LETTERS[number], "the truth"),
         )
 
     return judge_by_truth(found, (dumps[0], dumps[1]), truth, judge_side, nearest=nearest)
-
-
-def run_truth(model: TruthModel, dumps: Sequence[Dump], folder: Path, progress: Progress) -> Dump:
-    """Compute what a model should give of what one of the dumps was made of, the first first.
-
-    Raises:
-        UsageError: neither dump holds its inputs, or the model takes others.
-        LarError: the model cannot be computed.
-    """
-    from lar.running.truth import rename_inputs
-
-    side = ModelRun(model.path, model.path, {"engine": model.engine.name})
-    fed = next(filter(None, (inputs_of(dump, side) for dump in dumps)), None)
-    if fed is None:
-        raise UsageError(
-            "neither side holds what it was fed with",
-            "give a model, or a dump with its inputs, as A or B",
-            flag="--truth",
-        )
-    progress(f"computing what {model.path} should give")
-    items = items_in(rename_inputs(fed, model), folder / "truth_inputs", model.path)
-    dump, _ = run_side(side, {"input": items}, folder / "truth", Asked())
-    return dump
-
-
-def truth_model_for(asked: bool | str | os.PathLike[str], sides: Sequence[Side]) -> TruthModel:
-    """Return the model whose truth judges two sides: the one that is asked for, else that of the
-    first side that has one.
-
-    Raises:
-        UsageError: there is none.
-    """
-    from lar.running.truth import find_truth_model  # few comparisons need it
-
-    named = "" if isinstance(asked, bool) else os.fspath(asked)
-    return find_truth_model(named, filter(None, map(model_of, sides)))
-
-
-def check_unchanged(model: str, sides: Sequence[Side]) -> None:
-    """Refuse the model of a dump that has been written anew since.
-
-    Raises:
-        UsageError: naming the dump.
-    """
-    from lar.measurement.machine import read_model_file
-
-    for side in sides:
-        known = isinstance(side, Dump) and side.index.model == model and side.index.model_sha256
-        if known and read_model_file(Path(model)).sha256 != known:
-            raise UsageError(
-                f"its model {model} has changed since",
-                "name the one that it was made with: --truth MODEL",
-                flag="--truth",
-                subject=side.source if isinstance(side, Dump) else "",
-            )
-
-
-def model_of(side: Side) -> str:
-    """Return the path of a side's model, empty if it is not known."""
-    return side.index.model if isinstance(side, Dump) else side.model
 
 
 def compare_items(
@@ -500,78 +397,20 @@ def compare_several(sides: Sequence[Side], asked: Asked) -> ComparisonOfSides:
 
     with contextlib.ExitStack() as stack:
         alone = SidesAlone(sides, asked, stack)
-        dumps, fed = run_sides(sides, enter_work_folder(stack), asked)
+        folder = enter_work_folder(stack)
+        dumps, fed = run_sides(sides, folder, asked.options, asked.place, asked.progress)
 
         def compare_numbered(*numbers: int) -> Comparison:
-            return compare_pair(
-                [dumps[number] for number in numbers],
+            one, other = numbers
+            names = LETTERS[one], LETTERS[other]
+            return compare_dumps(
+                dumps[one],
+                dumps[other],
                 asked,
+                operator_kinds_of,
                 lambda side: alone.of(numbers[side]),
-                (LETTERS[numbers[0]], LETTERS[numbers[1]]),
+                names,
             )
 
         found = compare_sides(len(dumps), compare_numbered)
     return replace(found, notes=(*join_notes(fed), *found.notes, *alone.notes))
-
-
-def run_sides(
-    sides: Sequence[Side], folder: Path, asked: Asked
-) -> tuple[list[Dump], dict[int, tuple[str, ...]]]:
-    """Run the models among the sides, on the same inputs; their dumps go into a folder.
-
-    Returns the dumps, and notes on what each model that was run was fed with.
-
-    Raises:
-        UsageError: an option cannot be used, or it is not clear what to feed.
-        LarError: a run did not end well.
-    """
-    dumps: dict[int, Dump] = {}
-    fed: dict[int, tuple[str, ...]] = {}
-    # A dump, and a run that brings its own inputs, come first: the other side gets the same.
-    order = sorted(range(len(sides)), key=lambda number: brings_inputs(sides[number]), reverse=True)
-    for number in order:
-        side = sides[number]
-        if isinstance(side, ModelRun):
-            inputs = inputs_for(number, sides, dumps, asked.options, folder)
-            values = {**asked.options, **({"input": inputs} if inputs else {})}
-            # What is given to two models without a word of the user is generated for both.
-            untold = bool(inputs) and not any(map(brings_inputs, sides))
-            generated = describe_fill(asked.options) if untold else ""
-            asked.progress(f"running {side.text}")
-            with naming_side(side, sides, asked.options):
-                side, result = run_side(side, values, folder / f"side{number}", asked)
-            fed[number] = tuple(describe_fed(result, generated))
-        dumps[number] = side
-    return [dumps[number] for number in range(len(sides))], fed
-
-
-def run_side(
-    side: ModelRun, options: Mapping[str, Any], folder: Path, asked: Asked
-) -> tuple[Dump, RunResult]:
-    """Run a model once and open what it dumped; its own options come before those of both.
-
-    Raises:
-        UsageError: an option cannot be used.
-        LarError: it did not run.
-    """
-    # Not before: two dumps are compared without what a run needs.
-    from lar.running.steps import make_run
-    from lar.running.tasks import failure_of
-
-    once = {"iter": 1, "warmup_iter": 0, "bin_io_dump": str(folder), **options}
-    spec = plan_of(side, once, elsewhere=asked.make_on is not None)
-    if side.item is not None:
-        spec = replace(spec, items=spec.items[side.item : side.item + 1])
-    # What an `--input` expects is not judged: the two sides are compared.
-    case = asked.case or 0
-    spec = replace(spec, cases=spec.cases[case : case + 1] if side.has_testcases else ())
-    values = {**once, **side.options}
-    context = RunContext(overwrite=values.get("overwrite", False))
-    make_on = asked.make_on
-    result = make_on(spec, context, side.label) if make_on else make_run(spec, context)
-    if result.status == "interrupted":
-        raise KeyboardInterrupt
-    if result.status != "ok":
-        failure = failure_of(result).called({side.model: ""})  # which the side's text names
-        raise failure.within(side.text).to_error()
-    return open_dump(values["bin_io_dump"]), result

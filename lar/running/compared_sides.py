@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import ascii_uppercase
@@ -24,6 +24,8 @@ from lar.testcases.paths import source_of
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from lar.records.run import RunSpec
 
     Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -113,12 +115,7 @@ def side_of_words(text: str) -> Side:
     """
     if text.endswith(SUFFIX):
         return open_dump(Path(text))
-    try:
-        words = shlex.split(text)
-    except ValueError as error:
-        raise UsageError(
-            str(error), "quote a model with its options as one word", subject=text
-        ) from None
+    words = split_words(text)
     if len(words) < 2:
         raise UsageError(
             "no such dump, tensor file or model",
@@ -126,6 +123,19 @@ def side_of_words(text: str) -> Side:
             subject=text,
         )
     return model_run(text, words[0], parse_words(words[1:]))
+
+
+def split_words(text: str) -> list[str]:
+    """Return the words of a model with its options.
+
+    Raises:
+        UsageError: a quote is not closed.
+    """
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        hint = "quote a model with its options as one word"
+        raise UsageError(str(error), hint, subject=text) from None
 
 
 def model_run(text: str, model: str, options: dict[str, Any]) -> ModelRun:
@@ -235,7 +245,9 @@ def check_options(
     for side in sides:
         if isinstance(side, ModelRun):
             with naming_side(side, sides, options):
-                plan_without_inputs(side, options, elsewhere=elsewhere)
+                # All but what says what it is fed with.
+                once = {"iter": 1, "warmup_iter": 0, **options}
+                plan_of(side, once, elsewhere=elsewhere, without=("input", "dataset"))
 
 
 def check_any_model(sides: Iterable[Side], flag: str) -> None:
@@ -252,23 +264,27 @@ def check_any_model(sides: Iterable[Side], flag: str) -> None:
         )
 
 
-def plan_without_inputs(
-    side: ModelRun, options: Mapping[str, Any], *, elsewhere: bool = False
-) -> None:
-    """Check all of a side's options but those that say what it is fed with.
+def plan_of(
+    side: ModelRun,
+    options: Mapping[str, Any],
+    *,
+    elsewhere: bool = False,
+    without: Container[str] = (),
+) -> RunSpec:
+    """Return the spec of a side's run; its own options come before those for all. Those of some
+    purposes are left out.
 
     Raises:
-        UsageError: they cannot be honoured.
+        UsageError: an option cannot be used.
     """
     from lar.running.plan import parse_values, plan_run  # two dumps need none
 
-    values = {"iter": 1, "warmup_iter": 0, **options, **side.options}
-    kept = {
+    values = {
         key: value
-        for key, value in values.items()
-        if (option := option_of(key)) and option.purpose not in ("input", "dataset")
+        for key, value in {**options, **side.options}.items()
+        if not without or ((option := option_of(key)) and option.purpose not in without)
     }
-    plan_run(side.model, parse_values(kept), elsewhere=elsewhere)
+    return plan_run(side.model, parse_values(values), elsewhere=elsewhere)
 
 
 @contextlib.contextmanager

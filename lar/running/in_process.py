@@ -36,13 +36,8 @@ def run_here(spec: RunSpec, context: RunContext, listener: Listener) -> RunResul
         result = apply_event(result, event)
         listener.on_event(event, result)
 
-    def log(line: str) -> None:
-        nonlocal result
-        result = replace(result, log_tail=f"{result.log_tail}\n{line}".strip())
-        listener.on_log(f"{line}\n".encode())
-
     try:
-        execute(spec, context, emit, tables, log)
+        execute(spec, context, emit, tables)
     except KeyboardInterrupt:
         show_rows()
         failure = Failure("interrupted", exit_code=EXIT_CODES["interrupted"])

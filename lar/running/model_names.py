@@ -12,7 +12,7 @@ from typing import TypeAlias, TypeVar
 import msgspec
 
 from lar.dumps.dump import Dump, DumpedOperator, DumpIndex
-from lar.dumps.graph import CONSTANT
+from lar.dumps.graph import with_operators
 from lar.dumps.quantizations import with_quantizations
 from lar.engines import operator_kinds_of, read_operators, read_quantizations
 from lar.errors import LarError, UsageError
@@ -87,7 +87,7 @@ def give_model(dump: Dump, letter: str, model: str | os.PathLike[str]) -> Dump:
         index = name_by_operators(dump.index, operators, dump.index.engine)
         index = with_quantizations(index, read_quantizations(Path(model)))
     else:
-        index = with_operators(dump.index, operators, names)
+        index = with_model(dump.index, operators, names)
         known = any(tensor.operator for tensor in index.tensors)
     if not known:
         raise UsageError(
@@ -157,7 +157,7 @@ def give_models(sides: Sequence[Dump | Side], letters: str, models: Models) -> l
     return given
 
 
-def with_operators(
+def with_model(
     index: DumpIndex, operators: Sequence[ModelOperator], names: Iterable[str]
 ) -> DumpIndex:
     """Return the index of arrays with the operators of a model that gives tensors of their names,
@@ -169,36 +169,19 @@ def with_operators(
         for name in names
     }
     kinds = operator_kinds_of("").kinds
-    made = [
+    made = (
         DumpedOperator(
             key=f"operator {place}",
             name=each.name or each.outputs[0],
             type=type_in(kinds, each.type),
             inputs=tuple(keys[name] for name in each.inputs if name),
             outputs=tuple(keys[name] for name in each.outputs if name),
-            constant=not each.inputs and CONSTANT.fullmatch(each.type) is not None,
         )
         for place, each in enumerate(operators)
-    ]
-    makers = {
-        key: (operator.key, slot) for operator in made for slot, key in enumerate(operator.outputs)
-    }
-    names_by_key = {key: name for name, key in keys.items()}
-    return replace(
-        index,
-        operators=tuple(made),
-        tensors=tuple(
-            replace(
-                tensor,
-                operator=makers[tensor.key][0],
-                slot=makers[tensor.key][1],
-                origin="" if names_by_key[tensor.key] == tensor.name else names_by_key[tensor.key],
-            )
-            if tensor.key in makers
-            else tensor
-            for tensor in index.tensors
-        ),
     )
+    origins = {key: name for name, key in keys.items() if name not in named}
+    tensors = (replace(it, origin=origins.get(it.key, "")) for it in index.tensors)
+    return with_operators(replace(index, tensors=tuple(tensors)), made)
 
 
 def type_in(kinds: Mapping[str, str], kind: str) -> str:

@@ -21,6 +21,7 @@ from lar.options.option import Option, is_set
 from lar.options.rules import RULES, Asked, Exclusion, check_rules
 from lar.options.suggestions import suggest_flag
 from lar.options.table import (
+    BATCH_SIZE,
     BY_ALIAS,
     BY_KEY,
     CUDA,
@@ -28,13 +29,16 @@ from lar.options.table import (
     ENGINE_ENV,
     FORCE,
     IDLE_MS,
+    LABELS,
     MAX_TIME,
     MIN_TIME,
     OPTIONS,
+    PERCENTILE,
     SCHEDULER,
     SETTINGS,
     TARGET_CI,
     THREAD,
+    WARMUP,
     collect_settings,
     one_of,
     option_of,
@@ -92,7 +96,7 @@ def plan_run(
         settings = collect_settings(values)
         check_options(engine, settings)
         check_caches(settings)
-        items = find_items(values["input"])
+        items = find_items(values["input"], with_arrays=LABELS.is_given(values))
         rules, asked = (*RULES, *engine.option_rules()), ask(engine, values, source, items)
         # What cannot go together comes first: what else is wrong with it does not matter.
         check_rules((rule for rule in rules if isinstance(rule, Exclusion)), asked)
@@ -107,12 +111,11 @@ def plan_run(
         check_count(asked, source, items or ())
         check_files(values)
         python_of(values)
-        if items and not items[0][1]:
-            from lar.datasets.items import is_one_run  # few runs have a stack of items
-
-            spec = make_spec(asked, source, items, engine, driver)
-            if is_one_run(spec.inputs, shapes_taken(spec, began)):
-                items = None
+        if slices := stack_in(values, items):
+            spec = make_spec(asked, source, items or (), engine, driver)
+            found = None if is_of_one_run(spec, began) else slices
+            if found is not items:
+                items = found
                 asked = ask(engine, values, source, items)
                 check_rules(rules, asked)
         if start is not None:
@@ -187,11 +190,14 @@ def ask(engine: Engine, values: Mapping[str, Any], source: Source, items: Items 
     """Return what a run is asked to do, as far as rules look at it."""
     iterations, warmups = values["iter"], values["warmup_iter"]
     if one_of((DURATION, TARGET_CI), values):
-        iterations = room_for(stopping_of(values), THREAD.of(values) or 1)
+        seconds = stopping_of(values).most_seconds or MAX_SECONDS
+        iterations = room_for(seconds, THREAD.of(values) or 1)
     elif iterations is None:
         iterations = 1 if items else 10
     if warmups is None:
         warmups = 1 if iterations or one_of(engine.searches, values) else 0
+    if WARMUP.is_given(values):
+        warmups = max(1, warmups)
     testcases = source.folders[0] if source.is_input else source.model
     return Asked(
         values=values,
@@ -208,9 +214,12 @@ def stopping_of(values: Mapping[str, Any]) -> Stopping:
     """Return what is asked for as the end of measuring."""
     from lar.records.stopping import Stopping  # not before a worker is started: few runs need it
 
-    target = TARGET_CI.of(values)
+    target, warmup = TARGET_CI.of(values), WARMUP.of(values)
     if target is None:
-        return Stopping(duration_seconds=DURATION.of(values))
+        room = 0 if warmup is None else room_for(warmup, THREAD.of(values) or 1)
+        return Stopping(
+            duration_seconds=DURATION.of(values), warmup_seconds=warmup, warmup_room=room
+        )
     least, most = MIN_TIME.of(values), MAX_TIME.of(values)
     if most is None:
         most = max(MAX_SECONDS, least or 0.0)
@@ -222,9 +231,8 @@ def stopping_of(values: Mapping[str, Any]) -> Stopping:
     )
 
 
-def room_for(stopping: Stopping, runners: int) -> int:
-    """Return how many iterations each runner has room for where their number is open."""
-    seconds = stopping.most_seconds or MAX_SECONDS
+def room_for(seconds: float, runners: int) -> int:
+    """Return how many iterations each runner has room for in a time, where their number is open."""
     room = min(MOST_ITERATIONS // runners, math.ceil(seconds * MOST_IN_A_SECOND))
     if limit := address_space_limit():
         # Their table is no memory before it is used, but counts there all the same.
@@ -294,32 +302,43 @@ def check_count(asked: Asked, source: Source, items: Items) -> None:
         )
 
 
-def shapes_taken(spec: RunSpec, began: float | None) -> dict[str, tuple[int | None, ...]]:
-    """Return the shapes of the inputs that a model takes, by name; a worker reads it.
+def stack_in(values: Mapping[str, Any], items: Items | None) -> Items | None:
+    """Return the items of a stack that may be one run's data, or of a `.npy` file that may not."""
+    if LABELS.is_given(values):
+        return None
+    if items is None and not BATCH_SIZE.is_given(values):
+        items = find_items(values["input"], with_arrays=True)
+    return items if items and not items[0][1] else None
+
+
+def is_of_one_run(spec: RunSpec, began: float | None) -> bool:
+    """Return whether a stack is one run's data, as the model takes it; a worker reads the model.
 
     Raises:
         UsageError: the model cannot be read.
     """
+    from lar.datasets.items import is_one_run  # few runs have a stack
     from lar.records.run import RunContext
     from lar.running.tasks import info_of
 
     context = RunContext() if began is None else RunContext(began=began)
-    return {each.name: each.shape for each in info_of(spec, context).inputs}
+    return is_one_run(spec.inputs, info_of(spec, context).inputs)
 
 
-def find_items(texts: Sequence[str] | None) -> Items | None:
-    """Return the items of a data set that `--input` names, None for the data of one run.
+def find_items(texts: Sequence[str] | None, *, with_arrays: bool = False) -> Items | None:
+    """Return the items of a data set that `--input` names, None for the data of one run. `.npy`
+    files may be stacks of items if they are to be looked at.
 
     Raises:
         UsageError: it is not whole.
     """
     if not texts:
         return None
-    from lar.datasets.items import items_in  # few runs need these
+    from lar.datasets.items import has_arrays_alone, items_in, parts_of  # few runs need these
     from lar.inputs.grammar import check_texts as check_input_texts
 
     check_input_texts(texts)
-    return items_in(texts)
+    return None if has_arrays_alone(parts_of(texts)) and not with_arrays else items_in(texts)
 
 
 def check_caches(settings: Mapping[str, Any]) -> None:
@@ -345,7 +364,7 @@ def check_files(values: Mapping[str, Any]) -> None:
         from lar.datasets.classes import read_labels
 
         read_labels(labels, ())
-    for key in ("json", "csv"):
+    for key in ("json", "csv", "html"):
         name = values[key]
         if name is not None and name != "-" and not is_writable(name):
             from lar.files.report_file import OutputFile
@@ -401,6 +420,7 @@ def make_spec(
             )
         ),
         item_names=tuple(name for name, _ in items),
+        percentiles=PERCENTILE.of(values) or (),
         tell_classes=values["labels"] is not None,
         class_names=labels.names,
         cases=tuple(cases_of(source)),

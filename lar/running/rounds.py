@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from lar.comparison.outputs import DEFAULT_TOLERANCE, compare_outputs
 from lar.errors import LarError
 from lar.measurement.machine import read_model_file
 from lar.measurement.statistics import percentile_of
@@ -21,6 +20,7 @@ from lar.records.comparison import Tolerance
 from lar.records.facts import ModelFile
 from lar.records.run import FedInput, RunContext, RunResult, RunSpec, Samples
 from lar.running.compared_sides import ModelRun
+from lar.running.outputs import DEFAULT_TOLERANCE, compare_outputs
 from lar.running.shared_inputs import generated_inputs
 from lar.running.steps import unpack_cases
 from lar.running.turns import TurnTaker, await_all
@@ -132,14 +132,16 @@ class Rounds:
         show: Callable[[], None] = lambda: None,
         least_seconds: float = LEAST_ROUND_SECONDS,
         most_seconds: float = MOST_ROUND_SECONDS,
+        least_cycles: int = LEAST_CYCLES,
         slowest: float = math.inf,
         keep: Callable[[Samples], Samples] = kept_of,
         on_ended: Callable[[Member], None] = lambda member: None,
     ) -> None:
-        """`began` and `deadline` are on the monotonic clock. A member whose first iterations take
-        `slowest` times as long as those of the first member makes no turns. `keep` takes what is
-        kept of the samples of a turn. `on_ended` is called with each member whose process in a
-        round has ended, with the first one before others that have ended well."""
+        """`began` and `deadline` are on the monotonic clock. Each member makes `least_cycles`
+        turns, but one whose first iterations take `slowest` times as long as those of the first
+        member makes none. `keep` takes what is kept of the samples of a turn. `on_ended` is
+        called with each member whose process in a round has ended, with the first one before
+        others that have ended well."""
         self.folder = folder
         self.began = began
         self.deadline = deadline
@@ -147,6 +149,7 @@ class Rounds:
         self.show = show
         self.least_seconds = least_seconds
         self.most_seconds = most_seconds
+        self.least_cycles = least_cycles
         self.slowest = slowest
         self.keep = keep
         self.on_ended = on_ended
@@ -275,7 +278,7 @@ class Rounds:
             spent = max(time.monotonic() - began, computed)
             # Where others compute, undisturbed turns are rare; new processes take longer.
             is_long = spent >= self.most_seconds
-            is_enough = cycle >= LEAST_CYCLES and spent >= seconds
+            is_enough = cycle >= self.least_cycles and spent >= seconds
             if is_enough and (is_long or self.has_calm_turns(number, takers)):
                 return
             # As many of each: the first iterations after a break are not like those after them.

@@ -12,7 +12,7 @@ from lar.engines import operator_kinds_of
 from lar.errors import UsageError, count_of
 from lar.graphs.graph import Graph
 from lar.records.run import RunResult, TensorInfo
-from lar.running.compared_sides import ModelRun, Side
+from lar.running.compared_sides import ModelRun, Side, plan_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,16 +35,9 @@ def items_of_sides(sides: Sequence[Side], options: Mapping[str, Any]) -> tuple[s
     ]
     if not any(given):
         return ()
-    from lar.running.plan import parse_values, plan_run
-
+    once = {"iter": 1, "warmup_iter": 0, **options}
     specs = [
-        plan_run(
-            side.model,
-            parse_values({"iter": 1, "warmup_iter": 0, **options, **side.options}),
-            elsewhere=True,
-        )
-        if isinstance(side, ModelRun) and has_input
-        else None
+        plan_of(side, once, elsewhere=True) if isinstance(side, ModelRun) and has_input else None
         for side, has_input in zip(sides, given, strict=True)
     ]
     counts = [len(spec.items) if spec else 0 for spec in specs]

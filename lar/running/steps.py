@@ -29,6 +29,7 @@ from lar.measurement.listener import Listener
 from lar.measurement.machine import read_model_file
 from lar.measurement.summary import summarize
 from lar.options.table import PROFILES, one_of
+from lar.records.dataset import accuracy_of
 from lar.records.events import Unpacked
 from lar.records.run import RunContext, RunResult, RunSpec
 from lar.records.testcase import Case
@@ -116,6 +117,10 @@ def result_as_asked(spec: RunSpec, ran: RunSpec, result: RunResult) -> RunResult
         cases = tuple(numbers[index // spec.iterations] for index in range(count))
         result = replace(result, samples=replace(result.samples, case=cases))
     result = replace(result, spec=spec)
+    accuracy = accuracy_of(result.items)
+    if accuracy is not None:
+        shares = [right / accuracy.count for right in (accuracy.first, accuracy.five)]
+        result = replace(result, top1=shares[0], top5=shares[1])
     return replace(result, summary=summarize(result))
 
 

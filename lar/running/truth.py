@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from lar.comparison.compare import Progress
+from lar.dumps.dump import Dump
 from lar.engines import ENGINES, engine_for
 from lar.engines.engine import Engine
 from lar.engines.formats import format_in, format_named, read_head
 from lar.errors import UsageError, count_of
+from lar.running.compared_sides import ModelRun, Side
+from lar.running.shared_inputs import inputs_of, items_in
+from lar.running.side_runs import run_side
 from lar.testcases.paths import source_of
 
 if TYPE_CHECKING:
@@ -81,3 +87,59 @@ def rename_inputs(fed: Mapping[str, Array], model: TruthModel) -> dict[str, Arra
             subject=model.path,
         )
     return dict(zip(names, fed.values(), strict=True))
+
+
+def truth_model_for(asked: bool | str | os.PathLike[str], sides: Sequence[Side]) -> TruthModel:
+    """Return the model whose truth judges two sides: the one that is asked for, else that of the
+    first side that has one.
+
+    Raises:
+        UsageError: there is none.
+    """
+    named = "" if isinstance(asked, bool) else os.fspath(asked)
+    return find_truth_model(named, filter(None, map(model_of, sides)))
+
+
+def check_unchanged(model: str, sides: Sequence[Side]) -> None:
+    """Refuse the model of a dump that has been written anew since.
+
+    Raises:
+        UsageError: naming the dump.
+    """
+    from lar.measurement.machine import read_model_file  # slow to import
+
+    for side in sides:
+        known = isinstance(side, Dump) and side.index.model == model and side.index.model_sha256
+        if known and read_model_file(Path(model)).sha256 != known:
+            raise UsageError(
+                f"its model {model} has changed since",
+                f"name the one that it was made with: {FLAG} MODEL",
+                flag=FLAG,
+                subject=side.source if isinstance(side, Dump) else "",
+            )
+
+
+def model_of(side: Side) -> str:
+    """Return the path of a side's model, empty if it is not known."""
+    return side.index.model if isinstance(side, Dump) else side.model
+
+
+def run_truth(model: TruthModel, dumps: Sequence[Dump], folder: Path, progress: Progress) -> Dump:
+    """Compute what a model should give of what one of the dumps was made of, the first first.
+
+    Raises:
+        UsageError: neither dump holds its inputs, or the model takes others.
+        LarError: the model cannot be computed.
+    """
+    side = ModelRun(model.path, model.path, {"engine": model.engine.name})
+    fed = next(filter(None, (inputs_of(dump, side) for dump in dumps)), None)
+    if fed is None:
+        raise UsageError(
+            "neither side holds what it was fed with",
+            "give a model, or a dump with its inputs, as A or B",
+            flag=FLAG,
+        )
+    progress(f"computing what {model.path} should give")
+    items = items_in(rename_inputs(fed, model), folder / "truth_inputs", model.path)
+    dump, _ = run_side(side, {"input": items}, folder / "truth")
+    return dump

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import re
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,8 +16,12 @@ from lar.options.suggestions import suggest_flag
 from lar.options.table import BY_KEY, ENGINE_ENV, ON, SCHEDULER, option_of
 from lar.options.variants import BENCH_KEYS
 from lar.records.run import Failure, RunSpec
-from lar.running.compared_sides import parse_words
+from lar.running.compared_sides import parse_words, split_words
 from lar.running.plan import parse_values, plan_run
+
+# A range of numbers: from, to, and what is added or, after an x, what is multiplied by.
+RANGE = re.compile(r"([1-9][0-9]{0,8}):([1-9][0-9]{0,8})(?::(x?)([0-9]{1,6}))?")
+MOST_VALUES = 64
 
 SWITCHES = {"on": True, "off": False, "true": True, "false": False, "1": True, "0": False}
 
@@ -69,7 +72,29 @@ def parse_vary(text: str) -> Axis:
             "an empty one leaves the flag out",
             flag="--vary",
         )
-    return Axis(option.key, tuple(each or None for each in split_values(listed)))
+    texts = [text for each in split_values(listed) for text in values_in(each, option)]
+    return Axis(option.key, tuple(each or None for each in texts))
+
+
+def values_in(text: str, option: Option[Any]) -> list[str]:
+    """Return the numbers of a range, `1:16` or `1:16:x2`; any other text as it is.
+
+    Raises:
+        UsageError: a range is empty, or has too many numbers.
+    """
+    found = RANGE.fullmatch(text)
+    if found is None or option.parse is None or not isinstance(option.parse("1"), int):
+        return [text]
+    first, last, factor, step = int(found[1]), int(found[2]), found[3], int(found[4] or 1)
+    values: list[str] = []
+    while first <= last and len(values) <= MOST_VALUES and step > (factor == "x"):
+        values.append(str(first))
+        first = first * step if factor else first + step
+    if not 0 < len(values) <= MOST_VALUES:
+        many = f"has more than {MOST_VALUES} numbers" if values else "has no number"
+        hint = "1:16 counts up, 1:16:4 by 4, 1:16:x2 doubles"
+        raise UsageError(many, hint, flag="--vary", subject=text)
+    return values
 
 
 def axis_of(key: str, values: object) -> Axis:
@@ -206,12 +231,7 @@ def split_spec(text: str) -> tuple[str, dict[str, Any]]:
     """
     if os.path.exists(text) or not re.search(r"\s", text):
         return text, {}
-    try:
-        words = shlex.split(text)
-    except ValueError as error:
-        raise UsageError(
-            str(error), "quote a model with its options as one word", subject=text
-        ) from None
+    words = split_words(text)
     if not words:
         raise UsageError("the model's name is empty", "give the path of a model file")
     options = parse_words(words[1:])

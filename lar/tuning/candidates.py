@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
@@ -26,10 +25,9 @@ class Combinations:
                 self.choices[choice.name] = choice
                 self.dimension_of[choice.name] = number
 
-    @property
-    def count(self) -> int:
-        """The number of candidates, those included that rules may refuse."""
-        return math.prod(len(each.choices) + 1 for each in self.space.dimensions)
+    def is_free(self, candidate: Candidate) -> bool:
+        """Return whether a candidate needs no permission."""
+        return not any(self.choices[name].allow for name in candidate.choices)
 
     def make(self, choices: Iterable[str]) -> Candidate:
         """Return the candidate with these choices, in the order of the dimensions."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import ClassVar
 
 from lar import __version__
 from lar.engines import engine_named
@@ -39,12 +40,6 @@ from lar.tuning.decisions import Survey
 from lar.tuning.evidence import Evidence, best_first
 
 FLAG = "--output"
-FAILURES: Mapping[str, str] = {
-    "wrong": "wrong numbers",
-    "timed_out": "timed out",
-    "failed": "failed",
-    "crashed": "crashed",
-}
 
 
 class Tuning(TuneResult):
@@ -54,16 +49,7 @@ class Tuning(TuneResult):
     process of the plain run and of the best.
     """
 
-    @property
-    def runs(self) -> tuple[RunResult, ...]:
-        """The results of the plain run's processes, then those of the best."""
-        found: tuple[RunResult, ...] = self.__dict__.get("_runs", ())
-        return found
-
-    def with_runs(self, runs: tuple[RunResult, ...]) -> Tuning:
-        """Return it with these runs, which are in no field: they are in the session."""
-        object.__setattr__(self, "_runs", runs)
-        return self
+    runs: ClassVar[tuple[RunResult, ...]] = ()
 
     def write_settings(self, path: str | os.PathLike[str]) -> TunedSettings:
         """Write the best settings for `--settings FILE` and `lar.run(model, settings=FILE)`, with
@@ -81,8 +67,8 @@ class Tuning(TuneResult):
 
 def find_best(survey: Survey) -> Candidate:
     """Return the candidate that won: the first that is shown to be better than the plain run."""
-    shown = (it for it in survey.ordered if it == BASELINE or survey.evidence.is_shown(it))
-    return next(shown, BASELINE)
+    proven = (it for it in survey.ordered if it == BASELINE or survey.evidence.is_proven(it))
+    return next(proven, BASELINE)
 
 
 def rank(survey: Survey) -> Iterator[RankedCandidate]:
@@ -146,10 +132,10 @@ def shown_difference(
     what has shown it."""
     if candidate == BASELINE:
         return None
-    found = evidence.compare(BASELINE, candidate, comparisons=max(1, len(evidence.scores) - 1))
-    if is_best and (found is None or found.verdict != "faster"):
-        return evidence.proof_of(candidate)
-    return found
+    found, proofs = evidence.shown(candidate), evidence.proofs_of(candidate)
+    if not is_best or (found and found.is_shown):
+        return found
+    return next((each for each in proofs if each.verdict == "faster"), found)
 
 
 def agreement_of(results: list[RunResult], evidence: Evidence) -> tuple[str, float | None]:
@@ -167,7 +153,7 @@ def verdict_of(candidate: Candidate, evidence: Evidence, best: Candidate) -> str
     """Return what is shown of a candidate in a few words."""
     fate = evidence.fates[candidate]
     if fate != "ok":
-        return FAILURES.get(fate, fate)
+        return "wrong numbers" if fate == "wrong" else fate.replace("_", " ")
     if candidate == best:
         return "the plain run; best" if candidate == BASELINE else "best"
     if candidate == BASELINE:

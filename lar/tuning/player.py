@@ -55,12 +55,14 @@ Keep = Callable[[int, RunResult], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Entrant:
-    """A candidate of a round: the run that it stands for.
+    """A candidate of a round: the run that it stands for, and how long an iteration took before, 0
+    where that is not known.
 
     `like_baseline` are items of `--input` with the baseline's data, where it is fed otherwise.
     """
 
     spec: RunSpec
+    seconds: float = 0.0
     like_baseline: tuple[str, ...] = ()
     tolerance: Tolerance = field(default_factory=Tolerance)
 
@@ -124,6 +126,7 @@ class LocalPlayer:
                 show=lambda: show("measuring"),
                 least_seconds=order.seconds,
                 most_seconds=MOST_STRETCH * order.seconds,
+                least_cycles=1,
                 slowest=SLOWEST,
                 keep=kept_for,
                 on_ended=keep_result,
@@ -135,7 +138,7 @@ class LocalPlayer:
     ) -> Member:
         """Return what is measured of a candidate."""
         number, entrant = numbered
-        member = Member(number=number)
+        member = Member(number=number, seconds=entrant.seconds)
         try:
             member.prepare(entrant.spec, order.names, self.models, stack)
             member.feed(entrant.like_baseline)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from lar.measurement.statistics import disturbed_of, percentile_of
 from lar.measurement.turns import kept_of
@@ -15,15 +16,7 @@ FEWEST_CALM = 4
 
 def kept_for(samples: Samples) -> Samples:
     """Return samples with the columns alone that are kept of a process."""
-    kept = kept_of(samples)
-    return Samples(
-        end_to_end=kept.end_to_end,
-        queue_delay=kept.queue_delay,
-        cpu=kept.cpu,
-        steal=kept.steal,
-        throttled=kept.throttled,
-        runner=samples.runner,
-    )
+    return replace(kept_of(samples), runner=samples.runner)
 
 
 def score_of(objective: Objective, result: RunResult) -> float | None:

@@ -7,18 +7,17 @@ import contextlib
 import os
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lar import __version__
-from lar.errors import LarError, UsageError, nearest
+from lar.errors import LarError, UsageError
 from lar.files.work_folders import work_folder
 from lar.measurement.listener import Listener
-from lar.options.values import parse_budget
-from lar.options.variants import BENCH_KEYS
+from lar.options.values import parse_duration
 from lar.records.choices import Allowed, Objective
 from lar.records.comparison import Tolerance
 from lar.records.run import Failure, RunResult, RunSpec
@@ -31,6 +30,7 @@ from lar.records.tuning import (
     choices_by_name,
     name_of,
 )
+from lar.running.bench import check_keys
 from lar.running.rounds import inputs_like
 from lar.running.variants import Variant
 from lar.tuning.candidates import combinations_of
@@ -108,7 +108,7 @@ def tune(
     """
     from lar.running.array_inputs import GivenInputs
 
-    check_keys(options)
+    check_keys(options, tune.__kwdefaults__)
     given = [models] if isinstance(models, (str, os.PathLike)) else [*models]
     stack = contextlib.ExitStack()
     try:
@@ -139,22 +139,6 @@ def tune(
     return found
 
 
-def check_keys(options: Mapping[str, object]) -> None:
-    """Refuse a keyword that is no option of a candidate.
-
-    Raises:
-        UsageError: naming the nearest.
-    """
-    own = tune.__kwdefaults__ or {}
-    for key in options:
-        if key not in BENCH_KEYS:
-            near = nearest(key, [*BENCH_KEYS, *own])
-            raise UsageError(
-                f"unknown option {key!r}" + (f"; did you mean {near!r}?" if near else ""),
-                "options are the flags of `lar tune --help`: --warmup-iter N is warmup_iter=N",
-            )
-
-
 def seconds_in(budget: float | str) -> float:
     """Return the seconds of a budget.
 
@@ -162,7 +146,7 @@ def seconds_in(budget: float | str) -> float:
         UsageError: it is none.
     """
     try:
-        return parse_budget(str(budget))
+        return parse_duration(str(budget))
     except argparse.ArgumentTypeError as error:
         raise UsageError(str(error), 'give seconds, "90s" or "2m"', flag="budget") from None
 
@@ -258,7 +242,8 @@ class Search:
             ),
             failure=self.failure or self.stopped,
         )
-        return found.with_runs(tuple(runs))
+        object.__setattr__(found, "runs", tuple(runs))
+        return found
 
     @property
     def left_seconds(self) -> float:
@@ -295,11 +280,11 @@ class Search:
 
     def play(self, step: Step) -> None:
         """Have a round played, and keep each process as soon as it has ended."""
-        number = self.session.next_number
+        number, evidence = self.session.next_number, self.survey().evidence
         order = RoundOrder(
             number=number,
             seconds=step.seconds,
-            entrants=tuple(map(self.entrant_of, step.candidates)),
+            entrants=tuple(self.entrant_of(it, evidence.fastest(it)) for it in step.candidates),
             seed=self.request.seed,
             names=self.given.names if self.given else {},
         )
@@ -322,7 +307,7 @@ class Search:
         spec = replace(spec, warmup_iterations=1, iterations=0, timeout_seconds=step.seconds)
         name = name_of(candidate, self.request.spaces)
         began = time.monotonic()
-        result = self.player.search(spec, SearchListener(name, self.show))
+        result = self.player.search(spec, SearchListener(self.show))
         if result.status == "interrupted":
             raise KeyboardInterrupt
         seconds = time.monotonic() - began
@@ -367,8 +352,8 @@ class Search:
         name = self.combinations[candidate.model].cache_of(candidate)
         return {key: self.session.cache_place(name) for key in keys}
 
-    def entrant_of(self, candidate: Candidate) -> Entrant:
-        """Return a candidate as a round needs it."""
+    def entrant_of(self, candidate: Candidate, seconds: float) -> Entrant:
+        """Return a candidate as a round needs it, whose iterations took so long before."""
         variant = self.plan(candidate, "round")
         if variant.spec is None:  # its cache has gone
             raise variant.failure.to_error() if variant.failure else LarError("cannot be run")
@@ -380,6 +365,7 @@ class Search:
         )
         return Entrant(
             spec=spec,
+            seconds=seconds,
             like_baseline=self.inputs_for(candidate, variant),
             tolerance=self.tolerance_for(candidate),
         )
@@ -414,13 +400,11 @@ class Search:
 class SearchListener(Listener):
     """Shows how far the search of an engine is."""
 
-    def __init__(self, name: str, show: Callable[[str], None]) -> None:
-        self.name = name
+    def __init__(self, show: Callable[[str], None]) -> None:
         self.show = show
 
     def on_progress(self, text: str, elapsed: float) -> None:
-        if text:
-            self.show(f"{self.name}: {text}")
+        self.show(f"the engine searches: {text}")
 
 
 def describe(step: Step, request: TuneRequest) -> str:

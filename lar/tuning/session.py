@@ -42,26 +42,24 @@ class Facts:
     versions: tuple[str, ...]
 
     def fit(self, result: RunResult, model: int) -> bool:
-        """Return whether a result was measured on such a machine, of the same model and version."""
-        engine, machine, version = result.engine, result.machine, self.versions[model]
+        """Return whether a result was measured on such a machine, of the same model and version;
+        what is not known of one that failed is taken for the same."""
+        engine, version = result.engine, self.versions[model]
         return (
-            (machine is None or kind_of_machine(machine) == kind_of_machine(self.machine))
-            and (result.model is None or is_same_model(result.model, self.models[model]))
-            and (engine is None or not version or engine.version == version)
+            (engine is None or not version or engine.version == version)
+            and identity_of(result.machine or self.machine) == identity_of(self.machine)
+            and contents_of(result.model or self.models[model]) == contents_of(self.models[model])
         )
 
 
-def kind_of_machine(machine: MachineFacts) -> tuple[object, ...]:
+def identity_of(machine: MachineFacts) -> tuple[object, ...]:
     """Return what machines have in common on which the same settings are the fastest."""
     return machine.system, machine.processor, machine.usable_cores, machine.cpu_limit
 
 
-def is_same_model(one: ModelFile, other: ModelFile) -> bool:
-    """Return whether two files, with those of their weights, have the same contents."""
-    return (one.sha256, sorted(one.weights.values())) == (
-        other.sha256,
-        sorted(other.weights.values()),
-    )
+def contents_of(model: ModelFile) -> tuple[object, ...]:
+    """Return what tells a model from others of its name."""
+    return model.sha256, sorted(model.weights.values())
 
 
 def read_facts(

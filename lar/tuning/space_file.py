@@ -46,7 +46,7 @@ def read_space_file(path: str) -> Listed:
         raise UsageError("no such file", "give quick, full or a file", flag=FLAG, subject=path)
     data = read_input(path, FLAG, what="file of a space", limit=MOST_BYTES)
     try:
-        content = json.loads(data, object_pairs_hook=unique_names)
+        content = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise wrong(path, f"is not JSON: {error}") from None
     if not isinstance(content, dict) or not content:
@@ -57,19 +57,6 @@ def read_space_file(path: str) -> Listed:
         ):
             raise wrong(path, f"{name!r} is neither quick nor full nor a list of texts")
     return content
-
-
-def unique_names(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Return the members of an object.
-
-    Raises:
-        ValueError: two have one name.
-    """
-    names = [name for name, _ in pairs]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise ValueError(f"it has {twice!r} twice")
-    return dict(pairs)
 
 
 def wrong(path: str, problem: str, hint: str = "") -> UsageError:

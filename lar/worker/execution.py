@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -19,7 +17,7 @@ from lar.measurement.noise import Meter
 from lar.measurement.pacing import Idle, Pace, Requests
 from lar.measurement.rows import SampleRows
 from lar.measurement.runners import Threads
-from lar.options.table import LAYOUTS, PROFILE_FILES, WINOGRAD_TRANSFORM, one_of
+from lar.options.table import PROFILE_FILES, one_of
 from lar.records.events import (
     CasesFound,
     CaseStarted,
@@ -41,15 +39,6 @@ from lar.worker.measuring import WARMUP_SHARE, measure, warm_up
 from lar.worker.recorder import Recorder
 
 T = TypeVar("T")
-
-# What load_and_run warns of.
-CHANGES = {
-    **{
-        layout.key: f"enable {layout.key.removeprefix('enable_')} optimization"
-        for layout in LAYOUTS
-    },
-    WINOGRAD_TRANSFORM.key: "enable winograd transform",
-}
 
 
 class Copies:
@@ -184,17 +173,11 @@ def recorder_of(spec: RunSpec) -> Silent:
     return Recorder(spec.runners) if one_of(PROFILE_FILES, spec.settings) else SILENT
 
 
-def write_log(line: str) -> None:
-    """Write a line into the log of a worker, which is its standard error."""
-    print(line, file=sys.stderr, flush=True)
-
-
 def execute(
     spec: RunSpec,
     context: RunContext,
     emit: Emit,
     tables: Sequence[SampleRows],
-    log: Callable[[str], None] = write_log,
     turns: Iterable[int] | None = None,
 ) -> None:
     """Run a spec from load to outputs, emitting what happens; each runner has a table.
@@ -209,8 +192,6 @@ def execute(
     driver, recorder = copies.drivers[0], copies.recorder
     try:
         emit(EngineStarted(driver.facts()))
-        for line in changes_of(spec):
-            log(line)
         emit(PhaseEntered("load"))
         load_seconds = copies.load()
         infos = driver.inputs()
@@ -227,7 +208,7 @@ def execute(
         prepare_seconds = copies.prepare(first.arrays)
         meter: Meter | None = copies.meters[0]
         noise = meter.sources if meter else NoiseSources()
-        emit(Prepared(prepare_seconds, sources_of(driver, noise), noise))
+        emit(Prepared(prepare_seconds, sources_of(driver), noise))
 
         seconds: float | None = None
         settled: bool | None = None
@@ -239,6 +220,8 @@ def execute(
                 driver.run_number = None  # the run that this one goes on with has dumped it
             with recorder.warming_up():
                 copies.run(spec.warmup_iterations, first.look)
+                if spec.stopping.warmup_seconds is not None:
+                    copies.run(spec.stopping.warmup_room, seconds=spec.stopping.warmup_seconds)
                 if spec.stopping.settle:
                     settled = warm_up(copies, WARMUP_SHARE * (spec.stopping.max_seconds or 0))
         copies.end_warmup()
@@ -319,16 +302,9 @@ def warnings_of(stopped: Stopped, spec: RunSpec) -> Iterator[str]:
     if rate is not None and load is not None and load >= 1:
         left = f"; {stopped.unserved} of {stopped.offered} still waited in the end"
         yield (
-            f"the queue grew: {rate:.10g} requests/s arrive and {rate / load:.6g} can be served, "
-            "so that how long they wait depends on how long is measured"
+            f"the queue grew: {rate:.10g} requests/s are asked for and {rate / load:.6g} can be "
+            "served, so that how long they wait depends on how long is measured"
         ) + (left if stopped.unserved else "")
-
-
-def changes_of(spec: RunSpec) -> Iterator[str]:
-    """Yield which options change what is computed, as load_and_run prints it."""
-    for key in spec.settings:
-        if key in CHANGES:
-            yield f"{time.strftime('[%d %H:%M:%S lar]')}[warn] {CHANGES[key]}"
 
 
 def fastest_of(tables: Sequence[SampleRows]) -> float:
@@ -391,12 +367,10 @@ def load_model(driver: Driver) -> None:
         ) from error
 
 
-def sources_of(driver: Driver, noise: NoiseSources) -> TimeSources:
+def sources_of(driver: Driver) -> TimeSources:
     """Return the sources of the three times of each sample."""
-    if driver.device_seconds is not None:
-        device = "engine"
-    else:
-        device = "CPU time of the busiest thread" if noise.queue_delay else ""
+    waited = "clock around dispatch or wait, whichever is longer"
+    device = waited if driver.device_seconds is None else "engine"
     copied = driver.spec.copy_outputs
     end_to_end = "dispatch, wait and copy of the outputs" if copied else "dispatch and wait"
     return TimeSources(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Look = Callable[[Mapping[str, Any]], None]
 
-STACK_HINT = "the first axes of a .npz count items; for one run, give each array as a .npy"
+STACK_HINT = "the first axes of a stack count items; for one run, give each array as a .npy"
 
 
 class NamedFeed(NamedTuple):
@@ -74,12 +74,13 @@ def feed_of_inputs(
     Raises:
         UsageError: it is wrong, or does not fit the model.
     """
-    from lar.inputs.batching import repeat_batches
+    from lar.inputs.batching import repeat_batches, without_batch
     from lar.inputs.feed import feed_of
     from lar.inputs.loaded import UnnamedInput
 
+    taken = without_batch(infos, spec.batch_size) if spec.inputs else infos
     try:
-        feed = feed_of(spec.inputs, infos, image=spec.image, fill=spec.fill, seed=spec.seed)
+        feed = feed_of(spec.inputs, taken, image=spec.image, fill=spec.fill, seed=spec.seed)
     except UnnamedInput as error:
         if "--input" not in names:
             raise
@@ -139,18 +140,19 @@ def feeds_of_items(spec: RunSpec, infos: Sequence[TensorInfo], emit: Emit) -> It
     Raises:
         UsageError: a file is wrong, or does not fit the model.
     """
-    from lar.inputs.batching import repeat_batches
+    from lar.inputs.batching import repeat_batches, without_batch
     from lar.inputs.feed import feed_of
     from lar.inputs.grammar import LoadedItem, PathItem
 
     stack = () if spec.items[0].inputs else read_stack(spec)
+    taken = without_batch(infos, spec.batch_size)
     for item in spec.items:
         if stack:
             given: Any = [LoadedItem(each.name, (slice_of(each, item),)) for each in stack]
         else:
             given = [PathItem(name, file) for name, file in item.inputs]
         try:
-            feed = feed_of(given, infos, image=spec.image, fill=spec.fill, seed=spec.seed)
+            feed = feed_of(given, taken, image=spec.image, fill=spec.fill, seed=spec.seed)
         except UsageError as error:
             hint = STACK_HINT if stack else error.hint
             raise UsageError(error.problem, hint, flag=error.flag, subject=error.subject) from None

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from lar.engines import engine_named
-from lar.errors import LarError, first_line
+from lar.errors import LarError, error_of_write, first_line
 from lar.records.events import ComputedAlone, Emit, PhaseEntered
 from lar.records.run import RunContext, RunSpec
 
@@ -43,6 +43,8 @@ def compute_each(spec: RunSpec, context: RunContext, turns: Iterable[int], emit:
                 np.save(folder / f"{number}.npy", isolation.compute(asked["output"], values))
         except LarError as error:
             problem = error.message
+        except OSError as error:
+            problem = error_of_write(error, subject="what it gives").message
         except Exception as error:
             problem = first_line(error)
         emit(ComputedAlone(number, problem))

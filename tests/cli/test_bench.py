@@ -15,7 +15,6 @@ import pytest
 
 import lar
 from lar.cli.bench import describe_progress
-from lar.options.values import parse_budget
 from lar.reports.bench_html import format_html
 from lar.running.bench import BenchProgress
 from tests.conftest import RunLar, WriteScript
@@ -58,7 +57,7 @@ def test_the_table_has_what_varies_and_the_verdicts(folder: Path) -> None:
     assert "cpu" in heading.split()
     cells = [[cell.strip() for cell in row.split("  ") if cell.strip()] for row in rows[:3]]
     assert cells[0] == ["fast.fake", "10.000", "baseline"]
-    assert cells[1][:4] == ["slow.fake", "10.300", "1.030", "1.030 .. 1.030"]
+    assert cells[1][:4] == ["slow.fake", "10.300", "1.030", "1.030 to 1.030"]
     assert cells[1][4:] == ["slower", "different (prob: 1.0e-02)"]
     assert cells[2][:3] == ["broken.fake", "on", "crashed"]
     assert cells[2][3].startswith("crashed: the engine crashed in phase load: killed by SIGABRT")
@@ -130,7 +129,7 @@ def test_a_combination_that_is_refused_is_a_row(run_lar: RunLar, root: Path) -> 
         (["MODEL --nonsense"], "unknown flag --nonsense"),
         (["MODEL", "--iter", "5"], "unknown flag --iter"),
         (["MODEL", "--baseline", "9"], "there is no variant '9'"),
-        (["MODEL", "--budget", "soon"], "'soon' is not a number of seconds"),
+        (["MODEL", "--budget", "soon"], "'soon' is not a time"),
         (["MODEL", "--margin", "200%"], "is not between 0 and 1"),
         (["MODEL", "--json", "no/such/b.json"], "--json"),
         (["MODEL", "--json", "b", "--html", "b"], "--html"),
@@ -160,10 +159,56 @@ def test_a_baseline_that_crashes_ends_with_its_code(
     assert done.returncode == 0
 
 
+def last_line(text: str) -> str:
+    return text.splitlines()[-1]
+
+
 def test_a_slower_one_can_fail(run_lar: RunLar, write_script: WriteScript) -> None:
     models = [script(write_script, 0.01), script(write_script, 0.02)]
-    assert run_lar("bench", *models, "--fail-if-slower").returncode == 1
-    assert run_lar("bench", *models, "--fail-if-slower", "--baseline", "2").returncode == 0
+    done = run_lar("bench", "--fail-if-slower", *models)
+    assert done.returncode == 1
+    assert last_line(done.stdout) == f"result: slower: {models[1]} by 100.0% (100.0 to 100.0)"
+    done = run_lar("bench", *models, "--fail-if-slower", "--baseline", "2")
+    assert (done.returncode, last_line(done.stdout)) == (0, "result: passed: 1 faster")
+    done = run_lar("bench", *models, "--fail-if-slower", "120%", "--json", "-")
+    assert (done.returncode, last_line(done.stderr)) == (0, "result: passed: 1 slower")
+
+
+@pytest.mark.parametrize(
+    "wrong", [["broken.onnx"], ["gone.onnx"], ["--vary", "python=,no-such-python"]]
+)
+def test_a_side_that_failed_never_passes(
+    run_lar: RunLar, root: Path, tmp_path: Path, wrong: list[str]
+) -> None:
+    good = shutil.copy(root / "models/digits_cnn.onnx", tmp_path / "good.onnx")
+    (tmp_path / "broken.onnx").write_bytes(Path(good).read_bytes()[:30])
+    done = run_lar("bench", "good.onnx", *wrong, "--budget=3", "--fail-if-slower", cwd=tmp_path)
+    assert done.returncode == 4
+    assert last_line(done.stdout).startswith("result: failed: ")
+    assert wrong[-1].removeprefix("python=,") in last_line(done.stdout)
+
+
+def test_pythons_are_told_apart_by_the_versions_of_their_engines(
+    run_lar: RunLar, write_script: WriteScript
+) -> None:
+    words = ["--vary", f"python=,{sys.prefix}", "--budget", "0.1"]
+    done = run_lar("bench", script(write_script, 0.01), *words)
+    lines = done.stdout.splitlines()
+    heading = next(line for line in lines if line.startswith("python "))
+    assert heading.split()[1] == "engine"
+    assert "fake 1 script" in next(line for line in lines if line.startswith(sys.prefix))
+
+
+def test_what_is_not_judged_can_fail(run_lar: RunLar, write_script: WriteScript) -> None:
+    models = [script(write_script, 0.01, real_time=True) for _ in range(2)]
+    words = ["bench", *models, "--budget", "0.1", "--fail-if-slower"]
+    done = run_lar(*words)
+    why = "1 pair of processes, and 3 are needed"
+    assert (done.returncode, last_line(done.stdout)) == (0, f"result: nothing judged: {why}")
+    done = run_lar(*words, "--fail-if-unjudged")
+    assert done.returncode == 5
+    assert last_line(done.stdout).endswith(f": {why}")
+    assert "not judged (1 pair of processes, and 3 are needed)" in done.stdout
 
 
 def test_an_interrupt_keeps_what_is_there(write_script: WriteScript, tmp_path: Path) -> None:
@@ -199,11 +244,6 @@ def test_the_help_names_its_flags(run_lar: RunLar) -> None:
     assert done.returncode == 0
     for flag in ("--vary FLAG=V1,V2", "--baseline NAME", "--budget S", "--python PATH"):
         assert flag in done.stdout
-
-
-@pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("90s", 90), ("1.5m", 90)])
-def test_a_budget_is_seconds_or_minutes(text: str, seconds: float) -> None:
-    assert parse_budget(text) == seconds
 
 
 def test_progress_says_how_long_it_may_take() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lar.records.run import record_to_json
+from lar.records.run import RunResult, record_to_json
 from lar.results.store import open_store
 from tests.conftest import REPOSITORY, RunLar, WriteScript
 from tests.results.made_results import make_result, make_runs
@@ -126,8 +126,7 @@ def test_times_are_plotted(run_lar: RunLar, store: str, tmp_path: Path) -> None:
 def test_a_regression_is_exit_code_1(run_lar: RunLar, store: str) -> None:
     done = run_lar("history", "check", "--baseline", "v1", "--tag", "v2", "--store", store)
     assert done.returncode == 1
-    assert "slower: a regression" in done.stdout
-    assert done.stdout.endswith("result: a regression\n")
+    assert done.stdout.splitlines()[-1].startswith("result: slower: net.onnx by ")
     done = run_lar("history", "check", "--baseline", "v2", "--tag", "v1", "--store", store)
     assert done.returncode == 2  # of the runs with --multithread 2 there is nothing to compare with
     assert "faster" in done.stdout
@@ -141,11 +140,35 @@ def test_a_new_file_is_checked(run_lar: RunLar, store: str, tmp_path: Path) -> N
     done = run_lar("history", "check", "--baseline", "v1", str(new), "--store", store)
     assert (done.returncode, done.stderr) == (0, "")
     header, row, note, verdict = done.stdout.splitlines()
-    assert header.split()[-3:] == ["smallest", "detectable", "verdict"]
-    assert row.endswith("no difference shown")
-    assert "%" in row
+    assert header.split()[-2:] == ["interval", "verdict"]
+    assert "no difference shown (smallest detectable: " in row
     assert note.startswith("note: net.onnx: each side is of one sitting")
-    assert verdict == "result: no regression shown"
+    assert verdict == "result: passed: 1 no difference shown"
+
+
+def test_a_new_run_that_failed_never_passes(run_lar: RunLar, store: str) -> None:
+    done = run_lar("history", "check", "--baseline", "v1", "--tag", "broken", "--store", store)
+    assert (done.returncode, done.stdout) == (4, "result: failed: the new run crashed: it broke\n")
+
+
+def test_a_check_of_disturbed_runs_judges_nothing(
+    run_lar: RunLar, store: str, tmp_path: Path
+) -> None:
+    new = tmp_path / "new.json"
+    new.write_bytes(record_to_json(disturbed(*make_runs(1, 0.010, seed=9))))
+    words = ["history", "check", "--baseline", "v1", str(new), "--store", store]
+    done = run_lar(*words)
+    assert done.returncode == 0
+    assert done.stdout.endswith("\nresult: nothing judged: all new runs were disturbed\n")
+    done = run_lar(*words, "--fail-if-unjudged", "--format", "csv")
+    assert done.returncode == 5
+    assert done.stderr == "result: not judged: net.onnx: all new runs were disturbed\n"
+
+
+def disturbed(run: RunResult) -> RunResult:
+    """A run each of whose iterations waited for a CPU."""
+    samples = replace(run.samples, queue_delay=tuple(0.5 * it for it in run.samples.end_to_end))
+    return replace(run, samples=samples)
 
 
 def test_the_newest_stored_run_is_checked_with_those_of_its_tag(
@@ -197,7 +220,6 @@ def test_another_engine_version_is_noted(run_lar: RunLar, store: str, tmp_path: 
     [
         (["--baseline", "v9"], "--baseline: v9: no stored result has this tag"),
         (["--baseline", "v1", "--tag", "v9"], "--tag v9: no stored result has this tag"),
-        (["--baseline", "v1", "--tag", "broken"], "the new run has no times: it crashed"),
         (["--baseline", "v1", "none.json"], "none.json: no such result file"),
         (
             ["--baseline", "v1", f"{LOGS}/mobilenet_default.txt"],
@@ -230,7 +252,7 @@ def test_logs_of_phones_are_added_with_model_and_machine(
     check = ["check", "--baseline", "phone", files[0], *flags, "--store", place]
     done = run_lar("history", *check)
     assert done.returncode == 0
-    assert "nothing can be shown with a single run on each side" in done.stdout
+    assert "not judged (1 against 1, and two on each side are needed)" in done.stdout
     done = run_lar("history", *check[:4], "--store", place)
     assert done.returncode == 2
     assert "is not known, so nothing can be compared: give --model" in done.stderr

@@ -61,7 +61,9 @@ def test_csv_has_every_figure_and_warnings_beside_it(run_lar: RunLar, tmp_path: 
     out = tmp_path / "table.csv"
     done = run_lar("results", *FILES, "--format", "csv", "-o", str(out))
     assert (done.returncode, done.stdout) == (0, f"wrote {out}\n")
-    assert done.stderr.startswith("lar: warning: a single run on each side shows nothing")
+    assert done.stderr.startswith(
+        "lar: warning: what is not judged needs several runs of each side"
+    )
     rows = list(csv.DictReader(io.StringIO(out.read_text())))
     assert [row["result"] for row in rows] == [f"{name}.txt" for name in MOBILENET]
     assert [float(row["median_seconds"]) for row in rows] == pytest.approx(
@@ -106,7 +108,7 @@ def test_standard_input_is_a_file_too(run_lar: RunLar) -> None:
     text = record_to_json(make_result([0.01] * 9)).decode()
     done = run_lar("results", "-", "--format", "csv", input=text)
     assert done.returncode == 0
-    assert "\n-,1,9,0,0.01," in done.stdout
+    assert "\n-,1,9,0,latency,0.01," in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -151,3 +153,19 @@ def test_a_name_stands_before_the_path(tmp_path: Path) -> None:
     odd = tmp_path / "a=b.txt"
     odd.write_text("")
     assert split_name(str(odd)) == ("", str(odd))
+
+
+def test_results_can_end_a_build(run_lar: RunLar, saved: Path, tmp_path: Path) -> None:
+    files = [*map(str, sorted(saved.iterdir()))]
+    words = ["results", *files, "--by", "option", "--fail-if-slower"]
+    done = run_lar(*words)
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[-1].startswith("result: slower: --fast-run by 1")
+    done = run_lar(*words, "50", "--format", "csv")
+    assert (done.returncode, done.stderr) == (0, "result: passed: 1 slower\n")
+    broken = tmp_path / "broken.json"
+    broken.write_bytes(record_to_json(make_result()))
+    done = run_lar("results", files[0], str(broken), "--fail-if-unjudged")
+    assert done.returncode == 4
+    assert "result: failed: broken.json crashed in phase load: it broke" in done.stdout
+    assert run_lar("results", *files[:2], "--fail-if-unjudged").returncode == 5

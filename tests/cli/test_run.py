@@ -141,13 +141,26 @@ def test_in_process(run_lar: RunLar, root: Path, tmp_path: Path, suffix: str) ->
     assert replace(alone.machine, load=apart.machine.load) == apart.machine
     assert len(alone.samples.end_to_end) == 10
     assert alone.started_at
-    # A device time is told where the iteration was long enough.
-    lines, expected = (
-        [line.replace("device=N/A", "device=N") for line in lines_of(each.stdout)[:14]]
-        for each in (done, usual)
-    )
-    assert lines == expected
+    assert lines_of(done.stdout)[:14] == lines_of(usual.stdout)[:14]
     assert without_hints(done.stderr) == []
+
+
+@each_format
+@pytest.mark.parametrize("profiled", [False, True])
+def test_the_lines_are_those_of_the_manual_of_load_and_run(
+    run_lar: RunLar, root: Path, tmp_path: Path, suffix: str, profiled: bool
+) -> None:
+    """Iterations of less than 1 ms have a device's time too, and so have profiled ones."""
+    words = ["--profile", str(tmp_path / "p.json")] if profiled else []
+    done = run_lar(f"models/digits_cnn.{suffix}", "--iter", "3", *words, cwd=root)
+    number = r"(\d+\.\d{3})"
+    found = re.findall(
+        rf"^iter \d/3: {number}ms \(exec={number},device={number}\)$", done.stdout, re.M
+    )
+    assert len(found) == 3, done.stdout
+    for whole, host, device in (map(float, each) for each in found):
+        assert 0 <= host <= whole
+        assert whole / 2 - 0.001 <= device
 
 
 @needs_megengine

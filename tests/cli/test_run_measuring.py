@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -181,7 +182,11 @@ def test_the_summary_of_requests_names_each_figure(run_lar: RunLar, script: str)
         "peak memory",
     ]
     load = lines_of(done.stdout, "load: ")[0]
-    assert load.startswith("load: 60 requests/s arrive, ")
+    numbers = r"load: 60 requests/s asked for, (\S+) arrived, (\S+) served; 1 runner busy for .*%"
+    found = re.match(numbers, load)
+    assert found
+    assert float(found[1]) == pytest.approx(float(found[2]), rel=0.02)
+    assert abs(float(found[1]) / 60 - 1) > 0.02  # as the times between are drawn
     assert "1 runner busy for " in load
     assert "=== going to run input for 200 times" in done.stdout
     again = run_lar(script, "--rate", "60", "--iter", "200")
@@ -198,7 +203,7 @@ def test_more_requests_than_can_be_served_end_and_are_a_warning(
     assert result.status == "ok"
     assert result.stopped is not None
     assert not result.stopped.met
-    assert "the queue grew: 200 requests/s arrive and 95." in result.warnings[0]
+    assert "the queue grew: 200 requests/s are asked for and 95." in result.warnings[0]
     assert ("still waited in the end" in result.warnings[0]) == ("duration" in end)
     waits = [each or 0.0 for each in result.samples.queueing]
     assert waits[-1] > 0.3
@@ -212,8 +217,8 @@ def test_a_queue_that_nobody_comes_to_is_a_warning(run_lar: RunLar, script: str)
 
 def test_large_rates_and_one_iteration_are_printed_in_full(run_lar: RunLar, script: str) -> None:
     done = run_lar(script, "--rate", "12345678", "--duration", "0.001")
-    assert "load: 12345678 requests/s arrive, " in done.stdout
-    assert "the queue grew: 12345678 requests/s arrive and " in done.stderr
+    assert "load: 12345678 requests/s asked for, " in done.stdout
+    assert "the queue grew: 12345678 requests/s are asked for and " in done.stderr
     assert "measured: 1 iteration in " in done.stdout
 
 
@@ -284,7 +289,7 @@ def result_json(result: RunResult) -> bytes:
         (["--target-ci", "a%"], ["--target-ci: 'a%' is not a share"]),
         (["--rate", "nan"], ["--rate: nan is not a rate"]),
         (["--rate", "x"], ["--rate: 'x' is not a number of requests"]),
-        (["--idle-ms", "x"], ["--idle-ms: 'x' is not a number of milliseconds"]),
+        (["--idle-ms", "x"], ["--idle-ms: 'x' is not a time"]),
         (["--streams", "2"], ["did you mean --runners?"]),
     ],
 )
@@ -292,3 +297,34 @@ def test_what_cannot_be_is_refused(
     run_lar: RunLar, script: str, flags: list[str], pieces: list[str]
 ) -> None:
     check_error(run_lar(script, *flags), 2, *pieces)
+
+
+def test_percentiles_are_those_asked_for(run_lar: RunLar, script: str, tmp_path: Path) -> None:
+    file = tmp_path / "r.json"
+    done = run_lar(script, "--iter", "20", "--percentile", "99.9,50,90", "--json", str(file))
+    (line,) = lines_of(done.stdout, "latency: ")
+    assert re.search(r" p50=\S+ p90=\S+ \(p99\.9 needs 1000 iterations\)$", line)
+    assert list(lar.read_result(file.read_bytes()).latency.percentiles) == [50, 90]
+    result = lar.run(script, iter=20, percentile="75")
+    assert list(result.latency.percentiles) == [75]
+
+
+def test_a_run_warms_up_for_a_time(script: str) -> None:
+    """An iteration of the script takes 10 ms on its clock, and most 1 ms more."""
+    result = lar.run(script, iter=3, warmup="200ms")
+    assert sum(result.warmup.end_to_end) == pytest.approx(0.2, abs=0.02)
+    assert len(result.samples.end_to_end) == 3
+    result = lar.run(script, iter=3, warmup="1ms", warmup_iter=5)
+    assert len(result.warmup.end_to_end) == 6
+
+
+def test_a_run_is_a_page(run_lar: RunLar, root: Path, tmp_path: Path) -> None:
+    page = tmp_path / "run.html"
+    words = ["models/digits_cnn.onnx", "--iter", "30", "--thread", "2", "--html", str(page)]
+    assert run_lar(*words, cwd=root).returncode == 0
+    text = page.read_text()
+    assert "<title>lar: digits_cnn.onnx</title>" in text
+    assert '<section id="timeline">' in text
+    assert "throughput: " in text
+    done = run_lar(words[0], "--html", "-", "--json", "-", cwd=root)
+    assert "both go to standard output" in done.stderr

@@ -100,7 +100,7 @@ def test_a_fresh_run_with_the_settings_is_of_the_same_kind_and_no_slower(
     check = ("history", "check", "--store", "store", "--baseline", "tuned", "--run")
     done = run_lar(*check, "m.fake", "--settings", "out/tuned.json", cwd=folder)
     assert done.returncode == 0, done.stderr + done.stdout
-    assert done.stdout.splitlines()[-1] == "result: no regression shown"
+    assert done.stdout.splitlines()[-1] == "result: passed: 1 no difference shown"
     assert "m.fake --enable-nchw44 --fast-run-algo-policy" in done.stdout
     # The plain run was stored too, and is of another kind.
     plain = run_lar(*check, "m.fake", cwd=folder)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import Any
 
 from lar.comparison import compare
 from lar.comparison.isolation import OperatorsOf
 from lar.dumps.dump import Dump
 from lar.engines import operator_kinds_of
 from lar.graphs import graph
-from lar.records.comparison import Comparison, Only, Tolerance
+from lar.records.comparison import Comparison, Tolerance
 
 
 def compare_dumps(
@@ -17,23 +17,11 @@ def compare_dumps(
     expected: Dump,
     tolerance: Tolerance | None = None,
     *,
-    raw: bool = False,
-    only: Only = "outputs",
-    name_map: Mapping[str, str] | None = None,
     operators_of: OperatorsOf = compare.run_nothing,
-    isolate: bool = False,
+    **wanted: Any,
 ) -> Comparison:
-    return compare.compare_dumps(
-        actual,
-        expected,
-        tolerance,
-        kinds_of=operator_kinds_of,
-        raw=raw,
-        only=only,
-        name_map=name_map,
-        operators_of=operators_of,
-        isolate=isolate,
-    )
+    request = compare.Request(tolerance=tolerance or Tolerance(), **wanted)
+    return compare.compare_dumps(actual, expected, request, operator_kinds_of, operators_of)
 
 
 class Graph(graph.Graph):

@@ -184,6 +184,26 @@ def test_bodies_have_a_truth(models: Models, make: Callable[[], RealNetwork]) ->
     assert inside <= judged
 
 
+def test_a_fault_in_what_grows_from_iteration_to_iteration_is_named(models: Models) -> None:
+    nodes = [
+        node("Identity", "going", "on"),
+        node("MatMul", "v w", "product"),
+        node("LeakyRelu", "product", "act", alpha=0.1),
+        node("Concat", "act h", "longer", axis=0),
+    ]
+    carried: dict[str, tuple[int, list[int] | None]]
+    carried = {"i": (TensorProto.INT64, []), "going": (TensorProto.BOOL, []), "v": (FLOAT, None)}
+    body = body_of(nodes, "on longer", carried, w=draw(8, 8, seed=3) / 2)
+    nodes = [*BEFORE, node("Loop", "trips truth h", "last", body=body)]
+    weights = WEIGHTS | {"trips": np.int64(4), "truth": np.True_}
+    network = model_of([*nodes, node("MatMul", "last w1", "y")], FEEDS, {"y": FLOAT}, weights)
+    actual = models.write(network, set_attribute("act", alpha=0.3))
+    found = compare(actual, models.write(network), truth=True)
+    assert names(proven(found)) == names(found.culprits) == ["last/body/act"]
+    assert found.truth
+    assert names(found.truth.actual.culprits) == ["last/body/act"]
+
+
 def test_isolated_operators_are_named_without_what_they_are_inside_of(models: Models) -> None:
     change, culprit = LOOPING["attribute"]
     actual, expected = models.write(make_looping(), change), models.write(make_looping())

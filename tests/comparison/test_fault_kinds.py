@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from lar.comparison.fault_kinds import find_kind
+from lar.comparison.fault_kinds import Sides, find_kind
 
 Array = npt.NDArray[Any]
 EXPECTED = np.random.default_rng(0).standard_normal((1, 8, 12, 12)).astype(np.float32)
@@ -66,7 +66,7 @@ CASES: list[tuple[str, Callable[[Array], Array]]] = [
 @pytest.mark.parametrize("rounding", [0.0, 0.01])
 def test_the_kind_is_named(kind: str, change: Callable[[Array], Array], rounding: float) -> None:
     noise = np.random.default_rng(2).standard_normal(EXPECTED.shape) * rounding
-    found = find_kind(change(EXPECTED), EXPECTED + noise, 0.1)
+    found = find_kind(Sides(change(EXPECTED), EXPECTED + noise, 0.1))
     if rounding and not kind:
         return
     if rounding:  # numbers may be rounded otherwise
@@ -77,12 +77,12 @@ def test_the_kind_is_named(kind: str, change: Callable[[Array], Array], rounding
 
 def test_the_side_is_named() -> None:
     clipped = np.clip(EXPECTED, -1, 1)
-    assert find_kind(EXPECTED, clipped) == "saturation: 364 elements of B end at -1 and 1"
+    assert find_kind(Sides(EXPECTED, clipped)) == "saturation: 364 elements of B end at -1 and 1"
     infinite = replaced((0, 3, 4, 5), np.inf)(EXPECTED)
-    assert "infinite in B" in find_kind(EXPECTED, infinite)
+    assert "infinite in B" in find_kind(Sides(EXPECTED, infinite))
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (0,), (3, 0, 2), (7,), (2, 5)])
 def test_any_shape_will_do(shape: tuple[int, ...]) -> None:
-    find_kind(np.ones(shape), np.zeros(shape))
-    find_kind(np.full(shape, 2), np.full(shape, 3))
+    find_kind(Sides(np.ones(shape), np.zeros(shape)))
+    find_kind(Sides(np.full(shape, 2), np.full(shape, 3)))

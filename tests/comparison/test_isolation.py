@@ -205,6 +205,14 @@ def test_an_interrupted_one_has_what_is_known() -> None:
     assert "interrupted: 3 operators of A were run alone" in found.notes
 
 
+def test_what_an_interrupt_leaves_unproven_is_a_suspect() -> None:
+    played = Played(TWO_FAULTS, interrupt_at="a")
+    found = compare_dumps(chain(TWO_FAULTS), chain(RIGHT), operators_of=lambda side: played)
+    assert found.interrupted
+    assert culprits(found) == ["a"]
+    assert [each.doubt for each in found.culprits] == ["interrupted before it was run alone"]
+
+
 def test_operators_that_the_other_side_fused_are_run_together() -> None:
     actual, fused = chain(TWO_FAULTS), chain(RIGHT)
     steps = [

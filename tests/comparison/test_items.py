@@ -12,16 +12,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lar.comparison.compare import Progress, compare_dumps
+from lar.comparison.compare import Progress
 from lar.comparison.items import CollectedItems
-from lar.engines import operator_kinds_of
 from lar.records.comparison import Comparison, Tolerance, read_comparison
 from lar.records.quantization import Quantization
 from lar.reports.compare_csv import format_csv
-from lar.reports.compare_text import format_comparison, format_json
+from lar.reports.compare_text import build_report, format_comparison, format_json
+from lar.reports.text import Screen
 from lar.running.compared_dumps import compare_items
 from lar.running.compared_sides import Side
 from tests.comparison.handmade import Step, dump_of
+from tests.comparison.known_engines import compare_dumps
 
 ONES = np.ones(100, np.float32)
 TWO = np.full(100, 2, np.float32)
@@ -33,9 +34,7 @@ def compare_item(noise: float, tolerance: float = 0.5) -> Comparison:
         dump_of(Step("x", "Input", (), ONES), Step("y", "Relu", ("x",), TWO * (1 + off)))
         for off in (noise, 0.0)
     ]
-    return compare_dumps(
-        sides[0], sides[1], Tolerance(max_error=tolerance), kinds_of=operator_kinds_of
-    )
+    return compare_dumps(sides[0], sides[1], Tolerance(max_error=tolerance))
 
 
 def collect(*noises: float, tolerance: float = 0.5) -> Comparison:
@@ -86,6 +85,12 @@ def test_an_item_that_differs_is_the_one_that_is_shown() -> None:
     one = collect(0.0, 0.0, 0.4, tolerance=0.1)
     assert "only item item2 shows the fault at y" in one.notes
     assert not any("only" in note for note in collect(0.4, 0.4, tolerance=0.1).notes)
+
+
+def test_the_worst_item_is_named_on_a_terminal_of_80_columns() -> None:
+    lines = build_report(collect(0.01, 0.4, 0.02, tolerance=0.1)).lines_for(Screen(80))
+    assert "worst item" in next(line for line in lines if line.startswith("tensor "))
+    assert " item1 " in next(line for line in lines if line.startswith("y "))
 
 
 def test_the_error_of_a_quantised_tensor_is_in_steps_of_its_scale() -> None:

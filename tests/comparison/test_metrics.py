@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from lar.comparison.metrics import Bounds, bounds_of, measure
+from lar.comparison.norms import size_of
+from lar.dumps.dump import Stored
 from lar.graphs import elements
 from lar.records.comparison import Figures, Tolerance
 
@@ -54,7 +56,6 @@ def expected_figures(actual: Array, expected: Array) -> dict[str, float]:
         "mean_absolute": float(absolute.mean()),
         "max_relative": float(relative.max()),
         "mean_relative": float(relative.mean()),
-        "scale": float(np.sqrt((np.abs(e) ** 2).mean())),
     }
 
 
@@ -70,6 +71,11 @@ def test_errors_are_those_of_the_formulas(pair: tuple[Array, Array]) -> None:
     for name, value in expected_figures(actual, expected).items():
         assert getattr(figures, name) == pytest.approx(value, rel=1e-4, abs=1e-7), name
     assert figures.mismatches == np.count_nonzero(actual != expected)
+    size = size_of(elements.elements_of(Stored(expected)))
+    has_fills = size.scale > 0 and not figures.identical
+    fills = np.abs(wide(expected)) >= size.fill if has_fills else np.zeros(expected.shape, bool)
+    kept = wide(expected)[~fills | (actual != expected)]
+    assert figures.scale == pytest.approx(float(np.sqrt((np.abs(kept) ** 2).mean())), rel=1e-4)
     if figures.max_error:
         assert figures.worst is not None
         a, e = (wide(side)[figures.worst.index] for side in pair)
@@ -107,7 +113,7 @@ def test_figures_do_not_depend_on_the_blocks(block: int, monkeypatch: pytest.Mon
     figures = measure(actual, expected, Bounds(1e-4, 1e-4, scaled=True))
     assert figures.mean_absolute == pytest.approx(whole.mean_absolute, rel=1e-6)
     assert figures.cosine == pytest.approx(whole.cosine, rel=1e-9)
-    for name in ("max_error", "max_ulp", "mismatches", "first", "worst", "nonfinite_mismatches"):
+    for name in ("max_error", "mismatches", "first", "worst", "nonfinite_mismatches"):
         assert getattr(figures, name) == getattr(whole, name), name
 
 
@@ -158,7 +164,7 @@ def test_lengths_do_not_depend_on_the_unit(dtype: str, power: float, seed: int) 
     unit = np.ldexp(expected.dtype.type(1), int(power * (limits.maxexp - 26 - limits.nmant)))
     plain = measure(actual, expected, bounds_of(Tolerance(), dtype))
     scaled = measure(actual * unit, expected * unit, bounds_of(Tolerance(), dtype))
-    for name in ("relative_l2", "cosine", "snr_db", "bulk_l2", "bulk_peak", "gain"):
+    for name in ("relative_l2", "cosine", "snr_db", "peak", "gain"):
         assert getattr(scaled, name) == pytest.approx(getattr(plain, name), rel=1e-4), name
     assert scaled.scale == pytest.approx(plain.scale * unit, rel=1e-5)
     assert scaled.mismatches == plain.mismatches
@@ -177,18 +183,19 @@ def test_a_mask_hides_no_difference(fill: float, exact: bool) -> None:
     actual[0, 0] += 0.01
     figures = measure(actual, expected, bounds_of(Tolerance(), "float32"))
     assert figures.mismatches == 1
-    assert figures.bulk_peak == pytest.approx(0.01, rel=0.2)
+    assert figures.peak == pytest.approx(0.01, rel=0.2)
     assert figures.max_absolute == pytest.approx(0.01, rel=0.01)
     # That a fill is rounded otherwise is no error, that there is another one is.
     actual = expected.copy()
     actual[0, 1] = np.nextafter(actual[0, 1], np.float32(0))
     figures = measure(actual, expected, bounds_of(Tolerance(), "float32"))
-    assert (figures.mismatches, figures.bulk_l2, figures.bulk_peak) == (0, 0, 0)
+    assert (figures.mismatches, figures.relative_l2, figures.peak) == (0, 0, 0)
     actual[0, 1] = 0
     figures = measure(actual, expected, bounds_of(Tolerance(), "float32"))
     assert figures.mismatches == 1
-    assert figures.bulk_peak is not None
-    assert figures.bulk_peak > 1e3
+    assert figures.relative_l2 == pytest.approx(1, rel=0.01)
+    assert figures.peak is not None
+    assert figures.peak > 10
 
 
 @pytest.mark.parametrize("fill", [-1e4, -1e9, 1e30])
@@ -271,13 +278,11 @@ def test_default_tolerances_know_the_type() -> None:
     assert not passes(np.array([1], np.int8), np.array([3], np.int8), "QuantizedS8")
 
 
-def test_bfloat16_has_a_tolerance_and_ulps_of_its_own() -> None:
+def test_bfloat16_has_a_tolerance_of_its_own() -> None:
     expected = (np.arange(0x3F80, 0x4000, dtype=np.uint32) << 16).view(np.float32)
     actual = (np.arange(0x3F82, 0x4002, dtype=np.uint32) << 16).view(np.float32)
     assert passes(actual, expected, "BFloat16")
     assert not passes(expected * 2, expected, "BFloat16")
-    figures = measure(actual, expected, bounds_of(Tolerance(), "BFloat16"), spare_bits=16)
-    assert figures.max_ulp == 2
 
 
 def test_a_tolerance_given_replaces_the_default() -> None:
@@ -286,68 +291,3 @@ def test_a_tolerance_given_replaces_the_default() -> None:
     assert not passes(expected * 1.01, expected, rtol=0.0, atol=0.5)
     assert passes(expected * 1.01, expected, rtol=0.0, atol=1.5)
     assert not passes(expected + 2e-4, expected, atol=0.0)
-
-
-# Distances in ULPs, against numbers that are counted
-
-
-@pytest.mark.parametrize("dtype", FLOATS)
-def test_ulps_across_zero_and_the_whole_range(dtype: str) -> None:
-    limits = np.finfo(dtype)
-    tiny = limits.smallest_subnormal
-    assert measure(np.array([-tiny]), np.array([tiny]), EXACT).max_ulp == 2
-    assert measure(np.array([-0.0], dtype), np.array([0.0], dtype), EXACT).max_ulp == 0
-    low, high = np.array([limits.min], dtype), np.array([limits.max], dtype)
-    largest = int(high.view(f"u{high.itemsize}")[0])
-    figures = measure(low, high, EXACT)
-    assert figures.max_ulp == 2 * largest
-    assert figures.max_absolute is None or figures.max_absolute > 1e4  # it may overflow
-
-
-def test_the_greatest_ulps_are_found_among_many() -> None:
-    random = np.random.default_rng(0)
-    expected = random.standard_normal(200_000).astype(np.float32)
-    actual = expected * (1 + 1e-6 * random.standard_normal(200_000)).astype(np.float32)
-    for place, value in ((5, 1e-30), (150_000, -2.0)):
-        actual[place] = value
-    integers = [np.where(it < 0, -(2**31) - it, it) for it in (_bits(actual), _bits(expected))]
-    assert measure(actual, expected, EXACT).max_ulp == int(np.abs(integers[0] - integers[1]).max())
-
-
-def _bits(array: Array) -> Array:
-    return array.view(np.int32).astype(np.int64)
-
-
-def rank(number: Any) -> int:
-    """The place of a number among all of its type."""
-    bits = int(number.view(f"u{number.itemsize}"))
-    half = 1 << (8 * number.itemsize - 1)
-    return half - bits if bits >= half else bits
-
-
-@st.composite
-def near_pairs(draw: st.DrawFn) -> tuple[Array, Array]:
-    """Two arrays with numbers of any size, subnormal ones too, and others near them."""
-    dtype = draw(st.sampled_from(FLOATS))
-    least = float(np.finfo(dtype).smallest_subnormal)
-    ordinary = hnp.from_dtype(np.dtype(dtype), allow_nan=False, allow_infinity=False)
-    tiny = st.integers(-50, 50).map(lambda number: number * least)
-    one = draw(hnp.arrays(dtype, 40, elements=ordinary | tiny))
-    relative = draw(hnp.arrays(np.float64, 40, elements=st.floats(-1e-2, 1e-2)))
-    with np.errstate(all="ignore"):
-        other = (one * (1 + relative)).astype(dtype)
-        jumps = draw(hnp.arrays(dtype, 40, elements=tiny))
-        other = np.where(draw(hnp.arrays(bool, 40)), other, one + jumps)
-    return one, np.where(np.isfinite(other), other, one)
-
-
-@given(near_pairs())
-def test_the_greatest_distance_is_that_of_brute_force(pair: tuple[Array, Array]) -> None:
-    most = max(abs(rank(one) - rank(other)) for one, other in zip(*pair, strict=True))
-    assert measure(*pair, EXACT).max_ulp == most
-
-
-def test_complex_numbers_are_counted_by_their_parts() -> None:
-    one = np.array([1 + 2j, np.nan + 1j], np.complex64)
-    other = np.array([1 + np.nextafter(np.float32(2), np.float32(3)) * 1j, 0], np.complex64)
-    assert measure(one, other, EXACT).max_ulp == 1

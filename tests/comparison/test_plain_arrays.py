@@ -104,7 +104,7 @@ def test_a_map_says_which_tensor_is_which() -> None:
     # By their values alone, x would be taken for the convolution's.
     arrays = {"data": DATA, "x": CONV, "y": WRONG, "z": draw(1, 8, 3, 3)}
     found = compare_dumps(
-        dump_of_arrays(arrays), network(), name_map={"y": "block1/conv", "z": "last"}
+        dump_of_arrays(arrays), network(), twins={"y": "block1/conv", "z": "last"}
     )
     assert twins(found)["y"] == ("block1/conv", "name")
     assert twins(found)["z"] == ("last", "name")
@@ -123,7 +123,7 @@ def test_a_map_of_unknown_names_is_refused(
     name_map: dict[str, str], problem: str, hint: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
-        compare_dumps(network(), dump_of_arrays(layers()), name_map=name_map)
+        compare_dumps(network(), dump_of_arrays(layers()), twins=name_map)
     assert (caught.value.message, caught.value.hint) == (problem, hint)
 
 

@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lar.comparison.compare import compare_dumps
 from lar.comparison.truth import judge_by_truth
 from lar.dumps.dump import Dump
-from lar.engines import operator_kinds_of
 from lar.records.comparison import Comparison
 from lar.reports.compare_text import describe_truth
 from tests.comparison.handmade import Step, dump_of
+from tests.comparison.known_engines import compare_dumps
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -39,7 +38,7 @@ def network(prefix: str, *, middle: Array | float = 1.0, names: str = "abc") -> 
 
 def judge(actual: Dump, expected: Dump, nearest: int = 1) -> Comparison:
     def compare(one: Dump, other: Dump, names: Mapping[str, str]) -> Comparison:
-        return compare_dumps(one, other, kinds_of=operator_kinds_of, name_map=names)
+        return compare_dumps(one, other, twins=names)
 
     truth = network("truth")
     return judge_by_truth(

@@ -15,6 +15,7 @@ from lar.cli.main import main
 from lar.datasets.classes import Labels, read_labels
 from lar.datasets.items import count_stack, is_one_run, items_in, shape_in
 from lar.errors import UsageError
+from lar.records.run import TensorInfo
 
 
 @pytest.fixture
@@ -199,6 +200,10 @@ def test_a_name_that_no_result_can_hold_is_refused(tmp_path: Path) -> None:
         items_in([str(tmp_path)])
 
 
+def taking(**shapes: tuple[int, ...]) -> list[TensorInfo]:
+    return [TensorInfo(name=name, dtype="float32", shape=it) for name, it in shapes.items()]
+
+
 def stack_of(items: int) -> bytes:
     """Return a .npz whose two arrays have so many items each."""
     file = io.BytesIO()
@@ -245,5 +250,5 @@ def test_a_damaged_stack_is_counted_or_left_to_its_reader(
     path.write_bytes(content[:length])
     with contextlib.suppress(UsageError):
         items_in([str(path)])
-        is_one_run([f"a:{path}"], {"a": (4, 3)})
-        is_one_run([str(path)], {"a": (4, 3), "b": (4,)})
+        is_one_run([f"a:{path}"], taking(a=(4, 3)))
+        is_one_run([str(path)], taking(a=(4, 3), b=(4,)))

@@ -12,6 +12,7 @@ import pytest
 import lar
 from lar.datasets.classes import find_classes
 from lar.datasets.items import is_one_run, items_in
+from lar.records.run import TensorInfo
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MODELS = {
@@ -124,9 +125,68 @@ def test_stacks_that_the_model_takes_as_they_are_feed_one_run(tmp_path: Path) ->
     np.savez(tmp_path / "y.npz", y=np.ones((2, 4), np.float32))
     texts = [f"a:{tmp_path}/x.npz; b:{tmp_path}/y.npz"]
     assert items_in(texts)
-    assert is_one_run(texts, {"a": (2, 3), "b": (2, 4)})
-    assert not is_one_run(texts, {"a": (1, 3), "b": (1, 4)})
-    assert not is_one_run(texts, {"a": (None, 3), "b": (2, 4)})
+    assert is_one_run(texts, taking(a=(2, 3), b=(2, 4)))
+    assert not is_one_run(texts, taking(a=(1, 3), b=(1, 4)))
+    assert not is_one_run(texts, taking(a=(None, 3), b=(2, 4)))
+
+
+def taking(**shapes: tuple[int | None, ...]) -> list[TensorInfo]:
+    return [TensorInfo(name=name, dtype="float32", shape=it) for name, it in shapes.items()]
+
+
+def test_an_array_is_a_stack_for_a_model_that_takes_one_item(tmp_path: Path) -> None:
+    path = str(tmp_path / "x.npy")
+    np.save(path, np.ones((3, 4), np.float32))
+    assert not is_one_run([path], taking(a=(1, 4)))
+    for shape in ((3, 4), (None, 4), (1, 5), (4,), (1, 3, 4)):
+        assert is_one_run([path], taking(a=shape))
+    resizable = TensorInfo(name="a", dtype="float32", shape=(1, 4), resizable=True)
+    assert is_one_run([path], [resizable])
+
+
+@each_engine
+def test_an_array_with_labels_is_a_data_set(run_lar: Any, engine: str) -> None:
+    words = ["--input", "inputs/digits.npy", "--labels", "inputs/digits_labels.txt"]
+    done = run_lar(MODELS[engine], *words, "--json", "-", cwd=REPOSITORY)
+    assert done.returncode == 0, done.stderr
+    result = lar.read_result(done.stdout)
+    assert (len(result.items), result.top1, result.top5) == (32, 1.0, 1.0)
+    one = run_lar(MODELS[engine], *words[:2], "--iter", "1", "--duration", "0.01", cwd=REPOSITORY)
+    assert "--iter" in one.stderr
+    one = run_lar(MODELS[engine], *words[:2], "--iter", "2", cwd=REPOSITORY)
+    assert "=== going to run input for 2 times" in one.stdout
+
+
+def test_a_model_of_one_item_runs_each_of_an_array(run_lar: Any, tmp_path: Path) -> None:
+    save_relu(tmp_path / "one.onnx", (1, 4))
+    np.save(tmp_path / "x.npy", np.arange(12, dtype=np.float32).reshape(3, 4))
+    done = run_lar("one.onnx", "--input", "x.npy", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "=== going to run input for 3 times" in done.stdout
+
+
+def test_one_item_fills_the_batch_that_the_model_asks_for(run_lar: Any, tmp_path: Path) -> None:
+    save_relu(tmp_path / "four.onnx", (4, 2))
+    np.save(tmp_path / "one.npy", np.ones((1, 2), np.float32))
+    words = ["four.onnx", "--input", "one.npy", "--iter", "1", "--json", "r.json"]
+    done = run_lar(*words, "--batch-size", "4", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (fed,) = lar.read_result((tmp_path / "r.json").read_text()).fed
+    assert fed.shape == (4, 2)
+    assert run_lar(*words, cwd=tmp_path).returncode == 2
+    done = run_lar(*words, "--batch-size", "8", cwd=tmp_path)
+    assert (done.returncode, "axis 0 must be 4" in done.stderr) == (2, True)
+
+
+def save_relu(path: Path, shape: tuple[int, ...]) -> None:
+    """Write a model of one operator with that input."""
+    onnx = pytest.importorskip("onnx")
+    value = onnx.helper.make_tensor_value_info
+    inputs, outputs = ([value(name, onnx.TensorProto.FLOAT, shape)] for name in "xy")
+    node = onnx.helper.make_node("Relu", ["x"], ["y"])
+    graph = onnx.helper.make_graph([node], "g", inputs, outputs)
+    opset = [onnx.helper.make_opsetid("", 13)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opset, ir_version=8), path)
 
 
 def test_each_item_may_be_run_several_times(folder: Path) -> None:

@@ -137,3 +137,18 @@ def test_outputs_are_twins_by_their_names_then_by_their_places() -> None:
         "boxes": "labels",
         "out": "kinds",
     }
+
+
+def test_the_one_end_of_a_dump_without_outputs_is_its_output() -> None:
+    """Of several ends nothing says which is which."""
+
+    def net(kind: str, size: int, *names: str) -> Dump:
+        end = FUNCTIONS[kind](DATA)[:size]
+        return dump_of(
+            Step("data", "Input", (), DATA), *(Step(name, kind, ("data",), end) for name in names)
+        )
+
+    found = pairs_of(net("Tanh", 2, "out"), net("Sin", 3, "result"))
+    assert found == {"data": "data", "out": "result"}
+    found = pairs_of(net("Tanh", 2, "out", "more"), net("Sin", 3, "result", "others"))
+    assert found == {"data": "data"}

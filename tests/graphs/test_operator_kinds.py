@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lar.graphs.operator_kinds import UNKNOWN, are_apart_by_bias, kind_score
+from lar.graphs.operator_kinds import UNKNOWN, kind_score
 
 CONV, BIASED, CLIPPED = ("conv",), ("conv", "add"), ("conv", "add", "clip")
 
@@ -19,6 +19,10 @@ CONV, BIASED, CLIPPED = ("conv",), ("conv", "add"), ("conv", "add", "clip")
         (("pool",), ("reduce",), 1),
         (("pool",), ("relu",), 0),
         (("softmax",), ("tanh",), 0),  # of no group
+        # One has a bias that the other lacks.
+        (CONV, BIASED, -1),
+        (CONV, ("matmul", "add"), 0),
+        (("add",), ("add", "add"), 2),
         # An activation may be fused in.
         (("conv", UNKNOWN), CONV, 1.5),
         (("conv", "add", UNKNOWN), CLIPPED, 1.5),
@@ -33,20 +37,3 @@ def test_two_operators_fit_by_their_ends(
 ) -> None:
     assert kind_score(one, other) == score
     assert kind_score(other, one) == score
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "apart"),
-    [
-        (CONV, BIASED, True),
-        (CONV, CONV, False),
-        (CONV, CLIPPED, False),
-        (CONV, ("matmul", "add"), False),
-        (("add",), ("add", "add"), False),
-    ],
-)
-def test_operators_are_apart_by_a_bias(
-    one: tuple[str, ...], other: tuple[str, ...], apart: bool
-) -> None:
-    assert are_apart_by_bias(one, other) == apart
-    assert are_apart_by_bias(other, one) == apart

@@ -100,6 +100,38 @@ def test_blocked_operators_have_the_names_of_those_they_are_made_of() -> None:
     }
 
 
+def test_operators_that_a_converter_appended_are_gone_through_in_their_place() -> None:
+    """As one to float16 does: what casts the inputs stands last in the file."""
+    first = ModelOperator("Conv", "c1", ("data_cast", "w1", "b1"), ("stage1/conv",))
+    cast = ModelOperator("Cast", "cast", ("data",), ("data_cast",))
+    named = name_origins(
+        index_of(
+            DATA,
+            Made("x", "cast[2]", "Cast", ("data",)),
+            Made("t0", "r1_nchwc[6]", "Conv", ("x", "w", "b"), "Relu"),
+            Made("t1", "c2_nchwc[9]", "Conv", ("t0", "v", "b", "t0"), "Relu"),
+        ),
+        (first, *MODEL[1:], cast),
+        MOVES,
+    )
+    assert names_in(named) == {"x": "data_cast", "t0": "stage1/relu", "t1": "stage2/relu"}
+
+
+def test_a_name_that_counts_on_from_one_of_the_model_says_nothing() -> None:
+    """An engine that fuses as the model's exporter did numbers its own names on."""
+    named = name_origins(
+        index_of(
+            DATA,
+            Made("stage1/relu", "r1[2]", "Conv", ("data", "w", "b"), "Relu"),
+            Made("stage2/relu", "r2[4]", "Conv", ("stage1/relu", "v", "b", "stage1/relu"), "Relu"),
+            Made("reshape", "c2_token_3[6]", "Reshape", ("stage2/relu",)),
+        ),
+        MODEL,
+        {"reorder"},
+    )
+    assert names_in(named) == {}
+
+
 def test_operators_whose_names_say_nothing_are_found_by_what_they_take() -> None:
     named = name_origins(
         index_of(

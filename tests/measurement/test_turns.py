@@ -8,13 +8,10 @@ from collections.abc import Sequence
 import pytest
 
 from lar.measurement.turns import (
-    Ratios,
     centre_of_turn,
-    compare_turns,
     kept_of,
     log_ratios_of,
     part_not_lost,
-    signs_agree,
 )
 from lar.records.bench import Turn
 from lar.records.run import Samples
@@ -64,49 +61,6 @@ def test_where_most_is_disturbed_all_count() -> None:
     found = log_ratios_of(baseline, variant)
     assert not found.are_calm
     assert found.rounds == [pytest.approx([math.log(2)] * 3)] * 4
-
-
-@pytest.mark.parametrize(
-    ("above", "below", "agree"),
-    [(5, 0, False), (7, 0, False), (8, 0, True), (9, 1, False), (14, 1, True)],
-)
-def test_of_disturbed_times_the_signs_decide_too(above: int, below: int, agree: bool) -> None:
-    ratios = [[3.0]] * above + [[-3.0]] * below
-    assert signs_agree(Ratios(ratios, are_calm=False), 0.01) == agree
-    assert signs_agree(Ratios(ratios, are_calm=True), 0.01)
-
-
-def ratios_of(times: tuple[float, float], delays: tuple[float, float]) -> Ratios:
-    """The ratios of five rounds of the baseline's and the variant's turns, nearly alike."""
-    baseline, variant = (
-        [turn(r, c, [seconds * (1 + 0.01 * r)], [delay]) for r in range(5) for c in range(3)]
-        for seconds, delay in zip(times, delays, strict=True)
-    )
-    return log_ratios_of(baseline, variant)
-
-
-@pytest.mark.parametrize(
-    ("times", "delays", "verdict"),
-    [
-        # The threads of the faster one wait for each other's CPUs: that makes it no faster.
-        ((0.110, 0.030), (0.0001, 0.011), "faster"),
-        ((0.030, 0.110), (0.011, 0.0001), "slower"),
-        # The slower one waits for what it may have lost.
-        ((0.110, 0.030), (0.040, 0.0), "no difference shown"),
-        ((0.030, 0.110), (0.0, 0.040), "no difference shown"),
-        ((0.110, 0.030), (0.110, 0.011), "no difference shown"),
-        # It waits, but not so long.
-        ((0.110, 0.030), (0.010, 0.011), "faster"),
-    ],
-)
-def test_of_few_disturbed_rounds_a_difference_shows_that_no_wait_explains(
-    times: tuple[float, float], delays: tuple[float, float], verdict: str
-) -> None:
-    found = ratios_of(times, delays)
-    assert not found.are_calm
-    difference = compare_turns(found)
-    assert difference is not None
-    assert difference.verdict == verdict
 
 
 def test_what_the_machine_took_away_is_lost_as_waits_are() -> None:

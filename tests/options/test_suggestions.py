@@ -21,7 +21,6 @@ from lar.options.table import BY_KEY, FLAGS
         ("--itre", "--iter"),
         ("--iters", "--iter"),
         ("-iter", "--iter"),
-        ("--warm", "--warmup-iter"),
         ("--enable-nchw-44", "--enable-nchw44"),
         ("--weigth-preproces", "--weight-preprocess"),
         ("--imput", "--input"),
@@ -36,8 +35,8 @@ def test_a_typing_mistake(typed: str, meant: str) -> None:
     ("typed", "meant"),
     [
         ("--iterations", "--iter"),
-        ("--warmUp", "--warmup-iter"),
-        ("--warm_up", "--warmup-iter"),
+        ("-s", "--percentile"),
+        ("--latency-percentile", "--percentile"),
         ("-niter", "--iter"),
         ("-nstreams", "--runners"),
         ("--streams", "--runners"),
@@ -65,7 +64,7 @@ def test_a_flag_of_another_runner(typed: str, meant: str) -> None:
         ("--shapes", "--input 'NAME:{1,3,224,224}'"),
         ("--measurement-interval", "--duration S"),
         ("-m", "`lar MODEL`"),
-        ("-s", "percentiles"),
+        ("--warmUp", "--warmup 200ms"),
     ],
 )
 def test_what_takes_more_than_a_flag(typed: str, piece: str) -> None:
@@ -88,7 +87,7 @@ def test_a_flag_that_the_command_lacks_is_not_suggested() -> None:
     [
         ("iters", "did you mean 'iter'?"),
         ("iterations", "did you mean 'iter'?"),
-        ("warmup", "did you mean 'warmup_iter'?"),
+        ("warmups", "did you mean 'warmup'?"),
         ("quiet", ""),
     ],
 )

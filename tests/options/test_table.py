@@ -22,7 +22,7 @@ from lar.options.values import (
     parse_channel_values,
     parse_count,
     parse_device_id,
-    parse_seconds,
+    parse_duration,
     parse_seed,
     parse_size,
     parse_stall,
@@ -89,7 +89,7 @@ def test_the_help_shows_flag_group_text_and_engines() -> None:
 def test_what_is_for_the_command_line_is_refused_from_python() -> None:
     keys = [option.key for option in OPTIONS if option.is_for_command_line]
     assert set(keys) == {
-        *("model_info", "json", "csv", "save", "tag", "store", "in_process", "debug"),
+        *("model_info", "json", "csv", "html", "save", "tag", "store", "in_process", "debug"),
         *("scheduler", "on"),
     }
     for key in keys:
@@ -132,12 +132,12 @@ def test_a_wrong_count_is_refused(text: str) -> None:
 
 @given(st.floats(min_value=1e-9, max_value=1e9))
 def test_seconds_are_any_positive_number(seconds: float) -> None:
-    assert parse_seconds(repr(seconds)) == seconds
+    assert parse_duration(repr(seconds)) == seconds
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "inf", "nan", "soon", "", "1s", "1e999"])
+@pytest.mark.parametrize("text", ["0", "-1", "inf", "nan", "soon", "", "1d", "1e999", "s"])
 def test_wrong_seconds_are_refused(text: str) -> None:
-    assert refused(parse_seconds, text)
+    assert refused(parse_duration, text)
 
 
 @pytest.mark.parametrize(

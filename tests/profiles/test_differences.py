@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from lar.profiles.differences import Difference
+from lar.profiles.differences import Change
 
 
 def test_a_difference_and_its_percentage() -> None:
-    change = Difference(12, 6)
+    change = Change(12, 6)
     assert change.delta == -6
     assert change.percent == pytest.approx(-50)
-    assert (change.error, change.exceeds_noise) == (None, None)
+    assert change.verdict == "not judged"
 
 
 def test_from_nothing_there_is_no_percentage() -> None:
-    assert Difference(0, 2).percent is None
+    assert Change(0, 2).percent is None

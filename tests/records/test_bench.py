@@ -26,7 +26,7 @@ def test_a_difference_of_no_known_size_reads_back() -> None:
         stopped="budget",
     )
     assert read_bench(bench.to_json()) == bench
-    assert "no difference shown (none could have been)" in "\n".join(format_bench(bench))
+    assert "not judged (2 pairs of processes, and 3 are needed)" in "\n".join(format_bench(bench))
     assert "inf" not in format_csv(bench)
     assert [*ratios_of(bench)] == []
     assert bench.rows()[1]["smallest_detectable"] is None

@@ -7,9 +7,22 @@ from lar.results.regressions import Check
 
 
 def test_a_check_without_a_difference_is_a_row_and_not_judged() -> None:
-    check = Check(name="net.onnx", new=(), baseline=(), left_out=0, unit="runs", difference=None)
+    check = Check(name="net.onnx", new=(), baseline=(), left_out=6, unit="runs", difference=None)
     report = check_report([check], "v1", ["a note"])
     heading, row, note = report.text.splitlines()
     assert heading.split()[:3] == ["runs", "of", "runs"]
-    assert row.split() == ["net.onnx", "0", "0", "runs", "N/A", "N/A", "N/A", "not", "judged"]
+    assert row.split() == [
+        "net.onnx",
+        "0",
+        "0",
+        "runs",
+        "latency",
+        "not",
+        "judged",
+        "(all",
+        "6",
+        "runs",
+        "were",
+        "disturbed)",
+    ]
     assert note == "a note"

@@ -387,13 +387,6 @@ def test_runs_without_warmup_or_iterations_leave_their_lines_out(
     assert all(line.startswith(begin) for line, begin in zip(contract, lines, strict=True))
 
 
-def test_a_device_time_that_nobody_measured_is_not_available(
-    run_lar: Callable[..., Any], write_script: Callable[..., str]
-) -> None:
-    done = run_lar(write_script(times=[[0.1, 0.01, None]]), "--iter", "1")
-    assert "iter 0/1: 100.000ms (exec=10.000,device=N/A)" in done.stdout.splitlines()
-
-
 def case_lines(warmups: int, iterations: int, rows: int) -> tuple[CaseLines, list[str], RunResult]:
     """The lines of a run over two testcases that took so many rows, of 1 s, 2 s, ..."""
     spec = RunSpec(

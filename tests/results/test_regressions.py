@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from lar.records.run import RunResult
+from lar.results.figures import figure_of
 from lar.results.regressions import Check, check_kind, sittings_of
-from lar.results.side_by_side import run_of
 from tests.results.made_results import make_result, make_runs
 
 
@@ -36,9 +36,9 @@ def sittings(seconds: float, days: range, shift: float, seed: int) -> list[RunRe
 
 
 def test_runs_of_a_sitting_are_one_value() -> None:
-    runs = [run_of(run) for run in sittings(0.01, range(1, 4), 0.0, 0)]
+    _, runs = figure_of(sittings(0.01, range(1, 4), 0.0, 0))
     assert [len(sitting) for sitting in sittings_of(runs)] == [5, 5, 5]
-    unknown = [run_of(replace(run.result, started_at="")) for run in runs]
+    _, unknown = figure_of([replace(run.result, started_at="") for run in runs])
     assert [len(sitting) for sitting in sittings_of(unknown)] == [15]
 
 
@@ -50,26 +50,27 @@ def test_days_that_differ_are_no_regressions() -> None:
         new = sittings(0.01, range(10, 11), 0.05, seed + 1000)
         found = check(new, base)
         assert found.unit == "sittings"
-        alarms, judged = alarms + found.is_regression, judged + found.can_show
+        alarms += found.verdict == "slower"
+        judged += found.verdict != "not judged"
     assert judged == 20
     assert alarms <= 3  # 0.5 are expected
 
 
 def test_days_that_hardly_differ_show_a_regression() -> None:
     base = sittings(0.01, range(1, 7), 0.005, 1)
-    assert check(sittings(0.0104, range(10, 11), 0.005, 2), base).is_regression
+    assert check(sittings(0.0104, range(10, 11), 0.005, 2), base).verdict == "slower"
 
 
 def test_tags_of_one_sitting_each_show_how_much_sittings_differ() -> None:
     others = {str(day): sittings(0.01, range(day, day + 1), 0.05, day) for day in range(1, 7)}
     found = check(make_runs(5, 0.0103, seed=1), make_runs(5, 0.01, seed=2), others)
-    assert (found.unit, found.is_regression) == ("sittings", False)
-    assert check(make_runs(5, 0.0103, seed=1), make_runs(5, 0.01, seed=2)).is_regression
+    assert (found.unit, found.verdict) == ("sittings", "no difference shown")
+    assert check(make_runs(5, 0.0103, seed=1), make_runs(5, 0.01, seed=2)).verdict == "slower"
 
 
 def test_a_slowdown_is_a_regression() -> None:
     found = check(make_runs(5, 0.0103, seed=1), make_runs(5, 0.01, seed=2))
-    assert found.is_regression
+    assert found.verdict == "slower"
     assert found.difference is not None
     assert found.difference.ratio == pytest.approx(1.03, abs=0.01)
 
@@ -77,24 +78,23 @@ def test_a_slowdown_is_a_regression() -> None:
 def test_a_speedup_and_no_difference_are_none() -> None:
     faster = check(make_runs(5, 0.0095, seed=1), make_runs(5, 0.01, seed=2))
     assert faster.difference is not None
-    assert (faster.difference.verdict, faster.is_regression) == ("faster", False)
+    assert faster.verdict == "faster"
     same = check(make_runs(5, 0.01, seed=1), make_runs(5, 0.01, seed=2))
-    assert not same.is_regression
-    assert same.can_show
+    assert same.verdict == "no difference shown"
 
 
 def test_one_run_on_each_side_shows_nothing() -> None:
     found = check(make_runs(1, 0.02), make_runs(1, 0.01))
-    assert not found.is_regression
-    assert not found.can_show
+    assert found.difference is not None
+    assert (found.verdict, found.difference.reason[:11]) == ("not judged", "1 against 1")
 
 
 def test_runs_of_other_tags_show_by_how_much_runs_differ() -> None:
     others = {"v0": make_runs(6, 0.02, seed=3)}
-    assert check(make_runs(1, 0.011), make_runs(1, 0.01), others).is_regression
+    assert check(make_runs(1, 0.011), make_runs(1, 0.01), others).verdict == "slower"
     # They differ by more than that.
     others = {"v0": make_runs(6, 0.02, seed=3, between=0.2)}
-    assert not check(make_runs(1, 0.011), make_runs(1, 0.01), others).is_regression
+    assert check(make_runs(1, 0.011), make_runs(1, 0.01), others).verdict != "slower"
 
 
 def disturb(result: RunResult, threads: int | None = 1) -> RunResult:
@@ -110,21 +110,30 @@ def disturb(result: RunResult, threads: int | None = 1) -> RunResult:
     return replace(result, samples=samples, engine=replace(result.engine, threads=threads))
 
 
+def on_one_thread(run: RunResult) -> RunResult:
+    """A run whose CPU time is its latency."""
+    assert run.engine is not None
+    samples = replace(run.samples, busiest_thread=run.samples.end_to_end)
+    return replace(run, samples=samples, engine=replace(run.engine, threads=1))
+
+
 def test_disturbed_runs_count_with_their_cpu_time_where_that_is_the_latency() -> None:
-    calm = make_runs(5, 0.01, seed=2)
+    calm = [on_one_thread(run) for run in make_runs(5, 0.01, seed=2)]
     busy = [disturb(run) for run in make_runs(5, 0.01, seed=1)]
     found = check(busy, calm)
+    assert found.figure == "CPU time"
     assert [run.trust for run in found.new] == ["cpu"] * 5
-    assert not found.can_show  # of one sitting of a machine that does something else
-    others = {str(day): at(day, calm) for day in range(1, 5)}
+    assert found.verdict == "not judged"  # of one sitting of a machine that does something else
+    others = {str(day): at(day, make_runs(5, 0.01, seed=day)) for day in range(3, 7)}
+    others = {tag: [on_one_thread(run) for run in runs] for tag, runs in others.items()}
     found = check(busy, calm, others)
-    assert (found.can_show, found.is_regression) == (True, False)
+    assert found.verdict == "no difference shown"
 
 
 def test_runs_that_show_nothing_are_left_out() -> None:
     busy = [disturb(run, threads=2) for run in make_runs(2, 0.01, seed=1)]
     found = check([*busy, *make_runs(5, 0.0103, seed=1)], make_runs(5, 0.01, seed=2))
-    assert (found.left_out, found.is_regression) == (2, True)
+    assert (found.left_out, found.verdict) == (2, "slower")
     found = check(busy, make_runs(5, 0.01, seed=2))
     assert (found.left_out, found.difference) == (2, None)
 
@@ -134,7 +143,8 @@ def test_false_alarms_are_rare() -> None:
         check(
             make_runs(4, 0.01, seed=2 * number, between=0.02),
             make_runs(4, 0.01, seed=2 * number + 1, between=0.02),
-        ).is_regression
+        ).verdict
+        == "slower"
         for number in range(40)
     )
     assert alarms <= 4  # 1 is expected

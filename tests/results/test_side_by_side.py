@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import pytest
 
 from lar.errors import UsageError
+from lar.measurement.summary import summarize
 from lar.records.run import RunResult
+from lar.reports.results_report import build_report
 from lar.results.facts import NamedResult
-from lar.results.side_by_side import Row, SideBySide, compare_results
+from lar.results.naming import distinguish, shorten
+from lar.results.side_by_side import NOT_IN_TURNS, Row, SideBySide, compare_results
 from tests.results.made_results import make_result, make_runs
 
 TIMES = [0.010 + 0.0001 * (each % 7) for each in range(40)]
@@ -55,11 +61,9 @@ def test_a_single_run_on_each_side_is_not_judged() -> None:
     difference = table.rows[1].difference
     assert difference is not None
     assert table.rows[1].ratio == pytest.approx(2)
-    assert difference.verdict == "no difference shown"
-    assert difference.smallest_detectable is None
-    assert any(
-        "a single run on each side shows nothing of any ratio" in it for it in table.warnings
-    )
+    assert difference.verdict == "not judged"
+    assert difference.reason == "1 against 1, and two on each side are needed"
+    assert any("needs several runs of each side" in it for it in table.warnings)
 
 
 def test_several_runs_show_a_difference() -> None:
@@ -123,9 +127,8 @@ def test_where_nearly_all_were_disturbed_nothing_is_shown() -> None:
     fast = replace(busy, spec=replace(busy.spec, settings={"fast_run": True}))
     table = compare([*make_runs(3, 0.010), *[fast] * 3], by=["option"])
     row = table.rows[1]
-    assert (row.median, row.doubt, row.is_judged) == (0.030, "disturbed", False)
+    assert (row.median, row.difference) == (0.030, None)
     assert row.ratio == pytest.approx(3, rel=0.05)
-    assert any(it.startswith("nothing can be said of any ratio: too few") for it in table.warnings)
 
 
 def begun(runs: list[RunResult], minutes: range) -> list[RunResult]:
@@ -143,11 +146,10 @@ def begun(runs: list[RunResult], minutes: range) -> list[RunResult]:
 def test_runs_in_turns_are_judged_on_a_busy_machine_and_others_are_not() -> None:
     plain, fast = make_runs(5, 0.010, seed=1), make_runs(5, 0.011, seed=2, fast_run=True)
     apart = compare(begun(plain, range(5)) + begun(fast, range(5, 10)), by=["option"])
-    assert (apart.rows[1].doubt, apart.rows[1].is_judged) == ("machine", False)
-    assert any("one side was run after the other" in it for it in apart.warnings)
+    assert apart.rows[1].difference is not None
+    assert apart.rows[1].difference.reason == NOT_IN_TURNS
     turns = begun(plain, range(0, 10, 2)) + begun(fast, range(1, 11, 2))
     judged = compare(turns, by=["option"]).rows[1]
-    assert judged.is_judged
     assert judged.difference is not None
     assert judged.difference.verdict == "slower"
 
@@ -158,7 +160,8 @@ def test_on_a_quiet_machine_runs_after_one_another_are_judged_with_a_warning() -
         for run in make_runs(5, 0.011, seed=2, fast_run=True)
     ]
     table = compare(runs, by=["option"])
-    assert table.rows[1].is_judged
+    assert table.rows[1].difference is not None
+    assert table.rows[1].difference.verdict == "slower"
     assert any("were not made in turns" in it for it in table.warnings)
 
 
@@ -269,3 +272,91 @@ def test_by_takes_flags_and_refuses_what_is_no_fact() -> None:
 def test_times_of_zero_have_no_ratio() -> None:
     table = compare([make_result(TIMES), make_result([0.0] * 20)])
     assert (table.rows[1].median, table.rows[1].ratio) == (None, None)
+
+
+def calls_of(function: Callable[[], object]) -> int:
+    """How many calls of functions it makes."""
+    counts = dict.fromkeys(("call", "c_call"), 0)
+
+    def count(frame: object, event: str, argument: object) -> None:
+        if event in counts:
+            counts[event] += 1
+
+    sys.setprofile(count)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return sum(counts.values())
+
+
+def test_ten_times_as_many_results_are_ten_times_the_work() -> None:
+    runs = [make_result(TIMES, multithread=number) for number in range(500)]
+    for run in runs:
+        object.__setattr__(run, "summary", summarize(run))
+    few, many = (name(*runs[:count]) for count in (50, 500))
+    tables = [compare_results(each) for each in (few, many)]  # what is made once is made
+    assert calls_of(lambda: compare_results(many)) < 11 * calls_of(lambda: compare_results(few))
+    works = [calls_of(partial(text_of, table)) for table in tables]
+    assert works[1] < 11 * works[0]
+
+
+def text_of(table: SideBySide) -> str:
+    return build_report(table).text
+
+
+def test_the_paths_of_many_files_are_shortened_by_few_calls() -> None:
+    few, many = ([f"folder{number}/run.json" for number in range(n)] for n in (50, 500))
+    shorten(few)
+    assert calls_of(lambda: shorten(many)) < 11 * calls_of(lambda: shorten(few))
+    few, many = (["a"] * n for n in (50, 500))
+    assert calls_of(lambda: distinguish(many)) < 11 * calls_of(lambda: distinguish(few))
+
+
+def on_one_thread(
+    latency: float, cpu_time: float, *, disturbed: bool = False, **options: Any
+) -> RunResult:
+    """A run on one thread; a disturbed one waited for a CPU in each iteration."""
+    delay = latency - cpu_time if disturbed else 0.0
+    result = make_result([latency] * 40, queue_delay=[delay] * 40, **options)
+    assert result.engine is not None
+    samples = replace(result.samples, busiest_thread=(cpu_time,) * 40)
+    return replace(result, samples=samples, engine=replace(result.engine, threads=1))
+
+
+def test_a_column_is_one_figure() -> None:
+    """One run's summary trusts its CPU time, the other's its latency."""
+    busy = on_one_thread(0.017, 0.0068, disturbed=True)
+    quiet = on_one_thread(0.010, 0.0098, multithread=1)
+    table = compare([busy, quiet])
+    assert table.figure == "CPU time"
+    assert [row.median for row in table.rows] == [0.0068, 0.0098]
+    assert table.rows[1].ratio == pytest.approx(0.0098 / 0.0068)
+    for row in table.rows:
+        assert row.minimum == row.median
+        assert row.iterations_per_second == pytest.approx(1 / (row.median or 0))
+    assert "CPU time median ms" in build_report(table).text
+
+
+def test_what_has_no_figure_of_the_table_is_not_judged() -> None:
+    busy = on_one_thread(0.017, 0.0068, disturbed=True)
+    table = compare([busy, make_result([0.010] * 40, multithread=1)])
+    assert table.figure == "latency"
+    assert [row.median for row in table.rows] == [0.017, 0.010]
+    assert table.rows[1].difference is None
+    assert "not judged (too few iterations were undisturbed)" in build_report(table).text
+
+
+def test_rate_and_median_are_of_the_undisturbed_iterations() -> None:
+    times = [0.010] * 20 + [0.030] * 20
+    (row,) = compare([make_result(times, queue_delay=[0.0] * 20 + [0.02] * 20)]).rows
+    assert (row.median, row.minimum) == (0.010, 0.010)
+    assert row.iterations_per_second == pytest.approx(100)
+
+
+def test_versions_that_differ_are_a_column() -> None:
+    old = make_result(TIMES)
+    assert old.engine is not None
+    new = replace(old, engine=replace(old.engine, version="2.0"))
+    lines = build_report(compare([old, new])).text.splitlines()
+    assert "version" in next(line for line in lines if line.startswith("result"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,8 @@ import lar
 from lar.cli.progress_line import LateLine
 from lar.dumps.dump import Dump, DumpedTensor, DumpIndex
 from lar.errors import LarError, UsageError
-from lar.records.run import RunSpec, Setting
+from lar.records.events import ComputedAlone, Event
+from lar.records.run import RunContext, RunSpec, Setting
 from lar.running.compared_dumps import Asked, SidesAlone
 from lar.running.single_operators import (
     MOST_WORKERS,
@@ -25,6 +27,7 @@ from lar.running.single_operators import (
     spec_for_isolation,
     spec_of_dump,
 )
+from lar.worker.isolating import compute_each
 from tests.cli.marks import needs_megengine
 
 if TYPE_CHECKING:
@@ -109,6 +112,33 @@ def test_a_full_disk_is_the_problem_of_one_operator(
         found = [outcome(it) for _ in range(3)]
     start = "its values cannot be kept in a file: "
     assert found == [f"{start}no space left on device", f"{start}not all was written", "ok"]
+
+
+@pytest.mark.parametrize(
+    ("error", "problem"),
+    [
+        (OSError(28, "No space left on device"), "what it gives: cannot be written: no space"),
+        (MemoryError(), "out of memory"),
+    ],
+)
+def test_what_a_worker_cannot_write_or_hold_is_said(
+    write_script: WriteScript,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    problem: str,
+) -> None:
+    def fail(place: Path, array: Array) -> None:
+        raise error
+
+    monkeypatch.setattr(np, "save", fail)
+    (tmp_path / "0.json").write_text(json.dumps({"output": "prob", "values": []}))
+    context = RunContext(work_folder=str(tmp_path))
+    events: list[Event] = []
+    spec = spec_of(write_script(outputs={"prob": [0.25, 0.75]}))
+    compute_each(spec, context, [0], events.append)
+    assert isinstance(events[-1], ComputedAlone)
+    assert events[-1].problem.startswith(problem)
 
 
 def test_an_engine_that_cannot_do_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -141,7 +141,7 @@ def test_errors_of_python_code_name_the_keyword(write_script: WriteScript) -> No
     model = write_script()
     with pytest.raises(lar.UsageError, match="'budgets'; did you mean 'budget'"):
         lar.tune(model, budgets=1)
-    with pytest.raises(lar.UsageError, match="budget: 'soon' is not a number of seconds"):
+    with pytest.raises(lar.UsageError, match="budget: 'soon' is not a time"):
         lar.tune(model, budget="soon")
     with pytest.raises(lar.LarError, match="the plain run"):
         lar.tune(write_script(faults=[{"at": "start", "do": "raise"}]), budget=5)

@@ -272,7 +272,7 @@ def test_what_a_first_run_prepares_for_all_is_not_prepared_by_several_at_once(
 @pytest.mark.parametrize(
     ("rate", "load", "said"),
     [
-        (100.0, 1.25, ["100 requests/s arrive and 80 can be served"]),
+        (100.0, 1.25, ["100 requests/s are asked for and 80 can be served"]),
         (100.0, 0.99, []),
         (100.0, None, []),
         (None, None, []),

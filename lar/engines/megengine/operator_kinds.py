@@ -19,9 +19,10 @@ def elementwise_steps(operator: DumpedOperator) -> Steps:
     named = MODE.match(operator.name)
     mode = str(operator.parameters.get("mode", "") or (named[1] if named else "")).lower()
     mode = mode.removeprefix("q").removeprefix("fuse_")
-    for first in ("mul_add3", "mul_add4", "add"):
-        if mode.startswith(first + "_"):
-            return (first, mode.removeprefix(first + "_"))
+    if mode.startswith("mul_add"):
+        return ("mul", "add")
+    if mode.startswith("add_"):
+        return ("add", mode.removeprefix("add_"))
     return (mode or "elemwise",)
 
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from lar.engines.onnxruntime.model_fields import Node
 
+SEQUENCES_SINCE = 13  # the opset since which control flow takes sequences
 LOOPS = frozenset({"Loop", "Scan"})
 CONTROL_FLOW = LOOPS | {"If"}
 BRANCHES = {"then_branch": "then", "else_branch": "else"}
@@ -136,6 +137,14 @@ def nodes_of_file(path: Path) -> Iterator[Node]:
     graph = read_proto(path).graph
     name_by_paths(graph)
     yield from (each.node for each in operators_in(Body("", graph)))
+
+
+def takes_sequences(model: Any) -> bool:
+    """Return whether the opset of a model lets sequences into an If or a Loop."""
+    return any(
+        each.version >= SEQUENCES_SINCE and each.domain in ("", "ai.onnx")
+        for each in model.opset_import
+    )
 
 
 def names_given(graph: Any) -> Iterator[str]:

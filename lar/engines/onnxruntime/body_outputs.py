@@ -8,24 +8,26 @@ loop stacks, and an empty one in the other branch of an If. What the model itsel
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, TensorProto, ValueInfoProto, helper
+from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto, helper
 
 from lar.engines.onnxruntime.bodies import (
     BODY_INPUT,
     CONTROL_FLOW,
+    LOOPS,
     Body,
     bodies_in,
     graphs_in,
     operators_in,
+    takes_sequences,
 )
 from lar.engines.onnxruntime.session import DTYPES
 
-SEQUENCES_SINCE = 13
 # Of a loop that gives what it is fed with, nobody knows the shape, whatever the type.
 ANY_SHAPE = helper.make_graph(
     [],
@@ -46,17 +48,19 @@ ELEMENTS = {
 
 class BodyOutputs:
     """A model that gives tensors of its bodies too; `types` has their element types by the names
-    that a dump has for them. `outputs` are those names, by the names of the new outputs."""
+    that a dump has for them. `outputs` are those names, by the names of the new outputs. Of what
+    loops stacked, `stacks` counts them by name; `branched` has an empty one for each iteration that
+    took another branch."""
 
     def __init__(self, model: Any, types: Mapping[str, int]) -> None:
         self.types = types
+        self.stacks, self.branched = Counter[str](), set[str]()
         self._count = 0
         self.model = ModelProto()
         self.model.CopyFrom(model)
         model = self.model
         whole = Body("", model.graph)
-        version = max(it.version for it in model.opset_import if it.domain in ("", "ai.onnx"))
-        if version >= SEQUENCES_SINCE:
+        if takes_sequences(model):
             empty = {name: self.new_name() for name in types}
             found = self.fill_sequences(whole, empty)
             for name, sequence in empty.items():
@@ -82,6 +86,10 @@ class BodyOutputs:
         value = TensorProto(data_type=self.types[name], dims=[0])
         return self.add_node(graph, "Constant", [], value=value)
 
+    def add_number(self, graph: Any, number: int) -> str:
+        """Add a single integer."""
+        return self.add_node(graph, "Constant", [], value_int=number)
+
     def wanted_in(self, body: Body) -> dict[str, str]:
         """Return the names of what is wanted of a graph itself, by those in a dump."""
         given = [each.name for each in body.graph.input]
@@ -93,7 +101,7 @@ class BodyOutputs:
         end, by the names of the tensors."""
         found, tensors = dict(sequences), self.wanted_in(outer)
         for node, bodies in [*bodies_in(outer)]:
-            if node.op_type == "Scan":
+            if node.op_type == "Scan" and not self.becomes_loop(node, bodies[0], outer.graph):
                 tensors |= self.lift_from(node, bodies)
             elif node.op_type in CONTROL_FLOW:
                 paths = tuple(body.path for body in bodies)
@@ -102,6 +110,39 @@ class BodyOutputs:
         for name, tensor in tensors.items():
             found[name] = self.add_node(outer.graph, "SequenceInsert", [found[name], tensor])
         return found
+
+    def becomes_loop(self, node: Any, body: Body, around: Any) -> bool:
+        """Make a Loop of a Scan around control flow, for sequences go into a Loop; False for
+        another one, and where results are not stacked forwards on their first axes."""
+        given = {each.name: helper.get_attribute_value(each) for each in node.attribute}
+        ways = chain(*(given.get(f"scan_output_{what}", ()) for what in ("axes", "directions")))
+        if any(ways) or not any(bodies for _, bodies in bodies_in(body)):
+            return False
+        graph, count = body.graph, given["num_scan_inputs"]
+        scanned, slices = [*node.input[-count:]], [*graph.input[-count:]]
+        axes, backwards = (
+            given.get(f"scan_input_{what}") or [0] * count for what in ("axes", "directions")
+        )
+        index, goes_on = self.new_name(), self.new_name()
+        before, first = GraphProto(), GraphProto()
+        size = self.add_node(before, "Shape", scanned[:1])
+        trips = self.add_node(before, "Gather", [size, self.add_number(before, axes[0])])
+        minus = self.add_node(first, "Neg", [index])
+        from_end = self.add_node(first, "Sub", [minus, self.add_number(first, 1)])
+        for each, source, axis, back in zip(slices, scanned, axes, backwards, strict=True):
+            taken = [source, from_end if back else index]
+            first.node.append(helper.make_node("Gather", taken, [each.name], axis=axis))
+            graph.input.remove(each)
+        insert(around.node, [*around.node].index(node), before.node)
+        insert(graph.node, 0, first.node)
+        kinds = ((index, TensorProto.INT64), (goes_on, TensorProto.BOOL))
+        insert(graph.input, 0, [helper.make_tensor_value_info(*it, []) for it in kinds])
+        insert(graph.output, 0, graph.input[1:2])
+        node.op_type = "Loop"
+        node.input[:] = [trips, "", *node.input[:-count]]
+        for attribute in [each for each in node.attribute if each.name != "body"]:
+            node.attribute.remove(attribute)
+        return True
 
     def fill_inside(
         self, node: Any, bodies: Sequence[Body], taken: Mapping[str, str]
@@ -142,6 +183,10 @@ class BodyOutputs:
         """Have a node give what is wanted of its bodies; return what its results are called."""
         lifted = [self.lift_tensors(body) for body in bodies]
         results = {name: self.new_name() for name in chain(*lifted)}
+        if node.op_type in LOOPS:
+            self.stacks.update(results.keys())
+        else:
+            self.branched.update(results)
         for body, tensors in zip(bodies, lifted, strict=True):
             for name in results:
                 tensor = tensors.get(name) or self.add_empty(body.graph, name)
@@ -151,6 +196,12 @@ class BodyOutputs:
             if attribute.name in ("scan_output_axes", "scan_output_directions"):
                 attribute.ints.extend([0] * len(results))
         return results
+
+
+def insert(items: Any, place: int, added: Sequence[Any]) -> None:
+    """Insert messages into others."""
+    for at, each in enumerate(added, place):
+        items.insert(at, each)
 
 
 def add_outputs(graph: Any, names: Iterable[str]) -> None:

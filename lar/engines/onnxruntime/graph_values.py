@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import dropwhile
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lar.dumps.values import Part, Unheld, parts_of
-from lar.engines.onnxruntime.bodies import LOOPS, Operator
+from lar.engines.onnxruntime.bodies import LOOPS, Operator, takes_sequences
 from lar.engines.onnxruntime.model_fields import (
     GRAPH_OUTPUT,
     MODEL_GRAPH,
@@ -30,6 +31,8 @@ Array = np.ndarray[Any, Any]
 # A session gives a part of the tensors, so that no more than that part is in memory at once.
 PARTS = 4
 LEAST_TENSORS = 8
+
+IN_STACKED_BRANCH = "inside a branch within a loop whose results ONNX Runtime can only stack"
 
 
 class GraphValues:
@@ -51,6 +54,7 @@ class GraphValues:
         self.makers = makers
         self.names = [*fixed, *makers]
         self.types: dict[str, int] = {}  # of the elements of tensors in bodies
+        self.stacks, self.branched = Counter[str](), set[str]()  # of those in bodies
         self.reasons: dict[str, str] = {}  # why there are none of others
         if inside := [name for name in makers if self.around(name)]:
             self.find_types(inside)
@@ -59,9 +63,11 @@ class GraphValues:
         """Return the types of the nodes that a tensor is inside of."""
         return self.makers[name].body.around if name in self.makers else ()
 
-    def scanned(self, name: str) -> list[str]:
-        """Return the types of the nodes that a tensor is inside of, from a Scan on."""
-        return [*dropwhile(lambda each: each != "Scan", self.around(name))]
+    def stacked(self, name: str) -> list[str]:
+        """Return the types of the nodes that a tensor is inside of, from a loop on that stacks what
+        its iterations give."""
+        loops = {"Scan"} if takes_sequences(self.model) else LOOPS
+        return [*dropwhile(lambda each: each not in loops, self.around(name))]
 
     def find_types(self, names: Sequence[str]) -> None:
         from lar.engines.onnxruntime.body_outputs import types_in_bodies
@@ -83,10 +89,10 @@ class GraphValues:
         inside = {name: self.types[name] for name in names if name in self.types}
         outer = [name for name in names if not self.around(name)]
         reasons = dict(self.reasons)
-        # Of a Scan, ONNX Runtime must know how many axes all results have when it loads it; what a
-        # branch gives has others where it is not taken.
-        easy = {name: kind for name, kind in inside.items() if "If" not in self.scanned(name)}
-        easier = {name: kind for name, kind in easy.items() if not self.scanned(name)}
+        # A loop stacks what has one shape in all iterations; what a branch gives has none where it
+        # is not taken.
+        easy = {name: kind for name, kind in inside.items() if "If" not in self.stacked(name)}
+        easier = {name: kind for name, kind in easy.items() if not self.stacked(name)}
         for wanted in (inside, easy, easier, {}):
             try:
                 values = self.run(outer, wanted)
@@ -97,6 +103,7 @@ class GraphValues:
                 says = first_line(error).rpartition("Message: ")[2]
                 reason = f"inside a body, which cannot give it: {says}"
         reasons |= {name: reason for name in inside if name not in wanted}
+        reasons |= {name: IN_STACKED_BRANCH for name in inside if name not in easy | wanted}
         for name in names:
             if name in reasons:
                 yield name, [Unheld(name, reasons[name])]
@@ -117,6 +124,7 @@ class GraphValues:
             changed = BodyOutputs(self.model, inside)
             content = changed.model.SerializeToString()
             outputs |= changed.outputs
+            self.stacks, self.branched = changed.stacks, changed.branched
         known = {each.name for each in self.model.graph.output}
         session = self.open(add_outputs(content, [name for name in outer if name not in known]))
         kinds = {node.name: node.type for node in session.get_outputs()}
@@ -139,22 +147,18 @@ class GraphValues:
 
     def parts_inside(self, name: str, value: Any) -> Iterator[Part | Unheld]:
         """Yield what a dump has of a tensor in a body: in a loop, what it was each time that it was
-        computed, on a new first axis, or the last of them where their shapes differ."""
-        around = self.around(name)
-        several = isinstance(value, list)
-        # A Scan has stacked what is inside it.
-        stacking = self.scanned(name) if several else around
-        depth = sum(each in LOOPS for each in stacking)
-        arrays = [it for each in (value if several else [value]) for it in unstack(each, depth)]
-        if "If" in stacking:  # the other branch gives empty ones
+        computed, on a new first axis, or only the first time where the shapes differ."""
+        values, depth = value if isinstance(value, list) else [value], self.stacks[name]
+        arrays = [it for each in values for it in unstack(each, depth)]
+        if name in self.branched:
             arrays = [each for each in arrays if each.shape != (0,)]
         shapes = {each.shape for each in arrays}
-        if len(shapes) == 1 and not LOOPS.isdisjoint(around):
-            yield from parts_of(name, np.stack(arrays))
+        if arrays and not LOOPS.isdisjoint(self.around(name)):
+            yield from parts_of(name, np.stack(arrays if len(shapes) == 1 else arrays[:1]))
         elif arrays:
-            yield from parts_of(name, arrays[-1])
+            yield from parts_of(name, arrays[0])
         if len(shapes) > 1:
-            yield Unheld(name, f"all but the last of {len(arrays)} values, whose shapes differ")
+            yield Unheld(name, f"all but the first of {len(arrays)} values, whose shapes differ")
 
 
 def unstack(array: Array, depth: int) -> list[Array]:

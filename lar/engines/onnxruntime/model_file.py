@@ -8,9 +8,10 @@ from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-from onnx import helper, inliner, shape_inference
+from onnx import helper, inliner, numpy_helper, shape_inference
 
 from lar.engines.flops import Operation, Shape, count_flops
 from lar.engines.formats import ONNX, begins_like_ort, read_head, require_format
@@ -201,6 +202,14 @@ def read_proto(path: Path) -> Any:
     if not model.graph.output:
         raise damaged(path)
     return model
+
+
+def dense_of(sparse: Any) -> Any:
+    """Return a sparse tensor, whose indices count its elements or its axes, as a plain one."""
+    values, places = (numpy_helper.to_array(each) for each in (sparse.values, sparse.indices))
+    array = np.zeros(tuple(sparse.dims), values.dtype)
+    array[np.unravel_index(places, array.shape) if places.ndim == 1 else (*places.T,)] = values
+    return numpy_helper.from_array(array, sparse.values.name)
 
 
 def damaged(path: Path) -> UsageError:

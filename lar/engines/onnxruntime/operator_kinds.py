@@ -26,7 +26,7 @@ TYPES = {
 KINDS = OperatorKinds(
     kinds_by_type(TYPES),
     biased=frozenset({"qlinearconv", "qlinearmatmul"}),
-    opaque=frozenset({"if", "loop", "scan", "sequencemap", "epcontext"}),
+    opaque=frozenset({"sequencemap", "epcontext"}),
     random=frozenset(
         {"randomnormal", "randomnormallike", "randomuniform", "randomuniformlike"}
         | {"multinomial", "bernoulli"}

@@ -68,7 +68,7 @@ def drop_repeated_constants(path: Path) -> None:
 
     With a file for the weights ONNX Runtime (1.23) writes such twice, and loads no model that has
     them so. The first is as in the graph that was loaded, a tensor or a Constant; the last as the
-    weights outside are, and stays.
+    weights outside are, and stays. The indices of sparse ones it writes in a type that it refuses.
     """
     with mapped(path) as data:
         if not has_control_flow(data):
@@ -81,7 +81,10 @@ def drop_repeated_constants(path: Path) -> None:
 
 
 def drop_repeated_in(graph: Any) -> None:
-    """Leave each constant of a graph once, and of the graphs inside its control flow."""
+    """Leave each constant of a graph once, and of the graphs inside its control flow; none is
+    sparse then."""
+    from lar.engines.onnxruntime.model_file import dense_of
+
     for node in graph.node:
         for attribute in node.attribute:
             for inner in (attribute.g, *attribute.graphs):
@@ -92,9 +95,11 @@ def drop_repeated_in(graph: Any) -> None:
     ]
     for node in constants:
         graph.node.remove(node)
-    if len(tensors) < len(graph.initializer):
-        kept = type(graph)(initializer=tensors.values())
+    sparse = {tensor.values.name: dense_of(tensor) for tensor in graph.sparse_initializer}
+    if sparse or len(tensors) < len(graph.initializer):
+        kept = type(graph)(initializer=(tensors | sparse).values())
         graph.ClearField("initializer")
+        graph.ClearField("sparse_initializer")
         graph.MergeFrom(kept)
 
 

@@ -19,6 +19,7 @@ from onnx import helper, numpy_helper
 
 from lar.engines.onnxruntime.bodies import BODY_INPUT, Body, bodies_in, name_by_paths
 from lar.engines.onnxruntime.model_fields import Node
+from lar.engines.onnxruntime.model_file import dense_of
 from lar.engines.reference import operators  # noqa: F401
 from lar.engines.reference.implementations import (
     Array,
@@ -170,8 +171,8 @@ class Rounds:
         if self.visit is None:
             return self.body.run(fed, None, self.around)
         for name, value in fed.items():
-            self.keep(Node(name, BODY_INPUT, "", (), (name,)), [value])
-        return self.body.run(fed, self.keep, self.around)
+            self(Node(name, BODY_INPUT, "", (), (name,)), [value])
+        return self.body.run(fed, self, self.around)
 
     def advance(self, found: Sequence[Any]) -> None:
         """Take what an iteration gave: the states of the next one, then the pieces."""
@@ -179,23 +180,25 @@ class Rounds:
         self.states = found[:count]
         self.pieces.append(found[count:])
 
-    def keep(self, node: Node, results: Sequence[Any]) -> None:
+    def __call__(self, node: Node, results: Sequence[Any]) -> None:
         """Keep what an operator gave in an iteration."""
         self.seen.setdefault(node.outputs, (node, []))[1].append(results)
 
     def show(self) -> None:
-        """Show the operators of the body with what they gave in all iterations."""
+        """Show the operators of the body with what they gave in all iterations, those of a loop
+        around this one too."""
         for node, found in self.seen.values():
             assert self.visit is not None
-            self.visit(node, [of_all_rounds(each) for each in zip(*found, strict=True)])
+            whole = [[of_all_rounds(each) for each in zip(*found, strict=True)]]
+            for results in found if isinstance(self.visit, Rounds) else whole:
+                self.visit(node, results)
 
 
 def of_all_rounds(values: Sequence[Any]) -> Any:
-    """Return the values of all iterations on a new first axis; if they do not fit, the last."""
-    kinds = {(each.shape, each.dtype) for each in values if isinstance(each, np.ndarray)}
-    if len(kinds) == 1 and all(isinstance(each, np.ndarray) for each in values):
-        return np.stack(values)
-    return next((each for each in values if isinstance(each, NoTruth)), values[-1])
+    """Return the values of all iterations on a new first axis; if they do not fit, the first."""
+    if all(isinstance(each, np.ndarray) for each in values):
+        return np.stack(values if len({each.shape for each in values}) == 1 else values[:1])
+    return next((each for each in values if isinstance(each, NoTruth)), values[0])
 
 
 def run_bodies(
@@ -211,14 +214,38 @@ def run_bodies(
     rounds = Rounds(bodies[0], call.inputs[first:last], values, visit)
     run(call, rounds)
     rounds.show()
-    # Without an iteration, nobody knows the shape of what they would give.
-    return [*rounds.states, *map(stacked, zip(*rounds.pieces, strict=True))]
+    found = [*map(stacked, zip(*rounds.pieces, strict=True))]
+    if not rounds.pieces:
+        kinds = [it.type.tensor_type for it in bodies[0].body.graph.output]
+        kinds = kinds[first // 2 + len(rounds.states) :]
+        found = [none_of(each) for each in kinds if each.HasField("shape")]
+    ways = ways_of(call, "output", len(found))
+    return [*rounds.states, *map(turned, found, *ways)]
 
 
 def stacked(pieces: Sequence[Any]) -> Any:
     """Return what the iterations gave on a new first axis."""
     lacking = (each for each in pieces if isinstance(each, NoTruth))
     return next(lacking, None) or np.stack(pieces)
+
+
+def none_of(kind: Any) -> Any:
+    """Return what no iteration gave of a tensor whose type a body states."""
+    dtype = helper.tensor_dtype_to_np_dtype(kind.elem_type)
+    return np.zeros((0, *(each.dim_value for each in kind.shape.dim)), dtype)
+
+
+def turned(array: Any, axis: int, backwards: int) -> Any:
+    """Return what iterations gave with them on another axis, from the last one on."""
+    if isinstance(array, NoTruth):
+        return array
+    return np.moveaxis(array[::-1] if backwards else array, 0, axis)
+
+
+def ways_of(call: Call, side: str, count: int) -> list[Sequence[int]]:
+    """Return the axes of what a loop takes or gives in pieces, and which of it goes backwards."""
+    given = (call.get(f"scan_{side}_{what}") for what in ("axes", "directions"))
+    return [each or [0] * count for each in given]
 
 
 def run_loop(call: Call, rounds: Rounds) -> None:
@@ -237,8 +264,11 @@ def run_loop(call: Call, rounds: Rounds) -> None:
 
 
 def run_scan(call: Call, rounds: Rounds) -> None:
-    """Run a body along the first axis of its scanned inputs."""
-    for elements in zip(*call.inputs[len(rounds.states) :], strict=True):
+    """Run a body along an axis of each of its scanned inputs."""
+    scanned = call.inputs[len(rounds.states) :]
+    ways = zip(scanned, *ways_of(call, "input", len(scanned)), strict=True)
+    columns = (np.moveaxis(array, axis, 0)[:: -1 if back else 1] for array, axis, back in ways)
+    for elements in zip(*columns, strict=True):
         rounds.advance(rounds.run([*rounds.states, *elements]))
 
 
@@ -339,8 +369,9 @@ def names_within(node: Any) -> Iterator[str]:
 
 
 def weights_in(proto: Any, folder: Path) -> Iterator[tuple[str, Array]]:
-    """Yield the weights that stand in a graph, without those that are sparse."""
-    for tensor in getattr(proto, "initializer", ()):
+    """Yield the weights that stand in a graph."""
+    sparse = getattr(proto, "sparse_initializer", ())
+    for tensor in (*getattr(proto, "initializer", ()), *map(dense_of, sparse)):
         read_external(tensor, folder)
         yield tensor.name, numpy_helper.to_array(tensor)
 

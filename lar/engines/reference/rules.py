@@ -34,32 +34,17 @@ def lacks_scores(call: Call) -> bool:
     return classes < 3 or len(call.get("class_ids")) < classes * len(leaves)
 
 
-def grows_by_itself(call: Call) -> bool:
-    return "SAME" in call.get("auto_pad", "") and not call.get("output_shape")
-
-
 def reduces_nothing(call: Call) -> bool:
     axes = call.take(2)[1]
     return bool(call.get("noop_with_empty_axes") and (axes is None or not axes.size))
-
-
-def scans_oddly(call: Call) -> bool:
-    """Return whether a Scan is that over a batch, or does not go forward along first axes."""
-    ways = [
-        f"scan_{side}_{what}" for side in ("input", "output") for what in ("axes", "directions")
-    ]
-    return call.opset < 9 or any(any(call.get(name, ())) for name in ways)
 
 
 # Values of attributes that few models have, and for which nothing here is right.
 RARE: Mapping[str, tuple[Any, ...]] = {
     "channels_last": (1,),
     "coordinate_transformation_mode": ("half_pixel_symmetric", "tf_crop_and_resize"),
-    "input_forget": (1,),
     "keep_aspect_ratio_policy": ("not_larger", "not_smaller"),
     "layout": (1,),
-    "p": (1,),
-    "padding_mode": ("reflection",),
     "post_transform": ("PROBIT",),
     "spatial": (0,),
 }
@@ -76,14 +61,9 @@ RULES = (
     Rule(COMPOSED, "the standard's versions differ in what it is over no axes", reduces_nothing),
     Rule(("ReduceMean",), "it is a mean of nothing", lambda call: not call.inputs[0].size),
     Rule(("BitCast",), "the bits of a floating-point number depend on its type"),
-    Rule(("ConvTranspose",), UNUSUAL, grows_by_itself),
-    Rule(("GridSample",), UNUSUAL, lambda call: call.get("mode") in ("cubic", "bicubic")),
-    Rule(("GRU", "LSTM", "RNN"), UNUSUAL, lambda call: call.get("clip") or len(call.inputs) > 7),
-    Rule(("Hardmax",), UNUSUAL, lambda call: call.opset < 13),
-    Rule(("LpPool",), UNUSUAL, lambda call: call.get("ceil_mode")),
     Rule(("QGemm",), UNUSUAL, lambda call: call.get("alpha", 1) != 1),
     Rule(("ReduceSumSquare",), UNUSUAL, lambda call: call.inputs[0].dtype.kind != "f"),
-    Rule(("Scan",), UNUSUAL, scans_oddly),
+    Rule(("Scan",), UNUSUAL, lambda call: call.opset < 9),
     Rule(("SequenceMap",), UNUSUAL),
     Rule(("Unique",), UNUSUAL, lambda call: not call.get("sorted", 1)),
 )

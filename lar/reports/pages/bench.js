@@ -43,7 +43,7 @@ function drawSamples({ rounds, lanes }, width) {
   const log = most > 4 * least && least > 0;
   const end = Math.max(...lanes.flatMap((lane) => lane.points.map(([at]) => at)));
   const { svg, atX, atY, top, bottom } = makeFrame(width, 380, "time line of all iterations",
-    { from: 0, to: end * 1.01 || 1, label: "seconds since the bench began" },
+    { from: 0, to: end * 1.01 || 1, label: "seconds since it began" },
     { ...(log ? { from: least / 1.15, to: most * 1.15 } : rangeOf(values)), log, label: "ms",
       format: formatAny });
   rounds.forEach(([from, to]) => svg.prepend(

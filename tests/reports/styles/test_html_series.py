@@ -13,6 +13,7 @@ from lar.records.profile import (
     Peak,
     ProfiledOperator,
     ProfileFacts,
+    Step,
     StepNoise,
 )
 from lar.reports.styles.html import memory, series
@@ -220,6 +221,12 @@ def test_of_too_many_samples_the_greatest_are_drawn(monkeypatch: pytest.MonkeyPa
     counters = tuple(CounterSample("cpu", at * 10**9, value) for at, value in enumerate(values))
     (curve,) = memory_curves(profile_of([KNOWN], STEPS, counters=counters))
     assert curve["points"] == [[1, 9], [4, 7]]
+
+
+def test_the_throughput_is_that_of_all_copies() -> None:
+    steps = [Step(0, 0, 200_000), Step(1, 0, 100_000, copy=1), Step(2, 100_000, 200_000, copy=1)]
+    cards = dict(cards_of(profile_of([KNOWN], steps, [execution_of(0, 1, 2)])))
+    assert cards["throughput"] == "15,000.0 iterations/s"
 
 
 @pytest.mark.parametrize(

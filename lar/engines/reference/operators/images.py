@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import product
 from typing import Any
@@ -31,6 +31,14 @@ def cubic(distance: Array, a: float) -> Array:
     near = ((a + 2) * t - (a + 3)) * t * t + 1
     far = ((a * t - 5 * a) * t + 8 * a) * t - 4 * a
     return np.where(t <= 1, near, np.where(t < 2, far, 0))
+
+
+# The pixels around a place that count, and their weights by their distances.
+SAMPLINGS: Mapping[str, tuple[Sequence[int], Callable[[Array], Array]]] = {
+    "nearest": ((0,), np.ones_like),
+    "linear": ((0, 1), triangle),
+    **dict.fromkeys(("cubic", "bicubic"), ((-1, 0, 1, 2), partial(cubic, a=-0.75))),
+}
 
 
 def places_before(way: str, size: int, given: int, scale: Any, kind: Any) -> Any:
@@ -114,15 +122,20 @@ def sample_grid(call: Call) -> Array:
     x, grid = call.inputs
     sizes, where = np.array(x.shape[2:]), (grid[..., ::-1] + 1) / 2
     places = where * (sizes - 1) if call.get("align_corners") else where * sizes - 0.5
-    is_nearest = call.get("mode") == "nearest"
-    first = np.rint(places) if is_nearest else np.floor(places)
+    mode, padding = call.get("mode", "linear"), call.get("padding_mode", "zeros")
+    offsets, kernel = SAMPLINGS.get(mode, SAMPLINGS["linear"])
+    first = np.rint(places) if mode == "nearest" else np.floor(places)
     item = np.arange(len(x)).reshape([-1, *[1] * (grid.ndim - 2)])
     total = np.zeros((*grid.shape[:-1], x.shape[1]))
-    for offset in product((0,) if is_nearest else (0, 1), repeat=len(sizes)):
+    for offset in product(offsets, repeat=len(sizes)):
         near = first + np.array(offset)
-        weight = np.ones(item.shape) if is_nearest else triangle(near - places).prod(axis=-1)
-        if call.get("padding_mode", "zeros") == "zeros":
+        weight = kernel(near - places).prod(axis=-1)
+        if padding == "zeros":
             weight = np.where(((near < 0) | (near >= sizes)).any(axis=-1), 0, weight)
+        elif padding == "reflection":  # at the middle of the pixels of the edge, or at their ends
+            span = 2 * sizes - 2 * bool(call.get("align_corners"))
+            near = np.mod(near, np.maximum(span, 1))
+            near = np.minimum(near, 2 * sizes - 1 - near - (span < 2 * sizes))
         near = np.clip(near, 0, sizes - 1).astype(int)
         index: list[Any] = [item, slice(None), *np.moveaxis(near, -1, 0)]
         total += weight[..., None] * x[tuple(index)]

@@ -45,15 +45,19 @@ def drop_out(call: Call) -> tuple[Array, ...]:
     return (x, np.ones(x.shape, bool)) if call.opset >= 12 else (x,)
 
 
-@implements("Softmax", "LogSoftmax")
+@implements("Softmax", "LogSoftmax", "Hardmax")
 def softmax(call: Call) -> Array:
     """Return what sums to one along an axis; before opset 13 along that axis and all behind it."""
     (x,), old = call.inputs, call.opset < 13
     axis = call.get("axis", 1 if old else -1)
     values = x.reshape(math.prod(x.shape[:axis]), -1) if old else np.moveaxis(x, axis, -1)
-    found = values - values.max(axis=-1, keepdims=True)
-    found = found - np.log(np.exp(found).sum(axis=-1, keepdims=True))
-    found = np.exp(found) if call.type == "Softmax" else found
+    if call.type == "Hardmax":
+        places = np.arange(values.shape[-1])
+        found = real(places == values.argmax(axis=-1)[..., None])
+    else:
+        found = values - values.max(axis=-1, keepdims=True)
+        found = found - np.log(np.exp(found).sum(axis=-1, keepdims=True))
+        found = np.exp(found) if call.type == "Softmax" else found
     return found.reshape(x.shape) if old else np.moveaxis(found, -1, axis)
 
 
@@ -65,6 +69,14 @@ def normalize_batch(call: Call) -> Array:
     scale, bias, mean, variance = (each.reshape(shape) for each in rest)
     deviation = np.sqrt(variance + call.get("epsilon", 1e-5))
     return np.asarray((x - mean) / deviation * scale + bias)
+
+
+@implements("LpNormalization")
+def normalize_to_one(call: Call) -> Array:
+    """Return a tensor whose norm along an axis is one, or zero as it was."""
+    (x,), order = call.inputs, call.get("p", 2)
+    norm = (np.abs(x) ** order).sum(axis=call.get("axis", -1), keepdims=True) ** (1 / order)
+    return np.asarray(x / np.where(norm == 0, 1, norm))
 
 
 @implements("LRN")

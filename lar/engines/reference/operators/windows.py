@@ -70,15 +70,23 @@ def convolve(call: Call) -> Array:
 
 @implements("ConvTranspose")
 def convolve_transposed(call: Call) -> Array:
-    """Return what a convolution would have been made of; sizes that are asked for become
-    padding."""
+    """Return what a convolution would have been made of; sizes that are asked for become padding.
+
+    Raises:
+        NoTruthHere: the windows do not reach as far.
+    """
     x, w, bias = call.take(3)
     sizes, kernel, axes = x.shape[2:], w.shape[2:], x.ndim - 2
     strides, holes, pads = attributes_of(call.attributes, axes)
     extra = call.get("output_padding") or [0] * axes
     rows = zip(sizes, kernel, strides, holes, extra, strict=True)
     full = [(size - 1) * step + (k - 1) * hole + 1 + more for size, k, step, hole, more in rows]
-    for at, size in enumerate(call.get("output_shape", ())[-axes:]):
+    wanted = call.get("output_shape") or ()
+    if not wanted and call.get("auto_pad", "NOTSET").startswith("SAME"):
+        wanted = [size * step for size, step in zip(sizes, strides, strict=True)]
+        if any(size < more for size, more in zip(full, wanted, strict=True)):
+            raise NoTruthHere("engines do not fill what the windows leave open")
+    for at, size in enumerate(wanted[-axes:]):
         full[at] = max(full[at], size)
         cut = full[at] - size
         pads[at] = cut // 2 if call.get("auto_pad") == "SAME_UPPER" else cut - cut // 2
@@ -129,3 +137,12 @@ def pool_mean(call: Call) -> Array:
 @implements("GlobalMaxPool")
 def pool_all(call: Call) -> Array:
     return np.asarray(call.inputs[0].max(axis=tuple(range(2, call.inputs[0].ndim)), keepdims=True))
+
+
+@implements("LpPool", "GlobalLpPool")
+def pool_norm(call: Call) -> Array:
+    """Return the norm of each window."""
+    (x,), order = call.inputs, call.get("p", 2)
+    kernel = call.get("kernel_shape", x.shape[2:])
+    windows, _ = windows_of(np.abs(x) ** order, kernel, call.attributes)
+    return np.asarray(windows.sum(axis=tuple(range(x.ndim, windows.ndim))) ** (1 / order))

@@ -1,5 +1,5 @@
-"""Two runs side by side, as the Diff view of the TensorBoard plugin has them, and which operators
-differ by more than operators of two runs of one command do.
+"""Two runs side by side, as the Diff view of the TensorBoard plugin has them, and what several
+pairs of runs show of each operator.
 
 Operators of both runs are joined by what they compute (`lar.profiles.pairing`); one without a
 partner was added or removed, and is not judged. Calls are means, durations medians of the
@@ -14,11 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lar.engines import operator_kinds_of_both
-from lar.profiles.differences import Difference
-from lar.profiles.operator_noise import FEWEST_ITERATIONS
+from lar.profiles.differences import Change
 from lar.profiles.run_contrast import Contrast, contrasts_of
 from lar.profiles.run_differences import (
-    CONFIDENCE,
     METRICS,
     Diff,
     DiffRow,
@@ -33,9 +31,11 @@ from lar.profiles.run_differences import (
 )
 from lar.profiles.totals import FIGURES, UNITS_NS, Totals
 from lar.records.profile import Profile
+from lar.records.summary import Interval
 from lar.reports.model import AnyTable, Cell, Column, Layout, Rule, Table
 from lar.reports.report import Report
 from lar.reports.sorting import sort_rows
+from lar.reports.verdicts import describe_difference, format_interval, high_of, low_of
 
 TITLES: dict[Metric, str] = {
     "calls": "Calls",
@@ -46,7 +46,6 @@ TITLES: dict[Metric, str] = {
 }
 HEADS = ("Baseline", "Exp")
 SIDES = {"both": "", "baseline": "removed", "experiment": "added"}
-JUDGED = {True: "yes", False: "no", None: None}
 # On a narrow screen the figures beside the medians go before all else, the sum of iterations first.
 LEAST_FIGURE_RANK = 8
 RULE = Rule(middle="--")
@@ -136,36 +135,36 @@ def body_of(
         "",
         table,
     ]
-    after = []
-    fewest = min(len(each.timed_steps()) for each in (baseline, experiment))
-    known = [row.values[main] for row in diff.rows]
-    judged = [each.exceeds_noise for each in known if each and each.exceeds_noise is not None]
-    if judged:
-        after.append(
-            f"{sum(judged)} of {len(judged)} differences of the {TITLES[main].lower()} "
-            f"{'is' if sum(judged) == 1 else 'are'} more than operators differ by between runs: "
-            f"+- is how far that goes, for all rows together with {CONFIDENCE:.0%} confidence"
-        )
-    elif not unlike and fewest < FEWEST_ITERATIONS:
-        after.append(
-            f"noise: not known, which takes {FEWEST_ITERATIONS} timed iterations of each run"
-        )
-    after += caveats_of(baseline, experiment, diff)
+    after = [*describe_judged(diff, main), *caveats_of(baseline, experiment, diff)]
     return (*lines, *(["", *after] if after else []))
 
 
-def format_change(change: Difference, unit: str, *, judged: bool = True) -> str:
-    """Return one difference as words; one that is not judged has no noise."""
+def describe_judged(diff: Diff, main: Metric) -> list[str]:
+    """Return how many operators are shown to differ, or what would show it."""
+    if diff.unlike:
+        return []
+    known = [change for row in diff.rows if (change := row.values[main])]
+    judged = [each for each in known if each.verdict != "not judged"]
+    if not judged:
+        return ["operators are judged by three pairs of profiles or more, made in turns"]
+    shown = sum(each.difference is not None and each.difference.is_shown for each in judged)
+    return [
+        f"{shown} of {len(judged)} operators are shown to differ in {TITLES[main].lower()}, all "
+        "together with 95 % confidence"
+    ]
+
+
+def format_change(change: Change, unit: str, *, judged: bool = True) -> str:
+    """Return one change as words, with what is shown of it unless nothing is judged."""
     scale = UNITS_NS[unit]
     percent = "" if change.percent is None else f" ({change.percent:+.2f}%)"
     words = f"{change.baseline / scale:.3f} -> {change.experiment / scale:.3f} {unit}, "
     words += f"{change.delta / scale:+.3f} {unit}{percent}"
     if not judged:
         return words
-    if change.error is None:
-        return words + "; noise not known"
-    judgement = "more than noise" if change.exceeds_noise else "within noise"
-    return words + f" +- {change.error / scale:.3f}: {judgement}"
+    interval = format_interval(change.difference.interval if change.difference else None)
+    ratio = f" (ratio {interval})" if interval else ""
+    return f"{words}; {describe_difference(change.difference)}{ratio}"
 
 
 def operator_table(
@@ -179,7 +178,8 @@ def operator_table(
 
     operator: Column[DiffRow] = Column("Operator", lambda row: row.name, name, rank=0)
     columns = {metric: metric_columns(metric, unit) for metric in METRICS}
-    noise = noise_columns(main, unit)
+    verdicts = verdict_columns(main)
+    is_judged = any(is_judged_in(row, main) for row in rows)
     figures = figure_columns(main, unit)
     disturbed = [disturbed_column(side, head) for side, head in enumerate(HEADS)]
     return Table(
@@ -190,19 +190,19 @@ def operator_table(
             Column("Type", lambda row: row.type),
             Column("In", lambda row: SIDES[row.side] or "both"),
             *(column for each in columns.values() for column in each),
-            *noise,
+            *verdicts,
             *figures,
             *disturbed,
         ),
         shown=(
             operator,
             *(column for metric in shown for column in columns[metric]),
-            *noise,
+            *(verdicts if is_judged else ()),
             *(figures if any(any(row.times) for row in rows) else ()),
             *(disturbed if any(any(row.disturbed) for row in rows) else ()),
         ),
         rows=(*rows, diff.total),
-        notes=(f"+-: all rows together with {CONFIDENCE:.0%} confidence",),
+        notes=("ratios: all rows together with 95 % confidence",) if is_judged else (),
         layout=LAYOUT,
     )
 
@@ -212,7 +212,7 @@ def metric_columns(metric: Metric, unit: str) -> tuple[Column[DiffRow], ...]:
     title, _, of_unit = title_of(metric, unit).partition(" (")
     suffix = f" ({of_unit}" if of_unit else ""
 
-    def figure(head: str, take: Callable[[Difference], float], rank: int) -> Column[DiffRow]:
+    def figure(head: str, take: Callable[[Change], float], rank: int) -> Column[DiffRow]:
         def value(row: DiffRow) -> Cell:
             change = row.values[metric]
             return None if change is None else round(scaled(take(change), metric, unit), 6)
@@ -254,39 +254,34 @@ def metric_columns(metric: Metric, unit: str) -> tuple[Column[DiffRow], ...]:
     )
 
 
-def noise_columns(main: Metric, unit: str) -> tuple[Column[DiffRow], ...]:
-    """Return half the width of the interval, and the judgement."""
+def is_judged_in(row: DiffRow, metric: Metric) -> bool:
+    change = row.values[metric]
+    return change is not None and change.verdict != "not judged"
 
-    def error(row: DiffRow) -> float | None:
+
+def verdict_columns(main: Metric) -> tuple[Column[DiffRow], ...]:
+    """Return the interval of the ratio, and what it shows."""
+
+    def interval(row: DiffRow) -> Interval | None:
         change = row.values[main]
-        return None if change is None or change.error is None else change.error / UNITS_NS[unit]
+        return change.difference.interval if change and change.difference else None
 
-    def exceeds(row: DiffRow) -> bool | None:
+    def verdict(row: DiffRow) -> str:
         change = row.values[main]
-        return None if change is None else change.exceeds_noise
-
-    def judgement(row: DiffRow) -> str:
-        if error(row) is None:
-            return "N/A"
-        return "exceeds" if exceeds(row) else "within"
+        return change.verdict if change else "not judged"
 
     return (
         Column(
-            f"+- {unit}",
-            error,
-            lambda row: "N/A" if (found := error(row)) is None else f"{found:.3f}",
-            key=f"{TITLES[main]} +- ({unit})",
+            "Ratio",
+            text=lambda row: format_interval(interval(row)) or "N/A",
+            parts=(
+                Column("low", lambda row: low_of(interval(row)), key="Ratio Low"),
+                Column("high", lambda row: high_of(interval(row)), key="Ratio High"),
+            ),
             align="right",
             rank=4,
         ),
-        Column(
-            "Noise",
-            lambda row: JUDGED[exceeds(row)],
-            judgement,
-            key="Exceeds noise",
-            align="right",
-            rank=2,
-        ),
+        Column("Verdict", verdict, rank=2),
     )
 
 
@@ -336,7 +331,7 @@ def rounded(value: float | None, digits: int) -> float | None:
     return None if value is None else round(value, digits)
 
 
-def iteration_table(diff: Diff, unit: str) -> Table[Difference]:
+def iteration_table(diff: Diff, unit: str) -> Table[Change]:
     scale = UNITS_NS[unit]
     return Table(
         name="iteration",
@@ -346,10 +341,7 @@ def iteration_table(diff: Diff, unit: str) -> Table[Difference]:
             Column("Exp", lambda it: round(it.experiment / scale, 6), unit=unit),
             Column("Delta", lambda it: round(it.delta / scale, 6), unit=unit),
             Column("Delta%", lambda it: rounded(it.percent, 2)),
-            Column(
-                "+-", lambda it: None if it.error is None else round(it.error / scale, 6), unit=unit
-            ),
-            Column("Exceeds noise", lambda it: JUDGED[it.exceeds_noise]),
+            Column("Verdict", lambda it: it.verdict),
             Column("Iterations", lambda it: "undisturbed" if diff.is_calm else "all"),
         ),
         rows=(diff.iteration,),

@@ -7,11 +7,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from lar.engines import operator_kinds_of_both
 from lar.errors import printable
-from lar.profiles.differences import Difference
-from lar.profiles.operator_noise import FEWEST_ITERATIONS
+from lar.profiles.differences import Change
 from lar.profiles.run_contrast import Contrast, contrasts_of
 from lar.profiles.run_differences import (
-    CONFIDENCE,
     Diff,
     DiffRow,
     Metric,
@@ -32,18 +30,12 @@ Row = TypeVar("Row")
 MOST_BARS = 15
 RUNS = ("baseline", "this run")
 SIDES = {"both": "both", "baseline": "removed", "experiment": "added"}
-JUDGEMENTS = {True: "exceeds", False: "within", None: None}
 
 
 def difference_columns(
-    unit: str, unit_ns: float, change: Callable[[Row], Difference]
+    unit: str, unit_ns: float, change: Callable[[Row], Change]
 ) -> tuple[Column[Row], ...]:
-    """Return the columns of a difference."""
-
-    def error(row: Row) -> float | None:
-        found = change(row).error
-        return None if found is None else found / unit_ns
-
+    """Return the columns of a change."""
     return (
         Column("baseline", lambda row: change(row).baseline / unit_ns, unit=unit, digits=3, rank=3),
         Column(
@@ -51,25 +43,23 @@ def difference_columns(
         ),
         Column("delta", lambda row: change(row).delta / unit_ns, unit=unit, digits=3, rank=1),
         Column("delta", lambda row: change(row).percent, unit="%", digits=2, rank=2),
-        Column("±", error, unit=unit, digits=3, rank=4),
-        Column("noise", lambda row: JUDGEMENTS[change(row).exceeds_noise], rank=2),
     )
 
 
-OF_ITERATION: tuple[Column[tuple[str, Difference]], ...] = difference_columns(
+OF_ITERATION: tuple[Column[tuple[str, Change]], ...] = difference_columns(
     "ms", 1e6, lambda row: row[1]
 )
-ITERATION_COLUMNS: tuple[Column[tuple[str, Difference]], ...] = (
+ITERATION_COLUMNS: tuple[Column[tuple[str, Change]], ...] = (
     Column("of an iteration", lambda row: row[0]),
     *OF_ITERATION,
 )
 
 
-def figure_column(side: int, run: str, name: str) -> Column[tuple[DiffRow, Difference]]:
+def figure_column(side: int, run: str, name: str) -> Column[tuple[DiffRow, Change]]:
     """Return a column of either run, beside the medians: the calls of an iteration, a figure of its
     iterations, or how many executions were disturbed."""
 
-    def value(row: tuple[DiffRow, Difference]) -> float | None:
+    def value(row: tuple[DiffRow, Change]) -> float | None:
         own = row[0].times[side]
         if name == "calls":
             calls = row[0].values["calls"]
@@ -84,10 +74,10 @@ def figure_column(side: int, run: str, name: str) -> Column[tuple[DiffRow, Diffe
     return Column(f"{name}, {run}", value, unit=unit, digits=digits, rank=rank)
 
 
-OF_OPERATOR: tuple[Column[tuple[DiffRow, Difference]], ...] = difference_columns(
+OF_OPERATOR: tuple[Column[tuple[DiffRow, Change]], ...] = difference_columns(
     "µs", 1e3, lambda row: row[1]
 )
-OPERATOR_COLUMNS: tuple[Column[tuple[DiffRow, Difference]], ...] = (
+OPERATOR_COLUMNS: tuple[Column[tuple[DiffRow, Change]], ...] = (
     Column("name", lambda row: row[0].name, rank=0),
     Column("type", lambda row: row[0].type, rank=5),
     Column("in", lambda row: SIDES[row[0].side], rank=4),
@@ -116,7 +106,7 @@ class Comparison(NamedTuple):
 
 def comparison_of(baseline: Profile, experiment: Profile, top: int) -> Comparison:
     """Compare two runs. `bars` of the figures are the largest differences, each
-    `[name, side, delta, error, judgement]` in microseconds.
+    `[name, side, delta]` in microseconds.
 
     Raises:
         UsageError: one of them has no timed iterations.
@@ -131,8 +121,6 @@ def comparison_of(baseline: Profile, experiment: Profile, top: int) -> Compariso
             printable(row.name),
             SIDES[row.side],
             rounded(change.delta / 1e3),
-            None if change.error is None else rounded(change.error / 1e3),
-            JUDGEMENTS[change.exceeds_noise],
         ]
         for row, change in rows[:MOST_BARS]
         if change.delta
@@ -151,14 +139,14 @@ def comparison_of(baseline: Profile, experiment: Profile, top: int) -> Compariso
     )
 
 
-def operator_table(rows: Sequence[tuple[DiffRow, Difference]], top: int) -> PageTable:
+def operator_table(rows: Sequence[tuple[DiffRow, Change]], top: int) -> PageTable:
     """Return the operators; those with disturbed executions in either run stand out."""
     table = page_table("compared operators", OPERATOR_COLUMNS, rows, top, "difference")
     marks = ("disturbed" if any(row.disturbed) else "" for row, _ in rows)
     return table._replace(marks=tuple(marks)[: len(table.table.rows)])
 
 
-def known_rows(diff: Diff, main: Metric) -> list[tuple[DiffRow, Difference]]:
+def known_rows(diff: Diff, main: Metric) -> list[tuple[DiffRow, Change]]:
     """Return the operators, that with the largest difference first."""
     rows = [(row, change) for row in diff.rows if (change := row.values[main]) is not None]
     return sorted(rows, key=lambda each: -abs(each[1].delta))
@@ -171,12 +159,10 @@ def notes_of(baseline: Profile, experiment: Profile, main: Metric, diff: Diff) -
         where = "the host: dispatch and computation, without what they wait"
     notes = [
         f"Times of operators are medians of the iterations, on {where}. Operators of both runs are "
-        f"joined by what they compute; one that was added or removed has no partner and is not "
-        f"judged. ± is how far operators of two runs differ by chance, for all of them together "
-        f"with {CONFIDENCE:.0%} confidence."
+        f"joined by what they compute; one that was added or removed has no partner. Two processes "
+        f"of one command differ too, and of one pair of runs nothing is judged: `lar report A1 B1 "
+        f"A2 B2 A3 B3 --style diff` does."
     ]
-    if min(len(each.timed_steps()) for each in (baseline, experiment)) < FEWEST_ITERATIONS:
-        notes.append(f"± takes {FEWEST_ITERATIONS} timed iterations of each run.")
     lines = [line for line in (describe_iterations(diff),) if line]
     lines += caveats_of(baseline, experiment, diff)
     return notes + [f"{each[0].upper()}{each[1:]}." for each in lines]

@@ -6,17 +6,15 @@ function formatChange(value, digits) {
   return value === null ? "N/A" : `${value > 0 ? "+" : ""}${formatNumber(value, digits)}`;
 }
 
-// Bars to the left where this run took less and to the right where it took more, with a line as
-// long as the interval; those within the noise are hollow. Where it is narrow, names stand above.
+// Bars to the left where this run took less and to the right where it took more. Where it is
+// narrow, names stand above.
 function drawDifferences(bars, width) {
   const isNarrow = width < 800;
   const height = isNarrow ? 40 : 24, over = isNarrow ? 16 : 0;
   const left = isNarrow ? 8 : Math.round(width * 0.26), right = width - (isNarrow ? 8 : 200);
-  // An interval may be much wider than all differences: its line is cut at the edge.
   const reach = 1.3 * Math.max(...bars.map(([, , delta]) => Math.abs(delta)));
   const middle = (left + right) / 2;
-  const atX = (value) => middle
-    + Math.max(-1, Math.min(1, value / reach)) * (right - left) / 2;
+  const atX = (value) => middle + value / reach * (right - left) / 2;
   const bottom = 12 + bars.length * height;
   const svg = makePicture(width, bottom + 40,
                           "The largest differences; the table below has their figures");
@@ -30,13 +28,11 @@ function drawDifferences(bars, width) {
     isNarrow ? "← less · µs an iteration · more →"
       : "← this run took less · µs an iteration · this run took more →"));
   const pieces = piecesOf(new Set(bars.map(([name]) => name)));
-  bars.forEach(([name, side, delta, error, judgement], place) => {
+  bars.forEach(([name, side, delta], place) => {
     const y = 12 + place * height + over, center = y + (height - over) / 2;
     const color = delta > 0 ? MORE : LESS, from = atX(Math.min(0, delta));
-    const title = `${name} (${side}): ${formatChange(delta, 3)} µs`
-      + (error === null ? ", noise not known" : ` ± ${formatNumber(error, 3)}, ${judgement} noise`);
-    const value = `${formatChange(delta, 2)} µs`
-      + (side === "both" ? judgement === "within" ? ", within noise" : "" : `, ${side}`);
+    const title = `${name} (${side}): ${formatChange(delta, 3)} µs`;
+    const value = `${formatChange(delta, 2)} µs` + (side === "both" ? "" : `, ${side}`);
     const label = isNarrow
       ? [makeShape("text", { x: left, y: y - 2, class: "halo" },
                    shortenName(name, Math.floor((width - value.length * 7) / 7.5), pieces)),
@@ -47,11 +43,7 @@ function drawDifferences(bars, width) {
     svg.append(makeShape("g", { class: "difference" },
       makeShape("title", {}, title),
       makeShape("rect", { x: from, y: y + 4, width: atX(Math.max(0, delta)) - from,
-                          height: height - over - 8, stroke: color,
-                          fill: color, "fill-opacity": judgement === "within" ? 0.12 : 0.85 }),
-      error === null ? null
-        : makeShape("line", { x1: atX(delta - error), x2: atX(delta + error), y1: center,
-                              y2: center, stroke: "var(--ink)" }),
+                          height: height - over - 8, fill: color, "fill-opacity": 0.85 }),
       ...label));
   });
   return svg;

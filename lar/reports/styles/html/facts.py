@@ -12,7 +12,7 @@ from lar.profiles.costs import describe_cost
 from lar.profiles.recommendations import Recommendation
 from lar.profiles.roofline import describe_measurement
 from lar.profiles.summary import describe_nothing
-from lar.profiles.times import is_loaded_in_steps, iteration_times_of
+from lar.profiles.times import is_loaded_in_steps, iteration_times_of, iterations_per_second
 from lar.records.profile import Profile, ProfileFacts
 from lar.reports.pages import format_facts, format_list
 from lar.reports.text import printable_text
@@ -129,9 +129,9 @@ def cards_of(profile: Profile) -> Iterator[tuple[str, str]]:
         if statistics.standard_deviation is not None:
             yield "standard deviation", f"{statistics.standard_deviation:.3f} ms"
         batch = profile.facts.batch
-        if statistics.mean:
-            rate = (batch or 1) * 1000 / statistics.mean
-            yield "throughput", f"{rate:,.1f} {'samples' if batch else 'iterations'}/s"
+        if rate := iterations_per_second(profile):
+            what = "samples" if batch else "iterations"
+            yield "throughput", f"{rate * (batch or 1):,.1f} {what}/s"
     executed = {execution.operator for execution in profile.timed_executions}
     yield "operators executed", f"{len(executed)}"
     if (peak := profile.facts.peak_memory_bytes) is not None:

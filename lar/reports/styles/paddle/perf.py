@@ -76,12 +76,13 @@ def spread_of(values: Sequence[float]) -> Spread:
 def perf_section(run: TimedRun, settings: Settings) -> list[Section]:
     """Return the costs and the rate, which is of samples where the size of the batch is known.
 
-    The average rate is the rate at the average cost, not the average of the rates.
+    The average rate is the rate at the average cost, not the average of the rates. Copies that ran
+    at once count together.
     """
     costs = costs_of(run)
     reader = spread_of([cost.reader_seconds for cost in costs if cost.reader_seconds is not None])
     batch = spread_of([cost.batch_seconds for cost in costs])
-    samples = run.profile.facts.batch or 1
+    samples = len(run.copies) * (run.profile.facts.batch or 1)
     rates = Spread(
         *(
             samples / each if each else None

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from lar.profiles.activities import HostActivity
-from lar.profiles.differences import Difference
+from lar.profiles.differences import Change
 from lar.records.profile import Profile
 from lar.reports.model import Cell, Table
 from lar.reports.styles.tensorboard.operators import (
@@ -222,7 +222,7 @@ def title_of(totals: OperatorTotals | None) -> str:
 
 def format_percent(baseline: int, experiment: int) -> str:
     """Return a change as the plugin's page writes it, which divides by 0 as JavaScript does."""
-    change = Difference(baseline, experiment, None)
+    change = Change(baseline, experiment)
     if change.percent is not None:
         return f"{change.percent:.2f}%"
     return "Infinity%" if change.delta else "N/A"

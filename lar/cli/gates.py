@@ -1,0 +1,146 @@
+"""`--fail-if-slower` and `--fail-if-unjudged`: what a build may go on with.
+
+A side that failed is never passed. The last line says in a sentence what was decided.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TextIO
+
+from lar.errors import EXIT_CODES, printable
+
+if TYPE_CHECKING:
+    from lar.records.summary import Difference
+
+FAILED, SLOWER, UNJUDGED, PASSED = EXIT_CODES["failed"], 1, 5, 0
+SHOWN = 3  # names in a sentence
+
+
+class Outcome(NamedTuple):
+    """What was found of one side against its baseline.
+
+    `failure` is how it ended, empty where it ended well; `reason` why there is no difference.
+    """
+
+    name: str
+    difference: Difference | None
+    failure: str = ""
+    reason: str = ""
+
+
+def add_arguments(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """Add the flags of a gate."""
+    parser.add_argument(
+        "--fail-if-slower",
+        type=parse_percent,
+        nargs="?",
+        const=0.0,
+        metavar="PERCENT",
+        help="exit with 1 if a side is shown to be slower, and by more than PERCENT (default 0); "
+        "with 4 if one failed",
+    )
+    parser.add_argument(
+        "--fail-if-unjudged",
+        action="store_true",
+        help="exit with 5 if nothing can be said of a side, or not of a change by PERCENT",
+    )
+
+
+def parse_percent(text: str) -> float:
+    """Parse `5` or `5%`."""
+    try:
+        percent = float(text.removesuffix("%"))
+    except ValueError:
+        percent = -1.0
+    if not 0 <= percent < 1e6:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no percentage; write --fail-if-slower=0 before a file"
+        )
+    return percent
+
+
+def is_asked(arguments: argparse.Namespace) -> bool:
+    """Return whether there is a gate."""
+    return arguments.fail_if_slower is not None or arguments.fail_if_unjudged
+
+
+def close(arguments: argparse.Namespace, outcomes: Sequence[Outcome], stream: TextIO) -> int:
+    """Print the sentence as the last line, and return the exit code."""
+    code, sentence = decide(
+        outcomes,
+        percent=arguments.fail_if_slower,
+        fail_if_unjudged=arguments.fail_if_unjudged,
+    )
+    print(f"result: {sentence}", file=stream, flush=True)
+    return code
+
+
+def decide(
+    outcomes: Sequence[Outcome], *, percent: float | None, fail_if_unjudged: bool
+) -> tuple[int, str]:
+    """Return the exit code and the sentence.
+
+    `percent` is how much slower a side may be; None: as slow as it likes.
+    """
+    failed = [each for each in outcomes if each.failure]
+    if failed:
+        return FAILED, f"failed: {join(f'{each.name} {each.failure}' for each in failed)}"
+    slower = [each for each in outcomes if is_slower(each.difference, percent)]
+    if slower:
+        return SLOWER, f"slower: {join(map(describe_slower, slower))}"
+    unjudged = [each for each in outcomes if not is_judged(each.difference, percent)]
+    if unjudged and fail_if_unjudged:
+        named = (f"{each.name}: {describe_unjudged(each)}" for each in unjudged)
+        return UNJUDGED, f"not judged: {join(named)}"
+    if len(unjudged) == len(outcomes):
+        reasons = {describe_unjudged(each): None for each in unjudged}
+        return PASSED, f"nothing judged: {join(reasons)}"
+    return PASSED, f"passed: {count_verdicts(outcomes)}"
+
+
+def is_slower(difference: Difference | None, percent: float | None) -> bool:
+    """Return whether a side is shown to be slower, and by more than a percentage."""
+    if percent is None or difference is None or difference.verdict != "slower":
+        return False
+    return difference.ratio > 1 + percent / 100
+
+
+def is_judged(difference: Difference | None, percent: float | None) -> bool:
+    """Return whether something is shown, or a change of that percentage would have been."""
+    if difference is None or difference.verdict == "not judged":
+        return False
+    smallest = difference.smallest_detectable
+    return difference.is_shown or not percent or (smallest or 0.0) <= percent / 100
+
+
+def describe_slower(outcome: Outcome) -> str:
+    difference = outcome.difference
+    assert difference
+    assert difference.interval
+    changes = (difference.ratio, difference.interval.low, difference.interval.high)
+    middle, low, high = (f"{100 * (ratio - 1):.1f}" for ratio in changes)
+    return f"{outcome.name} by {middle}% ({low} to {high})"
+
+
+def describe_unjudged(outcome: Outcome) -> str:
+    difference = outcome.difference
+    if difference is None:
+        return outcome.reason
+    if difference.smallest_detectable is None:
+        return difference.reason
+    return f"a change below {difference.smallest_detectable:.1%} cannot be seen"
+
+
+def count_verdicts(outcomes: Iterable[Outcome]) -> str:
+    """Return how many there are of each verdict: `1 faster, 2 no difference shown`."""
+    verdicts = [each.difference.verdict if each.difference else "not judged" for each in outcomes]
+    return ", ".join(f"{verdicts.count(each)} {each}" for each in dict.fromkeys(verdicts))
+
+
+def join(texts: Iterable[str]) -> str:
+    """Return the first texts as one, and how many there are more."""
+    every = [printable(text) for text in texts]
+    more = len(every) - SHOWN
+    return "; ".join(every[:SHOWN]) + (f"; and {more} more" if more > 0 else "")

@@ -1,0 +1,254 @@
+"""The searches of `lar tune`: planned, shown while they go on, printed and written."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lar.cli.bench import open_asked_store, print_saved
+from lar.cli.progress_line import PacedLine
+from lar.cli.report_files import ReportFiles, kept_for_later, place_in, raise_all
+from lar.errors import LarError, UsageError, printable
+from lar.files.path_conflicts import Place, paths_in
+from lar.files.report_file import OutputFile, check_places
+from lar.files.work_folders import work_folder
+from lar.options.option import is_set
+from lar.options.table import INPUT, PACKED_MODEL_DUMP
+from lar.records.tuning import TuneRequest, space_of
+from lar.reports.space_report import build_space_report
+from lar.reports.tune_report import build_report, describe_best, verdict_of
+from lar.running.places import places_of
+from lar.tuning import outcome
+from lar.tuning.deployment import check_deployment, write_packed
+from lar.tuning.player import LocalPlayer, Player
+from lar.tuning.requests import group_models, make_request
+from lar.tuning.search import TuneProgress, search_with
+from lar.tuning.session import Facts, read_facts
+
+if TYPE_CHECKING:
+    from lar.farm.farm import Farm
+
+
+class Command(NamedTuple):
+    """What was typed: the options of all candidates, the forms of reports, and the farm."""
+
+    arguments: argparse.Namespace
+    options: Mapping[str, Any]
+    forms: Sequence[str]
+    farm: Farm | None = None
+
+
+class Planned(NamedTuple):
+    """What is asked for of a model with its twins; with a farm the facts of the machine there."""
+
+    request: TuneRequest
+    facts: Facts | None = None
+
+
+def search_all(
+    arguments: argparse.Namespace, options: Mapping[str, Any], forms: Sequence[str]
+) -> int:
+    """Search for each model, or list what would be tried; return the exit code.
+
+    Raises:
+        LarError: something cannot be used, or a search has failed: the others are made.
+        KeyboardInterrupt: the user ended it, after what was found is printed.
+    """
+    groups = group_models(arguments.models)
+    if len(groups) > 1 and arguments.session is not None:
+        raise UsageError(
+            f"is for one model, and {len(groups)} are given",
+            "tune them one after the other",
+            flag="--session",
+        )
+    with contextlib.ExitStack() as stack:
+        command = Command(arguments, options, forms)
+        if arguments.scheduler is not None:
+            from lar.farm.runs import open_farm  # few searches are made elsewhere
+
+            command = command._replace(farm=stack.enter_context(open_farm(arguments.scheduler)))
+        planned = [plan(group, command) for group in groups]
+        if arguments.list_space:
+            report = build_space_report([each.request for each in planned])
+            raise_all(ReportFiles(arguments, forms, stack).write(report))
+        elif len(planned) == 1:
+            raise_end(tune(planned[0], command))
+        else:
+            search_several(planned, command)
+    return 0
+
+
+def search_several(planned: Sequence[Planned], command: Command) -> None:
+    """Search for several models, one after the other, and print a line for each.
+
+    Raises:
+        LarError: one has failed, which does not keep the others from being searched.
+    """
+    errors, said = list[LarError](), dict[str, str]()
+    for each in planned:
+        model = each.request.spaces[0].model
+        try:
+            found = tune(each, command, Path(model).stem)
+            said[model] = verdict_of(found)
+            raise_end(found)
+        except LarError as error:
+            said.setdefault(model, error.message)
+            errors.append(error)
+    lines = [printable(f"{model}: {text}") for model, text in said.items()]
+    prints = "-" in [getattr(command.arguments, key) for key in command.forms]
+    print("", *lines, sep="\n", file=sys.stderr if prints else sys.stdout)
+    raise_all(errors, f"{len(errors)} of {len(planned)} models failed: ")
+
+
+def plan(models: Sequence[str], command: Command) -> Planned:
+    """Return what is asked for of a model; with a farm, what one of its workers can try.
+
+    Raises:
+        LarError: its plain run is refused, or no worker can be asked.
+    """
+    arguments, options, _, farm = command
+    asked = TuneRequest(
+        objective=arguments.objective,
+        extent=arguments.space,
+        budget_seconds=arguments.budget,
+        margin=arguments.margin,
+        allowed=tuple(arguments.allow),
+        tolerance=arguments.tolerance,
+    )
+    if farm is None:
+        return Planned(make_request(models, options, asked, arguments.engines))
+    from lar.farm.tuning import request_on_farm
+
+    given = {key: value for key, value in options.items() if is_set(value)}
+    request, machine, engines = request_on_farm(
+        farm, arguments.on or "", models, given, asked, arguments.engines
+    )
+    return Planned(request, read_facts(request, machine, engines))
+
+
+def tune(planned: Planned, command: Command, name: str = "") -> outcome.Tuning:
+    """Search for a model, print and write what was found, and return it; `name` is that of its
+    files in folders.
+
+    Raises:
+        LarError: the search or a file cannot be made, or the model cannot be read.
+    """
+    (request, facts), arguments = planned, command.arguments
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(work_folder()))
+        player: Player = LocalPlayer(folder)
+        if command.farm is not None and facts is not None:
+            from lar.farm.tuning import FarmPlayer
+
+            player = FarmPlayer(command.farm, arguments.on or "", facts.machine)
+        outputs = Outputs(request, command, stack, name)
+        line = stack.enter_context(PacedLine(sys.stderr))
+        place = arguments.session or str(folder / "session")
+        found = search_with(
+            request, place, folder, player=player, facts=facts, report=shower(line, request)
+        )
+        line.end()
+        failure = found.failure
+        if failure and found.ending == "failed" and failure.exit_code == UsageError.exit_code:
+            raise failure.to_error()  # as of any other file that is no model
+        if not found.ranking:
+            raise found.error or KeyboardInterrupt
+        outputs.write(found)
+    return found
+
+
+def raise_end(found: outcome.Tuning) -> None:
+    """Raise what has kept a search that has been printed from its end.
+
+    Raises:
+        LarError: the plain run failed, or the search could not go on.
+        KeyboardInterrupt: the user ended it.
+    """
+    if (error := found.error) is not None:
+        raise error
+    if found.ending == "interrupted":
+        raise KeyboardInterrupt
+
+
+def shower(line: PacedLine, request: TuneRequest) -> Callable[[TuneProgress], None]:
+    """Return what shows the first ranking of a search, and a line while it goes on."""
+    first = ["first ranking, after {:.0f} s:"]
+
+    def show(progress: TuneProgress) -> None:
+        known = [describe_best(each, request.objective) for each in progress.ranking]
+        if known and first:
+            line.end()
+            title = first.pop().format(request.budget_seconds - progress.left_seconds)
+            print(title, *known, sep="\n  ", file=sys.stderr)
+        best = f"; best so far {known[0]}" if known else ""
+        doing = f"round {progress.rounds + 1}: {progress.doing}{best}"
+        line.show(printable(f"{doing}; {progress.left_seconds:.0f} s left"))
+
+    return show
+
+
+class Outputs:
+    """Where what was found goes; all is opened before anything is measured."""
+
+    def __init__(
+        self, request: TuneRequest, command: Command, stack: contextlib.ExitStack, name: str
+    ) -> None:
+        """Open all; `name` is that of files in folders.
+
+        Raises:
+            UsageError: a file cannot be written, or would replace what is read.
+        """
+        self.arguments = arguments = command.arguments
+        self.reports = ReportFiles(arguments, command.forms, stack, name)
+        self.packed = ""
+        self.settings: OutputFile | None = None
+        opened, beside = [*self.reports.files.values()], list[Place]()
+        if arguments.output is not None:
+            path = place_in(arguments.output, name, "json")
+            self.settings = stack.enter_context(OutputFile(path, "--output"))
+            outcome.check_settings_place(self.settings)
+            opened.append(self.settings)
+            beside.append(outcome.place_of_cache(self.settings))
+        if arguments.packed_model_dump is not None:
+            suffix = Path(request.spaces[0].model).suffix.lstrip(".")
+            self.packed = place_in(arguments.packed_model_dump, name, suffix)
+            for space in request.spaces:
+                check_deployment(space)
+            # A run writes it in the end: now it is only seen that this is possible.
+            with OutputFile(self.packed, PACKED_MODEL_DUMP.flag) as output:
+                opened.append(output)
+        for space in request.spaces:
+            fed = space.options.get(INPUT.key, ())
+            choices = (each for dimension in space.dimensions for each in dimension.choices)
+            given = {key: it for each in choices for key, it in each.options.items()}
+            read = [*places_of(space.model, {**given, **space.options}), *beside]
+            check_places(opened, paths_in(fed if isinstance(fed, tuple) else ()), read)
+        self.store = open_asked_store(arguments, stack)
+
+    def write(self, found: outcome.Tuning) -> None:
+        """Print and write what was found; a file that cannot be written keeps back nothing else.
+
+        Raises:
+            LarError: files cannot be written.
+        """
+        errors, written, space = list[LarError](), "", space_of(found)
+        caches = outcome.caches_in(found.tuned) if found.tuned and self.arguments.session else {}
+        if self.settings is not None and found.tuned is not None:
+            with kept_for_later(errors):
+                settings = outcome.write_settings(self.settings, found)
+                written = self.settings.name
+                caches = outcome.caches_in(settings, os.path.dirname(written))
+        if self.packed and space is not None and found.runs:
+            with kept_for_later(errors):
+                lines = write_packed(space, found.runs[-1].spec, self.packed)
+                print("\n".join(lines), file=self.reports.console, flush=True)
+        errors += self.reports.write(build_report(found, settings=written, caches=caches))
+        if self.store is not None:
+            with kept_for_later(errors):
+                print_saved(self.store.add(found.runs, self.arguments.tag or ""), self.store)
+        raise_all(errors)

@@ -1,0 +1,60 @@
+"""The report of what a search would try: the choices of each model, and what is left out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from lar.errors import count_of
+from lar.options.command_line import format_flags
+from lar.options.option import flag_of
+from lar.records.choices import Choice
+from lar.records.tuning import ModelSpace, NotTried, TuneRequest
+from lar.reports.model import WRAPPED, AnyTable, table_of_values
+from lar.reports.report import Report
+
+
+def build_space_report(requests: Sequence[TuneRequest]) -> Report:
+    """Return the report of the spaces of models."""
+    parts: list[str | AnyTable] = []
+    for request in requests:
+        for number, space in enumerate(request.spaces):
+            left_out = [each for each in request.not_tried if each.model == number]
+            parts += [*([""] if parts else []), *describe_space(space, left_out)]
+    return Report(
+        style="tune",
+        title="lar tune --list-space",
+        body=tuple(parts),
+        tables=tuple(each for each in parts if not isinstance(each, str)),
+        document=[{"spaces": it.spaces, "not_tried": it.not_tried} for it in requests],
+    )
+
+
+def describe_space(space: ModelSpace, not_tried: Sequence[NotTried]) -> Iterator[str | AnyTable]:
+    """Yield the lines and tables of a space."""
+    counts = [len(dimension.choices) for dimension in space.dimensions]
+    combinations = count_of(math.prod(count + 1 for count in counts), "combination")
+    title = f"{space.model} on {space.engine}"
+    yield f"{title}: {count_of(sum(counts), 'choice')}, at most {combinations}"
+    if space.options:
+        yield f"all candidates: {format_flags(space.options)}"
+    rows = [
+        ("" if index else dimension.name, choice.name, describe_choice(choice))
+        for dimension in space.dimensions
+        for index, choice in enumerate(dimension.choices)
+    ]
+    if rows:
+        table = table_of_values("space", title, ("dimension", "choice", "flags"), rows)
+        yield replace(table, layout=WRAPPED)
+    if not_tried:
+        yield "not tried:"
+        left_out = [(each.choice, each.why) for each in not_tried]
+        table = table_of_values("not_tried", f"{title}: not tried", ("choice", "why"), left_out)
+        yield replace(table, layout=WRAPPED)
+
+
+def describe_choice(choice: Choice) -> str:
+    """Return the flags of a choice; a search fills its cache once."""
+    flags = format_flags({**choice.options, **choice.search})
+    return f"{flags}, kept in {flag_of(choice.cache)}" if choice.cache else flags
