@@ -185,7 +185,7 @@ FIGURES = (
     ),
     Figure(
         "same",
-        "one command twice on a disturbed machine: pairs with any operator called different",
+        "one command, three pairs of runs, disturbed: any operator called different",
         "at most 1 of 20",
         20,
         in_folder(measure_same),

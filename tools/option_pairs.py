@@ -61,6 +61,8 @@ VALUES: Mapping[str, str] = {
     "--target-ci": "20%",
     "--min-time": "0.1",
     "--max-time": "0.5",
+    "--warmup": "0.1",
+    "--percentile": "50,99.9",
     "--idle-ms": "1",
     "--rate": "50",
     "--arrivals": "fixed",
@@ -107,6 +109,7 @@ VALUES: Mapping[str, str] = {
     "--get-static-mem-info": "{out}/static_memory",
     "--json": "{out}/result.json",
     "--csv": "{out}/result.csv",
+    "--html": "{out}/result.html",
 }
 # Values that depend on the model's format.
 VALUES_BY_SUFFIX: Mapping[str, Mapping[str, str]] = {
@@ -132,7 +135,8 @@ PLAIN = frozenset(
     f"--{name}"
     for name in (
         *("iter", "warmup-iter", "timeout", "stall-timeout", "engine-env", "copy-to-host"),
-        *("duration", "target-ci", "min-time", "max-time", "idle-ms", "rate", "arrivals"),
+        *("duration", "target-ci", "min-time", "max-time", "warmup", "percentile"),
+        *("idle-ms", "rate", "arrivals"),
         *("input", "input-layout", "resize", "mean", "scale", "bgr", "rgb", "batch-size", "fill"),
         *(
             "seed",
@@ -142,6 +146,7 @@ PLAIN = frozenset(
             "verbose",
             "json",
             "csv",
+            "html",
             "in-process",
             "debug",
         ),

@@ -42,6 +42,7 @@ OF_WEIGHT = re.compile(r"(.+)\.(weight|bias)")
 LEAST_SHARE = 0.95
 ITERATIONS = 200
 PAIRS = 8
+FEWEST_PAIRS = 3  # that are judged
 MOBILENET_ONNX = Path(MOBILENET).with_suffix(".onnx")
 
 # Of each model, how it is profiled: the file's suffix and the flags.
@@ -359,13 +360,14 @@ def measure_joined(settings: Settings, folder: Path) -> Outcome:
 
 
 def measure_same(settings: Settings, folder: Path) -> Outcome:
-    """Profile one command twice, again and again, while the machine is disturbed."""
+    """Profile one command in pairs, again and again, while the machine is disturbed."""
     called = 0
     for number in repeat(settings):
         with disturbed(settings.seed + number):
-            places = [folder / f"same.{number}.{side}.json" for side in "ab"]
-            pair = [make_profile(MOBILENET_ONNX, (), place, ITERATIONS) for place in places]
-        names = called_different(pair[0], pair[1])
+            places = [folder / f"same.{number}.{run}.json" for run in range(2 * FEWEST_PAIRS)]
+            made = [make_profile(MOBILENET_ONNX, (), place, ITERATIONS) for place in places]
+        pairs = [*zip(made[::2], made[1::2], strict=True)]
+        names = called_different(*pairs[0], pairs[1:])
         called += bool(names)
         note(f"pair {number}: {names}")
     return Outcome(f"{called} of {settings.repetitions}", called <= settings.repetitions // 20)

@@ -84,6 +84,8 @@ def decide(
 
     `percent` is how much slower a side may be; None: as slow as it likes.
     """
+    if not outcomes:
+        return UNJUDGED if fail_if_unjudged else PASSED, "nothing judged: nothing is compared"
     failed = [each for each in outcomes if each.failure]
     if failed:
         return FAILED, f"failed: {join(f'{each.name} {each.failure}' for each in failed)}"

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lar.cli.screen import screen_of_output
-from lar.errors import UsageError, printable
+from lar.errors import UsageError
 from lar.files.input_file import check_input, read_input
 from lar.options.option import flag_of
 from lar.options.values import parse_duration
@@ -174,8 +174,6 @@ def report(arguments: argparse.Namespace) -> int:
             sys.stdout.flush()
         for kind, file in zip(asked, files, strict=True):
             file.write(RENDERINGS[kind](made))
-        if made.missing and "csv" in asked:
-            print(printable(f"lar: note: {made.missing}"), file=sys.stderr)
     return 0
 
 

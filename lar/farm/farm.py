@@ -192,12 +192,12 @@ class Farm:
         able = self.able(label)
         if new := [each for each in able if each not in self._machines]:
             self._machines |= self._client.run(read_machine, workers=new, on_error="ignore")
-        kind, known = identity_of(machine), self._machines
-        alike = [each for each in able if each in known and identity_of(known[each]) == kind]
+        known = {address: identity_of(facts) for address, facts in self._machines.items()}
+        alike = tuple(each for each in able if known.get(each) == identity_of(machine))
         if not alike:
             problem = "no worker has a machine like the one that was measured before"
             raise LarError(problem, "results of different machines are never mixed", flag=FLAG)
-        return tuple(alike)
+        return alike
 
     def able(self, on: On = "") -> list[str]:
         """Return the addresses of the workers that have a device and may do what is to be done.

@@ -62,9 +62,8 @@ def run_many(specs: Sequence[RunSpec], scheduler: str | Farm, *, on: str = "") -
             return failed_result(spec, error)
 
     with ThreadPoolExecutor(MOST_WAITING) as threads:
-        results = threads.map(make, specs)
         try:
-            return [*results]
+            return [*threads.map(make, specs)]
         except BaseException:
             threads.shutdown(wait=False, cancel_futures=True)
             scheduler.close()

@@ -51,8 +51,8 @@ class FarmPlayer:
             names=sending.rewrite_names(order.names),
         )
         try:
-            on = self.workers()
-            self.farm.play(sending, executor.play_round, sent, on=on, follow=follower.takers)
+            takers = follower.takers
+            self.farm.play(sending, executor.play_round, sent, on=self.workers(), follow=takers)
             follower.finish()
         except CutShort:
             return

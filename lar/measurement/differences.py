@@ -11,8 +11,7 @@ samples each has: one process is one value.
 
 A verdict is "faster" or "slower" where the interval of the ratio leaves 1 out; else "no difference
 shown", with the smallest change that would have been. Where nothing can be said it is "not judged",
-and says why; of a side that has no times there is no difference at all (None). Logarithms are
-natural ones.
+and says why; a side without times has no difference at all (None). Logarithms are natural ones.
 """
 
 from __future__ import annotations
@@ -65,9 +64,9 @@ def compare_turns(
 ) -> Difference | None:
     """Compare two programs by the ratios of their neighbouring turns, as `compare_pairs` does.
 
-    Of disturbed times a difference is shown if so many processes have its sign that it is not by
-    chance, or if what the slower one may have lost to other work does not explain it. Threads of
-    the faster one that wait for each other's CPUs hide nothing.
+    Where most iterations were disturbed, so many processes must have the sign of a difference that
+    it is not by chance, or what the slower one may have lost to other work must not explain it.
+    Threads of the faster one that wait for each other's CPUs hide nothing.
     """
 
     def compare(rounds: Sequence[Sequence[float]]) -> Difference | None:
@@ -90,6 +89,7 @@ def compare_pairs(
     usual: Spread | None = None,
     comparisons: int = 1,
     alpha: float = 0.05,
+    once: bool = False,
 ) -> Difference | None:
     """Compare B with A by pairs of fresh processes.
 
@@ -98,6 +98,7 @@ def compare_pairs(
         usual: how much such pairs differ as a rule, where that is known of others.
         comparisons: the number of comparisons that are made together.
         alpha: the probability of a wrong "faster" or "slower" in any of them, at any look.
+        once: there will be no other look, at more pairs.
     """
     centres = [trimmed_mean(ratios) for ratios in log_ratios if ratios]
     if not centres:
@@ -112,7 +113,7 @@ def compare_pairs(
     return judge(
         mean,
         replace(spread, deviation=spread.deviation * reach) if spread else None,
-        alpha=alpha * look_from(len(centres))[1] / comparisons,
+        alpha=alpha * (1.0 if once else look_from(len(centres))[1]) / comparisons,
         processes=len(centres),
         pairs=sum(map(len, log_ratios)),
         too_few=TOO_FEW.format(f"{len(centres)} pair{'s' * (len(centres) > 1)}", 3),

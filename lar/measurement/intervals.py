@@ -57,17 +57,6 @@ SHARE_POWER = 1.0
 NEGLIGIBLE = 1e-6  # a weight
 
 
-def effective_count(values: Sequence[float]) -> float:
-    """Return how many independent samples would fix the median as well as these do, in their order.
-
-    It lies between 1 and their number, and is a cautious estimate.
-    """
-    if len(values) < 2:
-        return float(len(values))
-    inflation = math.fsum(map(mul, *zip(*weigh_variances(values, sorted(values)), strict=True)))
-    return min(float(len(values)), max(1.0, len(values) / inflation))
-
-
 def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interval | None:
     """Return the interval of the median of the samples of one process, given in their order.
 

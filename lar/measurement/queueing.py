@@ -24,11 +24,12 @@ def summarize_queue(result: RunResult) -> QueueSummary | None:
     )
     assert latency is not None
     arrivals = [began - wait for began, wait in zip(samples.began, waits, strict=True)]
+    ends = [sum(each) for each in zip(samples.began, samples.end_to_end, strict=True)]
     seconds, runners = result.iterations_seconds, result.spec.runners
     return QueueSummary(
         offered_per_second=rate,
         arrived_per_second=rate_of(arrivals),
-        served_per_second=service.count / seconds if seconds else None,
+        served_per_second=(rate_of(ends) or service.count / seconds) if seconds else None,
         load=rate * service.mean / runners,
         busy=service.total / seconds / runners if seconds else None,
         waiting_mean=waiting.mean,
@@ -42,8 +43,8 @@ def summarize_queue(result: RunResult) -> QueueSummary | None:
     )
 
 
-def rate_of(arrivals: Sequence[float]) -> float | None:
-    """Return how many requests came in a second; None with fewer than two."""
-    if len(arrivals) < 2 or min(arrivals) == max(arrivals):
+def rate_of(times: Sequence[float]) -> float | None:
+    """Return how many there are in a second, of when each came; None with fewer than two."""
+    if len(times) < 2 or min(times) == max(times):
         return None
-    return (len(arrivals) - 1) / (max(arrivals) - min(arrivals))
+    return (len(times) - 1) / (max(times) - min(times))

@@ -54,7 +54,6 @@ from lar.options.table import (
     OVERWRITE,
     PACK_CACHE,
     PACK_INFO_JSON,
-    PROFILE_COUNTERS,
     PROFILE_FILES,
     PROFILE_MEMORY,
     PROFILE_RAW,
@@ -541,7 +540,7 @@ RULES: tuple[Rule, ...] = (
     # Profiles
     exclude_each_other(*PROFILES, why="--profile-host writes all that --profile does"),
     needs(
-        (PROFILE_MEMORY, PROFILE_SYSCALLS, PROFILE_COUNTERS, RANGE_BY),
+        (PROFILE_MEMORY, PROFILE_SYSCALLS, RANGE_BY),
         any_of=PROFILES,
         why="no profile is made",
         hint="add --profile FILE",
@@ -558,7 +557,7 @@ RULES: tuple[Rule, ...] = (
         hint="take --profile, or leave --thread out",
     ),
     excludes(
-        (PROFILE_SYSCALLS, PROFILE_COUNTERS),
+        PROFILE_SYSCALLS,
         SEVERAL_RUNNERS,
         why="which copy of a model a thread of the system computes is not known",
         hint="leave --thread out",

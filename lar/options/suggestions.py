@@ -160,6 +160,8 @@ OTHER_RUNNERS: Mapping[str, str] = {
     "inputdesc": _SHAPE,
     "rng": "--fill",
     "log": "--json",
+    # flags that lar had
+    "profilecounters": "few machines permit it; `perf stat lar MODEL` counts cycles",
     "embedinput": "`lar pack` writes a model with testcases",
 }
 

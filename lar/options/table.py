@@ -521,11 +521,6 @@ PROFILE_SYSCALLS = Switch(
     "record in the profile the calls of the operating system (needs strace)",
     IN_PROFILE,
 )
-PROFILE_COUNTERS = Switch(
-    "profile_counters",
-    "record in the profile the processor's counters: cycles, instructions, cache misses",
-    IN_PROFILE,
-)
 RANGE_BY = Option(
     "range_by",
     "name a range in the profile for the operators whose name matches; may be given again",
@@ -628,7 +623,7 @@ OPTIONS: tuple[Option[Any], ...] = (
     *(MODEL_DUMP, PACKED_MODEL_DUMP, PACK_INFO_JSON, PACK_CACHE, ALLOW_EXTERNAL_DATA, C_OPR_LIB),
     *(BIN_OUT_DUMP, BIN_IO_DUMP, IO_DUMP, IO_DUMP_STDOUT, IO_DUMP_STDERR, DUMP_FILTER, OVERWRITE),
     *(PROFILE, PROFILE_HOST, PROFILE_RAW, PROFILE_MEMORY, PROFILE_SYSCALLS),
-    *(PROFILE_COUNTERS, RANGE_BY),
+    *(RANGE_BY,),
     *(RANGE, CHECK_VAR_VALUE, CHECK_DISPATCH, DISABLE_ASSERT_THROW),
     *(MODEL_INFO, JSON, CSV, HTML, SAVE, TAG, STORE, VERBOSE, GET_STATIC_MEM_INFO),
     *(SCHEDULER, ON),

@@ -163,6 +163,8 @@ def caveats_of(baseline: Profile, experiment: Profile, diff: Diff) -> list[str]:
         )
     if diff.pairs > 1:
         lines.append(f"times are medians of {diff.pairs} runs of each command, made in turns")
+        if are_of_one_command(baseline, experiment):
+            lines.append("ratios leave out what most operators of a run have in common")
     return lines
 
 
@@ -207,17 +209,21 @@ def diff_of(
     medians = [median(median(pair[side]) for pair in durations) for side in (0, 1)]
     iteration = Change(medians[0], medians[1])
     if not unlike:
-        rows = judge_rows(rows, [each.times(main, runs) for each in chosen], main)
+        times = [each.times(main, runs) for each in chosen]
+        rows = judge_rows(rows, times, main, are_of_one_command(baseline, experiment))
         iteration = replace_in(iteration, difference=judge_iterations(durations))
     return Diff(tuple(rows), total_of(rows), iteration, len(runs), share, unlike, is_calm, counts)
 
 
-def judge_rows(rows: Sequence[DiffRow], times: Sequence[Pairs], main: Metric) -> list[DiffRow]:
+def judge_rows(
+    rows: Sequence[DiffRow], times: Sequence[Pairs], main: Metric, of_one_command: bool
+) -> list[DiffRow]:
     """Return rows with what is shown of the operators that both runs have, by the durations that
     matter."""
     both = [place for place, row in enumerate(rows) if row.side == "both" and row.values[main]]
     judged = [*rows]
-    for place, found in zip(both, judge_operators([times[it] for it in both]), strict=True):
+    found_of = judge_operators([times[it] for it in both], of_one_command=of_one_command)
+    for place, found in zip(both, found_of, strict=True):
         change = rows[place].values[main]
         assert change
         values = {**rows[place].values, main: replace_in(change, difference=found)}

@@ -381,56 +381,6 @@ class Correction(msgspec.Struct, frozen=True):
     between_ns: int = 0
 
 
-class HardwareCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """The counts of the processor during operators of one type in the timed iterations; the type is
-    empty for what the engine did between operators. None: this processor does not count it.
-
-    `running_ns` is the CPU time in which it was counted.
-    """
-
-    type: str
-    running_ns: Count = 0
-    cycles: Count | None = None
-    instructions: Count | None = None
-    cache_references: Count | None = None
-    cache_misses: Count | None = None
-
-    @property
-    def instructions_per_cycle(self) -> float | None:
-        if self.instructions is None or not self.cycles:
-            return None
-        return self.instructions / self.cycles
-
-    @property
-    def hertz(self) -> float | None:
-        """The frequency at which the cores really ran."""
-        if self.cycles is None or not self.running_ns:
-            return None
-        return self.cycles * 1e9 / self.running_ns
-
-    @property
-    def misses_per_thousand(self) -> float | None:
-        """Cache misses in a thousand instructions."""
-        if self.cache_misses is None or not self.instructions:
-            return None
-        return 1000 * self.cache_misses / self.instructions
-
-    @property
-    def miss_share(self) -> float | None:
-        """The part of the references to the last cache that missed it."""
-        if self.cache_misses is None or not self.cache_references:
-            return None
-        return self.cache_misses / self.cache_references
-
-
-class Hardware(msgspec.Struct, frozen=True):
-    """The hardware counters of a run that asked for them; `missing` says why there are none."""
-
-    counts: tuple[HardwareCounts, ...] = ()
-    samples: Count = 0
-    missing: str = ""
-
-
 class StepNoise(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What else on the machine did to one timed iteration.
 
@@ -544,7 +494,6 @@ class ProfileFacts(
     peak_memory_bytes: Count | None = None
     cost: Cost | None = None
     peak: Peak | None = None
-    hardware: Hardware | None = None
     dropped: tuple[str, ...] = ()
     noise: tuple[StepNoise, ...] = ()
 

@@ -123,12 +123,8 @@ class RunSpec:
     def sample_count(self) -> int:
         """The number of samples that each runner takes, warm-up included; the most that it may
         take where that is open."""
-        return self.warmup_iterations + self.stopping.warmup_room + self.timed_count
-
-    @property
-    def timed_count(self) -> int:
-        """The number of samples that each runner takes after the warm-up."""
-        return self.iterations * max(1, len(self.cases), len(self.items))
+        timed = self.iterations * max(1, len(self.cases), len(self.items))
+        return self.warmup_iterations + self.stopping.warmup_room + timed
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,7 +36,6 @@ class Report:
     `summary` are the paragraphs on top of the text and of the page, and `footer` is the line below
     the text, but not of a text for programs. `corrected` says what was taken off the times of
     operators, empty where they are as recorded; it stands in JSON, as other documents have no room.
-    `missing` says which figures the run was to have and could not, which CSV has no room for.
     """
 
     style: str
@@ -49,7 +48,6 @@ class Report:
     summary: tuple[str, ...] = ()
     footer: str = ""
     corrected: str = ""
-    missing: str = ""
 
     @property
     def text(self) -> str:

@@ -187,9 +187,10 @@ def format_summary(result: RunResult) -> list[str]:
     if summary is not None:
         lines += [*format_disturbance(summary, result.samples), *format_missing(result)]
     done = len(result.samples.end_to_end)
-    asked = result.spec.timed_count
-    if result.spec.pacing.rate is None:  # else they are the requests of all together
-        asked *= result.spec.runners
+    spec = result.spec
+    asked = spec.sample_count - spec.warmup_iterations - spec.stopping.warmup_room
+    if spec.pacing.rate is None:  # else they are the requests of all together
+        asked *= spec.runners
     if result.status != "ok" and done and result.spec.stopping.is_open:
         lines.append(f"note: {count_of(done, 'iteration')} {'was' if done == 1 else 'were'} run")
     elif result.status != "ok" and done:

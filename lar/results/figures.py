@@ -63,9 +63,10 @@ class Run:
         """The iterations of all runners in a second, by the times that stand for the run."""
         spec, total = self.result.spec, math.fsum(self.times)
         every = iterations_per_second(self.result)
-        if every is None or not total or len(self.times) == self.sample_count:
-            return every if self.trust != "cpu" else len(self.times) / total
-        return every if spec.pacing.rate is not None else spec.runners * len(self.times) / total
+        are_all = self.trust != "cpu" and len(self.times) == self.sample_count
+        if every is None or are_all or spec.pacing.rate is not None or not total:
+            return every
+        return spec.runners * len(self.times) / total
 
     @property
     def items_per_second(self) -> float | None:

@@ -69,15 +69,6 @@ def read_parts(path: str) -> tuple[Part, ...]:
     return parts_in(read_input(path, what=WHAT, limit=MOST_BYTES), os.fspath(path))
 
 
-def results_in(data: bytes, name: str) -> tuple[RunResult, ...]:
-    """Return the results in the content of a file; `name` is for messages.
-
-    Raises:
-        UsageError: it holds none, or is damaged.
-    """
-    return tuple(result for part in parts_in(data, name) for result in part.results)
-
-
 def parts_in(data: bytes, name: str) -> tuple[Part, ...]:
     """Return the parts of the content of a file, which may be in gzip.
 

@@ -20,6 +20,7 @@ from lar.results.facts import NAMES, NamedResult, describe_options, facts_of, is
 from lar.results.figures import Figure, Run, figure_of, is_calm
 
 SEVERAL = "several"  # the fact of a row whose runs differ in it
+NAMED = 3  # rows in a warning
 FEWEST_RUNS = 4  # of both sides, that show by themselves how much runs differ
 
 NOT_IN_TURNS = "one side was run after the other, on a machine that did something else too"
@@ -151,7 +152,7 @@ def compare_results(
         varying=varying,
         common={name: rows[0].facts[name] for name in every if name not in varying},
         has_names=not by,
-        warnings=tuple(warnings_for(rows, by, figure)),
+        warnings=tuple(warnings_for(rows, by)),
     )
 
 
@@ -310,8 +311,8 @@ def spreads_of_machines(rows: Sequence[Row]) -> dict[str, Spread | None]:
     return {machine: usual_spread(its) for machine, its in groups.items()}
 
 
-def warnings_for(rows: Sequence[Row], by: Sequence[str], figure: Figure) -> list[str]:
-    """Return what the figures do not show, and why."""
+def warnings_for(rows: Sequence[Row], by: Sequence[str]) -> list[str]:
+    """Return what the figures do not show, and why; columns show the rest."""
     warnings = []
     timed = [row for row in rows if row.timed]
     compared = [row for row in rows if row.ratio and row.baseline != row.name]
@@ -328,20 +329,6 @@ def warnings_for(rows: Sequence[Row], by: Sequence[str], figure: Figure) -> list
             f"the runs of {name_rows(apart)} and of the baseline were not made in turns: a change "
             "of the machine between the two would look like a difference"
         )
-    few = [f"{row.name} ({row.sample_count})" for row in timed if row.interval is None]
-    if few:
-        warnings.append(
-            f"too few independent samples for an interval of the median: {', '.join(few)}"
-        )
-    disturbed = [
-        f"{row.name} ({row.disturbed_count} of {row.sample_count})"
-        for row in rows
-        if row.disturbed_count
-    ]
-    if disturbed:
-        done = "and left out where enough are left"
-        done = done if figure == "latency" else "and CPU times are compared"
-        warnings.append(f"iterations were disturbed, {done}: {', '.join(disturbed)}")
     unwatched = [row for row in timed if not any(it.is_watched for it in row.timed)]
     if unwatched:
         which = "" if len(unwatched) == len(timed) else f" in {name_rows(unwatched)}"
@@ -359,7 +346,9 @@ def is_apart(row: Row, base: Row) -> bool:
 
 
 def name_rows(rows: Sequence[Row]) -> str:
-    return ", ".join(row.name for row in rows)
+    """Return the names of the first rows, and how many there are more."""
+    more = [f"{len(rows) - NAMED} more"] if len(rows) > NAMED else []
+    return ", ".join([*(row.name for row in rows[:NAMED]), *more])
 
 
 def describe_failure(row: Row) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lar.engines import check_options, driver_for, engine_for
 from lar.engines.engine import DriverEntry, Engine
-from lar.errors import EngineMissing, UsageError, address_space_limit, count_of
+from lar.errors import EngineMissing, LarError, UsageError, address_space_limit, count_of
 from lar.files.input_file import check_input
 from lar.files.path_conflicts import paths_in, refuse_clashes
 from lar.measurement.rows import size_of_rows
@@ -312,7 +312,8 @@ def stack_in(values: Mapping[str, Any], items: Items | None) -> Items | None:
 
 
 def is_of_one_run(spec: RunSpec, began: float | None) -> bool:
-    """Return whether a stack is one run's data, as the model takes it; a worker reads the model.
+    """Return whether a stack is one run's data, as the model takes it; a worker reads the model. An
+    array is, if that fails.
 
     Raises:
         UsageError: the model cannot be read.
@@ -322,7 +323,13 @@ def is_of_one_run(spec: RunSpec, began: float | None) -> bool:
     from lar.running.tasks import info_of
 
     context = RunContext() if began is None else RunContext(began=began)
-    return is_one_run(spec.inputs, info_of(spec, context).inputs)
+    try:
+        infos = info_of(spec, context).inputs
+    except LarError:
+        if spec.items:
+            raise
+        return True  # the run says what is wrong
+    return is_one_run(spec.inputs, infos)
 
 
 def find_items(texts: Sequence[str] | None, *, with_arrays: bool = False) -> Items | None:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from copy import copy as copy_of
 from dataclasses import replace
 from functools import partial
@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lar import __version__
 from lar.engines.driver import HOST_THREAD, Driver, EngineTrace, Silent
-from lar.options.table import PROFILE_COUNTERS, PROFILE_RAW, PROFILE_SYSCALLS, PROFILES
+from lar.options.table import PROFILE_RAW, PROFILE_SYSCALLS, PROFILES
 
 if TYPE_CHECKING:
-    from lar.measurement.hardware_counters import HardwareCounters, ThreadSample
     from lar.measurement.syscalls import SyscallTrace, TracedCalls
-    from lar.records.profile import Category, Hardware, Profile
+    from lar.records.profile import Category, Profile
     from lar.records.run import RunSpec
 
 T = TypeVar("T")
@@ -52,10 +51,6 @@ class Recorder(Silent):
         self._step_began: int | None = None
         self._cpu = CpuMeter()
         self._syscalls: SyscallTrace | None = None
-        self._counts_from_now = False  # when the iteration that runs has ended
-        self._counting: HardwareCounters | None = None
-        self._counted: Sequence[ThreadSample] = ()
-        self._counters_missing = ""
 
     def now(self) -> int:
         return time.perf_counter_ns() - self.t0_ns
@@ -98,7 +93,6 @@ class Recorder(Silent):
         self.drivers.append(driver)
         driver.recorder = recorder
         driver.record = partial(recorder.record, driver)
-        self._counts_from_now = PROFILE_COUNTERS.is_given(driver.spec.settings)
         if PROFILE_SYSCALLS.is_given(driver.spec.settings):
             from lar.measurement.syscalls import SyscallTrace
 
@@ -181,35 +175,8 @@ class Recorder(Silent):
         assert driver.profiler is not None
         driver.profiler.take(step, start, middle, waited)
         self._step_began = None
-        if self._counts_from_now:
-            self._start_counting()
-        elif self._counting is not None:
-            self._counting.take()
         if not self.runner:
             self._cpu.begin_iteration()
-
-    def _start_counting(self) -> None:
-        """Have the processor's counters sampled in all threads, which an engine has when it has run
-        once."""
-        from lar.measurement.hardware_counters import CountersMissing, HardwareCounters
-
-        self._counts_from_now = False
-        try:
-            self._counting = HardwareCounters()
-        except CountersMissing as error:
-            self._counters_missing = str(error)
-
-    def hardware_of(self, trace: EngineTrace) -> Hardware | None:
-        """Return the counts of the processor by type of operator, None where they were not asked
-        for."""
-        if self._counting is None:
-            missing = self._counters_missing
-            return self.types.Hardware(missing=missing) if missing else None
-        from lar.measurement.hardware_counters import differences_of
-        from lar.profiles.hardware import hardware_of
-
-        pairs, names = differences_of(self._counted), self._counting.names
-        return hardware_of(names, pairs, self.t0_ns, self.steps, trace.executions, trace.operators)
 
     def write(self, spec: RunSpec, driver: Driver, batch: int | None) -> list[str]:
         """Write the profile, and the engine's own, where the spec says.
@@ -221,8 +188,6 @@ class Recorder(Silent):
         from lar.worker.copy_traces import join_traces
 
         calls = self._syscalls.stop() if self._syscalls is not None else None
-        if self._counting is not None:
-            self._counted = self._counting.stop()
         profilers = [each.profiler for each in self.drivers]
         trace = join_traces([each.finish() for each in profilers if each is not None])
         if calls is not None:
@@ -242,10 +207,7 @@ class Recorder(Silent):
                 shutil.copyfile(trace.raw_file, place)
             else:
                 Path(place).write_bytes(trace.engine_raw)
-        notes = unmatched(trace.operators, patterns)
-        if self._counters_missing:
-            notes.append(f"--profile-counters: {self._counters_missing}")
-        return notes
+        return unmatched(trace.operators, patterns)
 
     def with_syscalls(self, trace: EngineTrace, calls: TracedCalls) -> EngineTrace:
         """Return the engine's profile with the system calls added, and threads for them."""
@@ -291,7 +253,6 @@ class Recorder(Silent):
                 threads=trace.thread_count,
                 clock=types.Clock("perf_counter_ns", self.t0_ns, self.unix_ns, trace.alignments),
                 cpu=types.CpuUse(os.cpu_count() or 0, *self._cpu.percents()),
-                hardware=self.hardware_of(trace),
                 dropped=trace.dropped,
             ),
             operators=trace.operators,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         (["--iters", "5"], ["unknown flag --iters", "did you mean --iter?"]),
         (["--itr=5"], ["unknown flag --itr", "did you mean --iter?"]),
         (["-iter", "5"], ["unknown flag -iter", "did you mean --iter?"]),
-        (["--warmup", "5"], ["unknown flag --warmup", "did you mean --warmup-iter?"]),
+        (["--warmup-it", "5"], ["unknown flag --warmup-it", "did you mean --warmup-iter?"]),
         (["--frobnicate"], ["unknown flag --frobnicate", "--help"]),
         (["another.onnx"], ["another.onnx", "too many"]),
         (["--iter"], ["--iter: expected one argument"]),

@@ -63,7 +63,7 @@ def test_sentences_are_wrapped_and_lines_for_programs_are_not(
     else:
         assert max(len(line.rstrip()) for line in narrow.splitlines()) <= 64 < len(wide)
     if style == "diff":
-        end = wide[wide.index("differences of the") :].split()
+        end = wide[wide.index("operators are judged by") :].split()
         assert narrow.split()[-len(end) :] == end
 
 

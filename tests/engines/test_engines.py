@@ -107,7 +107,7 @@ def test_an_option_that_needs_a_hook_has_one() -> None:
     # --cpu asks for what is so anyway; --packed-model-dump reads what is put into its file; the
     # others are honoured when the engine has done its part, or by lar itself.
     without = {"cpu", "disable_assert_throw", "dump_filter", "pack_info_json", "pack_cache"}
-    without |= {"allow_external_data", "profile_memory", "profile_syscalls", "profile_counters"}
+    without |= {"allow_external_data", "profile_memory", "profile_syscalls"}
     without |= {"range_by"}
     for engine in ENGINES:
         for row in engine.rows.values():

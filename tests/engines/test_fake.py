@@ -77,13 +77,6 @@ def test_times_are_played_in_order_and_again_from_the_first(write_script: WriteS
     assert samples.device == (0.625, 0.375, 0.625, 0.375)
 
 
-def test_a_device_time_of_none_is_none(write_script: WriteScript) -> None:
-    _, samples = played(write_script(times=[[0.5, 0.25, None]]), 1, 2)
-    assert samples.device == (None, None)
-    _, samples = played(write_script(times=[[0.5, 0.25, None], [0.5, 0.25, 0.375]]), 1, 2)
-    assert samples.device == (0.375, None)
-
-
 @pytest.mark.parametrize(("warmups", "iterations"), [(1, 3), (0, 4), (2, 2)])
 def test_queue_delays_are_those_of_the_iterations_in_order(
     write_script: WriteScript, warmups: int, iterations: int

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import random
 from itertools import islice, product
 
 import pytest
 
-from lar.measurement.intervals import effective_count, median_interval, order_statistic
+from lar.measurement.intervals import median_interval, order_statistic
 from lar.measurement.statistics import percentile_of
 from lar.records.summary import Interval
 from lar.worker.measuring import GROWTH, NARROW_LOOKS
@@ -110,33 +109,10 @@ def test_the_unit_of_the_samples_does_not_matter() -> None:
     assert scaled == Interval(found.low * 1024, found.high * 1024)
 
 
-def test_independent_samples_are_nearly_all_effective() -> None:
-    assert 0.8 * 2000 < effective_count(samples_of(INDEPENDENT, 2000)) <= 2000
-
-
-def test_correlated_samples_are_as_good_as_fewer() -> None:
-    """With a correlation of 0.9 between neighbours the mean side of the median has 13.3 times the
-    variance, 1 + 2 * the sum of 2/pi arcsin(0.9**k)."""
-    found = [effective_count(samples_of(DRIFT, 2000, seed)) for seed in range(10)]
-    assert 2000 / 13.3 * 0.6 < sum(found) / len(found) < 2000 / 13.3
-
-
-def test_the_order_of_the_samples_matters() -> None:
-    times = samples_of(DRIFT, 1000)
-    shuffled = random.Random(1).sample(times, len(times))
-    assert effective_count(shuffled) > 5 * effective_count(times)
-
-
-def test_slow_and_fast_in_turn_are_all_effective() -> None:
-    assert effective_count([1.0, 2.0] * 50) == 100
+def test_slow_and_fast_in_turn_have_an_interval() -> None:
     found = median_interval([1.0, 2.0] * 50)
     assert found is not None
     assert found.low <= 1.5 <= found.high
-
-
-@pytest.mark.parametrize(("values", "count"), [([], 0), ([1.0], 1), ([1.0, 1.0], 2)])
-def test_the_effective_count_of_hardly_any(values: list[float], count: int) -> None:
-    assert effective_count(values) == count
 
 
 def test_an_interval_of_many_samples_takes_no_memory_of_their_square() -> None:

@@ -202,7 +202,7 @@ def test_one_option_alone_is_refused_only_where_it_needs_another() -> None:
             refused.add(error.message.partition(" needs ")[0])
     assert refused == {
         *("--arrivals", "--max-time", "--min-time", "--tag", "--store", "--force", "--on"),
-        *("--profile-memory", "--profile-syscalls", "--profile-counters", "--range-by"),
+        *("--profile-memory", "--profile-syscalls", "--range-by"),
         *("--dump-filter", "--overwrite", "--resume"),
         *("--input-layout", "--resize", "--mean", "--scale", "--bgr", "--rgb"),
     }

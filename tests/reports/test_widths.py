@@ -25,7 +25,7 @@ STYLES_AND_TITLES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "torch": ({"group_by": "instance"}, ("Name", "# of Calls", "Self CPU", "CPU time med")),
     "nsys": ({}, ("Instances", "Total Time", "Median", "Name")),
     "ncu": ({"group_by": "kernel"}, ("Calls", "Duration", "Name")),
-    "diff": ({}, ("Operator", "Delta", "Noise")),
+    "diff": ({}, ("Operator", "Delta", "Verdict")),
 }
 ALIKE = "CONVOLUTION_FORWARD_{}_OF_A_SIZE_THAT_FITS:X86_FALLBACK:LARGE_GROUP"
 
@@ -46,13 +46,15 @@ def make_profile(seed: int) -> Profile:
     return replace(made, operators=operators, facts=facts)
 
 
-PROFILE, BASELINE = make_profile(1), make_profile(2)
+PROFILE = make_profile(1)
+# A baseline, and two more pairs of runs.
+PAIRS = [make_profile(seed) for seed in (2, 3, 4, 5, 6)]
 
 
 @pytest.fixture(scope="module")
 def reports() -> dict[str, Report]:
     return {
-        style: STYLES[style].build(PROFILE, options, *([BASELINE] if style == "diff" else []))
+        style: STYLES[style].build(PROFILE, options, *(PAIRS if style == "diff" else []))
         for style, (options, _) in STYLES_AND_TITLES.items()
     }
 
@@ -103,7 +105,7 @@ def test_columns_of_nothing_go_first(reports: dict[str, Report], style: str, wid
 
 @pytest.mark.parametrize("style", STYLES_AND_TITLES)
 def test_a_wide_screen_has_what_paper_has(style: str) -> None:
-    others = [BASELINE] if style == "diff" else []
+    others = PAIRS if style == "diff" else []
     options = STYLES_AND_TITLES[style][0]
     if style == "paddle":  # its table of memory has a heading that is wider than its column
         options |= {"view": ["model", "operator", "kernel", "userdefined"]}

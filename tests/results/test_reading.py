@@ -14,12 +14,16 @@ from lar.records.bench import BenchResult, Turn, VariantResult
 from lar.records.profile import Profile
 from lar.records.run import Failure, RunResult, RunSpec, Samples, record_to_json
 from lar.results import reading
-from lar.results.reading import parts_in, read_results, results_in
+from lar.results.reading import parts_in, read_results
 from tests.results.made_results import make_result
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 V1 = (DATA / "result_v1.json").read_bytes()
 LOG = (DATA / "load_and_run" / "mobilenet_default.txt").read_bytes()
+
+
+def results_in(data: bytes, name: str) -> tuple[RunResult, ...]:
+    return tuple(result for part in parts_in(data, name) for result in part.results)
 
 
 def test_a_result_of_the_first_version_is_read() -> None:

@@ -168,7 +168,7 @@ def test_a_run_whose_lines_nobody_reads_ends_in_time(
     assert "there was no time to print their lines" in errors
     # What was printed is whole.
     _, *lines = re.split(r"^iter ", output, flags=re.MULTILINE)
-    times = r"[\d.]+ms \(exec=[\d.]+,device=N/A\)\n"
+    times = r"[\d.]+ms \(exec=[\d.]+,device=[\d.]+\)\n"
     for index, line in enumerate(lines):
         assert re.fullmatch(rf"{index}/10000000: {times}", line)
 

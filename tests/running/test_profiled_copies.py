@@ -129,10 +129,6 @@ def test_they_are_exported(run_lar: RunLar, place: Path, tmp_path: Path, kind: s
             ["--profile", "p", "--profile-syscalls"],
             "--profile-syscalls and --thread 2 exclude each other: which copy of a model a thread",
         ),
-        (
-            ["--profile", "p", "--profile-counters"],
-            "--profile-counters and --thread 2 exclude each other: which copy of a model a thread",
-        ),
     ],
 )
 def test_what_cannot_be_divided_between_copies_is_refused(

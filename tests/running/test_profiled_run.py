@@ -80,20 +80,6 @@ def test_a_profile_is_completed_by_what_the_parent_knows(
     assert unprofiled["end_to_end"] == [0.75, 1.0, 0.5, 0.75, 1.0]
 
 
-def test_the_run_says_why_the_processor_counted_nothing(
-    run_lar: RunLar, write_script: WriteScript, tmp_path: Path
-) -> None:
-    script = write_script(times=TIMES, operators=OPERATORS)
-    words = ("--iter", "2", "--profile", "p.json", "--profile-counters")
-    done = run_lar(script, *words, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    hardware = lar.read_profile(tmp_path / "p.json").facts.hardware
-    assert hardware is not None
-    said = [line for line in done.stderr.splitlines() if "--profile-counters: " in line]
-    # Some machines that run tests have counters.
-    assert [hardware.missing in line for line in said] == [True] * bool(hardware.missing)
-
-
 @pytest.mark.parametrize(
     ("typed", "own"),
     [

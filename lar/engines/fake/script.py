@@ -79,7 +79,6 @@ from lar.options.table import (
     MULTITHREAD,
     MULTITHREAD_DEFAULT,
     PROFILE,
-    PROFILE_COUNTERS,
     PROFILE_SYSCALLS,
     RANGE_BY,
     RECORD_COMP_SEQ,
@@ -153,7 +152,6 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
     OptionRow(THREAD, SCRIPT, "each plays the script", before_load=pass_by),
     OptionRow(PROFILE, SCRIPT, "the script's operators", before_load=play_operators),
     OptionRow(PROFILE_SYSCALLS, SCRIPT, "strace of the process that plays the script"),
-    OptionRow(PROFILE_COUNTERS, SCRIPT, "perf_event_open for each thread of the process"),
     OptionRow(RANGE_BY, SCRIPT, "by the names of the script's operators"),
     OptionRow(VERBOSE, SCRIPT, "the script prints its name", before_load=pass_by),
     *(

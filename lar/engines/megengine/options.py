@@ -75,7 +75,6 @@ from lar.options.table import (
     PACK_INFO_JSON,
     PACKED_MODEL_DUMP,
     PROFILE,
-    PROFILE_COUNTERS,
     PROFILE_FILES,
     PROFILE_HOST,
     PROFILE_MEMORY,
@@ -488,7 +487,6 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
     ),
     OptionRow(PROFILE_MEMORY, BOTH, "the static memory plan"),
     OptionRow(PROFILE_SYSCALLS, BOTH, "strace of the process that runs the model"),
-    OptionRow(PROFILE_COUNTERS, BOTH, "perf_event_open for each thread of the process"),
     OptionRow(RANGE_BY, BOTH, "by the names of the graph's operators"),
     OptionRow(
         SHARE_PARAM_MEM,

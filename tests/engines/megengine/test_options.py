@@ -107,7 +107,6 @@ VALUES: Mapping[str, list[str]] = {
     "profile_raw": ["--profile-raw", "new.json"],
     "profile_memory": ["--profile", "new.json", "--profile-memory"],
     "profile_syscalls": ["--profile", "new.json", "--profile-syscalls"],
-    "profile_counters": ["--profile", "new.json", "--profile-counters"],
     "range_by": ["--profile", "new.json", "--range-by", "conv=body"],
 }
 # What these lines are refused for: a device that is not here, a file that is missing, a type that

@@ -7,7 +7,6 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -28,11 +27,10 @@ from lar.engines.onnxruntime.profile import (
 from lar.engines.onnxruntime.saving import save_optimized
 from lar.engines.profile_files import read_foreign
 from lar.errors import LarError
-from lar.measurement import hardware_counters
 from lar.measurement.loop import take_samples
 from lar.measurement.rows import SampleRows
 from lar.profiles.trace_file import read_profile
-from lar.records.profile import Hardware, Profile, TensorFact
+from lar.records.profile import Profile, TensorFact
 from lar.worker.recorder import Recorder
 from tests.engines.onnxruntime.conftest import feed_driver
 
@@ -378,34 +376,6 @@ def test_a_profile_that_the_engine_could_not_write_is_told(tmp_path: Path) -> No
     profiler = SessionProfiler(driver)
     with pytest.raises(LarError, match="could not write the whole of its profile"):
         profiler.finish()
-
-
-def test_counters_are_joined_to_the_operators_that_ran(
-    profile_model: ProfileModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By a counter that the kernel makes itself: the time for which a thread computes."""
-    task_clock = hardware_counters.Counter("cycles", 1, 1)
-    make = partial(hardware_counters.HardwareCounters, (task_clock,), 100_000)
-    monkeypatch.setattr(hardware_counters, "HardwareCounters", make)
-    found = profile_model(MODELS / "mobilenet_v2.onnx", 3, profile_counters=True).facts.hardware
-    assert found is not None
-    if found.missing:
-        pytest.skip(found.missing)
-    assert found.samples > 0
-    assert found.counts[0].type == "Conv"  # it takes nine tenths of the time
-    assert found.counts[0].hertz == pytest.approx(1e9, rel=0.01)  # it counts nanoseconds
-
-
-def test_the_run_says_why_nothing_is_counted(
-    profile_model: ProfileModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse() -> None:
-        raise hardware_counters.CountersMissing("not permitted: no")
-
-    monkeypatch.setattr(hardware_counters, "HardwareCounters", refuse)
-    found = profile_model(DIGITS, 1, profile_counters=True).facts.hardware
-    assert found == Hardware(missing="not permitted: no")
-    assert profile_model(DIGITS, 1).facts.hardware is None
 
 
 def test_operators_have_the_kinds_of_their_kernels(profile_model: ProfileModel) -> None:

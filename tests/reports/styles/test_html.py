@@ -24,8 +24,6 @@ from lar.profiles.times import Kind
 from lar.profiles.trace_file import write_profile
 from lar.records.profile import (
     Allocation,
-    Hardware,
-    HardwareCounts,
     MemoryChunk,
     MemoryPlan,
     ModelFacts,
@@ -355,23 +353,6 @@ def test_the_page_says_what_an_operator_could_save_and_what_binds_it(page: Repor
     assert all((row["could save"] is None) == (row["work"] is None) for row in rows)
     assert {row["bound by"] for row in rows} <= {"compute", "memory", "cache", "latency", None}
     assert "The time of an operator: compute," in page.page
-
-
-def test_the_counters_of_the_processor_stand_with_the_types() -> None:
-    profile = profile_of_layers(layers=1)
-    counted = HardwareCounts(
-        type="Pooling", running_ns=10**9, cycles=3 * 10**9, instructions=6 * 10**9
-    )
-    facts = msgspec.structs.replace(profile.facts, hardware=Hardware((counted,), 9))
-    table = figures_of(build(replace(profile, facts=facts), {}))["tables"]["types"]
-    names = [column[0] for column in table["columns"]]
-    rows = {row[0]: dict(zip(names, row, strict=True)) for row in table["rows"]}
-    assert (rows["Pooling"]["instructions"], rows["Pooling"]["frequency"]) == (2, 3)
-    assert rows["Convolution"]["instructions"] is None
-    assert "cache misses (per 1,000 instructions)" in table["missing"]
-    refused = Hardware(missing="not permitted: sysctl kernel.perf_event_paranoid=2 allows it")
-    facts = msgspec.structs.replace(profile.facts, hardware=refused)
-    assert refused.missing in build(replace(profile, facts=facts), {}).page
 
 
 def test_of_a_data_set_an_iteration_is_what_the_run_printed() -> None:

@@ -16,8 +16,6 @@ from lar.errors import UsageError
 from lar.profiles.trace_file import write_profile
 from lar.records.profile import (
     Execution,
-    Hardware,
-    HardwareCounts,
     Profile,
     ProfileFacts,
     Step,
@@ -25,7 +23,6 @@ from lar.records.profile import (
     ThreadUse,
 )
 from lar.reports.csv import format_csv
-from lar.reports.html import format_html
 from lar.reports.json import format_json
 from lar.reports.report import Report
 from lar.reports.styles.ncu import build
@@ -393,56 +390,6 @@ def test_the_use_of_an_engines_threads_is_a_metric() -> None:
     assert found["cpu__thread_waiting.pct_of_calling_thread"] == 30.0
     assert found["cpu__thread_shares.avg.per_call"] == 3.0
     assert not any("thread" in name for name in metrics_in(report, "add"))
-
-
-def test_what_the_processor_counted_stands_with_each_type() -> None:
-    profile = two_operators()
-    counts = HardwareCounts(
-        type="Convolution",
-        running_ns=1000,
-        cycles=3000,
-        instructions=6000,
-        cache_references=40,
-        cache_misses=10,
-    )
-    facts = msgspec.structs.replace(profile.facts, hardware=Hardware((counts,), 7))
-    report = build(replace(profile, facts=facts), {"group_by": "type"})
-    found = metrics_in(report, "Convolution")
-    assert found["cpu__inst_executed.avg.per_cycle"] == 2.0
-    assert found["cpu__cache_misses.per_1000_inst"] == pytest.approx(10 / 6)
-    assert found["cpu__cache_misses.pct_of_references"] == 25.0
-    assert found["cpu__cycles_elapsed.avg.per_second"] == 3.0
-    assert metrics_in(report, "Elemwise")["cpu__inst_executed.avg.per_cycle"] is None
-    assert "Hardware counters: 7 samples in timed iterations;" in report.text
-    assert "cpu__inst" not in build(replace(profile, facts=facts), {}).text
-
-
-def test_why_the_processor_counted_nothing_is_said() -> None:
-    profile = two_operators()
-    facts = msgspec.structs.replace(profile.facts, hardware=Hardware(missing="not permitted: no"))
-    report = build(replace(profile, facts=facts), {"group_by": "type"})
-    assert "\nHardware counters: not permitted: no.\n" in report.text
-    assert metrics_in(report, "Convolution")["cpu__cycles_elapsed.avg.per_second"] is None
-    document = msgspec.json.decode(format_json(report))
-    assert document["hardware_counters"] == {"samples": 0, "missing": "not permitted: no"}
-    assert "Hardware counters: not permitted: no." in format_html(report)
-    assert "hardware_counters" not in msgspec.json.decode(format_json(build(profile, {})))
-
-
-def test_csv_has_no_room_for_it_so_that_a_note_says_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    profile = two_operators()
-    refused = Hardware(missing="not permitted: no")
-    facts = msgspec.structs.replace(profile.facts, hardware=refused)
-    write_profile(replace(profile, facts=facts), tmp_path / "p.json")
-    words = ["report", str(tmp_path / "p.json"), "--style", "ncu"]
-    assert main([*words, "--csv", "-"]) == 0
-    printed = capsys.readouterr()
-    assert printed.err == "lar: note: Hardware counters: not permitted: no.\n"
-    assert printed.out.startswith("ID,Process ID,")
-    assert main(words) == 0
-    assert capsys.readouterr().err == ""
 
 
 def test_a_profile_without_timed_operators_is_refused() -> None:

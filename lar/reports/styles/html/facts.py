@@ -42,7 +42,6 @@ def facts_of(profile: Profile) -> list[tuple[str, str]]:
         ("cost of profiling", describe_cost(profile)),
         ("clocks", describe_clocks(facts)),
         ("CPU", describe_cpu(facts)),
-        ("hardware counters", facts.hardware.missing if facts.hardware else ""),
         ("peak memory", describe_memory(profile)),
         ("measured peak", describe_peak(facts)),
         ("lar", facts.lar_version),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
 from lar.profiles.disturbance import disturbed_executions
@@ -12,7 +11,6 @@ from lar.profiles.roofline import Work, host_peak_of, saving_ns, work_of
 from lar.profiles.totals import Totals, group_by, totals_of
 from lar.records.profile import (
     Execution,
-    HardwareCounts,
     Peak,
     Profile,
     ProfiledOperator,
@@ -22,9 +20,6 @@ from lar.reports.model import Column
 from lar.reports.pages.tables import PageTable, page_table
 
 Row = TypeVar("Row")
-
-
-NO_COUNTS = HardwareCounts(type="")  # the counters of the processor were not asked for
 
 
 class Times(NamedTuple):
@@ -57,7 +52,6 @@ class GroupRow(NamedTuple):
     operators: int
     times: Times
     work: Work | None = None
-    counts: HardwareCounts = NO_COUNTS
 
 
 def number_column(
@@ -202,29 +196,15 @@ def group_columns(name: str, profile: Profile) -> tuple[Column[GroupRow], ...]:
     )
 
 
-COUNTER_COLUMNS: tuple[Column[GroupRow], ...] = (
-    number_column("instructions", "per cycle", 2, lambda row: row.counts.instructions_per_cycle, 6),
-    number_column(
-        "cache misses",
-        *("per 1,000 instructions", 2),
-        lambda row: row.counts.misses_per_thousand,
-        rank=7,
-    ),
-    number_column("frequency", "GHz", 2, lambda row: scaled(row.counts.hertz, 1e9), rank=8),
-)
-
-
 def tables_of(profile: Profile, top: int) -> dict[str, PageTable]:
     """Return the tables of operators, types, kernels and ranges."""
     launches = [launch_of(profile, each, n) for n, each in enumerate(profile.timed_executions)]
     ran = Ran(profile, launches, disturbed_executions(profile))
-    hardware = profile.facts.hardware
-    counts = {} if hardware is None else {each.type: each for each in hardware.counts}
     # A kernel or, where the engine reports none, an algorithm.
     kernels = ran._replace(launches=launches_of(profile)) if profile.on_device else ran
     return {
         "operators": operator_table(ran, top),
-        "types": grouped_table(ran, "types", "type", lambda it: it.type, top, counts),
+        "types": grouped_table(ran, "types", "type", lambda it: it.type, top),
         "kernels": grouped_table(kernels, "kernels", "name", lambda it: it.kernel, top),
         "ranges": range_table(profile, top),
     }
@@ -274,12 +254,7 @@ def operator_table(ran: Ran, top: int) -> PageTable:
 
 
 def grouped_table(
-    ran: Ran,
-    name: str,
-    heading: str,
-    key: Callable[[Launch], str],
-    top: int,
-    counts: Mapping[str, HardwareCounts] = MappingProxyType({}),
+    ran: Ran, name: str, heading: str, key: Callable[[Launch], str], top: int
 ) -> PageTable:
     """Return a row for all launches that have the key in common."""
     profile, whole_ns = ran.profile, ran.whole_ns
@@ -287,12 +262,9 @@ def grouped_table(
     for title, group in group_by(ran.launches, key).items():
         work = work_of(launch.piece for launch in group)
         operators = len({launch.place for launch in group if launch.place is not None})
-        times, counted = ran.times_of(group, whole_ns), counts.get(title, NO_COUNTS)
-        rows.append(GroupRow(title, operators, times, work, counted))
+        rows.append(GroupRow(title, operators, ran.times_of(group, whole_ns), work))
     rows.sort(key=lambda row: -row.times.totals.ranking_ns)
     columns = group_columns(heading, profile)
-    if counts:
-        columns += COUNTER_COLUMNS
     return marked(page_table(name, columns, rows, top), [row.times for row in rows])
 
 

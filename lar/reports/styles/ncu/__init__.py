@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from lar.errors import UsageError
-from lar.profiles.hardware import describe_hardware
 from lar.profiles.roofline import host_peak_of
 from lar.records.profile import Peak, Profile
 from lar.reports.model import Column, Table
@@ -68,19 +67,11 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
     unit = options.get("time_unit", "")
     metrics = [metrics_of(row, profile.on_device, peak, unit or "ns") for row in shown]
     document = document_of(peak, shown, metrics)
-    hardware = profile.facts.hardware
-    missing = describe_hardware(profile) if hardware and hardware.missing else ""
-    if hardware is not None:
-        document["hardware_counters"] = {
-            "samples": hardware.samples,
-            "missing": hardware.missing or None,
-        }
     return Report(
         style="ncu",
         body=body_of(profile, rows, peak, options),
-        tables=(table_of(shown, metrics, missing),),
+        tables=(table_of(shown, metrics),),
         document=document,
-        missing=missing,
     )
 
 
@@ -104,9 +95,8 @@ def sort_launches(rows: Sequence[Row], key: str, peak: Peak | None) -> list[Row]
     return sorted(ordered, key=lambda row: row.kind != "range")
 
 
-def table_of(rows: Sequence[Row], metrics: Sequence[Sequence[Metric]], missing: str) -> Table[Line]:
-    """Return ncu's table: a line for each metric of each row; `missing` says which have no value,
-    and why."""
+def table_of(rows: Sequence[Row], metrics: Sequence[Sequence[Metric]]) -> Table[Line]:
+    """Return ncu's table: a line for each metric of each row."""
     lines = (
         Line(number, row, metric)
         for number, (row, own) in enumerate(zip(rows, metrics, strict=True))
@@ -117,7 +107,6 @@ def table_of(rows: Sequence[Row], metrics: Sequence[Sequence[Metric]], missing: 
         title="Metrics",
         columns=COLUMNS,
         rows=tuple(lines),
-        notes=(missing,) if missing else (),
     )
 
 

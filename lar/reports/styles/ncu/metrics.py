@@ -86,7 +86,7 @@ def metrics_of(row: Row, on_device: bool, peak: Peak | None, unit: str) -> list[
     ]
     if row.disturbed is not None:
         metrics.append(Metric(f"{side}__launch_count.disturbed", "", row.disturbed))
-    metrics += [*thread_metrics(row), *hardware_metrics(row)]
+    metrics += thread_metrics(row)
     for what, share in (("flops", work.flops_share), ("bytes", work.bytes_share)):
         if 0 < share < 1:
             metrics.append(Metric(f"{side}__{what}_known.pct_of_duration", "%", 100 * share))
@@ -102,18 +102,6 @@ def thread_metrics(row: Row) -> Iterator[Metric]:
     shares = sum(use.tasks) / use.executions if use.executions else None
     yield Metric("cpu__thread_waiting.pct_of_calling_thread", "%", waiting)
     yield Metric("cpu__thread_shares.avg.per_call", "", shares)
-
-
-def hardware_metrics(row: Row) -> Iterator[Metric]:
-    """Yield what the processor counted, where that was asked for."""
-    counts = row.hardware
-    if counts is None:
-        return
-    misses = None if counts.miss_share is None else 100 * counts.miss_share
-    yield Metric("cpu__inst_executed.avg.per_cycle", "inst/cycle", counts.instructions_per_cycle)
-    yield Metric("cpu__cache_misses.per_1000_inst", "1/kinst", counts.misses_per_thousand)
-    yield Metric("cpu__cache_misses.pct_of_references", "%", misses)
-    yield Metric("cpu__cycles_elapsed.avg.per_second", "Ghz", giga(counts.hertz))
 
 
 def in_unit(nanoseconds: float | None, unit: str) -> float | None:

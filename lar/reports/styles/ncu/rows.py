@@ -9,13 +9,12 @@ from typing import Literal
 
 from lar.profiles.devices import Extent
 from lar.profiles.disturbance import disturbed_executions, is_recorded
-from lar.profiles.hardware import counts_of
 from lar.profiles.launches import Launch, launches_of, ranges_of
 from lar.profiles.range_members import members_of_ranges
 from lar.profiles.roofline import Work, saving_ns, work_of
 from lar.profiles.thread_balance import use_of
 from lar.profiles.totals import Totals, totals_of
-from lar.records.profile import HardwareCounts, Peak, Profile, Span, ThreadUse
+from lar.records.profile import Peak, Profile, Span, ThreadUse
 
 OUTSIDE = "outside the ranges"
 
@@ -27,8 +26,7 @@ class Row:
 
     `detail` is its operator or its type, where that is one; its work is that of all timed
     `iterations`. `times` has the figures of single launches, or of a range from begin to end, and
-    `disturbed` counts those that something else on the machine made longer. The counts of the
-    `hardware` are there for whole types, where they were asked for.
+    `disturbed` counts those that something else on the machine made longer.
     """
 
     kind: Literal["range", "operator", "kernel", "group"]
@@ -44,7 +42,6 @@ class Row:
     disturbed: int | None = None
     iterations: int = 1
     threads: ThreadUse | None = None
-    hardware: HardwareCounts | None = None
 
     def saving_ns(self, peak: Peak | None) -> float | None:
         """Return how much of an iteration it would save at its roof."""
@@ -100,7 +97,6 @@ def rows_of(profile: Profile, group_by: str, pattern: str) -> list[Row]:
             disturbed=None
             if disturbed is None
             else sum(it.begun.execution in disturbed for it in group),
-            hardware=counts_of(profile, group[0].type) if group_by == "type" else None,
         )
         for group in groups.values()
     ]

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from lar.errors import count_of
-from lar.profiles.hardware import describe_hardware
 from lar.profiles.roofline import NEAR_PERCENT, describe_measurement, ridge_of, saving_is_part
 from lar.profiles.times import CLOCK_STEP_NS, LEAST_ESTIMATE_NS
 from lar.profiles.totals import Totals
@@ -46,8 +45,6 @@ def body_of(
     shown = first_rows(rows, options.get("top", PRINTED_ROWS))
     unit, views = options.get("time_unit", ""), options.get("view", ("roofline", "metrics"))
     body: list[str | AnyTable] = [*describe_profile(profile), describe_peak(profile, peak)]
-    if hardware := describe_hardware(profile):
-        body.append(hardware)
     if "roofline" in views:
         body += ["", roofline_of(shown, peak, unit), *describe_figures(shown, peak)]
     if len(shown) < len(rows):

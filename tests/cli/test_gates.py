@@ -1,0 +1,52 @@
+"""What a build may go on with: the exit code and the sentence for each kind of outcome."""
+
+from __future__ import annotations
+
+import pytest
+
+from lar.cli.gates import Outcome, decide
+from lar.records.summary import Difference, Interval
+
+SLOWER = Difference(
+    ratio=1.1, interval=Interval(1.05, 1.15), verdict="slower", smallest_detectable=0.02
+)
+SAME = Difference(ratio=1.0, verdict="no difference shown", smallest_detectable=0.04)
+UNKNOWN = Difference(ratio=1.0, reason="1 pair of processes, and 3 are needed")
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "percent", "unjudged", "code", "sentence"),
+    [
+        ([Outcome("b", SLOWER)], 0.0, False, 1, "slower: b by 10.0% (5.0 to 15.0)"),
+        ([Outcome("b", SLOWER)], 9.0, False, 1, "slower: b by 10.0% (5.0 to 15.0)"),
+        ([Outcome("b", SLOWER)], 11.0, True, 0, "passed: 1 slower"),
+        ([Outcome("b", SLOWER)], None, True, 0, "passed: 1 slower"),
+        ([Outcome("b", SLOWER), Outcome("c", None, "crashed")], 0.0, True, 4, "failed: c crashed"),
+        ([Outcome("b", SAME)], 0.0, True, 0, "passed: 1 no difference shown"),
+        ([Outcome("b", SAME)], 5.0, True, 0, "passed: 1 no difference shown"),
+        (
+            [Outcome("b", SAME)],
+            *(3.0, True, 5),
+            "not judged: b: a change below 4.0% cannot be seen",
+        ),
+        (
+            [Outcome("b", UNKNOWN), Outcome("c", UNKNOWN)],
+            *(0.0, False, 0),
+            "nothing judged: 1 pair of processes, and 3 are needed",
+        ),
+        (
+            [Outcome("b", SAME), Outcome("c", None, reason="it has no times")],
+            *(0.0, False, 0),
+            "passed: 1 no difference shown, 1 not judged",
+        ),
+        ([Outcome("c", None, reason="why")], 0.0, True, 5, "not judged: c: why"),
+        ([], 0.0, True, 5, "nothing judged: nothing is compared"),
+        ([Outcome(str(n), SLOWER) for n in range(5)], 0.0, False, 1, "and 2 more"),
+    ],
+)
+def test_a_gate(
+    outcomes: list[Outcome], percent: float | None, unjudged: bool, code: int, sentence: str
+) -> None:
+    found, said = decide(outcomes, percent=percent, fail_if_unjudged=unjudged)
+    assert found == code
+    assert said.endswith(sentence)
