@@ -297,8 +297,7 @@ class Playing:
         if "missing" in said:
             self.farm.send(said["worker"], said["missing"], self.sending)
         else:
-            entries = pickle.loads(said["happened"])
-            for entry in self.sending.name_all(entries, said["root"]):
+            for entry in self.sending.name_all(pickle.loads(said["happened"]), said["root"]):
                 self.tell(*entry)
 
     def tell(self, kind: str, *values: Any) -> None:

@@ -22,7 +22,7 @@ from lar.farm.runs import make_on_farm, open_farm, run_many
 from lar.farm.sending import Sending
 from lar.records.run import RunContext
 from tests.conftest import REPOSITORY, WriteScript
-from tests.farm.conftest import LABELS, SOON, LocalCluster, await_that, planned
+from tests.farm.conftest import LABELS, SOON, LocalCluster, await_that, choice, planned
 from tests.tuning.test_search import measured
 
 HANGS: dict[str, Any] = {"times": [[0.01, 0.01, 0.01], [SOON, 0.01, SOON]], "real_time": True}
@@ -40,19 +40,15 @@ def meanwhile(function: Any, *arguments: Any) -> Iterator[None]:
 def test_a_device_does_one_job_at_a_time(
     farm: Farm, cluster: LocalCluster, write_script: WriteScript
 ) -> None:
-    spec = planned(write_script(times=[[0.3, 0.01, 0.3]], real_time=True))
-
-    def run_on_arm(other: Farm) -> None:
-        run_many([spec], other, on="arm")
-
     def watch() -> None:
         while not ended.is_set():
             most.append(len(cluster.runs_of("arm")))
             time.sleep(0.02)
 
+    spec = planned(write_script(times=[[0.3, 0.01, 0.3]], real_time=True))
     ended, most = threading.Event(), list[int]()
     with open_farm(cluster.address) as other, meanwhile(watch):
-        with meanwhile(run_on_arm, other):
+        with meanwhile(make_on_farm, other, "arm", spec, RunContext()):
             results = run_many([spec] * 2, farm, on="arm")
         ended.set()
     assert [each.status for each in results] == ["ok", "ok"]
@@ -183,13 +179,7 @@ CRASHING: dict[str, Any] = {
         {"when": {"const_shape": True}, "fault": {"at": "start", "index": 1, "do": "abort"}},
         {"when": {"record_comp_seq": True}, "factor": 0.5},
     ],
-    "dimensions": [
-        {"name": "shapes", "choices": [{"name": "constant", "options": {"const_shape": True}}]},
-        {
-            "name": "sequence",
-            "choices": [{"name": "recorded", "options": {"record_comp_seq": True}}],
-        },
-    ],
+    "dimensions": [choice("constant", "const_shape"), choice("recorded", "record_comp_seq")],
 }
 
 

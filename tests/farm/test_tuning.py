@@ -11,28 +11,18 @@ import pytest
 
 from lar.farm.farm import Farm, Killed
 from lar.farm.tuning import CutShort, FarmPlayer, RoundFollower
-from lar.measurement.listener import Listener
 from lar.measurement.machine import read_machine
 from lar.records.run import RunResult, RunSpec
 from lar.tuning.player import Entrant, RoundOrder
 from tests.conftest import RunLar, WriteScript
-from tests.farm.conftest import LocalCluster
+from tests.farm.conftest import LocalCluster, choice
 from tests.tuning.test_search import measured
 
 TIMES = [[0.01, 0, 0.01]]
 
 
-def spec_of(model: str, **settings: bool | str) -> RunSpec:
-    return RunSpec(model=model, engine="fake", driver="script", settings={**settings})
-
-
-def test_a_search_brings_its_cache(farm: Farm, write_script: WriteScript, tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
-    model = write_script(times=TIMES, search_seconds=1)
-    spec = spec_of(model, fast_run=True, fast_run_algo_policy=str(cache))
-    found = FarmPlayer(farm, "arm", read_machine()).search(spec, Listener())
-    assert found.status == "ok", found.failure
-    assert cache.is_file()
+def spec_of(model: str) -> RunSpec:
+    return RunSpec(model=model, engine="fake", driver="script")
 
 
 class DeadlyFarm(Farm):
@@ -84,8 +74,6 @@ def test_machines_are_never_mixed(farm: Farm) -> None:
 def test_a_search_on_another_machine(
     cluster: LocalCluster, write_script: WriteScript, run_lar: RunLar, tmp_path: Path
 ) -> None:
-    constant = {"name": "constant", "options": {"const_shape": True}}
-    wrong = {"name": "wrong", "options": {"enable_ioc16": True}}
     model = write_script(
         times=TIMES,
         outputs={"y": [1.0]},
@@ -93,10 +81,7 @@ def test_a_search_on_another_machine(
             {"when": {"const_shape": True}, "factor": 0.5},
             {"when": {"enable_ioc16": True}, "factor": 0.2, "error": 0.5},
         ],
-        dimensions=[
-            {"name": "shapes", "choices": [constant]},
-            {"name": "types", "choices": [wrong]},
-        ],
+        dimensions=[choice("constant", "const_shape"), choice("wrong", "enable_ioc16")],
     )
     session = str(tmp_path / "session")
     words = ("tune", model, "--session", session, "--budget", "8", "--scheduler", cluster.address)
