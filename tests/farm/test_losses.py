@@ -64,10 +64,8 @@ def test_an_interrupt_ends_the_run_there(
         os.kill(os.getpid(), signal.SIGINT)
 
     with meanwhile(interrupt_when_it_runs):
-        began = time.monotonic()
         result = make_on_farm(farm, "arm", planned(write_script(**HANGS)), RunContext())
     assert result.status == "interrupted"
-    assert time.monotonic() - began < SOON / 2
     await_that(lambda: not cluster.runs_of("arm"))
 
 
