@@ -79,6 +79,7 @@ def test_nothing_in_common_is_not_the_same() -> None:
         Step("data", "Input", (), DATA),
         Step("y", "Exp", ("data",), draw(3)),
         Step("used", "Exp", ("y", "data"), draw(4)),
+        Step("last", "Exp", ("data",), draw(5)),
     )
     found = compare_dumps(one, other)
     assert (found.finding, found.output_count, found.computed_count) == ("nothing", 0, 0)
