@@ -10,7 +10,7 @@ from lar.cli import gates
 from lar.cli.results import FORMATS, add_table_arguments
 from lar.options.arguments import add_option
 from lar.options.table import STORE, TAG
-from lar.options.values import parse_count, parse_positive
+from lar.options.values import parse_count, parse_positive, parse_tag
 
 NEWEST = 30  # of a list
 DURATION = re.compile(r"(\d+)([hdwy])")
@@ -62,7 +62,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="results of the new runs (default: the newest stored ones)",
     )
     check.add_argument(
-        "--baseline", metavar="TAG", required=True, help="the tag of the runs to compare with"
+        "--baseline",
+        metavar="TAG",
+        type=parse_tag,
+        required=True,
+        help="the tag of the runs to compare with",
     )
     add_option(check, TAG, "the tag of the new runs in the store; with --run they are stored so")
     check.add_argument(

@@ -279,6 +279,7 @@ def test_another_engine_version_is_noted(run_lar: RunLar, store: str, tmp_path: 
             "the model of this run is not known, so nothing can be compared: give --model",
         ),
         (["--baseline", "v1", "x.json", "--run", "x"], "--run and FILE cannot go together"),
+        (["--baseline", ""], "--baseline: '' is not a tag: give a short text"),
         ([], "the following arguments are required: --baseline"),
     ],
 )
