@@ -22,7 +22,7 @@ from lar.measurement.summary import (
     iterations_per_second,
     summarize,
 )
-from lar.records.run import RunResult, Samples
+from lar.records.run import RunResult
 from lar.records.summary import Summary, Trust
 
 Figure = Literal["latency", "CPU time"]
@@ -34,15 +34,13 @@ CALM_SHARE = 0.1  # of disturbed iterations, at most
 class Run:
     """One run, and its times of the table's figure.
 
-    With the trust "nothing" the times are of all iterations, and decide nothing. `is_watched` says
-    whether disturbances were looked for.
+    With the trust "nothing" the times are of all iterations, and decide nothing.
     """
 
     result: RunResult
     times: Sequence[float]
     trust: Trust
     disturbed_count: int
-    is_watched: bool
 
     @cached_property
     def median(self) -> float | None:
@@ -52,6 +50,12 @@ class Run:
     @property
     def sample_count(self) -> int:
         return len(self.result.samples.end_to_end)
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether disturbances were looked for."""
+        samples = self.result.samples
+        return any(each is not None for each in chain(samples.queue_delay, samples.steal))
 
     @property
     def is_trusted(self) -> bool:
@@ -97,7 +101,7 @@ def run_of(result: RunResult, summary: Summary | None, figure: Figure) -> Run:
     """Return a run with its times of a figure."""
     samples = result.samples
     if summary is None:
-        return Run(result, (), "nothing", 0, False)
+        return Run(result, (), "nothing", 0)
     times: Sequence[float] = samples.end_to_end
     trust = summary.trust if has_trusted_latency(summary) else "nothing"
     if figure == "CPU time":
@@ -105,12 +109,7 @@ def run_of(result: RunResult, summary: Summary | None, figure: Figure) -> Run:
     elif trust == "undisturbed latency":
         disturbed = {*chain.from_iterable(causes_of(samples).values())}
         times = [each for place, each in enumerate(times) if place not in disturbed]
-    return Run(result, times, trust, summary.disturbed_count, is_watched(samples))
-
-
-def is_watched(samples: Samples) -> bool:
-    """Return whether disturbances were looked for."""
-    return any(each is not None for each in chain(samples.queue_delay, samples.steal))
+    return Run(result, times, trust, summary.disturbed_count)
 
 
 def is_calm(runs: Iterable[Run]) -> bool:

@@ -33,10 +33,21 @@ WHAT = "result file"
 HINT = "give what `lar run MODEL --json FILE` wrote, or what load_and_run printed"
 STORED_HINT = "give what `lar history export` wrote, or a store"
 MOST_BYTES = 1 << 32
-EXPORTED = re.compile(rb'\{"format": ?"lar\.stored/')
 
 # What a variant of a bench says of its processes as a result does of its own.
 OF_VARIANT = ("engine", "model", "fed", "outputs", "load_seconds", "peak_memory_bytes", "failure")
+
+# What is refused by how it begins: the problem, and what to do.
+NO_RESULTS = {
+    rb'\{"format": ?"lar\.stored/': (
+        "is what `lar history export` wrote",
+        "`lar history import` stores it, and `lar results` shows the store",
+    ),
+    rb"lar \S+: using ": (
+        "is what lar printed, which is not the whole result",
+        "write the result with --json FILE",
+    ),
+}
 
 # The formats that lar writes and that are no results, by the beginning of their names.
 OTHERS = {
@@ -88,9 +99,9 @@ def parts_in(data: bytes, name: str) -> tuple[Part, ...]:
     text = data.removeprefix(b"\xef\xbb\xbf").strip()
     if not text:
         raise UsageError("the file is empty", HINT, subject=name)
-    if EXPORTED.match(text):
-        hint = "`lar history import` stores it, and `lar results` shows the store"
-        raise UsageError("is what `lar history export` wrote", hint, subject=name)
+    for begin, (problem, hint) in NO_RESULTS.items():
+        if re.match(begin, text):
+            raise UsageError(problem, hint, subject=name)
     if text.startswith(b"{"):
         return content_of(text, name)
     engine = printer_of(data)
@@ -99,12 +110,6 @@ def parts_in(data: bytes, name: str) -> tuple[Part, ...]:
         return tuple(
             Part(f"#{number}" if len(results) > 1 else "", (result,))
             for number, result in enumerate(results, start=1)
-        )
-    if re.match(rb"lar \S+: using ", text):
-        raise UsageError(
-            "is what lar printed, which is not the whole result",
-            "write the result with --json FILE",
-            subject=name,
         )
     raise UsageError("is not a result that lar reads", HINT, subject=name)
 

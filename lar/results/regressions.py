@@ -110,12 +110,10 @@ def sittings_of(runs: Sequence[Run]) -> list[list[Run]]:
     last = None
     for run in sorted(runs, key=lambda run: run.result.started_at):
         started = moment_of(run.result.started_at)
-        is_near = started is None or last is None or started - last <= GAP_SECONDS
-        if sittings and is_near:
-            sittings[-1].append(run)
-        else:
-            sittings.append([run])
-        last = started if started is not None else last
+        if not sittings or (started and last and started - last > GAP_SECONDS):
+            sittings.append([])
+        sittings[-1].append(run)
+        last = started or last
     return sittings
 
 
