@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lar.records.run import Failure
     from lar.records.summary import Difference
 
-FAILED, SLOWER, UNJUDGED, PASSED = EXIT_CODES["failed"], 1, 5, 0
+FAILED, SLOWER, MISSING, UNJUDGED, PASSED = EXIT_CODES["failed"], 1, 2, 5, 0
 SHOWN = 3  # names in a sentence
 
 
@@ -69,13 +69,23 @@ def is_asked(arguments: argparse.Namespace) -> bool:
     return arguments.fail_if_slower is not None or arguments.fail_if_unjudged
 
 
-def close(arguments: argparse.Namespace, outcomes: Sequence[Outcome], stream: TextIO) -> int:
-    """Print the sentence as the last line, and return the exit code."""
+def close(
+    arguments: argparse.Namespace,
+    outcomes: Sequence[Outcome],
+    stream: TextIO,
+    missing: Sequence[str] = (),
+) -> int:
+    """Print the sentence as the last line, and return the exit code.
+
+    `missing` says what there is nothing to compare with.
+    """
     code, sentence = decide(
         outcomes,
         percent=arguments.fail_if_slower,
         fail_if_unjudged=arguments.fail_if_unjudged,
     )
+    if code == PASSED and missing:
+        code, sentence = MISSING, join(missing)
     print(f"result: {sentence}", file=stream, flush=True)
     return code
 

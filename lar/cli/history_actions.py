@@ -280,7 +280,7 @@ def check_results(arguments: argparse.Namespace) -> int:
     outcomes = [gates.Outcome(each.name, each.difference, reason=each.reason) for each in checks]
     outcomes += [gates.Outcome("", None, describe_failure(each)) for each in failed]
     stream = sys.stdout if arguments.format in ("text", "markdown") else sys.stderr
-    return gates.close(arguments, outcomes, stream) or (2 if lost else 0)
+    return gates.close(arguments, outcomes, stream, lost)
 
 
 def describe_failure(result: RunResult) -> str:

@@ -130,7 +130,9 @@ def test_a_regression_is_exit_code_1(run_lar: RunLar, store: str) -> None:
     done = run_lar("history", "check", "--baseline", "v2", "--tag", "v1", "--store", store)
     assert done.returncode == 2  # of the runs with --multithread 2 there is nothing to compare with
     assert "faster" in done.stdout
-    assert "warning: no run of v2 is comparable with net.onnx --multithread 2" in done.stdout
+    missing = "no run of v2 is comparable with net.onnx --multithread 2"
+    assert f"warning: {missing}" in done.stdout
+    assert done.stdout.splitlines()[-1].startswith(f"result: {missing}")
 
 
 def test_a_new_file_is_checked(run_lar: RunLar, store: str, tmp_path: Path) -> None:
