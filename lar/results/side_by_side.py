@@ -142,9 +142,8 @@ def name_of_row(facts: Mapping[str, str], by: Sequence[str]) -> str:
 def are_in_turns(one: Sequence[Run], other: Sequence[Run]) -> bool:
     """Return whether neither side was run before the other was begun, as far as that is known."""
     first, second = ([run.result.started_at for run in side] for side in (one, other))
-    if not all((*first, *second)):
-        return False
-    return min(first) <= max(second) and min(second) <= max(first)
+    are_known = all((*first, *second))
+    return are_known and min(first) <= max(second) and min(second) <= max(first)
 
 
 def compare_rows(rows: Sequence[Row], baselines: Sequence[Row | None]) -> list[Row]:
