@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
@@ -119,7 +120,8 @@ def describe_failure(name: str, status: str, failure: Failure | None) -> str:
     """Return which side failed, and how; the file that it is named by is not named twice."""
     if failure is None:
         return f"{name}: {status}"
-    subject = "" if os.path.basename(failure.subject) in name else failure.subject
+    words = map(os.path.basename, re.split("[ =]", name))
+    subject = "" if os.path.basename(failure.subject) in words else failure.subject
     return f"{name}: {format_message(failure.flag, subject, failure.problem)}"
 
 

@@ -21,7 +21,7 @@ from lar.reports.report import Report
 from lar.reports.results_report import build_report
 from lar.results.facts import NamedResult, describe_options, facts_of
 from lar.results.figures import is_calm
-from lar.results.naming import read_named
+from lar.results.naming import read_named, split_name
 from lar.results.reading import is_database, read_stored
 from lar.results.regressions import Check, check_kind
 from lar.results.side_by_side import compare_results
@@ -121,17 +121,27 @@ def plot_results(arguments: argparse.Namespace) -> int:
 def add_results(arguments: argparse.Namespace) -> int:
     """Store the results in files."""
     results = read_completed(arguments)
-    stores = [path for path in arguments.files if path != "-" and is_database(path)]
-    if stores and arguments.tag is None:
-        raise UsageError(
-            "is a store, whose results have tags",
-            "`lar history import` keeps them; --tag TAG gives all this one",
-            subject=stores[0],
-        )
+    if arguments.tag is None:
+        refuse_stores([split_name(word)[1] for word in arguments.files])
     with open_store(arguments.store, create=True) as store:
         added = store.add(results, arguments.tag or "")
     print_added([each.is_new for each in added], store)
     return 0
+
+
+def refuse_stores(paths: Sequence[str]) -> None:
+    """Refuse files that are stores, whose results would lose their tags.
+
+    Raises:
+        UsageError: naming the first.
+    """
+    for path in paths:
+        if path != "-" and is_database(path):
+            raise UsageError(
+                "is a store, whose results have tags",
+                "`lar history import` keeps them; --tag TAG gives all this one",
+                subject=path,
+            )
 
 
 def read_completed(arguments: argparse.Namespace) -> list[RunResult]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lar.cli.gates import Outcome, decide
+from lar.cli.gates import Outcome, decide, describe_failure
+from lar.records.run import Failure
 from lar.records.summary import Difference, Interval
 
 SLOWER = Difference(
@@ -50,3 +51,18 @@ def test_a_gate(
     found, said = decide(outcomes, percent=percent, fail_if_unjudged=unjudged)
     assert found == code
     assert said.endswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("name", "subject", "said"),
+    [
+        ("b.onnx", "b.onnx", "b.onnx: is damaged"),
+        ("m/b.onnx cpu", "m/b.onnx", "m/b.onnx cpu: is damaged"),
+        ("python=p", "p", "python=p: is damaged"),
+        ("b.json", "b.onnx", "b.json: b.onnx: is damaged"),
+        ("x.onnx", "x", "x.onnx: x: is damaged"),
+    ],
+)
+def test_what_failed_is_named_once(name: str, subject: str, said: str) -> None:
+    failure = Failure(problem="is damaged", subject=subject)
+    assert describe_failure(name, "failed", failure) == said

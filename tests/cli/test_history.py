@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sqlite3
 from dataclasses import replace
@@ -178,6 +179,9 @@ def test_another_store_is_imported_with_its_tags(
     assert done.returncode == 2
     assert "is a store, whose results have tags" in done.stderr
     assert "`lar history import` keeps them" in done.stderr
+    done = run_lar("history", "add", f"old={store}", "--tag", "all", "--store", other)
+    assert done.returncode == 0, done.stderr
+    os.remove(other)
     done = run_lar("history", "import", store, "--store", other)
     assert done.returncode == 0, done.stderr
     with open_store(store) as one, open_store(other) as two:
