@@ -53,7 +53,7 @@ def read_machine(
         governor=read_text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         python=platform.python_version(),
         affinity=tuple(affinity),
-        threads_per_core=read_threads_per_core(affinity[0] if affinity else 0),
+        threads_per_core=len(siblings_of(affinity[0] if affinity else 0)) or None,
         smt=read_text(f"{CPUS}/smt/control"),
         load=os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
         cpu_limit=read_cpu_limit(),
@@ -62,13 +62,13 @@ def read_machine(
     )
 
 
-def read_threads_per_core(cpu: int) -> int | None:
-    """Return how many CPUs share the core of one, None where the system does not say."""
-    siblings = read_text(f"{CPUS}/cpu{cpu}/topology/thread_siblings_list")
-    if not siblings:
-        return None
-    ranges = [part.partition("-") for part in siblings.split(",")]
-    return sum(int(last or first) - int(first) + 1 for first, _, last in ranges)
+def siblings_of(cpu: int) -> list[int]:
+    """Return the CPUs that share the core of one; none where the system does not say."""
+    found: list[int] = []
+    text = read_text(f"{CPUS}/cpu{cpu}/topology/thread_siblings_list")
+    for first, last in re.findall(r"(\d+)(?:-(\d+))?", text):
+        found += range(int(first), int(last or first) + 1)
+    return found
 
 
 def read_cpu_limit() -> float | None:

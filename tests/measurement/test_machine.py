@@ -58,19 +58,6 @@ def test_variables_that_libraries_heed_are_kept() -> None:
     assert read_machine().variables == {}
 
 
-@pytest.mark.parametrize(
-    ("text", "count"), [("0", 1), ("0,64", 2), ("0-1", 2), ("0-3,8-11", 8), ("", None)]
-)
-def test_cpus_of_one_core(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, count: int | None
-) -> None:
-    monkeypatch.setattr(facts_of_machine, "CPUS", str(tmp_path))
-    folder = tmp_path / "cpu3" / "topology"
-    folder.mkdir(parents=True)
-    (folder / "thread_siblings_list").write_text(f"{text}\n")
-    assert facts_of_machine.read_threads_per_core(3) == count
-
-
 def test_a_field_is_read_from_its_first_line(tmp_path: Path) -> None:
     path = tmp_path / "cpuinfo"
     path.write_text("model\t: 1\nmodel name\t: A: CPU \nmodel name\t: Another\nflags\n")
