@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from lar.errors import UsageError
 from lar.files.input_file import cannot_read, open_input, read_input
-from lar.measurement.machine_noise import CPUS, cpu_limit_of, own_cgroups
+from lar.measurement.machine_noise import CPUS, cpu_limit_of, own_cgroups, read_text
 from lar.records.facts import MachineFacts, ModelFile
 
 CPUINFO = "/proc/cpuinfo"
@@ -138,14 +138,6 @@ def read_field(path: str, name: str) -> str:
         if key.strip() == name:
             return value.strip()
     return ""
-
-
-def read_text(path: str) -> str:
-    """Return the text of a system file, empty where it cannot be read."""
-    try:
-        return Path(path).read_text(errors="replace").strip()
-    except OSError:
-        return ""
 
 
 def installed_version(distribution: str) -> str:

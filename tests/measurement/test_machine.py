@@ -21,9 +21,9 @@ from lar.measurement.machine import (
     read_memory,
     read_model_file,
     read_processor,
-    read_text,
     warn_of_foreign_checksums,
 )
+from lar.measurement.machine_noise import read_text
 
 CONTENT = b"model" * 1000
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
