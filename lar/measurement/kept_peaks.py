@@ -19,9 +19,9 @@ import contextlib
 import hashlib
 import os
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
 
 import msgspec
 
@@ -36,7 +36,10 @@ from lar.records.profile import Peak
 FOLDER = "peaks"
 # So many measurements are enough, whether they agree or not; of more, the oldest become one.
 MOST_MEASUREMENTS = 20
-ONE_DAY = timedelta(days=1)
+ONE_DAY_SECONDS = 86_400
+# So many measurements that lie that near to each other agree.
+AGREEING = 3
+AGREEMENT = 0.05
 LONGEST_BYTES = 1 << 16
 
 
@@ -49,7 +52,10 @@ def find_peak(threads: int, deadline: float | None = None) -> Peak | None:
     """
     path = path_of(threads)
     known = read_measurements(path)
-    if not is_settled(known) and (measured := peak.measure_peak(threads, deadline)) is not None:
+    if (
+        not is_settled(path, known)
+        and (measured := peak.measure_peak(threads, deadline)) is not None
+    ):
         # What others have measured meanwhile counts too.
         known = shorten((*read_measurements(path), measured))
         keep(path, known)
@@ -75,21 +81,17 @@ def read_measurements(path: str) -> tuple[Peak, ...]:
         return ()
 
 
-def is_settled(known: Sequence[Peak]) -> bool:
+def is_settled(path: str, known: Sequence[Peak]) -> bool:
     """Return whether another measurement would hardly find a better peak today."""
-    if not known or not is_recent(known[-1]):
+    if not known or abs(time.time() - os.path.getmtime(path)) >= ONE_DAY_SECONDS:
         return False
-    flops, sizes = speeds_of(known)
-    return len(known) >= MOST_MEASUREMENTS or (peak.agree(flops) and peak.agree(sizes))
+    return len(known) >= MOST_MEASUREMENTS or all(map(agree, speeds_of(known)))
 
 
-def is_recent(measured: Peak) -> bool:
-    """Return whether a peak was measured in the last day; a clock may have been set back."""
-    try:
-        when = datetime.fromisoformat(measured.measured_at)
-        return abs(datetime.now(timezone.utc) - when) < ONE_DAY
-    except (ValueError, TypeError):  # no time, or one without a zone
-        return False
+def agree(speeds: Sequence[float]) -> bool:
+    """Return whether there are enough speeds, and the best of them are as good as equal."""
+    best = sorted(speeds, reverse=True)[:AGREEING]
+    return len(best) == AGREEING and best[-1] >= (1 - AGREEMENT) * best[0]
 
 
 def shorten(known: tuple[Peak, ...]) -> tuple[Peak, ...]:

@@ -4,12 +4,12 @@
 behind NumPy's products reads how many threads it may use when it is loaded, and prints JSON:
 
     {"flops_per_second": 1.9e11, "bytes_per_second": 2.1e10, "threads": 2, "source": "...",
-     "spread": 0.02, "measured_at": "2026-11-22T10:00:00+00:00", "rounds": 3}
+     "spread": 0.02, "measured_at": "2026-11-22T10:00:00+00:00", "rounds": 12}
 
-Whatever disturbs a measurement makes it slower: the best of several rounds counts, and there are
-more of them until the best agree. A product of float32 matrices of n x n is 2 n^3 operations; a
-copy reads each byte once and writes it once. Copies come first and take no NumPy, so that the
-process never holds both. `lar.measurement.kept_peaks` keeps what was measured.
+Whatever disturbs a product or a copy makes it slower: the best of many counts. A product of float32
+matrices of n x n is 2 n^3 operations; a copy reads each byte once and writes it once. Copies come
+first and take no NumPy, so that the process never holds both. `lar.measurement.kept_peaks` keeps
+what was measured.
 
 That library, OpenBLAS, chooses its code by the processor's model. On one that came after it, it
 may take code for processors of 2004, whose products take four times as long. So it is told to take
@@ -44,14 +44,10 @@ CORES = {
     "Haswell": {"avx2", "fma"},
 }
 
-# How long each of the two is repeated in a round, and how long a machine may take for all of it.
-SECONDS = 0.05
+# How long each of the two is repeated, and how long a machine may take for all of it.
+SECONDS = 0.2
+FEWEST_ROUNDS = 3
 TIMEOUT_SECONDS = 20.0
-
-# As many rounds as it takes until the best that many lie that near to each other.
-AGREEING_ROUNDS = 3
-AGREEMENT = 0.05
-MOST_ROUNDS = 9
 
 # A product shorter than this is one of too small matrices: the start of its threads would count. A
 # much longer one is hardly ever undisturbed on a busy machine: with 4 ms two threads reached half.
@@ -118,22 +114,17 @@ def measure_here(threads: int) -> Peak:
         SOURCE,
         spread=max(spread_of(flops), spread_of(sizes)),
         measured_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        rounds=max(len(flops), len(sizes)),
+        rounds=min(len(flops), len(sizes)),
     )
 
 
 def speeds_of(task: Task) -> list[float]:
-    """Return the operations or bytes in a second, in as many rounds as the best need to agree."""
+    """Return the operations or bytes in a second of each of some runs."""
     speeds: list[float] = []
-    while len(speeds) < MOST_ROUNDS and not agree(speeds):
-        speeds.append(task.amount / best_time_of(task.run))
+    end = perf_counter() + SECONDS
+    while len(speeds) < FEWEST_ROUNDS or perf_counter() < end:
+        speeds.append(task.amount / time_once(task.run))
     return speeds
-
-
-def agree(speeds: Sequence[float]) -> bool:
-    """Return whether there are enough speeds, and the best of them are as good as equal."""
-    best = sorted(speeds, reverse=True)[:AGREEING_ROUNDS]
-    return len(best) == AGREEING_ROUNDS and best[-1] >= (1 - AGREEMENT) * best[0]
 
 
 def spread_of(speeds: Sequence[float]) -> float:
@@ -183,15 +174,6 @@ def choose_copy(threads: int) -> Task:
         ctypes.memmove(source + size, source, part)
 
     return Task(2 * part * threads, lambda: list(pool.map(copy_part, range(threads))))
-
-
-def best_time_of(work: Callable[[], object]) -> float:
-    """Return the seconds of the quickest of some runs, at least three."""
-    times: list[float] = []
-    end = perf_counter() + SECONDS
-    while len(times) < 3 or perf_counter() < end:
-        times.append(time_once(work))
-    return min(times)
 
 
 def time_once(work: Callable[[], object]) -> float:

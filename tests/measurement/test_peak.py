@@ -192,10 +192,11 @@ def test_the_product_is_large_enough_to_be_timed(
 
 
 @pytest.mark.parametrize(
-    ("took", "runs"), [([0.1, 0.05, 0.2], 3), ([0.02, 0.01, 0.01, 0.05], 4), ([1.0, 1.0, 1.0], 3)]
+    ("took", "speeds"),
+    [([0.5, 0.25, 1.0], [2, 4, 1]), ([0.125, 0.0625, 0.0625], [8, 16, 16]), ([1.0] * 3, [1] * 3)],
 )
-def test_the_best_of_at_least_three_runs_counts(
-    took: list[float], runs: int, monkeypatch: pytest.MonkeyPatch
+def test_each_task_runs_for_a_moment_and_at_least_three_times(
+    took: list[float], speeds: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [0.0]
     left = list(took)
@@ -204,8 +205,7 @@ def test_the_best_of_at_least_three_runs_counts(
         now[0] += left.pop(0)
 
     monkeypatch.setattr(peak, "perf_counter", lambda: now[0])
-    assert peak.best_time_of(work) == pytest.approx(min(took))
-    assert len(took) - len(left) == runs
+    assert peak.speeds_of(Task(1, work)) == speeds
 
 
 @pytest.mark.parametrize(
@@ -233,34 +233,10 @@ def test_the_process_that_measures_is_bound_to_its_cpus(monkeypatch: pytest.Monk
     monkeypatch.setattr(peak, "siblings_of", pairs)
     monkeypatch.setattr(peak, "choose_product", lambda: Task(5, dict))
     monkeypatch.setattr(peak, "choose_copy", lambda threads: Task(7, list))
-    monkeypatch.setattr(peak, "best_time_of", lambda work: 0.5)
+    monkeypatch.setattr(peak, "time_once", lambda work: 0.5)
+    monkeypatch.setattr(peak, "SECONDS", 0.0)
     found = peak.measure_here(2)
     assert (found.flops_per_second, found.bytes_per_second) == (10.0, 14.0)
-    assert (found.threads, found.source, found.spread) == (2, peak.SOURCE, 0)
-    assert bound == [(0, [0, 2])]  # 0 is the process itself
-
-
-@pytest.mark.parametrize(
-    ("speeds", "rounds", "spread"),
-    [
-        ([100, 100, 98], 3, 0.0),
-        ([44, 128, 60, 127, 126], 5, 2 / 128),  # disturbed twice
-        ([44, 128, 60, 70, 80, 90, 50, 40, 30], 9, 68 / 128),  # ... all the time
-    ],
-)
-def test_there_are_rounds_until_the_best_of_them_agree(
-    speeds: list[float], rounds: int, spread: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    left = iter(speeds)
-    product, copy = Task(1, lambda: None), Task(1, lambda: None)
-    monkeypatch.setattr(os, "sched_setaffinity", lambda *given: None, raising=False)
-    monkeypatch.setattr(peak, "choose_product", lambda: product)
-    monkeypatch.setattr(peak, "choose_copy", lambda threads: copy)
-    monkeypatch.setattr(
-        peak, "best_time_of", lambda work: 1.0 if work is copy.run else 1 / next(left)
-    )
-    found = peak.measure_here(1)
-    assert found.flops_per_second == pytest.approx(max(speeds))
-    assert found.rounds == rounds
-    assert found.spread == pytest.approx(spread)
+    assert (found.threads, found.source, found.spread, found.rounds) == (2, peak.SOURCE, 0, 3)
     assert found.measured_at.endswith("+00:00")
+    assert bound == [(0, [0, 2])]  # 0 is the process itself
