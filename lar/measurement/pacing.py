@@ -122,15 +122,9 @@ class Requests:
 
     def offered(self) -> int:
         """Return how many requests have arrived until the queue closed, served or not."""
-        count, arrival = self.begun, self._next
-        if self.seconds == math.inf:
-            return count
-        while count < self.most and arrival < self.seconds:
-            count += 1
-            arrival += self._interval()
-        if arrival < self.seconds:  # a multitude, of which nobody asks when each arrived
-            count += 1 + int((self.seconds - arrival) * self.rate)
-        return count
+        left = self.seconds - self._next
+        # Those that nobody has begun are not drawn: their mean number counts.
+        return self.begun + (math.ceil(left * self.rate) if 0 < left < math.inf else 0)
 
     def _interval(self) -> float:
         return 1 / self.rate if self.fixed else self._random.expovariate(self.rate)

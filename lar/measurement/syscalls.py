@@ -1,13 +1,11 @@
 """The calls of the operating system during a run, as strace sees them.
 
 strace is another process, which stops each thread at each of its calls: a traced run is slower.
-What it writes, a line for a call:
+What it writes for each thread, in a file of its own, a line for a call:
 
-    4711 1795188056.595103 read(3, ""..., 4096) = 512 <0.000012>
-    4711 1795188056.595203 futex(0x7f, FUTEX_WAIT, 0, NULL <unfinished ...>
-    4711 1795188056.695203 <... futex resumed>) = 0 <0.100012>
+    1795188056.595103 read(3, ""..., 4096) = 512 <0.000012>
 
-the thread, the time of day, the call, its result and how long it took.
+the time of day, the call, its result and how long it took.
 """
 
 from __future__ import annotations
@@ -22,6 +20,7 @@ import subprocess
 import time
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from threading import get_native_id
 from typing import TYPE_CHECKING, NamedTuple
@@ -37,10 +36,7 @@ ATTACH_SECONDS, DETACH_SECONDS = 10.0, 5.0
 SOURCE = "strace"
 PR_SET_PTRACER = 0x59616D61  # linux/prctl.h
 
-LINE = re.compile(r"(\d+) +(\d+)\.(\d{6}) (.*)")
-# A call that has ended begins `name(`, or `<... name resumed>` where its beginning stands before.
-ENDED = re.compile(r"(?:(\w+)\(|<\.\.\. (\w+) resumed>).* = (.*) <(\d+)\.(\d{6})>", re.DOTALL)
-BEGUN = re.compile(r"(\w+)\(.*<unfinished \.\.\.>")
+CALL = re.compile(r"(\d+)\.(\d{6}) (\w+)\(.* = (.*) <(\d+)\.(\d{6})>")
 
 
 class Syscall(NamedTuple):
@@ -102,7 +98,7 @@ class SyscallTrace:
     def __init__(self, folder: str | Path) -> None:
         self._file, self._said = Path(folder, "strace"), Path(folder, "strace-messages")
         self._main_thread = get_native_id()
-        command = ["strace", "-f", "-T", "-ttt", "-qq", "-s", "0", "-o", str(self._file)]
+        command = ["strace", "-ff", "-T", "-ttt", "-qq", "-s", "0", "-o", str(self._file)]
         with self._said.open("wb") as messages:
             # It begins when its standard input ends: by then it is allowed to trace its parent.
             self._process = subprocess.Popen(
@@ -138,8 +134,11 @@ class SyscallTrace:
         """Stop tracing, and return what was traced."""
         names = read_thread_names()
         self._end()
-        with self._file.open(encoding="utf-8", errors="replace") as lines:
-            return TracedCalls([*parse_calls(lines)], self._main_thread, names)
+        calls: list[Syscall] = []
+        for file in self._file.parent.glob(f"{self._file.name}.*"):
+            with file.open(encoding="utf-8", errors="replace") as lines:
+                calls += parse_calls(int(file.suffix[1:]), lines)
+        return TracedCalls(calls, self._main_thread, names)
 
 
 def read_tracer() -> int:
@@ -159,25 +158,22 @@ def read_thread_names() -> dict[int, str]:
     return names
 
 
-def parse_calls(lines: Iterable[str]) -> Iterator[Syscall]:
-    """Yield the calls that have ended; signals, exits and what never ended are left out."""
-    begun: dict[int, int] = {}
-    for line in lines:
-        found = LINE.match(line)
-        if found is None:
-            continue
-        thread, unix_ns = int(found[1]), int(found[2]) * 10**9 + int(found[3]) * 1000
-        ended = ENDED.match(found[4])
-        if ended is None:
-            if BEGUN.match(found[4]):
-                begun[thread] = unix_ns
-            continue
-        at: int | None = unix_ns
-        if ended[2]:
-            at = begun.pop(thread, None)
-        if at is not None:
-            took = int(ended[4]) * 10**9 + int(ended[5]) * 1000
-            yield Syscall(thread, ended[1] or ended[2], at, took, ended[3])
+def parse_calls(thread: int, lines: Iterable[str]) -> Iterator[Syscall]:
+    """Yield the calls of a thread that have ended; signals, exits and what never ended are left
+    out."""
+    for found in filter(None, map(CALL.match, lines)):
+        seconds, microseconds, name, result, *took = found.groups()
+        yield Syscall(
+            thread,
+            name,
+            unix_ns=nanoseconds(seconds, microseconds),
+            duration_ns=nanoseconds(*took),
+            result=result,
+        )
+
+
+def nanoseconds(seconds: str, microseconds: str) -> int:
+    return int(seconds) * 10**9 + int(microseconds) * 1000
 
 
 def spans_of_calls(
@@ -220,12 +216,8 @@ def number_threads(traced: TracedCalls, main_number: int, taken: Iterable[int]) 
     An engine's own threads have other names in the profile, and are not known to be the same.
     """
     numbers = {traced.main_thread: main_number}
-    after = max((main_number, *taken)) + 1
-    for call in traced.calls:
-        if call.thread not in numbers:
-            numbers[call.thread] = after
-            after += 1
-    return numbers
+    others = dict.fromkeys(call.thread for call in traced.calls if call.thread not in numbers)
+    return numbers | dict(zip(others, count(max((main_number, *taken)) + 1), strict=False))
 
 
 def name_threads(traced: TracedCalls, numbers: Mapping[int, int]) -> dict[int, str]:
