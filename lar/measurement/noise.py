@@ -183,8 +183,10 @@ class ThreadMeter:
         for task in self._tasks:
             began = time.monotonic_ns()
             try:
-                thread = self._threads.get(task) or self._open_thread(task)
-                delay_so_far = int(os.pread(thread.file, 80, 0).split()[1])
+                if task not in self._threads:
+                    self._threads[task] = ReadThread(task, self._last_read)
+                thread = self._threads[task]
+                delay_so_far = thread.read_delay()
                 cpu_so_far = time.clock_gettime_ns(thread.clock)
             except OSError:
                 continue  # the thread has ended
@@ -213,32 +215,14 @@ class ThreadMeter:
         self._left_before, self._window_before = left, widest
         machine = self._machine.read(is_due=seldom)
         self.leave_out_own()
-        return Reading(
-            longest * 1e-9,
-            busiest * 1e-9,
-            window * 1e-9,
-            waited * 1e-9,
-            cpu * 1e-9,
-            *machine,
-            probe,
-            before * 1e-9,
-        )
-
-    def _open_thread(self, task: str) -> ReadThread:
-        """Return a thread that was not there at the last reading.
-
-        Raises:
-            OSError: it has ended.
-        """
-        thread = ReadThread(task, self._last_read)
-        self._threads[task] = thread
-        return thread
+        seconds = [each * 1e-9 for each in (longest, busiest, window, waited, cpu)]
+        return Reading._make((*seconds, *machine, probe, before * 1e-9))
 
     def leave_out_own(self) -> None:
         """Leave out of the next reading what was done and waited for in this one."""
         own = self._threads.get(self._own)
         if own is not None:
-            own.delay = int(os.pread(own.file, 80, 0).split()[1])
+            own.delay = own.read_delay()
             own.began = time.monotonic_ns()
             own.cpu = time.clock_gettime_ns(own.clock)
         self._computed = time.process_time_ns()
@@ -255,6 +239,10 @@ class ReadThread:
         self.clock = (~int(task) << 3) | 6
         self.delay = self.cpu = 0
         self.began = began
+
+    def read_delay(self) -> int:
+        """Return how long it has waited for a CPU so far."""
+        return int(os.pread(self.file, 80, 0).split()[1])
 
 
 class CpuMeter:

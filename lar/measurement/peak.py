@@ -7,9 +7,8 @@ behind NumPy's products reads how many threads it may use when it is loaded, and
      "spread": 0.02, "measured_at": "2026-11-22T10:00:00+00:00", "rounds": 12}
 
 Whatever disturbs a product or a copy makes it slower: the best of many counts. A product of float32
-matrices of n x n is 2 n^3 operations; a copy reads each byte once and writes it once. Copies come
-first and take no NumPy, so that the process never holds both. `lar.measurement.kept_peaks` keeps
-what was measured.
+matrices of n x n is 2 n^3 operations; a copy reads each byte once and writes it once.
+`lar.measurement.kept_peaks` keeps what was measured.
 
 That library, OpenBLAS, chooses its code by the processor's model. On one that came after it, it
 may take code for processors of 2004, whose products take four times as long. So it is told to take
@@ -31,8 +30,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from lar.measurement.machine import read_instruction_sets, read_memory, siblings_of
-from lar.measurement.machine_noise import usable_cpus
+from lar.measurement.machine import read_instruction_sets, read_memory
 from lar.records.profile import Peak
 
 SOURCE = "numpy float32 product and copy"
@@ -102,9 +100,7 @@ def choose_core() -> str:
 
 
 def measure_here(threads: int) -> Peak:
-    """Measure in this process, which is bound to that many CPUs for good."""
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, choose_cpus(usable_cpus(), threads))
+    """Measure in this process, whose libraries have that many threads."""
     sizes = speeds_of(choose_copy(threads))  # nothing holds the memory of copies afterwards
     flops = speeds_of(choose_product())
     return Peak(
@@ -132,11 +128,6 @@ def spread_of(speeds: Sequence[float]) -> float:
     return 1 - median(speeds) / max(speeds)
 
 
-def choose_cpus(cpus: Sequence[int], count: int) -> list[int]:
-    """Return so many CPUs, at most all: those that share a core with an earlier one come last."""
-    return sorted(cpus, key=lambda cpu: (sum(it < cpu for it in siblings_of(cpu)), cpu))[:count]
-
-
 def choose_product() -> Task:
     """Return a product of float32 matrices that are large enough to be timed."""
     side = SMALLEST_SIDE
@@ -158,22 +149,12 @@ def product_of(side: int) -> Callable[[], object]:
 
 def choose_copy(threads: int) -> Task:
     """Return a copy well beyond the caches, which reads and writes."""
-    import ctypes
-    from mmap import mmap
+    import numpy as np
 
     size = min(COPY_BYTES, (read_memory() or COPY_BYTES) // PART_OF_MEMORY)
-    part = size // threads
-    memory = (ctypes.c_char * (2 * size)).from_buffer(mmap(-1, 2 * size))
-    begin = ctypes.addressof(memory)
-    ctypes.memset(begin, 1, 2 * size)
+    source, target = np.ones((2, threads, size // threads), np.uint8)
     pool = ThreadPoolExecutor(threads)
-
-    def copy_part(number: int) -> None:
-        # Python's lock is given up meanwhile; the memory is there as long as it has a name.
-        source = ctypes.addressof(memory) + number * part
-        ctypes.memmove(source + size, source, part)
-
-    return Task(2 * part * threads, lambda: list(pool.map(copy_part, range(threads))))
+    return Task(2 * source.size, lambda: list(pool.map(np.copyto, target, source)))
 
 
 def time_once(work: Callable[[], object]) -> float:

@@ -148,7 +148,7 @@ class SampleRows:
             steal=share_out(steal, ends, end_to_end),
             throttled=share_out(throttled, ends, end_to_end),
             frequency=spread(frequency, ends, end_to_end),
-            queueing=measured(queueing),
+            queueing=optional(queueing) if any(it == it for it in queueing) else (),
             probe=spread(probe, ends, end_to_end),
         )
 
@@ -260,13 +260,10 @@ def open_rows(file: int, capacity: int, runners: int = 1) -> tuple[SampleRows, .
 def read_samples(tables: Sequence[SampleRows]) -> tuple[Samples, Samples]:
     """Return the samples of the warm-up and of the timed iterations, each of all runners."""
     warmups = [warmups_in(rows) for rows in tables]
-    begins = [
-        rows.began(min(count, rows.count - 1))
-        for rows, count in zip(tables, warmups, strict=True)
-        if rows.count
-    ]
-    zero = min(begins, default=0.0)
-    parts = list(zip((rows.all_samples(zero) for rows in tables), warmups, strict=True))
+    pairs = list(zip(tables, warmups, strict=True))
+    firsts = (rows.began(min(count, rows.count - 1)) for rows, count in pairs if rows.count)
+    zero = min(firsts, default=0.0)
+    parts = [(rows.all_samples(zero), count) for rows, count in pairs]
     return (
         join_samples([slice_of(part, 0, count) for part, count in parts]),
         join_samples([slice_of(part, count, len(part.end_to_end)) for part, count in parts]),
@@ -294,12 +291,9 @@ def join_samples(parts: Sequence[Samples]) -> Samples:
     counts = [len(part.end_to_end) for part in parts]
     columns: dict[str, Any] = {}
     for name in MEASURED:
-        columns_of_parts = [getattr(part, name) for part in parts]
-        if any(columns_of_parts):  # what one alone has measured, the others have not
-            filled = [
-                column or (None,) * count
-                for column, count in zip(columns_of_parts, counts, strict=True)
-            ]
+        found = [getattr(part, name) for part in parts]
+        if any(found):  # what one alone has measured, the others have not
+            filled = (each or (None,) * count for each, count in zip(found, counts, strict=True))
             columns[name] = tuple(chain.from_iterable(filled))
     numbers = [repeat(number, count) for number, count in enumerate(counts)]
     return Samples(**columns, runner=tuple(chain.from_iterable(numbers)))
@@ -309,11 +303,6 @@ def optional(values: Sequence[float]) -> tuple[float | None, ...]:
     """Return the values with None for NaN."""
     # NaN alone is not equal to itself; isnan is slow on millions of values.
     return tuple([value if value == value else None for value in values])
-
-
-def measured(values: Sequence[float]) -> tuple[float | None, ...]:
-    """Return the values with None for NaN; empty where there is nothing else."""
-    return optional(values) if any(value == value for value in values) else ()
 
 
 def size_of_rows(capacity: int) -> int:
