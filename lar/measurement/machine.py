@@ -53,7 +53,7 @@ def read_machine(
         governor=read_text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         python=platform.python_version(),
         affinity=tuple(affinity),
-        threads_per_core=len(siblings_of(affinity[0])) or None,
+        threads_per_core=read_threads_per_core(affinity[0]),
         smt=read_text(f"{CPUS}/smt/control"),
         load=os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
         cpu_limit=read_cpu_limit(),
@@ -62,13 +62,11 @@ def read_machine(
     )
 
 
-def siblings_of(cpu: int) -> list[int]:
-    """Return the CPUs that share the core of one; none where the system does not say."""
-    found: list[int] = []
-    text = read_text(f"{CPUS}/cpu{cpu}/topology/thread_siblings_list")
-    for first, last in re.findall(r"(\d+)(?:-(\d+))?", text):
-        found += range(int(first), int(last or first) + 1)
-    return found
+def read_threads_per_core(cpu: int) -> int | None:
+    """Return how many CPUs share the core of one, None where the system does not say."""
+    siblings = read_text(f"{CPUS}/cpu{cpu}/topology/thread_siblings_list")
+    ranges = re.findall(r"(\d+)(?:-(\d+))?", siblings)
+    return sum(int(last or first) - int(first) + 1 for first, last in ranges) or None
 
 
 def read_cpu_limit() -> float | None:
@@ -145,12 +143,7 @@ def installed_version(distribution: str) -> str:
             package, _, version = name.removesuffix(".dist-info").partition("-")
             if re.sub("[-_.]+", "_", package).lower() == wanted:
                 return version
-    from importlib import metadata
-
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return ""
+    return ""
 
 
 def read_model_file(path: Path) -> ModelFile:
@@ -191,8 +184,9 @@ class Checksum(NamedTuple):
 
 
 # What `sha256sum FILE` prints, `sha256sum --tag FILE`, and a checksum alone.
-SUM = re.compile(r"\\?(?P<sum>[0-9a-fA-F]{64})(?:\s+\*?(?P<name>.+))?")
-TAGGED_SUM = re.compile(r"\\?SHA256 \((?P<name>.+)\) = (?P<sum>[0-9a-fA-F]{64})")
+SUM = re.compile(
+    r"\\?(?:SHA256 \((?P<tagged>.+)\) = )?(?P<sum>[0-9a-fA-F]{64})(?:\s+\*?(?P<name>.+))?"
+)
 
 
 def checksum_place(model: Path) -> Path:
@@ -214,10 +208,11 @@ def read_checksums(path: Path) -> tuple[Checksum, ...]:
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip():
             continue
-        found = SUM.fullmatch(line.strip()) or TAGGED_SUM.fullmatch(line.strip())
+        found = SUM.fullmatch(line.strip())
         if found is None:
             raise UsageError(f"line {number} is not a SHA-256 checksum", hint, subject=path)
-        sums.append(Checksum(found["sum"].lower(), os.path.basename(found["name"] or "")))
+        name = os.path.basename(found["tagged"] or found["name"] or "")
+        sums.append(Checksum(found["sum"].lower(), name))
     if not sums:
         raise UsageError("the checksum file is empty", hint, subject=path)
     return tuple(sums)

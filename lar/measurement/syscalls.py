@@ -40,9 +40,8 @@ CALL = re.compile(r"(\d+)\.(\d{6}) (\w+)\(.* = (.*) <(\d+)\.(\d{6})>")
 
 
 class Syscall(NamedTuple):
-    """One call: the thread's number in the system, when it began on the clock of the day."""
+    """One call of a thread, and when it began on the clock of the day."""
 
-    thread: int
     name: str
     unix_ns: int
     duration_ns: int
@@ -80,10 +79,10 @@ def cannot_trace(said: str) -> UsageError:
 
 
 class TracedCalls(NamedTuple):
-    """All calls that have ended, in which thread the tracing began, and what those that were
-    alive at its end are called."""
+    """The calls of each thread, by its number in the system, that have ended; in which thread the
+    tracing began, and what those that were alive at its end are called."""
 
-    calls: Sequence[Syscall]
+    calls: Mapping[int, Sequence[Syscall]]
     main_thread: int
     names: Mapping[int, str]
 
@@ -134,10 +133,10 @@ class SyscallTrace:
         """Stop tracing, and return what was traced."""
         names = read_thread_names()
         self._end()
-        calls: list[Syscall] = []
-        for file in self._file.parent.glob(f"{self._file.name}.*"):
+        calls = {}
+        for file in sorted(self._file.parent.glob(f"{self._file.name}.*")):
             with file.open(encoding="utf-8", errors="replace") as lines:
-                calls += parse_calls(int(file.suffix[1:]), lines)
+                calls[int(file.suffix[1:])] = [*parse_calls(lines)]
         return TracedCalls(calls, self._main_thread, names)
 
 
@@ -158,18 +157,14 @@ def read_thread_names() -> dict[int, str]:
     return names
 
 
-def parse_calls(thread: int, lines: Iterable[str]) -> Iterator[Syscall]:
-    """Yield the calls of a thread that have ended; signals, exits and what never ended are left
-    out."""
+def parse_calls(lines: Iterable[str]) -> Iterator[Syscall]:
+    """Yield the calls of a thread that have ended, without the shortest; signals, exits and what
+    never ended are left out."""
     for found in filter(None, map(CALL.match, lines)):
         seconds, microseconds, name, result, *took = found.groups()
-        yield Syscall(
-            thread,
-            name,
-            unix_ns=nanoseconds(seconds, microseconds),
-            duration_ns=nanoseconds(*took),
-            result=result,
-        )
+        duration_ns = nanoseconds(*took)
+        if duration_ns >= LEAST_NS:
+            yield Syscall(name, nanoseconds(seconds, microseconds), duration_ns, result)
 
 
 def nanoseconds(seconds: str, microseconds: str) -> int:
@@ -177,53 +172,43 @@ def nanoseconds(seconds: str, microseconds: str) -> int:
 
 
 def spans_of_calls(
-    calls: Iterable[Syscall], steps: Sequence[Step], threads: Mapping[int, int], unix_zero_ns: int
-) -> list[Span]:
-    """Return the calls as spans, without the shortest, in the order of time.
+    traced: TracedCalls,
+    steps: Sequence[Step],
+    main_number: int,
+    taken: Iterable[int],
+    unix_zero_ns: int,
+) -> tuple[list[Span], dict[int, str]]:
+    """Return the calls as spans in the order of time, and the names of their threads.
 
-    `threads` has the number in the profile of each thread; `unix_zero_ns` is the time of day at
+    A thread but the main one has a number in the profile after those taken: an engine's own threads
+    have other names there, and are not known to be the same. `unix_zero_ns` is the time of day at
     the profile's zero. A call belongs to the iteration in which it began.
     """
     from lar.records.profile import Span
 
     starts = [step.start_ns for step in steps]
-    spans = []
-    for call in calls:
-        if call.duration_ns < LEAST_NS:
-            continue
-        start = call.unix_ns - unix_zero_ns
-        index = bisect_right(starts, start) - 1
-        step = steps[index] if index >= 0 and start < steps[index].end_ns else None
-        spans.append(
-            Span(
-                category="osrt",
-                name=call.name,
-                start_ns=start,
-                end_ns=start + call.duration_ns,
-                thread=threads[call.thread],
-                step=step.number if step else None,
-                warmup=step.warmup if step else False,
-                source=SOURCE,
-                result=call.result,
+    numbers = count(max((main_number, *taken)) + 1)
+    spans: list[Span] = []
+    names: dict[int, str] = {}
+    for thread, calls in traced.calls.items():
+        number = main_number if thread == traced.main_thread else next(numbers)
+        if calls and number != main_number:
+            names[number] = f"{traced.names.get(thread, 'thread')} {thread}"
+        for call in calls:
+            start = call.unix_ns - unix_zero_ns
+            index = bisect_right(starts, start) - 1
+            step = steps[index] if index >= 0 and start < steps[index].end_ns else None
+            spans.append(
+                Span(
+                    category="osrt",
+                    name=call.name,
+                    start_ns=start,
+                    end_ns=start + call.duration_ns,
+                    thread=number,
+                    step=step.number if step else None,
+                    warmup=step.warmup if step else False,
+                    source=SOURCE,
+                    result=call.result,
+                )
             )
-        )
-    return sorted(spans, key=lambda span: span.start_ns)
-
-
-def number_threads(traced: TracedCalls, main_number: int, taken: Iterable[int]) -> dict[int, int]:
-    """Return a number in the profile for each thread: after those taken, but for the main one.
-
-    An engine's own threads have other names in the profile, and are not known to be the same.
-    """
-    numbers = {traced.main_thread: main_number}
-    others = dict.fromkeys(call.thread for call in traced.calls if call.thread not in numbers)
-    return numbers | dict(zip(others, count(max((main_number, *taken)) + 1), strict=False))
-
-
-def name_threads(traced: TracedCalls, numbers: Mapping[int, int]) -> dict[int, str]:
-    """Return the names of the threads in the profile but for the main one's."""
-    return {
-        number: f"{traced.names.get(thread, 'thread')} {thread}"
-        for thread, number in numbers.items()
-        if thread != traced.main_thread
-    }
+    return sorted(spans, key=lambda span: span.start_ns), names
