@@ -18,17 +18,16 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 
 import msgspec
 
-from lar.errors import UsageError
+from lar.errors import LarError, UsageError
 from lar.files.input_file import read_input
+from lar.files.report_file import OutputFile
 from lar.files.user_data import data_folder
-from lar.files.work_folders import prefix_of_owner, remove_leftovers
 from lar.measurement import peak
 from lar.measurement.machine import installed_version, read_instruction_sets, read_machine
 from lar.records.profile import Peak
@@ -120,13 +119,8 @@ def speeds_of(known: Sequence[Peak]) -> tuple[list[float], list[float]]:
 
 def keep(path: str, known: tuple[Peak, ...]) -> None:
     """Write a file whole, or leave what was there where it cannot be written."""
-    folder = os.path.dirname(path)
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, LarError):
         os.makedirs(data_folder(), mode=0o700, exist_ok=True)  # as the store of results is
-        os.makedirs(folder, exist_ok=True)
-        remove_leftovers(folder)
-        with tempfile.TemporaryDirectory(prefix=prefix_of_owner(), dir=folder) as own:
-            new = os.path.join(own, "peaks")
-            with open(new, "wb") as file:
-                file.write(msgspec.json.encode(known))
-            os.replace(new, path)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with OutputFile(path, flag="") as file:
+            file.write(msgspec.json.encode(known))

@@ -57,16 +57,15 @@ class Reading(NamedTuple):
 
     `queue_delay` is that of the thread which stood longest ready without a CPU that other work may
     have held: threads of one process wait for each other too, and that is its own. `busiest_thread`
-    the CPU time of the one that computed most, `window` the time in which it did and `waited` how
-    long of that it stood ready without a CPU. `waited_before` is the part of a wait that lies
+    the CPU time of the one that computed most, `active` the time in which it did or slept, without
+    what it stood ready (0: not known). `waited_before` is the part of a wait that lies
     before the last reading. `cpu` is the CPU time of all threads; `steal`, `throttled`, `frequency`
     (in Hz) and `probe` are those of `Samples`. NaN: not read this time.
     """
 
     queue_delay: float
     busiest_thread: float
-    window: float = math.inf
-    waited: float = 0.0
+    active: float = 0.0
     cpu: float = NAN
     steal: float = NAN
     throttled: float = NAN
@@ -178,7 +177,7 @@ class ThreadMeter:
             if not self._given:
                 self._tasks = every
         probe = time_probe()
-        longest, busiest, window, waited, before, cpu, widest = 0, -1, 0, 0, 0, 0, 0
+        longest, busiest, active, before, cpu, widest = 0, -1, 0, 0, 0, 0
         last_read = self._last_read
         for task in self._tasks:
             began = time.monotonic_ns()
@@ -201,7 +200,7 @@ class ThreadMeter:
             cpu += computed
             widest = max(widest, passed)
             if computed > busiest:
-                busiest, window, waited = computed, passed, max(delay, 0)
+                busiest, active = computed, passed - max(delay, 0)
             thread.delay, thread.cpu = delay_so_far, cpu_so_far
             thread.began = last_read = began
         if busiest < 0:
@@ -215,7 +214,7 @@ class ThreadMeter:
         self._left_before, self._window_before = left, widest
         machine = self._machine.read(is_due=seldom)
         self.leave_out_own()
-        seconds = [each * 1e-9 for each in (longest, busiest, window, waited, cpu)]
+        seconds = [each * 1e-9 for each in (longest, busiest, active, cpu)]
         return Reading._make((*seconds, *machine, probe, before * 1e-9))
 
     def leave_out_own(self) -> None:
@@ -257,7 +256,7 @@ class CpuMeter:
     def read(self, *, ends: bool = False) -> Reading:
         cpu, now, probe = self._clock() - self._cpu, time.monotonic(), time_probe()
         machine = self._machine.read(is_due=self._machine.is_due(ends=ends))
-        reading = Reading(NAN, NAN, now - self._began, 0.0, cpu, *machine, probe)
+        reading = Reading(NAN, NAN, now - self._began, cpu, *machine, probe)
         self._cpu, self._began = self._clock(), time.monotonic()
         return reading
 

@@ -6,7 +6,7 @@ readings between the iterations that they cover, so that the worker need not.
 
 Layout, once for each runner, in this machine's order of bytes: a header of eight integers; the rows
 of iterations, each five doubles: end to end, host, device, when it began on the driver's clock, and
-how long its request waited for the runner; those of readings, each eleven doubles: how many
+how long its request waited for the runner; those of readings, each ten doubles: how many
 iterations had ended, and the fields of a `Reading`. Times are seconds, NaN stands for what was not
 measured.
 """
@@ -31,7 +31,7 @@ Times = tuple[float, float, float]
 # more so that 0 is that it goes on; a number that grows while a runner sleeps.
 COUNT, READINGS, WARMUPS, BEATS = range(4)
 HEADER_BYTES = 64
-ROW_COLUMNS, READING_COLUMNS = 5, 11
+ROW_COLUMNS, READING_COLUMNS = 5, 10
 NAN = math.nan
 
 
@@ -128,14 +128,9 @@ class SampleRows:
         rows = self._rows[: ROW_COLUMNS * self.count]
         end_to_end, host, device, began, queueing = columns_of(rows, ROW_COLUMNS)
         read = columns_of(readings, READING_COLUMNS)
-        ends, delay, busiest, window, waited, cpu, steal, throttled, frequency, probe, before = read
+        ends, delay, busiest, active, cpu, steal, throttled, frequency, probe, before = read
         if any(before):
             delay = reach_back(delay, before, ends, end_to_end)
-        # Where the window is not known, the iterations fill it.
-        active = [
-            each - wait if each < math.inf else 0.0
-            for each, wait in zip(window, waited, strict=True)
-        ]
         return Samples(
             end_to_end=tuple(end_to_end),
             host=tuple(host),
@@ -203,13 +198,11 @@ def share_out_cpu(
     """Share the CPU time of each reading in the same way; several threads may have more of it than
     an iteration took.
 
-    `active` is how long the threads did not wait for a CPU. Between short iterations lar computes
-    for a notable part of it: this part is left out.
+    `active` is how long the threads did not wait for a CPU, 0 where only the iterations say so.
+    Between short ones lar computes for a notable part of it: this part is left out.
     """
 
     def shares_of(seconds: float, index: int, times: Sequence[float]) -> Iterator[float]:
-        if len(times) == 1:
-            return iter((seconds,))
         whole = active[index] if active[index] > 0 else sum(times)
         share = seconds / whole if whole else 0.0
         # An iteration that waited has no more than all of them.
