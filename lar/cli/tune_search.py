@@ -31,7 +31,7 @@ from lar.tuning.search import TuneProgress, search_with
 from lar.tuning.session import Facts, read_facts
 
 if TYPE_CHECKING:
-    from lar.farm.field import Field
+    from lar.farm.farm import Farm
 
 
 class Command(NamedTuple):
@@ -40,7 +40,7 @@ class Command(NamedTuple):
     arguments: argparse.Namespace
     options: Mapping[str, Any]
     forms: Sequence[str]
-    farm: Field | None = None
+    farm: Farm | None = None
 
 
 class Planned(NamedTuple):
@@ -125,8 +125,10 @@ def plan(models: Sequence[str], command: Command) -> Planned:
     from lar.farm.tuning import request_on_farm
 
     given = {key: value for key, value in options.items() if is_set(value)}
-    found = request_on_farm(farm, arguments.on or "", models, given, asked, arguments.engines)
-    return Planned(found.request, read_facts(found.request, found.machine, found.engines))
+    request, machine, engines = request_on_farm(
+        farm, arguments.on or "", models, given, asked, arguments.engines
+    )
+    return Planned(request, read_facts(request, machine, engines))
 
 
 def tune(planned: Planned, command: Command, name: str = "") -> outcome.Tuning:

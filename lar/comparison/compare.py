@@ -133,11 +133,12 @@ def judge(paired: Paired, search: Search, only: Only, *, isolate: bool) -> Compa
     deciding = find_deciding(paired, only)
     blames, interrupted = find_culprits(search, deciding, isolate=isolate)
     coarse = [*find_coarse(paired)] if paired.measure.by_default else []
-    decides = isolate or only == "common"
-    blames = without_behind(blames, coarse) if decides else blames
+    # What one input leaves of a range is no fault; that a bias is read wrongly is one.
+    firm = [it for it in coarse if only == "common" or (isolate and it.is_misread)]
+    blames = without_behind(blames, firm)
     coarse = without_behind(coarse, blames)
-    if decides:
-        blames, coarse = [*blames, *coarse], []
+    blames += [it for it in coarse if it in firm]
+    coarse = [it for it in coarse if it not in firm]
     tensors = [
         with_single(paired.found(pair), search.alone.get(pair.actual), isolate)
         for pair in paired.pairs

@@ -53,7 +53,7 @@ class Blame(NamedTuple):
 
     `alone` has what they gave when they were run alone. `scale` says what is wrong with the
     output's scale, where that is known; one that `is_coarse` is wrong only where nothing else
-    fills its range.
+    fills its range, or where it `is_misread` by what takes the output.
     """
 
     actual: tuple[Node, ...]
@@ -63,6 +63,7 @@ class Blame(NamedTuple):
     alone: Alone = Alone()
     scale: str = ""
     is_coarse: bool = False
+    is_misread: bool = False
 
     @property
     def proven(self) -> bool:

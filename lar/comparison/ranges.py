@@ -47,9 +47,10 @@ def find_coarse(paired: Paired) -> Iterator[Blame]:
     ranges = Ranges(paired)
     for pair in paired.pairs:
         found = paired.found(pair)
-        if found.figures and (text := ranges.describe_misread(pair) or ranges.describe(pair)):
+        misread = ranges.describe_misread(pair) if found.figures else ""
+        if text := misread or (ranges.describe(pair) if found.figures else ""):
             blame = blame_of(pair, paired, Alone(found))
-            yield blame._replace(scale=f"scale: {text}", is_coarse=True)
+            yield blame._replace(scale=f"scale: {text}", is_coarse=True, is_misread=bool(misread))
 
 
 class Ranges:
@@ -88,9 +89,11 @@ class Ranges:
         """Return which bias an engine reads by the actual scale of a pair, though it was made for
         another one; empty if none."""
         steps = [*map(self.step_of, (0, 1), pair[:2])]
-        for found in self.paired.constants_of(pair.actual.children) if steps[0] else ():
+        taken = self.paired.constants_of(pair.actual.children) if steps[0] else []
+        wrong = [it for it in taken if not it.passed]
+        for found in wrong if len(wrong) == 1 else ():  # a bias has the scale of its weights too
             figures = found.figures
-            if found.passed or figures is None or (figures.cosine or 0.0) < ONE_DIRECTION:
+            if figures is None or (figures.cosine or 0.0) < ONE_DIRECTION:
                 continue
             factor, step = figures.gain or 1.0, self.rounding.step_of(0, found.actual)
             ratio = steps[0] / steps[1] if steps[1] else factor

@@ -25,9 +25,8 @@ def find_unmatched(paired: Paired) -> Iterator[UnmatchedTensor]:
         reasons = {
             it.key: describe_moved(it, paired) or describe_fused(it, paired, side) for it in lonely
         }
-        for tensor in graph.dump:
-            if tensor.key in graph.constants - known:
-                reasons[tensor.key] = OTHER_FORM
+        left = graph.constants - known
+        reasons |= {tensor.key: OTHER_FORM for tensor in graph.dump if tensor.key in left}
         for key, reason in reasons.items():
             integers = graph.integers_of(key)
             is_data = key in graph.constants and integers in known

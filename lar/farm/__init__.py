@@ -1,8 +1,9 @@
 """Runs on other machines, by a Dask scheduler and its workers: a farm.
 
-A job is a run, a bench, or a trial of a search. It goes to a device: a Dask worker that was started
-with the resource `device`, of which a job takes one, so that no two timed runs meet on it. Files go
-there once, by their content; the result comes back, and the files that the run has written.
+A job is a run, a bench, or a round of a search. It goes to a device: a Dask worker that was started
+with the resource `device`, of which a job takes one, so that no two timed runs meet on it. The
+worker asks for the files that it lacks; the result comes back, and the files that the run has
+written.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ __all__ = ["run_many"]
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'lar.farm' has no attribute {name!r}")
-    # A worker needs nothing of it.
+    # A process of a task needs nothing of it, and is started often.
     from lar.farm.runs import run_many
 
     return run_many

@@ -1,40 +1,39 @@
-"""The process beside a Dask worker that makes the runs of its jobs, one after the other.
+"""The process beside a Dask worker that does a task in its folder.
 
-It reads a line for each job and writes lines: what happens, and in the end the answer. Runs are
-made here, not in a thread of Dask's: an interrupt ends them as Ctrl-C does in a shell.
-
-    python -m lar.farm.executor
+Runs are made here, not in a thread of Dask's: an interrupt ends them as Ctrl-C does in a shell.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
+import pickle
 import sys
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from lar.engines import engine_named
 from lar.errors import Interrupted, LarError, first_line
-from lar.files.work_folders import work_folder
+from lar.farm.sending import ROOT, Answer, check_place, map_texts
+from lar.farm.worker import Task
 from lar.measurement.listener import Listener
 from lar.measurement.machine import read_machine
 from lar.measurement.rows import SampleRows
-from lar.records.events import Event, line_of
-from lar.records.run import (
-    Failure,
-    RunResult,
-    read_request,
-    record_from_json,
-    record_to_json,
-)
-from lar.running.interrupts import heed_interrupts
+from lar.records.events import Event
+from lar.records.run import Failure, RunContext, RunResult, RunSpec
+from lar.running.interrupts import heed_interrupts, uninterrupted
 from lar.running.steps import make_here
 from lar.worker.main import end_with_parent
+
+if TYPE_CHECKING:  # most tasks are runs
+    from lar.records.bench import BenchResult
+    from lar.records.facts import MachineFacts
+    from lar.records.tuning import TuneRequest
+    from lar.running.variants import Variant
+    from lar.tuning.player import RoundOrder
 
 # What is followed from afar is passed on this often: more would disturb what is timed.
 FLUSH_SECONDS = 0.5
@@ -43,32 +42,33 @@ MOST_ROWS = 2000
 
 
 class Stream(Listener):
-    """Writes what happens during a job as lines, some at once."""
+    """Writes what happens during a task, some of it at once."""
 
-    def __init__(self, write: Callable[[str, Any], None], *, is_followed: bool) -> None:
-        self._write = write
-        self._is_followed = is_followed
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
         self._entries: list[Any] = []
         self._rows = 0
         self._due = time.monotonic()
 
     def add(self, *entry: Any, now: bool = False) -> None:
         """Pass an entry on, soon or now."""
-        if not self._is_followed:
-            return
         self._entries.append(entry)
         if now or time.monotonic() >= self._due:
             self.flush()
 
     def flush(self) -> None:
         """Pass on what waits."""
-        if self._entries:
-            self._write("happened", self._entries)
+        self.write(pickle.dumps(self._entries))
         self._entries, self._rows = [], 0
         self._due = time.monotonic() + FLUSH_SECONDS
 
+    def write(self, said: bytes | Answer) -> None:
+        """Say something to the Dask worker."""
+        pickle.dump(said, self._file)
+        self._file.flush()
+
     def on_event(self, event: Event, result: RunResult) -> None:
-        self.add("event", line_of(event).decode(), now=True)
+        self.add("event", event, now=True)
 
     def on_rows(self, rows: SampleRows, first: int, last: int, result: RunResult) -> None:
         self._rows += last - first
@@ -77,113 +77,85 @@ class Stream(Listener):
             self.add("rows", rows.runner, first, times, rows.warmups)
 
     def on_log(self, text: bytes) -> None:
-        self.add("log", text.decode(errors="replace"))
+        self.add("log", text)
 
     def on_progress(self, text: str, elapsed: float) -> None:
         self.add("progress", text, elapsed)
 
 
-def play_run(request: str, stream: Stream) -> bytes:
-    """Make a run; return its result as JSON."""
-    spec, context = read_request(request)
-    context = replace(context, began=time.monotonic())
-    return record_to_json(make_here(spec, context, stream))
+def play_run(stream: Stream, spec: RunSpec, context: RunContext) -> RunResult:
+    """Make a run."""
+    return make_here(spec, replace(context, began=time.monotonic()), stream)
 
 
-def play_bench(request: str, stream: Stream) -> bytes:
-    """Make a bench; return its result as JSON."""
-    from lar.farm.requests import BenchRequest  # few jobs are benches
-    from lar.running.bench import BenchProgress, run_bench
+def play_bench(
+    stream: Stream, variants: Sequence[Variant], baseline: int, options: Mapping[str, Any]
+) -> BenchResult:
+    """Make a bench: all of its variants are measured here."""
+    from lar.running.bench import run_bench
 
-    def report(progress: BenchProgress) -> None:
-        stream.add("bench", asdict(progress))
-
-    asked = record_from_json(request, BenchRequest)
-    result = run_bench(
-        asked.variants,
-        asked.baseline,
-        budget_seconds=asked.budget_seconds,
-        margin=asked.margin,
-        report=report,
-    )
-    return result.to_json().encode()
+    return run_bench(variants, baseline, report=partial(stream.add, "bench"), **options)
 
 
-def play_round(request: str, stream: Stream) -> bytes:
+def play_round(stream: Stream, order: RoundOrder) -> None:
     """Play a round of a search; its results are passed on as its processes end."""
-    from lar.tuning.player import LocalPlayer, RoundOrder
+    from lar.files.work_folders import work_folder
+    from lar.tuning.player import LocalPlayer
 
-    def keep(place: int, result: RunResult) -> None:
-        stream.add("ended", place, record_to_json(result).decode(), now=True)
-
-    order = record_from_json(request, RoundOrder)
+    keep = partial(stream.add, "ended", now=True)
     with work_folder() as folder:
-        LocalPlayer(Path(folder)).play(order, lambda doing: stream.add("show", doing), keep)
-    return b"{}"
+        LocalPlayer(Path(folder)).play(order, partial(stream.add, "show"), keep)
 
 
-def make_space(request: str, stream: Stream) -> bytes:
-    """Return what a search can try here, and the facts about this machine, as JSON."""
-    from lar.farm.requests import SearchAnswer, SearchRequest
+def make_space(stream: Stream, *asked: Any) -> tuple[TuneRequest, MachineFacts, dict[str, str]]:
+    """Return the request of a search that `lar.tuning.requests.make_request` makes of arguments,
+    with what can be tried here; the facts about this machine, and the versions of its engines."""
     from lar.tuning.requests import make_request
 
-    asked = record_from_json(request, SearchRequest)
-    made = make_request(asked.models, asked.options, asked.asked, asked.engines)
+    made = make_request(*asked)
     engines = {space.engine: engine_named(space.engine).version for space in made.spaces}
-    return record_to_json(SearchAnswer(made, read_machine(), engines))
+    return made, read_machine(), engines
 
 
-KINDS: Mapping[str, Callable[[str, Stream], bytes]] = {
-    "run": play_run,
-    "bench": play_bench,
-    "round": play_round,
-    "space": make_space,
-}
-
-
-def answer_to(job: Mapping[str, Any], write: Callable[[str, Any], None]) -> tuple[str, Any]:
-    """Do a job; return what is written in the end."""
-    stream = Stream(write, is_followed=job["follow"])
-    sys.argv = job["arguments"]
-    try:
-        record = KINDS[job["kind"]](job["request"], stream)
-        stream.flush()
-    except KeyboardInterrupt:
-        return "failure", asdict(Failure.of(Interrupted("interrupted")))
-    except LarError as error:
-        return "failure", asdict(Failure.of(error))
-    except Exception as error:  # a defect: it ends as one line all the same
-        hint = "this is a defect of lar"
-        return "failure", asdict(Failure(f"{type(error).__name__}: {first_line(error)}", hint))
-    return "record", record.decode()
-
-
-def serve(requests: BinaryIO, answers: BinaryIO) -> None:
-    """Do jobs until no more come."""
-
-    def write(kind: str, value: Any) -> None:
-        answers.write(json.dumps([kind, value]).encode() + b"\n")
-        answers.flush()
-
-    while True:
-        with contextlib.suppress(KeyboardInterrupt):  # it came when the job was done
-            line = requests.readline()
-            if not line:
-                return
-            write(*answer_to(json.loads(line), write))
+def answer_to(task: Task, root: str, contents: Mapping[str, bytes], stream: Stream) -> Answer:
+    """Lay out the files of a task and do it; return its value and what it has written."""
+    for folder in task.sending.folders:
+        Path(root, check_place(folder)).mkdir(parents=True, exist_ok=True)
+    for place, content in contents.items():
+        path = Path(root, check_place(place))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    sys.argv = [*task.command]
+    arguments = map_texts(task.arguments, lambda text: text.replace(ROOT, root))
+    value = task.function(stream, *arguments)
+    wanted = [Path(root, place) for place in sorted(task.sending.wanted)]
+    found = {
+        str(path.relative_to(root)): path.read_bytes() if path.is_file() else None
+        for each in wanted
+        for path in (each, *sorted(each.rglob("*")))
+        if path.exists()
+    }
+    written = {it: data for it, data in found.items() if it not in contents or data != contents[it]}
+    return Answer(root=root, value=value, written=written)
 
 
 def main() -> None:
-    """Serve the Dask worker that has started this process; never returns."""
+    """Do the task that stands on standard input, for the Dask worker that has started this."""
     end_with_parent()
     heed_interrupts()
-    answers = os.fdopen(os.dup(1), "wb")
+    stream = Stream(os.fdopen(os.dup(1), "wb"))
     os.dup2(2, 1)  # what anything prints goes to the log of the Dask worker
+    task, root, contents = pickle.load(sys.stdin.buffer)
     try:
-        serve(sys.stdin.buffer, answers)
-    finally:
+        answer = answer_to(task, root, contents, stream)
+    except KeyboardInterrupt:
+        answer = Answer(root=root, failure=Failure.of(Interrupted("interrupted")))
+    except LarError as error:
+        answer = Answer(root=root, failure=Failure.of(error))
+    except Exception as error:  # a defect: it ends as one line all the same
+        text = f"{type(error).__name__}: {first_line(error)}"
+        answer = Answer(root=root, failure=Failure(text, "this is a defect of lar"))
+    with uninterrupted():
+        stream.flush()
+        stream.write(answer)
         os._exit(0)
-
-
-if __name__ == "__main__":
-    main()

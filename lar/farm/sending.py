@@ -1,54 +1,68 @@
-"""What a job takes along: its files, and its request with their places on the worker."""
+"""What a job takes along and brings back: its files, by their places on the worker."""
 
 from __future__ import annotations
 
+import json
 import os
+import posixpath
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from lar.engines import engine_for, engine_named
-from lar.errors import UsageError
-from lar.farm.store import FILES, ROOT, WRITTEN, SentFile, hash_content
+from lar.errors import Interrupted, LarError, UsageError
 from lar.files.input_file import RAW_FORM, open_input, split_items
+from lar.files.report_file import OutputFile
+from lar.measurement.machine import checksum_place
 from lar.options.table import ALLOW_EXTERNAL_DATA, BY_KEY
-from lar.records.dataset import Item
-from lar.records.run import RunContext, RunSpec
+from lar.records.run import Failure, RunContext, RunSpec
 from lar.records.testcase import Case
 
-# Hashes of files by what distinguishes them, so that those of many jobs are read once.
-_hashes: dict[tuple[int, int, int, int], str] = {}
+# Stands for the folder of a task in its arguments; the worker puts its own there.
+ROOT = "/@lar-job@"
+# In that folder: what is sent, under its whole path on the client, and what the run writes.
+FILES, WRITTEN = "files", "written"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What came of a task in its folder: its value, or why it has none; the contents of the files
+    that it has written, by their places, and None for folders."""
+
+    root: str
+    value: Any = None
+    failure: Failure | None = None
+    written: Mapping[str, bytes | None] = field(default_factory=dict)
 
 
 class Sending:
-    """Collects the files of a job; `names` has what the user calls each place on the worker."""
+    """Collects the files of a job; `names` has what the user calls each place on the worker,
+    `wanted` the places of what may come back."""
 
     def __init__(self) -> None:
-        self.files: dict[str, SentFile] = {}
-        self.paths: dict[str, str] = {}  # on this machine, by the SHA-256
+        self.files: dict[str, str] = {}  # what distinguishes each, by the place
+        self.paths: dict[str, str] = {}  # on this machine, by what distinguishes each
         self.folders: set[str] = set()
         self.names: dict[str, str] = {}
-        self.caches: dict[str, str] = {}  # the files that a run may change, by their places
+        self.wanted: set[str] = set()
 
-    def add(self, path: str, flag: str = "", *, own: bool = False) -> str:
+    def add(self, path: str, flag: str = "") -> str:
         """Take along a file, or a folder with its files; return where it will be.
 
         Raises:
             UsageError: it cannot be read.
         """
         if os.path.isdir(path):
-            for entry in sorted(os.listdir(path)):
-                inner = os.path.join(path, entry)
-                if os.path.isfile(inner):
-                    self.add(inner, flag)
+            for inner in sorted(Path(path).iterdir()):
+                if inner.is_file():
+                    self.add(str(inner), flag)
             return self.add_folder(path)
         place = self.place_of(path)
-        sha256, size = hash_file(path, flag)
-        self.paths[sha256] = os.path.abspath(path)
-        own = own or (place in self.files and self.files[place].own)
-        self.files[place] = SentFile(place, sha256, size, own)
+        with open_input(path, flag) as file:
+            self.files[place] = identity_of(file)
+        self.paths[self.files[place]] = os.path.abspath(path)
         return f"{ROOT}/{place}"
 
     def add_folder(self, path: str) -> str:
@@ -60,10 +74,18 @@ class Sending:
     def add_cache(self, path: str, flag: str) -> str:
         """Take along a file that the run reads, if it is there, and may write."""
         if os.path.isfile(path):
-            self.add(path, flag, own=True)
+            self.add(path, flag)
         place = self.place_of(path)
         self.folders.add(os.path.dirname(place))
-        self.caches[place] = path
+        self.wanted.add(place)
+        return f"{ROOT}/{place}"
+
+    def add_written(self, key: str, path: str) -> str:
+        """Have a folder there for what an option writes, which comes back under a path."""
+        place = f"{WRITTEN}/{key}/{os.path.basename(os.path.normpath(path))}"
+        self.folders.add(os.path.dirname(place))
+        self.names[place] = path
+        self.wanted.add(place)
         return f"{ROOT}/{place}"
 
     def place_of(self, path: str) -> str:
@@ -71,6 +93,60 @@ class Sending:
         place = FILES + os.path.abspath(path)
         self.names[place] = path
         return place
+
+    def read(self, identity: str) -> bytes:
+        """Return the content of a file.
+
+        Raises:
+            UsageError: it cannot be read.
+        """
+        with open_input(self.paths[identity]) as file:
+            return file.read()
+
+    def name_all(self, value: Any, root: str) -> Any:
+        """Return a record of a worker with the user's names for the places in its folder."""
+        places = sorted(self.names, key=len, reverse=True)
+
+        def name(text: str) -> str:
+            if root in text:
+                for place in places:
+                    text = text.replace(f"{root}/{place}", self.names[place])
+            return text.replace(f"{root}/{FILES}", "")
+
+        return map_texts(value, name)
+
+    def path_of(self, place: str) -> str:
+        """Return the path on this machine of what a worker has written.
+
+        Raises:
+            LarError: the place leads out of the job's folder, or nobody asked for it.
+        """
+        for known in self.wanted:
+            if check_place(place) == known or place.startswith(known + "/"):
+                return self.names[known] + place[len(known) :]
+        raise LarError("nobody asked the worker for it", subject=place)
+
+    def receive(self, answer: Answer) -> Any:
+        """Put what a job has written where its names say; return its value.
+
+        Raises:
+            LarError: it failed, a file cannot be written, or a place is not one that was asked for.
+        """
+        if answer.failure is not None:
+            error = self.name_all(answer.failure, answer.root).to_error()
+            raise KeyboardInterrupt if isinstance(error, Interrupted) else error
+        for place, content in answer.written.items():
+            path = self.path_of(place)
+            if content is None:
+                os.makedirs(path, exist_ok=True)
+                continue
+            option = BY_KEY.get(place.split("/")[1])
+            if option is not None and option.purpose == "profile":  # JSON, and names files
+                content = json.dumps(self.name_all(json.loads(content), answer.root)).encode()
+            os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+            with OutputFile(path, "") as file:
+                file.write(content)
+        return self.name_all(answer.value, answer.root)
 
     def add_model(self, model: str, engine: str) -> str:
         """Take along a model, and the files that it names.
@@ -84,19 +160,23 @@ class Sending:
             beside = ()  # the engine says what is wrong with it
         for name in beside:
             if os.path.isabs(name):
-                raise UsageError(
-                    f"its weights are in {name}, and other machines have no such path",
-                    "have the model name them from its own folder",
-                    subject=model,
-                )
+                problem = f"its weights are in {name}, and other machines have no such path"
+                hint = "have the model name them from its own folder"
+                raise UsageError(problem, hint, subject=model)
             path = os.path.normpath(os.path.join(os.path.dirname(model), name))
             if os.path.isfile(path):
                 self.add(path)
+        if (sums := checksum_place(Path(model))).is_file():
+            self.add(str(sums))
         return self.add(model)
 
     def add_with_weights(self, model: str) -> str:
         """Take along a model that any engine may read."""
         return self.add_model(model, engine_for(Path(model), None).name)
+
+    def add_named(self, inputs: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+        """Take along the files that inputs are fed with."""
+        return tuple((name, self.add(path, "--input")) for name, path in inputs)
 
     def add_inputs(self, texts: Iterable[str]) -> tuple[str, ...]:
         """Take along the files in texts of `--input`; return the texts with their places."""
@@ -122,10 +202,9 @@ class Sending:
         option = BY_KEY.get(key)
         if option is None or value is None:
             return value
-        if option.key == ALLOW_EXTERNAL_DATA.key:
+        if key == ALLOW_EXTERNAL_DATA.key:
             several = value.splitlines() if isinstance(value, str) else value
-            folders = [self.add_folder(folder) for folder in several]
-            return "\n".join(folders) if isinstance(value, str) else folders
+            return "\n".join(map(self.add_folder, several))
         if option.purpose == "cache":
             return self.add_cache(str(value), option.flag)
         if option.reads:
@@ -133,11 +212,7 @@ class Sending:
         if key == "input":
             return list(self.add_inputs([value] if isinstance(value, str) else value))
         if option.writes in ("file", "folder"):
-            place = f"{WRITTEN}/{key}"
-            self.folders.add(place)
-            name = os.path.basename(os.path.normpath(str(value)))
-            self.names[f"{place}/{name}"] = str(value)
-            return f"{ROOT}/{place}/{name}"
+            return self.add_written(key, str(value))
         return value
 
     def rewrite_spec(self, spec: RunSpec) -> RunSpec:
@@ -147,12 +222,8 @@ class Sending:
             UsageError: a file cannot be read, or the run needs what is on this machine alone.
         """
         if spec.python:
-            raise UsageError(
-                "is on this machine, and the run on another",
-                "start a worker with that Python",
-                flag="--python",
-                subject=spec.python,
-            )
+            problem, hint = "is on this machine alone", "start a worker with that Python"
+            raise UsageError(problem, hint, flag="--python", subject=spec.python)
         has_files = any(item.inputs for item in spec.items)
         return replace(
             spec,
@@ -160,47 +231,19 @@ class Sending:
             # Of a data set the files of its items are what is read.
             inputs=spec.inputs if has_files else self.add_inputs(spec.inputs),
             settings=self.rewrite_settings(spec.settings),
-            items=tuple(map(self.rewrite_item, spec.items)),
+            items=tuple(replace(it, inputs=self.add_named(it.inputs)) for it in spec.items),
             cases=tuple(map(self.rewrite_case, spec.cases)),
-        )
-
-    def rewrite_item(self, item: Item) -> Item:
-        """Take along the files of an item of a data set."""
-        return replace(
-            item, inputs=tuple((name, self.add(path, "--input")) for name, path in item.inputs)
         )
 
     def rewrite_case(self, case: Case) -> Case:
         """Take along the files of a testcase."""
-        return replace(
-            case,
-            inputs=tuple((name, self.add(path)) for name, path in case.inputs),
-            expected=tuple(replace(each, file=self.add(each.file)) for each in case.expected),
-        )
+        expected = tuple(replace(each, file=self.add(each.file)) for each in case.expected)
+        return replace(case, inputs=self.add_named(case.inputs), expected=expected)
 
-    def rewrite_context(self, context: RunContext, model: str) -> RunContext:
-        """Return a context with places on the worker: of the model, and of what is written."""
-        written = {}
-        for key, path in context.written.items():
-            folder = f"{WRITTEN}/{key}"
-            self.folders.add(folder)
-            place = f"{folder}/{os.path.basename(path)}"
-            self.names[place] = path
-            written[key] = f"{ROOT}/{place}"
-        facts = context.model and replace(context.model, path=model)
-        outputs = ""
-        if context.outputs_folder:
-            self.names[f"{WRITTEN}/outputs"] = context.outputs_folder
-            outputs = f"{ROOT}/{WRITTEN}/outputs"
-        names = self.rewrite_names(context.names)
-        return replace(
-            context,
-            model=facts,
-            written=written,
-            outputs_folder=outputs,
-            names=names,
-            work_folder="",
-        )
+    def rewrite_context(self, context: RunContext) -> RunContext:
+        """Return a context with places on the worker, of what is written too."""
+        written = {key: self.add_written(key, path) for key, path in context.written.items()}
+        return replace(context, written=written, names=self.rewrite_names(context.names))
 
     def rewrite_names(self, names: Mapping[str, str]) -> dict[str, str]:
         """Return what the user calls files by their places on the worker; others stay."""
@@ -210,15 +253,35 @@ class Sending:
         }
 
 
-def hash_file(path: str, flag: str = "") -> tuple[str, int]:
-    """Return the SHA-256 and the size of a file.
+def identity_of(file: IO[bytes]) -> str:
+    """Return what distinguishes a file from others, and from itself before it was changed."""
+    status = os.fstat(file.fileno())
+    return f"{status.st_dev}-{status.st_ino}-{status.st_size}-{status.st_mtime_ns}"
+
+
+def check_place(place: str) -> str:
+    """Return a place, which leads into the folder of a task and not out of it.
 
     Raises:
-        UsageError: it cannot be read.
+        LarError: it does.
     """
-    with open_input(path, flag) as file:
-        status = os.fstat(file.fileno())
-        key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-        if key not in _hashes:
-            _hashes[key] = hash_content(file)
-    return _hashes[key], status.st_size
+    if posixpath.normpath(place) != place or place.startswith(("/", "..")):
+        raise LarError("leads out of the folder of the run", subject=place)
+    return place
+
+
+def map_texts(value: Any, change: Callable[[str], str]) -> Any:
+    """Return a record, or whatever it may hold, with each text in it changed."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, dict):
+        return {map_texts(key, change): map_texts(each, change) for key, each in value.items()}
+    if isinstance(value, (tuple, list)):
+        if value and isinstance(value[-1], (int, float)):  # samples, of which there are many
+            return value
+        make = getattr(value, "_make", type(value))
+        return make(map_texts(each, change) for each in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        names = [each.name for each in fields(value) if each.init]
+        return replace(value, **{name: map_texts(getattr(value, name), change) for name in names})
+    return value

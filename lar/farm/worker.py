@@ -1,176 +1,127 @@
-"""What Dask calls on a worker: files come and go, and a process beside it makes the runs.
+"""What Dask calls on a worker: it has a process do a task, and passes on what that says.
 
 dask worker tcp://HOST:8786 --nworkers 1 --nthreads 1 --resources "device=1 x86=1"
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
-import select
-import shutil
+import pickle
 import signal
-import subprocess
 import sys
+import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from subprocess import PIPE, Popen
 from typing import Any
 
 from lar import __version__
-from lar.farm.store import ROOT, WRITTEN, SentFile, Store, hash_content
-from lar.measurement.machine import read_machine
-from lar.records.run import record_to_json
+from lar.errors import Interrupted, LarError
+from lar.farm.sending import Answer, Sending
+from lar.running.isolation import name_of_signal
 from lar.running.worker_process import module_path
 
-# The topic under which workers report what happens during jobs.
+# The topic under which workers say what happens during tasks.
 TOPIC = "lar"
-# Written files that are smaller, all together, come with the answer.
-INLINE_BYTES = 1 << 18
-# Between two looks for an interrupt.
+# Between two looks for an interrupt, and for a file that comes.
 LOOK_SECONDS = 0.1
-# For so long a run that was interrupted may take to end by itself.
-END_SECONDS = 5.0
-AGAIN_SECONDS = 1.0
-# Files of a job that its client never fetches go away after so long.
-KEPT_SECONDS = 3600.0
+# A process that was interrupted is so again after a second, and killed after so many.
+MOST_INTERRUPTS = 5
+
+Publish = Callable[..., None]
+Check = Callable[[], bool]
 
 _interrupted: set[str] = set()
-_executors: dict[str, Executor] = {}
 
 
-class Lost(Exception):
-    """The process that makes the runs has ended in the middle of a job."""
+class TaskLost(Exception):
+    """The process that does a task has ended in the middle of it; says how."""
 
 
-def describe() -> dict[str, str]:
-    """Return the version of lar on this worker, and the facts about its machine as JSON.
+@dataclass(frozen=True)
+class Task:
+    """A function of `lar.farm.executor` that is called on a device; its arguments have places there
+    for the paths of `sending`. `client` has a name of its own."""
 
-    The process that makes its runs is started meanwhile: a client asks this before its first job.
+    name: str
+    client: str
+    function: Callable[..., Any]
+    arguments: Sequence[Any]
+    sending: Sending
+    command: Sequence[str] = field(default_factory=lambda: sys.argv)
+    version: str = __version__
+
+
+async def interrupt(name: str) -> None:
+    """Have a task end soon; Dask calls it while it goes on."""
+    _interrupted.add(name)
+
+
+def play(task: Task) -> Answer:
+    """Do a task; return what came of it, and the files that it has written.
+
+    Raises:
+        TaskLost: its process has ended in the middle of it.
+        LarError: another lar has sent it, or nobody wants it any more.
     """
-    executor_at(str(home()))
-    return {"version": __version__, "machine": record_to_json(read_machine()).decode()}
-
-
-def be_free() -> None:
-    """Return at once: what calls this has the device of the worker."""
-
-
-def home() -> Path:
-    """Return the folder of lar on this worker: it goes when the worker ends."""
     from distributed import get_worker
 
-    return Path(get_worker().local_directory) / "lar"
+    if task.version != __version__:
+        problem = f"a worker has lar {__version__}, and this is lar {task.version}"
+        raise LarError(problem, "install the same on both", flag="--scheduler")
+    worker, attempt = get_worker(), uuid.uuid4().hex
+
+    def publish(**said: Any) -> None:
+        message = {"attempt": attempt, "worker": worker.address, **said}
+        worker.log_event(TOPIC, (task.name, message))
+
+    def is_unwanted() -> bool:
+        found = worker.state.tasks.get(task.name)  # its client may have gone
+        return task.name in _interrupted or not found or found.state in ("cancelled", "resumed")
+
+    # What a worker holds for a client goes when that goes.
+    keys = {each: f"{task.client}-{each}-{worker.address}" for each in task.sending.files.values()}
+    publish(missing={key: each for each, key in keys.items() if key not in worker.data})
+    while not all(key in worker.data for key in keys.values()):
+        if is_unwanted():
+            raise Interrupted("interrupted")
+        time.sleep(LOOK_SECONDS)
+    contents = {place: worker.data[keys[each]] for place, each in task.sending.files.items()}
+    with tempfile.TemporaryDirectory(prefix="lar-", dir=worker.local_directory) as root:
+        try:
+            return do(task, root, contents, publish, is_unwanted)
+        finally:
+            _interrupted.discard(task.name)
 
 
-def store() -> Store:
-    """Return the files that were sent to this worker."""
-    return Store(home() / "store")
+def do(
+    task: Task, root: str, contents: Mapping[str, bytes], publish: Publish, is_unwanted: Check
+) -> Answer:
+    """Have a process do a task: an interrupt ends it as Ctrl-C does in a shell.
 
-
-def find_missing(hashes: Sequence[str]) -> list[str]:
-    """Return those of some files that are not on this worker."""
-    return store().find_missing(hashes)
-
-
-def add_piece(sha256: str, offset: int, data: bytes) -> None:
-    """Take a piece of a file."""
-    store().add_piece(sha256, offset, data)
-
-
-def finish_file(sha256: str) -> bool:
-    """Take a file whose pieces have all come; False if it was damaged on the way."""
-    return store().finish(sha256)
-
-
-def read_piece(job: str, place: str, offset: int, size: int) -> bytes:
-    """Return a piece of a file that a job has written."""
-    with open(folder_of(job) / place, "rb") as file:
-        file.seek(offset)
-        return file.read(size)
-
-
-def forget(job: str) -> None:
-    """Remove the folder of a job."""
-    shutil.rmtree(folder_of(job), ignore_errors=True)
-
-
-def folder_of(job: str) -> Path:
-    """Return the folder of a job, which may not exist."""
-    return home() / "jobs" / job
-
-
-async def interrupt(job: str) -> None:
-    """Have a job end soon; Dask calls it while the job goes on."""
-    _interrupted.add(job)
-
-
-def play(job: Mapping[str, Any]) -> dict[str, Any]:
-    """Do a job; return what came of it, and what files it has written.
-
-    `kind` is `record`, with a result as JSON, or `failure`, with its parts, or `lost`.
+    Raises:
+        TaskLost: it has ended without an answer.
     """
-    name, root = job["name"], folder_of(job["name"])
-    forget_old(root.parent)
-    files = [SentFile(*each) for each in job["files"]]
-    try:
-        store().lay_out(root, files, job["folders"])
-    except FileNotFoundError as error:
-        shutil.rmtree(root, ignore_errors=True)
-        return {"kind": "missing", "value": str(error)}
-    request = job["request"].replace(ROOT, json.dumps(str(root))[1:-1])
-    asked = {**{key: job[key] for key in ("kind", "arguments", "follow")}, "request": request}
-    count = 0
-
-    def publish(entries: Sequence[Any]) -> None:
-        nonlocal count
-        log_event({"job": name, "number": count, "entries": entries, "root": str(root)})
-        count += 1
-
-    ends = cancel_check(name)
-    try:
-        kind, value = executor_at(str(home())).do(asked, publish, ends)
-    except Lost as error:
-        kind, value = "lost", str(error)
-    finally:
-        _interrupted.discard(name)
-    written = [*written_files(root, files, job["caches"])]
-    inline = sum(size for _, size in written) <= INLINE_BYTES
-    contents = {place: (root / place).read_bytes() for place, _ in written} if inline else {}
-    folders = [str(each.relative_to(root)) for each in (root / WRITTEN).rglob("*") if each.is_dir()]
-    if inline:
-        shutil.rmtree(root, ignore_errors=True)
-    return {
-        "kind": kind,
-        "value": value,
-        "root": str(root),
-        "published": count,
-        "written": written,
-        "contents": contents,
-        "folders": folders,
-    }
-
-
-def cancel_check(name: str) -> Callable[[], bool]:
-    """Return what says whether a job shall end: its client wants it no more, or has gone."""
-    from distributed import get_worker
-
-    worker = get_worker()
-    key = worker.get_current_task()
-
-    def ends() -> bool:
-        task = worker.state.tasks.get(key)
-        return name in _interrupted or task is None or task.state in ("cancelled", "resumed")
-
-    return ends
-
-
-def log_event(message: Mapping[str, Any]) -> None:
-    """Pass a message on to the clients."""
-    from distributed import get_worker
-
-    get_worker().log_event(TOPIC, message)
+    code = f"import sys; sys.path[:] = {module_path()!r}; import lar.farm.executor as it; it.main()"
+    words, environment = [sys.executable, "-c", code], environment_of_runs()
+    process = Popen(words, env=environment, stdin=PIPE, stdout=PIPE, start_new_session=True)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    threading.Thread(target=end_unwanted, args=(process, is_unwanted)).start()
+    with process:
+        try:
+            with process.stdin:
+                pickle.dump((task, root, contents), process.stdin)
+            while not isinstance(said := pickle.load(process.stdout), Answer):
+                publish(root=root, happened=said)
+            return said
+        except (EOFError, OSError, pickle.UnpicklingError):
+            status = process.wait()
+            how = name_of_signal(-status) if status < 0 else f"exit code {status}"
+            raise TaskLost(f"its process ended by {how}") from None
 
 
 def environment_of_runs() -> dict[str, str]:
@@ -179,125 +130,17 @@ def environment_of_runs() -> dict[str, str]:
     import dask
 
     added: Mapping[str, object] = dask.config.get("distributed.nanny.pre-spawn-environ", {})
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if name not in added or value != str(added[name])
-    }
+    own = os.environ.items()
+    return {name: value for name, value in own if str(added.get(name, "")) != value}
 
 
-def forget_old(jobs: Path) -> None:
-    """Remove the folders of jobs whose clients have gone."""
-    jobs.mkdir(parents=True, exist_ok=True)
-    for folder in jobs.iterdir():
-        with contextlib.suppress(OSError):
-            if time.time() - folder.stat().st_mtime > KEPT_SECONDS:
-                shutil.rmtree(folder, ignore_errors=True)
-
-
-def written_files(
-    root: Path, sent: Sequence[SentFile], caches: Sequence[str]
-) -> Iterator[tuple[str, int]]:
-    """Yield the places and sizes of files that a job has written, or changed."""
-    for path in sorted((root / WRITTEN).rglob("*")):
-        if path.is_file():
-            yield str(path.relative_to(root)), path.stat().st_size
-    before = {file.place: file.sha256 for file in sent}
-    for place in caches:
-        path = root / place
-        if path.is_file():
-            with path.open("rb") as file:
-                if hash_content(file) != before.get(place):
-                    yield place, path.stat().st_size
-
-
-def executor_at(folder: str) -> Executor:
-    """Return the process that makes the runs of a worker; it is started for its first job."""
-    found = _executors.get(folder)
-    if found is None or not found.is_alive:
-        found = _executors[folder] = Executor()
-    return found
-
-
-class Executor:
-    """The process that makes the runs, as a Dask worker sees it."""
-
-    def __init__(self) -> None:
-        code = (
-            f"import sys; sys.path[:] = {module_path()!r}; "
-            "from lar.farm.executor import main; main()"
-        )
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", code],
-            env=environment_of_runs(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-        )
-        self._partial = b""
-
-    @property
-    def is_alive(self) -> bool:
-        return self._process.poll() is None
-
-    def do(
-        self,
-        job: Mapping[str, Any],
-        publish: Callable[[Sequence[Any]], None],
-        ends: Callable[[], bool],
-    ) -> tuple[str, Any]:
-        """Have it do a job, and wait; `publish` is given what happens meanwhile.
-
-        Raises:
-            Lost: the process has ended.
-        """
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(json.dumps(job).encode() + b"\n")
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            raise Lost(self._explain_end()) from None
-        patience, again = None, 0.0
-        while True:
-            for kind, value in self._read():
-                if kind != "happened":
-                    return kind, value
-                publish(value)
-            now = time.monotonic()
-            if patience is None and ends():
-                patience = now + END_SECONDS
-            if patience is not None and now > patience:
-                self.kill()
-            elif patience is not None and now > again:
-                # Again: one that follows another soon is taken for the same.
-                self._process.send_signal(signal.SIGINT)
-                again = now + AGAIN_SECONDS
-
-    def _read(self) -> Iterator[tuple[str, Any]]:
-        """Yield what comes, after waiting for it a while.
-
-        Raises:
-            Lost: nothing comes any more.
-        """
-        assert self._process.stdout is not None
-        file = self._process.stdout.fileno()
-        ready, _, _ = select.select([file], [], [], LOOK_SECONDS)
-        if not ready:
+def end_unwanted(process: Popen[bytes], is_unwanted: Check) -> None:
+    """End a process as soon as nobody wants what it does."""
+    while not is_unwanted():
+        if process.poll() is not None:
             return
-        data = os.read(file, 1 << 20)
-        if not data:
-            raise Lost(self._explain_end())
-        *lines, self._partial = (self._partial + data).split(b"\n")
-        for line in lines:
-            kind, value = json.loads(line)
-            yield kind, value
-
-    def _explain_end(self) -> str:
-        code = self._process.wait()
-        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        return f"the process that makes the runs has ended: {how}"
-
-    def kill(self) -> None:
-        """End it, and what it runs."""
-        self._process.kill()
-        self._process.wait()
+        time.sleep(LOOK_SECONDS)
+    for _ in range(MOST_INTERRUPTS):  # one that follows another soon is taken for the same
+        process.send_signal(signal.SIGINT)
+        time.sleep(1.0)
+    process.kill()

@@ -17,7 +17,7 @@ from lar.engines.megengine.operator_kinds import elementwise_steps
         ("FUSE_ADD_RELU(conv,bias)[3]", {}, ("add", "relu")),
         ("FUSE_ADD_RELU(conv,bias)[3]", {"mode": "TANH"}, ("tanh",)),
         ("q", {"mode": "QFUSE_ADD_SIGMOID"}, ("add", "sigmoid")),
-        ("FUSE_MUL_ADD3(a,b,c)", {}, ("mul_add3",)),
+        ("FUSE_MUL_ADD3(a,b,c)", {}, ("mul", "add")),
         ("sum of two", {}, ("elemwise",)),
     ],
 )

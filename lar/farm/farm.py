@@ -1,0 +1,325 @@
+"""A Dask scheduler and its workers, to which jobs go.
+
+Dask finds a worker for each job whose device is free, and another where a worker is lost. This
+process sends a worker the files that a job asks it for, shows what happens meanwhile, and waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import pickle
+import queue
+import re
+import threading
+import time
+import uuid
+import warnings
+from collections.abc import Callable, Mapping
+from concurrent.futures import CancelledError
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from lar.errors import EngineMissing, LarError, UsageError, first_line
+from lar.farm import worker as remote
+from lar.farm.sending import Answer, Sending
+from lar.farm.worker import TOPIC, Task, TaskLost
+from lar.measurement.machine import read_machine
+from lar.records.facts import MachineFacts
+from lar.tuning.session import identity_of
+
+if TYPE_CHECKING:
+    from distributed import Future
+
+FLAG, ON = "--scheduler", "--on"
+DEVICE = "device"  # the resource of which a job takes one
+# To wait so long for a scheduler that does not answer.
+CONNECT_SECONDS = 10.0
+# What Dask raises where a worker goes that is sent something.
+GONE = (OSError, KeyError, asyncio.TimeoutError)
+# To wait so long for the first worker of a label, and for one when the last was lost.
+FIRST_SECONDS = 5.0
+AGAIN_SECONDS = 30.0
+# For so long an interrupted job may take to answer.
+END_SECONDS = 8.0
+# Between two looks at which workers there are.
+LOOK_SECONDS = 0.5
+# A job whose process ends by itself is begun again so often; for workers that are lost it is what
+# the scheduler says, which is as often unless it is told otherwise.
+MOST_REPEATS = 3
+STARTING = "`lar help farm` has how to start a scheduler and its workers"
+
+On = str | tuple[str, ...]
+"""The label that a worker must have, if any; or the addresses of the ones that may do it."""
+
+Follow = Mapping[str, Callable[..., None]]
+"""What takes what is said during a call, by the kind of that: with `began`, all before is void."""
+
+T = TypeVar("T")
+
+
+class Lost(LarError):
+    """No worker has done a job to its end."""
+
+
+class Killed(Lost):
+    """Workers were lost with a job again and again: it may be what kills them."""
+
+
+def address_of(text: str) -> str:
+    """Return the address of a scheduler as Dask takes it: `dask://` stands for `tcp://`, and its
+    port is 8786 unless another one is given."""
+    protocol, _, place = text.rpartition("://")
+    place = place if re.search(r":\d+$", place) else f"{place}:8786"
+    return f"{'tcp' if protocol in ('', 'dask') else protocol}://{place}"
+
+
+class Farm:
+    """Has jobs done by the workers of a scheduler."""
+
+    def __init__(self, scheduler: str) -> None:
+        """Connect.
+
+        Raises:
+            EngineMissing: Dask is not installed.
+            LarError: no scheduler answers.
+        """
+        self.address = address_of(scheduler)
+        try:
+            from distributed import Client
+        except ImportError as error:
+            problem = f"Dask cannot be imported: {error}"
+            raise EngineMissing(problem, "pip install 'lar[farm]'", flag=FLAG) from None
+        # What is wrong is said in lar's own words.
+        logging.getLogger("distributed").setLevel(logging.CRITICAL + 1)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                self._client = Client(self.address, timeout=CONNECT_SECONDS, set_as_default=False)
+        except (OSError, ValueError, TypeError) as error:
+            problem = f"no scheduler answers at {self.address}: {first_line(error)}"
+            raise LarError(problem, STARTING, flag=FLAG) from None
+        self._playing: dict[str, Playing] = {}
+        self._client.subscribe_topic(TOPIC, self._hand_out)
+        self._sent: dict[str, Future] = {}  # a worker has a file as long as there is its future
+        self._workers: dict[str, Any] = {}
+        self._look_at = 0.0
+        self._machines: dict[str, MachineFacts] = {}
+
+    def _hand_out(self, event: tuple[float, tuple[str, Any]]) -> None:
+        """Take what a worker says: it may be of another client's job."""
+        name, said = event[1]
+        if playing := self._playing.get(name):
+            playing.inbox.put(said)
+
+    def close(self) -> None:
+        """Close the connection; the jobs that go on end."""
+        with contextlib.suppress(Exception):  # a scheduler that has gone, or is slow
+            self._client.close(timeout=2)
+
+    def play(
+        self,
+        sending: Sending,
+        function: Callable[..., T],
+        *arguments: Any,
+        on: On = "",
+        follow: Follow = MappingProxyType({}),
+    ) -> T:
+        """Have a worker call a function of `lar.farm.executor`, put the files that it writes where
+        they belong, and return its value.
+
+        The arguments have places on the worker for the paths of `sending`. An interrupt ends the
+        call there; if it answers in time, its value is returned.
+
+        Raises:
+            Lost: no worker has done it to its end.
+            UsageError: no worker has its label, or a file cannot be read.
+            LarError: it failed, there is no worker, or the connection is lost.
+        """
+        name = f"lar-{uuid.uuid4().hex}"
+        playing = self._playing[name] = Playing(self, sending, on, follow)
+        label, workers = (on, None) if isinstance(on, str) else ("", on)
+        future = self._client.submit(
+            remote.play,
+            Task(name, self._client.id, function, arguments, sending),
+            key=name,
+            workers=workers,
+            resources={DEVICE: 1.0, (label or DEVICE): 1.0},
+            retries=MOST_REPEATS,
+        )
+
+        def wait() -> None:  # Dask repeats it where a worker is lost, even one that has the answer
+            try:
+                playing.inbox.put(future.result())
+            except BaseException as error:  # whatever the worker raises
+                playing.inbox.put(error)
+
+        threading.Thread(target=wait, daemon=True).start()
+        try:
+            value: T = playing.wait()
+        except KeyboardInterrupt:
+            if not playing.attempts:
+                raise
+            self._client.run(remote.interrupt, name, wait=False, on_error="ignore")
+            value = playing.wait(END_SECONDS)
+        finally:
+            del self._playing[name]
+            future.release()
+        return value
+
+    def send(self, worker: str, files: Mapping[str, str], sending: Sending) -> None:
+        """Have a worker hold some files, by its keys for what distinguishes them.
+
+        Raises:
+            LarError: one cannot be read.
+        """
+        for key, identity in files.items():
+            content = sending.read(identity)
+            with contextlib.suppress(*GONE):  # then another worker asks
+                self._sent |= self._client.scatter(
+                    {key: content}, workers=[worker], timeout=CONNECT_SECONDS
+                )
+
+    def alike(self, label: str, machine: MachineFacts) -> tuple[str, ...]:
+        """Return the workers that have a label and a machine like this one.
+
+        Raises:
+            LarError: there are none, or the connection is lost.
+        """
+        able = self.able(label)
+        if new := [each for each in able if each not in self._machines]:
+            self._machines |= self._client.run(read_machine, workers=new, on_error="ignore")
+        known = {address: identity_of(facts) for address, facts in self._machines.items()}
+        alike = tuple(each for each in able if known.get(each) == identity_of(machine))
+        if not alike:
+            problem = "no worker has a machine like the one that was measured before"
+            raise LarError(problem, "results of different machines are never mixed", flag=FLAG)
+        return alike
+
+    def able(self, on: On = "") -> list[str]:
+        """Return the addresses of the workers that have a device and may do what is to be done.
+
+        Raises:
+            LarError: the connection is lost.
+        """
+        found = {address: has for address, has in self._labels().items() if DEVICE in has}
+        return [each for each, has in found.items() if not on or on in has or each in on]
+
+    def _labels(self) -> Mapping[str, set[str]]:
+        """Return what each worker has, by its address.
+
+        Raises:
+            LarError: the connection is lost.
+        """
+        if time.monotonic() > self._look_at:
+            self._look_at = time.monotonic() + LOOK_SECONDS
+            with contextlib.suppress(OSError):
+                self._workers = self._client.scheduler_info(n_workers=-1)["workers"]
+        if self._client.status != "running":
+            raise self.connection_lost()
+        return {
+            address: {name for name, count in facts["resources"].items() if count >= 1}
+            for address, facts in self._workers.items()
+            if facts["status"] == "running"
+        }
+
+    def connection_lost(self) -> LarError:
+        """Return the error of a scheduler that has gone."""
+        return LarError(f"the connection to the scheduler {self.address} is lost", flag=FLAG)
+
+    def explain_absence(self, label: str) -> LarError:
+        """Return the error of a job that no worker could ever do."""
+        workers = self._labels().values()
+        labels = ", ".join(sorted(set().union(*workers) - {DEVICE}))
+        if label and any(DEVICE in each for each in workers):
+            problem = f"no worker with a device has the label {label!r}"
+            return UsageError(problem, f"labels: {labels}" if labels else STARTING, flag=ON)
+        problem = f"no worker of {self.address} has a device"
+        return LarError(problem, 'start workers with --resources "device=1"', flag=FLAG)
+
+
+@dataclass
+class Playing:
+    """A call that goes on; `attempts` names each time that a worker has begun it. Until `patience`
+    it waits for a worker that may do it."""
+
+    farm: Farm
+    sending: Sending
+    on: On
+    follow: Follow
+    attempts: list[str] = field(default_factory=list)
+    inbox: queue.SimpleQueue[Any] = field(default_factory=queue.SimpleQueue)
+    patience: float = field(default_factory=lambda: time.monotonic() + FIRST_SECONDS)
+
+    def wait(self, seconds: float = math.inf) -> Any:
+        """Return what came of it.
+
+        Raises:
+            KeyboardInterrupt: it does not come in time.
+        """
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            self.look()
+            try:
+                said = self.inbox.get(timeout=LOOK_SECONDS)
+            except queue.Empty:
+                continue
+            if isinstance(said, dict):
+                self.take(said)
+            elif isinstance(said, Answer):
+                return self.sending.receive(said)
+            else:
+                self.explain(said)
+        raise KeyboardInterrupt
+
+    def look(self) -> None:
+        """Raise an error where there is no worker any more."""
+        now = time.monotonic()
+        if self.farm.able(self.on):
+            self.patience = now + AGAIN_SECONDS
+        elif now > self.patience and isinstance(self.on, str) and not self.attempts:
+            raise self.farm.explain_absence(self.on)
+        elif now > self.patience:
+            label = f" with the label {self.on!r}" if self.on and isinstance(self.on, str) else ""
+            raise Lost(f"no worker{label} is left", "the others were lost", flag=FLAG)
+
+    def take(self, said: Mapping[str, Any]) -> None:
+        """Take what a worker says of the job."""
+        attempt = said["attempt"]
+        if attempt not in self.attempts:
+            self.attempts.append(attempt)
+            self.tell("began")
+        if attempt != self.attempts[-1]:
+            return  # it comes late of a worker that seemed lost
+        if "missing" in said:
+            self.farm.send(said["worker"], said["missing"], self.sending)
+        else:
+            for entry in self.sending.name_all(pickle.loads(said["happened"]), said["root"]):
+                self.tell(*entry)
+
+    def tell(self, kind: str, *values: Any) -> None:
+        """Pass something on that was said."""
+        if take := self.follow.get(kind):
+            take(*values)
+
+    def explain(self, error: BaseException) -> None:
+        """Raise the error of a job that no worker has done."""
+        from distributed import KilledWorker
+
+        match error:
+            case KilledWorker():
+                worker = error.last_worker.address
+                raise Killed(f"the worker was lost, again and again; the last was {worker}")
+            case TaskLost():
+                raise Killed(f"{error}, again and again")
+            case CancelledError():
+                raise self.farm.connection_lost()
+            case LarError():
+                raise error
+            case _:  # whatever another version of lar does, or a worker without lar
+                problem = f"a worker failed: {type(error).__name__}: {first_line(error)}"
+                hint = "start it where the same lar is installed"
+                raise LarError(problem, hint, flag=FLAG) from None
