@@ -113,14 +113,13 @@ class SampleRows:
         """Return when an iteration began, on the driver's clock."""
         return self._rows[ROW_COLUMNS * index + 3]
 
-    def samples(self, first: int, last: int, zero: float = 0.0) -> Samples:
-        """Return the rows from `first` up to, not including, `last`, as a record; they count when
-        they began from `zero` on the driver's clock."""
-        last = min(last, self.count)
-        return slice_of(self.all_samples(zero), first, max(first, last))
+    def samples(self, first: int, last: int) -> Samples:
+        """Return the rows from `first` up to, not including, `last`, as a record."""
+        return slice_of(self.all_samples(), first, max(first, last))
 
     def all_samples(self, zero: float = 0.0) -> Samples:
-        """Return all rows as a record."""
+        """Return all rows as a record, which says when they began from `zero` on the driver's clock
+        on."""
         from lar.records.run import Samples  # records are slow to import, and only this needs them
 
         # In this order: the iterations of a reading stand before it, while others still come.

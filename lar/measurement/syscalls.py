@@ -49,23 +49,13 @@ class Syscall(NamedTuple):
 
 
 def require_strace() -> None:
-    """Check that calls can be traced here, before anything is timed.
+    """Check that strace is there, before anything is timed.
 
     Raises:
-        UsageError: strace is not installed, or may not trace.
+        UsageError: it is not installed.
     """
     if shutil.which("strace") is None:
         raise UsageError("strace is not installed", "install it, or leave the flag out", flag=FLAG)
-    done = subprocess.run(
-        ["strace", "-qq", "-o", os.devnull, "true"],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-    )
-    if done.returncode:
-        raise cannot_trace(done.stderr)
 
 
 def cannot_trace(said: str) -> UsageError:
