@@ -130,19 +130,16 @@ def usable_cores(tasks: Iterable[str]) -> int:
 def open_meter(task: str = "") -> Meter:
     """Return the meter of this process, or of one of its threads, by its number in the system; it
     has been read once."""
-    machine = MachineNoise()
-    return ThreadMeter.open((task,) if task else None, machine) or CpuMeter(bool(task), machine)
+    return ThreadMeter.open((task,) if task else None) or CpuMeter(bool(task))
 
 
 class ThreadMeter:
     """The meter of the real threads of this process, or of those whose numbers are given."""
 
-    def __init__(
-        self, tasks: Sequence[str] | None = None, machine: MachineNoise | None = None
-    ) -> None:
+    def __init__(self, tasks: Sequence[str] | None = None) -> None:
         self._given = tasks is not None
         self._tasks: Sequence[str] = tasks or ()
-        self._machine = machine or MachineNoise()
+        self._machine = MachineNoise()
         self._own = ""  # the number of the calling thread
         self._threads: dict[str, ReadThread] = {}
         self._last_read = 0
@@ -150,11 +147,9 @@ class ThreadMeter:
         self._left_before = self._window_before = math.inf
 
     @classmethod
-    def open(
-        cls, tasks: Sequence[str] | None = None, machine: MachineNoise | None = None
-    ) -> ThreadMeter | None:
+    def open(cls, tasks: Sequence[str] | None = None) -> ThreadMeter | None:
         """Return a meter that has been read once, None if the system reports nothing."""
-        meter = cls(tasks, machine)
+        meter = cls(tasks)
         try:
             meter.read(ends=True)
         except OSError:
@@ -247,11 +242,11 @@ class ReadThread:
 class CpuMeter:
     """The meter where the system says nothing of threads that wait: macOS, some containers."""
 
-    def __init__(self, of_thread: bool, machine: MachineNoise) -> None:
+    def __init__(self, of_thread: bool) -> None:
         self._clock = time.thread_time if of_thread else time.process_time
-        self._machine = machine
+        self._machine = MachineNoise()
         self._cpu, self._began = self._clock(), time.monotonic()
-        self.sources = sources_of(machine, "", f"time.{self._clock.__name__}")
+        self.sources = sources_of(self._machine, "", f"time.{self._clock.__name__}")
 
     def read(self, *, ends: bool = False) -> Reading:
         cpu, now, probe = self._clock() - self._cpu, time.monotonic(), time_probe()
