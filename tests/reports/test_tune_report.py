@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 
 import pytest
 
@@ -85,10 +86,21 @@ def test_records_hold_plain_values() -> None:
         ({"ranking": (row("plain", 0.268, is_best=True),)}, "the plain run: measured alone"),
         (
             {
-                "ranking": (row("2 threads", 0.2), row("plain", 0.268, is_best=True)),
+                "ranking": (
+                    replace(row("2 threads", 0.2), processes=1),
+                    row("plain", 0.268, is_best=True),
+                ),
                 "ending": "budget",
             },
             "the plain run: none was shown to be better",
+        ),
+        (
+            {
+                "ranking": (row("2 threads", 0.134), row("plain", 0.268, is_best=True)),
+                "ending": "budget",
+            },
+            "the plain run: none was shown to be better; 2 threads seems to be: 2.0 times as fast "
+            "as it; more --budget may prove it",
         ),
         (
             {"ranking": (), "ending": "failed", "failure": Failure(problem="no such file")},
