@@ -31,7 +31,7 @@ STEP = math.sqrt(2)
 FIRST_SHARE = 0.2
 
 FEWEST_DEGREES = 2  # of freedom: three pairs of processes, two runs against two
-POWER = 0.9
+POWER_QUANTILE = 1.2815515655446004  # of a normal variable, for a power of 0.9
 # An interval that reaches this many times up and down leaves any ratio possible: it is none.
 LARGEST_LOGARITHM = math.log(1000)
 # What other values differ by counts as so many of one's own at most: processes have longer tails
@@ -199,7 +199,7 @@ def detectable_errors(bound: float, degrees: float) -> float:
     half = degrees / 2
     mean = math.exp(math.lgamma(half + 0.5) - math.lgamma(half)) / math.sqrt(half)
     variance = 1 - mean * mean
-    return bound * mean + quantile_of_t(POWER, math.inf) * math.sqrt(1 + bound * bound * variance)
+    return bound * mean + POWER_QUANTILE * math.sqrt(1 + bound * bound * variance)
 
 
 def error_of_groups(first: Sequence[float], second: Sequence[float], spread: Spread) -> Spread:

@@ -193,8 +193,5 @@ def order_statistic(ordered: Sequence[float], part: float) -> float:
     Of the definitions of a quantile, Hyndman and Fan's type 5: the order statistics of an interval
     are numbered from both ends alike.
     """
-    last = len(ordered) - 1
-    position = min(max(len(ordered) * part - 0.5, 0.0), float(last))
-    below = min(math.floor(position), last)
-    above = min(below + 1, last)
-    return ordered[below] + (ordered[above] - ordered[below]) * (position - below)
+    rank = 100 * (len(ordered) * part - 0.5) / (len(ordered) - 1)
+    return percentile_of(ordered, min(max(rank, 0.0), 100.0))

@@ -1,7 +1,7 @@
 """The peaks measured on this machine, kept among the user's data in a file each.
 
     lar/peaks/MACHINE-THREADS.json
-    {"schema": "lar.peaks/1", "machine": {...}, "threads": 2, "measurements": [peak, ...]}
+    [peak, ...]
 
 MACHINE stands for all that a peak depends on: the processor, the CPUs that may be used, limits, the
 library that multiplies. Where one of them differs, it is another file, and measured anew.
@@ -17,45 +17,29 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
-import tempfile
+import time
 from collections.abc import Sequence
-from datetime import datetime, timedelta, timezone
-from typing import Annotated, Any
+from dataclasses import replace
 
 import msgspec
 
-from lar.errors import UsageError
+from lar.errors import LarError, UsageError
 from lar.files.input_file import read_input
+from lar.files.report_file import OutputFile
 from lar.files.user_data import data_folder
-from lar.files.work_folders import prefix_of_owner, remove_leftovers
 from lar.measurement import peak
 from lar.measurement.machine import installed_version, read_instruction_sets, read_machine
 from lar.records.profile import Peak
 
 FOLDER = "peaks"
-SCHEMA = "lar.peaks/1"
 # So many measurements are enough, whether they agree or not; of more, the oldest become one.
 MOST_MEASUREMENTS = 20
-ONE_DAY = timedelta(days=1)
-# Facts of a machine that a peak depends on; its load and its name are none of them.
-FACTS = (
-    *("processor", "architecture", "cores", "affinity", "threads_per_core", "smt"),
-    *("cpu_limit", "governor"),
-)
+ONE_DAY_SECONDS = 86_400
+# So many measurements that lie that near to each other agree.
+AGREEING = 3
+AGREEMENT = 0.05
 LONGEST_BYTES = 1 << 16
-
-Threads = Annotated[int, msgspec.Meta(ge=1)]
-
-
-class KeptPeaks(msgspec.Struct, frozen=True):
-    """The file: what was measured on a machine with so many threads."""
-
-    schema: str
-    machine: dict[str, Any]
-    threads: Threads
-    measurements: tuple[Peak, ...]
 
 
 def find_peak(threads: int, deadline: float | None = None) -> Peak | None:
@@ -65,67 +49,48 @@ def find_peak(threads: int, deadline: float | None = None) -> Peak | None:
     None where nothing was measured before, and it cannot be measured by `deadline` on the
     monotonic clock.
     """
-    machine = facts_of_machine()
-    path = path_of(machine, threads)
-    known = read_measurements(path, machine, threads)
-    if not is_settled(known) and (measured := peak.measure_peak(threads, deadline)) is not None:
+    path = path_of(threads)
+    known = read_measurements(path)
+    if (
+        not is_settled(path, known)
+        and (measured := peak.measure_peak(threads, deadline)) is not None
+    ):
         # What others have measured meanwhile counts too.
-        known = shorten((*read_measurements(path, machine, threads), measured))
-        keep(path, KeptPeaks(SCHEMA, machine, threads, known))
+        known = shorten((*read_measurements(path), measured))
+        keep(path, known)
     return best_of(known) if known else None
 
 
-def facts_of_machine() -> dict[str, Any]:
-    """Return what a peak depends on, as JSON has it."""
-    machine = read_machine(os.environ)
-    facts = {name: getattr(machine, name) for name in FACTS}
-    facts["memory_gib"] = round((machine.memory_bytes or 0) / 2**30)
-    facts["instruction_sets"] = hashlib.sha256(read_instruction_sets().encode()).hexdigest()[:12]
-    facts["numpy"] = installed_version("numpy")
-    facts["core"] = peak.choose_core()
-    variables = machine.variables.items()
-    facts["variables"] = {name: it for name, it in variables if name not in peak.THREAD_LIMITS}
-    return msgspec.json.decode(msgspec.json.encode(facts), type=dict[str, Any])
-
-
-def path_of(machine: dict[str, Any], threads: int) -> str:
-    """Return the file of a machine with so many threads."""
-    text = json.dumps(machine, sort_keys=True)
-    name = f"{hashlib.sha256(text.encode()).hexdigest()[:16]}-{threads}.json"
+def path_of(threads: int) -> str:
+    """Return the file of this machine with so many threads."""
+    variables = {name: it for name, it in os.environ.items() if name not in peak.THREAD_LIMITS}
+    machine = read_machine(variables)
+    # What is taken out changes from run to run, or makes no other machine.
+    machine = replace(machine, system="", memory_bytes=None, python="", load=None)
+    facts = repr((machine, read_instruction_sets(), installed_version("numpy")))
+    name = f"{hashlib.sha256(facts.encode()).hexdigest()[:16]}-{threads}.json"
     return os.path.join(data_folder(), FOLDER, name)
 
 
-def read_measurements(path: str, machine: dict[str, Any], threads: int) -> tuple[Peak, ...]:
+def read_measurements(path: str) -> tuple[Peak, ...]:
     """Return what a file holds; nothing where it is missing, damaged or of something else."""
     try:
-        kept = msgspec.json.decode(read_input(path, limit=LONGEST_BYTES), type=KeptPeaks)
+        return msgspec.json.decode(read_input(path, limit=LONGEST_BYTES), type=tuple[Peak, ...])
     except (UsageError, msgspec.MsgspecError, UnicodeDecodeError):
         return ()
-    if (kept.schema, kept.machine, kept.threads) != (SCHEMA, machine, threads):
-        return ()
-    return tuple(each for each in kept.measurements if is_possible(each, threads))
 
 
-def is_possible(measured: Peak, threads: int) -> bool:
-    speeds = (measured.flops_per_second, measured.bytes_per_second)
-    return measured.threads == threads and all(0 < speed < float("inf") for speed in speeds)
-
-
-def is_settled(known: Sequence[Peak]) -> bool:
+def is_settled(path: str, known: Sequence[Peak]) -> bool:
     """Return whether another measurement would hardly find a better peak today."""
-    if not known or not is_recent(known[-1]):
+    if not known or abs(time.time() - os.path.getmtime(path)) >= ONE_DAY_SECONDS:
         return False
-    flops, sizes = speeds_of(known)
-    return len(known) >= MOST_MEASUREMENTS or (peak.agree(flops) and peak.agree(sizes))
+    return len(known) >= MOST_MEASUREMENTS or all(map(agree, speeds_of(known)))
 
 
-def is_recent(measured: Peak) -> bool:
-    """Return whether a peak was measured in the last day; a clock may have been set back."""
-    try:
-        when = datetime.fromisoformat(measured.measured_at)
-        return abs(datetime.now(timezone.utc) - when) < ONE_DAY
-    except (ValueError, TypeError):  # no time, or one without a zone
-        return False
+def agree(speeds: Sequence[float]) -> bool:
+    """Return whether there are enough speeds, and the best of them are as good as equal."""
+    best = sorted(speeds, reverse=True)[:AGREEING]
+    return len(best) == AGREEING and best[-1] >= (1 - AGREEMENT) * best[0]
 
 
 def shorten(known: tuple[Peak, ...]) -> tuple[Peak, ...]:
@@ -152,19 +117,10 @@ def speeds_of(known: Sequence[Peak]) -> tuple[list[float], list[float]]:
     return [it.flops_per_second for it in known], [it.bytes_per_second for it in known]
 
 
-def keep(path: str, kept: KeptPeaks) -> None:
+def keep(path: str, known: tuple[Peak, ...]) -> None:
     """Write a file whole, or leave what was there where it cannot be written."""
-    folder = os.path.dirname(path)
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, LarError):
         os.makedirs(data_folder(), mode=0o700, exist_ok=True)  # as the store of results is
-        os.makedirs(folder, exist_ok=True)
-        remove_leftovers(folder)
-        descriptor, temporary = tempfile.mkstemp(prefix=prefix_of_owner(), dir=folder)
-        try:
-            with open(descriptor, "wb") as file:
-                file.write(msgspec.json.encode(kept))
-            os.replace(temporary, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-            raise
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with OutputFile(path, flag="") as file:
+            file.write(msgspec.json.encode(known))

@@ -8,12 +8,13 @@ import platform
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from glob import glob
 from pathlib import Path
 from typing import NamedTuple
 
 from lar.errors import UsageError
 from lar.files.input_file import cannot_read, open_input, read_input
-from lar.measurement.machine_noise import CPUS, cpu_limit_of, own_cgroups
+from lar.measurement.machine_noise import CPUS, cpu_limit_of, own_cgroups, read_text, usable_cpus
 from lar.records.facts import MachineFacts, ModelFile
 
 CPUINFO = "/proc/cpuinfo"
@@ -36,8 +37,7 @@ def read_machine(
     Of the `environment` of what runs on it those variables are kept which libraries heed, also
     those that begin with one of the `prefixes`.
     """
-    cores = os.cpu_count() or 1
-    affinity = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    affinity = usable_cpus()
     heeded = (*PREFIXES, *prefixes)
     variables = {
         name: value
@@ -47,13 +47,13 @@ def read_machine(
     return MachineFacts(
         system=f"{platform.system()} {platform.release()}",
         processor=read_processor() or platform.machine(),
-        cores=cores,
-        usable_cores=len(affinity) or cores,
+        cores=os.cpu_count() or 1,
+        usable_cores=len(affinity),
         memory_bytes=read_memory(),
         governor=read_text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         python=platform.python_version(),
         affinity=tuple(affinity),
-        threads_per_core=read_threads_per_core(affinity[0] if affinity else 0),
+        threads_per_core=read_threads_per_core(affinity[0]),
         smt=read_text(f"{CPUS}/smt/control"),
         load=os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
         cpu_limit=read_cpu_limit(),
@@ -65,10 +65,8 @@ def read_machine(
 def read_threads_per_core(cpu: int) -> int | None:
     """Return how many CPUs share the core of one, None where the system does not say."""
     siblings = read_text(f"{CPUS}/cpu{cpu}/topology/thread_siblings_list")
-    if not siblings:
-        return None
-    ranges = [part.partition("-") for part in siblings.split(",")]
-    return sum(int(last or first) - int(first) + 1 for first, _, last in ranges)
+    ranges = re.findall(r"(\d+)(?:-(\d+))?", siblings)
+    return sum(int(last or first) - int(first) + 1 for first, last in ranges) or None
 
 
 def read_cpu_limit() -> float | None:
@@ -105,15 +103,11 @@ def read_processor(path: str = CPUINFO) -> str:
     Linux names an ARM processor by numbers only: an implementer and a part, with several parts
     where its cores are not all alike.
     """
-    fields: dict[str, list[str]] = {}
-    for line in read_text(path).splitlines():
-        key, _, value = line.partition(":")
-        fields.setdefault(key.strip(), []).append(value.strip())
-    name, *_ = fields.get("model name", [""])
-    parts = list(dict.fromkeys(fields.get("CPU part", [])))
+    name = read_field(path, "model name")
+    parts = dict.fromkeys(re.findall(r"(?m)^CPU part\s*:\s*(.+)$", read_text(path)))
     if not parts:
         return name
-    number, *_ = fields.get("CPU implementer", ["unknown"])
+    number = read_field(path, "CPU implementer") or "unknown"
     designer = IMPLEMENTERS.get(number, f"implementer {number}")
     return " ".join(filter(None, (name, designer, "part", ", ".join(parts))))
 
@@ -140,39 +134,16 @@ def read_field(path: str, name: str) -> str:
     return ""
 
 
-def read_text(path: str) -> str:
-    """Return the text of a system file, empty where it cannot be read."""
-    try:
-        return Path(path).read_text(errors="replace").strip()
-    except OSError:
-        return ""
-
-
 def installed_version(distribution: str) -> str:
     """Return the version of an installed package, empty when it is not installed."""
     # The name of its folder says it; the library that reads what is in it is slow to import.
-    parts = map(re.escape, re.split(r"[-_.]+", distribution))
-    own = re.compile("[-_.]+".join(parts), re.IGNORECASE)
+    wanted = re.sub("[-_.]+", "_", distribution).lower()
     for folder in sys.path:
-        for name in names_in(folder):
-            package, _, rest = name.partition("-")
-            if own.fullmatch(package) and rest.endswith(".dist-info"):
-                return rest.removesuffix(".dist-info")
-    from importlib import metadata
-
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return ""
-
-
-def names_in(folder: str) -> list[str]:
-    """Return the names in a folder, none where it cannot be read: a path of imports may be a
-    file."""
-    try:
-        return os.listdir(folder or os.curdir)
-    except OSError:
-        return []
+        for name in glob("*.dist-info", root_dir=folder or os.curdir):
+            package, _, version = name.removesuffix(".dist-info").partition("-")
+            if re.sub("[-_.]+", "_", package).lower() == wanted:
+                return version
+    return ""
 
 
 def read_model_file(path: Path) -> ModelFile:
@@ -213,8 +184,9 @@ class Checksum(NamedTuple):
 
 
 # What `sha256sum FILE` prints, `sha256sum --tag FILE`, and a checksum alone.
-SUM = re.compile(r"\\?(?P<sum>[0-9a-fA-F]{64})(?:\s+\*?(?P<name>.+))?")
-TAGGED_SUM = re.compile(r"\\?SHA256 \((?P<name>.+)\) = (?P<sum>[0-9a-fA-F]{64})")
+SUM = re.compile(
+    r"\\?(?:SHA256 \((?P<tagged>.+)\) = )?(?P<sum>[0-9a-fA-F]{64})(?:\s+\*?(?P<name>.+))?"
+)
 
 
 def checksum_place(model: Path) -> Path:
@@ -236,10 +208,11 @@ def read_checksums(path: Path) -> tuple[Checksum, ...]:
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip():
             continue
-        found = SUM.fullmatch(line.strip()) or TAGGED_SUM.fullmatch(line.strip())
+        found = SUM.fullmatch(line.strip())
         if found is None:
             raise UsageError(f"line {number} is not a SHA-256 checksum", hint, subject=path)
-        sums.append(Checksum(found["sum"].lower(), os.path.basename(found["name"] or "")))
+        name = os.path.basename(found["tagged"] or found["name"] or "")
+        sums.append(Checksum(found["sum"].lower(), name))
     if not sums:
         raise UsageError("the checksum file is empty", hint, subject=path)
     return tuple(sums)

@@ -15,23 +15,30 @@ import os
 import threading
 import time
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from lar.measurement.machine_noise import (
-    CgroupThrottling,
     Frequency,
-    Heat,
-    OpenSource,
-    Steal,
+    Source,
+    open_heat,
     open_source,
+    open_steal,
+    open_throttling,
 )
 
 if TYPE_CHECKING:
     from lar.records.run import NoiseSources
 
 TASKS = "/proc/self/task"
-NOTHING = (math.nan, math.nan, math.nan)
+NAN = math.nan
+# What the machine does to a run, by its name in `NoiseSources`.
+KINDS: dict[str, Callable[[Sequence[int]], Source]] = {
+    "steal": open_steal,
+    "throttled": open_throttling,
+    "heat": open_heat,
+    "frequency": Frequency,
+}
 
 # What takes longer, or changes seldom, is read no more often than this: the list of the threads,
 # and what the machine does, where steal comes in ticks of 10 ms anyway.
@@ -50,21 +57,20 @@ class Reading(NamedTuple):
 
     `queue_delay` is that of the thread which stood longest ready without a CPU that other work may
     have held: threads of one process wait for each other too, and that is its own. `busiest_thread`
-    the CPU time of the one that computed most, `window` the time in which it did and `waited` how
-    long of that it stood ready without a CPU. `waited_before` is the part of a wait that lies
+    the CPU time of the one that computed most, `active` the time in which it did or slept, without
+    what it stood ready (0: not known). `waited_before` is the part of a wait that lies
     before the last reading. `cpu` is the CPU time of all threads; `steal`, `throttled`, `frequency`
     (in Hz) and `probe` are those of `Samples`. NaN: not read this time.
     """
 
     queue_delay: float
     busiest_thread: float
-    window: float = math.inf
-    waited: float = 0.0
-    cpu: float = math.nan
-    steal: float = math.nan
-    throttled: float = math.nan
-    frequency: float = math.nan
-    probe: float = math.nan
+    active: float = 0.0
+    cpu: float = NAN
+    steal: float = NAN
+    throttled: float = NAN
+    frequency: float = NAN
+    probe: float = NAN
     waited_before: float = 0.0
 
 
@@ -83,16 +89,26 @@ class MachineNoise:
     """What the machine does to a run, from those of its sources that it has."""
 
     def __init__(self) -> None:
-        self.steal, self.limits = open_source(Steal), open_source(CgroupThrottling)
-        self.heat, self.frequency = open_source(Heat), open_source(Frequency)
+        opened = {kind: open_source(make) for kind, make in KINDS.items()}
+        self.sources = {kind: source for kind, source in opened.items() if source}
+        self._due_ns = 0
 
-    def read(self, *, ends: bool = False) -> tuple[float, float, float]:
+    def is_due(self, *, ends: bool) -> bool:
+        """Return whether it is time for what is not read at each reading."""
+        now_ns = time.monotonic_ns()
+        if now_ns < self._due_ns and not ends:
+            return False
+        self._due_ns = now_ns + SELDOM_NS
+        return True
+
+    def read(self, *, is_due: bool) -> tuple[float, float, float]:
         """Return steal, throttling of both kinds, and frequency; NaN for what was not read."""
-        throttled = read_source(self.limits, ends)
-        by_heat = read_source(self.heat, ends)
-        if not throttled >= by_heat:  # either may be NaN
-            throttled = throttled if math.isnan(by_heat) else by_heat
-        return read_source(self.steal, ends), throttled, read_source(self.frequency, ends)
+        found: dict[str, float] = {}
+        for kind, source in self.sources.items() if is_due else ():
+            with contextlib.suppress(OSError, ValueError, IndexError):  # a CPU went offline
+                found[kind] = source.read()
+        throttled = max((found[it] for it in ("throttled", "heat") if it in found), default=NAN)
+        return found.get("steal", NAN), throttled, found.get("frequency", NAN)
 
 
 def time_probe() -> float:
@@ -111,45 +127,19 @@ def usable_cores(tasks: Iterable[str]) -> int:
     return len(cores)
 
 
-def read_source(source: OpenSource | None, ends: bool) -> float:
-    return math.nan if source is None else source.read(ends=ends)
-
-
-def place_of(source: OpenSource | None) -> str:
-    return "" if source is None else source.where
-
-
 def open_meter(task: str = "") -> Meter:
     """Return the meter of this process, or of one of its threads, by its number in the system; it
     has been read once."""
-    machine = MachineNoise()
-    return ThreadMeter.open((task,) if task else None, machine) or CpuMeter(bool(task), machine)
-
-
-class Seldom:
-    """Says when it is time for what is not read at each reading."""
-
-    def __init__(self) -> None:
-        self._due_ns = 0
-
-    def is_due(self, *, ends: bool) -> bool:
-        now_ns = time.monotonic_ns()
-        if now_ns < self._due_ns and not ends:
-            return False
-        self._due_ns = now_ns + SELDOM_NS
-        return True
+    return ThreadMeter.open((task,) if task else None) or CpuMeter(bool(task))
 
 
 class ThreadMeter:
     """The meter of the real threads of this process, or of those whose numbers are given."""
 
-    def __init__(
-        self, tasks: Sequence[str] | None = None, machine: MachineNoise | None = None
-    ) -> None:
+    def __init__(self, tasks: Sequence[str] | None = None) -> None:
         self._given = tasks is not None
         self._tasks: Sequence[str] = tasks or ()
-        self._machine = machine
-        self._seldom = Seldom()
+        self._machine = MachineNoise()
         self._own = ""  # the number of the calling thread
         self._threads: dict[str, ReadThread] = {}
         self._last_read = 0
@@ -157,11 +147,9 @@ class ThreadMeter:
         self._left_before = self._window_before = math.inf
 
     @classmethod
-    def open(
-        cls, tasks: Sequence[str] | None = None, machine: MachineNoise | None = None
-    ) -> ThreadMeter | None:
+    def open(cls, tasks: Sequence[str] | None = None) -> ThreadMeter | None:
         """Return a meter that has been read once, None if the system reports nothing."""
-        meter = cls(tasks, machine)
+        meter = cls(tasks)
         try:
             meter.read(ends=True)
         except OSError:
@@ -176,7 +164,7 @@ class ThreadMeter:
 
     def read(self, *, ends: bool = False) -> Reading:
         # Engines start their threads in the first iteration, or when they load a model.
-        seldom = self._seldom.is_due(ends=ends)
+        seldom = self._machine.is_due(ends=ends)
         if seldom:
             self._own = str(threading.get_native_id())
             every = os.listdir(TASKS)
@@ -184,13 +172,15 @@ class ThreadMeter:
             if not self._given:
                 self._tasks = every
         probe = time_probe()
-        longest, busiest, window, waited, before, cpu, widest = 0, -1, 0, 0, 0, 0, 0
+        longest, busiest, active, before, cpu, widest = 0, -1, 0, 0, 0, 0
         last_read = self._last_read
         for task in self._tasks:
             began = time.monotonic_ns()
             try:
-                thread = self._threads.get(task) or self._open_thread(task)
-                delay_so_far = int(os.pread(thread.file, 80, 0).split()[1])
+                if task not in self._threads:
+                    self._threads[task] = ReadThread(task, self._last_read)
+                thread = self._threads[task]
+                delay_so_far = thread.read_delay()
                 cpu_so_far = time.clock_gettime_ns(thread.clock)
             except OSError:
                 continue  # the thread has ended
@@ -205,7 +195,7 @@ class ThreadMeter:
             cpu += computed
             widest = max(widest, passed)
             if computed > busiest:
-                busiest, window, waited = computed, passed, max(delay, 0)
+                busiest, active = computed, passed - max(delay, 0)
             thread.delay, thread.cpu = delay_so_far, cpu_so_far
             thread.began = last_read = began
         if busiest < 0:
@@ -217,34 +207,16 @@ class ThreadMeter:
         if self._left_before < min(before, self._window_before):
             before = int(self._left_before)
         self._left_before, self._window_before = left, widest
-        machine = self._machine.read(ends=ends) if seldom and self._machine else NOTHING
+        machine = self._machine.read(is_due=seldom)
         self.leave_out_own()
-        return Reading(
-            longest * 1e-9,
-            busiest * 1e-9,
-            window * 1e-9,
-            waited * 1e-9,
-            cpu * 1e-9,
-            *machine,
-            probe,
-            before * 1e-9,
-        )
-
-    def _open_thread(self, task: str) -> ReadThread:
-        """Return a thread that was not there at the last reading.
-
-        Raises:
-            OSError: it has ended.
-        """
-        thread = ReadThread(task, self._last_read)
-        self._threads[task] = thread
-        return thread
+        seconds = [each * 1e-9 for each in (longest, busiest, active, cpu)]
+        return Reading._make((*seconds, *machine, probe, before * 1e-9))
 
     def leave_out_own(self) -> None:
         """Leave out of the next reading what was done and waited for in this one."""
         own = self._threads.get(self._own)
         if own is not None:
-            own.delay = int(os.pread(own.file, 80, 0).split()[1])
+            own.delay = own.read_delay()
             own.began = time.monotonic_ns()
             own.cpu = time.clock_gettime_ns(own.clock)
         self._computed = time.process_time_ns()
@@ -262,36 +234,31 @@ class ReadThread:
         self.delay = self.cpu = 0
         self.began = began
 
+    def read_delay(self) -> int:
+        """Return how long it has waited for a CPU so far."""
+        return int(os.pread(self.file, 80, 0).split()[1])
+
 
 class CpuMeter:
     """The meter where the system says nothing of threads that wait: macOS, some containers."""
 
-    def __init__(self, of_thread: bool, machine: MachineNoise) -> None:
+    def __init__(self, of_thread: bool) -> None:
         self._clock = time.thread_time if of_thread else time.process_time
-        self._machine, self._seldom = machine, Seldom()
+        self._machine = MachineNoise()
         self._cpu, self._began = self._clock(), time.monotonic()
-        self.sources = sources_of(machine, "", f"time.{self._clock.__name__}")
+        self.sources = sources_of(self._machine, "", f"time.{self._clock.__name__}")
 
     def read(self, *, ends: bool = False) -> Reading:
         cpu, now, probe = self._clock() - self._cpu, time.monotonic(), time_probe()
-        machine = self._machine.read(ends=ends) if self._seldom.is_due(ends=ends) else NOTHING
-        reading = Reading(math.nan, math.nan, now - self._began, 0.0, cpu, *machine, probe)
+        machine = self._machine.read(is_due=self._machine.is_due(ends=ends))
+        reading = Reading(NAN, NAN, now - self._began, cpu, *machine, probe)
         self._cpu, self._began = self._clock(), time.monotonic()
         return reading
 
 
-def sources_of(machine: MachineNoise | None, queue_delay: str, cpu: str) -> NoiseSources:
+def sources_of(machine: MachineNoise, queue_delay: str, cpu: str) -> NoiseSources:
     """Return where each kind of noise is read from."""
     from lar.records.run import NoiseSources
 
-    if machine is None:
-        return NoiseSources(queue_delay=queue_delay, cpu=cpu, probe=PROBE)
-    return NoiseSources(
-        queue_delay=queue_delay,
-        cpu=cpu,
-        steal=place_of(machine.steal),
-        throttled=place_of(machine.limits),
-        heat=place_of(machine.heat),
-        frequency=place_of(machine.frequency),
-        probe=PROBE,
-    )
+    places = {kind: source.where for kind, source in machine.sources.items()}
+    return NoiseSources(queue_delay=queue_delay, cpu=cpu, probe=PROBE, **places)

@@ -42,21 +42,8 @@ class Rest(Protocol):
         """It sleeps still."""
 
 
-class Pace(Protocol):
-    """Says when an iteration begins."""
-
-    def wait(self, driver: Sleeper, rest: Rest) -> float | None:
-        """Wait until the next iteration may begin.
-
-        Return when its request arrived, NaN where it has none; None if no more comes.
-        """
-
-    def has_time(self, now: float) -> bool:
-        """Return whether the noise may be read now: it delays no request."""
-
-
 class Idle:
-    """A sleep before each iteration."""
+    """A sleep before each iteration. Its methods are explained in `Requests`."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -99,7 +86,10 @@ class Requests:
         self._opened = now
 
     def wait(self, driver: Sleeper, rest: Rest) -> float | None:
-        """Take the next request, and sleep until it arrives."""
+        """Take the next request, and sleep until it arrives.
+
+        Return when it arrived, NaN where there are no requests; None if no more comes.
+        """
         with self._lock:
             now = driver.clock()
             closes = self._opened + self.seconds
@@ -117,23 +107,21 @@ class Requests:
         return arrival
 
     def has_time(self, now: float) -> bool:
-        """Return whether the next request is not there yet, and does not come at once."""
+        """Return whether the noise may be read now: the next request is not there yet, and does not
+        come at once."""
         return self._opened + self._next - now > AWAKE_SECONDS
 
     def offered(self) -> int:
         """Return how many requests have arrived until the queue closed, served or not."""
-        count, arrival = self.begun, self._next
-        if self.seconds == math.inf:
-            return count
-        while count < self.most and arrival < self.seconds:
-            count += 1
-            arrival += self._interval()
-        if arrival < self.seconds:  # a multitude, of which nobody asks when each arrived
-            count += 1 + int((self.seconds - arrival) * self.rate)
-        return count
+        left = self.seconds - self._next
+        # Those that nobody has begun are not drawn: their mean number counts.
+        return self.begun + (math.ceil(left * self.rate) if 0 < left < math.inf else 0)
 
     def _interval(self) -> float:
         return 1 / self.rate if self.fixed else self._random.expovariate(self.rate)
+
+
+Pace = Idle | Requests  # says when an iteration begins
 
 
 def sleep_until(driver: Sleeper, when: float, rest: Rest) -> None:

@@ -1,30 +1,27 @@
 """The measured peak of a machine: float32 operations and bytes in a second.
 
-`python -m lar.measurement.peak [product] THREADS` measures both, or products alone, in a process
-of its own, since the library behind NumPy's products reads how many threads it may use when it is
-loaded, and prints JSON:
+`python -m lar.measurement.peak THREADS` measures both in a process of its own, since the library
+behind NumPy's products reads how many threads it may use when it is loaded, and prints JSON:
 
     {"flops_per_second": 1.9e11, "bytes_per_second": 2.1e10, "threads": 2, "source": "...",
-     "spread": 0.02, "measured_at": "2026-11-22T10:00:00+00:00", "rounds": 3}
+     "spread": 0.02, "measured_at": "2026-11-22T10:00:00+00:00", "rounds": 12}
 
-Whatever disturbs a measurement makes it slower: the best of several rounds counts, and there are
-more of them until the best agree. A product of float32 matrices of n x n is 2 n^3 operations; a
-copy reads each byte once and writes it once. Copies come first and take no NumPy, so that the
-process never holds both. `lar.measurement.kept_peaks` keeps what was measured.
+Whatever disturbs a product or a copy makes it slower: the best of many counts. A product of float32
+matrices of n x n is 2 n^3 operations; a copy reads each byte once and writes it once.
+`lar.measurement.kept_peaks` keeps what was measured.
 
 That library, OpenBLAS, chooses its code by the processor's model. On one that came after it, it
-may take code for processors of 2004, whose products take four times as long. So a second process
-is given the code that the instruction sets allow (`OPENBLAS_CORETYPE`), and the better counts.
+may take code for processors of 2004, whose products take four times as long. So it is told to take
+the code that the instruction sets allow (`OPENBLAS_CORETYPE`), unless the user has said another.
 """
 
 from __future__ import annotations
 
-import json
+import math
 import os
-import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from statistics import median
@@ -33,12 +30,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from lar.measurement.machine import read_instruction_sets, read_text
-from lar.measurement.machine_noise import usable_cpus
+from lar.measurement.machine import read_instruction_sets, read_memory
 from lar.records.profile import Peak
 
 SOURCE = "numpy float32 product and copy"
-SOURCE_OF_CORE = "numpy float32 product, of OpenBLAS for {core}, and copy"
 
 # The cores that OpenBLAS has code for, the widest first, and the instruction sets that it needs.
 CORE_VARIABLE = "OPENBLAS_CORETYPE"
@@ -47,24 +42,19 @@ CORES = {
     "Haswell": {"avx2", "fma"},
 }
 
-# How long each of the two is repeated in a round, and how long a machine may take for all of it.
-SECONDS = 0.05
+# How long each of the two is repeated, and how long a machine may take for all of it.
+SECONDS = 0.2
+FEWEST_ROUNDS = 3
 TIMEOUT_SECONDS = 20.0
-
-# As many rounds as it takes until the best that many lie that near to each other.
-AGREEING_ROUNDS = 3
-AGREEMENT = 0.05
-MOST_ROUNDS = 9
 
 # A product shorter than this is one of too small matrices: the start of its threads would count. A
 # much longer one is hardly ever undisturbed on a busy machine: with 4 ms two threads reached half.
 SHORTEST_PRODUCT_SECONDS = 0.001
 SMALLEST_SIDE, LARGEST_SIDE = 512, 4096
 
-# A copy's size: with its source so many times the largest cache, within bounds that every machine
-# can bear. With three times it no speed differed from that of larger copies, with two some did.
-CACHE_MULTIPLE = 3
-SMALLEST_COPY_BYTES, LARGEST_COPY_BYTES = 1 << 25, 1 << 28
+# A copy's size, beyond the caches with its source, and the part of the memory that it may take.
+COPY_BYTES = 1 << 28
+PART_OF_MEMORY = 8
 
 # What limits the threads of the libraries behind NumPy.
 THREAD_LIMITS = (
@@ -80,41 +70,21 @@ class Task(NamedTuple):
 
 
 def measure_peak(threads: int, deadline: float | None = None) -> Peak | None:
-    """Measure what this machine reaches with that many threads, in fresh processes.
+    """Measure what this machine reaches with that many threads, in a fresh process.
 
     None where the process fails, or has not ended at `deadline` on the monotonic clock: a report
     does without.
     """
-    limit = monotonic() + TIMEOUT_SECONDS
-    limit = limit if deadline is None else min(limit, deadline)
-    found = measure_in_child(threads, limit)
+    left = math.inf if deadline is None else deadline - monotonic()
     core = choose_core()
-    if found is None or not core or CORE_VARIABLE in os.environ:
-        return found
-    other = measure_in_child(threads, limit, core)
-    if other is None or other.flops_per_second <= found.flops_per_second:
-        return found
-    both = (found, other)
-    return msgspec.structs.replace(
-        found,
-        flops_per_second=other.flops_per_second,
-        source=SOURCE_OF_CORE.format(core=core),
-        spread=max(each.spread or 0.0 for each in both),
-        rounds=max(each.rounds or 0 for each in both),
-    )
-
-
-def measure_in_child(threads: int, limit: float, core: str = "") -> Peak | None:
-    """Measure in a fresh process until `limit` on the monotonic clock; with a core, products alone
-    with the code for that."""
-    core_words, core_variable = (["product"], {CORE_VARIABLE: core}) if core else ([], {})
+    code = {CORE_VARIABLE: core} if core else {}
     try:
         child = subprocess.run(
-            [sys.executable, "-m", "lar.measurement.peak", *core_words, str(threads)],
-            env=os.environ | dict.fromkeys(THREAD_LIMITS, str(threads)) | core_variable,
+            [sys.executable, "-m", "lar.measurement.peak", str(threads)],
+            env=code | os.environ | dict.fromkeys(THREAD_LIMITS, str(threads)),
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=max(0.0, limit - monotonic()),
+            timeout=min(max(0.0, left), TIMEOUT_SECONDS),
             check=True,
         )
         return msgspec.json.decode(child.stdout, type=Peak)
@@ -129,58 +99,33 @@ def choose_core() -> str:
     return next((core for core, needed in CORES.items() if needed <= sets), "")
 
 
-def measure_here(threads: int, *, is_product_alone: bool = False) -> Peak:
-    """Measure in this process, which is bound to that many CPUs for good; without copies the bytes
-    in a second are 0."""
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, choose_cpus(sorted(os.sched_getaffinity(0)), threads, siblings_of))
-    # Nothing holds the memory of copies afterwards.
-    sizes = [] if is_product_alone else speeds_of(choose_copy(threads))
+def measure_here(threads: int) -> Peak:
+    """Measure in this process, whose libraries have that many threads."""
+    sizes = speeds_of(choose_copy(threads))  # nothing holds the memory of copies afterwards
     flops = speeds_of(choose_product())
     return Peak(
         max(flops),
-        max(sizes, default=0.0),
+        max(sizes),
         threads,
         SOURCE,
-        spread=max(spread_of(each) for each in (flops, sizes) if each),
+        spread=max(spread_of(flops), spread_of(sizes)),
         measured_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        rounds=max(len(flops), len(sizes)),
+        rounds=min(len(flops), len(sizes)),
     )
 
 
 def speeds_of(task: Task) -> list[float]:
-    """Return the operations or bytes in a second, in as many rounds as the best need to agree."""
+    """Return the operations or bytes in a second of each of some runs."""
     speeds: list[float] = []
-    while len(speeds) < MOST_ROUNDS and not agree(speeds):
-        speeds.append(task.amount / best_time_of(task.run))
+    end = perf_counter() + SECONDS
+    while len(speeds) < FEWEST_ROUNDS or perf_counter() < end:
+        speeds.append(task.amount / time_once(task.run))
     return speeds
-
-
-def agree(speeds: Sequence[float]) -> bool:
-    """Return whether there are enough speeds, and the best of them are as good as equal."""
-    best = sorted(speeds, reverse=True)[:AGREEING_ROUNDS]
-    return len(best) == AGREEING_ROUNDS and best[-1] >= (1 - AGREEMENT) * best[0]
 
 
 def spread_of(speeds: Sequence[float]) -> float:
     """Return how far the median lies below the best, as a part of the best."""
     return 1 - median(speeds) / max(speeds)
-
-
-def choose_cpus(
-    cpus: Iterable[int], count: int, siblings: Callable[[int], Sequence[int]]
-) -> list[int]:
-    """Return so many CPUs, at most all: those that share a core with an earlier one come last."""
-    return sorted(cpus, key=lambda cpu: (sorted(siblings(cpu)).index(cpu), cpu))[:count]
-
-
-def siblings_of(cpu: int) -> list[int]:
-    """Return the CPUs of one core; the CPU alone if the system does not report them."""
-    text = read_text(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
-    found: set[int] = {cpu}
-    for first, last in re.findall(r"(\d+)(?:-(\d+))?", text):
-        found.update(range(int(first), int(last or first) + 1))
-    return sorted(found)
 
 
 def choose_product() -> Task:
@@ -204,60 +149,12 @@ def product_of(side: int) -> Callable[[], object]:
 
 def choose_copy(threads: int) -> Task:
     """Return a copy well beyond the caches, which reads and writes."""
-    import ctypes
-    from mmap import mmap
+    import numpy as np
 
-    size = choose_copy_bytes(threads)
-    part = size // threads
-    memory = (ctypes.c_char * (2 * size)).from_buffer(mmap(-1, 2 * size))
-    begin = ctypes.addressof(memory)
-    ctypes.memset(begin, 1, 2 * size)
+    size = min(COPY_BYTES, (read_memory() or COPY_BYTES) // PART_OF_MEMORY)
+    source, target = np.ones((2, threads, size // threads), np.uint8)
     pool = ThreadPoolExecutor(threads)
-
-    def copy_part(number: int) -> None:
-        # Python's lock is given up meanwhile; the memory is there as long as it has a name.
-        source = ctypes.addressof(memory) + number * part
-        ctypes.memmove(source + size, source, part)
-
-    return Task(2 * part * threads, lambda: list(pool.map(copy_part, range(threads))))
-
-
-def choose_copy_bytes(threads: int = 1) -> int:
-    """Return the size of a copy that is, with its source, well beyond the caches."""
-    size = CACHE_MULTIPLE * cache_bytes(threads) // 2
-    return min(max(size, SMALLEST_COPY_BYTES), LARGEST_COPY_BYTES)
-
-
-def cache_bytes(threads: int = 1) -> int:
-    """Return the size of the largest caches that so many threads may hold data in, on the CPUs that
-    this process may use; 0 if the system does not report it.
-
-    Each CPU has its largest cache, alone or with others; those of several threads may be apart, and
-    hold a part each.
-    """
-    caches = dict(map(largest_cache_of, usable_cpus()))
-    return sum(sorted(caches.values(), reverse=True)[:threads])
-
-
-def largest_cache_of(cpu: int) -> tuple[str, int]:
-    """Return which CPUs share the largest cache of a CPU, and its size."""
-    units = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
-    sizes = {str(cpu): 0}
-    for index in range(5):
-        folder = f"/sys/devices/system/cpu/cpu{cpu}/cache/index{index}"
-        if found := re.fullmatch(r"(\d+)([KMG]?)", read_text(f"{folder}/size")):
-            sharing = read_text(f"{folder}/shared_cpu_list") or str(cpu)
-            sizes[sharing] = max(sizes.get(sharing, 0), int(found[1]) * units[found[2]])
-    return max(sizes.items(), key=lambda each: each[1])
-
-
-def best_time_of(work: Callable[[], object]) -> float:
-    """Return the seconds of the quickest of some runs, at least three."""
-    times: list[float] = []
-    end = perf_counter() + SECONDS
-    while len(times) < 3 or perf_counter() < end:
-        times.append(time_once(work))
-    return min(times)
+    return Task(2 * source.size, lambda: list(pool.map(np.copyto, target, source)))
 
 
 def time_once(work: Callable[[], object]) -> float:
@@ -268,9 +165,7 @@ def time_once(work: Callable[[], object]) -> float:
 
 def main(arguments: Sequence[str]) -> None:
     """Print the peak of so many threads as JSON."""
-    *words, threads = arguments
-    found = measure_here(int(threads), is_product_alone="product" in words)
-    print(json.dumps(msgspec.to_builtins(found)))
+    print(msgspec.json.encode(measure_here(int(arguments[0]))).decode())
 
 
 if __name__ == "__main__":

@@ -4,11 +4,11 @@ The worker writes one row an iteration, without a system call, and one for each 
 noise; the parent reads the rows while the run goes on, and all of them after a crash. It shares the
 readings between the iterations that they cover, so that the worker need not.
 
-Layout, once for each runner, all numbers little-endian: a header of 64 bytes which begins with the
-counts of both kinds of rows; the rows of iterations, each five doubles: end to end, host, device,
-when it began on the driver's clock, and how long its request waited for the runner; those of
-readings, each eleven doubles: how many iterations had ended, and the figures of a `Reading`. Times
-are seconds, NaN stands for what was not measured.
+Layout, once for each runner, in this machine's order of bytes: a header of eight integers; the rows
+of iterations, each five doubles: end to end, host, device, when it began on the driver's clock, and
+how long its request waited for the runner; those of readings, each ten doubles: how many
+iterations had ended, and the fields of a `Reading`. Times are seconds, NaN stands for what was not
+measured.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from __future__ import annotations
 import math
 import mmap
 import os
-import struct
-from collections.abc import Sequence
+from array import array
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
@@ -27,13 +27,11 @@ if TYPE_CHECKING:
 
 Times = tuple[float, float, float]
 
+# The integers of the header: how many rows of both kinds there are; the length of the warm-up, one
+# more so that 0 is that it goes on; a number that grows while a runner sleeps.
+COUNT, READINGS, WARMUPS, BEATS = range(4)
 HEADER_BYTES = 64
-ROW = struct.Struct("<ddddd")
-READING = struct.Struct("<ddddddddddd")
-COUNT = struct.Struct("<q")
-# In the header: the length of the warm-up, one more so that 0 is that it goes on, and a number that
-# grows while a runner sleeps.
-WARMUPS_AT, BEATS_AT = 24, 32
+ROW_COLUMNS, READING_COLUMNS = 5, 10
 NAN = math.nan
 
 
@@ -43,10 +41,11 @@ class SampleRows:
     def __init__(self, mapping: mmap.mmap, capacity: int, runner: int = 0) -> None:
         self.capacity = capacity
         self.runner = runner
-        self._map = mapping
-        self._count_at = runner * size_of_rows(capacity)
-        self._rows_at = self._count_at + HEADER_BYTES
-        self._readings_at = self._rows_at + ROW.size * capacity
+        whole = memoryview(mapping)[runner * size_of_rows(capacity) :]
+        self._header = whole[:HEADER_BYTES].cast("q")
+        readings_at = HEADER_BYTES + 8 * ROW_COLUMNS * capacity
+        self._rows = whole[HEADER_BYTES:readings_at].cast("d")
+        self._readings = whole[readings_at : size_of_rows(capacity)].cast("d")
 
     @classmethod
     def anonymous(cls, capacity: int) -> SampleRows:
@@ -55,39 +54,31 @@ class SampleRows:
 
     @property
     def count(self) -> int:
-        count: int = COUNT.unpack_from(self._map, self._count_at)[0]
-        return count
+        return self._header[COUNT]
 
     @property
     def warmups(self) -> int | None:
         """How many of the rows are of the warm-up; None while it goes on."""
-        length: int = COUNT.unpack_from(self._map, self._count_at + WARMUPS_AT)[0]
+        length = self._header[WARMUPS]
         return length - 1 if length else None
 
     def end_warmup(self) -> None:
         """Take all rows so far for those of the warm-up."""
-        COUNT.pack_into(self._map, self._count_at + WARMUPS_AT, self.count + 1)
+        self._header[WARMUPS] = self.count + 1
 
     @property
     def beats(self) -> int:
         """How often a sleeping runner has given a sign of life."""
-        beats: int = COUNT.unpack_from(self._map, self._count_at + BEATS_AT)[0]
-        return beats
+        return self._header[BEATS]
 
     def beat(self) -> None:
         """Give a sign of life."""
-        COUNT.pack_into(self._map, self._count_at + BEATS_AT, self.beats + 1)
+        self._header[BEATS] += 1
 
     def end_to_end(self, first: int = 0) -> list[float]:
         """Return the end-to-end times of the rows from `first` on."""
-        begin, end = (self._rows_at + ROW.size * index for index in (first, self.count))
-        with (
-            memoryview(self._map) as whole,
-            whole[begin:end] as part,
-            part.cast("d") as values,
-        ):
-            times: list[float] = values[:: ROW.size // 8].tolist()  # type: ignore[assignment]
-            return times
+        begin, end = ROW_COLUMNS * first, ROW_COLUMNS * self.count
+        return list(self._rows[begin:end:ROW_COLUMNS])
 
     def append(
         self,
@@ -100,95 +91,65 @@ class SampleRows:
         count = self.count
         if count == self.capacity:
             raise IndexError(f"the table has room for {count} rows")
-        at = self._rows_at + ROW.size * count
-        ROW.pack_into(self._map, at, end_to_end, host, device, began, queueing)
-        COUNT.pack_into(self._map, self._count_at, count + 1)
+        at = ROW_COLUMNS * count
+        times = array("d", (end_to_end, host, device, began, queueing))
+        self._rows[at : at + ROW_COLUMNS] = times
+        self._header[COUNT] = count + 1
 
     def add_reading(self, reading: Reading) -> None:
         """Add what was read since the last reading, for the rows that came since."""
-        at = self._count_at + COUNT.size
-        count: int = COUNT.unpack_from(self._map, at)[0]
-        READING.pack_into(
-            self._map,
-            self._readings_at + READING.size * count,
-            self.count,
-            reading.queue_delay,
-            reading.cpu,
-            reading.busiest_thread,
-            reading.steal,
-            reading.throttled,
-            reading.frequency,
-            reading.window,
-            reading.waited,
-            reading.probe,
-            reading.waited_before,
-        )
-        COUNT.pack_into(self._map, at, count + 1)
+        count = self._header[READINGS]
+        at = READING_COLUMNS * count
+        figures = array("d", (self.count, *reading))
+        self._readings[at : at + READING_COLUMNS] = figures
+        self._header[READINGS] = count + 1
 
     def row(self, index: int) -> Times:
         """Return an iteration's times: end to end, host and device."""
-        end_to_end, host, device, _, _ = ROW.unpack_from(
-            self._map, self._rows_at + ROW.size * index
-        )
-        return end_to_end, host, device
+        at = ROW_COLUMNS * index
+        return self._rows[at], self._rows[at + 1], self._rows[at + 2]
 
     def began(self, index: int) -> float:
         """Return when an iteration began, on the driver's clock."""
-        began: float = ROW.unpack_from(self._map, self._rows_at + ROW.size * index)[3]
-        return began
+        return self._rows[ROW_COLUMNS * index + 3]
 
-    def samples(self, first: int, last: int, zero: float = 0.0) -> Samples:
-        """Return the rows from `first` up to, not including, `last`, as a record; they count when
-        they began from `zero` on the driver's clock."""
-        last = min(last, self.count)
-        return slice_of(self.all_samples(zero), first, max(first, last))
+    def samples(self, first: int, last: int) -> Samples:
+        """Return the rows from `first` up to, not including, `last`, as a record."""
+        return slice_of(self.all_samples(), first, max(first, last))
 
     def all_samples(self, zero: float = 0.0) -> Samples:
-        """Return all rows as a record."""
+        """Return all rows as a record, which says when they began from `zero` on the driver's clock
+        on."""
         from lar.records.run import Samples  # records are slow to import, and only this needs them
 
         # In this order: the iterations of a reading stand before it, while others still come.
-        (reading_count,) = COUNT.unpack_from(self._map, self._count_at + COUNT.size)
-        count = self.count
-        end_to_end, host, device, began, queueing = self._columns(self._rows_at, count, 5)
-        ends, delay, cpu, busiest, steal, throttled, frequency, window, waited, probe, before = (
-            self._columns(self._readings_at, reading_count, READING.size // 8)
-        )
+        readings = self._readings[: READING_COLUMNS * self._header[READINGS]]
+        rows = self._rows[: ROW_COLUMNS * self.count]
+        end_to_end, host, device, began, queueing = columns_of(rows, ROW_COLUMNS)
+        read = columns_of(readings, READING_COLUMNS)
+        ends, delay, busiest, active, cpu, steal, throttled, frequency, probe, before = read
         if any(before):
             delay = reach_back(delay, before, ends, end_to_end)
-        # Where the window is not known, the iterations fill it.
-        active = [
-            each - wait if each < math.inf else 0.0
-            for each, wait in zip(window, waited, strict=True)
-        ]
         return Samples(
             end_to_end=tuple(end_to_end),
             host=tuple(host),
             device=optional(device),
-            queue_delay=share_out(delay, ends, end_to_end) or (None,) * count,
+            queue_delay=share_out(delay, ends, end_to_end) or (None,) * len(end_to_end),
             # To the nanosecond: a clock gives no more, and short numbers make a short file.
             began=tuple([round((at - zero) * 1e9) / 1e9 for at in began if at == at]),
             cpu=share_out_cpu(cpu, active, ends, end_to_end),
             busiest_thread=share_out_cpu(busiest, active, ends, end_to_end),
             steal=share_out(steal, ends, end_to_end),
             throttled=share_out(throttled, ends, end_to_end),
-            frequency=spread(frequency, ends, count),
-            queueing=measured(queueing),
-            probe=spread(probe, ends, count),
+            frequency=spread(frequency, ends, end_to_end),
+            queueing=optional(queueing) if any(it == it for it in queueing) else (),
+            probe=spread(probe, ends, end_to_end),
         )
 
-    def _columns(self, at: int, count: int, columns: int) -> list[list[float]]:
-        """Return the columns of a part of the table."""
-        with (
-            memoryview(self._map) as whole,
-            whole[at : at + 8 * columns * count] as part,
-            part.cast("d") as values,
-        ):
-            numbers: list[list[float]] = [
-                values[column::columns].tolist()  # type: ignore[misc]
-                for column in range(columns)
-            ]
-            return numbers
+
+def columns_of(values: memoryview[float], columns: int) -> list[list[float]]:
+    """Return the columns of rows."""
+    return [list(values[column::columns]) for column in range(columns)]
 
 
 def reach_back(
@@ -217,23 +178,14 @@ def share_out(
     figures: Sequence[float], ends: Sequence[float], end_to_end: Sequence[float]
 ) -> tuple[float | None, ...]:
     """Share the seconds of each reading between the iterations since the one before, by the time
-    that they took; none has more than it took.
+    that they took; none has more than it took."""
 
-    `ends` has how many iterations had ended at each reading. A reading without a figure, which is
-    NaN, leaves its iterations to the next; those after the last have None. Empty without any.
-    """
-    shares: list[float | None] = []
-    for seconds, end in zip(figures, ends, strict=True):
-        if seconds != seconds:
-            continue
-        times = end_to_end[len(shares) : int(end)]
+    def shares_of(seconds: float, index: int, times: Sequence[float]) -> Iterator[float]:
         together = sum(times) if seconds else 0.0
-        if together:
-            share = min(1.0, seconds / together)
-            shares += [share * each for each in times]
-        else:
-            shares += [0.0] * len(times)
-    return tuple(shares) + (None,) * (len(end_to_end) - len(shares)) if shares else ()
+        share = min(1.0, seconds / together) if together else 0.0
+        return (share * each for each in times)
+
+    return give(figures, ends, end_to_end, shares_of)
 
 
 def share_out_cpu(
@@ -245,31 +197,43 @@ def share_out_cpu(
     """Share the CPU time of each reading in the same way; several threads may have more of it than
     an iteration took.
 
-    `active` is how long the threads did not wait for a CPU. Between short iterations lar computes
-    for a notable part of it: this part is left out.
+    `active` is how long the threads did not wait for a CPU, 0 where only the iterations say so.
+    Between short ones lar computes for a notable part of it: this part is left out.
     """
-    shares: list[float | None] = []
-    for seconds, not_waiting, end in zip(figures, active, ends, strict=True):
-        if seconds != seconds:
-            continue
-        times = end_to_end[len(shares) : int(end)]
-        if len(times) == 1:
-            shares.append(seconds)
-            continue
-        whole = not_waiting if not_waiting > 0 else sum(times)
+
+    def shares_of(seconds: float, index: int, times: Sequence[float]) -> Iterator[float]:
+        whole = active[index] if active[index] > 0 else sum(times)
         share = seconds / whole if whole else 0.0
         # An iteration that waited has no more than all of them.
-        shares += [min(round(share * each * 1e9) / 1e9, seconds) for each in times]
-    return tuple(shares) + (None,) * (len(end_to_end) - len(shares)) if shares else ()
+        return (min(round(share * each * 1e9) / 1e9, seconds) for each in times)
+
+    return give(figures, ends, end_to_end, shares_of)
 
 
-def spread(figures: Sequence[float], ends: Sequence[float], count: int) -> tuple[float | None, ...]:
-    """Give the figure of each reading to all iterations since the one before; empty without any."""
-    values: list[float | None] = []
-    for figure, end in zip(figures, ends, strict=True):
+def spread(
+    figures: Sequence[float], ends: Sequence[float], end_to_end: Sequence[float]
+) -> tuple[float | None, ...]:
+    """Give the figure of each reading to all iterations since the one before."""
+    return give(figures, ends, end_to_end, lambda figure, _, times: repeat(figure, len(times)))
+
+
+def give(
+    figures: Sequence[float],
+    ends: Sequence[float],
+    end_to_end: Sequence[float],
+    parts_of: Callable[[float, int, Sequence[float]], Iterator[float]],
+) -> tuple[float | None, ...]:
+    """Return what each iteration has of the readings' figures; empty without any.
+
+    `ends` has how many iterations had ended at each reading. A reading without a figure, which is
+    NaN, leaves its iterations to the next; those after the last have None. `parts_of` takes a
+    figure, the reading's number and the times of its iterations.
+    """
+    given: list[float | None] = []
+    for index, (figure, end) in enumerate(zip(figures, ends, strict=True)):
         if figure == figure:
-            values += [figure] * (int(end) - len(values))
-    return tuple(values) + (None,) * (count - len(values)) if values else ()
+            given += parts_of(figure, index, end_to_end[len(given) : int(end)])
+    return (*given, *repeat(None, len(end_to_end) - len(given))) if given else ()
 
 
 def make_rows(file: int, capacity: int, runners: int = 1) -> tuple[SampleRows, ...]:
@@ -288,13 +252,10 @@ def open_rows(file: int, capacity: int, runners: int = 1) -> tuple[SampleRows, .
 def read_samples(tables: Sequence[SampleRows]) -> tuple[Samples, Samples]:
     """Return the samples of the warm-up and of the timed iterations, each of all runners."""
     warmups = [warmups_in(rows) for rows in tables]
-    begins = [
-        rows.began(min(count, rows.count - 1))
-        for rows, count in zip(tables, warmups, strict=True)
-        if rows.count
-    ]
-    zero = min(begins, default=0.0)
-    parts = list(zip((rows.all_samples(zero) for rows in tables), warmups, strict=True))
+    pairs = list(zip(tables, warmups, strict=True))
+    firsts = (rows.began(min(count, rows.count - 1)) for rows, count in pairs if rows.count)
+    zero = min(firsts, default=0.0)
+    parts = [(rows.all_samples(zero), count) for rows, count in pairs]
     return (
         join_samples([slice_of(part, 0, count) for part, count in parts]),
         join_samples([slice_of(part, count, len(part.end_to_end)) for part, count in parts]),
@@ -322,12 +283,9 @@ def join_samples(parts: Sequence[Samples]) -> Samples:
     counts = [len(part.end_to_end) for part in parts]
     columns: dict[str, Any] = {}
     for name in MEASURED:
-        columns_of_parts = [getattr(part, name) for part in parts]
-        if any(columns_of_parts):  # what one alone has measured, the others have not
-            filled = [
-                column or (None,) * count
-                for column, count in zip(columns_of_parts, counts, strict=True)
-            ]
+        found = [getattr(part, name) for part in parts]
+        if any(found):  # what one alone has measured, the others have not
+            filled = (each or (None,) * count for each, count in zip(found, counts, strict=True))
             columns[name] = tuple(chain.from_iterable(filled))
     numbers = [repeat(number, count) for number, count in enumerate(counts)]
     return Samples(**columns, runner=tuple(chain.from_iterable(numbers)))
@@ -339,15 +297,10 @@ def optional(values: Sequence[float]) -> tuple[float | None, ...]:
     return tuple([value if value == value else None for value in values])
 
 
-def measured(values: Sequence[float]) -> tuple[float | None, ...]:
-    """Return the values with None for NaN; empty where there is nothing else."""
-    return optional(values) if any(value == value for value in values) else ()
-
-
 def size_of_rows(capacity: int) -> int:
     """Return the bytes that one runner's table for that many iterations takes."""
     # Each iteration may have a reading, and each time that a loop ends there is one more.
-    return HEADER_BYTES + (ROW.size + 2 * READING.size) * capacity
+    return HEADER_BYTES + 8 * (ROW_COLUMNS + 2 * READING_COLUMNS) * capacity
 
 
 def create_shared_file() -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from lar.records.stopping import Rank
@@ -42,13 +43,16 @@ class Statistics:
     """A summary of times in seconds; `standard_deviation` uses n - 1 and needs two samples."""
 
     count: int
-    total: float
     mean: float
     standard_deviation: float | None
     minimum: float
     maximum: float
     median: float
     percentiles: dict[Rank, float]
+
+    @property
+    def total(self) -> float:
+        return self.count * self.mean
 
 
 def statistics_of(
@@ -59,15 +63,14 @@ def statistics_of(
     if not values:
         return None
     ordered = sorted(values)
-    count, total = len(ordered), math.fsum(ordered)
-    mean = total / count
+    count = len(ordered)
+    mean = math.fsum(ordered) / count
     deviation = None
     if count > 1:
         # The distance between two points of that many dimensions: fast for millions.
         deviation = math.dist(ordered, [mean] * count) / math.sqrt(count - 1)
     return Statistics(
         count=count,
-        total=total,
         mean=mean,
         standard_deviation=deviation,
         minimum=ordered[0],
@@ -114,6 +117,11 @@ def causes_of(samples: Samples) -> dict[Cause, tuple[int, ...]]:
         "slow core": slowed_of(times, samples.probe),
     }
     return {cause: indexes for cause, indexes in found.items() if indexes}
+
+
+def disturbed_in(samples: Samples) -> set[int]:
+    """Return the indexes of all samples that were disturbed."""
+    return {*chain.from_iterable(causes_of(samples).values())}
 
 
 def disturbed_of(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain, zip_longest
 from typing import NamedTuple
 
 from lar.measurement.intervals import median_interval
-from lar.measurement.statistics import causes_of, percentile_of
+from lar.measurement.statistics import disturbed_in, percentile_of
+from lar.measurement.summary import in_turn
 from lar.records.run import Samples
 
 # Medians that differ by no more than this agree.
@@ -42,38 +42,22 @@ class Precision(NamedTuple):
     undisturbed: bool = False  # the median is of the undisturbed iterations alone
 
 
-def precision_of(runners: Sequence[Samples]) -> Precision:
+def precision_of(samples: Samples) -> Precision:
     """Return how well the median is known that a summary trusts: that of the undisturbed iterations
     if some were disturbed and the others are enough for an interval, else that of all."""
-    causes = [causes_of(samples) for samples in runners]
-    if any(causes):
-        calm = []
-        for samples, found in zip(runners, causes, strict=True):
-            disturbed = set(chain.from_iterable(found.values()))
-            times = enumerate(samples.end_to_end)
-            calm.append([time for index, time in times if index not in disturbed])
-        half_width = relative_half_width(calm)
+    if disturbed := disturbed_in(samples):
+        half_width = relative_half_width(in_turn(samples, disturbed))
         if half_width is not None:
             return Precision(half_width, undisturbed=True)
-    return Precision(relative_half_width([samples.end_to_end for samples in runners]))
+    return Precision(relative_half_width(in_turn(samples, ())))
 
 
-def relative_half_width(times: Sequence[Sequence[float]]) -> float | None:
+def relative_half_width(times: Sequence[float]) -> float | None:
     """Return half the width of the 95 % interval of the median over the median; None if the
-    samples are too few to have one.
-
-    `times` has those of each runner, in their order. What disturbs one at a time disturbs the
-    others too, so that they are taken in turn.
-    """
-    together = take_in_turn(times)
-    looked_at = together[:: 1 + (len(together) - 1) // MOST_LOOKED_AT] if together else []
+    samples are too few to have one."""
+    looked_at = times[:: 1 + len(times) // MOST_LOOKED_AT]
     interval = median_interval(looked_at)
     if interval is None:
         return None
     median = percentile_of(sorted(looked_at), 50)
     return (interval.high - interval.low) / 2 / median if median else None
-
-
-def take_in_turn(times: Sequence[Sequence[float]]) -> list[float]:
-    """Return the first of each, then the second of each, and so on."""
-    return [each for each in chain(*zip_longest(*times)) if each is not None]

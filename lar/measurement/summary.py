@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from itertools import chain
+from itertools import chain, zip_longest
 
 from lar.measurement.intervals import median_interval
 from lar.measurement.queueing import summarize_queue
@@ -12,10 +13,10 @@ from lar.measurement.statistics import (
     FEWEST_UNDISTURBED,
     PERCENTILES,
     causes_of,
+    disturbed_in,
     percentile_of,
     statistics_of,
 )
-from lar.measurement.stopping import take_in_turn
 from lar.records.run import FedInput, RunResult, Samples
 from lar.records.summary import Cause, Summary, Trust
 
@@ -30,31 +31,19 @@ def summarize(result: RunResult) -> Summary | None:
     statistics = statistics_of(samples.end_to_end, result.spec.percentiles or PERCENTILES)
     if statistics is None:
         return None
-    causes = causes_of(samples)
-    disturbed = set(chain.from_iterable(causes.values()))
-    calm = in_turn(samples, ())
-    interval = undisturbed_interval = median_interval(calm)
-    undisturbed_median: float | None = statistics.median
-    if disturbed:
-        calm = in_turn(samples, disturbed)
-        undisturbed_median = percentile_of(sorted(calm), 50) if calm else None
-        undisturbed_interval = median_interval(calm)
+    causes, disturbed = causes_of(samples), disturbed_in(samples)
+    every, calm = in_turn(samples, ()), in_turn(samples, disturbed)
+    interval = median_interval(every)
     rate, items = iterations_per_second(result), items_in_iteration(result)
     return Summary(
-        count=statistics.count,
-        mean=statistics.mean,
-        standard_deviation=statistics.standard_deviation,
-        minimum=statistics.minimum,
-        maximum=statistics.maximum,
-        median=statistics.median,
+        **vars(statistics),
         interval=interval,
-        percentiles=statistics.percentiles,
         iterations_per_second=rate,
         items_per_second=rate * items if rate and items else None,
         disturbed_count=len(disturbed),
         disturbed={cause: len(indexes) for cause, indexes in causes.items()},
-        undisturbed_median=undisturbed_median,
-        undisturbed_interval=undisturbed_interval,
+        undisturbed_median=median_of_known(calm),
+        undisturbed_interval=median_interval(calm) if disturbed else interval,
         cpu_median=median_of_known(samples.busiest_thread),
         trust=figure_to_trust(result, causes, len(calm)),
         queue=summarize_queue(result),
@@ -120,26 +109,22 @@ def accounted_parts(samples: Samples) -> list[float]:
 def in_turn(samples: Samples, left_out: Collection[int]) -> Sequence[float]:
     """Return end-to-end times without some, by their indexes; those of several runners in turn, as
     what disturbs one at a time disturbs the others too."""
-    if not samples.runner:
-        times = samples.end_to_end
-        if not left_out:
-            return times
-        return [each for index, each in enumerate(times) if index not in left_out]
-    runners: list[list[float]] = [[] for _ in range(max(samples.runner) + 1)]
-    for index, runner in enumerate(samples.runner):
+    times = samples.end_to_end
+    if not left_out and not samples.runner:
+        return times
+    runners: defaultdict[int, list[float]] = defaultdict(list)
+    for index, seconds in enumerate(times):
         if index not in left_out:
-            runners[runner].append(samples.end_to_end[index])
-    return take_in_turn(runners)
+            runners[samples.runner[index] if samples.runner else 0].append(seconds)
+    return [each for each in chain(*zip_longest(*runners.values())) if each is not None]
 
 
 def calm_median(samples: Samples) -> float | None:
     """Return the median of the iterations that nothing disturbed, None where they are too few; of
     a run that nothing disturbed it is that of all, however few."""
-    causes = causes_of(samples)
-    calm = in_turn(samples, set(chain.from_iterable(causes.values())))
-    if causes and len(calm) < FEWEST_UNDISTURBED:
-        return None
-    return percentile_of(sorted(calm), 50) if calm else None
+    disturbed = disturbed_in(samples)
+    calm = in_turn(samples, disturbed)
+    return None if disturbed and len(calm) < FEWEST_UNDISTURBED else median_of_known(calm)
 
 
 def median_of_known(values: Sequence[float | None]) -> float | None:

@@ -1,13 +1,11 @@
 """The calls of the operating system during a run, as strace sees them.
 
 strace is another process, which stops each thread at each of its calls: a traced run is slower.
-What it writes, a line for a call:
+What it writes for each thread, in a file of its own, a line for a call:
 
-    4711 1795188056.595103 read(3, ""..., 4096) = 512 <0.000012>
-    4711 1795188056.595203 futex(0x7f, FUTEX_WAIT, 0, NULL <unfinished ...>
-    4711 1795188056.695203 <... futex resumed>) = 0 <0.100012>
+    1795188056.595103 read(3, ""..., 4096) = 512 <0.000012>
 
-the thread, the time of day, the call, its result and how long it took.
+the time of day, the call, its result and how long it took.
 """
 
 from __future__ import annotations
@@ -22,6 +20,7 @@ import subprocess
 import time
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from threading import get_native_id
 from typing import TYPE_CHECKING, NamedTuple
@@ -37,16 +36,12 @@ ATTACH_SECONDS, DETACH_SECONDS = 10.0, 5.0
 SOURCE = "strace"
 PR_SET_PTRACER = 0x59616D61  # linux/prctl.h
 
-LINE = re.compile(r"(\d+) +(\d+)\.(\d{6}) (.*)")
-# A call that has ended begins `name(`, or `<... name resumed>` where its beginning stands before.
-ENDED = re.compile(r"(?:(\w+)\(|<\.\.\. (\w+) resumed>).* = (.*) <(\d+)\.(\d{6})>", re.DOTALL)
-BEGUN = re.compile(r"(\w+)\(.*<unfinished \.\.\.>")
+CALL = re.compile(r"(\d+)\.(\d{6}) (\w+)\(.* = (.*) <(\d+)\.(\d{6})>")
 
 
 class Syscall(NamedTuple):
-    """One call: the thread's number in the system, when it began on the clock of the day."""
+    """One call of a thread, and when it began on the clock of the day."""
 
-    thread: int
     name: str
     unix_ns: int
     duration_ns: int
@@ -54,23 +49,13 @@ class Syscall(NamedTuple):
 
 
 def require_strace() -> None:
-    """Check that calls can be traced here, before anything is timed.
+    """Check that strace is there, before anything is timed.
 
     Raises:
-        UsageError: strace is not installed, or may not trace.
+        UsageError: it is not installed.
     """
     if shutil.which("strace") is None:
         raise UsageError("strace is not installed", "install it, or leave the flag out", flag=FLAG)
-    done = subprocess.run(
-        ["strace", "-qq", "-o", os.devnull, "true"],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-    )
-    if done.returncode:
-        raise cannot_trace(done.stderr)
 
 
 def cannot_trace(said: str) -> UsageError:
@@ -84,10 +69,10 @@ def cannot_trace(said: str) -> UsageError:
 
 
 class TracedCalls(NamedTuple):
-    """All calls that have ended, in which thread the tracing began, and what those that were
-    alive at its end are called."""
+    """The calls of each thread, by its number in the system, that have ended; in which thread the
+    tracing began, and what those that were alive at its end are called."""
 
-    calls: Sequence[Syscall]
+    calls: Mapping[int, Sequence[Syscall]]
     main_thread: int
     names: Mapping[int, str]
 
@@ -102,7 +87,7 @@ class SyscallTrace:
     def __init__(self, folder: str | Path) -> None:
         self._file, self._said = Path(folder, "strace"), Path(folder, "strace-messages")
         self._main_thread = get_native_id()
-        command = ["strace", "-f", "-T", "-ttt", "-qq", "-s", "0", "-o", str(self._file)]
+        command = ["strace", "-ff", "-T", "-ttt", "-qq", "-s", "0", "-o", str(self._file)]
         with self._said.open("wb") as messages:
             # It begins when its standard input ends: by then it is allowed to trace its parent.
             self._process = subprocess.Popen(
@@ -138,8 +123,11 @@ class SyscallTrace:
         """Stop tracing, and return what was traced."""
         names = read_thread_names()
         self._end()
-        with self._file.open(encoding="utf-8", errors="replace") as lines:
-            return TracedCalls([*parse_calls(lines)], self._main_thread, names)
+        calls = {}
+        for file in sorted(self._file.parent.glob(f"{self._file.name}.*")):
+            with file.open(encoding="utf-8", errors="replace") as lines:
+                calls[int(file.suffix[1:])] = [*parse_calls(lines)]
+        return TracedCalls(calls, self._main_thread, names)
 
 
 def read_tracer() -> int:
@@ -160,78 +148,57 @@ def read_thread_names() -> dict[int, str]:
 
 
 def parse_calls(lines: Iterable[str]) -> Iterator[Syscall]:
-    """Yield the calls that have ended; signals, exits and what never ended are left out."""
-    begun: dict[int, int] = {}
-    for line in lines:
-        found = LINE.match(line)
-        if found is None:
-            continue
-        thread, unix_ns = int(found[1]), int(found[2]) * 10**9 + int(found[3]) * 1000
-        ended = ENDED.match(found[4])
-        if ended is None:
-            if BEGUN.match(found[4]):
-                begun[thread] = unix_ns
-            continue
-        at: int | None = unix_ns
-        if ended[2]:
-            at = begun.pop(thread, None)
-        if at is not None:
-            took = int(ended[4]) * 10**9 + int(ended[5]) * 1000
-            yield Syscall(thread, ended[1] or ended[2], at, took, ended[3])
+    """Yield the calls of a thread that have ended, without the shortest; signals, exits and what
+    never ended are left out."""
+    for found in filter(None, map(CALL.match, lines)):
+        seconds, microseconds, name, result, *took = found.groups()
+        duration_ns = nanoseconds(*took)
+        if duration_ns >= LEAST_NS:
+            yield Syscall(name, nanoseconds(seconds, microseconds), duration_ns, result)
+
+
+def nanoseconds(seconds: str, microseconds: str) -> int:
+    return int(seconds) * 10**9 + int(microseconds) * 1000
 
 
 def spans_of_calls(
-    calls: Iterable[Syscall], steps: Sequence[Step], threads: Mapping[int, int], unix_zero_ns: int
-) -> list[Span]:
-    """Return the calls as spans, without the shortest, in the order of time.
+    traced: TracedCalls,
+    steps: Sequence[Step],
+    main_number: int,
+    taken: Iterable[int],
+    unix_zero_ns: int,
+) -> tuple[list[Span], dict[int, str]]:
+    """Return the calls as spans in the order of time, and the names of their threads.
 
-    `threads` has the number in the profile of each thread; `unix_zero_ns` is the time of day at
+    A thread but the main one has a number in the profile after those taken: an engine's own threads
+    have other names there, and are not known to be the same. `unix_zero_ns` is the time of day at
     the profile's zero. A call belongs to the iteration in which it began.
     """
     from lar.records.profile import Span
 
     starts = [step.start_ns for step in steps]
-    spans = []
-    for call in calls:
-        if call.duration_ns < LEAST_NS:
-            continue
-        start = call.unix_ns - unix_zero_ns
-        index = bisect_right(starts, start) - 1
-        step = steps[index] if index >= 0 and start < steps[index].end_ns else None
-        spans.append(
-            Span(
-                category="osrt",
-                name=call.name,
-                start_ns=start,
-                end_ns=start + call.duration_ns,
-                thread=threads[call.thread],
-                step=step.number if step else None,
-                warmup=step.warmup if step else False,
-                source=SOURCE,
-                result=call.result,
+    numbers = count(max((main_number, *taken)) + 1)
+    spans: list[Span] = []
+    names: dict[int, str] = {}
+    for thread, calls in traced.calls.items():
+        number = main_number if thread == traced.main_thread else next(numbers)
+        if calls and number != main_number:
+            names[number] = f"{traced.names.get(thread, 'thread')} {thread}"
+        for call in calls:
+            start = call.unix_ns - unix_zero_ns
+            index = bisect_right(starts, start) - 1
+            step = steps[index] if index >= 0 and start < steps[index].end_ns else None
+            spans.append(
+                Span(
+                    category="osrt",
+                    name=call.name,
+                    start_ns=start,
+                    end_ns=start + call.duration_ns,
+                    thread=number,
+                    step=step.number if step else None,
+                    warmup=step.warmup if step else False,
+                    source=SOURCE,
+                    result=call.result,
+                )
             )
-        )
-    return sorted(spans, key=lambda span: span.start_ns)
-
-
-def number_threads(traced: TracedCalls, main_number: int, taken: Iterable[int]) -> dict[int, int]:
-    """Return a number in the profile for each thread: after those taken, but for the main one.
-
-    An engine's own threads have other names in the profile, and are not known to be the same.
-    """
-    numbers = {traced.main_thread: main_number}
-    after = max((main_number, *taken)) + 1
-    for call in traced.calls:
-        if call.thread not in numbers:
-            numbers[call.thread] = after
-            after += 1
-    return numbers
-
-
-def name_threads(traced: TracedCalls, numbers: Mapping[int, int]) -> dict[int, str]:
-    """Return the names of the threads in the profile but for the main one's."""
-    return {
-        number: f"{traced.names.get(thread, 'thread')} {thread}"
-        for thread, number in numbers.items()
-        if thread != traced.main_thread
-    }
+    return sorted(spans, key=lambda span: span.start_ns), names

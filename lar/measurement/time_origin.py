@@ -6,55 +6,43 @@ before that. Trace viewers drop events before 0, so the zero of a file is the ea
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import TypeVar
+import dataclasses
+from typing import Any, TypeVar
 
 import msgspec
 
-from lar.records.profile import Execution, Profile, ProfileFacts, Span, Step
+from lar.records.profile import Profile, ProfileFacts
 
 R = TypeVar("R", bound=msgspec.Struct)
+
+# The times in each kind of a profile's records; the first is when it began.
+TIMES: dict[str, tuple[str, ...]] = {
+    "steps": ("start_ns", "end_ns"),
+    "spans": ("start_ns", "end_ns"),
+    "executions": ("start_ns", "end_ns", "dispatch_start_ns", "dispatch_end_ns"),
+    "counters": ("at_ns",),
+    "allocations": ("at_ns",),
+}
 
 
 def earliest_ns(profile: Profile) -> int:
     """Return the earliest time of a profile if that is before its zero, else 0."""
-    return min(times_of(profile))
-
-
-def times_of(profile: Profile) -> Iterator[int]:
-    """Yield 0, and when each record begins: a profile has too many for a list of them."""
-    yield 0
-    parts: tuple[Sequence[Step | Span | Execution], ...]
-    parts = profile.steps, profile.spans, profile.executions
-    for part in parts:
-        for each in part:
-            yield each.start_ns
-    for execution in profile.executions:
-        if execution.dispatch_start_ns is not None:
-            yield execution.dispatch_start_ns
-    for sample in profile.counters:
-        yield sample.at_ns
-    for allocation in profile.allocations:
-        yield allocation.at_ns
+    begins = (
+        getattr(each, times[0]) for kind, times in TIMES.items() for each in getattr(profile, kind)
+    )
+    dispatches = (each.dispatch_start_ns or 0 for each in profile.executions)
+    return min(0, min(begins, default=0), min(dispatches, default=0))
 
 
 def with_zero_at(profile: Profile, zero_ns: int) -> Profile:
     """Return a profile whose zero is at `zero_ns` of its clock, with all its times from there."""
     if not zero_ns:
         return profile
-    return replace(
-        profile,
-        facts=facts_with_zero_at(profile.facts, zero_ns),
-        steps=tuple(moved(each, -zero_ns, "start_ns", "end_ns") for each in profile.steps),
-        executions=tuple(
-            moved(each, -zero_ns, "start_ns", "end_ns", "dispatch_start_ns", "dispatch_end_ns")
-            for each in profile.executions
-        ),
-        spans=tuple(moved(each, -zero_ns, "start_ns", "end_ns") for each in profile.spans),
-        counters=tuple(moved(each, -zero_ns, "at_ns") for each in profile.counters),
-        allocations=tuple(moved(each, -zero_ns, "at_ns") for each in profile.allocations),
-    )
+    records: dict[str, Any] = {
+        kind: tuple(moved(each, -zero_ns, *times) for each in getattr(profile, kind))
+        for kind, times in TIMES.items()
+    }
+    return dataclasses.replace(profile, facts=facts_with_zero_at(profile.facts, zero_ns), **records)
 
 
 def facts_with_zero_at(facts: ProfileFacts, zero_ns: int) -> ProfileFacts:

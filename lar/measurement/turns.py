@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from itertools import chain
+from dataclasses import replace
 from typing import NamedTuple, Protocol
 
+from lar.measurement.rows import join_samples
 from lar.measurement.statistics import disturbed_of, percentile_of
 from lar.records.bench import Turn
 from lar.records.run import Samples
@@ -105,9 +106,7 @@ def part_not_lost(turn: Turn) -> float:
 
 def join_turns(turns: Iterable[Turn]) -> Samples:
     """Return the samples of all turns as one record."""
-    parts = [turn.samples for turn in turns]
-    columns = {name: [getattr(part, name) for part in parts] for name in KEPT}
-    return Samples(**{name: tuple(chain(*each)) for name, each in columns.items() if all(each)})
+    return replace(join_samples([turn.samples for turn in turns]), runner=())
 
 
 def kept_of(samples: Samples) -> Samples:

@@ -27,7 +27,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import accumulate, chain
+from itertools import accumulate
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -67,7 +67,7 @@ def cost_of(profiled: Samples, plain: Samples) -> Cost | None:
     without: other work makes no iteration faster. Where none was, the cost is not known.
     """
     # A report does not need them.
-    from lar.measurement.statistics import causes_of
+    from lar.measurement.statistics import disturbed_in
     from lar.measurement.summary import calm_median, in_turn
 
     times, without = profiled.end_to_end, plain.end_to_end
@@ -75,7 +75,7 @@ def cost_of(profiled: Samples, plain: Samples) -> Cost | None:
         return None
     calm, calm_without = calm_median(profiled), calm_median(plain)
     if calm is None or calm_without is None:
-        undisturbed = in_turn(profiled, {*chain.from_iterable(causes_of(profiled).values())})
+        undisturbed = in_turn(profiled, disturbed_in(profiled))
         fastest = min(undisturbed, default=0.0)
         if fastest > SURELY_SLOWER * median(without):
             calm, calm_without = fastest, median(without)

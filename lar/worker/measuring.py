@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from lar.measurement.pacing import Requests
-from lar.measurement.rows import SampleRows
+from lar.measurement.rows import SampleRows, join_samples
 from lar.measurement.stopping import precision_of, windows_agree
 from lar.records.run import RunSpec
 from lar.records.stopping import Ending, Stopped
@@ -113,12 +113,9 @@ def approach(
     seconds, until, narrow_looks = 0.0, least / GROWTH, 0
     while True:
         seconds += runners.run(room_in(runners.tables), seconds=until - seconds)
-        reached, undisturbed = precision_of(
-            [
-                rows.samples(first, rows.count)
-                for rows, first in zip(runners.tables, firsts, strict=True)
-            ]
-        )
+        tables = zip(runners.tables, firsts, strict=True)
+        samples = join_samples([rows.samples(first, rows.count) for rows, first in tables])
+        reached, undisturbed = precision_of(samples)
         narrow_looks = narrow_looks + 1 if reached is not None and reached <= target else 0
         met = narrow_looks >= NARROW_LOOKS and seconds >= least
         ended = room_in(runners.tables) == 0 or seconds >= most

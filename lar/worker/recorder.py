@@ -211,15 +211,10 @@ class Recorder(Silent):
 
     def with_syscalls(self, trace: EngineTrace, calls: TracedCalls) -> EngineTrace:
         """Return the engine's profile with the system calls added, and threads for them."""
-        from lar.measurement.syscalls import name_threads, number_threads, spans_of_calls
+        from lar.measurement.syscalls import spans_of_calls
 
-        numbers = number_threads(calls, HOST_THREAD, trace.threads)
-        spans = spans_of_calls(calls.calls, self.steps, numbers, self.unix_ns)
-        return replace(
-            trace,
-            spans=(*trace.spans, *spans),
-            threads={**name_threads(calls, numbers), **trace.threads},
-        )
+        spans, names = spans_of_calls(calls, self.steps, HOST_THREAD, trace.threads, self.unix_ns)
+        return replace(trace, spans=(*trace.spans, *spans), threads={**names, **trace.threads})
 
     def profile_of(
         self, spec: RunSpec, driver: Driver, trace: EngineTrace, batch: int | None

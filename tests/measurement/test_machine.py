@@ -21,9 +21,9 @@ from lar.measurement.machine import (
     read_memory,
     read_model_file,
     read_processor,
-    read_text,
     warn_of_foreign_checksums,
 )
+from lar.measurement.machine_noise import read_text
 
 CONTENT = b"model" * 1000
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -56,19 +56,6 @@ def test_variables_that_libraries_heed_are_kept() -> None:
     environment = {"OMP_NUM_THREADS": "2", "HOME": "/root", "ORT_X": "1", "MGB_Y": "2"}
     assert read_machine(environment, ("ORT_",)).variables == {"OMP_NUM_THREADS": "2", "ORT_X": "1"}
     assert read_machine().variables == {}
-
-
-@pytest.mark.parametrize(
-    ("text", "count"), [("0", 1), ("0,64", 2), ("0-1", 2), ("0-3,8-11", 8), ("", None)]
-)
-def test_cpus_of_one_core(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, count: int | None
-) -> None:
-    monkeypatch.setattr(facts_of_machine, "CPUS", str(tmp_path))
-    folder = tmp_path / "cpu3" / "topology"
-    folder.mkdir(parents=True)
-    (folder / "thread_siblings_list").write_text(f"{text}\n")
-    assert facts_of_machine.read_threads_per_core(3) == count
 
 
 def test_a_field_is_read_from_its_first_line(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def test_what_short_iterations_waited_takes_no_cpu_time_from_them() -> None:
     rows = SampleRows.anonymous(4)
     for end_to_end in (0.25, 0.25, 4.25):
         rows.append(end_to_end, 0, 0)
-    rows.add_reading(Reading(4.0, 0.75, 5.5, 4.0, cpu=1.5))
+    rows.add_reading(Reading(4.0, 0.75, 1.5, cpu=1.5))
     samples = rows.samples(0, 3)
     assert samples.busiest_thread == (0.125, 0.125, 0.75)
     assert samples.cpu == (0.25, 0.25, 1.5)

@@ -13,15 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lar.errors import UsageError
-from lar.measurement import syscalls
 from lar.measurement.syscalls import (
     LEAST_NS,
     Syscall,
+    SyscallTrace,
     TracedCalls,
-    name_threads,
-    number_threads,
     parse_calls,
-    require_strace,
     spans_of_calls,
 )
 from lar.profiles.trace_file import read_profile
@@ -34,35 +31,31 @@ ROOT = Path(__file__).resolve().parents[2]
 SECOND = 10**9
 DAY = 1_795_188_056  # a time of day, in seconds
 
-# As strace 6.1 writes it, two threads at once.
+# As strace 6.1 writes them.
 LINES = """\
-4711 1795188056.595103 read(3, ""..., 4096) = 512 <0.000012>
-4711 1795188056.595203 futex(0x7f00, FUTEX_WAIT_PRIVATE, 0, NULL <unfinished ...>
-4712 1795188056.595300 open(""..., O_RDONLY) = -1 ENOENT (No such file or directory) <0.000030>
-4712 1795188056.595400 ioctl(0, TCGETS) = -1 ENOTTY (Not a typewriter) <0.000000>
-4712 1795188056.595500 restart_syscall(<... resuming interrupted read ...>) = 0 <0.000100>
-4711 1795188056.695203 <... futex resumed>) = 0 <0.100012>
-4711 1795188056.695300 --- SIGCHLD {si_signo=SIGCHLD, si_code=CLD_EXITED, si_pid=9} ---
-4711 1795188056.695400 brk(NULL)       = 0x55d0 <0.000002>
-4712 1795188056.695500 <... poll resumed>) = 1 <0.200000>
-4712 1795188056.695600 exit(0)          = ?
-4712 1795188056.695700 +++ exited with 0 +++
-4711 1795188056.695800 futex(0x7f00, FUTEX_WAIT_PRIVATE, 0, NULL <unfinished ...>
-4711 1795188056.695900 writ"""
+1795188056.695500 <... poll resumed>) = 1 <0.200000>
+1795188056.595500 restart_syscall(<... resuming interrupted read ...>) = 0 <0.000100>
+1795188056.595103 read(3, ""..., 4096) = 512 <0.000012>
+1795188056.595300 open(""..., O_RDONLY) = -1 ENOENT (No such file or directory) <0.000030>
+1795188056.595400 within(0, TCGETS) = -1 ENOTTY (Not a typewriter) <0.000001>
+1795188056.595400 short(0, TCGETS) = 0 <0.000000>
+1795188056.695300 --- SIGCHLD {si_signo=SIGCHLD, si_code=CLD_EXITED, si_pid=9} ---
+1795188056.695400 brk(NULL)       = 0x55d0 <1.000002>
+1795188056.695600 exit(0)          = ?
+1795188056.695700 +++ exited with 0 +++
+1795188056.695800 futex(0x7f00, FUTEX_WAIT_PRIVATE, 0, NULL <unfinished ...>
+1795188056.695900 writ"""
 
 
-def test_calls_are_read_with_threads_times_and_results() -> None:
-    found = [*parse_calls(LINES.splitlines())]
+def test_calls_are_read_with_times_and_results() -> None:
     at = DAY * SECOND
     missing = "-1 ENOENT (No such file or directory)"
-    assert found == [
-        Syscall(4711, "read", at + 595_103_000, 12_000, "512"),
-        Syscall(4712, "open", at + 595_300_000, 30_000, missing),
-        Syscall(4712, "ioctl", at + 595_400_000, 0, "-1 ENOTTY (Not a typewriter)"),
-        Syscall(4712, "restart_syscall", at + 595_500_000, 100_000, "0"),
-        # It began before the other thread's calls; its end was told after them.
-        Syscall(4711, "futex", at + 595_203_000, 100_012_000, "0"),
-        Syscall(4711, "brk", at + 695_400_000, 2_000, "0x55d0"),
+    assert [*parse_calls(LINES.splitlines())] == [
+        Syscall("restart_syscall", at + 595_500_000, 100_000, "0"),
+        Syscall("read", at + 595_103_000, 12_000, "512"),
+        Syscall("open", at + 595_300_000, 30_000, missing),
+        Syscall("within", at + 595_400_000, LEAST_NS, "-1 ENOTTY (Not a typewriter)"),
+        Syscall("brk", at + 695_400_000, SECOND + 2_000, "0x55d0"),
     ]
 
 
@@ -73,33 +66,29 @@ def test_any_text_is_read_without_an_error(lines: list[str]) -> None:
 
 def test_calls_become_spans_of_the_iteration_that_they_begin_in() -> None:
     zero = DAY * SECOND
-    calls = [
-        Syscall(1, "late", zero + 2_500, 5_000, "0"),
-        Syscall(1, "early", zero - 700, 1_000, "-1 EAGAIN"),
-        Syscall(2, "within", zero + 1_000, LEAST_NS, "0"),
-        Syscall(2, "short", zero + 1_100, LEAST_NS - 1, "0"),
-        Syscall(1, "between", zero + 2_000, 1_000, "0"),
-    ]
+    calls = {
+        70: [
+            Syscall("late", zero + 2_500, 5_000, "0"),
+            Syscall("early", zero - 700, 1_000, "-1 E"),
+        ],
+        71: [Syscall("within", zero + 1_000, LEAST_NS, "0")],
+        72: [Syscall("between", zero + 2_000, 1_000, "0")],
+        73: [],
+    }
     steps = [Step(0, 500, 2_000, True), Step(1, 2_400, 4_000)]
-    spans = spans_of_calls(calls, steps, {1: 1, 2: 9}, zero)
+    traced = TracedCalls(calls, 70, {70: "python", 71: "worker"})
+    spans, names = spans_of_calls(traced, steps, 1, [2, 5], zero)
     told = [(each.name, each.start_ns, each.end_ns, each.thread, each.step) for each in spans]
     assert told == [
         ("early", -700, 300, 1, None),
-        ("within", 1_000, 2_000, 9, 0),
-        ("between", 2_000, 3_000, 1, None),
+        ("within", 1_000, 2_000, 6, 0),
+        ("between", 2_000, 3_000, 7, None),
         ("late", 2_500, 7_500, 1, 1),
     ]
+    assert names == {6: "worker 71", 7: "thread 72"}
     assert [each.warmup for each in spans] == [False, True, False, False]
     assert {(each.category, each.source) for each in spans} == {("osrt", "strace")}
-    assert spans[0].result == "-1 EAGAIN"
-
-
-def test_threads_beyond_the_known_ones_get_numbers_and_names() -> None:
-    calls = [Syscall(thread, "read", 0, 0, "0") for thread in (70, 71, 72, 71)]
-    traced = TracedCalls(calls, 70, {70: "python", 71: "worker"})
-    numbers = number_threads(traced, 1, [2, 5])
-    assert numbers == {70: 1, 71: 6, 72: 7}
-    assert name_threads(traced, numbers) == {6: "worker 71", 7: "thread 72"}
+    assert spans[0].result == "-1 E"
 
 
 def test_without_strace_nothing_is_timed(
@@ -124,12 +113,9 @@ def test_a_trace_that_is_not_permitted_is_refused(
     refusing.write_text(f"#!/bin/sh\necho '{said}' >&2\nexit 1\n")
     refusing.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    with pytest.raises(UsageError, match="operation not permitted") as error:
-        require_strace()
+    with pytest.raises(UsageError, match=r"cannot trace processes here: .*not permitted") as error:
+        SyscallTrace(tmp_path)
     assert "SYS_PTRACE" in error.value.hint
-    # Where the trial has gone well, and the process itself may not be traced all the same.
-    with pytest.raises(UsageError, match=r"cannot trace processes here: .*not permitted"):
-        syscalls.SyscallTrace(tmp_path)
 
 
 def test_it_needs_a_profile(run_lar: RunLar, write_script: WriteScript) -> None:

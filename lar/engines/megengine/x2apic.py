@@ -15,7 +15,7 @@ import os
 from typing import NamedTuple
 
 from lar.errors import UsageError
-from lar.measurement.machine import read_text
+from lar.measurement.machine_noise import read_text
 
 LIBRARY = "libmegengine_shared.so"
 
