@@ -195,10 +195,11 @@ def verdict_of(result: TuneResult) -> str:
     plain = f"{request.spaces[0].engine}: plain" if len(request.spaces) > 1 else "the plain run"
     if best.ratio is None or best.ratio_low is None or best.ratio_high is None:
         shown = "none was shown to be better" if len(result.ranking) > 1 else "measured alone"
-        likely = next((it for it in result.ranking if may_win(it, request.margin)), None)
-        if likely is not None and likely.ratio is not None:
-            compared = sentence.format(times=format_times(likely.ratio), plain="it")
-            shown += f"; {likely.name} seems to be: {compared}; more --budget may prove it"
+        likely = {it.name: it.ratio or 1 for it in result.ranking if it.processes > 1}
+        name = min(likely, key=likely.__getitem__, default="")
+        if name and likely[name] < 1 / (1 + request.margin):
+            compared = sentence.format(times=format_times(likely[name]), plain="it")
+            shown += f"; {name} seems to be: {compared}; more --budget may prove it"
         return printable(f"{title}: {plain}: {shown}")
     low, times, high = (format_times(it) for it in (best.ratio_high, best.ratio, best.ratio_low))
     agreement = {"equal": "same outputs bit by bit", "": "outputs not compared"}.get(
@@ -206,11 +207,6 @@ def verdict_of(result: TuneResult) -> str:
     )
     compared = sentence.format(times=times, plain=plain)
     return printable(f"{title}: {best.name}: {compared} ({low} to {high}), {agreement}")
-
-
-def may_win(row: Row, margin: float) -> bool:
-    """Return whether a candidate was better than the plain run in several processes."""
-    return row.processes > 1 and row.ratio is not None and row.ratio < 1 / (1 + margin)
 
 
 def format_times(ratio: float) -> str:

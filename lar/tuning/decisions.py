@@ -137,10 +137,8 @@ class Survey:
     def ordered(self) -> list[Candidate]:
         """The candidates that may win, the best first: those that seem better than the plain run by
         the margin."""
-        able, limit = (
-            best_first(self.evidence, self.evidence.able),
-            -math.log1p(self.request.margin),
-        )
+        able = best_first(self.evidence, self.evidence.able)
+        limit = -math.log1p(self.request.margin)
         return [it for it in able if it == BASELINE or self.evidence.levels[it] <= limit]
 
     @property
