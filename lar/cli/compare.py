@@ -253,8 +253,8 @@ def options_for_models(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def exit_code_of(comparison: Comparison | ComparisonOfSides) -> int:
-    """Return 0 where all is the same, 1 where something differs, 2 where nothing could be compared,
-    130 where the user interrupted it and what is known was printed."""
+    """Return the exit code: 0 if the sides are the same, 1 if they differ, 2 if nothing could be
+    compared, 130 if the user interrupted the comparison."""
     if comparison.interrupted:
         return Interrupted.exit_code
     return {"same": 0, "nothing": UsageError.exit_code}.get(comparison.finding, 1)

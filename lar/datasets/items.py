@@ -3,7 +3,8 @@
     FOLDER            its files that `--input` reads, in the order of their names
     list.txt          a path a line, from the list's own folder; empty lines and # comments
     stack.npz         arrays whose first axes all count the items, two or more
-    stack.npy         the same, with --labels, or for a model that takes one item at a time
+    stack.npy         one array whose first axis counts the items: with --labels, or where the
+                      model takes one item at a time
     a:FOLDER;b:list   one source for each input, with as many items each
     a:x.npz;b:y.npz   a stack for each input
 
@@ -240,8 +241,11 @@ def shapes_of(path: str) -> dict[str, tuple[int, ...]]:
 
 
 def is_one_run(texts: Sequence[str], infos: Sequence[TensorInfo]) -> bool:
-    """Return whether a stack holds one run's inputs: a .npz has arrays of just the model's shapes,
-    of which None, any size, is none; a .npy has more than the one item that the model takes."""
+    """Return whether a stack holds the inputs of one run, and not many items.
+
+    Arrays of a .npz do where they have exactly the model's shapes; a shape with an axis of any size
+    never counts as such. Files .npy do unless each has many items for an input that takes one.
+    """
     given: dict[str, tuple[int, ...]] = {}
     parts = parts_of(texts)
     for part in parts:

@@ -42,24 +42,26 @@ def format_html(bench: BenchResult) -> str:
         )
         figures["ratios"] = ratios
     if measured:
-        sections += [
-            Section(
-                "distributions",
-                "Distributions",
-                "The times of all timed iterations; dark: the undisturbed ones. The line is the "
-                "median.",
-            ),
-            Section(
-                "timeline",
-                "Time line",
-                "Each iteration when it was made. Crosses: disturbed, a thread stood ready "
-                "without a CPU. Every shaded stripe is a round of fresh processes.",
-            ),
-        ]
+        sections += plots_of_times("Every shaded stripe is a round of fresh processes.")
         figures["distributions"] = distributions_of(measured)
         figures["timeline"] = timeline_of(measured)
     script = read_resource("lar.reports.pages", "bench.js")
     return format_page("lar bench", "Variants", sections, figures, [script])
+
+
+def plots_of_times(more: str = "") -> list[Section]:
+    """Return the sections of the plots of iterations; `more` is said of the time line."""
+    disturbed = "Crosses: disturbed, a thread stood ready without a CPU."
+    return [
+        Section(
+            "distributions",
+            "Distributions",
+            "All timed iterations; dark: the undisturbed ones. The line is the median.",
+        ),
+        Section(
+            "timeline", "Time line", f"Each iteration when it was made. {disturbed} {more}".strip()
+        ),
+    ]
 
 
 def format_words(bench: BenchResult) -> str:

@@ -10,7 +10,7 @@ from lar.measurement.summary import summarize
 from lar.records.bench import Turn, VariantResult
 from lar.records.run import RunResult
 from lar.records.summary import Summary
-from lar.reports.bench_html import distributions_of, timeline_of
+from lar.reports.bench_html import distributions_of, plots_of_times, timeline_of
 from lar.reports.model import Column
 from lar.reports.pages import Section, format_facts, format_list, format_page, read_resource
 from lar.reports.pages.tables import page_table
@@ -34,20 +34,7 @@ def format_html(result: RunResult) -> str:
     rows = [*figures_of(summary)] if summary else []
     figures: dict[str, object] = {"table": page_table("figures", COLUMNS, rows).figures()}
     if copies := [*copies_of(result)]:
-        sections += [
-            Section(
-                "distributions",
-                "Distribution",
-                "The times of all timed iterations; dark: the undisturbed ones. The line is the "
-                "median.",
-            ),
-            Section(
-                "timeline",
-                "Time line",
-                "Each iteration when it was made. Crosses: disturbed, a thread stood ready "
-                "without a CPU.",
-            ),
-        ]
+        sections += plots_of_times()
         figures["distributions"] = distributions_of(copies)
         figures["timeline"] = timeline_of(copies)
     script = read_resource("lar.reports.pages", "bench.js")
