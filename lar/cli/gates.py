@@ -85,7 +85,7 @@ def close(
         percent=arguments.fail_if_slower,
         fail_if_unjudged=arguments.fail_if_unjudged,
     )
-    if code == PASSED and missing:
+    if missing and (code == PASSED or not outcomes):
         code, sentence = MISSING, join(missing)
     print(f"result: {sentence}", file=stream, flush=True)
     return code
@@ -96,10 +96,11 @@ def decide(
 ) -> tuple[int, str]:
     """Return the exit code and the sentence.
 
-    `percent` is how much slower a side may be; None: as slow as it likes.
+    `percent` is how much slower a side may be; None: as slow as it likes. A gate that has compared
+    nothing is not passed.
     """
     if not outcomes:
-        return UNJUDGED if fail_if_unjudged else PASSED, "nothing judged: nothing is compared"
+        return UNJUDGED, "nothing judged: there are no two sides to compare"
     failed = [each for each in outcomes if each.failure]
     if failed:
         return FAILED, f"failed: {join(each.failure for each in failed)}"

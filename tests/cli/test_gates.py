@@ -41,7 +41,8 @@ UNKNOWN = Difference(ratio=1.0, reason="1 pair of processes, and 3 are needed")
             "passed: 1 no difference shown, 1 not judged",
         ),
         ([Outcome("c", None, reason="why")], 0.0, True, 5, "not judged: c: why"),
-        ([], 0.0, True, 5, "nothing judged: nothing is compared"),
+        ([], 0.0, True, 5, "nothing judged: there are no two sides to compare"),
+        ([], 0.0, False, 5, "nothing judged: there are no two sides to compare"),
         ([Outcome(str(n), SLOWER) for n in range(5)], 0.0, False, 1, "and 2 more"),
     ],
 )
