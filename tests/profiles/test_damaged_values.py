@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from lar.engines.profile_files import decode_any
 from lar.errors import UsageError
-from lar.profiles.trace_file import decode_profile, encode_profile
+from lar.profiles.trace_file import encode_profile
 from lar.records.profile import (
     Alignment,
     Clock,
@@ -99,6 +100,6 @@ def test_a_wrong_value_is_refused_or_reported(part: str) -> None:
 def profile_in(content: bytes) -> Profile | None:
     """Return the profile in a file, None where it is refused."""
     try:
-        return decode_profile(content, "p.json")
+        return decode_any(content, "p.json")
     except UsageError:
         return None

@@ -9,9 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from lar.engines.profile_files import decode_any
 from lar.profiles.export import chrome_trace_of, tensorboard_trace_of
 from lar.profiles.times import Kind, describe_time, execution_times_of
-from lar.profiles.trace_file import decode_profile, encode_profile, write_profile
+from lar.profiles.trace_file import encode_profile, write_profile
 from lar.records.profile import Execution, Profile, Span
 from lar.reports.styles import STYLES
 from lar.reports.styles.html.series import breakdowns_of, latency_of
@@ -251,7 +252,7 @@ def test_each_style_says_which_time_it_shows(style: str, tmp_path: Path, run_lar
 
 def test_iterations_are_numbered_from_0_in_every_style() -> None:
     """As a run prints them: those of the warm-up do not count."""
-    profile = decode_profile(encode_profile(profile_of_layers(2, 3, warmup=2)), "p.json")
+    profile = decode_any(encode_profile(profile_of_layers(2, 3, warmup=2)), "p.json")
     assert [step.number for step in profile.timed_steps()] == [0, 1, 2]
     assert {each.step for each in profile.timed_executions} == {0, 1, 2}
     assert [row["Step"] for row in table_of(profile, "paddle", "log", view=["log"])] == [0, 1, 2]

@@ -10,8 +10,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from lar.engines.profile_files import read_profile
 from lar.profiles.file_additions import read_unread, write_with
-from lar.profiles.trace_file import read_profile, write_profile
+from lar.profiles.trace_file import write_profile
 from lar.records.profile import Cost, Profile, Span
 from tests.profiles.synthetic import profile_of_times
 

@@ -19,15 +19,11 @@ from hypothesis import strategies as st
 
 import lar
 from lar.cli.main import main
+from lar.engines.profile_files import decode_any, read_profile
 from lar.errors import UsageError
 from lar.profiles import packed_file, trace_file, trace_writer
 from lar.profiles.file_additions import read_unread, write_with
-from lar.profiles.trace_file import (
-    decode_profile,
-    encode_profile,
-    read_profile,
-    write_profile,
-)
+from lar.profiles.trace_file import encode_profile, write_profile
 from lar.records.profile import Profile, Span
 from tests.profiles.synthetic import profile_of_times
 
@@ -143,7 +139,7 @@ def test_a_name_that_says_so_makes_a_small_file_gzip(tmp_path: Path, profile: Pr
 def test_one_that_was_cut_short_is_refused(tmp_path: Path, profile: Profile, cut: int) -> None:
     content = gzip.compress(encode_profile(profile))[:cut]
     with pytest.raises(UsageError, match="cut short"):
-        decode_profile(content, "p.json")
+        decode_any(content, "p.json")
 
 
 def test_the_file_of_an_earlier_lar_is_read(profile: Profile) -> None:
@@ -151,13 +147,13 @@ def test_the_file_of_an_earlier_lar_is_read(profile: Profile) -> None:
     document = json.loads(encode_profile(profile))
     schema, events = document.pop("schema"), document.pop("traceEvents")
     content = json.dumps({"schema": schema, "traceEvents": events, **document})
-    assert decode_profile(content.encode(), "p.json") == profile
-    assert decode_profile(content.replace(" ", "").encode(), "p.json") == profile
+    assert decode_any(content.encode(), "p.json") == profile
+    assert decode_any(content.replace(" ", "").encode(), "p.json") == profile
 
 
 def test_an_engines_own_events_are_not_taken_for_the_profiles(profile: Profile) -> None:
     own = replace(profile, engine_raw=b'{"traceEvents":[{"ph":"X"},{"ph":"X"}]}')
-    assert decode_profile(encode_profile(own), "p.json") == own
+    assert decode_any(encode_profile(own), "p.json") == own
     assert trace_file.decode_stream(io.BytesIO(encode_profile(own))) == own
 
 
@@ -187,5 +183,5 @@ def test_another_compression_is_named(
     name: str, compress: Callable[[bytes], bytes], profile: Profile
 ) -> None:
     with pytest.raises(UsageError, match=f"with {name}, and only gzip is read") as caught:
-        decode_profile(compress(encode_profile(profile)), f"p.json.{name}")
+        decode_any(compress(encode_profile(profile)), f"p.json.{name}")
     assert caught.value.hint == "decompress it first"

@@ -19,6 +19,7 @@ import pytest
 
 import lar
 from lar.engines.advice import recommendations_for
+from lar.engines.profile_files import read_profile
 from lar.profiles.breakdown import breakdown_of
 from lar.profiles.costs import LEAST_PART, correct, describe_cost, is_high
 from lar.profiles.disturbance import describe_disturbance, disturbed_steps
@@ -32,7 +33,6 @@ from lar.profiles.roofline import (
     saving_ns,
     work_of,
 )
-from lar.profiles.trace_file import read_profile
 from lar.records.profile import Profile
 from lar.reports.styles import STYLES
 from lar.running.tried_advice import command_of, prepare, settings_of

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lar.profiles.trace_writer import plugin_microseconds
 
 from lar.cli.main import main
 from lar.errors import UsageError
 from lar.profiles.export import export_tensorboard, tensorboard_trace_of
 from lar.profiles.trace_file import write_profile
-from lar.profiles.trace_writer import plugin_microseconds
 from lar.records.profile import Profile
 from lar.reports.styles.tensorboard import build
 from tests.profiles.plugin_runs import MEMORY_RUNS, RUNS, TIMES, TYPES, device_run, timed_run

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as replaced
 
+from lar.engines.profile_files import decode_any, read_profile
 from lar.errors import UsageError
-from lar.profiles.trace_file import decode_profile, encode_profile, read_profile, write_profile
+from lar.profiles.trace_file import encode_profile, write_profile
 from lar.records.facts import MachineFacts
 from lar.records.profile import (
     Alignment,
@@ -110,7 +111,7 @@ def test_a_profile_reads_back_equal(found: list[Span], ran: list[Execution], nam
         threads={1: "host", 2: name},
         engine_raw=b'{"raw":[1,2]}',
     )
-    assert decode_profile(encode_profile(profile), "p.json") == profile
+    assert decode_any(encode_profile(profile), "p.json") == profile
 
 
 def begun_before_zero() -> Profile:
@@ -137,7 +138,7 @@ def begun_before_zero() -> Profile:
 def test_no_event_is_before_0_and_the_profile_reads_back_equal() -> None:
     profile = begun_before_zero()
     content = encode_profile(profile)
-    assert decode_profile(content, "p.json") == profile
+    assert decode_any(content, "p.json") == profile
     document = json.loads(content)
     times = {event["name"]: event["ts"] for event in document["traceEvents"] if "ts" in event}
     assert (times["outer"], times["forward"]) == (0, 600_004.501)
@@ -227,7 +228,7 @@ WHOLE = encode_profile(profile_of_times({"conv": "Conv"}, [{"conv": 10}], step_u
 def test_what_is_no_profile_is_told_in_one_line(content: bytes, said: str) -> None:
     assert content != WHOLE
     with pytest.raises(UsageError) as caught:
-        decode_profile(content, "p.json")
+        decode_any(content, "p.json")
     assert caught.value.message.startswith("p.json: ")
     assert said in caught.value.message
     assert "\n" not in caught.value.message
@@ -243,7 +244,7 @@ def test_two_iterations_of_one_number_are_damage() -> None:
     first, second, third = profile.steps
     twice = encode_profile(replace(profile, steps=(first, replaced(second, number=0), third)))
     with pytest.raises(UsageError, match=r"p\.json: is damaged: two iterations are number 0"):
-        decode_profile(twice, "p.json")
+        decode_any(twice, "p.json")
 
 
 @settings(max_examples=150, deadline=None)
@@ -251,7 +252,7 @@ def test_two_iterations_of_one_number_are_damage() -> None:
 def test_a_damaged_file_never_ends_in_another_error(place: int, byte: int) -> None:
     damaged = WHOLE[:place] + bytes([byte]) + WHOLE[place + 1 :]
     with contextlib.suppress(UsageError):
-        decode_profile(damaged, "p.json")
+        decode_any(damaged, "p.json")
 
 
 def test_a_profile_is_written_and_read(tmp_path: Path) -> None:
@@ -282,8 +283,8 @@ def test_iterations_of_an_older_file_are_numbered_from_0() -> None:
             replaced(it, step=None if it.step is None else old[it.step]) for it in profile.spans
         ),
     )
-    read = decode_profile(encode_profile(renumbered), "old.json")
-    assert read == decode_profile(encode_profile(profile), "new.json")
+    read = decode_any(encode_profile(renumbered), "old.json")
+    assert read == decode_any(encode_profile(profile), "new.json")
     assert [step.number for step in read.steps] == [-1, -2, 0, 1]
 
 
@@ -350,7 +351,7 @@ class TestFirstVersion:
         def sizes(facts: ProfileFacts, **fields: Any) -> list[int | None]:
             made = tuple(replaced(each, **fields) for each in operators)
             content = encode_profile(Profile(facts=facts, operators=made))
-            return [each.size_bytes for each in decode_profile(content, "p.json").operators]
+            return [each.size_bytes for each in decode_any(content, "p.json").operators]
 
         assert sizes(facts) == [None, None, None, None, 256, 256]
         assert sizes(replaced(facts, peak=replaced(peak, rounds=3))) == [256] * 6

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from lar.engines.profile_files import read_profile
 from lar.profiles.breakdown import breakdown_of
 from lar.profiles.copies import split_copies
 from lar.profiles.costs import correct
 from lar.profiles.export import tensorboard_trace_of
 from lar.profiles.totals import group_by
-from lar.profiles.trace_file import read_profile
 from lar.records.profile import THREADS_OF_A_COPY, Cost, Profile
 from lar.reports.styles import STYLES
 

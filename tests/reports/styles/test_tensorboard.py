@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lar.reports.styles.tensorboard.operators import GROUPS, SORTS
 
 from lar.cli.main import main
 from lar.errors import UsageError
@@ -21,7 +22,6 @@ from lar.reports.csv import format_csv
 from lar.reports.json import format_json
 from lar.reports.styles import STYLES
 from lar.reports.styles.tensorboard import LINES, VIEWS, build
-from lar.reports.styles.tensorboard.operators import GROUPS, SORTS
 from tests.profiles.synthetic import operator_of, profile_of_times
 from tests.profiles.timelines import execution_of, profile_of, span_of, step_of
 from tests.reports.styles import tensorboard_sample as sample

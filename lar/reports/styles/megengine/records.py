@@ -121,7 +121,7 @@ def records_of(profile: Profile) -> list[Record]:
     savings = savings_of(profile)
     estimated = profile.has_estimates
     if is_single(profile) and not estimated and is_raw_profile(profile.engine_raw):
-        raw = decode_raw(profile.engine_raw, "MegEngine's own profile")
+        raw = decode_raw(profile.engine_raw)
         by_id = {profile.operators[place].id: ns for place, ns in savings.items()}
         return [with_saving(each, by_id.get(each.info["id"])) for each in records_of_raw(raw)]
     groups = profile.executions_by_operator
