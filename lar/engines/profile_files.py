@@ -5,7 +5,6 @@ Each is recognised by its keys.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,15 +49,11 @@ def decode_any(data: bytes, name: str) -> Profile:
         UsageError: it is empty, truncated, foreign, damaged or of a later schema.
     """
     data = unpack(data, name)
-    reader: Callable[[bytes, str], Profile]
-    if is_written_by_lar(data):
-        reader = decode_profile
-    elif (engine := writer_of(data)) is not None:
-        reader = engine.read_profile
-    else:
-        raise UsageError("is not a profile, or was cut short", HINT, subject=name)
+    if not data.strip():
+        raise UsageError("the profile is empty", HINT, subject=name)
+    engine = None if is_written_by_lar(data) else writer_of(data)
     try:
-        profile = reader(data, name)
+        profile = engine.read_profile(data, name) if engine else decode_profile(data, name)
         check_waits(profile)
     except (msgspec.MsgspecError, RecursionError, OverflowError, ValueError) as error:
         problem = next(text for kind, text in PROBLEMS if isinstance(error, kind))

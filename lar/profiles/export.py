@@ -20,7 +20,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, count, groupby
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 import msgspec
@@ -181,11 +180,11 @@ class Trace:
             title = f"{device_title(profile.facts.device)} {self.device}"
             yield name_line("process_name", self.device, 0, title)
         yield from lines.place(profile.threads)
-        begun: dict[int, list[tuple[int, Placed]]] = {}
+        begun: dict[int, list[tuple[Execution, Placed]]] = {}
         for part, placed in zip(self.slices(), lines.placed(), strict=True):
             yield from self._events_of(part, placed)
             if (own := part.execution) is not None and profile.allocations:
-                begun.setdefault(own.operator, []).append((own.start_ns, placed))
+                begun.setdefault(own.operator, []).append((own, placed))
         for sample in profile.counters:
             values = {sample.name: sample.value}
             yield point("C", sample.name, HOST, 0, sample.at_ns, values)
@@ -317,9 +316,11 @@ class Trace:
             facts["operator"] = self.profile.operators[span.operator].name
         return {key: value for key, value in facts.items() if value is not None}
 
-    def _memory_events(self, begun: Mapping[int, list[tuple[int, Placed]]]) -> Iterator[Event]:
-        """Yield what was allocated and released, each within that execution of its operator that
-        had begun last, and how much was in use then."""
+    def _memory_events(
+        self, begun: Mapping[int, Sequence[tuple[Execution, Placed]]]
+    ) -> Iterator[Event]:
+        """Yield what was allocated and released, each within an execution of its operator, and how
+        much was in use then."""
         allocated: Counter[str] = Counter()
         for number, each in enumerate(self.profile.allocations):
             allocated[each.device] += each.size_bytes
@@ -327,7 +328,9 @@ class Trace:
             yield point("C", f"memory {each.device}", HOST, 0, at_ns, {"allocated": total})
             own = None if each.operator is None else begun.get(each.operator)
             if own:
-                last = bisect_right(own, at_ns, key=itemgetter(0)) - 1
+                last = bisect_right(own, at_ns, key=lambda it: it[0].start_ns) - 1
+                # What is released when one ends and the next one begins is that one's.
+                last -= each.size_bytes < 0 and last > 0 and own[last - 1][0].end_ns == at_ns
                 start, end, track = own[max(last, 0)][1]
                 at_ns = min(max(at_ns, start), end - 1)
             args = self._facts_of_allocation(number, each, total)

@@ -70,6 +70,7 @@ CATEGORIES = frozenset(get_args(Category))
 BETWEEN_EVENTS = b'},{"ph":'
 BYTES_AT_ONCE = 1 << 20
 FILE_BEGINS = b'{"schema":"lar.profile/'
+FOREIGN_HINT = "make one with --profile, or an engine's own with --profile-raw"
 
 
 class TraceHead(msgspec.Struct, kw_only=True, rename={"facts": "otherData"}):
@@ -145,13 +146,12 @@ def decode_profile(data: bytes, name: str) -> Profile:
     if (found := decode_stream(io.BytesIO(data))) is not None:
         return found
     # As another program has written it, or damaged.
-    schema = msgspec.json.decode(data, type=SchemaOnly).schema
-    if schema != PROFILE_SCHEMA:
-        raise UsageError(
-            f"has the schema {schema!r}; this lar reads {PROFILE_SCHEMA}",
-            "a later lar reads it",
-            subject=name,
-        )
+    keys = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+    if (schema := bytes(keys.get("schema", b"")).strip(b'"').decode()) != PROFILE_SCHEMA:
+        problem, hint = "is JSON, but not a profile that lar knows", FOREIGN_HINT
+        if schema.startswith("lar.profile/"):
+            problem, hint = f"has the schema {schema!r}", "a later lar reads it"
+        raise UsageError(f"{problem}; this lar reads {PROFILE_SCHEMA}", hint, subject=name)
     file = msgspec.json.decode(data, type=TraceFile)
     records = EventRecords()
     records.add(file.events)

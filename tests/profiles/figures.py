@@ -65,17 +65,6 @@ def torch_figures(profile: Profile, where: str) -> Told:
     }
 
 
-def tensorboard_figures(profile: Profile, where: str) -> Told:
-    """On a CPU an operator's dispatch has a row of its own."""
-    rows = {row["name"]: row for row in table_of(profile, "tensorboard", "operators")}
-    key = f"{where}_duration_us"
-    return {
-        name: Figures(row["calls"], 1000 * (row[key] + rows.get(f"{name} dispatch", {key: 0})[key]))
-        for name, row in rows.items()
-        if not name.endswith(" dispatch")
-    }
-
-
 def diff_figures(profile: Profile, where: str) -> Told:
     """Return the sums of what it says of each iteration alone: of several it has the median."""
     told: dict[str, Figures] = {}
@@ -167,11 +156,6 @@ def kernel_totals(profile: Profile) -> dict[str, Figures]:
         ],
         "ncu": lambda: [(row.calls, row.time_ns) for row in ncu_figures(profile).values()],
     }
-    if profile.on_device:
-        ways["tensorboard"] = lambda: [
-            (row["Calls"], row["Total Duration (us)"] * 1000)
-            for row in table_of(profile, "tensorboard", "kernels")
-        ]
     return {
         style: Figures(sum(calls for calls, _ in rows), sum(time for _, time in rows))
         for style, rows in ((style, way()) for style, way in ways.items())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -37,8 +38,10 @@ class Loaded:
                 flag="--style tensorboard",
             ) from None
         self.trace = b"".join(export_tensorboard(profile))
-        data = RunProfileData.from_json(WORKER, SPAN, json.loads(self.trace))
-        self.run: Any = RunGenerator(WORKER, SPAN, data).generate_run_profile()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # on what later libraries will do otherwise
+            data = RunProfileData.from_json(WORKER, SPAN, json.loads(self.trace))
+            self.run: Any = RunGenerator(WORKER, SPAN, data).generate_run_profile()
 
 
 def overview_of(loaded: Loaded, by_shape: bool) -> Iterator[Any]:

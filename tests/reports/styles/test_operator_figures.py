@@ -11,11 +11,9 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from lar.profiles.summary import summarize
 from lar.records.profile import Profile, StepNoise
 from lar.reports.model import AnyTable
 from lar.reports.styles import STYLES
-from tests.profiles.figures import shares_of
 from tests.profiles.synthetic import profile_of_times
 from tests.profiles.timelines import span_of
 
@@ -52,15 +50,6 @@ TABLES: dict[str, tuple[str, str, dict[str, str]]] = {
             **{"count": "Instances", "median": "Median (ns)", "p90": "P90 (ns)"},
             **{"mean": "Average (ns)", "min": "Minimum (ns)", "max": "Maximum (ns)"},
             **{"total": "Total Time (ns)", "disturbed": "Disturbed"},
-        },
-    ),
-    "tensorboard": (
-        *("operators", "name"),
-        {
-            **{"count": "calls", "median": "host_self_median_us", "p90": "host_self_p90_us"},
-            **{"mean": "host_self_mean_us", "min": "host_self_min_us"},
-            **{"max": "host_self_max_us", "total": "host_self_duration_us"},
-            **{"disturbed": "disturbed"},
         },
     ),
 }
@@ -115,7 +104,7 @@ def test_a_disturbed_execution_puts_no_operator_first(profile: Profile, style: s
     _, column, _ = TABLES[style]
     by_total = {
         **{"megengine": "time", "paddle": "cpu_total", "torch": "cpu_time_total"},
-        **{"nsys": "total", "tensorboard": "host_total_duration"},
+        "nsys": "total",
     }[style]
     assert rows_of(profile, style)[0][column] in ("conv", "Convolution")
     assert rows_of(profile, style, sort="typical")[0][column] in ("conv", "Convolution")
@@ -150,30 +139,6 @@ def test_too_few_calls_have_no_percentile(profile: Profile) -> None:
     )
     for row in rows_of(first, "paddle"):
         assert row["CPU P90 (ms)"] is None
-
-
-@pytest.mark.parametrize("style", ["megengine", "paddle", "torch", "ncu", "html"])
-def test_the_paragraph_has_the_share_of_the_table(profile: Profile, style: str) -> None:
-    """An operator had 12 % in the one and 14 % in the other: by medians and in sum."""
-    executions = tuple(
-        msgspec.structs.replace(
-            each,
-            wait_ns=20_000 if each.operator else 400_000,
-            dispatch_start_ns=each.start_ns - 7000,
-            dispatch_end_ns=each.start_ns,
-            dispatch_thread=2,
-        )
-        for each in profile.executions
-    )
-    waiting = replace(profile, executions=executions)
-    kind = STYLES[style].time
-    assert kind is not None
-    text = summarize(waiting, [], kind)
-    share = shares_of(waiting)[style]["Convolution"]
-    expected = {"compute": 11.38, "dispatch + compute": 11.96, "wall": 37.78}
-    assert share == pytest.approx(expected[kind], abs=0.01)
-    assert f"({kind}, in sum), Convolution {share:.0f}% (" in text
-    assert re.search(rf"is conv with \d+ us \({share:.1f}%, \d\d% by medians\)", text)
 
 
 class Listing(NamedTuple):
@@ -244,14 +209,6 @@ LISTINGS = (
         ),
         calls=1,
     ),
-    Listing(
-        *("tensorboard", {"view": ["diff"]}, "diff", "Operator"),
-        headings_of(
-            *("Exp host_self_{}_us", "median p90 mean min max total"),
-            **{"count": "Exp Calls", "total": "Exp Self Host Duration (us)"},
-            disturbed="Exp disturbed",
-        ),
-    ),
 )
 
 
@@ -284,7 +241,7 @@ def test_every_table_of_operators_has_all_figures_and_the_mark(
     figures = [float(own[each] or 0) * UNITS_US[UNIT.findall(each)[-1]] for each in headings]
     assert figures == pytest.approx([30, 830, 830, 30, 8030, 8300])
     is_page = listing.style == "html"
-    assert is_page or "disturbed" in report.text.lower() or listing.style == "tensorboard"
+    assert is_page or "disturbed" in report.text.lower()
 
 
 def test_the_metrics_of_the_roofline_have_all_figures(profile: Profile) -> None:
