@@ -46,6 +46,7 @@ class Column(Generic[AnyRow]):
     in_text: bool = True
     in_records: bool = True
     digits: int | None = None  # after the point, in pages; None for text
+    scale: float = 1.0  # of the numbers of text and pages: 1e3 shows seconds as milliseconds
     shortest: int = 18  # a cell of text may be cut to that on a narrow terminal
     # Whether cells may lose their middle there: where it is None, those that stand at the left.
     may_cut: bool | None = None
@@ -188,6 +189,49 @@ class Table(Generic[Row]):
 
 
 AnyTable = Table[Any]
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A picture that pages draw, and all other forms of a report leave out.
+
+    `kind` names the function that draws it, in `pages/report.js`; `figures` are what that reads.
+    """
+
+    kind: Literal["ratios", "distributions", "samples", "depth", "curve"]
+    title: str
+    figures: Any
+    about: str = ""
+
+
+def number(
+    title: str,
+    value: Callable[[AnyRow], float | None],
+    digits: int = 0,
+    *,
+    key: str = "",
+    scale: float = 1.0,
+    unknown: str = "N/A",
+    rank: int = 5,
+    in_text: bool = True,
+) -> Column[AnyRow]:
+    """Return a column of numbers with so many digits; `unknown` is the text of None."""
+
+    def text(row: AnyRow) -> str:
+        found = value(row)
+        return unknown if found is None else f"{scale * found:.{digits}f}"
+
+    return Column(
+        title,
+        value,
+        text,
+        key=key,
+        align="right",
+        digits=digits,
+        scale=scale,
+        rank=rank,
+        in_text=in_text,
+    )
 
 
 def table_of_values(
