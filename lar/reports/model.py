@@ -198,7 +198,7 @@ class Plot:
     `kind` names the function that draws it, in `pages/report.js`; `figures` are what that reads.
     """
 
-    kind: Literal["ratios", "distributions", "samples", "depth", "curve"]
+    kind: Literal["ratios", "iterations", "depth", "curve"]
     title: str
     figures: Any
     about: str = ""
@@ -211,7 +211,7 @@ def number(
     *,
     key: str = "",
     scale: float = 1.0,
-    unknown: str = "N/A",
+    unknown: str | Callable[[AnyRow], str] = "N/A",
     rank: int = 5,
     in_text: bool = True,
 ) -> Column[AnyRow]:
@@ -219,7 +219,9 @@ def number(
 
     def text(row: AnyRow) -> str:
         found = value(row)
-        return unknown if found is None else f"{scale * found:.{digits}f}"
+        if found is not None:
+            return f"{scale * found:.{digits}f}"
+        return unknown if isinstance(unknown, str) else unknown(row)
 
     return Column(
         title,

@@ -9,7 +9,7 @@ from lar.profiles.recommendations import Recommendation
 from lar.profiles.summary import describe_nothing, summarize
 from lar.records.bench import BenchResult, VariantResult
 from lar.records.profile import Profile
-from lar.reports.bench_text import describe_outputs, format_bench
+from lar.reports.bench_report import describe_outputs, report_bench
 from lar.reports.text import PAPER, Screen
 
 
@@ -39,7 +39,7 @@ def format_tried(
         *lines,
         *screen.wrap(printable(note), "  ") * bool(note),
         "",
-        *format_bench(bench, screen),
+        *report_bench(bench).lines_for(screen),
         *screen.wrap(printable(describe_best(bench)), "  "),
     ]
 

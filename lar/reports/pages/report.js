@@ -1,6 +1,26 @@
 // A report: its tables, and its plots by their kinds.
 
-const LANE = 64;
+const LANE = 64, BINS = 60;
+const SHOWN_SHARE = 0.98; // what lies beyond is counted at the end
+
+// The bins of all lanes, in ms, and how many calm and disturbed points of each lane lie in each.
+function binLanes(lanes) {
+  const sorted = lanes.map(({ points }) => points.map(([, ms]) => ms).sort((a, b) => a - b));
+  const at = (values, share) => values[Math.min(values.length - 1, Math.floor(share * values.length))];
+  const least = Math.min(...sorted.map((each) => each[0]));
+  const most = Math.max(...sorted.map((each) => at(each, SHOWN_SHARE)));
+  const log = most > 4 * least && least > 0;
+  const [low, high] = log ? [Math.log(least), Math.log(most)] : [least, most];
+  const step = (high - low) / BINS || Math.abs(low) * 0.01 || 1e-9;
+  const place = (ms) => Math.min(BINS, Math.max(0, Math.floor(((log ? Math.log(ms) : ms) - low) / step)));
+  const counted = lanes.map(({ name, points }, lane) => {
+    const calm = new Array(BINS + 1).fill(0), disturbed = new Array(BINS + 1).fill(0);
+    for (const [, ms, isDisturbed] of points) (isDisturbed ? disturbed : calm)[place(ms)] += 1;
+    return { name, calm, disturbed, median: at(sorted[lane], 0.5) };
+  });
+  const edges = [...new Array(BINS + 1).keys()].map((bin) => low + step * bin);
+  return { edges: log ? edges.map(Math.exp) : edges, log, lanes: counted };
+}
 
 function drawDistributions({ edges, lanes, log }, width) {
   const last = edges.length - 1;
@@ -107,7 +127,9 @@ function drawCurves(curves, width) {
 
 const PLOTS = {
   ratios: (ratios, width) => drawRatiosAt(ratios, "time over the baseline's", width),
-  distributions: drawDistributions, samples: drawSamples, depth: drawCurves, curve: drawCurve,
+  iterations: (times, width) =>
+    [drawDistributions(binLanes(times.lanes), width), ...drawSamples(times, width)],
+  depth: drawCurves, curve: drawCurve,
 };
 
 for (const { section, parts } of figures.sections)
