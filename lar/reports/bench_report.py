@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from operator import attrgetter
 
 from lar.errors import count_of, printable
 from lar.options.table import PYTHON
 from lar.records.bench import BenchResult, OutputDifference, VariantResult
 from lar.reports.iterations_plot import plot_iterations
-from lar.reports.model import Cell, Column, Plot, Table, number, table_of_values
+from lar.reports.model import Cell, Column, Plot, Table, number, table_of_values, value_at
 from lar.reports.report import Part, Report
 from lar.reports.verdicts import color_of_verdict, describe_difference, format_interval
 
@@ -53,7 +52,7 @@ def report_bench(bench: BenchResult) -> Report:
 def plots_of(bench: BenchResult) -> Iterator[Plot]:
     """Yield the plots of ratios, and of the iterations of the variants that were measured."""
     ratios = [
-        {"name": it.name, **{key: attrgetter(path)(it.difference) for key, path in RATIO.items()}}
+        {"name": it.name, **{key: value_at(path)(it.difference) for key, path in RATIO.items()}}
         for it in bench.variants
         if it.difference and it.difference.interval
     ]
@@ -107,13 +106,11 @@ def columns_of(bench: BenchResult) -> Iterator[Column[VariantResult]]:
         yield Column("engine", engine_of, rank=1)
     if len(shapes) > 1:
         yield Column("shape", lambda it: it.shape, rank=3)
-    yield number("median ms", of_latency("median"), 3, scale=1e3, unknown=describe_end, rank=0)
+    yield number("median ms", "latency.median", 3, scale=1e3, unknown=describe_end, rank=0)
     if any(variant.latency and variant.latency.disturbed_count for variant in variants):
-        yield number(
-            "undisturbed", of_latency("undisturbed_median"), 3, scale=1e3, unknown="", rank=4
-        )
+        yield number("undisturbed", "latency.undisturbed_median", 3, scale=1e3, unknown="", rank=4)
     if len(shapes) > 1:
-        yield number("items/s", of_latency("items_per_second"), 1, unknown="", rank=1)
+        yield number("items/s", "latency.items_per_second", 1, unknown="", rank=1)
     if any(variant.baseline for variant in variants):
         yield number(
             "ratio", lambda it: getattr(it.difference, "ratio", None), 3, unknown="", rank=1
@@ -133,10 +130,6 @@ def describe_end(variant: VariantResult) -> str:
 
 def value_of(key: str) -> Callable[[VariantResult], Cell]:
     return lambda it: printable(it.values.get(key, ""))
-
-
-def of_latency(name: str) -> Callable[[VariantResult], float | None]:
-    return lambda it: getattr(it.latency, name, None)
 
 
 def interval_of(variant: VariantResult) -> str | None:

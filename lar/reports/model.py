@@ -204,9 +204,22 @@ class Plot:
     about: str = ""
 
 
+def value_at(path: str) -> Callable[[Any], Any]:
+    """Return what takes the value at the end of a path of names, as `difference.ratio`; None where
+    a record on the path is None."""
+    names = path.split(".")
+
+    def take(row: Any) -> Any:
+        for name in names:
+            row = None if row is None else getattr(row, name)
+        return row
+
+    return take
+
+
 def number(
     title: str,
-    value: Callable[[AnyRow], float | None],
+    value: Callable[[AnyRow], float | None] | str,
     digits: int = 0,
     *,
     key: str = "",
@@ -215,17 +228,19 @@ def number(
     rank: int = 5,
     in_text: bool = True,
 ) -> Column[AnyRow]:
-    """Return a column of numbers with so many digits; `unknown` is the text of None."""
+    """Return a column of numbers with so many digits; `value` may be a path of names, and `unknown`
+    is the text of None."""
+    take = value_at(value) if isinstance(value, str) else value
 
     def text(row: AnyRow) -> str:
-        found = value(row)
+        found = take(row)
         if found is not None:
             return f"{scale * found:.{digits}f}"
         return unknown if isinstance(unknown, str) else unknown(row)
 
     return Column(
         title,
-        value,
+        take,
         text,
         key=key,
         align="right",
@@ -234,6 +249,18 @@ def number(
         rank=rank,
         in_text=in_text,
     )
+
+
+def milliseconds(
+    title: str,
+    value: Callable[[AnyRow], float | None] | str,
+    key: str,
+    rank: int = 5,
+    *,
+    in_text: bool = True,
+) -> Column[AnyRow]:
+    """Return a column of times, which records have in seconds under a key."""
+    return number(title, value, 3, key=key, scale=1e3, rank=rank, in_text=in_text)
 
 
 def table_of_values(

@@ -126,7 +126,7 @@ function drawCurves(curves, width) {
 }
 
 const PLOTS = {
-  ratios: (ratios, width) => drawRatiosAt(ratios, "time over the baseline's", width),
+  ratios: drawRatios,
   iterations: (times, width) =>
     [drawDistributions(binLanes(times.lanes), width), ...drawSamples(times, width)],
   depth: drawCurves, curve: drawCurve,
