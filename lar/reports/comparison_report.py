@@ -87,7 +87,7 @@ def report_comparison(
     body += format_culprits(comparison, columns, wide=wide)
     title, shown = rows_to_show(comparison, everything)
     if shown:
-        body += ["", title, tensor_table(map(Row, shown), columns, title)]
+        body += ["", title, tensor_table(map(Row, shown), columns, heading_of(title))]
     body += format_unmatched(comparison, everything)
     if points := [*points_of(comparison)]:
         body += [Plot("depth", "Error over depth", [{"name": "", "points": points}], DEPTH)]
@@ -100,6 +100,11 @@ def report_comparison(
         tables=(table_of_all(comparison),),
         document=comparison,
     )
+
+
+def heading_of(line: str) -> str:
+    """Return the title of a table that stands below such a line."""
+    return line[:1].upper() + line[1:].removesuffix(":")
 
 
 def points_of(comparison: Comparison) -> Iterator[tuple[Cell, ...]]:
@@ -361,7 +366,9 @@ def format_unmatched(comparison: Comparison, everything: bool) -> Iterator[str |
     if shown:
         yield ""
         yield title
-        yield Table(name="unmatched", title=title, columns=UNMATCHED_COLUMNS, rows=shown)
+        yield Table(
+            name="unmatched", title=heading_of(title), columns=UNMATCHED_COLUMNS, rows=shown
+        )
 
 
 def format_summary(comparison: Comparison, *, everything: bool = True) -> Iterator[str]:

@@ -26,10 +26,11 @@ def format_html(report: Report) -> str:
     if report.page:
         return report.page
     title = report.title or f"lar report: {report.style}"
+    parts = report.body if report.page_of_text else tuple(parts_of_style(report))
     words: list[str] = []
     sections: list[Section] = []
     figures = []
-    for group in groups_of(report.body if report.page_of_text else parts_of_style(report)):
+    for group in groups_of(parts):
         drawn = [part for part in group if not isinstance(part, str)]
         lines = [part for part in group if isinstance(part, str)]
         if not drawn:
@@ -37,10 +38,9 @@ def format_html(report: Report) -> str:
             continue
         name = f"part{len(sections)}"
         about = " ".join(part.about for part in drawn if isinstance(part, Plot))
-        heading = drawn[0].title
-        said = format_lines(line for line in lines if line != heading)
-        heading = heading[:1].upper() + heading[1:].removesuffix(":")
-        sections.append(Section(name, heading, about, said))
+        title_line = f"{drawn[0].title}:".lower()
+        said = format_lines(line for line in lines if line.lower() != title_line)
+        sections.append(Section(name, drawn[0].title, about, said))
         figures.append({"section": name, "parts": [*map(figures_of, drawn)]})
     if words:
         sections.insert(0, Section("result", "Result", words=format_lines(words)))
@@ -50,8 +50,7 @@ def format_html(report: Report) -> str:
 
 def parts_of_style(report: Report) -> Iterator[Part]:
     """Yield the parts of the page of a profile: what its text has beside tables, and the tables."""
-    yield from report.summary
-    yield report.footer
+    yield from (*report.summary, report.footer)
     for table in report.tables:
         yield from ("", table)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from lar.reports.model import Column, Table, milliseconds, number, value_at
 from lar.reports.report import Report
@@ -25,14 +26,13 @@ def report_results(side_by_side: SideBySide) -> Report:
         title=TITLE,
         columns=tuple(columns_of(side_by_side)),
         rows=side_by_side.rows,
-        notes=(*common, *warnings),
     )
     return Report(
         style="results",
         title=TITLE,
         body=(*common, *([""] if common else []), table, *([""] if warnings else []), *warnings),
         page_of_text=True,
-        tables=(table,),
+        tables=(replace(table, notes=(*common, *warnings)),),
     )
 
 
@@ -133,7 +133,7 @@ def columns_of(side_by_side: SideBySide) -> Iterator[Column[Row]]:
     for end in ("low", "high"):
         path = f"difference.interval.{end}"
         yield number(f"ratio {end}", path, 3, key=f"ratio_{end}", in_text=False)
-    yield Column("verdict", verdict_of, describe_verdict, rank=1)
+    yield Column("verdict", verdict_of, describe_verdict, rank=0)
     smallest = value_at("difference.smallest_detectable")
     yield Column("smallest detectable", smallest, key="smallest_detectable", in_text=False)
     for key in ("load_seconds", "prepare_seconds", "peak_memory_bytes"):

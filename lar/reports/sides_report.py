@@ -19,6 +19,7 @@ from lar.reports.comparison_report import (
     describe_gaps,
     describe_left_out,
     describe_sides,
+    heading_of,
     worst_of,
 )
 from lar.reports.model import ANY_DIGITS, Cell, Column, Plot
@@ -37,7 +38,7 @@ def report_sides(found: ComparisonOfSides, *, everything: bool = False) -> Repor
         shown = [it for it in shown if not it.same]
         title, shown = worst_of("tensors that differ:", shown, badness_of)
     if shown:
-        body += ["", title, table_of(columns, shown, is_alike, title)]
+        body += ["", title, table_of(columns, shown, is_alike, heading_of(title))]
     if curves := [*curves_of(found)]:
         body += [Plot("depth", "Error over depth", curves, DEPTH)]
     body += ["", *format_summary(found)]
