@@ -449,8 +449,9 @@ class ProfileFacts(
 ):
     """The origin of a profile. `dropped` lists what the engine could not record, a line each.
 
-    `noise` has the timed iterations in order, and is empty where it was not recorded. `folder` is
-    the one that the run was started in, from which relative paths start.
+    `noise` has the timed iterations in order, and is empty where it was not recorded. `plain` has
+    those of the run without the profiler: their seconds, and whether something disturbed them.
+    `folder` is the one that the run was started in, from which relative paths start.
     """
 
     lar_version: str = ""
@@ -474,6 +475,7 @@ class ProfileFacts(
     peak: Peak | None = None
     dropped: tuple[str, ...] = ()
     noise: tuple[StepNoise, ...] = ()
+    plain: tuple[tuple[float, bool], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

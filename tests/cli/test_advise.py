@@ -19,7 +19,7 @@ def test_a_model_is_profiled_and_what_is_suggested_is_tried(
     assert (done.returncode, done.stderr) == (0, "")
     *said, empty = done.stdout.splitlines()[: done.stdout.splitlines().index("") + 1]
     rest = done.stdout.splitlines()[len(said) + 1 :]
-    assert said[0].startswith("time     10.000 ms an iteration (median of 3 ")
+    assert said[0].startswith("time: 10.000 ms an iteration (median of 3 ")
     assert not empty
     assert rest[0] == "1. the script takes 60.0% of an iteration; have it take less: --enable-ioc16"
     assert rest[-1] == "best: --enable-nchw88, 2.00 times as fast, outputs equal bit by bit"
@@ -30,7 +30,7 @@ def test_its_flags_are_those_of_the_run(run_lar: RunLar, write_script: WriteScri
     model = script(write_script, {"ioc16": 0.6, "nchw88": 0.4})
     done = run_lar("advise", model, "--enable-nchw88", "--iter", "2", "--budget", "1")
     assert done.returncode == 0
-    assert done.stdout.startswith("time     5.000 ms an iteration (median of 2 ")
+    assert done.stdout.startswith("time: 5.000 ms an iteration (median of 2 ")
     assert "--enable-ioc16" in done.stdout
     assert "--enable-nchw88" not in done.stdout
 
@@ -40,8 +40,8 @@ def test_where_nothing_is_suggested_the_paragraph_says_so(
 ) -> None:
     done = run_lar("advise", script(write_script, {}))
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("time     10.000 ms an iteration (median of 20 ")
-    assert "\ntry      no setting stands out" in done.stdout
+    assert done.stdout.startswith("time: 10.000 ms an iteration (median of 20 ")
+    assert "\ntry: no setting stands out" in done.stdout
 
 
 @pytest.mark.parametrize(
