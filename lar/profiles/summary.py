@@ -3,13 +3,14 @@ profiling, how disturbed the run was."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import statistics
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from lar.profiles.breakdown import steps_of
 from lar.profiles.costs import describe_cost
-from lar.profiles.disturbance import describe_disturbance
-from lar.profiles.recommendations import Recommendation, Shown
+from lar.profiles.disturbance import describe_disturbance, disturbed_steps
+from lar.profiles.iteration import TypicalIteration
 from lar.profiles.roofline import (
     Bound,
     Work,
@@ -19,15 +20,13 @@ from lar.profiles.roofline import (
     work_of,
 )
 from lar.profiles.thread_balance import describe_balance
-from lar.profiles.times import Kind
+from lar.profiles.times import Kind, iteration_times_of
 from lar.profiles.totals import Totals, group_by, operator_totals
 from lar.records.profile import Profile
 
 # Types of operators that are named, and the part of the operators' time that is worth naming.
 MOST_TYPES = 2
 LEAST_SHARE = 0.10
-# Suggestions that are named.
-MOST_TRIES = 2
 
 # What binds the work of a type of operators, and how near to the machine's roofs it comes.
 BOUNDS: Mapping[Bound, str] = {
@@ -38,38 +37,45 @@ BOUNDS: Mapping[Bound, str] = {
 }
 
 
-def summarize(profile: Profile, found: Sequence[Recommendation], kind: Kind = "compute") -> str:
+def summarize(profile: Profile, advice: str, kind: Kind = "compute") -> str:
     """Return the paragraph about a profile, empty if nothing was timed.
 
-    `found` are the recommendations for it, and `kind` is the time of operators that the report
-    shows: shares are those of its tables. Where profiling cost much, times are without that
-    (`lar.profiles.costs`).
+    `advice` is the sentence on what to try (`lar.engines.advice`), and `kind` is the time of
+    operators that the report shows: shares are those of its tables. Where profiling cost much,
+    times are without that (`lar.profiles.costs`).
     """
-    shown = Shown(profile)
+    shown = TypicalIteration(profile)
     if not shown.iteration_ns:
         return ""
     sentences = (
         *sentences_of_time(shown, kind),
         *sentences_of_limit(shown),
         describe_balance(profile),
-        *sentences_of_tries(profile, found),
+        advice,
         describe_cost(profile).removesuffix("."),
         describe_disturbance(profile),
     )
     return " ".join(f"{text[:1].upper()}{text[1:]}." for text in sentences if text)
 
 
-def sentences_of_time(shown: Shown, kind: Kind) -> Iterator[str]:
+def sentences_of_time(shown: TypicalIteration, kind: Kind) -> Iterator[str]:
     """Yield what an iteration takes, and which operators take most of it."""
     count = len(shown.profile.timed_steps())
     length = f"an iteration takes {format_ns(shown.iteration_ns)}"
-    calm, among = shown.calm_steps, ""
+    calm, among = calm_times_of(shown.profile), ""
     if 0 < len(calm) < count:
-        among = f", {format_ns(shown.calm_ns)} of the {len(calm)} undisturbed"
+        among = f", {format_ns(statistics.median(calm))} of the {len(calm)} undisturbed"
     yield f"{length} (median of {count}{among})" if count > 1 else length
     operators = operator_totals(shown.profile, kind)
     if any(each.ranking_ns for each in operators.values()):
         yield describe_operators(shown.profile, kind, operators)
+
+
+def calm_times_of(profile: Profile) -> list[int]:
+    """Return how long the iterations took that nothing disturbed, as far as that was recorded."""
+    disturbed, times = disturbed_steps(profile), iteration_times_of(profile)
+    steps = zip(profile.timed_steps(), times, strict=True)
+    return [time for step, time in steps if step.number not in disturbed]
 
 
 class TimePart(NamedTuple):
@@ -122,7 +128,7 @@ def describe_operators(profile: Profile, kind: Kind, operators: Mapping[int, Tot
     )
 
 
-def sentences_of_limit(shown: Shown) -> Iterator[str]:
+def sentences_of_limit(shown: TypicalIteration) -> Iterator[str]:
     """Yield what binds the type of operators that takes most time, and what roofs would save."""
     profile = shown.profile
     peak = host_peak_of(profile)
@@ -147,34 +153,13 @@ def sentences_of_limit(shown: Shown) -> Iterator[str]:
         )
 
 
-def busiest_type(shown: Shown) -> tuple[str, Work]:
+def busiest_type(shown: TypicalIteration) -> tuple[str, Work]:
     """Return the type of operators that takes most time, and its work in an iteration."""
     operators = shown.profile.operators
     by_type = group_by(shown.operator_ns, lambda place: operators[place].type)
     name = max(by_type, key=lambda each: sum(shown.operator_ns[it] for it in by_type[each]))
     pieces = (piece_of(shown.profile, it, round(shown.operator_ns[it])) for it in by_type[name])
     return name, work_of(pieces)
-
-
-def sentences_of_tries(profile: Profile, found: Sequence[Recommendation]) -> Iterator[str]:
-    """Yield what to try and why, or that no setting is expected to help, with the first note."""
-    settings = [each for each in found if each.gain is not None]
-    if settings:
-        tries = (
-            f"{' '.join(each.flags)}, since {each.text.rpartition('; ')[0]}"
-            for each in settings[:MOST_TRIES]
-        )
-        yield f"to try: {'; or '.join(tries)}"
-        return
-    yield describe_nothing(profile)
-    if found:
-        yield found[0].text
-
-
-def describe_nothing(profile: Profile) -> str:
-    """Return that no setting is suggested, in a sentence without its full stop."""
-    engine = profile.facts.engine or "the engine"
-    return f"nothing to try: no other setting of {engine} is expected to make it faster here"
 
 
 def format_ns(duration_ns: float) -> str:

@@ -168,7 +168,7 @@ def test_the_paragraph_has_the_share_of_the_table(profile: Profile, style: str) 
     waiting = replace(profile, executions=executions)
     kind = STYLES[style].time
     assert kind is not None
-    text = summarize(waiting, [], kind)
+    text = summarize(waiting, "", kind)
     share = shares_of(waiting)[style]["Convolution"]
     expected = {"compute": 11.38, "dispatch + compute": 11.96, "wall": 37.78}
     assert share == pytest.approx(expected[kind], abs=0.01)
