@@ -52,8 +52,9 @@ def main(arguments: argparse.Namespace) -> int:
     from lar.cli.screen import screen_of_output
     from lar.engines.advice import describe_advice, suggestions_of
     from lar.files.work_folders import work_folder
+    from lar.profiles.costs import fit_to_plain
     from lar.profiles.file_additions import add_tried
-    from lar.profiles.summary import summarize
+    from lar.profiles.summary import summary_lines
     from lar.profiles.trace_file import read_profile
     from lar.records.run import Failure, RunContext
     from lar.reports.advice_report import build_report
@@ -80,11 +81,11 @@ def main(arguments: argparse.Namespace) -> int:
             raise KeyboardInterrupt
         if result.status != "ok":
             raise (result.failure or Failure(problem=result.status)).to_error()
-        profile = read_profile(path)
+        profile = fit_to_plain(read_profile(path))
         line.end()
         screen, found = screen_of_output(), suggestions_of(profile)[:MOST_TRIED]
         advice = "" if found else describe_advice(profile)
-        head = Report(style="advise", body=(summarize(profile, advice),))
+        head = Report(style="advise", body=tuple(summary_lines(profile, advice)))
         print(head.text_for(screen), flush=True, end="\n" if found else "")
         if not found:
             return 0

@@ -17,7 +17,7 @@ from typing import Any
 
 from lar.engines import find_engine
 from lar.engines.engine import Engine, Site
-from lar.engines.signs import Sign
+from lar.engines.signs import Sign, computing_ns_of
 from lar.errors import UsageError
 from lar.measurement.machine import read_machine
 from lar.options.command_line import format_flags
@@ -25,7 +25,6 @@ from lar.options.option import is_set
 from lar.options.rules import RULES, Asked, check_rules
 from lar.options.table import ENGINE_FIX, LAYOUT_CHOICES, OPTIONS
 from lar.options.variants import BENCH_KEYS
-from lar.profiles.iteration import TypicalIteration
 from lar.records.choices import Choice, OptionValue
 from lar.records.profile import Profile, TriedSetting, keep_with_profile
 
@@ -68,13 +67,12 @@ def suggestions_of(profile: Profile) -> tuple[Suggestion, ...]:
     """Return what a profile speaks for, the most promising first: nothing where its engine is not
     known, or nothing was timed."""
     engine = find_engine(profile.facts.engine)
-    iteration = TypicalIteration(profile)
-    if engine is None or not iteration.computing_ns:
+    if engine is None or not computing_ns_of(profile):
         return ()
     site = site_of(profile)
     try:
         dimensions = engine.dimensions(site, Path(profile.facts.model.path))
-        signs = [*engine.signs(iteration, site)]
+        signs = [*engine.signs(profile, site)]
     except UsageError:  # the model has gone, without which this engine knows nothing of it
         return ()
     choices = {choice.name: choice for each in dimensions for choice in each.choices}
@@ -153,18 +151,16 @@ def is_of_this_machine(profile: Profile) -> bool:
 
 
 def describe_advice(profile: Profile) -> str:
-    """Return in one sentence, without its full stop, what a profile speaks for and what became of
-    that where it was tried; empty where nothing was timed."""
+    """Return what a profile speaks for, and what became of that where it was tried, in one
+    sentence without its full stop."""
     facts = profile.facts
     if facts.tried:
         return describe_tried(facts.tried)
-    if not TypicalIteration(profile).iteration_ns:
-        return ""
+    model = shlex.quote(facts.model.path or "MODEL")
     if found := suggestions_of(profile):
-        command = shlex.join(["advise", facts.model.path or "MODEL"])
-        words = " ".join(filter(None, ("lar", command, format_flags(given_in(profile)))))
-        return f"to try: {found[0].flags}, as {found[0].why}; not tried: {words}"
-    return "nothing to try: no figure of the profile speaks for another setting"
+        words = " ".join(filter(None, ("lar advise", model, format_flags(given_in(profile)))))
+        return f"{found[0].flags}, as {found[0].why} (not tried: {words} does)"
+    return f"no setting stands out; lar tune {model} tries all"
 
 
 def describe_tried(tried: Sequence[TriedSetting]) -> str:

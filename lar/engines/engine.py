@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from lar.measurement.listener import Listener
     from lar.options.option import Option
     from lar.options.rules import Rule
-    from lar.profiles.iteration import TypicalIteration
     from lar.records.choices import Dimension
     from lar.records.profile import Profile
     from lar.records.run import ModelInfo, RunContext, RunResult, RunSpec
@@ -348,7 +347,7 @@ class Engine(abc.ABC):
         """The files in which it keeps what it has found, None if it keeps nothing."""
         return None
 
-    def signs(self, iteration: TypicalIteration, site: Site) -> Iterable[Sign]:
+    def signs(self, profile: Profile, site: Site) -> Iterable[Sign]:
         """Return what a profile shows that speaks for choices of `dimensions`, in any order; those
         that the site lacks, or that save too little, may be among them."""
         return ()

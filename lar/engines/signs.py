@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
-    from lar.profiles.iteration import TypicalIteration
-    from lar.records.profile import ProfiledOperator
+    from lar.records.profile import Profile, ProfiledOperator
 
 Way = Literal["kernels", "threads", "handing over"]
 """What a choice makes faster: operators, by other kernels, or by more or fewer threads; or what
@@ -38,9 +37,30 @@ class Clue(NamedTuple):
     accepts: Callable[[ProfiledOperator], bool]
 
 
-def read_clues(clues: Iterable[Clue], iteration: TypicalIteration) -> Iterator[Sign]:
+def read_clues(clues: Iterable[Clue], profile: Profile) -> Iterator[Sign]:
     """Yield the sign of each clue, with the part of the time that its operators take."""
     for clue in clues:
-        share = iteration.share(clue.accepts)
+        share = share_of(profile, clue.accepts)
         figure = f"{clue.what} take {share:.0%} of the operators' time"
         yield Sign(clue.choice, clue.way, clue.saves * share, figure)
+
+
+def share_of(
+    profile: Profile, accepts: Callable[[ProfiledOperator], bool], least_ns: float = 0.0
+) -> float:
+    """Return the part of the operators' time that some of them take, of which one execution takes
+    `least_ns` at least."""
+    from lar.profiles.rows import known_operators  # a search for settings reads no profile
+
+    return sum(
+        row.share
+        for row in known_operators(profile)
+        if (row.times.median_ns or 0) >= least_ns and accepts(profile.operators[row.operators[0]])
+    )
+
+
+def computing_ns_of(profile: Profile) -> float:
+    """Return how long the operators of an iteration compute, all together."""
+    from lar.profiles.rows import known_operators  # a search for settings reads no profile
+
+    return sum(row.iteration_ns for row in known_operators(profile))

@@ -49,12 +49,13 @@ def test_a_model_is_profiled_and_what_is_suggested_is_tried(
     before = set(tmp_path.rglob("*"))
     done = run_lar("advise", model, "--iter", "3", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    paragraph, empty, what, _, _, *rows, _, best, command = done.stdout.splitlines()
-    assert paragraph.startswith("An iteration takes 10 ms (median of 3). ")
-    assert "ried" not in paragraph
-    assert not empty
+    time, slowest, *_, what, _, _, plain, layout, weights, precision, _, best, command = (
+        done.stdout.splitlines()
+    )
+    assert time.startswith("time     10.000 ms an iteration (median of 3 ")
+    assert slowest.startswith("slowest  Convolution conv, ")
+    assert "\ntry " not in done.stdout
     assert ": 4 variants, " in what
-    plain, layout, weights, precision = rows
     assert plain.startswith("as it is")
     assert "10.000" in plain
     assert "faster" in layout
@@ -76,10 +77,12 @@ def test_the_profile_keeps_what_was_tried_for_its_report(
     (kept,) = lar.read_profile(place).facts.tried
     assert (kept.flags, kept.verdict, kept.outputs) == ("--enable-nchw88", "faster", "equal")
     text = run_lar("report", str(place)).stdout
-    assert "Tried: --enable-nchw88 is 2.00 times as fast (2.00 to 2.00), outputs equal. " in text
+    assert "\ntry      tried: --enable-nchw88 is 2.00 times as fast (2.00 to 2.00)" in text
     run_lar(model, "--profile", str(place))
     text = run_lar("report", str(place)).stdout
-    assert "To try: --enable-nchw88, as the script takes 60% of the time; not tried: lar a" in text
+    assert (
+        "\ntry      --enable-nchw88, as the script takes 60% of the time (not tried: lar a" in text
+    )
 
 
 def test_a_race_that_is_too_short_names_the_likely_winner(
@@ -110,9 +113,9 @@ def test_its_flags_are_those_of_the_run(run_lar: RunLar, write_script: WriteScri
     model = script(write_script, {"fast-run": 0.6, "nchw88": 0.4}, effects=effects)
     done = run_lar("advise", model, "--enable-nchw88", "--iter", "2")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("An iteration takes 5 ms (median of 2). ")
-    rows = [line for line in done.stdout.splitlines() if "  5.000" in line]
-    assert [row.split("  ")[0] for row in rows] == ["as it is"]
+    assert done.stdout.startswith("time     5.000 ms an iteration (median of 2 ")
+    (plain,) = (line for line in done.stdout.splitlines() if line.startswith("as it is"))
+    assert " 5.000 " in plain
     cache = f"{Path(model).stem}.cache"
     assert done.stdout.endswith(
         "tried: --fast-run --fast-run-algo-policy FILE is 2.00 times as fast (2.00 to 2.00), "
@@ -121,14 +124,14 @@ def test_its_flags_are_those_of_the_run(run_lar: RunLar, write_script: WriteScri
     )
 
 
-def test_where_nothing_is_suggested_the_paragraph_says_so(
+def test_where_nothing_is_suggested_the_lines_say_so(
     run_lar: RunLar, write_script: WriteScript
 ) -> None:
     done = run_lar("advise", script(write_script, {}))
     assert (done.returncode, done.stderr) == (0, "")
-    (paragraph,) = done.stdout.splitlines()
-    assert paragraph.startswith("An iteration takes 10 ms (median of 20). ")
-    assert "Nothing to try: no figure of the profile speaks for another setting" in paragraph
+    assert done.stdout.startswith("time     10.000 ms an iteration (median of 20 ")
+    assert "\ntry      no setting stands out; lar tune " in done.stdout
+    assert "command" not in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -196,9 +196,7 @@ class TestOnnxRuntime:
     def test_nothing_is_suggested_beyond_defaults_that_fit(self, processor: str) -> None:
         profile = self.on(processor, cpu=CpuUse(2, 110.0, 100.0))  # while others compute
         assert flags_of(profile) == []
-        assert describe_advice(profile) == (
-            "nothing to try: no figure of the profile speaks for another setting"
-        )
+        assert describe_advice(profile) == ("no setting stands out; lar tune MODEL tries all")
 
     def test_conversions_of_its_layout_can_be_turned_off(self) -> None:
         (found,) = suggestions_of(self.on(ZEN, self.HEAVY, self.REORDER))
@@ -231,7 +229,6 @@ def test_each_flag_is_one_of_the_engine(engine: str, processor: str) -> None:
 def test_of_an_unknown_engine_or_of_nothing_timed_nothing_is_suggested() -> None:
     assert flags_of(profile_on(ZEN, engine="of somebody else")) == []
     assert suggestions_of(profile_of([CONV])) == ()
-    assert describe_advice(profile_of([CONV])) == ""
 
 
 # What became of settings that were tried
@@ -286,10 +283,10 @@ def test_the_best_is_right_and_proven_or_named_as_likely(
 def test_a_report_says_what_to_try_and_whether_it_was() -> None:
     profile = profile_on(ZEN)
     assert describe_advice(profile) == (
-        f"to try: {FIXED_NCHW88}, as convolutions in the plain layout take 100% of the operators' "
-        "time; not tried: lar advise MODEL"
+        f"{FIXED_NCHW88}, as convolutions in the plain layout take 100% of the operators' time "
+        "(not tried: lar advise MODEL does)"
     )
     profile = profile_on(ZEN, options={"enable_nchw88": True, "profile": "p.json"})
-    assert describe_advice(profile).endswith("; not tried: lar advise MODEL --enable-nchw88")
+    assert describe_advice(profile).endswith("(not tried: lar advise MODEL --enable-nchw88 does)")
     profile = profile_on(ZEN, tried=(tried(FIXED_NCHW88, 0.5, "faster"),))
     assert describe_advice(profile).startswith(f"tried: {FIXED_NCHW88} is 2.00 times as fast")

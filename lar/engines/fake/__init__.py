@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from lar.engines.engine import Isolation, Site
     from lar.engines.option_rows import OptionRow
     from lar.engines.signs import Sign
-    from lar.profiles.iteration import TypicalIteration
     from lar.records.choices import Dimension
+    from lar.records.profile import Profile
     from lar.records.run import ModelInfo, RunContext, RunSpec
 
 
@@ -58,10 +58,10 @@ class FakeEngine(Engine):
 
         return read_script(model).dimensions
 
-    def signs(self, iteration: TypicalIteration, site: Site) -> Iterable[Sign]:
+    def signs(self, profile: Profile, site: Site) -> Iterable[Sign]:
         from lar.engines.fake.script import signs_of
 
-        return signs_of(Path(iteration.profile.facts.model.path))
+        return signs_of(Path(profile.facts.model.path))
 
     def find_devices(self) -> tuple[str, ...]:
         return ("cpu",)

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from lar.graphs.origins import ModelOperator
     from lar.measurement.listener import Listener
     from lar.options.rules import Rule
-    from lar.profiles.iteration import TypicalIteration
     from lar.records.choices import Dimension
     from lar.records.profile import Profile
     from lar.records.run import ModelInfo, RunContext, RunResult, RunSpec
@@ -120,10 +119,10 @@ class MegEngine(Engine):
 
         return CACHES
 
-    def signs(self, iteration: TypicalIteration, site: Site) -> Iterable[Sign]:
+    def signs(self, profile: Profile, site: Site) -> Iterable[Sign]:
         from lar.engines.megengine.dimensions import signs_of
 
-        return signs_of(iteration, site)
+        return signs_of(profile, site)
 
     @property
     def operator_kinds(self) -> OperatorKinds:

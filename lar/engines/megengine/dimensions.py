@@ -22,7 +22,7 @@ from lar.engines.megengine.defects import (
     known_traits_of,
 )
 from lar.engines.megengine.operator_kinds import KINDS
-from lar.engines.signs import Clue, Sign, read_clues
+from lar.engines.signs import Clue, Sign, computing_ns_of, read_clues, share_of
 from lar.options.command_line import format_flags
 from lar.options.option import Option
 from lar.options.table import (
@@ -75,8 +75,7 @@ from lar.options.table import (
 from lar.records.choices import Allowed, Choice, Dimension
 
 if TYPE_CHECKING:
-    from lar.profiles.iteration import TypicalIteration
-    from lar.records.profile import ProfiledOperator
+    from lar.records.profile import Profile, ProfiledOperator
 
 # What no search tries, and why.
 NOT_TRIED: Mapping[Option[Any], str] = {
@@ -256,25 +255,25 @@ DISPATCHING_NS = 150
 IN_CALLER = 0.4
 
 
-def signs_of(iteration: TypicalIteration, site: Site) -> Iterator[Sign]:
-    """Yield what an iteration shows that speaks for choices, in any order, whether or not the site
+def signs_of(profile: Profile, site: Site) -> Iterator[Sign]:
+    """Yield what a profile shows that speaks for choices, in any order, whether or not the site
     has them."""
     left_out = {"nchw4", "nchw32"} if site.device == "cpu" else set()  # wrong numbers there
     if "asimd" not in site.instruction_sets:
         left_out |= {"nchw44", "nchw44-dot"}  # five times as slow on x86
-    if any(each.type.lower() in UNFUSED_NORMS for each in iteration.profile.operators):
+    if any(each.type.lower() in UNFUSED_NORMS for each in profile.operators):
         left_out |= {"nchw88", "nchw44", "nchw44-dot"}  # the quirk unfused-batch-norm
-    yield from read_clues((each for each in CLUES if each.choice not in left_out), iteration)
-    facts = iteration.profile.facts
+    yield from read_clues((each for each in CLUES if each.choice not in left_out), profile)
+    facts = profile.facts
     if site.device == "cpu" and not THREAD.is_given(facts.options):
-        yield from thread_signs(iteration, facts.threads or 1, len(site.cores))
+        yield from thread_signs(profile, facts.threads or 1, len(site.cores))
         if (facts.threads or 1) == 1:
-            yield from signs_of_handing_over(iteration)
+            yield from signs_of_handing_over(profile)
 
 
-def thread_signs(iteration: TypicalIteration, now: int, cores: int) -> Iterator[Sign]:
+def thread_signs(profile: Profile, now: int, cores: int) -> Iterator[Sign]:
     """Yield more threads where cores have none."""
-    long = iteration.share(lambda operator: True, LEAST_DIVIDED_NS)
+    long = share_of(profile, lambda operator: True, LEAST_DIVIDED_NS)
     figure = (
         f"operators of {LEAST_DIVIDED_NS / 1e3:.0f} us and more take {long:.0%} of the operators' "
         f"time on {now} of {cores} cores"
@@ -286,12 +285,14 @@ def thread_signs(iteration: TypicalIteration, now: int, cores: int) -> Iterator[
             yield Sign(f"{count} threads with caller", "threads", CALLER_TOO * saves, figure)
 
 
-def signs_of_handing_over(iteration: TypicalIteration) -> Iterator[Sign]:
+def signs_of_handing_over(profile: Profile) -> Iterator[Sign]:
     """Yield what spares the time between operators, where iterations are short."""
-    between_ns = HANDING_OVER_NS + DISPATCHING_NS * iteration.calls
-    whole_ns = iteration.computing_ns + between_ns
+    computing_ns = computing_ns_of(profile)
+    calls = len(profile.timed_executions) / max(1, len(profile.timed_steps()))
+    between_ns = HANDING_OVER_NS + DISPATCHING_NS * calls
+    whole_ns = computing_ns + between_ns
     figure = (
-        f"{iteration.calls:.0f} operators compute for {iteration.computing_ns / 1e3:.0f} us in an "
+        f"{calls:.0f} operators compute for {computing_ns / 1e3:.0f} us in an "
         f"iteration, and handing them over takes about {between_ns / 1e3:.0f} us"
     )
     yield Sign("record-comp-seq", "handing over", between_ns / whole_ns, figure)

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from lar.engines.signs import Sign
     from lar.graphs.origins import ModelOperator
     from lar.options.rules import Rule
-    from lar.profiles.iteration import TypicalIteration
     from lar.records.choices import Dimension
     from lar.records.profile import Profile
     from lar.records.run import RunContext, RunSpec
@@ -99,10 +98,10 @@ class OnnxRuntime(OnnxFileEngine):
 
         return CACHES
 
-    def signs(self, iteration: TypicalIteration, site: Site) -> Iterable[Sign]:
+    def signs(self, profile: Profile, site: Site) -> Iterable[Sign]:
         from lar.engines.onnxruntime.dimensions import signs_of
 
-        return signs_of(iteration, site)
+        return signs_of(profile, site)
 
     def option_rows(self) -> tuple[OptionRow[Any, Any], ...]:
         from lar.engines.onnxruntime.options import ROWS

@@ -14,7 +14,7 @@ from lar.engines.choices import copies_dimension, set_to, thread_choices, turn_o
 from lar.engines.engine import Site
 from lar.engines.onnxruntime.operator_kinds import KINDS
 from lar.engines.onnxruntime.options import BLOCKED_LAYOUT
-from lar.engines.signs import Clue, Sign, read_clues
+from lar.engines.signs import Clue, Sign, computing_ns_of, read_clues, share_of
 from lar.options.option import Option
 from lar.options.table import (
     ALLOW_EXTERNAL_DATA,
@@ -42,8 +42,7 @@ from lar.options.table import (
 from lar.records.choices import Choice, Dimension
 
 if TYPE_CHECKING:
-    from lar.profiles.iteration import TypicalIteration
-    from lar.records.profile import ProfiledOperator
+    from lar.records.profile import Profile, ProfiledOperator
 
 # What no search tries, and why.
 NOT_TRIED: Mapping[Option[Any], str] = {
@@ -134,25 +133,25 @@ LEAST_DIVIDED_NS = 20_000
 SHORT_ITERATION_NS = 100_000
 
 
-def signs_of(iteration: TypicalIteration, site: Site) -> Iterator[Sign]:
-    """Yield what an iteration shows that speaks for choices, in any order, whether or not the site
+def signs_of(profile: Profile, site: Site) -> Iterator[Sign]:
+    """Yield what a profile shows that speaks for choices, in any order, whether or not the site
     has them."""
-    yield from read_clues(CLUES, iteration)
-    facts = iteration.profile.facts
+    yield from read_clues(CLUES, profile)
+    facts = profile.facts
     now = facts.threads or len(site.cores)
     if site.device == "cpu" and now > 1 and not THREAD.is_given(facts.options):
-        yield from signs_of_fewer_threads(iteration, now)
+        yield from signs_of_fewer_threads(profile, now)
 
 
-def signs_of_fewer_threads(iteration: TypicalIteration, now: int) -> Iterator[Sign]:
+def signs_of_fewer_threads(profile: Profile, now: int) -> Iterator[Sign]:
     """Yield one thread for short operators, and fewer where threads wait for each other."""
-    short = 1 - iteration.share(lambda operator: True, LEAST_DIVIDED_NS)
-    if iteration.computing_ns < SHORT_ITERATION_NS:
+    short = 1 - share_of(profile, lambda operator: True, LEAST_DIVIDED_NS)
+    if computing_ns_of(profile) < SHORT_ITERATION_NS:
         figure = f"operators that are too short to be divided among {now} threads take {short:.0%}"
         yield Sign("1 thread", "threads", 0.15 * short, f"{figure} of the operators' time")
     from lar.profiles.thread_balance import use_of  # a search needs it not
 
-    use = use_of(iteration.profile.operators)
+    use = use_of(profile.operators)
     waiting = (use and use.waiting_share) or 0.0
     figure = f"in divided operators one thread waits {waiting:.0%} of the time for the others"
     yield Sign(f"{now // 2} threads" if now > 3 else "1 thread", "threads", 0.2 * waiting, figure)

@@ -14,7 +14,7 @@ from typing import Any
 
 from lar.engines.advice import describe_advice
 from lar.errors import UsageError, printable
-from lar.profiles.summary import summarize
+from lar.profiles.summary import summary_lines
 from lar.profiles.times import describe_time
 from lar.records.profile import Profile
 from lar.reports.pages import Section, format_page, read_resource
@@ -90,11 +90,11 @@ def build(profile: Profile, options: Mapping[str, Any], baseline: Profile | None
         "comparison": comparison and comparison.figures,
     }
     title = title_of(profile)
-    summary = summarize(profile, describe_advice(profile))
+    summary = " ".join(summary_lines(profile, describe_advice(profile)))
     words = words_of(profile, summary)
     summaries: tuple[str, ...] = (summary,)
     if baseline is not None:
-        before = summarize(baseline, describe_advice(baseline))
+        before = " ".join(summary_lines(baseline, describe_advice(baseline)))
         words["comparison"] = format_summary(before, "Baseline: ")
         summaries = (before, summary)
     sections = [view._replace(words=words.get(view.name, "")) for view in views]
