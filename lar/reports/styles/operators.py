@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from lar.engines.advice import recommendations_for
+from lar.engines.advice import describe_advice
 from lar.errors import UsageError
 from lar.profiles.launches import launches_of
 from lar.profiles.operator_filter import operators_matching
@@ -66,8 +66,7 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
     # Constants and views take no time.
     shown = rows if top >= len(rows) else [row for row in rows if row.iteration_ns][:top]
     left = len(rows) - len(shown)
-    found = [" ".join(each.flags) for each in recommendations_for(profile) if each.choice]
-    lines = summary_lines(profile, found)
+    lines = summary_lines(profile, describe_advice(profile))
     more = (f"({left} more: --top 0 shows all)",) if left else ()
     lacking = (f"not recorded: {text}" for text in profile.facts.dropped)
     return Report(
