@@ -15,6 +15,8 @@ from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
+import msgspec
+
 from lar.files.work_folders import prefix_of_owner
 from lar.measurement.time_origin import with_zero_at
 from lar.profiles.packed_file import is_better_packed, open_json, write_pieces
@@ -28,7 +30,7 @@ from lar.profiles.trace_file import (
     pieces_of,
     read_begin,
 )
-from lar.records.profile import Profile
+from lar.records.profile import Profile, TriedSetting
 
 
 def change_profile(path: str | Path, change: Callable[[Profile], Profile]) -> None:
@@ -56,6 +58,20 @@ def change_profile(path: str | Path, change: Callable[[Profile], Profile]) -> No
             own = head_of_profile(with_zero_at(found, file.zeroNs), file.zeroNs)
             events = iter(lambda: content.read(BYTES_AT_ONCE), b"")
             write_over(path, chain([own + b"," + EVENTS_BEGIN, first], events))
+
+
+def add_tried(path: str, tried: tuple[TriedSetting, ...]) -> None:
+    """Add the settings that were tried to the facts of a profile in a file.
+
+    Raises:
+        OSError: it cannot be written.
+        ValueError: it is not a profile that lar has written.
+    """
+
+    def add(profile: Profile) -> Profile:
+        return replace(profile, facts=msgspec.structs.replace(profile.facts, tried=tried))
+
+    change_profile(path, add)
 
 
 def write_over(path: str | Path, pieces: Iterable[bytes]) -> None:

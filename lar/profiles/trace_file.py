@@ -18,8 +18,8 @@ History of the schema:
                    a machine has instruction_sets; operators have the tensors that they read and
                    write; the events stand last, a large file is in gzip; noise of the
                    timed iterations, which are numbered from 0, those of the warm-up below 0;
-                   the folder that the run was started in; the engine's own keys, which stood in
-                   "engineRaw"
+                   the folder that the run was started in; settings that were tried; the engine's
+                   own keys, which stood in "engineRaw"
 """
 
 from __future__ import annotations

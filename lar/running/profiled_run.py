@@ -120,7 +120,7 @@ def complete_profile(path: str, place: str, result: RunResult, deadline: float |
     import msgspec
 
     from lar.measurement.kept_peaks import find_peak
-    from lar.profiles.costs import cost_of
+    from lar.profiles.costs import cost_of, plain_iterations_of
     from lar.profiles.disturbance import noise_of
     from lar.profiles.file_additions import change_profile
     from lar.profiles.ranges import PYTHON_THREAD, ranges_during, spans_of_ranges, watch_open_ranges
@@ -141,6 +141,7 @@ def complete_profile(path: str, place: str, result: RunResult, deadline: float |
                 cost=cost_of(result.samples, result.unprofiled),
                 peak=None if profile.on_device else find_peak(facts.threads or 1, deadline),
                 noise=noise_of(result.samples, result.spec.runners),
+                plain=plain_iterations_of(result.unprofiled),
             ),
             operators=tuple(
                 name_operators(

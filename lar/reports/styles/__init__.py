@@ -233,7 +233,7 @@ STYLES: Mapping[str, Style] = {
         "with the first)",
         options=frozenset({"top", "view", "iteration"}),
         views=(
-            *("overview", "comparison", "recommendations", "latency", "breakdown", "operators"),
+            *("overview", "comparison", "latency", "breakdown", "operators"),
             *("kernels", "timeline", "roofline", "memory", "ranges"),
         ),
         profiles=(1, 2),
