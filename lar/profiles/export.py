@@ -79,6 +79,15 @@ class Slice(NamedTuple):
     arrow: tuple[str, int] | None = None
 
 
+class Work(NamedTuple):
+    """When the host was busy with an execution, and the number of that."""
+
+    number: int
+    execution: Execution
+    line: Line
+    interval: Interval
+
+
 class Placed(NamedTuple):
     """A slice as it is drawn."""
 
@@ -205,23 +214,24 @@ class Trace:
 
     def slices(self) -> Iterator[Slice]:
         """Yield the slices; of those that last equally long, the outer one first."""
-        return chain(self._steps(), self._layers(), self._executions(), self._spans())
+        return chain(
+            self._steps(), self._layers(), self._operators(), self._handing_over(), self._spans()
+        )
 
-    def _on_host(self, execution: Execution) -> tuple[Line, Interval] | None:
-        """Return where and when an execution kept the host busy: on a device with its dispatch."""
-        if not self.profile.on_device:
-            return Line(HOST, execution.thread), execution.work
-        dispatch = execution.dispatch
-        return None if dispatch is None else (Line(HOST, execution.host_thread), dispatch)
+    def _work(self) -> Iterator[Work]:
+        """Yield what kept the host busy: of what a device executes, the dispatch."""
+        for number, each in enumerate(self.profile.executions, 1):
+            if not self.profile.on_device:
+                yield Work(number, each, Line(HOST, each.thread), each.work)
+            elif (dispatch := each.dispatch) is not None:
+                yield Work(number, each, Line(HOST, each.host_thread), dispatch)
 
     def _steps(self) -> Iterator[Slice]:
         """Yield the iterations, on the busiest thread of each copy of the model: the plugin's diff
         compares what lies in them."""
         busy: Counter[int] = Counter()
-        for each in self.profile.executions:
-            if place := self._on_host(each):
-                line, (start, end) = place
-                busy[line.thread] += end - start
+        for _, _, line, (start, end) in self._work():
+            busy[line.thread] += end - start
         busiest: dict[int, int] = {}
         for thread, _ in busy.most_common():
             busiest.setdefault(thread // THREADS_OF_A_COPY, thread)
@@ -233,59 +243,58 @@ class Trace:
     def _layers(self) -> Iterator[Slice]:
         """Yield the layers, each from the first to the last of its operators that follow one
         another in an iteration. One that runs within another operator is part of that."""
-        lines: dict[Line, list[Execution]] = {}
-        ends: dict[Line, int] = {}
-        for each in self.profile.executions:
-            if place := self._on_host(each):
-                line, (start, end) = place
-                if start >= ends.get(line, start):
-                    ends[line] = end
-                    lines.setdefault(line, []).append(each)
-        for line, own in lines.items():
-            yield from self._layers_in(line, own, 1)
+        lines: dict[Line, list[Work]] = {}
+        for each in self._work():
+            own = lines.setdefault(each.line, [])
+            if not own or each.interval[0] >= own[-1].interval[1]:
+                own.append(each)
+        for own in lines.values():
+            yield from self._layers_in(own, 1)
 
     def _layers_in(
-        self, line: Line, executions: Iterable[Execution], depth: int, around: int | None = None
+        self, work: Iterable[Work], depth: int, around: int | None = None
     ) -> Iterator[Slice]:
         """Yield the layers at a depth, and those in them; `around` is the number of the layer that
         the operators are of."""
 
-        def path_of(execution: Execution) -> tuple[int | str, ...]:
-            return execution.step, *self.paths[execution.operator][:depth]
+        def path_of(each: Work) -> tuple[int | str, ...]:
+            return each.execution.step, *self.paths[each.execution.operator][:depth]
 
-        for path, group in groupby(executions, path_of):
-            if len(path) <= depth:
-                continue
-            own = [*group]
-            begin, end = (self._on_host(each) for each in (own[0], own[-1]))
-            assert begin
-            assert end
-            number = next(self.numbers)
-            args = {"Python id": number, "Python parent id": around}
-            args["Python module id"] = self.modules.setdefault(path[1:], len(self.modules))
-            times_ns = begin[1][0], end[1][1]
-            yield Slice(line, str(path[-1]), "python_function", times_ns, args)
-            yield from self._layers_in(line, own, depth + 1, number)
+        for path, group in groupby(work, path_of):
+            if len(path) > depth:
+                own, number = [*group], next(self.numbers)
+                module = self.modules.setdefault(path[1:], len(self.modules))
+                args = {"Python id": number, "Python parent id": around}
+                args["Python module id"] = module
+                times_ns = own[0].interval[0], own[-1].interval[1]
+                yield Slice(own[0].line, str(path[-1]), "python_function", times_ns, args)
+                yield from self._layers_in(own, depth + 1, number)
 
-    def _executions(self) -> Iterator[Slice]:
-        """Yield the executions of operators: on the host and, of those on a device, there too."""
-        profile = self.profile
-        for number, each in enumerate(profile.executions, 1):
-            name, facts = self.names[each.operator], self.facts[each.operator]
-            ids = {"External id": number, "step": each.step}
-            begin, end = (("s", number), ("f", number)) if each.dispatch else (None, None)
-            if place := self._on_host(each):
-                arrow = begin if profile.on_device else end
-                yield Slice(place[0], name, "cpu_op", place[1], ids | facts, each, arrow)
-            if profile.on_device:
-                line, kind = Line(self.device, each.thread), "device_op"
+    def _operators(self) -> Iterator[Slice]:
+        """Yield the operators on the host."""
+        side = "s" if self.profile.on_device else "f"
+        for number, each, line, interval in self._work():
+            args = {"External id": number, "step": each.step, **self.facts[each.operator]}
+            arrow = (side, number) if each.dispatch else None
+            yield Slice(line, self.names[each.operator], "cpu_op", interval, args, each, arrow)
+
+    def _handing_over(self) -> Iterator[Slice]:
+        """Yield the other ends of arrows: dispatches to another thread, executions on a device."""
+        for number, each in enumerate(self.profile.executions, 1):
+            ids: dict[str, Any] = {"External id": number, "step": each.step}
+            if self.profile.on_device:
+                name, kind = self.names[each.operator], "device_op"
                 if not self.has_kernels:
-                    kind, name = "kernel", kernel_name_of(profile.operators[each.operator])
-                args = {**facts, **ids, "correlation": number, "device": self.device}
-                yield Slice(line, name, kind, each.computation, args, arrow=end)
+                    name, kind = kernel_name_of(self.profile.operators[each.operator]), "kernel"
+                ids |= {"correlation": number, "device": self.device}
+                args = self.facts[each.operator] | ids
+                line = Line(self.device, each.thread)
+                arrow = ("f", number) if each.dispatch else None
+                yield Slice(line, name, kind, each.computation, args, arrow=arrow)
             elif each.dispatch:
                 line = Line(HOST, each.host_thread, calls=True)
-                yield Slice(line, f"dispatch {name}", "dispatch", each.dispatch, ids, arrow=begin)
+                name = f"dispatch {self.names[each.operator]}"
+                yield Slice(line, name, "dispatch", each.dispatch, ids, arrow=("s", number))
 
     def _spans(self) -> Iterator[Slice]:
         """Yield phases, ranges and calls, and what a device did. Those calls of the runtime that

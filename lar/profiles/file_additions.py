@@ -19,16 +19,15 @@ import msgspec
 
 from lar.files.work_folders import prefix_of_owner
 from lar.measurement.time_origin import with_zero_at
-from lar.profiles.packed_file import is_better_packed, open_json, write_pieces
+from lar.profiles.packed_file import is_better_packed, unpacked, write_pieces
 from lar.profiles.trace_events import EVENTS_BEGIN
 from lar.profiles.trace_file import (
     BYTES_AT_ONCE,
     EventRecords,
-    decode_head,
     decode_profile,
     head_of_profile,
     pieces_of,
-    read_begin,
+    read_head,
 )
 from lar.records.profile import Profile, TriedSetting
 
@@ -43,14 +42,15 @@ def change_profile(path: str | Path, change: Callable[[Profile], Profile]) -> No
         OSError: it cannot be read or written.
         ValueError: it is not a profile that lar has written.
     """
-    with open_json(path) as content:
-        if (begin := read_begin(content)) is None:
+    with open(path, "rb") as packed:
+        content = unpacked(packed)
+        if (begin := read_head(content)) is None:
             raise ValueError("its events do not come last")
-        head, first = begin
-        file, engine_raw = decode_head(head)
+        file, engine_raw, first = begin
         found = change(EventRecords().profile_of(file, engine_raw))
         if found.spans or found.threads:
-            whole = decode_profile(head + first + content.read(), str(path))
+            content.seek(0)
+            whole = decode_profile(content.read(), str(path))
             spans, threads = (*whole.spans, *found.spans), {**whole.threads, **found.threads}
             changed = replace(whole, facts=found.facts, operators=found.operators)
             write_over(path, pieces_of(replace(changed, spans=spans, threads=threads)))

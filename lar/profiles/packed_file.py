@@ -11,7 +11,6 @@ import io
 import os
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from itertools import chain
 from typing import IO, cast
 
@@ -92,17 +91,6 @@ def unpack(data: bytes, name: str, hint: str = AGAIN) -> bytes:
         raise UsageError(problem, hint, subject=name) from None
     except MemoryError:
         raise UsageError("does not fit into memory", hint, subject=name) from None
-
-
-@contextmanager
-def open_json(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """Open the JSON of a file as a stream.
-
-    Raises:
-        OSError: it cannot be read.
-    """
-    with open(path, "rb") as file:
-        yield unpacked(file)
 
 
 def unpacked(file: IO[bytes]) -> IO[bytes]:

@@ -24,6 +24,7 @@ History of the schema:
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import zlib
@@ -87,10 +88,6 @@ class TraceHead(msgspec.Struct, kw_only=True, rename={"facts": "otherData"}):
 
 class TraceFile(TraceHead, kw_only=True, rename={"facts": "otherData", "events": "traceEvents"}):
     events: list[TraceEvent]
-
-
-class SchemaOnly(msgspec.Struct):
-    schema: str = ""
 
 
 EVENTS = msgspec.json.Decoder(list[TraceEvent])
@@ -181,29 +178,41 @@ def decode_stream(content: IO[bytes]) -> Profile | None:
     """Return the profile in content that is written as lar writes it, whose events are decoded some
     at a time; None if it is not, or is damaged."""
     try:
-        begin = read_begin(content)
-        if begin is None:
+        if (begin := read_head(content)) is None:
             return None
-        head, rest = begin
+        file, engine_raw, rest = begin
         found = EventRecords()
         for piece in split_events(rest, content):
             found.add(EVENTS.decode(piece))
-        return found.profile_of(*decode_head(head))
+        return found.profile_of(file, engine_raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, ValueError, OverflowError):
         return None
 
 
-def decode_head(head: bytes) -> tuple[TraceHead, bytes]:
-    """Return what stands before the events, and the engine's own profile.
+def read_head(content: IO[bytes]) -> tuple[TraceHead, bytes, bytes] | None:
+    """Read what stands before the events, and return that, the engine's own profile and some of the
+    events; None if they do not come last.
 
     Raises:
-        ValueError: it is not JSON, or of another schema.
+        ValueError: it is of another schema.
     """
-    whole = head + b"]}"
-    file = msgspec.json.decode(whole, type=TraceHead)
-    if file.schema != PROFILE_SCHEMA:
-        raise ValueError(f"has the schema {file.schema!r}")
-    return file, own_keys_in(whole)
+    begin = b""
+    while piece := content.read(max(BYTES_AT_ONCE, len(begin))):
+        begin += piece
+        if not begin.startswith(FILE_BEGINS[: len(begin)]):
+            return None
+        at = begin.find(EVENTS_BEGIN)
+        while at >= 0:
+            end = at + len(EVENTS_BEGIN)
+            head = begin[:end] + b"]}"
+            # There may be others in an engine's own profile.
+            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                file = msgspec.json.decode(head, type=TraceHead)
+                if file.schema != PROFILE_SCHEMA:
+                    raise ValueError(f"has the schema {file.schema!r}")
+                return file, own_keys_in(head), begin[end:]
+            at = begin.find(EVENTS_BEGIN, end)
+    return None
 
 
 def own_keys_in(data: bytes) -> bytes:
@@ -214,32 +223,6 @@ def own_keys_in(data: bytes) -> bytes:
     known = TraceFile.__struct_encode_fields__
     own = {key: value for key, value in keys.items() if key not in known}
     return msgspec.json.encode(own) if own else b""
-
-
-def read_begin(content: IO[bytes]) -> tuple[bytes, bytes] | None:
-    """Read what stands before the events, and some of them; None if they do not come last."""
-    begin = b""
-    while piece := content.read(max(BYTES_AT_ONCE, len(begin))):
-        begin += piece
-        if not begin.startswith(FILE_BEGINS[: len(begin)]):
-            return None
-        if (head := head_in(begin)) is not None:
-            return head, begin[len(head) :]
-    return None
-
-
-def head_in(data: bytes) -> bytes | None:
-    """Return what stands before the events in the begin of content, None if they do not come last
-    or the begin is too short."""
-    at = -1
-    while (at := data.find(EVENTS_BEGIN, at + 1)) >= 0:
-        head = data[: at + len(EVENTS_BEGIN)]
-        try:
-            msgspec.json.decode(head + b"]}", type=SchemaOnly)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            continue  # those of an engine's own profile
-        return head
-    return None
 
 
 def split_events(held: bytes, content: IO[bytes]) -> Iterator[bytes]:
