@@ -19,7 +19,7 @@ import msgspec
 
 from lar.files.work_folders import prefix_of_owner
 from lar.measurement.time_origin import with_zero_at
-from lar.profiles.packed_file import is_better_packed, unpacked, write_pieces
+from lar.profiles.packed_file import is_packed_name, unpacked, write_pieces
 from lar.profiles.trace_events import EVENTS_BEGIN
 from lar.profiles.trace_file import (
     BYTES_AT_ONCE,
@@ -84,7 +84,7 @@ def write_over(path: str | Path, pieces: Iterable[bytes]) -> None:
     descriptor, temporary = tempfile.mkstemp(prefix=prefix_of_owner(), dir=os.path.dirname(place))
     try:
         with open(descriptor, "wb") as file:
-            write_pieces(file, pieces, packed=is_better_packed(place))
+            write_pieces(file, pieces, packed=is_packed_name(path) or None)
         os.chmod(temporary, stat.S_IMODE(os.stat(place).st_mode))
         os.replace(temporary, place)
     except BaseException:

@@ -48,18 +48,6 @@ def write_pieces(file: IO[bytes], pieces: Iterable[bytes], *, packed: bool | Non
     file.writelines(found if packed is False else pack(found))
 
 
-def is_better_packed(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file is in gzip, or should be when it is written again.
-
-    Raises:
-        OSError: it cannot be read.
-    """
-    with open(path, "rb") as file:
-        if is_packed_name(path) or is_packed(file.read(len(MAGIC))):
-            return True
-        return file.seek(0, os.SEEK_END) > LARGEST_PLAIN_BYTES
-
-
 def pack(pieces: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the content of a gzip file, some at a time."""
     packed = io.BytesIO()
