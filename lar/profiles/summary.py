@@ -42,7 +42,6 @@ def summarize(profile: Profile, advice: str = "") -> list[Line]:
     if not rows and not profile.timed_steps():
         return []
     trust = [describe_cost(profile), sentence(describe_disturbance(profile))]
-    trust += [sentence(f"not recorded: {text}") for text in profile.facts.dropped]
     return [
         Line("time", describe_iteration(profile)),
         *([Line("slowest", describe_slowest(profile, rows))] if rows else []),
@@ -53,7 +52,7 @@ def summarize(profile: Profile, advice: str = "") -> list[Line]:
 
 def summary_lines(profile: Profile, advice: str = "") -> list[str]:
     """Return the summary as text."""
-    return [f"{line.about:<8} {line.text}" for line in summarize(profile, advice)]
+    return [f"{line.about}: {line.text}" for line in summarize(profile, advice)]
 
 
 def plain_seconds_of(profile: Profile) -> float | None:

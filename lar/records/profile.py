@@ -476,9 +476,10 @@ class ProfileFacts(
 ):
     """The origin of a profile. `dropped` lists what the engine could not record, a line each.
 
-    `noise` has the timed iterations in order, and is empty where it was not recorded. `folder` is
-    the one that the run was started in, from which relative paths start. `tried` has the settings
-    that were tried after it, in the order in which the profile speaks for them.
+    `noise` has the timed iterations in order, and is empty where it was not recorded. `plain` has
+    those of the run without the profiler: their seconds, and whether something disturbed them.
+    `folder` is the one that the run was started in, from which relative paths start. `tried` has
+    the settings that were tried after it, in the order in which the profile speaks for them.
     """
 
     lar_version: str = ""
@@ -502,6 +503,7 @@ class ProfileFacts(
     peak: Peak | None = None
     dropped: tuple[str, ...] = ()
     noise: tuple[StepNoise, ...] = ()
+    plain: tuple[tuple[float, bool], ...] = ()
     tried: tuple[TriedSetting, ...] = ()
 
 

@@ -11,8 +11,8 @@ from lar.errors import printable
 from lar.options.command_line import format_command
 from lar.records.bench import BenchResult
 from lar.records.profile import TriedSetting
-from lar.reports.bench_text import head_of
-from lar.reports.model import Column, Table
+from lar.reports.bench_report import head_of
+from lar.reports.model import Column, Table, number
 from lar.reports.report import Report
 
 
@@ -54,22 +54,10 @@ def build_report(
 
 
 def table_of(rows: tuple[TriedSetting, ...]) -> Table[TriedSetting]:
-    columns = (
+    columns: tuple[Column[TriedSetting], ...] = (
         Column[TriedSetting]("setting", lambda it: printable(it.flags), rank=0),
-        Column[TriedSetting](
-            "median ms",
-            lambda it: it.median_seconds and 1e3 * it.median_seconds,
-            lambda it: f"{1e3 * it.median_seconds:.3f}" if it.median_seconds else "",
-            align="right",
-            rank=2,
-        ),
-        Column[TriedSetting](
-            "ratio",
-            lambda it: it.ratio,
-            lambda it: f"{it.ratio:.3f}" if it.ratio else "",
-            align="right",
-            rank=0,
-        ),
+        number("median ms", lambda it: it.median_seconds, 3, scale=1e3, unknown="", rank=2),
+        number("ratio", lambda it: it.ratio, 3, unknown="", rank=0),
         Column[TriedSetting]("95 % interval", interval_of, rank=3),
         Column[TriedSetting]("verdict", lambda it: printable(it.error or it.verdict), rank=0),
         Column[TriedSetting]("outputs", outputs_of, rank=4),

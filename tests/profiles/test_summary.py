@@ -26,9 +26,8 @@ def test_the_plain_time_comes_first() -> None:
     profile = fit_to_plain(profile_with(Cost(24e-6, 21e-6, 3, 3)))
     assert said(profile)["time"] == "21.0 us an iteration (median of 3 without the profiler)"
     assert said(profile)["trust"].startswith("Profiling adds 14.3%: an iteration took 24.0 us")
-    assert [line.split()[0] for line in summary_lines(profile, "--a")] == [
-        *("time", "slowest", "try", "trust")
-    ]
+    names = [line.partition(":")[0] for line in summary_lines(profile, "--a")]
+    assert names == ["time", "slowest", "try", "trust"]
 
 
 def test_without_a_plain_run_the_profiled_time_is_named_as_such() -> None:
