@@ -19,6 +19,7 @@ from lar.records.profile import (
     ThreadUse,
     TriedSetting,
 )
+from lar.records.summary import Difference, Interval, Verdict
 from tests.profiles.synthetic import operator_of
 from tests.profiles.timelines import execution_of, profile_of, step_of
 
@@ -234,16 +235,10 @@ def test_of_an_unknown_engine_or_of_nothing_timed_nothing_is_suggested() -> None
 # What became of settings that were tried
 
 
-def tried(flags: str, ratio: float | None, verdict: str = "", **fields: Any) -> TriedSetting:
-    return TriedSetting(
-        name=flags,
-        flags=flags,
-        ratio=ratio,
-        ratio_low=ratio and 0.9 * ratio,
-        ratio_high=ratio and 1.25 * ratio,
-        verdict=verdict,
-        **{"outputs": "equal", **fields},
-    )
+def tried(flags: str, ratio: float, verdict: Verdict, **fields: Any) -> TriedSetting:
+    interval = Interval(0.9 * ratio, 1.25 * ratio)
+    difference = Difference(ratio=ratio, interval=interval, verdict=verdict)
+    return TriedSetting(flags, difference=difference, **{"outputs": "equal", **fields})
 
 
 @pytest.mark.parametrize(
@@ -269,7 +264,7 @@ def tried(flags: str, ratio: float | None, verdict: str = "", **fields: Any) -> 
             [tried("--a", 0.5, "faster", error="crashed"), tried("--b", 0.999, "not judged")],
             "tried, and not shown to be faster: --a, --b",
         ),
-        ([tried("--a", None, outputs="")], "tried, and not shown to be faster: --a"),
+        ([TriedSetting("--a")], "tried, and not shown to be faster: --a"),
     ],
 )
 def test_the_best_is_right_and_proven_or_named_as_likely(
