@@ -61,7 +61,7 @@ def main(arguments: argparse.Namespace) -> int:
     from lar.profiles.summary import summary_lines
     from lar.reports.advice_report import build_report
     from lar.reports.report import Report
-    from lar.running.advice import MOST_TRIED, plan_plain, race
+    from lar.running.advice import MOST_TRIED, plan_plain, race, tried_in
 
     if arguments.iter == 0:
         raise UsageError("nothing would be profiled", "give 1 or more", flag=ITER.flag)
@@ -83,7 +83,7 @@ def main(arguments: argparse.Namespace) -> int:
         print(Report(style="advise", body=tuple(lines)).text_for(screen), end="", flush=True)
         if not found:
             return 0
-        bench, tried = race(
+        bench = race(
             plain,
             found,
             budget_seconds=arguments.budget,
@@ -92,6 +92,7 @@ def main(arguments: argparse.Namespace) -> int:
         )
         line.end()
         if bench.failure is None:  # else there is nothing to compare with, and one line says why
+            tried = tried_in(bench, found)
             made = build_report(bench, tried, found, options)
             print(f"\n{made.text_for(screen)}", end="", flush=True)
             if arguments.profile and bench.stopped != "interrupted":

@@ -166,7 +166,7 @@ def describe_tried(tried: Sequence[TriedSetting]) -> str:
         names = ", ".join(each.flags for each in tried)
         return f"tried, and not shown to be faster: {names}"
     times, interval = f"{1 / best.ratio:.2f} times as fast", best.difference.interval
-    if not best.is_proven or interval is None or interval.low <= 0:
+    if not best.is_proven or interval is None or not 0 < interval.low <= interval.high:
         return f"tried: {best.flags} is likely faster: {times} so far, not proven"
     between = f"{1 / interval.high:.2f} to {1 / interval.low:.2f}"
     return f"tried: {best.flags} is {times} ({between}), outputs {best.outputs}"

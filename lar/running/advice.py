@@ -6,11 +6,11 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from lar.engines.advice import Suggestion, options_of
 from lar.files.work_folders import work_folder
-from lar.records.bench import BenchResult, VariantResult
+from lar.records.bench import BenchResult
 from lar.records.profile import TriedSetting
 from lar.records.run import Failure, RunContext, RunSpec
 from lar.running.bench import Report, run_bench
@@ -24,14 +24,6 @@ SEARCH_SECONDS = 30.0
 
 Show = Callable[[str], None]
 """Shows what is being done."""
-
-
-class Race(NamedTuple):
-    """What a race gave: the bench, whose first variant is the run as it is, and what became of each
-    setting."""
-
-    bench: BenchResult
-    tried: tuple[TriedSetting, ...]
 
 
 def plan_plain(model: str, options: Mapping[str, Any]) -> Variant:
@@ -53,33 +45,32 @@ def race(
     budget_seconds: float,
     report: Report | None = None,
     show: Show = lambda text: None,
-) -> Race:
+) -> BenchResult:
     """Measure a run as it is and with each of some settings, in turns, until all differences are
     clear or the budget is spent, and compare their outputs with its own. A setting that fails is a
-    row of the result; the time in which an engine searches for algorithms is not of the budget.
+    row of the result, behind that of the run; the time in which an engine searches for algorithms
+    is not of the budget.
     """
     with work_folder() as folder:
         variants = [plain]
         for number, each in enumerate(suggestions):
             cache = os.path.join(folder, str(number))
             variants.append(plan_setting(each, plain, cache, show))
-        bench = run_bench(variants, budget_seconds=budget_seconds, report=report)
-    rows = zip(suggestions, bench.variants[1:], strict=True)
-    return Race(bench, tuple(tried_in(row, each) for each, row in rows))
+        return run_bench(variants, budget_seconds=budget_seconds, report=report)
 
 
 def plan_setting(suggestion: Suggestion, plain: Variant, cache: str, show: Show) -> Variant:
     """Return the variant of a setting, or why it cannot be measured. One that searches for
-    algorithms has done so then, and reads what it found from `cache`."""
+    algorithms has done so then, and reads what it found until its end from `cache`."""
     choice, name = suggestion.choice, suggestion.flags
     joined = join_options(plain.options, choice.options)
     if choice.cache:
         searching = join_options(plain.options, options_of(choice, cache))
         planned, _ = plan_variant(named(name, plain.model, searching), takes_turns=False)
-        failure = planned.failure
-        if planned.spec is not None:
-            failure = search(planned.spec, name, show)
-        if failure is not None:
+        if planned.spec is None:
+            return planned
+        failure = search(planned.spec, name, show)
+        if not os.path.exists(cache):
             return replace(planned, spec=None, failure=failure)
         joined[choice.cache] = cache
     return plan_variant(named(name, plain.model, joined))[0]
@@ -89,25 +80,25 @@ def named(name: str, model: str, options: Mapping[str, Any]) -> Variant:
     return Variant(name, model, options, {"setting": name})
 
 
-def search(spec: RunSpec, name: str, show: Show) -> Failure | None:
-    """Have the engine search for algorithms; return why that failed, None if it did not."""
+def search(spec: RunSpec, name: str, show: Show) -> Failure:
+    """Have the engine search for algorithms; return why it found none, if it did not."""
     spec = replace(spec, warmup_iterations=1, iterations=0, timeout_seconds=SEARCH_SECONDS)
     show(f"{name}: the engine searches")
     result = make_run(spec, RunContext(began=time.monotonic()))
     if result.status == "interrupted":
         raise KeyboardInterrupt
-    if result.status == "timed_out":
-        problem = f"its search takes longer than {SEARCH_SECONDS:g} s, and was not tried"
-        return Failure(problem=problem, subject=name)
-    return None if result.status == "ok" else result.failure or Failure(problem=result.status)
+    return result.failure or Failure(problem="its search found nothing to keep")
 
 
-def tried_in(row: VariantResult, suggestion: Suggestion) -> TriedSetting:
-    """Return what became of a setting, by its row of the bench."""
-    return TriedSetting(
-        suggestion.flags,
-        suggestion.why,
-        row.difference,
-        row.output_difference.agreement if row.output_difference else "",
-        row.failure.message if row.failure else "",
+def tried_in(bench: BenchResult, suggestions: Sequence[Suggestion]) -> tuple[TriedSetting, ...]:
+    """Return what became of each setting in a race."""
+    return tuple(
+        TriedSetting(
+            each.flags,
+            each.why,
+            row.difference,
+            row.output_difference.agreement if row.output_difference else "",
+            row.failure.message if row.failure else "",
+        )
+        for each, row in zip(suggestions, bench.variants[1:], strict=True)
     )
