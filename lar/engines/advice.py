@@ -151,7 +151,7 @@ def describe_advice(profile: Profile) -> str:
     sentence without its full stop."""
     facts = profile.facts
     if facts.tried:
-        return describe_tried(facts.tried)
+        return f"{describe_tried(facts.tried)} (tried)"
     model = shlex.quote(facts.model.path or "MODEL")
     if found := suggestions_of(profile):
         words = " ".join(filter(None, ("lar advise", model, format_flags(given_in(profile)))))
@@ -164,12 +164,12 @@ def describe_tried(tried: Sequence[TriedSetting]) -> str:
     best = best_of(tried)
     if best is None or not best.ratio or best.difference is None:
         names = ", ".join(each.flags for each in tried)
-        return f"tried, and not shown to be faster: {names}"
+        return f"nothing is shown to be faster, of {names}"
     times, interval = f"{1 / best.ratio:.2f} times as fast", best.difference.interval
     if not best.is_proven or interval is None or not 0 < interval.low <= interval.high:
-        return f"tried: {best.flags} is likely faster: {times} so far, not proven"
+        return f"{best.flags} is likely faster: {times} so far, not proven"
     between = f"{1 / interval.high:.2f} to {1 / interval.low:.2f}"
-    return f"tried: {best.flags} is {times} ({between}), outputs {best.outputs}"
+    return f"{best.flags} is {times} ({between}), outputs {best.outputs}"
 
 
 def best_of(tried: Sequence[TriedSetting]) -> TriedSetting | None:

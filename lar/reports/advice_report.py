@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,13 @@ def build_report(
     """Return the report of a race; `options` are those of the run as it is, `suggestions` what was
     tried."""
     whys = {each.flags: each.why for each in suggestions}
-    why = Column[VariantResult]("why", lambda it: whys.get(it.name), rank=5)
+    # On a narrow screen the figure goes before a flag is cut.
+    why = Column[VariantResult]("why", lambda it: whys.get(it.name), shortest=60)
+    setting, *others = columns_of(bench)
     table = Table(
         name="tried",
         title="Tried",
-        columns=(*columns_of(bench), why),
+        columns=(replace(setting, shortest=48), *others, why),
         rows=bench.variants,
         color=color_of,
     )
@@ -44,6 +47,6 @@ def build_report(
     return Report(
         style="advise",
         title="lar advise",
-        body=(*head_of(bench), "", table, "", printable(said), printable(command)),
+        body=(*head_of(bench), "", table, "", printable(f"best: {said}"), printable(command)),
         tables=(table,),
     )
