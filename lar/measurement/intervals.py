@@ -92,7 +92,7 @@ def variance_of_mean(series: Sequence[float]) -> float:
     logarithms = [it.logarithm - sum(map(truediv, power, it.spectrum)) / 2 for it in models]
     largest = max(logarithms)
     weights = [math.exp(logarithm - largest) for logarithm in logarithms]
-    return sum(map(mul, weights, (it.variance for it in models))) / sum(weights)
+    return math.fsum(map(mul, weights, (it.variance for it in models))) / math.fsum(weights)
 
 
 def low_frequencies(series: Sequence[float]) -> list[float]:
