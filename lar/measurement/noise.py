@@ -15,35 +15,16 @@ import os
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from lar.measurement.machine_noise import (
-    Frequency,
-    Source,
-    open_heat,
-    open_source,
-    open_steal,
-    open_throttling,
-)
+from lar.measurement.machine_noise import MachineNoise
 
 if TYPE_CHECKING:
     from lar.records.run import NoiseSources
 
 TASKS = "/proc/self/task"
 NAN = math.nan
-# What the machine does to a run, by its name in `NoiseSources`.
-KINDS: dict[str, Callable[[Sequence[int]], Source]] = {
-    "steal": open_steal,
-    "throttled": open_throttling,
-    "heat": open_heat,
-    "frequency": Frequency,
-}
-
-# What takes longer, or changes seldom, is read no more often than this: the list of the threads,
-# and what the machine does, where steal comes in ticks of 10 ms anyway.
-SELDOM_NS = 100_000_000
-
 # The fixed piece of work whose time says how fast the core is: a checksum of bytes that the
 # iteration before it has driven out of the cache. Programs on the same core, or with a part in its
 # caches, slow it down as they slow down an engine, and nothing else shows guests of a host that do.
@@ -83,32 +64,6 @@ class Meter(Protocol):
     def read(self, *, ends: bool = False) -> Reading:
         """Return it; `ends` says that no iteration follows at once, so that there is time to read
         all there is."""
-
-
-class MachineNoise:
-    """What the machine does to a run, from those of its sources that it has."""
-
-    def __init__(self) -> None:
-        opened = {kind: open_source(make) for kind, make in KINDS.items()}
-        self.sources = {kind: source for kind, source in opened.items() if source}
-        self._due_ns = 0
-
-    def is_due(self, *, ends: bool) -> bool:
-        """Return whether it is time for what is not read at each reading."""
-        now_ns = time.monotonic_ns()
-        if now_ns < self._due_ns and not ends:
-            return False
-        self._due_ns = now_ns + SELDOM_NS
-        return True
-
-    def read(self, *, is_due: bool) -> tuple[float, float, float]:
-        """Return steal, throttling of both kinds, and frequency; NaN for what was not read."""
-        found: dict[str, float] = {}
-        for kind, source in self.sources.items() if is_due else ():
-            with contextlib.suppress(OSError, ValueError, IndexError):  # a CPU went offline
-                found[kind] = source.read()
-        throttled = max((found[it] for it in ("throttled", "heat") if it in found), default=NAN)
-        return found.get("steal", NAN), throttled, found.get("frequency", NAN)
 
 
 def time_probe() -> float:

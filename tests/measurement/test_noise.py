@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from lar.measurement import noise
+from lar.measurement import machine_noise, noise
 from lar.measurement.noise import ThreadMeter
 
 needs_schedstat = pytest.mark.skipif(
@@ -191,7 +191,8 @@ class Threads:
             process_time_ns=lambda: sum(self.clocks.values()),
             perf_counter=lambda: 0.0,
         )
-        monkeypatch.setattr(noise, "time", scripted)
+        for module in (noise, machine_noise):
+            monkeypatch.setattr(module, "time", scripted)
         monkeypatch.setattr(noise, "usable_cores", lambda _: 2)
 
     def set_figures(self, task: str, cpu: int, delay: int) -> None:
