@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from lar.measurement.student import quantile_of_t
 from lar.measurement.turns import Ratios
@@ -68,10 +69,7 @@ def compare_turns(
     it is not by chance, or what the slower one may have lost to other work must not explain it.
     Threads of the faster one that wait for each other's CPUs hide nothing.
     """
-
-    def compare(rounds: Sequence[Sequence[float]]) -> Difference | None:
-        return compare_pairs(rounds, usual=usual, comparisons=comparisons, alpha=alpha)
-
+    compare = partial(compare_pairs, usual=usual, comparisons=comparisons, alpha=alpha)
     found = compare(ratios.rounds)
     if not found or not found.interval or not found.is_shown or ratios.are_calm:
         return found

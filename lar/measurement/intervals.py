@@ -27,10 +27,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from operator import mul, truediv
-from statistics import NormalDist
 from typing import NamedTuple
 
 from lar.measurement.statistics import percentile_of
+from lar.measurement.student import quantile_of_t
 from lar.records.summary import Interval
 
 # With fewer samples it cannot be seen whether they are correlated.
@@ -44,7 +44,7 @@ SHARES = (0.2, 0.4, 0.6, 0.8, 1.0)
 SHORTEST_TIME = 0.5  # samples; each next correlation time is twice as long
 LONGEST_TIME = 0.5  # of the number of samples
 # That samples are independent, before they are seen; all else is as likely as each other.
-INDEPENDENT_WEIGHT = 0.4
+INDEPENDENT_WEIGHT = 0.6
 ALTERNATING = -0.9  # the correlation of neighbours where slow and fast ones take turns
 
 
@@ -71,7 +71,7 @@ def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interv
     if ordered[0] == ordered[-1]:
         return Interval(ordered[0], ordered[0], confidence)
     variance = variance_of_mean(ranks_of(values, ordered)) / len(values)
-    reach = NormalDist().inv_cdf(0.5 + confidence / 2) * math.sqrt(variance) / 2
+    reach = quantile_of_t(0.5 + confidence / 2, len(values) - 1) * math.sqrt(variance) / 2
     if reach > 0.5 - LEAST_BEYOND:
         return None
     low, high = (percentile_of(ordered, 100 * part) for part in (0.5 - reach, 0.5 + reach))

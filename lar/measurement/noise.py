@@ -85,7 +85,12 @@ def usable_cores(tasks: Iterable[str]) -> int:
 def open_meter(task: str = "") -> Meter:
     """Return the meter of this process, or of one of its threads, by its number in the system; it
     has been read once."""
-    return ThreadMeter.open((task,) if task else None) or CpuMeter(bool(task))
+    meter = ThreadMeter((task,) if task else None)
+    try:
+        meter.read(ends=True)
+    except OSError:  # the system reports nothing of threads
+        return CpuMeter(bool(task))
+    return meter
 
 
 class ThreadMeter:
@@ -100,16 +105,6 @@ class ThreadMeter:
         self._last_read = 0
         self._cores = self._computed = 0  # what all threads computed before the last reading
         self._left_before = self._window_before = math.inf
-
-    @classmethod
-    def open(cls, tasks: Sequence[str] | None = None) -> ThreadMeter | None:
-        """Return a meter that has been read once, None if the system reports nothing."""
-        meter = cls(tasks)
-        try:
-            meter.read(ends=True)
-        except OSError:
-            return None
-        return meter
 
     @property
     def sources(self) -> NoiseSources:
