@@ -58,8 +58,7 @@ class Reading(NamedTuple):
 class Meter(Protocol):
     """Reads what happened since it was read last."""
 
-    @property
-    def sources(self) -> NoiseSources: ...
+    sources: NoiseSources
 
     def read(self, *, ends: bool = False) -> Reading:
         """Return it; `ends` says that no iteration follows at once, so that there is time to read
@@ -105,12 +104,8 @@ class ThreadMeter:
         self._last_read = 0
         self._cores = self._computed = 0  # what all threads computed before the last reading
         self._left_before = self._window_before = math.inf
-
-    @property
-    def sources(self) -> NoiseSources:
-        return sources_of(
-            self._machine, f"{TASKS}/*/schedstat", "clock_gettime of each thread, summed"
-        )
+        cpu = "clock_gettime of each thread, summed"
+        self.sources = sources_of(self._machine, f"{TASKS}/*/schedstat", cpu)
 
     def read(self, *, ends: bool = False) -> Reading:
         # Engines start their threads in the first iteration, or when they load a model.
