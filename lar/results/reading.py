@@ -37,25 +37,19 @@ MOST_BYTES = 1 << 32
 # What a variant of a bench says of its processes as a result does of its own.
 OF_VARIANT = ("engine", "model", "fed", "outputs", "load_seconds", "peak_memory_bytes", "failure")
 
-# What is refused by how it begins: the problem, and what to do.
+# How files begin that lar writes, and what is refused: the problem, and what to do.
+BEGINNING = re.compile(rb'\{\s*"(?:format|schema)":\s*"lar\.(\w+)/|lar \S+: using ')
 NO_RESULTS = {
-    rb'\{"format": ?"lar\.stored/': (
+    "": ("is what lar printed, which is not the whole result", "write the result with --json FILE"),
+    "stored": (
         "is what `lar history export` wrote",
         "`lar history import` stores it, and `lar results` shows the store",
     ),
-    rb"lar \S+: using ": (
-        "is what lar printed, which is not the whole result",
-        "write the result with --json FILE",
-    ),
-}
-
-# The formats that lar writes and that are no results, by the beginning of their names.
-OTHERS = {
-    "lar.comparison/": "a comparison of tensors",
-    "lar.profile/": "a profile; `lar report` prints it",
-    "lar.cache/": "the content of a cache",
-    "lar.settings/": "a file of settings; `lar MODEL --settings FILE` runs with them",
-    "lar.tune/": "what a search has found; `lar results SESSION` prints what it measured",
+    "comparison": ("is a comparison of tensors, not a result", HINT),
+    "profile": ("is a profile, not a result", "`lar report` prints it"),
+    "cache": ("is the content of a cache, not a result", HINT),
+    "settings": ("is a file of settings, not a result", "`lar MODEL --settings FILE` runs with it"),
+    "tune": ("is what a search has found, not a result", "`lar results SESSION` shows its runs"),
 }
 
 
@@ -99,8 +93,9 @@ def parts_in(data: bytes, name: str) -> tuple[Part, ...]:
     text = data.removeprefix(b"\xef\xbb\xbf").strip()
     if not text:
         raise UsageError("the file is empty", HINT, subject=name)
-    for begin, (problem, hint) in NO_RESULTS.items():
-        if re.match(begin, text):
+    if begins := BEGINNING.match(text):
+        problem, hint = NO_RESULTS.get((begins[1] or b"").decode(), ("", ""))
+        if problem:
             raise UsageError(problem, hint, subject=name)
     if text.startswith(b"{"):
         return content_of(text, name)
@@ -136,11 +131,7 @@ def content_of(text: bytes, name: str) -> tuple[Part, ...]:
         return parts
     except (ValueError, RecursionError) as error:
         content = parse(text, name)
-        kind = content.get("format", content.get("schema")) if isinstance(content, dict) else ""
-        for begin, what in OTHERS.items():
-            if str(kind).startswith(begin):
-                raise UsageError(f"is {what}, not a result", HINT, subject=name) from None
-        if kind != BENCH_FORMAT and not {"spec", "status"} <= content.keys():
+        if content.get("format") != BENCH_FORMAT and not {"spec", "status"} <= content.keys():
             raise UsageError("is not a result of lar", HINT, subject=name) from None
         problem = f"is damaged, or of another version of lar: {printable(str(error))}"
         raise UsageError(problem, HINT, subject=name) from None
