@@ -43,6 +43,11 @@ class Row:
         return tuple([run for run in timed if run.is_trusted] or timed)
 
     @property
+    def is_trusted(self) -> bool:
+        """Whether its figures can show a difference."""
+        return any(run.is_trusted for run in self.timed)
+
+    @property
     def medians(self) -> list[float]:
         """The medians of those runs."""
         return [run.median for run in self.timed if run.median]

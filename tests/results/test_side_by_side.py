@@ -16,8 +16,9 @@ from lar.records.run import RunResult
 from lar.reports.results_report import build_report, warnings_of
 from lar.results.facts import NamedResult
 from lar.results.naming import distinguish, shorten
+from lar.results.regressions import NOT_IN_TURNS
 from lar.results.rows import Row
-from lar.results.side_by_side import NOT_IN_TURNS, SideBySide, compare_results
+from lar.results.side_by_side import SideBySide, compare_results
 from tests.results.made_results import make_result, make_runs
 
 TIMES = [0.010 + 0.0001 * (each % 7) for each in range(40)]
