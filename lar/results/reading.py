@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 from lar.engines import ENGINES, all_engines
 from lar.engines.engine import Engine
@@ -23,15 +23,10 @@ from lar.records.run import (
     RunSpec,
     Samples,
     read_result,
-    record_of_format,
 )
-
-if TYPE_CHECKING:
-    from lar.results.store import StoredResult
 
 WHAT = "result file"
 HINT = "give what `lar run MODEL --json FILE` wrote, or what load_and_run printed"
-STORED_HINT = "give what `lar history export` wrote, or a store"
 MOST_BYTES = 1 << 32
 
 # What a variant of a bench says of its processes as a result does of its own.
@@ -41,10 +36,6 @@ OF_VARIANT = ("engine", "model", "fed", "outputs", "load_seconds", "peak_memory_
 BEGINNING = re.compile(rb'\{\s*"(?:format|schema)":\s*"lar\.(\w+)/|lar \S+: using ')
 NO_RESULTS = {
     "": ("is what lar printed, which is not the whole result", "write the result with --json FILE"),
-    "stored": (
-        "is what `lar history export` wrote",
-        "`lar history import` stores it, and `lar results` shows the store",
-    ),
     "comparison": ("is a comparison of tensors, not a result", HINT),
     "profile": ("is a profile, not a result", "`lar report` prints it"),
     "cache": ("is the content of a cache, not a result", HINT),
@@ -130,11 +121,19 @@ def content_of(text: bytes, name: str) -> tuple[Part, ...]:
                 check_samples(result.samples)
         return parts
     except (ValueError, RecursionError) as error:
-        content = parse(text, name)
-        if content.get("format") != BENCH_FORMAT and not {"spec", "status"} <= content.keys():
-            raise UsageError("is not a result of lar", HINT, subject=name) from None
-        problem = f"is damaged, or of another version of lar: {printable(str(error))}"
-        raise UsageError(problem, HINT, subject=name) from None
+        raise UsageError(problem_of(text, error), HINT, subject=name) from None
+
+
+def problem_of(text: bytes, error: Exception) -> str:
+    """Return why JSON holds no result."""
+    said = str(error)
+    if "truncated" in said:
+        return "was cut short"
+    if "malformed" in said or isinstance(error, RecursionError):
+        return "is not JSON, or is damaged"
+    if b'"spec"' not in text and BENCH_FORMAT.encode() not in text:
+        return "is not a result of lar"
+    return f"is damaged, or of another version of lar: {printable(said)}"
 
 
 def read_json(text: bytes) -> tuple[Part, ...]:
@@ -171,44 +170,6 @@ def parts_of_store(path: str) -> tuple[Part, ...]:
     if not kinds:
         raise UsageError("holds no result", HINT, subject=path)
     return tuple(Part(name, tuple(results)) for (name, *_), results in kinds.items())
-
-
-def read_stored(path: str) -> list[StoredResult]:
-    """Return the results in a file of such lines, or in a store.
-
-    Raises:
-        UsageError: the file is missing, or one of its lines is damaged; the line is named.
-    """
-    from lar.results.store import open_store  # few files are stores
-
-    data = read_input(path, what="file of stored results")
-    if data.startswith(HEAD):
-        with open_store(path) as store:
-            return list(store.stored(store.entries()))
-    if not data.strip():
-        raise UsageError("the file is empty", STORED_HINT, subject=path)
-    return [
-        stored_in(line, f"line {number}", path)
-        for number, line in enumerate(data.splitlines(), start=1)
-        if line.strip()
-    ]
-
-
-def stored_in(line: bytes, named: str, path: str) -> StoredResult:
-    """Return the result in a line.
-
-    Raises:
-        UsageError: it is damaged.
-    """
-    from lar.results.store import STORED_FORMAT, StoredResult
-
-    try:
-        stored = record_of_format(line, StoredResult, STORED_FORMAT)
-        check_samples(stored.result.samples)
-    except (ValueError, RecursionError) as error:
-        problem = f"{named} is no stored result, is damaged, or of a newer lar: {error}"
-        raise UsageError(problem, STORED_HINT, subject=path) from None
-    return stored
 
 
 def is_database(path: str) -> bool:
@@ -257,20 +218,3 @@ def runs_of_variant(bench: BenchResult, variant: VariantResult) -> tuple[RunResu
         rounds.setdefault(turn.round, []).append(turn.samples)
     joined = (replace(join_samples(parts), runner=()) for parts in rounds.values())
     return tuple(replace(result, samples=samples) for samples in joined) or (result,)
-
-
-def parse(text: bytes, name: str) -> Any:
-    """Return what JSON holds.
-
-    Raises:
-        UsageError: it is no JSON, or was cut short.
-    """
-    import json
-
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        at_end = isinstance(error, json.JSONDecodeError) and error.pos >= len(error.doc)
-        cut = at_end or not text.endswith(b"}")
-        problem = "was cut short" if cut else "is not JSON, or is damaged"
-        raise UsageError(problem, HINT, subject=name) from None

@@ -40,10 +40,6 @@ LEVEL = 6  # of compression
 SHA256_LETTERS = 64
 FILE_NAME = "history.sqlite"
 
-# History of the format of an exported result:
-#   lar.stored/1  first version
-STORED_FORMAT = "lar.stored/1"
-
 # What a column is, by the type of its field in `Entry`.
 SQL_TYPES = {
     "int": "integer not null default 0",
@@ -113,16 +109,6 @@ class Entry:
 
 
 COLUMNS = {each.name: SQL_TYPES[str(each.type)] for each in fields(Entry) if each.name != "id"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class StoredResult:
-    """A result that is stored or is to be, its tag, and when it was stored first; empty for now."""
-
-    format: str = STORED_FORMAT
-    saved_at: str = ""
-    tag: str = ""
-    result: RunResult
 
 
 class Added(NamedTuple):
@@ -240,13 +226,20 @@ class Store(Database):
         Raises:
             LarError: the disk is full.
         """
-        return self.add_stored(StoredResult(result=result, tag=tag) for result in results)
+        return self.add_rows([row_of(result, tag) for result in results])
 
-    def add_stored(self, results: Iterable[StoredResult]) -> tuple[Added, ...]:
-        """Store results, each with a tag of its own, as `add` does."""
-        rows = [row_of(each) for each in results]
+    def add_rows(self, rows: Sequence[dict[str, object]]) -> tuple[Added, ...]:
+        """Store the rows of another store, as `add` does."""
         with self._explained(), self._transaction():
             return tuple(map(self._insert, rows))
+
+    def rows(self, entries: Iterable[Entry]) -> list[dict[str, object]]:
+        """Return the whole rows of entries, for another store."""
+        names = (*COLUMNS, "result")
+        query = f"select {', '.join(names)} from results where id = ?"
+        with self._explained():
+            rows = [self._connection.execute(query, (it.id,)).fetchone() for it in entries]
+        return [dict(zip(names, row, strict=True)) for row in rows]
 
     def _insert(self, row: dict[str, object]) -> Added:
         known = self._connection.execute(
@@ -285,12 +278,6 @@ class Store(Database):
                 f"result {number} is damaged, or of a newer lar: {error}", subject=self.path
             ) from None
 
-    def stored(self, entries: Iterable[Entry]) -> Iterator[StoredResult]:
-        """Yield the results of entries, with their tags and times."""
-        for entry in entries:
-            result = self.result(entry.id)
-            yield StoredResult(saved_at=entry.saved_at, tag=entry.tag, result=result)
-
     def remove(self, numbers: Sequence[int]) -> None:
         """Remove results for good, and give their room back.
 
@@ -305,12 +292,11 @@ class Store(Database):
                 self._connection.execute("vacuum")
 
 
-def row_of(stored: StoredResult) -> dict[str, object]:
-    """Return the columns of a result that is to be stored."""
-    content = record_to_json(stored.result)
-    saved_at = stored.saved_at or datetime.now(timezone.utc).isoformat(timespec="seconds")
-    columns = columns_of(stored.result, content, stored.tag, saved_at)
-    return {**columns, "result": zlib.compress(content, LEVEL)}
+def row_of(result: RunResult, tag: str) -> dict[str, object]:
+    """Return the row of a result that is to be stored."""
+    content = record_to_json(result)
+    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    return {**columns_of(result, content, tag, now), "result": zlib.compress(content, LEVEL)}
 
 
 def kind_of(result: RunResult) -> Kind:
