@@ -95,7 +95,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     export = add("export", "copy stored results, with their tags, into another store")
     add_selection(export)
     export.add_argument(
-        "-o", "--output", metavar="OUT", required=True, help="the other store; made if it is missing"
+        "-o",
+        "--output",
+        metavar="OUT",
+        required=True,
+        help="the other store; made if it is missing",
     )
 
     importing = add("import", "store what other stores have, with its tags")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from lar.measurement.summary import median_of_known
 from lar.records.summary import Interval
 from lar.reports.model import Cell, Column, Table
 from lar.reports.pages import Section, format_facts, format_list, format_page
@@ -11,7 +12,7 @@ from lar.reports.pages.tables import page_table
 from lar.reports.report import Report
 from lar.reports.verdicts import describe_difference, format_interval, high_of, low_of
 from lar.results.facts import describe_options, is_option
-from lar.results.figures import Figure
+from lar.results.figures import Figure, Run
 from lar.results.rows import Row
 from lar.results.side_by_side import DISTURBED, SEVERAL, SideBySide, is_apart
 
@@ -145,11 +146,14 @@ def columns_of(side_by_side: SideBySide) -> Iterator[Column[Row]]:
         "disturbed", lambda row: row.disturbed_count, align="right", in_text=disturbed, rank=6
     )
     yield from time_columns(side_by_side.figure)
-    cpu = disturbed and side_by_side.figure == "latency" and any(row.cpu_median for row in rows)
+    cpu_median = middle_of(lambda run: median_of_known(run.result.samples.busiest_thread))
+    rate = middle_of(lambda run: run.iterations_per_second)
+    items = middle_of(lambda run: run.items_per_second)
+    cpu = disturbed and side_by_side.figure == "latency" and any(map(cpu_median, rows))
     yield Column(
         "CPU time median ms",
-        lambda row: row.cpu_median,
-        lambda row: format_ms(row.cpu_median),
+        cpu_median,
+        lambda row: format_ms(cpu_median(row)),
         key="cpu_median_seconds",
         align="right",
         in_text=cpu,
@@ -158,21 +162,21 @@ def columns_of(side_by_side: SideBySide) -> Iterator[Column[Row]]:
     runners = any(result.spec.runners > 1 for row in rows for result in row.results)
     yield Column(
         "iterations/s",
-        lambda row: row.iterations_per_second,
-        lambda row: format_figure(row.iterations_per_second, 1),
+        rate,
+        lambda row: format_figure(rate(row), 1),
         key="iterations_per_second",
         align="right",
         in_text=runners,
         rank=4,
     )
-    batches = any(row.items_per_second != row.iterations_per_second for row in rows)
+    batches = any(items(row) != rate(row) for row in rows)
     yield Column(
         "items/s",
-        lambda row: row.items_per_second,
-        lambda row: format_figure(row.items_per_second, 1),
+        items,
+        lambda row: format_figure(items(row), 1),
         key="items_per_second",
         align="right",
-        in_text=batches and any(row.items_per_second for row in rows),
+        in_text=batches and any(map(items, rows)),
         rank=4,
     )
     yield from ratio_columns()
@@ -246,13 +250,16 @@ def ratio_columns() -> Iterator[Column[Row]]:
 
 
 def other_columns() -> Iterator[Column[Row]]:
-    yield Column("load", middle_of("load_seconds"), key="load_seconds", in_text=False)
-    yield Column("prepare", middle_of("prepare_seconds"), key="prepare_seconds", in_text=False)
-    yield Column("memory", middle_of("peak_memory_bytes"), key="peak_memory_bytes", in_text=False)
+    load = middle_of(lambda run: run.result.load_seconds)
+    prepare = middle_of(lambda run: run.result.prepare_seconds)
+    memory = middle_of(lambda run: run.result.peak_memory_bytes)
+    yield Column("load", load, key="load_seconds", in_text=False)
+    yield Column("prepare", prepare, key="prepare_seconds", in_text=False)
+    yield Column("memory", memory, key="peak_memory_bytes", in_text=False)
 
 
-def middle_of(name: str) -> Callable[[Row], float | None]:
-    return lambda row: row.middle(lambda run: getattr(run.result, name))
+def middle_of(figure: Callable[[Run], float | None]) -> Callable[[Row], float | None]:
+    return lambda row: row.middle(figure)
 
 
 def interval_of(row: Row) -> Interval | None:

@@ -84,10 +84,9 @@ def parts_in(data: bytes, name: str) -> tuple[Part, ...]:
     text = data.removeprefix(b"\xef\xbb\xbf").strip()
     if not text:
         raise UsageError("the file is empty", HINT, subject=name)
-    if begins := BEGINNING.match(text):
-        problem, hint = NO_RESULTS.get((begins[1] or b"").decode(), ("", ""))
-        if problem:
-            raise UsageError(problem, hint, subject=name)
+    begins = BEGINNING.match(text)
+    if begins and (refused := NO_RESULTS.get((begins[1] or b"").decode())):
+        raise UsageError(*refused, subject=name)
     if text.startswith(b"{"):
         return content_of(text, name)
     engine = printer_of(data)

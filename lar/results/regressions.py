@@ -55,10 +55,8 @@ class Check:
     @property
     def reason(self) -> str:
         """Why there is no difference."""
-        if not self.new and not self.baseline:
-            return f"all {self.left_out} runs were disturbed"
-        side = "baseline's" if self.new else "new"
-        return f"all {side} runs were disturbed"
+        which = "baseline's" if self.new else "new" if self.baseline else self.left_out
+        return f"all {which} runs were disturbed"
 
 
 def check_kind(

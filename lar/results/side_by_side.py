@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -68,12 +69,11 @@ def facts_of_all(named: Sequence[NamedResult]) -> list[dict[str, str]]:
     """
     facts = [facts_of(each.result, each.given_name) for each in named]
     names = sorted({name for its in facts for name in its}, key=order_of)
-    hashes = [each.result.model.sha256 if each.result.model else "" for each in named]
-    of_name: dict[str, set[str]] = {}
-    for its, sha256 in zip(facts, hashes, strict=True):
-        of_name.setdefault(its["model"], set()).update({sha256} - {""})
-    for its, sha256 in zip(facts, hashes, strict=True):
-        if sha256 and len(of_name[its["model"]]) > 1:
+    models = [(each.result.model.sha256 if each.result.model else "") for each in named]
+    known = {(its["model"], sha256) for its, sha256 in zip(facts, models, strict=True) if sha256}
+    several = Counter(model for model, _ in known)
+    for its, sha256 in zip(facts, models, strict=True):
+        if sha256 and several[its["model"]] > 1:
             its["model"] += f" ({sha256[:8]})"
     return [{name: its.get(name, "") for name in names} for its in facts]
 
@@ -145,7 +145,7 @@ def compare_rows(rows: Sequence[Row], baselines: Sequence[Row | None]) -> list[R
     for row, base in pairs:
         difference = ratio = None
         if base is not None and base is not row:
-            a, b = (it.timed if it.is_trusted else () for it in (base, row))
+            a, b = ([run for run in it.runs if run.is_trusted] for it in (base, row))
             same = row.facts["machine"] == base.facts["machine"]
             difference, _ = compare_sides(a, b, comparisons=comparisons, one_machine=same)
         if base is not None and row.median and base.median:
