@@ -41,6 +41,12 @@ class Style(NamedTuple):
 # Each style is imported when it is built.
 
 
+def build_operators(profile: Profile, options: Options) -> Report:
+    from lar.reports.styles.operators import build
+
+    return build(profile, options)
+
+
 def build_megengine(profile: Profile, options: Options) -> Report:
     from lar.reports.styles.megengine import build
 
@@ -112,6 +118,16 @@ def export_tensorboard(profile: Profile) -> Iterator[bytes]:
 COMMON = frozenset({"top", "sort", "filter", "view", "time_unit"})
 
 STYLES: Mapping[str, Style] = {
+    "operators": Style(
+        build_operators,
+        "the time, what is slowest and why, what to try; then a line an operator",
+        options=frozenset({"sort", "top", "group_by", "filter", "time_unit"}),
+        sorts=(
+            *("time", "median", "p90", "mean", "min", "max", "calls", "total", "flops", "bytes"),
+            *("saving", "name"),
+        ),
+        groups=("operator", "type", "module", "shape", "kernel"),
+    ),
     "megengine": Style(
         build_megengine,
         "the slowest operators",
@@ -213,7 +229,7 @@ STYLES: Mapping[str, Style] = {
         groups=("type", "name", "input_shape"),
         views=(
             *("overview", "operator_pie", "operator_table", "kernel_table", "kernel_pie"),
-            *("stack", "trace", "memory", "module", "recommendations"),
+            *("stack", "trace", "memory", "module"),
             "diff",  # the only one that takes a baseline
         ),
         profiles=(1, 2),
@@ -225,7 +241,7 @@ STYLES: Mapping[str, Style] = {
         "with the first)",
         options=frozenset({"top", "view", "iteration"}),
         views=(
-            *("overview", "comparison", "recommendations", "latency", "breakdown", "operators"),
+            *("overview", "comparison", "latency", "breakdown", "operators"),
             *("kernels", "timeline", "roofline", "memory", "ranges"),
         ),
         profiles=(1, 2),
