@@ -476,7 +476,7 @@ def test_the_accuracy_counts_the_items_with_a_label() -> None:
     (line,) = accuracy_of(*items[:1], count=3)
     assert line == (
         "accuracy: top-1 100.00% (1 of 1), top-5 100.00% (1 of 1)"
-        "; 2 items are not counted, as they are not done"
+        "; 2 unfinished items skipped"
     )
 
 
