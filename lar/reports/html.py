@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from html import escape
-from itertools import groupby
+from itertools import groupby, takewhile
 from typing import Any
 
 from lar.reports.model import ANY_DIGITS, AnyTable, Cell, Column, Plot
@@ -49,10 +49,14 @@ def format_html(report: Report) -> str:
 
 
 def parts_of_style(report: Report) -> Iterator[Part]:
-    """Yield the parts of the page of a profile: what its text has beside tables, and the tables."""
-    yield from (*report.summary, report.footer)
+    """Yield the parts of the page of a profile: the lines above its first table, all of the tables,
+    and the plots."""
+    yield from report.summary
+    yield from takewhile(lambda part: isinstance(part, str), report.body)
+    yield report.footer
     for table in report.tables:
         yield from ("", table)
+    yield from report.plots
 
 
 def groups_of(parts: Iterable[Part]) -> Iterator[list[Part]]:

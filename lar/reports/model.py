@@ -191,12 +191,12 @@ AnyTable = Table[Any]
 
 @dataclass(frozen=True)
 class Plot:
-    """A picture that pages draw, and all other forms of a report leave out.
+    """What pages draw, and all other forms of a report leave out: a picture, or a file to save.
 
     `kind` names the function that draws it, in `pages/report.js`; `figures` are what that reads.
     """
 
-    kind: Literal["ratios", "iterations", "depth", "curve"]
+    kind: Literal["ratios", "iterations", "depth", "curve", "download"]
     title: str
     figures: Any
     about: str = ""

@@ -34,8 +34,9 @@ class Report:
     `body` is the text, in lines and tables; `tables` become CSV, JSON and HTML. `document`, where
     it is not None, is what JSON is made of instead, some parts of it late (`LateJson`), and `page`
     a whole HTML page. With `page_of_text` the page has the parts of the text, and the plots among
-    them. `title` is the page's, where it is not that of a profile's report. On a terminal lines
-    are wrapped, but those for another program are not.
+    them; without it the page has the lines, the tables and then `plots`. `title` is the page's,
+    where it is not that of a profile's report. On a terminal lines are wrapped, but those for
+    another program are not.
     `summary` are the paragraphs on top of the text and of the page, and `footer` is the line below
     the text, but not of a text for programs. `corrected` says what was taken off the times of
     operators, empty where they are as recorded; it stands in JSON, as other documents have no room.
@@ -47,6 +48,7 @@ class Report:
     document: Any = None
     page: str = ""
     page_of_text: bool = False
+    plots: tuple[Plot, ...] = ()
     title: str = ""
     is_for_programs: bool = False
     summary: tuple[str, ...] = ()

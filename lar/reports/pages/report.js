@@ -125,11 +125,23 @@ function drawCurves(curves, width) {
   return svg;
 }
 
+// A button that saves a file which the page holds.
+function makeDownload({ name, data }) {
+  const button = makeElement("button", { type: "button" }, `save ${name}`);
+  button.addEventListener("click", () => {
+    const bytes = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
+    const link = makeElement("a", { href: URL.createObjectURL(new Blob([bytes])), download: name });
+    link.click();
+    URL.revokeObjectURL(link.href);
+  });
+  return button;
+}
+
 const PLOTS = {
   ratios: drawRatios,
   iterations: (times, width) =>
     [drawDistributions(binLanes(times.lanes), width), ...drawSamples(times, width)],
-  depth: drawCurves, curve: drawCurve,
+  depth: drawCurves, curve: drawCurve, download: makeDownload,
 };
 
 for (const { section, parts } of figures.sections)

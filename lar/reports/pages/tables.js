@@ -87,7 +87,10 @@ function fitColumns(columns, rows, pieces, room, all) {
   const ranked = columns.map((_, index) => index).slice(1)
     .sort((a, b) => columns[a].rank - columns[b].rank || a - b);
   for (const index of ranked) {
-    if (!all && least[index] > left) continue;
+    // What a table is about stays, its texts as short as need be.
+    if (!columns[index].rank && !columns[index].isNumber)
+      least[index] = Math.min(least[index], Math.max(shortest, left));
+    else if (!all && least[index] > left && columns[index].rank) continue;
     chosen.add(index);
     left -= least[index];
   }
