@@ -23,6 +23,11 @@ ANY_DIGITS = -1  # as many as a number needs
 Align = Literal["left", "right", "centre", "middle", "point"]
 
 
+def no_value(row: object) -> Cell:
+    """Return nothing, as the plain value of a column that has none."""
+    return None
+
+
 @dataclass(frozen=True)
 class Column(Generic[AnyRow]):
     """One column: `title` is its heading in text, `value` its plain value of a row.
@@ -34,7 +39,7 @@ class Column(Generic[AnyRow]):
     """
 
     title: str
-    value: Callable[[AnyRow], Cell] = lambda row: None
+    value: Callable[[AnyRow], Cell] = no_value
     text: Callable[[AnyRow], str] | None = None
     unit: str = ""
     key: str = ""
@@ -48,6 +53,11 @@ class Column(Generic[AnyRow]):
     digits: int | None = None  # after the point, in pages; None for text
     scale: float = 1.0  # of the numbers of text and pages: 1e3 shows seconds as milliseconds
     rank: int = 5  # the highest rank goes first on a narrow terminal or page; 0 never goes
+
+    @property
+    def is_for_text(self) -> bool:
+        """Whether it has a text and no plain value."""
+        return self.value is no_value and self.text is not None
 
     @property
     def heading(self) -> str:
@@ -172,7 +182,7 @@ class Table(Generic[Row]):
             part
             for column in self.columns
             for part in column.parts or (column,)
-            if column.in_records and part.in_records
+            if column.in_records and part.in_records and not part.is_for_text
         )
 
     @property

@@ -90,7 +90,7 @@ def operators_table_of(
     time = Column[Row](
         f"{place} self time",
         parts=(
-            Column("", text=lambda row: f"#{row.place}", in_records=False),
+            Column("", text=lambda row: f"#{row.place}"),
             Column("time_seconds", lambda row: row.timed.time, format_seconds),
             Column("time_percent", lambda row: row.percent, format_ratio),
         ),
