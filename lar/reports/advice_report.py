@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +25,12 @@ def build_report(
     """Return the report of a race; `options` are those of the run as it is, `suggestions` what was
     tried."""
     whys = {each.flags: each.why for each in suggestions}
-    # On a narrow screen the figure goes before a flag is cut.
-    why = Column[VariantResult]("why", lambda it: whys.get(it.name), shortest=60)
-    setting, *others = columns_of(bench)
+    # On a narrow screen it goes first.
+    why = Column[VariantResult]("why", lambda it: whys.get(it.name), rank=9)
     table = Table(
         name="tried",
         title="Tried",
-        columns=(replace(setting, shortest=48), *others, why),
+        columns=(*columns_of(bench), why),
         rows=bench.variants,
         color=color_of,
     )
