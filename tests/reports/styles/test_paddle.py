@@ -11,7 +11,7 @@ import pytest
 from lar.records.profile import Execution, Profile, ProfiledOperator, Step, StepNoise
 from lar.reports.styles.paddle import build
 from lar.reports.styles.paddle.overview import model_rows
-from lar.reports.styles.paddle.run import TimedRun
+from lar.reports.styles.paddle.layout import TimedRun
 from tests.profiles.synthetic import profile_of_times
 from tests.reports.styles.paddle_sample import (
     DEVICE,
@@ -123,7 +123,7 @@ def test_the_device_time_of_iterations_is_that_of_their_kernels_to_the_nanosecon
     times = [{"conv": 300, "relu": 7}, {"conv": 301, "relu": 9}]
     types = {"conv": "Convolution", "relu": "Elemwise"}
     profile = profile_of_times(types, times, step_us=1000, device="cuda0", dispatch_us=10)
-    whole = model_rows(TimedRun(profile))[0]
+    whole = model_rows(TimedRun(profile, {}))[0]
     assert whole.gpu is not None
     assert (whole.calls, whole.gpu.total_ns) == (2, 617_000)
 

@@ -20,7 +20,7 @@ from lar.profiles.trace_file import write_profile
 from lar.records.profile import Allocation, Profile, Span
 from lar.reports.csv import format_csv
 from lar.reports.styles.torch import build
-from lar.reports.styles.torch.calls import calls_of
+from lar.profiles.calls import calls_of
 from tests.profiles.synthetic import HOST, WORKER, profile_of_times
 
 TYPES = {"conv1": "Convolution", "conv2": "Convolution", "relu": "Elemwise"}
