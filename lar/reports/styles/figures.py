@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from lar.profiles.totals import FIGURES as FIGURES_OF_TIMES
 from lar.profiles.totals import Totals
 from lar.reports.model import Column
 
@@ -34,11 +35,7 @@ def of_times(value: Callable[[Totals], float | None]) -> Callable[[Counted], flo
 
 FIGURES: Mapping[str, Figure] = {
     "median": Figure("median", of_times(lambda it: it.median_ns)),
-    "p90": Figure("p90", of_times(lambda it: it.p90_ns)),
-    "total": Figure("total", of_times(lambda it: it.total_ns)),
-    "mean": Figure("mean", of_times(lambda it: it.average_ns)),
-    "min": Figure("min", of_times(lambda it: it.min_ns)),
-    "max": Figure("max", of_times(lambda it: it.max_ns)),
+    **{name: Figure(name, of_times(value)) for name, value in FIGURES_OF_TIMES.items()},
     "saving": Figure("could save", lambda row: row.saving_ns),
     "calls": Figure("calls", of_times(lambda it: it.calls), is_time=False),
     "disturbed": Figure("disturbed", of_times(lambda it: it.disturbed), is_time=False),

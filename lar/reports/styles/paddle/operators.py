@@ -278,8 +278,8 @@ def kernel_section(run: TimedRun) -> list[Table[TimeRow]]:
     whole_ns = sum(launch.piece.duration_ns for launch in launches)
     shown = operators_matching(profile, pattern)
     launches = [it for it in launches if it.place in shown or search(it.kernel)]
-    rows = []
-    for it in rows_of(profile, "kernel", launches):
+    found, rows = {row.name: row for row in rows_of(profile, "kernel", launches)}, []
+    for it in map(found.__getitem__, dict.fromkeys(launch.kernel for launch in launches)):
         row = TimeRow(it.name, it.times.calls, it.times, it.times, whole_ns, whole_ns)
         rows.append([row._replace(saving_ns=it.saving_ns)])
     name = name_column(
