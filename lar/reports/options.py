@@ -56,13 +56,6 @@ def parse_names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(","))
 
 
-def parse_iteration(text: str) -> int:
-    """Parse the number of an iteration."""
-    if not text.isascii() or not text.isdigit() or len(text) > 9:
-        raise argparse.ArgumentTypeError(f"{text!r} is not the number of an iteration, from 0")
-    return int(text)
-
-
 # fmt: off
 REPORT_OPTIONS: tuple[ReportOption, ...] = (
     ReportOption("sort", "sort by this column or key (see --style)", str, "KEY",
@@ -74,8 +67,6 @@ REPORT_OPTIONS: tuple[ReportOption, ...] = (
                  repeatable=True),
     ReportOption("columns", "figures that text shows beside those of its style", parse_names,
                  "A,B"),
-    ReportOption("iteration", "show the timeline of this iteration first; they count from 0",
-                 parse_iteration, "N"),
     ReportOption("time_unit", "unit of times", str, choices=("s", "ms", "us", "ns")),
     ReportOption("type", "only operators of this type; may be given again", str, "TYPE",
                  repeatable=True),
