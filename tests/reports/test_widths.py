@@ -13,7 +13,7 @@ from lar.records.profile import Profile, StepNoise
 from lar.reports.model import AnyTable, Table
 from lar.reports.report import Report
 from lar.reports.styles import STYLES
-from lar.reports.text import CUT, Drawing, Screen, draw, shorten_all
+from lar.reports.text import CUT, Drawing, Screen, draw, format_table, shorten_all
 from tests.profiles.layers import profile_of_layers
 
 WIDTHS = (80, 100, 120, 150)
@@ -21,8 +21,8 @@ WIDTHS = (80, 100, 120, 150)
 # were called, their median, and the time that the style shows.
 STYLES_AND_TITLES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "megengine": ({"top": 9}, ("device self time", "runs", "operator info")),
-    "paddle": ({"group_by": "name"}, ("Calls", "CPU Total / Avg", "CPU Median / P90")),
-    "torch": ({"group_by": "instance"}, ("Name", "# of Calls", "Self CPU", "CPU time med")),
+    "paddle": ({"group_by": "name"}, ("Calls", "CPU Total / Avg")),
+    "torch": ({"group_by": "instance"}, ("Name", "# of Calls", "Self CPU")),
     "nsys": ({}, ("Instances", "Total Time", "Median", "Name")),
     "ncu": ({"group_by": "kernel"}, ("Calls", "Duration", "Name")),
     "diff": ({}, ("Operator", "Delta", "Verdict")),
@@ -125,8 +125,9 @@ def test_a_screen_of_150_columns_has_the_figures_of_operators(reports: dict[str,
     assert "# of Calls" in texts["torch"].partition("(too narrow")[0]
 
 
-def test_cells_of_several_figures_lose_some_before_columns_go(reports: dict[str, Report]) -> None:
-    narrow = reports["paddle"].text_for(Screen(80))
+def test_cells_of_several_figures_lose_some_before_columns_go() -> None:
+    report = STYLES["paddle"].build(PROFILE, {"columns": ("median", "p90")})
+    narrow = report.text_for(Screen(80))
     assert "CPU Total / Avg / Ratio(%)" in narrow
     assert "CPU Max, CPU Min" in " ".join(narrow.split())
 
@@ -171,7 +172,8 @@ def test_names_that_a_style_cuts_at_their_ends_stay_apart(
     place = next(n for n, it in enumerate(table.text_columns) if it.title == "Name")
     cells = " ".join(map(table.text_columns[place].cell, table.rows))
     assert CUT in cells or "…" in cells
-    for width in WIDTHS:
+    paper = len(format_table(table)[0])
+    for width in (it for it in WIDTHS if it < paper):
         drawing = draw(table, table.text_columns, Screen(width))
         seen = {drawing.rows[n][0][drawing.shown.index(place)] for n in range(len(table.rows))}
         assert len(seen) == len(table.rows)
