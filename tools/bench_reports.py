@@ -110,7 +110,7 @@ def measure_advice(settings: Settings) -> Outcome:
         difference = None
         if advised:
             plain = plan_plain(model, {})
-            bench = race(plain, advised[:1], budget_seconds=COMPARE_SECONDS).bench
+            bench = race(plain, advised[:1], budget_seconds=COMPARE_SECONDS)
             difference = bench.variants[1].difference
         is_slower = difference is not None and difference.verdict == "slower"
         slower += is_slower

@@ -274,7 +274,7 @@ def column(
     **fields: Any,
 ) -> Column[KeyAverage]:
     """Return a column of torch's width."""
-    given = {"align": "right", "width": WIDTH, "is_fixed": True, "may_cut": False, **fields}
+    given = {"align": "right", "width": WIDTH, "is_fixed": True, **fields}
     return Column(title, value, text, **given)
 
 
@@ -337,15 +337,15 @@ def name_column(rows: Sequence[KeyAverage]) -> Column[KeyAverage]:
 
     longest = max((len(row.name) for row in rows), default=0)
     width = min(longest + 4, NAME_WIDTH)
-    given: dict[str, Any] = {"width": width, "rank": 0, "may_cut": True}
-    return column("Name", lambda row: row.name, cell, whole=lambda row: row.name, **given)
+    given: dict[str, Any] = {"width": width, "rank": 0}
+    return column("Name", lambda row: row.name, cell, **given)
 
 
 def shapes_columns(rows: Sequence[KeyAverage]) -> list[Column[KeyAverage]]:
     longest = max((len(row.shapes) for row in rows), default=0)
     width = min(longest + 4, SHAPES_WIDTH)
     # Rows differ by nothing else where they have shapes.
-    given: dict[str, Any] = {"width": width, "rank": 0, "may_cut": True}
+    given: dict[str, Any] = {"width": width, "rank": 0}
     shapes = column("Input Shapes", lambda it: it.shapes, lambda it: it.shapes[:width], **given)
     return [shapes] if longest else []
 

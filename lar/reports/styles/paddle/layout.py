@@ -114,14 +114,10 @@ class Cell(NamedTuple):
         return 100 * self.times.total_ns / self.whole_ns if self.whole_ns else 0.0
 
 
-def name_column(
-    width: int = 0,
-    text: Callable[[TimeRow], str] | None = None,
-    whole: Callable[[TimeRow], str] | None = None,
-) -> Column[TimeRow]:
+def name_column(width: int = 0, text: Callable[[TimeRow], str] | None = None) -> Column[TimeRow]:
     """Return the column of names; without a width it is as wide as the longest."""
-    fixed = {"width": width or 4, "is_fixed": width > 0, "whole": whole, "rank": 0}
-    return Column("Name", lambda row: row.name, text, **fixed)  # type: ignore[arg-type]
+    fixed = width > 0
+    return Column("Name", lambda row: row.name, text, width=width or 4, is_fixed=fixed, rank=0)
 
 
 def number_column(
@@ -132,7 +128,7 @@ def number_column(
     def text(row: R) -> str:
         return "-" if (number := value(row)) is None else form.format(number)
 
-    return Column(title, value, text, **{"may_cut": False, **fields})
+    return Column(title, value, text, **fields)
 
 
 def time_column(
@@ -157,16 +153,14 @@ def times_column(run: TimedRun, side: Side) -> Column[TimeRow]:
 
     times = tuple(part(title, FIGURES[figure]) for title, figure in PARTS.items())
     percent: Column[TimeRow] = number_column(f"{side} Ratio (%)", lambda row: row.cell(side).ratio)
-    whole = Column(
+    parts = (*times, percent)
+    return Column(
         f"{side} Total / Avg / Max / Min / Ratio(%)",
-        parts=(*times, percent),
-        joint=" / ",
+        text=lambda row: " / ".join(part.cell(row) for part in parts),
+        parts=parts,
         width=40,
-        may_cut=False,
         rank=0 if side == run.side else 6,
     )
-    title, parts = f"{side} Total / Avg / Ratio(%)", (*times[:2], percent)
-    return replace(whole, narrow=replace(whole, title=title, parts=parts, width=0))
 
 
 def added_columns(run: TimedRun) -> tuple[Column[TimeRow], ...]:

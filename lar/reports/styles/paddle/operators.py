@@ -35,6 +35,7 @@ from lar.profiles.rows import rows_of
 from lar.profiles.times import self_host_times_of, self_times_of
 from lar.profiles.totals import group_by, totals_of
 from lar.records.profile import Profile, Span
+from lar.reports.cut_names import cut_end
 from lar.reports.model import Column, Table
 from lar.reports.styles.paddle.layout import (
     CALLS,
@@ -51,7 +52,6 @@ from lar.reports.styles.paddle.layout import (
     under_threads,
 )
 from lar.reports.styles.paddle.overview import camel_case, steps_ns
-from lar.reports.text import cut_end
 
 NAME_WIDTH = 52
 KERNEL_WIDTH = 90
@@ -126,7 +126,7 @@ def operator_section(run: TimedRun) -> list[Table[TimeRow]]:
         )
     columns = (
         *(THREAD, Column[TimeRow]("Level", lambda row: row.level, in_text=False)),
-        name_column(NAME_WIDTH, cut_name, lambda row: row.indented),
+        name_column(NAME_WIDTH, cut_name),
         *(CALLS, times_column(run, "CPU"), times_column(run, "GPU")),
         number_column("FLOPs", attrgetter("flops"), "{}", width=10),
         *added_columns(run),
@@ -282,11 +282,8 @@ def kernel_section(run: TimedRun) -> list[Table[TimeRow]]:
     for it in map(found.__getitem__, dict.fromkeys(launch.kernel for launch in launches)):
         row = TimeRow(it.name, it.times.calls, it.times, it.times, whole_ns, whole_ns)
         rows.append([row._replace(saving_ns=it.saving_ns)])
-    name = name_column(
-        KERNEL_WIDTH,
-        lambda row: cut_end(without_arguments(row.name), KERNEL_WIDTH),
-        lambda row: without_arguments(row.name),
-    )
+    width = KERNEL_WIDTH
+    name = name_column(width, lambda row: cut_end(without_arguments(row.name), width))
     return time_table(
         *(run, "kernel", "Kernel Summary", first_rows(run, rows)),
         (name, CALLS, times_column(run, run.side), *added_columns(run)),
