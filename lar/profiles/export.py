@@ -382,7 +382,6 @@ class Lines:
     """Where slices are drawn: each line on as many tracks as its slices need to nest."""
 
     def __init__(self) -> None:
-        self.order: list[Line] = []
         self.known: dict[Line, int] = {}
         self.of_slices, self.starts, self.ends = array("q"), array("q"), array("q")
         self.tracks = array("q")
