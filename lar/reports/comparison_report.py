@@ -14,6 +14,7 @@ from lar.options.table import BY_KEY
 from lar.records.comparison import (
     AgainstTruth,
     Comparison,
+    ComparisonOfSides,
     Culprit,
     LeftOut,
     MatchedBy,
@@ -24,7 +25,6 @@ from lar.records.comparison import (
     UnmatchedTensor,
 )
 from lar.reports.compared_tensors import (
-    ALONE,
     Row,
     badness_of,
     columns_for,
@@ -65,9 +65,6 @@ LONGEST_LINE = 2000
 # side computes in a coarser type.
 FINE_SNR_DB = 60.0
 
-# Left out of the table of a culprit.
-SPARED = ("SNR mean", "SNR p99", ALONE)
-
 VERDICTS = {"same": "same", "nothing": "nothing compared"}
 DEPTH = (
     "Length of the difference over that of the expected tensor. Blue: within the tolerance; "
@@ -84,7 +81,7 @@ def report_comparison(
     """
     columns = columns_for(comparison, wide=wide)
     body: list[Part] = [*describe_head(comparison)]
-    body += format_culprits(comparison, columns, wide=wide)
+    body += format_culprits(comparison, columns)
     title, shown = rows_to_show(comparison, everything)
     if shown:
         body += ["", title, tensor_table(map(Row, shown), columns, heading_of(title))]
@@ -92,13 +89,20 @@ def report_comparison(
     if points := [*points_of(comparison)]:
         body += [Plot("depth", "Error over depth", [{"name": "", "points": points}], DEPTH)]
     body += ["", *format_summary(comparison, everything=everything)]
+    return report_of(comparison, body, table_of_all(comparison))
+
+
+def report_of(
+    found: Comparison | ComparisonOfSides, body: Sequence[Part], table: AnyTable
+) -> Report:
+    """Return the report of a comparison with these parts, and with a table of all tensors."""
     return Report(
         style="comparison",
-        title=f"lar compare: {VERDICTS.get(comparison.finding, 'different')}",
+        title=f"lar compare: {VERDICTS.get(found.finding, 'different')}",
         body=tuple(body),
         page_of_text=True,
-        tables=(table_of_all(comparison),),
-        document=comparison,
+        tables=(table,),
+        document=found,
     )
 
 
@@ -115,7 +119,8 @@ def points_of(comparison: Comparison) -> Iterator[tuple[Cell, ...]]:
         if not tensor.constant:
             is_fault = (tensor.actual.key, tensor.expected.key) in outputs
             mark = "fault" if is_fault else "" if tensor.passed else "differs"
-            yield tensor.depth, number_of(tensor), format_pair(Row(tensor)), mark
+            error = number_of(tensor.figures, tensor.over_items)
+            yield tensor.depth, error, format_pair(Row(tensor)), mark
 
 
 def describe_head(comparison: Comparison) -> Iterator[str]:
@@ -189,11 +194,9 @@ def describe_side(side: SideFacts) -> str:
 
 
 def format_culprits(
-    comparison: Comparison, columns: Sequence[Column[Row]], *, wide: bool
+    comparison: Comparison, columns: Sequence[Column[Row]]
 ) -> Iterator[str | AnyTable]:
     """Yield the culprits, then the suspects: what each is, its proof, and what stands below it."""
-    if not wide:
-        columns = [it for it in columns if it.title not in SPARED]
     for word, culprits in by_word(comparison.culprits).items():
         for number, culprit in enumerate(culprits, 1):
             of = f" {number} of {len(culprits)}" if len(culprits) > 1 else ""
