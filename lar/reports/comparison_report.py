@@ -42,7 +42,7 @@ from lar.reports.compared_tensors import (
     tensor_table,
     type_of,
 )
-from lar.reports.cut_names import cut_end
+from lar.reports.cut_names import cut_end, join_first
 from lar.reports.model import INDENTED, AnyTable, Cell, Column, Plot, Table
 from lar.reports.report import Part, Report
 
@@ -54,9 +54,6 @@ MOST_ROWS = 20
 MOST_ROWS_OF_SAME = 5
 MOST_UNMATCHED = 8
 MOST_NOTES_OF_SAME = 4
-
-# Of more culprits, of more operators of one, and of more tensors, a line names the first.
-MOST_NAMED = 3
 
 # The longest line, as of an operator with long parameters.
 LONGEST_LINE = 2000
@@ -150,12 +147,6 @@ def by_reason(found: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     for name, reason in found:
         reasons.setdefault(reason, []).append(shorten(name))
     yield from ((join_first(names), reason) for reason, names in reasons.items())
-
-
-def join_first(names: Sequence[str], joint: str = ", ") -> str:
-    """Return the first names, and how many more there are."""
-    more = [f"{len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else []
-    return joint.join([*names[:MOST_NAMED], *more])
 
 
 def describe_sides(sides: Mapping[str, SideFacts]) -> Iterator[str]:
