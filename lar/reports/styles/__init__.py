@@ -18,7 +18,8 @@ class Style(NamedTuple):
 
     `options` are the keys of those in `lar.reports.options` that it honours; any other
     is refused. `sorts` and `groups` are what --sort and --group-by may say, `views` its parts for
-    --view, the first of each being the default, but for views, which are all shown. A style with
+    --view, the first of each being the default, but for views, which are all shown. `columns` are
+    those that text has only where --columns asks for them. A style with
     `raw` also takes the engine's own profile file: `raw` reads the file's content, with its name.
     `profiles` says how many it may take, with `takes_pairs` more pairs of them too.
     """
@@ -29,6 +30,7 @@ class Style(NamedTuple):
     sorts: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     views: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
     raw: Callable[[bytes, str], Profile] | None = None
     profiles: tuple[int, ...] = (1,)
     takes_pairs: bool = False
@@ -114,12 +116,16 @@ STYLES: Mapping[str, Style] = {
     "operators": Style(
         build_operators,
         "the time, what is slowest and why, what to try; then a line an operator",
-        options=frozenset({"sort", "top", "group_by", "filter", "time_unit"}),
+        options=frozenset({"sort", "top", "group_by", "filter", "time_unit", "columns"}),
         sorts=(
             *("time", "median", "p90", "mean", "min", "max", "calls", "total", "flops", "bytes"),
             *("saving", "name"),
         ),
         groups=("operator", "type", "module", "shape", "kernel"),
+        columns=(
+            *("calls", "total", "median", "p90", "mean", "min", "max", "disturbed"),
+            *("flops", "bytes"),
+        ),
     ),
     "megengine": Style(
         build_megengine,
@@ -140,31 +146,32 @@ STYLES: Mapping[str, Style] = {
     "paddle": Style(
         build_paddle,
         "Paddle's summaries",
-        COMMON | {"group_by"},
+        COMMON | {"group_by", "columns"},
         sorts=(
-            *("typical", "cpu_total", "cpu_avg", "cpu_median", "cpu_p90", "cpu_max", "cpu_min"),
-            *("gpu_total", "gpu_avg", "gpu_median", "gpu_p90", "gpu_max", "gpu_min", "saving"),
+            *("cpu_total", "cpu_avg", "cpu_max", "cpu_min"),
+            *("gpu_total", "gpu_avg", "gpu_max", "gpu_min", "median", "p90", "saving"),
         ),
         groups=("type", "name", "thread"),
         views=(
             *("device", "overview", "model", "operator", "kernel", "memory", "userdefined"),
             *("perf", "log"),  # the last only where it is asked for
         ),
+        columns=("saving", "median", "p90", "disturbed"),
     ),
     "torch": Style(
         build_torch,
         "torch's key averages",
-        options=frozenset({"sort", "top", "filter", "group_by", "time_unit"}),
+        options=frozenset({"sort", "top", "filter", "group_by", "time_unit", "columns"}),
         sorts=(
-            *("typical", "self_cpu_time_total", "cpu_time_total", "cpu_time", "cpu_time_avg"),
-            *("cpu_time_median", "device_time_median"),
+            *("self_cpu_time_total", "cpu_time_total", "cpu_time", "cpu_time_avg"),
             *("self_device_time_total", "device_time_total", "device_time", "device_time_avg"),
-            *("self_cuda_time_total", "cuda_time_total", "cuda_time", "count", "flops", "saving"),
+            *("self_cuda_time_total", "cuda_time_total", "cuda_time", "count", "flops"),
             *("cpu_memory_usage", "self_cpu_memory_usage"),
             *("device_memory_usage", "self_device_memory_usage"),
-            *("cuda_memory_usage", "self_cuda_memory_usage"),
+            *("cuda_memory_usage", "self_cuda_memory_usage", "median", "p90", "saving"),
         ),
         groups=("name", "shape", "instance"),
+        columns=("saving", "median", "p90", "min", "max", "disturbed"),
     ),
     "nsys": Style(
         build_nsys,
