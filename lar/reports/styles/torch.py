@@ -19,7 +19,7 @@ from lar.errors import UsageError
 from lar.profiles.calls import Call, Kind, Memory, calls_of
 from lar.profiles.devices import device_kind
 from lar.profiles.operator_filter import operators_matching
-from lar.profiles.roofline import savings_of
+from lar.profiles.rows import savings_of
 from lar.profiles.totals import UNITS_NS, Totals, group_by, totals_of
 from lar.records.profile import Profile
 from lar.reports.model import Column, Layout, Rule, Table

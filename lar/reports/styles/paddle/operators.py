@@ -30,8 +30,7 @@ from lar.profiles.devices import is_of_device
 from lar.profiles.disturbance import disturbed_executions
 from lar.profiles.launches import launches_of
 from lar.profiles.operator_filter import only_moves, operators_matching
-from lar.profiles.roofline import savings_of
-from lar.profiles.rows import rows_of
+from lar.profiles.rows import rows_of, savings_of
 from lar.profiles.times import self_host_times_of, self_times_of
 from lar.profiles.totals import group_by, totals_of
 from lar.records.profile import Profile, Span
