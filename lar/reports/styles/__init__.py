@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lar.profiles.times import Kind
-
 if TYPE_CHECKING:
     from lar.records.profile import Profile
     from lar.reports.report import Report
@@ -23,8 +21,7 @@ class Style(NamedTuple):
     --view, the first of each being the default, but for views, which are all shown. `columns` are
     those that text has only where --columns asks for them. A style with
     `raw` also takes the engine's own profile file: `raw` reads the file's content, with its name.
-    `profiles` says how many it may take, with `takes_pairs` more pairs of them too, `time` which
-    time of operators its text shows (`lar.profiles.times`).
+    `profiles` says how many it may take, with `takes_pairs` more pairs of them too.
     """
 
     build: Callable[..., Report]
@@ -36,7 +33,6 @@ class Style(NamedTuple):
     columns: tuple[str, ...] = ()
     raw: Callable[[bytes, str], Profile] | None = None
     profiles: tuple[int, ...] = (1,)
-    time: Kind | None = None
     takes_pairs: bool = False
 
 
@@ -146,7 +142,6 @@ STYLES: Mapping[str, Style] = {
             *("in_shapes", "in_layouts", "out_shapes", "opr_id", "saving"),
         ),
         raw=read_engine_profile,
-        time="wall",
     ),
     "paddle": Style(
         build_paddle,
@@ -157,7 +152,6 @@ STYLES: Mapping[str, Style] = {
             *("gpu_total", "gpu_avg", "gpu_max", "gpu_min", "median", "p90", "saving"),
         ),
         groups=("type", "name", "thread"),
-        time="dispatch + compute",
         views=(
             *("device", "overview", "model", "operator", "kernel", "memory", "userdefined"),
             *("perf", "log"),  # the last only where it is asked for
@@ -177,7 +171,6 @@ STYLES: Mapping[str, Style] = {
             *("cuda_memory_usage", "self_cuda_memory_usage", "median", "p90", "saving"),
         ),
         groups=("name", "shape", "instance"),
-        time="dispatch + compute",
         columns=("saving", "median", "p90", "min", "max", "disturbed"),
     ),
     "nsys": Style(
@@ -195,7 +188,6 @@ STYLES: Mapping[str, Style] = {
             *("nvtx_gpu_proj_sum", "engine_api_sum", "algorithm_sum", "operator_exec_sum"),
             *("mem_time_sum", "mem_size_sum", "nvtx_algorithm_sum"),
         ),
-        time="compute",
     ),
     "ncu": Style(
         build_ncu,
@@ -219,7 +211,6 @@ STYLES: Mapping[str, Style] = {
         ),
         groups=("operator", "type", "kernel", "range"),
         views=("roofline", "metrics"),
-        time="compute",
     ),
     "tensorboard": Style(
         build_tensorboard,
@@ -237,7 +228,6 @@ STYLES: Mapping[str, Style] = {
             "diff",  # the only one that takes a baseline
         ),
         profiles=(1, 2),
-        time="dispatch + compute",
     ),
     "diff": Style(
         build_diff,
@@ -248,7 +238,6 @@ STYLES: Mapping[str, Style] = {
         views=("calls", "host", "self_host", "device", "self_device"),
         profiles=(2,),
         takes_pairs=True,
-        time="dispatch + compute",
     ),
 }
 
