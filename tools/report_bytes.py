@@ -36,6 +36,7 @@ MOST_LINES = 12  # of a difference
 VALUES = {
     "top": ("1", "3", "0"),
     "filter": ("(?i)conv", "zzz"),
+    "columns": ("median,disturbed",),
     "time_unit": ("s", "ms", "us", "ns"),
     "iteration": ("0",),
     "type": ("ConvolutionForward", "Convolution"),

@@ -10,7 +10,6 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lar.cli.screen import screen_of_output
 from lar.errors import UsageError
 from lar.files.input_file import check_input
 from lar.options.option import flag_of
@@ -20,28 +19,9 @@ from lar.reports.styles import EXPORTS, GONE_STYLES, STYLES, Style
 if TYPE_CHECKING:
     from lar.files.report_file import OutputFile
     from lar.records.profile import Profile
-    from lar.reports.report import Report
 
 
-def format_csv(report: Report) -> str:
-    from lar.reports.csv import format_csv
-
-    return format_csv(report)
-
-
-def format_json(report: Report) -> str:
-    from lar.reports.json import format_json
-
-    return format_json(report)
-
-
-def format_html(report: Report) -> str:
-    from lar.reports.html import format_html
-
-    return format_html(report)
-
-
-RENDERINGS = {"csv": format_csv, "json": format_json, "html": format_html}
+FORMS = ("csv", "json", "html")
 
 # What has gone, and what does the same.
 ADVISE = "`lar advise MODEL` profiles a model and tries what the profile speaks for"
@@ -87,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_report_options(parser)
     group = parser.add_argument_group("where to")
-    for kind in RENDERINGS:
+    for kind in FORMS:
         group.add_argument(
             f"--{kind}", metavar="FILE", help=f"write it as {kind.upper()}; - for stdout"
         )
@@ -144,7 +124,7 @@ def report(arguments: argparse.Namespace) -> int:
     check_pairs(arguments.more, name, style)
     paths += arguments.more
     options = collect_report_options(vars(arguments), name, style)
-    asked = [kind for kind in RENDERINGS if getattr(arguments, kind)]
+    asked = [kind for kind in FORMS if getattr(arguments, kind)]
     with contextlib.ExitStack() as stack:
         files = open_files(arguments, asked, paths, stack)
         as_recorded = len(paths) > 1 or style.as_recorded
@@ -159,16 +139,17 @@ def report(arguments: argparse.Namespace) -> int:
             raise UsageError(
                 f"the style {name} has no tables", "--json FILE", flag=flag_of(min(refused))
             )
+        from lar.cli.table_output import render
         from lar.profiles.costs import describe_cost  # what makes a report has imported it
 
         corrected = describe_cost(profile) if profile.correction else ""
         footer = "" if style is STYLES["operators"] else corrected
         made = replace(made, footer=footer, corrected=corrected)
         if not any(file.to_stdout for file in files):
-            sys.stdout.write(made.text_for(screen_of_output()))
+            sys.stdout.write(render(made, "text", to_stdout=True))
             sys.stdout.flush()
         for kind, file in zip(asked, files, strict=True):
-            file.write(RENDERINGS[kind](made))
+            file.write(render(made, kind, to_stdout=file.to_stdout))
     return 0
 
 
@@ -252,7 +233,7 @@ def export(arguments: argparse.Namespace) -> int:
 
     if arguments.other:
         raise UsageError("takes one profile", f"leave {arguments.other} out", flag="--export")
-    keys = ("style", *RENDERINGS, *BY_KEY)
+    keys = ("style", *FORMS, *BY_KEY)
     if refused := [flag_of(key) for key in keys if getattr(arguments, key) is not None]:
         raise UsageError(
             f"writes a trace instead of a report, and takes no {', '.join(refused)}",

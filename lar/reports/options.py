@@ -46,7 +46,7 @@ def parse_time(text: str) -> float:
 
 def parse_rows(text: str) -> int:
     """Parse a number of rows; 0 means all, which is more than there can be."""
-    if not text.isascii() or not text.isdigit() or len(text) > 9:
+    if not re.fullmatch(r"[0-9]{1,9}", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of rows; 0 shows all")
     return int(text) or sys.maxsize
 
