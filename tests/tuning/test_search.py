@@ -333,3 +333,18 @@ def test_weights_in_a_file_beside_the_model_belong_to_it(tmp_path: Path, run_lar
     assert " of another model, machine, engine or command, and not used" in changed.stdout
     refused = run_lar("run", "net.onnx", "--settings", "best.json", "--iter", "1", cwd=tmp_path)
     assert refused.returncode == 2
+
+
+def test_a_round_ends_with_the_budget(write_script: WriteScript) -> None:
+    """What does not start in time is not measured, and has not failed."""
+    effects = [
+        {"when": {"enable_nchw32": True}, "fault": {"at": "load", "do": "hang"}},
+        {"when": {"multithread": 2}, "factor": 0.6},
+    ]
+    began = time.monotonic()
+    found = lar.tune(write_script(**{**LANDSCAPE, "effects": effects}), budget=4)
+    assert time.monotonic() - began < 7  # what hangs is given 5 s of its own
+    assert found.ending == "budget"
+    assert {each.status for each in found.ranking} == {"ok"}
+    assert "nchw32" not in [each.name for each in found.ranking]
+    assert "2 threads" in [each.name for each in found.ranking]
