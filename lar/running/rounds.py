@@ -377,10 +377,12 @@ def merge_results(first: RunResult | None, last: RunResult) -> RunResult:
 
 
 def iterations_in_turn(seconds: float) -> tuple[int, int]:
-    """Return how many iterations of that length a turn has: untimed and timed ones."""
+    """Return how many iterations of that length a turn has: untimed and timed ones. What a long one
+    finds in the caches is a small part of it."""
     seconds = max(seconds, SHORTEST_SECONDS)
-    least = 2 if seconds < 10 * TURN_SECONDS else 1
-    timed = min(max(round(TURN_SECONDS / seconds), least), MOST_PER_TURN)
+    timed = min(max(round(TURN_SECONDS / seconds), 2), MOST_PER_TURN)
+    if seconds >= 10 * TURN_SECONDS:
+        return 0, timed
     return min(max(math.ceil(UNTIMED_SECONDS / seconds), 1), MOST_UNTIMED), timed
 
 
