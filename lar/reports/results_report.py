@@ -9,7 +9,7 @@ from lar.measurement.summary import median_of_known
 from lar.reports.model import Column, Table, milliseconds, number, value_at
 from lar.reports.report import Report
 from lar.reports.verdicts import describe_difference, format_interval
-from lar.results.facts import describe_options, is_option
+from lar.results.facts import describe_kind_of_options, describe_options, is_option
 from lar.results.rows import Row
 from lar.results.side_by_side import DISTURBED, SEVERAL, SideBySide, is_apart
 
@@ -96,7 +96,8 @@ def columns_of(side_by_side: SideBySide) -> Iterator[Column[Row]]:
     if side_by_side.has_names:
         yield Column("result", lambda row: row.name, rank=0)
     for name in side_by_side.varying:
-        yield Column(name, fact_named(name), rank=0 if is_option(name) else 3)
+        shown = not (side_by_side.has_names and stands_in_names(name, rows))
+        yield Column(name, fact_named(name), in_text=shown, rank=0 if is_option(name) else 3)
     if not side_by_side.has_names and not side_by_side.varying:
         yield Column("rows", lambda row: row.name, rank=0)
     if any(row.statuses != "ok" for row in rows):
@@ -141,6 +142,13 @@ def columns_of(side_by_side: SideBySide) -> Iterator[Column[Row]]:
 
 def fact_named(name: str) -> Callable[[Row], str]:
     return lambda row: row.facts[name]
+
+
+def stands_in_names(fact: str, rows: Sequence[Row]) -> bool:
+    """Return whether the name of each row says a fact: that of a store's runs has their options."""
+    if is_option(fact):
+        return all(describe_kind_of_options(row.facts) in row.name for row in rows)
+    return all(row.facts[fact] and row.facts[fact] in row.name for row in rows)
 
 
 def percentile(rank: int) -> Callable[[Row], float | None]:
