@@ -264,6 +264,11 @@ def check_results(arguments: argparse.Namespace) -> int:
     Raises:
         UsageError: there is nothing to compare with.
     """
+    if arguments.baseline is None:
+        hint = "give the tag of the runs to compare with"
+        if any(word.startswith("--baseline") for word in arguments.run_words or ()):
+            hint = "put it before --run, which takes all that follows for flags of the model"
+        raise UsageError("is required", hint, flag="--baseline")
     if arguments.run_words is not None and arguments.files:
         raise UsageError("--run and FILE cannot go together", "leave one out")
     is_stored = arguments.run_words is None and not arguments.files

@@ -276,7 +276,7 @@ def test_another_engine_version_is_noted(run_lar: RunLar, store: str, tmp_path: 
         ),
         (["--baseline", "v1", "x.json", "--run", "x"], "--run and FILE cannot go together"),
         (["--baseline", ""], "--baseline: '' is not a tag: give a short text"),
-        ([], "the following arguments are required: --baseline"),
+        ([], "--baseline: is required"),
     ],
 )
 def test_without_a_comparable_run_the_check_says_why(
@@ -397,3 +397,18 @@ def test_the_processes_of_a_bench_are_saved(
     assert "--copy-to-host" in done.stdout
     done = run_lar(*bench, "--tag", "b", cwd=tmp_path)
     assert done.stderr.startswith("lar: error: --tag: needs --save: nothing is stored")
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["net.json"], "give the tag of the runs to compare with"),
+        (["--run", "net.onnx", "--baseline", "v1"], "put it before --run, which takes all"),
+        (["--run", "net.onnx", "--baseline=v1"], "put it before --run, which takes all"),
+    ],
+)
+def test_a_check_needs_a_baseline(run_lar: RunLar, store: str, words: list[str], hint: str) -> None:
+    done = run_lar("history", "check", "--store", store, *words)
+    assert done.returncode == 2
+    assert done.stderr.startswith("lar: error: --baseline: is required")
+    assert hint in done.stderr
