@@ -71,8 +71,8 @@ class Words(NamedTuple):
 def report_words(folder: Path) -> Iterator[tuple[str, Words]]:
     """Yield each style and each export, and the words that ask for it."""
     for name, style in STYLES.items():
-        written = ("--html", str(folder / "page.html")) if name == "html" else ()
-        yield f"--style {name}", Words(style.profiles[0] == 2, ("--style", name, *written))
+        yield f"--style {name}", Words(style.profiles[0] == 2, ("--style", name))
+    yield "--html FILE", Words(False, ("--html", str(folder / "page.html")))
     for name in EXPORTS:
         for suffix in ("json", "json.gz"):
             place = str(folder / f"{name}.{suffix}")

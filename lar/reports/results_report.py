@@ -96,8 +96,9 @@ def columns_of(side_by_side: SideBySide) -> Iterator[Column[Row]]:
     if side_by_side.has_names:
         yield Column("result", lambda row: row.name, rank=0)
     for name in side_by_side.varying:
+        is_name = is_option(name) and not side_by_side.has_names
         shown = not (side_by_side.has_names and stands_in_names(name, rows))
-        yield Column(name, fact_named(name), in_text=shown, rank=0 if is_option(name) else 3)
+        yield Column(name, fact_named(name), in_text=shown, rank=0 if is_name else 3)
     if not side_by_side.has_names and not side_by_side.varying:
         yield Column("rows", lambda row: row.name, rank=0)
     if any(row.statuses != "ok" for row in rows):

@@ -97,10 +97,11 @@ def columns_of(objective: Objective) -> Iterator[Column[Row]]:
         lambda it: it.value and it.value * (1e3 if in_ms else 1),
         lambda it: format_figure(it, objective),
         align="right",
+        digits=3 if in_ms else None,
         rank=0,
     )
     yield number("ratio", "ratio", 3, unknown="", rank=1)
-    yield Column("interval", text=format_interval, in_records=False)
+    yield Column("interval", text=format_interval)
     yield from map(field, ("ratio_low", "ratio_high"))
     yield Column("processes", lambda it: it.processes or None, align="right", rank=6)
     yield Column(

@@ -115,7 +115,7 @@ class Evidence:
     def judge(self, ratios: Sequence[float], candidate: Candidate, looks: int) -> Difference | None:
         """Return what pairs of processes show by a candidate's ratios, None without any; with
         enough of them, how much those of others differ has no say."""
-        usual = self.usual[candidate.model] if len(ratios) <= FIRST_LOOK else None
+        usual = self.usual.get(candidate.model) if len(ratios) <= FIRST_LOOK else None
         pairs = [[ratio] for ratio in ratios]
         return compare_pairs(pairs, usual=usual, comparisons=max(1, looks))
 

@@ -46,5 +46,4 @@ def undisturbed(samples: Samples) -> list[float]:
 
 def time_of_slowest_copy(samples: Samples) -> float:
     """Return the time that the copy of the model computed which computed longest."""
-    copies = {*samples.runner} or {0}
-    return max(math.fsum(samples.of_runner(copy).end_to_end) for copy in copies)
+    return max(math.fsum(samples.of_runner(it).end_to_end) for it in {*samples.runner} or {0})

@@ -14,6 +14,7 @@ import pytest
 from lar.records.run import RunResult, record_to_json
 from lar.results.store import Selection, open_store
 from tests.conftest import REPOSITORY, RunLar, WriteScript
+from tests.profiles.browser import NEEDS_BROWSER, opened, unreadable
 from tests.results.made_results import make_result, make_runs
 
 LOGS = REPOSITORY / "tests" / "data" / "load_and_run"
@@ -122,6 +123,17 @@ def test_times_are_plotted(run_lar: RunLar, store: str, tmp_path: Path) -> None:
     assert "net.onnx --multithread 2" in page.read_text()
     done = run_lar("history", "plot", "--store", store, "--tag", "broken")
     assert done.returncode == 2
+
+
+@NEEDS_BROWSER
+def test_the_page_of_a_plot_is_drawn(run_lar: RunLar, store: str, tmp_path: Path) -> None:
+    done = run_lar("history", "plot", "--store", store, "--html", "-")
+    page = opened(done.stdout, tmp_path, width=400, scheme="dark")
+    assert unreadable(page) == []
+    assert page.console() == []
+    drawn = page.elements()
+    assert "NaN" not in drawn.partition("<main")[2].partition("<script")[0]
+    assert drawn.count("<circle") > 11
 
 
 def test_a_regression_is_exit_code_1(run_lar: RunLar, store: str) -> None:

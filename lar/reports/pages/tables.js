@@ -70,16 +70,18 @@ function leastWidth(name, pieces) {
 function fitColumns(columns, rows, pieces, room, all) {
   const isNarrow = room < 700;
   const padding = isNarrow ? 11 : 19, shortest = isNarrow ? SHORTEST_ON_NARROW : SHORTEST_TEXT;
+  const headings = columns.map((column) => padding + Math.ceil(
+    Math.max(...[...column.name.split(" "), column.unit].map((word) => textWidth(word, 600)))));
   const widths = columns.map((column, index) => {
-    const words = [...column.name.split(" "), column.unit].map((word) => textWidth(word, 600));
     const longest = rows.reduce((most, row) => {
       const text = formatCell(column, row[index]);
       return text.length > most.length ? text : most;
     }, "");
-    return padding + Math.ceil(Math.max(16, ...words, textWidth(longest) + (index ? 3 : 20)));
+    const content = Math.max(16, textWidth(longest) + (index ? 3 : 20));
+    return Math.max(headings[index], padding + Math.ceil(content));
   });
   const least = columns.map((column, index) => column.isNumber ? widths[index]
-    : Math.min(widths[index], Math.max(index ? shortest : room / 4, padding + (index ? 3 : 20)
+    : Math.min(widths[index], Math.max(headings[index], index ? shortest : room / 4, padding + (index ? 3 : 20)
       + Math.max(0, ...rows.map((row) => row[index] === null ? 0
         : leastWidth(String(row[index]), pieces[index]))))));
   const chosen = new Set([0]);
@@ -95,8 +97,14 @@ function fitColumns(columns, rows, pieces, room, all) {
     left -= least[index];
   }
   const shown = columns.map((_, index) => index).filter((index) => chosen.has(index));
+  const texts = shown.filter((index) => !columns[index].isNumber);
+  for (; left < 0 && !all; left++) { // the widest texts give way
+    const widest = texts.reduce((a, b) => least[b] > least[a] ? b : a, texts[0]);
+    if (widest === undefined || least[widest] < SHORTEST_ON_NARROW / 2) break;
+    least[widest] -= 1;
+  }
   const given = {};
-  for (const index of shown.filter((each) => !columns[each].isNumber)) {
+  for (const index of texts) {
     const longest = Math.min(widths[index], all ? Math.max(300, least[index]) : LONGEST_TEXT);
     const more = all ? longest - least[index]
       : Math.max(0, Math.min(left, longest - least[index]));
@@ -232,40 +240,3 @@ function makeTable(table, name) {
   return whole;
 }
 
-// A table of few rows, as it comes; where it is narrow, a row for each column.
-function makeStaticTable(table, name) {
-  return makeFitted((width) => drawStaticTable(table, name, width));
-}
-
-function drawStaticTable(table, name, width) {
-  const columns = columnsOf(table);
-  // Of so few, texts are whole, in several lines if need be.
-  const cellOf = (row, index) => columns[index].isNumber ? makeCell(columns[index], row[index])
-    : makeElement("td", { class: "text" }, formatCell(columns[index], row[index]));
-  const heading = (index, scope) => makeElement("th", {
-    scope, class: columns[index].isNumber && scope === "col" ? "number" : null,
-  }, columns[index].title);
-  const isTurned = width < NARROW && columns.length > table.rows.length + 1;
-  const rows = isTurned
-    ? columns.map((_, index) => makeElement("tr", {}, heading(index, "row"),
-        ...table.rows.map((row) => cellOf(row, index))))
-    : table.rows.map((row) => makeElement("tr", {}, ...row.map((_, index) => cellOf(row, index))));
-  return makeElement("table", { class: "few", "aria-label": name },
-    isTurned ? null : makeElement("thead", {}, makeElement("tr", {},
-      ...columns.map((_, index) => heading(index, "col")))),
-    makeElement("tbody", {}, ...rows));
-}
-
-// Several tables of which one is shown, chosen by a button each.
-function makeChoice(tables) {
-  const place = makeElement("div");
-  const buttons = tables.map(([name, make]) => makeButton(name, () => choose(name, make)));
-
-  function choose(name, make) {
-    buttons.forEach((button) => button.setAttribute("aria-pressed", button.textContent === name));
-    place.replaceChildren(...make());
-  }
-
-  choose(...tables[0]);
-  return [makeElement("div", { class: "tools" }, ...buttons), place];
-}

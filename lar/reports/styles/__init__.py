@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lar.profiles.times import Kind
-
 if TYPE_CHECKING:
     from lar.records.profile import Profile
     from lar.reports.report import Report
@@ -20,10 +18,10 @@ class Style(NamedTuple):
 
     `options` are the keys of those in `lar.reports.options` that it honours; any other
     is refused. `sorts` and `groups` are what --sort and --group-by may say, `views` its parts for
-    --view, the first of each being the default, but for views, which are all shown. A style with
+    --view, the first of each being the default, but for views, which are all shown. `columns` are
+    those that text has only where --columns asks for them. A style with
     `raw` also takes the engine's own profile file: `raw` reads the file's content, with its name.
-    `profiles` says how many it may take, with `takes_pairs` more pairs of them too, `time` which
-    time of operators its text shows (`lar.profiles.times`).
+    `profiles` says how many it may take, with `takes_pairs` more pairs of them too.
     """
 
     build: Callable[..., Report]
@@ -32,9 +30,9 @@ class Style(NamedTuple):
     sorts: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     views: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
     raw: Callable[[bytes, str], Profile] | None = None
     profiles: tuple[int, ...] = (1,)
-    time: Kind | None = None
     takes_pairs: bool = False
 
 
@@ -85,12 +83,6 @@ def build_tensorboard(
     return build(profile, options, baseline)
 
 
-def build_html(profile: Profile, options: Options, baseline: Profile | None = None) -> Report:
-    from lar.reports.styles.html import build
-
-    return build(profile, options, baseline)
-
-
 def build_diff(profile: Profile, options: Options, baseline: Profile, *more: Profile) -> Report:
     from lar.reports.styles.diff import build
 
@@ -117,16 +109,23 @@ def export_tensorboard(profile: Profile) -> Iterator[bytes]:
 
 COMMON = frozenset({"top", "sort", "filter", "view", "time_unit"})
 
+# What has gone, and what is there instead.
+GONE_STYLES = {"html": "--html FILE writes the page of any style"}
+
 STYLES: Mapping[str, Style] = {
     "operators": Style(
         build_operators,
         "the time, what is slowest and why, what to try; then a line an operator",
-        options=frozenset({"sort", "top", "group_by", "filter", "time_unit"}),
+        options=frozenset({"sort", "top", "group_by", "filter", "time_unit", "columns"}),
         sorts=(
             *("time", "median", "p90", "mean", "min", "max", "calls", "total", "flops", "bytes"),
             *("saving", "name"),
         ),
         groups=("operator", "type", "module", "shape", "kernel"),
+        columns=(
+            *("calls", "total", "median", "p90", "mean", "min", "max", "disturbed"),
+            *("flops", "bytes"),
+        ),
     ),
     "megengine": Style(
         build_megengine,
@@ -143,38 +142,36 @@ STYLES: Mapping[str, Style] = {
             *("in_shapes", "in_layouts", "out_shapes", "opr_id", "saving"),
         ),
         raw=read_engine_profile,
-        time="wall",
     ),
     "paddle": Style(
         build_paddle,
         "Paddle's summaries",
-        COMMON | {"group_by"},
+        COMMON | {"group_by", "columns"},
         sorts=(
-            *("typical", "cpu_total", "cpu_avg", "cpu_median", "cpu_p90", "cpu_max", "cpu_min"),
-            *("gpu_total", "gpu_avg", "gpu_median", "gpu_p90", "gpu_max", "gpu_min", "saving"),
+            *("cpu_total", "cpu_avg", "cpu_max", "cpu_min"),
+            *("gpu_total", "gpu_avg", "gpu_max", "gpu_min", "median", "p90", "saving"),
         ),
         groups=("type", "name", "thread"),
-        time="dispatch + compute",
         views=(
             *("device", "overview", "model", "operator", "kernel", "memory", "userdefined"),
             *("perf", "log"),  # the last only where it is asked for
         ),
+        columns=("saving", "median", "p90", "disturbed"),
     ),
     "torch": Style(
         build_torch,
         "torch's key averages",
-        options=frozenset({"sort", "top", "filter", "group_by", "time_unit"}),
+        options=frozenset({"sort", "top", "filter", "group_by", "time_unit", "columns"}),
         sorts=(
-            *("typical", "self_cpu_time_total", "cpu_time_total", "cpu_time", "cpu_time_avg"),
-            *("cpu_time_median", "device_time_median"),
+            *("self_cpu_time_total", "cpu_time_total", "cpu_time", "cpu_time_avg"),
             *("self_device_time_total", "device_time_total", "device_time", "device_time_avg"),
-            *("self_cuda_time_total", "cuda_time_total", "cuda_time", "count", "flops", "saving"),
+            *("self_cuda_time_total", "cuda_time_total", "cuda_time", "count", "flops"),
             *("cpu_memory_usage", "self_cpu_memory_usage"),
             *("device_memory_usage", "self_device_memory_usage"),
-            *("cuda_memory_usage", "self_cuda_memory_usage"),
+            *("cuda_memory_usage", "self_cuda_memory_usage", "median", "p90", "saving"),
         ),
         groups=("name", "shape", "instance"),
-        time="dispatch + compute",
+        columns=("saving", "median", "p90", "min", "max", "disturbed"),
     ),
     "nsys": Style(
         build_nsys,
@@ -191,7 +188,6 @@ STYLES: Mapping[str, Style] = {
             *("nvtx_gpu_proj_sum", "engine_api_sum", "algorithm_sum", "operator_exec_sum"),
             *("mem_time_sum", "mem_size_sum", "nvtx_algorithm_sum"),
         ),
-        time="compute",
     ),
     "ncu": Style(
         build_ncu,
@@ -215,7 +211,6 @@ STYLES: Mapping[str, Style] = {
         ),
         groups=("operator", "type", "kernel", "range"),
         views=("roofline", "metrics"),
-        time="compute",
     ),
     "tensorboard": Style(
         build_tensorboard,
@@ -233,19 +228,6 @@ STYLES: Mapping[str, Style] = {
             "diff",  # the only one that takes a baseline
         ),
         profiles=(1, 2),
-        time="dispatch + compute",
-    ),
-    "html": Style(
-        build_html,
-        "one page with every view, for --html (of two profiles that of the second, compared "
-        "with the first)",
-        options=frozenset({"top", "view", "iteration"}),
-        views=(
-            *("overview", "comparison", "latency", "breakdown", "operators"),
-            *("kernels", "timeline", "roofline", "memory", "ranges"),
-        ),
-        profiles=(1, 2),
-        time="compute",
     ),
     "diff": Style(
         build_diff,
@@ -256,7 +238,6 @@ STYLES: Mapping[str, Style] = {
         views=("calls", "host", "self_host", "device", "self_device"),
         profiles=(2,),
         takes_pairs=True,
-        time="dispatch + compute",
     ),
 }
 
