@@ -143,6 +143,9 @@ def collect_report_options(values: Mapping[str, Any], name: str, style: Style) -
     check_choice("sort", given.get("sort"), style.sorts, name)
     check_choice("group_by", given.get("group_by"), style.groups, name)
     for view in given.get("view", ()):
+        if now := style.former_views.get(view):
+            hint = f"--view {now} has it now"
+            raise UsageError("is a view no more", hint, flag=f"--view {view}")
         check_choice("view", view, style.views, name)
     for column in given.get("columns", ()):
         check_choice("columns", column, style.columns, name)
