@@ -178,8 +178,8 @@ class TestOnADevice:
 
 class TestIterations:
     def test_waiting_for_a_cpu_is_a_row_beside_the_phases(self) -> None:
-        times = [{"conv": 500, "relu": 40} for _ in range(10)]
-        times[4] = {"conv": 500, "relu": 8040}
+        times = [{"conv": 500, "relu": 8040} for _ in range(10)]
+        times[4] = {"conv": 500, "relu": 40}  # and the engine waits for the rest
         profile = profile_of_times({"conv": "Conv", "relu": "Relu"}, times, step_us=9000)
         noise = [StepNoise(number) for number in range(10)]
         noise[4] = StepNoise(4, 8_000_000, ("queue delay",))
