@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from lar.engines.profile_files import decode_any
 from lar.measurement.summary import summarize
 from lar.profiles.breakdown import breakdown_of
 from lar.profiles.disturbance import (
@@ -17,7 +18,7 @@ from lar.profiles.disturbance import (
     waiting_by_step,
 )
 from lar.profiles.times import self_times_of
-from lar.profiles.trace_file import decode_profile, encode_profile
+from lar.profiles.trace_file import encode_profile
 from lar.records.profile import Profile, StepNoise
 from lar.records.run import RunResult, RunSpec, Samples
 from tests.profiles.synthetic import operator_of
@@ -79,7 +80,7 @@ def test_iterations_of_copies_are_numbered_in_turn() -> None:
 
 def test_the_file_keeps_what_disturbed_the_iterations() -> None:
     profile = run_of([100, 100], [50, 50], [None, 200])
-    again = decode_profile(encode_profile(profile), "p.json")
+    again = decode_any(encode_profile(profile), "p.json")
     assert again.facts.noise == (StepNoise(0, None, ()), StepNoise(1, 200_000, WAITED))
 
 

@@ -38,7 +38,7 @@ def loop_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     def value(name: str, type: int, *shape: int) -> Any:
         return helper.make_tensor_value_info(name, type, shape)
 
-    square = (64, 64)
+    square = (256, 256)
     body = helper.make_graph(
         [
             helper.make_node("MatMul", ["a", "weights"], ["b"], "body_mm"),
@@ -52,7 +52,7 @@ def loop_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ],
         [value("go", TensorProto.BOOL), value("b", TensorProto.FLOAT, *square)],
     )
-    weights = np.eye(64, dtype=np.float32)
+    weights = np.eye(256, dtype=np.float32)
     constants = {"count": np.array(20), "start": np.array(True), "weights": weights}
     graph = helper.make_graph(
         [helper.make_node("Loop", ["count", "start", "x"], ["y"], "loop", body=body)],
