@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from lar.options.command_line import text_of
@@ -35,44 +35,38 @@ class Contrast(NamedTuple):
     """A fact of which two runs have different values, as texts."""
 
     what: str
-    baseline: str
-    experiment: str
+    a: str
+    b: str
 
 
-def contrasts_of(baseline: Profile, experiment: Profile) -> list[Contrast]:
+def contrasts_of(a: Profile, b: Profile) -> list[Contrast]:
     """Return what differs, in the order: model, engine, options, amounts, machine. What one of them
     did not record, as an earlier lar some facts of the machine, is no difference."""
-    both = (baseline, experiment)
-    recorded = frozenset.intersection(*(frozenset(it.facts.machine) for it in both))
-    sides = [[*facts_of(profile, recorded)] for profile in both]
-    first, second = (dict(facts) for facts in sides)
-    names = dict.fromkeys(name for facts in sides for name, _ in facts)
+    recorded = a.facts.machine.keys() & b.facts.machine.keys()
+    sides = [dict(facts_of(profile, recorded)) for profile in (a, b)]
+    found = (
+        (name, *(side.get(name, NOTHING) for side in sides)) for name in {**sides[0], **sides[1]}
+    )
     return [
-        Contrast(name, *shorten(first.get(name, NOTHING), second.get(name, NOTHING)))
-        for name in names
-        if first.get(name, NOTHING) != second.get(name, NOTHING)
+        Contrast(name, *without_common_words(one, other))
+        for name, one, other in found
+        if one != other
     ]
 
 
-def shorten(one: str, other: str) -> tuple[str, str]:
-    """Return two texts, of long lists of words, as of instruction sets, those that the other has
-    not."""
+def without_common_words(one: str, other: str) -> tuple[str, str]:
+    """Return two texts; of long lists of words, as instruction sets, those of one alone."""
     words = one.split(), other.split()
     if min(map(len, words)) <= MOST_WORDS:
         return one, other
-    own = [word for word in words[0] if word not in {*words[1]}]
-    theirs = [word for word in words[1] if word not in {*words[0]}]
-    return shorten_words(own), shorten_words(theirs)
+    common = {*words[0]} & {*words[1]}
+    first, second = (" ".join(it for it in each if it not in common) or NOTHING for each in words)
+    return first, second
 
 
-def shorten_words(words: Sequence[str]) -> str:
-    left = len(words) - MOST_WORDS
-    return " ".join([*words[:MOST_WORDS], *([f"and {left} more"] if left > 0 else [])]) or NOTHING
-
-
-def are_of_one_command(baseline: Profile, experiment: Profile) -> bool:
+def are_of_one_command(a: Profile, b: Profile) -> bool:
     """Return whether two runs were made alike, but for how many iterations they have."""
-    return all(each.what in AMOUNTS for each in contrasts_of(baseline, experiment))
+    return all(each.what in AMOUNTS for each in contrasts_of(a, b))
 
 
 def facts_of(profile: Profile, recorded: Collection[str]) -> Iterator[tuple[str, str]]:
