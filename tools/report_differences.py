@@ -4,7 +4,7 @@ Operators are joined: between layouts, levels of optimisation and engines. The t
 of the model's nodes: those of the weights that an operator reads, and of what it gives.
 
 Operators are called slower or faster: never between two runs of one command, and where one of them
-was made a tenth slower in the record of one run, that one alone.
+was made slower in the record of one run, that one alone.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from lar.profiles.differences import compare_profiles
 from lar.profiles.trace_file import read_profile
 from lar.records.profile import Profile
 
-SLOWER = 1.1
+SLOWER = 1.3
 SHORTEST_SHARE = 0.005  # of an iteration, for an operator that is made slower
 BLOCKED = re.compile("_nchwc$")
 OF_WEIGHT = re.compile(r"(.+)\.(weight|bias)")

@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "other",
         metavar="OTHER",
         nargs="?",
-        help=f"another, which is compared with the first as its baseline [{styles_of_two()}]",
+        help=f"another, B, which is compared with the first, A [{styles_of_two()}]",
     )
     parser.add_argument(
         "more",
@@ -158,7 +158,7 @@ def report(arguments: argparse.Namespace) -> int:
     with contextlib.ExitStack() as stack:
         files = open_files(arguments, asked, paths, stack)
         reading = style if arguments.style else STYLES["megengine"]  # which takes engines' files
-        profiles = [open_profile(path, reading, len(paths) > 1) for path in paths]
+        profiles = [open_profile(path, reading) for path in paths]
         *baseline, profile = profiles[:2]
         if not arguments.style and name == "operators" and not profile.facts.lar_version:
             style = reading
@@ -166,7 +166,8 @@ def report(arguments: argparse.Namespace) -> int:
         made = style.build(profile, options, *baseline, *profiles[2:])
         from lar.profiles.costs import describe_cost  # what makes a report has imported it
 
-        corrected = describe_cost(profile) if profile.correction else ""
+        # What is made of several says it of each.
+        corrected = describe_cost(profile) if profile.correction and not baseline else ""
         footer = "" if style is STYLES["operators"] else corrected
         made = replace(made, footer=footer, corrected=corrected)
         if not any(file.to_stdout for file in files):
@@ -301,11 +302,10 @@ def open_files(
     return files
 
 
-def open_profile(path: str, style: Style | None = None, as_recorded: bool = False) -> Profile:
+def open_profile(path: str, style: Style | None = None) -> Profile:
     """Read a profile of lar, or an engine's own where the style takes those.
 
-    The report of one profile has the times of operators without what profiling cost, an export as
-    recorded. So have two that are compared: the cost is an estimate in each, which may differ.
+    A report has the times of operators on the scale of a plain iteration, an export as recorded.
 
     Raises:
         UsageError: the file is missing, or is not a profile.
@@ -320,8 +320,7 @@ def open_profile(path: str, style: Style | None = None, as_recorded: bool = Fals
     profile = None if path == "-" else read_as_written(path)
     if profile is None:
         profile = read_otherwise(path, style)
-    is_corrected = style is not None and not as_recorded
-    return with_printable_names(fit_to_plain(profile) if is_corrected else profile)
+    return with_printable_names(profile if style is None else fit_to_plain(profile))
 
 
 def read_otherwise(path: str, style: Style | None) -> Profile:

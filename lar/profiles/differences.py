@@ -16,17 +16,17 @@ from statistics import median
 from typing import NamedTuple
 
 from lar.errors import UsageError
-from lar.graphs.graph import INPUT_TYPES
 from lar.graphs.operator_kinds import OperatorKinds
 from lar.graphs.operator_twins import OperatorPair, match_operators
-from lar.measurement.differences import compare_pairs
+from lar.measurement.differences import FEWEST_DEGREES, Spread, compare_pairs, usual_spread
 from lar.profiles.rows import rows_of
 from lar.profiles.run_contrast import are_of_one_command
-from lar.profiles.times import iteration_times_of
+from lar.profiles.times import CLOCK_STEP_NS, iteration_times_of
 from lar.records.profile import Profile, ProfiledOperator
 from lar.records.summary import Difference
 
 MOST_NAMES = 3
+WITHIN_A_STEP = "the change is within a step of the clock"
 
 
 class Use(NamedTuple):
@@ -77,16 +77,15 @@ class ComparedProfiles:
     """The iteration, the operators in the order of A's, and their sum.
 
     The iteration is the plain one or, where a profile has none, the profiled one of all.
-    `is_judged` says whether there are pairs enough.
     """
 
     iteration: ComparedTimes
-    is_plain: bool
     operators: tuple[ComparedTimes, ...]
     total: ComparedTimes
 
     @property
     def is_judged(self) -> bool:
+        """Whether there are pairs enough."""
         rows = (self.iteration, *self.operators)
         return any(it.difference and it.difference.verdict != "not judged" for it in rows)
 
@@ -105,9 +104,11 @@ def compare_profiles(
     Raises:
         UsageError: a profile has no timed iterations, or is of another command than the first.
     """
-    sides = [*zip(*pairs, strict=True)]
-    check_comparable(sides)
     a, b = pairs[0]
+    sides = [*zip(*pairs, strict=True)]
+    for own in sides:
+        for each in own:
+            check_comparable(own[0], each)
     uses = [
         [uses_like(own[0], each, kind) for each in own]
         for own, kind in zip(sides, kinds, strict=True)
@@ -125,69 +126,46 @@ def compare_profiles(
         add_up(name, type, pair, uses) for name, type, pair in grouped(joined, (a, b), group_by)
     ]
     rows = [row for row in rows if any(row.times_ns)]
-    reason = "" if compute_alike(a, b) else "their inputs have other shapes"
-    comparisons = sum(row.is_of_both for row in rows)
+    ratios = [*filter(None, map(log_ratios, rows))]
+    usual = usual_spread(ratios) if len(pairs) > FEWEST_DEGREES else None
     plain = [[plain_ns(each) for each in own] for own in sides]
-    is_plain = all(map(all, plain))
-    times = plain if is_plain else [[median(iteration_times_of(it)) for it in own] for own in sides]
-    iteration = ComparedTimes("iteration", "", (times[0], times[1]))
+    if all(map(all, plain)):
+        iteration = ComparedTimes("plain iteration", "", (plain[0], plain[1]))
+    else:
+        profiled = [[median(iteration_times_of(each)) for each in own] for own in sides]
+        iteration = ComparedTimes("profiled iteration", "", (profiled[0], profiled[1]))
     return ComparedProfiles(
-        judged(iteration, reason),
-        is_plain,
-        tuple(judged(row, reason, comparisons) for row in rows),
-        add_up("Total", "", merged(joined), uses),
+        judged(iteration),
+        tuple(judged(row, usual, len(ratios), CLOCK_STEP_NS) for row in rows),
+        add_up("all operators", "", merged(joined), uses),
     )
 
 
-def check_comparable(sides: Iterable[Sequence[Profile]]) -> None:
-    """Check that profiles have iterations, and that those of a side are of one command.
+def check_comparable(first: Profile, other: Profile) -> None:
+    """Check that a profile has iterations, and that it is of the same command as the first of its
+    side.
 
     Raises:
-        UsageError: they are not.
+        UsageError: it is not.
     """
-    for first, *others in sides:
-        for each in (first, *others):
-            if not each.timed_steps():
-                raise UsageError(
-                    f"a profile of {each.facts.model.path} has no timed iterations, and there is "
-                    "nothing to compare",
-                    "make it with --iter 2 or more",
-                )
-            if not are_of_one_command(first, each):
-                raise UsageError(
-                    f"a profile of {each.facts.model.path} is of another command than the first "
-                    "of its side",
-                    "give profiles of two commands by turns",
-                )
-
-
-def compute_alike(a: Profile, b: Profile) -> bool:
-    """Return whether two profiles are of as much work: batches of one size and, where they are of
-    one model file, inputs of the same shapes."""
-    if a.facts.batch and b.facts.batch and a.facts.batch != b.facts.batch:
-        return False
-    inputs = inputs_of(a), inputs_of(b)
-    are_one_model = a.facts.model.sha256 == b.facts.model.sha256
-    return not are_one_model or not all(inputs) or inputs[0] == inputs[1]
-
-
-def inputs_of(profile: Profile) -> set[tuple[int, ...]]:
-    """Return the shapes of a run's inputs, as far as its operators show them."""
-    made = {key for each in profile.operators if each.reads for key in each.writes}
-    shapes = set()
-    for each in profile.operators:
-        taken = zip(each.reads, each.inputs, strict=False)
-        shapes |= {it.shape for key, it in taken if key not in made and key not in each.weights}
-        if each.type in INPUT_TYPES and not each.reads:
-            shapes |= {it.shape for it in each.outputs}
-    return shapes
+    about = f"a profile of {other.facts.model.path}"
+    if not other.timed_steps():
+        raise UsageError(
+            f"{about} has no timed iterations, and there is nothing to compare",
+            "make it with --iter 2 or more",
+        )
+    if not are_of_one_command(first, other):
+        raise UsageError(
+            f"{about} is of another command than the first of its side",
+            "give profiles of two commands by turns",
+        )
 
 
 def plain_ns(profile: Profile) -> float:
     """Return the median iteration without profiling, of the undisturbed where there are enough; 0
     where it was not measured."""
     cost = profile.facts.cost
-    return 1e9 * cost.calm[1] if cost else 0.0
+    return max(0.0, 1e9 * cost.calm[1]) if cost else 0.0
 
 
 def uses_like(first: Profile, profile: Profile, kinds: OperatorKinds) -> Mapping[int, Use]:
@@ -229,7 +207,7 @@ def grouped(
             title = type if group_by == "type" else heads[0].module or "(no module)"
             groups.setdefault(title, []).append(pair)
     for title, own in groups.items():
-        yield title, title if group_by == "type" else "", merged(own)
+        yield title, "", merged(own)
 
 
 def operators_at(profile: Profile, places: Iterable[int]) -> list[ProfiledOperator]:
@@ -273,13 +251,31 @@ def add_up(
     return ComparedTimes(name, type, (times[0], times[1]), (calls[0], calls[1]))
 
 
-def judged(times: ComparedTimes, reason: str, comparisons: int = 1) -> ComparedTimes:
-    """Return times with what the pairs show; with a `reason` nothing is judged."""
-    pairs = [*zip(*times.times_ns, strict=False)]
-    if not pairs or not all(one > 0 and other > 0 for one, other in pairs):
-        return times
-    ratios = [[math.log(other / one)] for one, other in pairs]
-    found = compare_pairs(ratios, comparisons=comparisons, once=True)
-    if found and reason:
-        found = Difference(ratio=found.ratio, reason=reason, processes=found.processes)
+def judged(
+    times: ComparedTimes, usual: Spread | None = None, comparisons: int = 1, step_ns: float = 0.0
+) -> ComparedTimes:
+    """Return times with what the pairs show; `usual` is how much such times differ as a rule.
+
+    A difference must be longer than a step of the clock for each call: times that are recorded in
+    whole steps may agree in all processes by chance.
+    """
+
+    def compare(step: float) -> Difference | None:
+        ratios = [[ratio] for ratio in log_ratios(times, step)]
+        return compare_pairs(ratios, usual=usual, comparisons=comparisons, once=True)
+
+    found = compare(0.0)
+    if found and found.is_shown:
+        nearer = compare(step_ns * max(times.calls))
+        if not nearer or nearer.verdict != found.verdict:
+            found = replace(found, verdict="not judged", reason=WITHIN_A_STEP)
     return replace(times, difference=found)
+
+
+def log_ratios(times: ComparedTimes, step: float = 0.0) -> list[float]:
+    """Return the logarithm of B's time over A's of each pair, B's moved towards A's by a step; none
+    where a time is 0."""
+    pairs = [*zip(*times.times_ns, strict=False)]
+    if not all(a > 0 and b > 0 for a, b in pairs):
+        return []
+    return [math.log((max(a, b - step) if b > a else min(a, b + step)) / a) for a, b in pairs]

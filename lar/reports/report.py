@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from lar.records.profile import Profile
 from lar.reports.model import AnyTable
 from lar.reports.text import PAPER, Screen, format_table, printable_text
-
-# What two profiles that are compared are called.
-ROLES = ("baseline", "exp")
 
 
 class LateJson:
@@ -71,10 +68,3 @@ class Report:
         if self.footer and not self.is_for_programs:
             lines += ["", *screen.wrap(self.footer)]
         return lines
-
-
-def paragraphs_of(texts: Sequence[str]) -> tuple[str, ...]:
-    """Return the paragraphs about profiles, with names where there are two; empty ones are none."""
-    if len(texts) > 1:
-        texts = [f"{name}: {text}" if text else "" for name, text in zip(ROLES, texts, strict=True)]
-    return tuple(filter(None, texts))

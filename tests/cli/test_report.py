@@ -60,43 +60,11 @@ def test_two_profiles_are_compared(run_lar: RunLar, profile: str) -> None:
     assert done.stdout == run_lar("report", profile, profile, "--style", "diff").stdout
 
 
-@pytest.mark.parametrize(
-    ("style", "operator", "place", "figures"),
-    [
-        ("diff", "conv", 7, ["30.5", "47.0"]),
-        ("html", "conv", 3, ["30.5", "47.0"]),
-        # Sums without the dispatch, which has a row of its own.
-        ("tensorboard", "Convolution", 5, ["57", "180"]),
-    ],
-)
-def test_the_first_of_two_is_the_baseline(
-    run_lar: RunLar,
-    tmp_path: Path,
-    profile: str,
-    style: str,
-    operator: str,
-    place: int,
-    figures: list[str],
-) -> None:
-    slower = tmp_path / "slower.json"
-    times = [{"conv": 45, "relu": 5}] * 4
-    types = {"conv": "Convolution", "relu": "Relu"}
-    write_profile(profile_of_times(types, times, step_us=70, dispatch_us=2), slower)
-    table = tmp_path / "report.csv"
-    words = ["--style", style, "--csv", str(table)]
-    done = run_lar("report", profile, str(slower), *words)
-    assert (done.returncode, done.stderr) == (0, "")
-    rows = list(csv.reader(table.read_text().splitlines()))
-    row = [row for row in rows if row and row[0] == operator][-1]
-    assert row[place : place + 2] == figures
-
-
 def test_styles_of_two_name_themselves(run_lar: RunLar, profile: str) -> None:
-    assert DOUBLE == ["diff", "html", "tensorboard"]
+    assert DOUBLE == ["diff"]
     done = run_lar("report", profile, profile, "--style", "paddle")
     assert done.stderr == (
-        "lar: error: --style paddle: takes one profile\n"
-        "hint: two: --style tensorboard, html, diff\n"
+        "lar: error: --style paddle: takes one profile\nhint: two: --style diff\n"
     )
     assert run_lar("report", profile, profile, profile).returncode == 2
 
@@ -106,9 +74,7 @@ def test_styles_of_two_name_themselves(run_lar: RunLar, profile: str) -> None:
     [
         (["--style", "diff"], "--style diff: compares two profiles"),
         (["@", "--style", "torch"], "--style torch: takes one profile"),
-        (["@", "@", "--style", "html"], "--style html: takes two profiles"),
-        (["--style", "html", "--view", "comparison"], "--view comparison: compares two profiles"),
-        (["--style", "tensorboard", "--view", "diff"], "--view diff: compares two profiles"),
+        (["@", "--style", "html"], "--style html: takes one profile"),
         (["@", "--export", "chrome"], "--export: takes one profile"),
         (["--style", "torch", "--copy-time"], "--copy-time: the style torch does not know this"),
         (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from lar.records.profile import Profile
@@ -74,22 +73,6 @@ def tensorboard_figures(profile: Profile, where: str) -> Told:
         for name, row in rows.items()
         if not name.endswith(" dispatch")
     }
-
-
-def diff_figures(profile: Profile, where: str) -> Told:
-    """Return the sums of what it says of each iteration alone: of several it has the median."""
-    told: dict[str, Figures] = {}
-    for step in profile.timed_steps():
-        own = tuple(each for each in profile.executions if each.step == step.number)
-        alone = replace(profile, steps=(step,), executions=own)
-        for row in table_of(alone, "diff", "operators", group_by="type", time_unit="ns"):
-            before = told.get(row["Operator"], Figures(0, 0))
-            told[row["Operator"]] = Figures(
-                before.calls + row["Baseline Calls"],
-                before.time_ns + row[f"Baseline {where} Duration (ns)"],
-            )
-    told.pop("Total", None)
-    return told
 
 
 def ncu_figures(profile: Profile) -> Told:

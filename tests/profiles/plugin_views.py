@@ -19,15 +19,7 @@ def load_views(folder: str) -> dict[str, dict[str, Any]]:
     with Cache() as cache:
         run = loader.RunLoader("run", folder, cache).load()
     profiles = {profile.worker: profile for profile in run.profiles.values()}
-    views = {worker: views_of(profile) for worker, profile in profiles.items()}
-    for worker, profile in profiles.items():
-        diffs = {other: diff_of(profile, each) for other, each in profiles.items()}
-        views[worker]["diffs"] = diffs
-    return views
-
-
-def diff_of(baseline: Any, experiment: Any) -> Any:
-    return baseline.compare_run(experiment).get_diff_node_summary("0")
+    return {worker: views_of(profile) for worker, profile in profiles.items()}
 
 
 def views_of(profile: Any) -> dict[str, Any]:

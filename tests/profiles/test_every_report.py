@@ -18,7 +18,6 @@ from lar.reports.styles.html.timeline import timelines_of
 from tests.profiles.figures import (
     Shares,
     Told,
-    diff_figures,
     html_figures,
     kernel_totals,
     megengine_figures,
@@ -121,7 +120,6 @@ def test_the_host_is_busy_as_long_in_every_style(profile: Profile) -> None:
         paddle_figures(profile, "CPU"),
         torch_figures(profile, "CPU"),
         tensorboard_figures(profile, "host_self"),
-        diff_figures(profile, "Host"),
     ):
         check_times(told, host)
 
@@ -149,7 +147,6 @@ def test_the_device_is_busy_as_long_in_every_style(profile: Profile) -> None:
     assert all(expected.values())
     check_times(paddle_figures(profile, "GPU"), expected)
     check_times(torch_figures(profile, "CUDA"), expected)
-    check_times(diff_figures(profile, "Device"), expected)
 
 
 @on_all
@@ -175,7 +172,6 @@ def test_operators_are_called_as_often_in_every_style(profile: Profile) -> None:
         paddle_figures(profile, side[0]),
         torch_figures(profile, side[1]),
         tensorboard_figures(profile, side[2]),
-        diff_figures(profile, "Host"),
     ):
         assert {type: row.calls for type, row in told.items()} == calls
 

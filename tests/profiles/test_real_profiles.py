@@ -39,7 +39,6 @@ from lar.reports.styles import STYLES
 from lar.running.tried_advice import command_of, prepare, settings_of
 from lar.worker.recorder import SHORTEST_CPU_SECONDS
 from tests.profiles.figures import (
-    diff_figures,
     kernel_totals,
     paddle_figures,
     tensorboard_figures,
@@ -279,7 +278,6 @@ def test_every_style_says_the_same(profile: Profile) -> None:
         (paddle_figures(profile, "CPU"), host_ns),
         (torch_figures(profile, "CPU"), host_ns),
         (tensorboard_figures(profile, "host_self"), apart_ns),
-        (diff_figures(profile, "Host"), host_ns),
     ):
         assert sum(row.calls for row in told.values()) == calls
         # TensorBoard rounds each row to microseconds, and has two of each type.

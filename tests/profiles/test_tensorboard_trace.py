@@ -49,10 +49,7 @@ def plugin_views(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         [sys.executable, SCRIPT, folder], capture_output=True, text=True, timeout=240
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    found = {workers[worker]: views for worker, views in json.loads(done.stdout).items()}
-    for views in found.values():
-        views["diffs"] = {workers[worker]: diff for worker, diff in views["diffs"].items()}
-    return found
+    return {workers[worker]: views for worker, views in json.loads(done.stdout).items()}
 
 
 @pytest.fixture(scope="module")
@@ -206,47 +203,6 @@ def test_the_plugin_draws_memory(plugin_views: dict[str, Any], our_views: dict[s
     assert [own[0], *own[2:]] == [other[0], *other[2:]]
     peaks = theirs["memory_curve"]["metadata"]["peaks"]
     assert peaks == our_views["memory"]["memory"]["curve"]["metadata"]["peaks"]
-
-
-ONE_THREAD = [name for name in RUNS if name not in ("cpu with a worker", "untidy")]
-
-
-@needs_plugin
-@pytest.mark.parametrize("baseline", ONE_THREAD)
-def test_the_plugins_diff_is_ours(baseline: str, plugin_views: dict[str, Any]) -> None:
-    for name in ONE_THREAD:
-        ours = build(RUNS[name], {"view": ["diff"]}, RUNS[baseline]).document["diff"]
-        theirs = plugin_views[baseline]["diffs"][name]
-        assert ours.keys() - theirs.keys() == {"metadata", "table"}
-        assert (ours["path"], ours["children"]) == (theirs["path"], theirs["children"])
-        for side in ("left", "right"):
-            own, other = ours[side], theirs[side]
-            assert own.keys() == other.keys()
-            assert own["name"] == other["name"]
-            check_durations(own, other)
-            check_aggregates(own["aggs"], other["aggs"])
-            assert {each["name"] for each in own["aggs"]} == {
-                each["name"] for each in other["aggs"]
-            }
-
-
-@needs_plugin
-def test_of_several_threads_the_plugins_diff_has_the_first(plugin_views: dict[str, Any]) -> None:
-    name = "cpu with a worker"
-    ours = build(RUNS[name], {"view": ["diff"]}, RUNS[name]).document["diff"]["left"]["aggs"]
-    theirs = plugin_views[name]["diffs"][name]["left"]["aggs"]
-    assert {each["name"] for each in theirs} == {"Convolution dispatch", "Elemwise dispatch"}
-    check_aggregates(ours, theirs)
-
-
-def check_aggregates(ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> None:
-    """Check that our sums of the operators that the plugin has are the plugin's."""
-    by_name = {each["name"]: each for each in ours}
-    for other in theirs:
-        own = by_name[other["name"]]
-        assert own.keys() == other.keys()
-        assert own["calls"] == other["calls"]
-        check_durations(own, other)
 
 
 def check_durations(own: dict[str, Any], other: dict[str, Any]) -> None:

@@ -77,24 +77,22 @@ def build_ncu(profile: Profile, options: Options) -> Report:
     return build(profile, options)
 
 
-def build_tensorboard(
-    profile: Profile, options: Options, baseline: Profile | None = None
-) -> Report:
+def build_tensorboard(profile: Profile, options: Options) -> Report:
     from lar.reports.styles.tensorboard import build
 
-    return build(profile, options, baseline)
+    return build(profile, options)
 
 
-def build_html(profile: Profile, options: Options, baseline: Profile | None = None) -> Report:
+def build_html(profile: Profile, options: Options) -> Report:
     from lar.reports.styles.html import build
 
-    return build(profile, options, baseline)
+    return build(profile, options)
 
 
-def build_diff(profile: Profile, options: Options, baseline: Profile, *more: Profile) -> Report:
+def build_diff(b: Profile, options: Options, a: Profile, *more: Profile) -> Report:
     from lar.reports.styles.diff import build
 
-    return build(profile, options, baseline, *more)
+    return build(b, options, a, *more)
 
 
 def read_engine_profile(data: bytes, name: str) -> Profile:
@@ -219,8 +217,7 @@ STYLES: Mapping[str, Style] = {
     ),
     "tensorboard": Style(
         build_tensorboard,
-        "the views of the TensorBoard plugin, in its JSON (of two profiles those of the "
-        "second, and a diff)",
+        "the views of the TensorBoard plugin, in its JSON",
         options=frozenset({"top", "sort", "group_by", "filter", "view"}),
         sorts=(
             *("typical", "device_self_duration", "device_total_duration", "host_self_duration"),
@@ -230,33 +227,28 @@ STYLES: Mapping[str, Style] = {
         views=(
             *("overview", "operator_pie", "operator_table", "kernel_table", "kernel_pie"),
             *("stack", "trace", "memory", "module", "recommendations"),
-            "diff",  # the only one that takes a baseline
         ),
-        profiles=(1, 2),
         time="dispatch + compute",
     ),
     "html": Style(
         build_html,
-        "one page with every view, for --html (of two profiles that of the second, compared "
-        "with the first)",
+        "one page with every view, for --html",
         options=frozenset({"top", "view", "iteration"}),
         views=(
-            *("overview", "comparison", "recommendations", "latency", "breakdown", "operators"),
+            *("overview", "recommendations", "latency", "breakdown", "operators"),
             *("kernels", "timeline", "roofline", "memory", "ranges"),
         ),
-        profiles=(1, 2),
         time="compute",
     ),
     "diff": Style(
         build_diff,
-        "two runs, and which operators differ by more than noise",
-        options=frozenset({"top", "sort", "group_by", "filter", "view", "time_unit"}),
-        sorts=("delta", "percent", "baseline", "exp", "calls", "name"),
+        "two profiles side by side; with more pairs of them, what differs",
+        options=frozenset({"top", "sort", "group_by", "filter", "time_unit"}),
+        sorts=("change", "percent", "a", "b", "calls", "name"),
         groups=("name", "type", "module"),
-        views=("calls", "host", "self_host", "device", "self_device"),
         profiles=(2,),
         takes_pairs=True,
-        time="dispatch + compute",
+        time="compute",
     ),
 }
 

@@ -52,7 +52,7 @@ EVIL = (
     "</script><script>document.title='taken'</script><!-- \" ' & \u2028 <img src=x onerror=boom()>"
 )
 
-ALONE = {view.name for view in VIEWS} - {"comparison"}
+NAMES = {view.name for view in VIEWS}
 
 # What a person would do: sort, filter, choose, zoom; what comes of it goes into the title.
 ACTIONS = """
@@ -132,7 +132,6 @@ def test_the_page_needs_nothing_else(page: Report) -> None:
 def test_every_view_is_there_and_may_be_chosen(page: Report) -> None:
     names = [view.name for view in VIEWS]
     assert tuple(names) == STYLES["html"].views
-    names.remove("comparison")  # takes two profiles
     assert re.findall(r'<section id="(\w+)"', page.page) == names
     chosen = build(profile_of_layers(), {"view": ["roofline", "overview"]}).page
     assert re.findall(r'<section id="(\w+)"', chosen) == ["overview", "roofline"]
@@ -428,7 +427,7 @@ def test_the_command_line_writes_it(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "\nlayers.mge on megengine: a page of " in capsys.readouterr().out
     assert target.read_text().startswith("<!doctype html>")
     assert main(["report", str(path), "--style", "html", "--view", "nothing"]) == 2
-    assert "overview, comparison, recommendations" in capsys.readouterr().err
+    assert "overview, recommendations" in capsys.readouterr().err
 
 
 def test_the_page_stays_small() -> None:
@@ -443,8 +442,8 @@ def test_the_page_stays_small() -> None:
 @pytest.mark.parametrize(
     ("profile", "drawn"),
     [
-        (profile_of_layers(), ALONE),
-        (evil_profile(), ALONE),
+        (profile_of_layers(), NAMES),
+        (evil_profile(), NAMES),
         (on_device(), {"latency", "breakdown", "operators", "kernels", "timeline"}),
         (empty_profile(), set()),
     ],
@@ -458,7 +457,7 @@ def test_a_browser_draws_every_view(profile: Profile, drawn: set[str], tmp_path:
     assert 'class="error"' not in dom
     assert "<title>taken" not in dom
     sections = dict(re.findall(r'<section id="(\w+)">(.*?)</section>', dom, re.DOTALL))
-    assert set(sections) == ALONE
+    assert set(sections) == NAMES
     for name in drawn - {"overview", "recommendations"}:
         assert re.search(r"<(svg|tbody)\b", sections[name]), name
     for name, section in sections.items():

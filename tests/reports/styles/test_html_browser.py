@@ -60,7 +60,7 @@ def profile() -> Profile:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Page:
-    text = build(profile(), {}, profile_of_layers(seed=3)).page
+    text = build(profile(), {}).page
     return opened(text, tmp_path_factory.mktemp("page"))
 
 

@@ -7,16 +7,17 @@ operator's time is its own, of a plain iteration.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from lar.engines import operator_kinds_of_both
+from lar.profiles.costs import describe_cost
 from lar.profiles.differences import ComparedProfiles, ComparedTimes, compare_profiles
-from lar.profiles.run_contrast import Contrast, contrasts_of
+from lar.profiles.run_contrast import contrasts_of
 from lar.profiles.totals import UNITS_NS
 from lar.records.profile import Profile
 from lar.records.summary import Interval
-from lar.reports.model import Column, Layout, Rule, Table, number
+from lar.reports.model import Column, Layout, Rule, Table, table_of_values
 from lar.reports.report import Report
 from lar.reports.sorting import sort_rows
 from lar.reports.verdicts import (
@@ -27,14 +28,9 @@ from lar.reports.verdicts import (
     low_of,
 )
 
+TimeColumn = Column[ComparedTimes]
 RULE = Rule(middle="--")
 LAYOUT = Layout(under=RULE, total=RULE)
-CONTRAST_COLUMNS: tuple[Column[Contrast], ...] = (
-    Column("What", lambda it: it.what),
-    Column("A", lambda it: it.a),
-    Column("B", lambda it: it.b),
-)
-TimeColumn = Column[ComparedTimes]
 HOW_TO_JUDGE = "three pairs of profiles or more are judged: lar report A1 B1 A2 B2 A3 B3"
 
 # From nothing to something is the largest change.
@@ -61,63 +57,46 @@ def build(b: Profile, options: Mapping[str, Any], a: Profile, *more: Profile) ->
         options.get("group_by") or "name",
         options.get("filter") or "",
     )
-    unit = options.get("time_unit") or "us"
-    contrasts = contrasts_of(a, b)
-    sort = options.get("sort") or "change"
+    unit, sort = options.get("time_unit") or "us", options.get("sort") or "change"
     key = sort.lstrip("+-")
     rows = sort_rows(found.operators, sort, SORTS[key], smallest_first=key == "name")
-    table = operator_table(found, rows[: options.get("top")], unit)
-    lines = [describe_iteration(found, unit)]
-    lines += ["what differs:"] if contrasts else ["nothing else differs that is recorded"]
-    lines += [f"  {each.what}: {each.a} -> {each.b}" for each in contrasts]
-    after = [describe_shared(found), *([] if found.is_judged else [HOW_TO_JUDGE])]
+    table: Table[ComparedTimes] = Table(
+        name="operators",
+        title="Operators of an iteration",
+        columns=columns_of(found, unit),
+        rows=(*rows[: options.get("top")], found.total, found.iteration),
+        notes=(describe_shared(found), *(() if found.is_judged else (HOW_TO_JUDGE,))),
+        color=lambda it: color_of_verdict(it.difference),
+        layout=LAYOUT,
+    )
+    contrasts = contrasts_of(a, b)
+    about = [f"  {each.what}: {each.a} -> {each.b}" for each in contrasts]
+    head = "what differs:" if contrasts else "model, options, versions and machine are the same"
+    costs = [f"{side}: {cost}" for side, it in (("A", a), ("B", b)) if (cost := describe_cost(it))]
     return Report(
         style="diff",
-        body=(*lines, "", table, "", *after),
-        tables=(
-            iteration_table(found, unit),
-            table,
-            Table(
-                name="differs",
-                title="What differs",
-                columns=CONTRAST_COLUMNS,
-                rows=tuple(contrasts),
-            ),
-        ),
+        summary=(describe_iteration(found.iteration, unit),),
+        body=(head, *about, "", table, "", *table.notes, *costs),
+        tables=(table, table_of_values("differs", "What differs", ("what", "A", "B"), contrasts)),
     )
 
 
-def describe_iteration(found: ComparedProfiles, unit: str) -> str:
+def describe_iteration(it: ComparedTimes, unit: str) -> str:
     """Return the headline: the iterations of A and B, and what is shown of them."""
-    it, scale = found.iteration, UNITS_NS[unit]
+    scale = UNITS_NS[unit]
     percent = "" if it.change_percent is None else f" ({it.change_percent:+.1f}%)"
-    interval = format_interval(interval_of(it))
     return (
-        f"{name_of_iteration(found)}: A {it.a_ns / scale:.3f} {unit}, "
-        f"B {it.b_ns / scale:.3f} {unit}, {it.change_ns / scale:+.3f} {unit}{percent}: "
-        f"{describe_difference(it.difference)}{f' (ratio {interval})' if interval else ''}"
+        f"{it.name}: A {it.a_ns / scale:.3f} {unit}, B {it.b_ns / scale:.3f} {unit}, "
+        f"{it.change_ns / scale:+.3f} {unit}{percent}: {describe_verdict(it)}"
     )
 
 
-def name_of_iteration(found: ComparedProfiles) -> str:
-    return "plain iteration" if found.is_plain else "profiled iteration (not each has a plain one)"
-
-
-def describe_shared(found: ComparedProfiles) -> str:
-    """Return how much of the operators' time is in those that both have."""
-    both = [row for row in found.operators if row.is_of_both]
-    a, b = (
-        f"{sum(times) / whole:.0%}" if whole else "all"
-        for times, whole in (
-            ([row.a_ns for row in both], sum(row.a_ns for row in found.operators)),
-            ([row.b_ns for row in both], sum(row.b_ns for row in found.operators)),
-        )
-    )
-    return f"operators that both have take {a} of the operators' time in A, {b} in B"
-
-
-def interval_of(row: ComparedTimes) -> Interval | None:
-    return row.difference.interval if row.difference else None
+def describe_verdict(row: ComparedTimes) -> str:
+    """Return what is shown, with the interval of the ratio where that is a difference."""
+    if row.difference is None:
+        return verdict_of(row)
+    interval = f" (ratio {format_interval(interval_of(row))})" if row.difference.is_shown else ""
+    return f"{describe_difference(row.difference)}{interval}"
 
 
 def verdict_of(row: ComparedTimes) -> str:
@@ -126,74 +105,59 @@ def verdict_of(row: ComparedTimes) -> str:
     return row.difference.verdict if row.difference else ""
 
 
-def columns_of_times(unit: str) -> tuple[TimeColumn, ...]:
-    """Return the columns of A, of B, of the change and of what is shown."""
-    scale = UNITS_NS[unit]
-    ratio: TimeColumn = Column(
-        "ratio",
-        text=lambda row: format_interval(interval_of(row)) or "-",
-        parts=(
-            Column("low", lambda row: low_of(interval_of(row)), key="ratio_low"),
-            Column("high", lambda row: high_of(interval_of(row)), key="ratio_high"),
-        ),
-        align="right",
-        rank=4,
-    )
+def interval_of(row: ComparedTimes) -> Interval | None:
+    return row.difference.interval if row.difference else None
 
-    def time(title: str, time_ns: Callable[[ComparedTimes], float | None], rank: int) -> TimeColumn:
+
+def describe_shared(found: ComparedProfiles) -> str:
+    """Return how much of the operators' time is in those that both have."""
+    both, total = [row for row in found.operators if row.is_of_both], found.total
+    a = sum(row.a_ns for row in both) / (total.a_ns or 1)
+    b = sum(row.b_ns for row in both) / (total.b_ns or 1)
+    return f"operators that both have take {a:.0%} of the operators' time in A, {b:.0%} in B"
+
+
+def columns_of(found: ComparedProfiles, unit: str) -> tuple[TimeColumn, ...]:
+    """Return the columns; where no pairs are judged, the text says so once, above the table."""
+
+    def figure(
+        title: str, figure_of: Callable[[ComparedTimes], float | None], rank: int, digits: int = 3
+    ) -> TimeColumn:
         def value(row: ComparedTimes) -> float | None:
-            found = time_ns(row)
-            return None if found is None else round(found / scale, 6)
+            return None if (known := figure_of(row)) is None else round(known, 6)
 
-        return number(f"{title} {unit}", value, 3, key=f"{title} ({unit})", unknown="-", rank=rank)
+        def text(row: ComparedTimes) -> str:
+            return "-" if (known := value(row)) is None else f"{known:.{digits}f}"
 
+        return Column(title, value, text, align="right", rank=rank, digits=digits)
+
+    def describe(row: ComparedTimes) -> str:
+        return describe_verdict(row) if found.is_judged or not row.is_of_both else ""
+
+    scale = UNITS_NS[unit]
     return (
-        time("A", lambda row: row.a_ns if row.times_ns[0] else None, 2),
-        time("B", lambda row: row.b_ns if row.times_ns[1] else None, 2),
-        time("change", lambda row: row.change_ns, 0),
-        number("change %", lambda row: row.change_percent, 1, unknown="new", rank=1),
-        ratio,
-        Column("verdict", verdict_of, rank=1),
-    )
-
-
-def iteration_table(found: ComparedProfiles, unit: str) -> Table[ComparedTimes]:
-    return Table(
-        name="iteration",
-        title="Iteration",
-        columns=(Column("iteration", lambda it: name_of_iteration(found)), *columns_of_times(unit)),
-        rows=(found.iteration,),
-    )
-
-
-def operator_table(
-    found: ComparedProfiles, rows: Sequence[ComparedTimes], unit: str
-) -> Table[ComparedTimes]:
-    """Return the rows and the sum of all operators; the text says what is shown of them if anything
-    is judged."""
-    *times, ratio, verdict = columns_of_times(unit)
-    columns = (
-        TimeColumn("name", lambda it: it.name, rank=0),
-        TimeColumn("type", lambda it: it.type, rank=3),
-        *times,
-        TimeColumn(
+        Column("name", lambda it: it.name, rank=0),
+        Column("type", lambda it: it.type, rank=3),
+        figure(f"A {unit}", lambda it: it.a_ns / scale if it.times_ns[0] else None, 2),
+        figure(f"B {unit}", lambda it: it.b_ns / scale if it.times_ns[1] else None, 2),
+        figure(f"change {unit}", lambda it: it.change_ns / scale, 0),
+        figure("change %", lambda it: it.change_percent, 1, digits=1),
+        Column(
             "calls",
             text=lambda it: " -> ".join(dict.fromkeys(f"{calls:g}" for calls in it.calls)),
             parts=(
-                Column("A", lambda it: it.calls[0], key="A calls"),
-                Column("B", lambda it: it.calls[1], key="B calls"),
+                Column("calls A", lambda it: it.calls[0]),
+                Column("calls B", lambda it: it.calls[1]),
             ),
-            rank=5,
         ),
-        ratio,
-        verdict,
-    )
-    return Table(
-        name="operators",
-        title="Operators of an iteration",
-        columns=columns,
-        shown=tuple(it for it in columns if it is not ratio or found.is_judged),
-        rows=(*rows, found.total),
-        color=lambda it: color_of_verdict(it.difference),
-        layout=LAYOUT,
+        Column(
+            "verdict",
+            text=describe,
+            parts=(
+                Column("verdict", verdict_of),
+                Column("ratio low", lambda it: low_of(interval_of(it))),
+                Column("ratio high", lambda it: high_of(interval_of(it))),
+            ),
+            rank=1,
+        ),
     )

@@ -1,9 +1,8 @@
 """The style `html`: one page with every view of a profile, which needs nothing else.
 
-Words are written here; `page.js` draws tables and plots from figures in the page, as JSON. With a
-baseline there is one view more, which compares the profile with it. What happened in all iterations
-is summed up here, so that the page stays small; each iteration is there for its timeline, as
-long as there are not too many.
+Words are written here; `page.js` draws tables and plots from figures in the page, as JSON. What
+happened in all iterations is summed up here, so that the page stays small; each iteration is there
+for its timeline, as long as there are not too many.
 """
 
 from __future__ import annotations
@@ -13,15 +12,14 @@ from pathlib import PurePath
 from typing import Any
 
 from lar.engines.advice import recommendations_for
-from lar.errors import UsageError, printable
+from lar.errors import printable
 from lar.profiles.recommendations import Recommendation
 from lar.profiles.summary import summary_lines
 from lar.profiles.times import describe_time
 from lar.records.profile import Profile
 from lar.reports.pages import Section, format_page, read_resource
 from lar.reports.pages.tables import PageTable
-from lar.reports.report import Report, paragraphs_of
-from lar.reports.styles.html.comparison import comparison_of
+from lar.reports.report import Report
 from lar.reports.styles.html.facts import (
     format_cards,
     format_overview,
@@ -35,11 +33,10 @@ from lar.reports.styles.html.timeline import timelines_of
 
 MOST_ROWS = 2000  # of a table, unless --top says another number
 # What draws the views, and what they need besides the shell's plots and tables.
-SCRIPTS = ("timeline.js", "differences.js", "views.js")
+SCRIPTS = ("timeline.js", "views.js")
 
 VIEWS = (
     Section("overview", "Overview"),
-    Section("comparison", "Comparison", ""),
     Section(
         "recommendations",
         "Recommendations",
@@ -71,40 +68,23 @@ VIEWS = (
 VIEW_NAMES = tuple(view.name for view in VIEWS)
 
 
-def build(profile: Profile, options: Mapping[str, Any], baseline: Profile | None = None) -> Report:
-    """Make the page of a profile, compared with a baseline if one is given; `text` says how large
-    the page is and what it holds.
+def build(profile: Profile, options: Mapping[str, Any]) -> Report:
+    """Make the page of a profile; `text` says how large the page is and what it holds.
 
     Raises:
-        UsageError: the comparison is asked for without a baseline, a run has nothing to compare, or
-            the profile lacks the iteration that is asked for.
+        UsageError: the profile lacks the iteration that is asked for.
     """
-    chosen = options.get("view")
-    if baseline is None and chosen and "comparison" in chosen:
-        raise UsageError("--view comparison: compares two profiles", "give its baseline before it")
-    views = [view for view in VIEWS if view.name in (chosen or VIEW_NAMES)]
+    views = [view for view in VIEWS if view.name in (options.get("view") or VIEW_NAMES)]
     top = options.get("top", MOST_ROWS)
     tables = tables_of(profile, top)
-    comparison = None
-    if baseline is None:
-        views = [view for view in views if view.name != "comparison"]
-    else:
-        comparison = comparison_of(baseline, profile, top)
-        tables |= comparison.tables
     figures = {
         **figures_of(profile, tables, top),
         "timeline": timelines_of(profile, options.get("iteration")),
-        "comparison": comparison and comparison.figures,
     }
     title = title_of(profile)
     found = recommendations_for(profile)
     summary = " ".join(summary_lines(profile))
     words = words_of(profile, found, summary)
-    summaries: tuple[str, ...] = (summary,)
-    if baseline is not None:
-        before = " ".join(summary_lines(baseline))
-        words["comparison"] = format_summary(before, "Baseline: ")
-        summaries = (before, summary)
     sections = [view._replace(words=words.get(view.name, "")) for view in views]
     scripts = [read_resource(__name__, name) for name in SCRIPTS]
     page = format_page(f"{title}: profile", title, sections, figures, scripts)
@@ -115,7 +95,7 @@ def build(profile: Profile, options: Mapping[str, Any], baseline: Profile | None
         body=(f"{title}: a page of {size_kib:,.0f} KiB with {names}; --html FILE writes it",),
         tables=tuple(it.table for it in tables.values() if it.table.rows),
         page=page,
-        summary=paragraphs_of(summaries),
+        summary=(summary,) if summary else (),
     )
 
 

@@ -5,9 +5,6 @@ const NOTHING_TIMED = "No iteration was timed.";
 let openIteration = null; // shows an iteration in the timeline
 
 const views = {
-  comparison() {
-    return drawComparison(figures.comparison);
-  },
   timeline() {
     const { timeline } = figures;
     if (!timeline) return [makeNote(NOTHING_TIMED)];

@@ -3,8 +3,6 @@
 The text has a line for each of overview, operator_pie, operator_table, kernel_table and
 kernel_pie, as the plugin's answers are when they are kept; other views only when they are asked
 for. As JSON the views are one object, by their names. A view without any known value is null.
-With a baseline there is the view `diff` too, the only one that the baseline is part of, and its
-line is the last.
 """
 
 from __future__ import annotations
@@ -12,9 +10,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from lar.engines import operator_kinds_of_both
 from lar.engines.advice import recommendations_for
 from lar.errors import UsageError
 from lar.profiles.activities import DeviceActivity
@@ -22,14 +19,13 @@ from lar.profiles.breakdown import steps_of
 from lar.profiles.export import chrome_trace_of, export_chrome
 from lar.profiles.operator_filter import operators_matching
 from lar.profiles.recommendations import Recommendation
-from lar.profiles.run_differences import check_timed, with_joined_names
 from lar.records.profile import Profile
 from lar.reports.model import Column, Table
 from lar.reports.report import LateJson, Report
-from lar.reports.styles.tensorboard.diff import Side, diff_view_of
 from lar.reports.styles.tensorboard.memory import memory_of
 from lar.reports.styles.tensorboard.modules import modules_of
 from lar.reports.styles.tensorboard.operators import (
+    OperatorTotals,
     host_work_of,
     kernel_pie_of,
     kernel_table_of,
@@ -43,11 +39,8 @@ from lar.reports.styles.tensorboard.views import View
 
 LINES = ("overview", "operator_pie", "operator_table", "kernel_table", "kernel_pie")
 # Those that are tables in CSV, in their order there.
-TABLES = (
-    *("overview", "operator_table", "kernel_table", "recommendations", "module", "memory"),
-    "diff",
-)
-VIEWS = (*LINES, "stack", "trace", "memory", "module", "recommendations", "diff")
+TABLES = (*("overview", "operator_table", "kernel_table", "recommendations", "module", "memory"),)
+VIEWS = (*LINES, "stack", "trace", "memory", "module", "recommendations")
 RECOMMENDATION_COLUMNS: tuple[Column[Recommendation], ...] = (
     Column("Rule", lambda it: it.rule),
     Column("Share (%)", lambda it: round(it.share * 100, 2)),
@@ -56,30 +49,20 @@ RECOMMENDATION_COLUMNS: tuple[Column[Recommendation], ...] = (
 )
 
 
-def build(profile: Profile, options: Mapping[str, Any], baseline: Profile | None = None) -> Report:
-    """Make the views of a profile, and its diff from a baseline.
+def build(profile: Profile, options: Mapping[str, Any]) -> Report:
+    """Make the views of a profile.
 
     Raises:
-        UsageError: nothing was timed, the sort key needs a device and the run had none, or the
-        diff is asked for without a baseline.
+        UsageError: nothing was timed, or the sort key needs a device and the run had none.
     """
-    if baseline is not None:
-        check_timed(baseline, profile)
     if not steps_of(profile):
         raise UsageError("the profile has no timed iterations", "make it with --iter 1 or more")
     asked = options.get("view")
     names = [view for view in VIEWS if view in (asked or VIEWS)]
-    if baseline is None and asked and "diff" in asked:
-        raise UsageError("--view diff: compares two profiles", "give its baseline before it")
     side = side_of(profile, options)
-    views = views_of(side, options, [name for name in names if name != "diff"])
-    if baseline is not None and "diff" in names:
-        kinds = operator_kinds_of_both(baseline, profile)
-        joined = with_joined_names(baseline, profile, kinds)
-        first, second = (side_of(each, options) for each in joined)
-        views["diff"] = diff_view_of(first, second, options.get("sort"), options.get("top"))
+    views = views_of(side, options, names)
     answers = {name: view.answer for name, view in views.items()}
-    printed = VIEWS if asked else (*LINES, "diff")
+    printed = VIEWS if asked else LINES
     return Report(
         style="tensorboard",
         body=tuple(
@@ -95,6 +78,14 @@ def build(profile: Profile, options: Mapping[str, Any], baseline: Profile | None
 
 def printed_trace(part: LateJson) -> dict[str, Any]:
     return chrome_trace_of(part.profile)
+
+
+class Side(NamedTuple):
+    """One run, with the sums of its operators and which operators, by number, are meant."""
+
+    profile: Profile
+    totals: Sequence[OperatorTotals]
+    accepts: Callable[[int], bool]
 
 
 def views_of(side: Side, options: Mapping[str, Any], names: list[str]) -> dict[str, View]:
