@@ -226,7 +226,7 @@ STYLES: Mapping[str, Style] = {
         groups=("type", "name", "input_shape"),
         views=(
             *("overview", "operator_pie", "operator_table", "kernel_table", "kernel_pie"),
-            *("stack", "trace", "memory", "module", "recommendations"),
+            *("stack", "trace", "memory", "module"),
         ),
         time="dispatch + compute",
     ),
@@ -235,7 +235,7 @@ STYLES: Mapping[str, Style] = {
         "one page with every view, for --html",
         options=frozenset({"top", "view", "iteration"}),
         views=(
-            *("overview", "recommendations", "latency", "breakdown", "operators"),
+            *("overview", "latency", "breakdown", "operators"),
             *("kernels", "timeline", "roofline", "memory", "ranges"),
         ),
         time="compute",

@@ -218,7 +218,7 @@ def test_pairs_are_of_two_commands(report: Callable[..., str]) -> None:
 def test_a_page_has_the_same_tables(report: Callable[..., str]) -> None:
     runs = [run_of(FIRST), run_of(SECOND)]
     page = report(runs, "--html", "-")
-    assert "plain iteration: A 100.000 us" in page
+    assert "A 100.000 us, B 100.000 us" in page
     assert "A us" in page
     assert "takes one profile" in report(runs, "--style", "html", code=2)
 

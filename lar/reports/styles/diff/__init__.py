@@ -65,7 +65,6 @@ def build(b: Profile, options: Mapping[str, Any], a: Profile, *more: Profile) ->
         title="Operators of an iteration",
         columns=columns_of(found, unit),
         rows=(*rows[: options.get("top")], found.total, found.iteration),
-        notes=(describe_shared(found), *(() if found.is_judged else (HOW_TO_JUDGE,))),
         color=lambda it: color_of_verdict(it.difference),
         layout=LAYOUT,
     )
@@ -73,10 +72,12 @@ def build(b: Profile, options: Mapping[str, Any], a: Profile, *more: Profile) ->
     about = [f"  {each.what}: {each.a} -> {each.b}" for each in contrasts]
     head = "what differs:" if contrasts else "model, options, versions and machine are the same"
     costs = [f"{side}: {cost}" for side, it in (("A", a), ("B", b)) if (cost := describe_cost(it))]
+    after = [describe_shared(found), *costs, *([] if found.is_judged else [HOW_TO_JUDGE])]
     return Report(
         style="diff",
-        summary=(describe_iteration(found.iteration, unit),),
-        body=(head, *about, "", table, "", *table.notes, *costs),
+        body=(describe_iteration(found.iteration, unit), head, *about, "", table, "", *after),
+        page_of_text=True,
+        title="lar report: A and B",
         tables=(table, table_of_values("differs", "What differs", ("what", "A", "B"), contrasts)),
     )
 
