@@ -193,7 +193,7 @@ FIGURES = (
     ),
     Figure(
         "slower",
-        "one operator of 59 made 30 % slower in the record of a run: it is found, and no other",
+        "one operator of 59 made 50 % slower in the records of five pairs: it is found, and no other",
         "90 %",
         20,
         in_folder(measure_slower),

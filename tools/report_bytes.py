@@ -79,8 +79,8 @@ TOGETHER = {
         ["--view", "kernel_table", "--filter", "(?i)conv", "--top", "2"],
     ),
     "diff": (
-        ["--view", "calls", "--group-by", "type", "--time-unit", "us"],
-        ["--view", "host", "--view", "device", "--sort", "percent", "--top", "3"],
+        ["--group-by", "type", "--time-unit", "ms"],
+        ["--sort", "percent", "--top", "3"],
     ),
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable
 from typing import NamedTuple, TypeVar
 
 from lar.measurement.statistics import percentile_of, samples_for
@@ -37,16 +37,6 @@ class Totals(NamedTuple):
     @property
     def average_ns(self) -> float | None:
         return self.total_ns / self.calls if self.calls else None
-
-
-# The figures of a row beside its calls and their median.
-FIGURES: Mapping[str, Callable[[Totals], float | None]] = {
-    "p90": lambda it: it.p90_ns,
-    "mean": lambda it: it.average_ns,
-    "min": lambda it: it.min_ns,
-    "max": lambda it: it.max_ns,
-    "total": lambda it: it.total_ns,
-}
 
 
 def totals_of(
