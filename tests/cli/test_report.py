@@ -74,7 +74,7 @@ def test_styles_of_two_name_themselves(run_lar: RunLar, profile: str) -> None:
     [
         (["--style", "diff"], "--style diff: compares two profiles"),
         (["@", "--style", "torch"], "--style torch: takes one profile"),
-        (["@", "--style", "html"], "--style html: takes one profile"),
+        (["--style", "html"], "'html' is no style any more: --html FILE writes the page of any"),
         (["@", "--export", "chrome"], "--export: takes one profile"),
         (["--style", "torch", "--copy-time"], "--copy-time: the style torch does not know this"),
         (

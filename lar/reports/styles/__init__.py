@@ -83,12 +83,6 @@ def build_tensorboard(profile: Profile, options: Options) -> Report:
     return build(profile, options)
 
 
-def build_html(profile: Profile, options: Options) -> Report:
-    from lar.reports.styles.html import build
-
-    return build(profile, options)
-
-
 def build_diff(b: Profile, options: Options, a: Profile, *more: Profile) -> Report:
     from lar.reports.styles.diff import build
 
@@ -114,6 +108,9 @@ def export_tensorboard(profile: Profile) -> Iterator[bytes]:
 
 
 COMMON = frozenset({"top", "sort", "filter", "view", "time_unit"})
+
+# What has gone, and what is there instead.
+GONE_STYLES = {"html": "--html FILE writes the page of any style"}
 
 STYLES: Mapping[str, Style] = {
     "operators": Style(
@@ -229,16 +226,6 @@ STYLES: Mapping[str, Style] = {
             *("stack", "trace", "memory", "module"),
         ),
         time="dispatch + compute",
-    ),
-    "html": Style(
-        build_html,
-        "one page with every view, for --html",
-        options=frozenset({"top", "view", "iteration"}),
-        views=(
-            *("overview", "latency", "breakdown", "operators"),
-            *("kernels", "timeline", "roofline", "memory", "ranges"),
-        ),
-        time="compute",
     ),
     "diff": Style(
         build_diff,
