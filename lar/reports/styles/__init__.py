@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lar.profiles.times import Kind
-
 if TYPE_CHECKING:
     from lar.records.profile import Profile
     from lar.reports.report import Report
@@ -22,8 +20,7 @@ class Style(NamedTuple):
     is refused. `sorts` and `groups` are what --sort and --group-by may say, `views` its parts for
     --view, the first of each being the default, but for views, which are all shown. A style with
     `raw` also takes the engine's own profile file: `raw` reads the file's content, with its name.
-    `profiles` says how many it may take, with `takes_pairs` more pairs of them too, `time` which
-    time of operators its text shows (`lar.profiles.times`).
+    `profiles` says how many it may take, with `takes_pairs` more pairs of them too.
     """
 
     build: Callable[..., Report]
@@ -34,7 +31,6 @@ class Style(NamedTuple):
     views: tuple[str, ...] = ()
     raw: Callable[[bytes, str], Profile] | None = None
     profiles: tuple[int, ...] = (1,)
-    time: Kind | None = None
     takes_pairs: bool = False
 
 
@@ -138,7 +134,6 @@ STYLES: Mapping[str, Style] = {
             *("in_shapes", "in_layouts", "out_shapes", "opr_id", "saving"),
         ),
         raw=read_engine_profile,
-        time="wall",
     ),
     "paddle": Style(
         build_paddle,
@@ -149,7 +144,6 @@ STYLES: Mapping[str, Style] = {
             *("gpu_total", "gpu_avg", "gpu_median", "gpu_p90", "gpu_max", "gpu_min", "saving"),
         ),
         groups=("type", "name", "thread"),
-        time="dispatch + compute",
         views=(
             *("device", "overview", "model", "operator", "kernel", "memory", "userdefined"),
             *("perf", "log"),  # the last only where it is asked for
@@ -169,7 +163,6 @@ STYLES: Mapping[str, Style] = {
             *("cuda_memory_usage", "self_cuda_memory_usage"),
         ),
         groups=("name", "shape", "instance"),
-        time="dispatch + compute",
     ),
     "nsys": Style(
         build_nsys,
@@ -186,7 +179,6 @@ STYLES: Mapping[str, Style] = {
             *("nvtx_gpu_proj_sum", "engine_api_sum", "algorithm_sum", "operator_exec_sum"),
             *("mem_time_sum", "mem_size_sum", "nvtx_algorithm_sum"),
         ),
-        time="compute",
     ),
     "ncu": Style(
         build_ncu,
@@ -210,7 +202,6 @@ STYLES: Mapping[str, Style] = {
         ),
         groups=("operator", "type", "kernel", "range"),
         views=("roofline", "metrics"),
-        time="compute",
     ),
     "tensorboard": Style(
         build_tensorboard,
@@ -225,7 +216,6 @@ STYLES: Mapping[str, Style] = {
             *("overview", "operator_pie", "operator_table", "kernel_table", "kernel_pie"),
             *("stack", "trace", "memory", "module"),
         ),
-        time="dispatch + compute",
     ),
     "diff": Style(
         build_diff,
@@ -235,7 +225,6 @@ STYLES: Mapping[str, Style] = {
         groups=("name", "type", "module"),
         profiles=(2,),
         takes_pairs=True,
-        time="compute",
     ),
 }
 
