@@ -84,20 +84,13 @@ def build(b: Profile, options: Mapping[str, Any], a: Profile, *more: Profile) ->
 
 def describe_iteration(it: ComparedTimes, unit: str) -> str:
     """Return the headline: the iterations of A and B, and what is shown of them."""
-    scale = UNITS_NS[unit]
+    scale, interval = UNITS_NS[unit], format_interval(interval_of(it))
     percent = "" if it.change_percent is None else f" ({it.change_percent:+.1f}%)"
     return (
         f"{it.name}: A {it.a_ns / scale:.3f} {unit}, B {it.b_ns / scale:.3f} {unit}, "
-        f"{it.change_ns / scale:+.3f} {unit}{percent}: {describe_verdict(it)}"
+        f"{it.change_ns / scale:+.3f} {unit}{percent}: {describe_difference(it.difference)}"
+        f"{f' (ratio {interval})' if interval else ''}"
     )
-
-
-def describe_verdict(row: ComparedTimes) -> str:
-    """Return what is shown, with the interval of the ratio where that is a difference."""
-    if row.difference is None:
-        return verdict_of(row)
-    interval = f" (ratio {format_interval(interval_of(row))})" if row.difference.is_shown else ""
-    return f"{describe_difference(row.difference)}{interval}"
 
 
 def verdict_of(row: ComparedTimes) -> str:
@@ -132,9 +125,6 @@ def columns_of(found: ComparedProfiles, unit: str) -> tuple[TimeColumn, ...]:
 
         return Column(title, value, text, align="right", rank=rank, digits=digits)
 
-    def describe(row: ComparedTimes) -> str:
-        return describe_verdict(row) if found.is_judged or not row.is_of_both else ""
-
     scale = UNITS_NS[unit]
     return (
         Column("name", lambda it: it.name, rank=0),
@@ -152,13 +142,18 @@ def columns_of(found: ComparedProfiles, unit: str) -> tuple[TimeColumn, ...]:
             ),
         ),
         Column(
-            "verdict",
-            text=describe,
+            "ratio",
+            text=lambda it: format_interval(interval_of(it)) or "-",
             parts=(
-                Column("verdict", verdict_of),
                 Column("ratio low", lambda it: low_of(interval_of(it))),
                 Column("ratio high", lambda it: high_of(interval_of(it))),
             ),
+            in_text=found.is_judged,
+        ),
+        Column(
+            "verdict",
+            text=lambda it: verdict_of(it) if found.is_judged or not it.is_of_both else "",
+            parts=(Column("verdict", verdict_of),),
             rank=1,
         ),
     )
