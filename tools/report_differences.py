@@ -33,14 +33,14 @@ from lar.profiles.differences import compare_profiles
 from lar.profiles.trace_file import read_profile
 from lar.records.profile import Profile
 
-SLOWER = 1.5
+SLOWER = 2
 SHORTEST_SHARE = 0.005  # of an iteration, for an operator that is made slower
 BLOCKED = re.compile("_nchwc$")
 OF_WEIGHT = re.compile(r"(.+)\.(weight|bias)")
 
 LEAST_SHARE = 0.95
 ITERATIONS = 100
-PAIRS = 5
+PAIRS = 3
 FEWEST_PAIRS = 3  # that are judged
 MOBILENET_ONNX = Path(MOBILENET).with_suffix(".onnx")
 

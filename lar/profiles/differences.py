@@ -18,7 +18,13 @@ from typing import NamedTuple
 from lar.errors import UsageError
 from lar.graphs.operator_kinds import OperatorKinds
 from lar.graphs.operator_twins import OperatorPair, match_operators
-from lar.measurement.differences import FEWEST_DEGREES, Spread, compare_pairs, usual_spread
+from lar.measurement.differences import (
+    FEWEST_DEGREES,
+    Spread,
+    compare_pairs,
+    spread_of,
+    usual_spread,
+)
 from lar.profiles.rows import rows_of
 from lar.profiles.run_contrast import are_of_one_command
 from lar.profiles.times import CLOCK_STEP_NS, iteration_times_of
@@ -254,11 +260,16 @@ def add_up(
 def judged(
     times: ComparedTimes, usual: Spread | None = None, comparisons: int = 1, step_ns: float = 0.0
 ) -> ComparedTimes:
-    """Return times with what the pairs show; `usual` is how much such times differ as a rule.
+    """Return times with what the pairs show; `usual` is how much such times differ as a rule, and
+    counts where these times differ no more.
 
     A difference must be longer than a step of the clock for each call: times that are recorded in
     whole steps may agree in all processes by chance.
     """
+
+    own = spread_of(log_ratios(times))
+    if usual and own:
+        usual = replace(usual, deviation=max(usual.deviation, own.deviation))
 
     def compare(step: float) -> Difference | None:
         ratios = [[ratio] for ratio in log_ratios(times, step)]
