@@ -26,11 +26,11 @@ from figures import Outcome, Settings, note, repeat
 from network import Network, Node
 
 from lar.engines import operator_kinds_of_both
+from lar.engines.profile_files import read_profile
 from lar.graphs.matching import is_generic
 from lar.graphs.operator_twins import OperatorPair, match_operators
 from lar.graphs.profile_graph import COPY
 from lar.profiles.differences import compare_profiles
-from lar.profiles.trace_file import read_profile
 from lar.records.profile import Profile
 
 SLOWER = 2
