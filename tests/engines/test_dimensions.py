@@ -12,6 +12,7 @@ from lar.engines import engine_named
 from lar.engines.engine import Site
 from lar.engines.megengine import dimensions as of_megengine
 from lar.engines.onnxruntime import dimensions as of_onnxruntime
+from lar.engines.onnxruntime import providers
 from lar.options.option import Option
 from lar.options.variants import can_vary
 from lar.records.choices import Choice
@@ -174,9 +175,10 @@ class TestThreads:
 
 def install_providers(monkeypatch: pytest.MonkeyPatch, folder: Path, *names: str) -> None:
     """Pretend that the installed package of ONNX Runtime brings these providers."""
+    (folder / "capi").mkdir()
     for name in names:
-        (folder / f"libonnxruntime_providers_{name}.so").touch()
-    monkeypatch.setattr(of_onnxruntime, "library_folder", lambda: str(folder))
+        (folder / "capi" / f"libonnxruntime_providers_{name}.so").touch()
+    monkeypatch.setattr(providers, "package_folder", lambda: str(folder))
     monkeypatch.setattr(of_onnxruntime, "NVIDIA_DRIVER", str(folder))
 
 

@@ -5,7 +5,6 @@ Each option that says how a model is run, and that can vary, stands here or in `
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 from lar.engines.choices import copies_dimension, set_to, thread_choices, turn_on
 from lar.engines.engine import Site
 from lar.engines.onnxruntime.options import BLOCKED_LAYOUT
+from lar.engines.onnxruntime.providers import library_of
 from lar.options.option import Option
 from lar.options.table import (
     ALLOW_EXTERNAL_DATA,
@@ -51,8 +51,7 @@ NOT_TRIED: Mapping[Option[Any], str] = {
     C_OPR_LIB: "a model needs its library or does not",
 }
 
-# The providers that another package than `onnxruntime` brings are libraries of this name.
-LIBRARY = "libonnxruntime_providers_{}.so"
+# The providers that another package than `onnxruntime` brings.
 ON_NVIDIA = ("cuda", "tensorrt")
 OTHERS = ("openvino", "dnnl", "migraphx", "rocm", "qnn", "vitisai", "cann")
 NVIDIA_DRIVER = "/dev/nvidiactl"
@@ -100,21 +99,9 @@ def threads_for(site: Site) -> Iterator[Choice]:
 
 def providers_here() -> Iterator[Choice]:
     """Yield the providers besides the CPU's that the installed package has a library of."""
-    folder = library_folder()
-    names = [
-        name for name in (*ON_NVIDIA, *OTHERS) if os.path.exists(f"{folder}/{LIBRARY.format(name)}")
-    ]
-    for name in names:
+    for name in filter(library_of, (*ON_NVIDIA, *OTHERS)):
         if name not in ON_NVIDIA:
             yield set_to(PROVIDER, name, name)
         elif os.path.exists(NVIDIA_DRIVER):
             option, value = (TENSORRT, True) if name == "tensorrt" else (CUDA, 0)
             yield set_to(option, value, name, for_full=option is TENSORRT)
-
-
-def library_folder() -> str:
-    """Return the folder of the engine's libraries, which is found without importing them; empty if
-    the engine is not installed."""
-    found = importlib.util.find_spec("onnxruntime")
-    places = found.submodule_search_locations if found is not None else None
-    return os.path.join(places[0], "capi") if places else ""

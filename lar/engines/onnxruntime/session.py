@@ -24,11 +24,14 @@ from lar.engines.onnxruntime.providers import (
     DEVICES,
     PACKAGES,
     TENSORRT,
+    count_cuda_devices,
     flag_for,
+    load_cuda,
     provider_for,
     short_name,
+    why_unloadable,
 )
-from lar.errors import EngineMissing, LarError, UsageError
+from lar.errors import EngineMissing, LarError, UsageError, count_of
 from lar.options import table
 from lar.records.facts import EngineFacts
 from lar.records.run import TensorInfo
@@ -62,7 +65,8 @@ def import_onnxruntime() -> Any:
 
 def find_devices() -> tuple[str, ...]:
     """Return the devices that this ONNX Runtime has a provider for, the CPU first."""
-    return ("cpu", *(["cuda:0"] if CUDA in import_onnxruntime().get_available_providers() else []))
+    has_cuda = CUDA in import_onnxruntime().get_available_providers()
+    return ("cpu", *(f"cuda:{number}" for number in range(count_cuda_devices() * has_cuda)))
 
 
 class SessionDriver(Driver):
@@ -146,6 +150,7 @@ class SessionDriver(Driver):
             providers=self.providers,
             provider_options=[self.options_of(provider) for provider in self.providers],
             disabled_optimizers=self.disabled_optimizers,
+            enable_fallback=0,
         )
 
     def options_of(self, provider: str) -> dict[str, str]:
@@ -194,6 +199,13 @@ class SessionDriver(Driver):
         return SessionOutputs(self.session.get_outputs(), self.binding.get_outputs())
 
     def explain(self, error: BaseException, *, loading: bool) -> LarError | None:
+        name = short_name(self.providers[0])
+        if loading and (missing := why_unloadable(name)):
+            return UsageError(
+                f"the provider {name} of ONNX Runtime does not load: {missing}",
+                LIBRARY_HINTS.get(name, "install the libraries that it needs"),
+                flag=flag_for(self.spec.settings),
+            )
         return explain_onnxruntime(
             str(error), self.spec.model, loading=loading, version=self.onnxruntime.__version__
         )
@@ -246,6 +258,13 @@ def info_of(node: Any) -> TensorInfo:
     return TensorInfo(name=node.name, dtype=DTYPES[node.type], shape=shape)
 
 
+# What to do where a provider's library does not load.
+LIBRARY_HINTS: Mapping[str, str] = {
+    "cuda": "pip install 'onnxruntime-gpu[cuda,cudnn]' brings the libraries of CUDA",
+    "tensorrt": "put the folder of TensorRT's libraries into LD_LIBRARY_PATH",
+}
+
+
 # The hooks of the options that choose a provider: they set the driver's `providers`,
 # `provider_options` and `device`.
 
@@ -281,9 +300,9 @@ def use_device(driver: SessionDriver, providers: list[str], device_id: int) -> N
             f"pip install {PACKAGES[providers[0]]} in its place; `lar engines` lists the devices",
             flag=flag_for(driver.spec.settings),
         )
+    open_cuda(driver, device_id)
     forbid_fallback(driver)
     driver.providers = providers
-    driver.device = ("cuda", device_id)
 
 
 def choose_provider(driver: SessionDriver, name: str) -> None:
@@ -304,9 +323,29 @@ def choose_provider(driver: SessionDriver, name: str) -> None:
         )
     if provider == CPU:
         return
+    if provider in DEVICES:
+        open_cuda(driver, 0)
     forbid_fallback(driver)
     driver.providers = [provider]
-    driver.device = (DEVICES.get(provider, "cpu"), 0)
+
+
+def open_cuda(driver: SessionDriver, device_id: int) -> None:
+    """Make sure that there is a CUDA device of that number, and have it hold inputs and outputs.
+
+    Raises:
+        UsageError: there is none.
+    """
+    count = count_cuda_devices()
+    if device_id >= count:
+        raise UsageError(
+            f"there is no CUDA device {device_id} here",
+            f"{count_of(count, 'device')} can be used, counted from 0"
+            if count
+            else "nvidia-smi lists those that NVIDIA's driver has, CUDA_VISIBLE_DEVICES hides some",
+            flag=flag_for(driver.spec.settings),
+        )
+    load_cuda(driver.onnxruntime)
+    driver.device = ("cuda", device_id)
 
 
 def forbid_fallback(driver: SessionDriver) -> None:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lar.engines import engine_named
+from lar.engines.onnxruntime import providers, session
 from lar.engines.onnxruntime.messages import explain_onnxruntime
 from lar.errors import UsageError
 from tests.options.ruling import check, refusal
@@ -40,6 +42,7 @@ class EngineWithGpu:
             **dict(zip(keywords["providers"], keywords["provider_options"], strict=True)),
             FALLBACK: options.get_session_config_entry(FALLBACK),
         }
+        assert keywords["enable_fallback"] == 0  # to providers that nobody asked for
         session.get_providers = lambda: [*keywords["providers"], "CPUExecutionProvider"]
         return session
 
@@ -48,8 +51,9 @@ Asked = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
-def asked_of(make_driver: MakeDriver) -> Asked:
-    """Load a model on a machine with a GPU; return what the engine was asked for."""
+def asked_of(make_driver: MakeDriver, monkeypatch: pytest.MonkeyPatch) -> Asked:
+    """Load a model on a machine with four GPUs; return what the engine was asked for."""
+    monkeypatch.setattr(session, "count_cuda_devices", lambda: 4)
 
     def asked(**settings: Any) -> dict[str, Any]:
         driver = make_driver(DIGITS, **settings)
@@ -80,6 +84,64 @@ def test_tensorrt_keeps_its_engines_beside_the_name_given(asked_of: Asked, tmp_p
         "trt_engine_cache_path": str(tmp_path),
         "trt_engine_cache_prefix": "engines",
     }
+
+
+def test_a_device_that_is_not_there_is_refused(
+    asked_of: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UsageError, match="--cuda: there is no CUDA device 4 here") as caught:
+        asked_of(cuda=4)
+    assert caught.value.hint == "4 devices can be used, counted from 0"
+    monkeypatch.setattr(session, "count_cuda_devices", lambda: 0)
+    for settings, flag in (
+        ({"provider": "cuda"}, "--provider"),
+        ({"tensorrt": True}, "--tensorrt"),
+    ):
+        with pytest.raises(UsageError, match=f"{flag}: there is no CUDA device 0") as caught:
+            asked_of(**settings)
+        assert caught.value.hint.startswith("nvidia-smi lists")
+
+
+def test_devices_are_those_that_the_driver_of_the_gpus_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import onnxruntime
+
+    monkeypatch.setattr(session, "count_cuda_devices", lambda: 2)
+    for names, devices in (((CUDA,), ("cpu", "cuda:0", "cuda:1")), ((), ("cpu",))):
+        engine = EngineWithGpu(onnxruntime, *names)
+        monkeypatch.setattr(session, "import_onnxruntime", lambda engine=engine: engine)
+        assert session.find_devices() == devices
+
+
+def test_a_provider_whose_libraries_are_missing_says_which(
+    make_driver: MakeDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(providers, "package_folder", lambda: str(tmp_path))
+    (tmp_path / "capi").mkdir()
+    library = tmp_path / "capi" / "libonnxruntime_providers_cuda.so"
+    driver = make_driver(DIGITS, cuda=0)
+    driver.providers = [CUDA]
+    unusable = RuntimeError("fallback to CPU EP has been explicitly disabled by the user")
+    error = driver.explain(unusable, loading=True)
+    assert error is not None
+    assert "the provider cannot run it" in error.message
+    library.write_text("no library")
+    error = driver.explain(unusable, loading=True)
+    assert error is not None
+    assert error.message.startswith("--cuda: the provider cuda of ONNX Runtime does not load: ")
+    assert str(library) in error.message
+    assert error.hint.startswith("pip install 'onnxruntime-gpu[cuda,cudnn]'")
+
+
+def test_the_version_is_that_of_the_package_that_python_imports(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "onnxruntime").mkdir()
+    (tmp_path / "onnxruntime_gpu-9.8.7.dist-info").mkdir()
+    folder = str(tmp_path / "onnxruntime")
+    monkeypatch.setattr(providers, "package_folder", lambda: folder)
+    assert engine_named("onnxruntime").version == "9.8.7"
 
 
 def test_fast_run_has_cuda_measure_its_algorithms(asked_of: Asked) -> None:
