@@ -67,6 +67,12 @@ def sentences_of_time(shown: Shown, kind: Kind) -> Iterator[str]:
     if 0 < len(calm) < count:
         among = f", {format_ns(shown.calm_ns)} of the {len(calm)} undisturbed"
     yield f"{length} (median of {count}{among})" if count > 1 else length
+    facts = shown.profile.facts
+    if facts.dispatch_only:
+        yield (
+            f"what operators take on {facts.device} {facts.engine} does not report: their times "
+            "are those of the host, which has the device do them"
+        )
     operators = operator_totals(shown.profile, kind)
     if any(each.ranking_ns for each in operators.values()):
         yield describe_operators(shown.profile, kind, operators)

@@ -471,6 +471,9 @@ class ProfileFacts(
 ):
     """The origin of a profile. `dropped` lists what the engine could not record, a line each.
 
+    `dispatch_only` is for operators that ran on a device of whose times the engine says nothing:
+    their times are those of the host, which had the device do them.
+
     `noise` has the timed iterations in order, and is empty where it was not recorded. `folder` is
     the one that the run was started in, from which relative paths start.
     """
@@ -495,6 +498,7 @@ class ProfileFacts(
     cost: Cost | None = None
     peak: Peak | None = None
     dropped: tuple[str, ...] = ()
+    dispatch_only: bool = False
     noise: tuple[StepNoise, ...] = ()
 
 
@@ -521,8 +525,8 @@ class Profile:
 
     @cached_property
     def on_device(self) -> bool:
-        """True if operators ran on a device of their own; a CPU is the host."""
-        return not self.facts.device.startswith("cpu")
+        """True if operators' times are those of a device of their own; a CPU is the host."""
+        return not (self.facts.device.startswith("cpu") or self.facts.dispatch_only)
 
     @property
     def has_estimates(self) -> bool:

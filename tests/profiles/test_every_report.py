@@ -87,10 +87,19 @@ def of_one_iteration() -> Profile:
     return replace(profile, executions=tuple(executions))
 
 
+def dispatch_only(profile: Profile) -> Profile:
+    """A profile of a device of whose times the engine says nothing."""
+    facts = msgspec.structs.replace(
+        profile.facts, device="cuda:0", dispatch_only=True, peak=None, options={"cuda": 0}
+    )
+    return replace(in_one_thread(profile), facts=facts)
+
+
 HOST_PROFILES = {
     "worker": profile_of_layers(),
     "one thread": in_one_thread(profile_of_layers()),
     "one iteration": of_one_iteration(),
+    "dispatch only": dispatch_only(profile_of_layers()),
 }
 DEVICE_PROFILES = {
     "kernels told": on_device(profile_of_layers(), told=True),

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from lar.engines.advice import recommendations_for
+from lar.engines.advice import recommendations_for, site_of
 from lar.profiles.costs import correct
 from lar.profiles.summary import summarize
 from lar.profiles.trace_file import write_profile
@@ -53,6 +53,17 @@ def test_a_single_disturbance_puts_nothing_first() -> None:
         "Convolution 0% (2 operators, 99% by medians); the slowest, by median x calls, is conv2 "
         "with 500 us (0.3%, 62% by medians)"
     ) in paragraph(profile)
+
+
+def test_times_of_the_host_alone_are_said_to_be_that() -> None:
+    profile = made(device="cuda:0", dispatch_only=True, engine="onnxruntime")
+    assert not profile.on_device
+    assert paragraph(profile).startswith(
+        BEGINNING + "What operators take on cuda:0 onnxruntime does not report: their times are "
+        "those of the host, which has the device do them. Of the operators' time (compute, in sum)"
+    )
+    # What the host does is no work that its roofs bind, and the run is still one of the device.
+    assert site_of(profile).device == "cuda:0"
 
 
 def test_what_profiling_cost_is_said() -> None:

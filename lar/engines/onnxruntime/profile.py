@@ -751,6 +751,11 @@ NO_KERNELS = (
 )
 
 
+def has_kernels(raw: RawProfile) -> bool:
+    """Return whether a report says what a device did."""
+    return any(node.kernels for run in raw.runs for node in run.nodes)
+
+
 class TimedRun(NamedTuple):
     """A run that the engine reports, its iteration, and what to add to its times."""
 
@@ -763,17 +768,19 @@ class RunEvents:
     """The contents of runs: executions of operators, and spans that belong to them.
 
     On the CPU an operator is executed where and when the engine reports. On a device it is
-    executed while its kernels run, and the engine reports its dispatch.
+    executed while its kernels run, and the engine reports its dispatch, which stands for it where
+    there are `no_kernels`.
     """
 
-    def __init__(self, table: OperatorTable, device: str) -> None:
+    def __init__(self, table: OperatorTable, device: str, *, no_kernels: bool = False) -> None:
         self.table = table
         self.device = device
-        self.on_device = not device.startswith("cpu")
+        self.on_device = not device.startswith("cpu") and not no_kernels
+        self.dispatch_only = not device.startswith("cpu") and no_kernels
         self.executions = ExecutionColumns()
         self.spans = SpanColumns()
         self.threads: dict[int, str] = {}
-        self.dropped: list[str] = [NO_PARTS]
+        self.dropped = [NO_PARTS, *([NO_KERNELS] if self.dispatch_only else [])]
         self.uses = ThreadUses()
         self._numbers: dict[str, int] = {}
 
@@ -817,9 +824,7 @@ class RunEvents:
             )
         elif node.kernels:
             self._add_kernels(run, node, place)
-        else:
-            if NO_KERNELS not in self.dropped:
-                self.dropped.append(NO_KERNELS)
+        else:  # it has nothing to do there, as a view
             self._add_span(run, "runtime", event.node, start, end, place, thread)
         if event.args.op_name in RELAYOUTS and not self.on_device:
             self._add_span(run, "relayout", "[relayout]", start, end, place, thread)
@@ -922,7 +927,8 @@ def profile_of_raw(data: bytes, name: str) -> Profile:
         raise UsageError("no run of a model is in it", HINT, subject=name)
     table = OperatorTable(raw, None)
     providers = {node.event.args.provider for run in raw.runs for node in run.nodes}
-    events = RunEvents(table, "cuda" if providers & set(DEVICE_PROVIDERS) else "cpu")
+    device = "cuda" if providers & set(DEVICE_PROVIDERS) else "cpu"
+    events = RunEvents(table, device, no_kernels=not has_kernels(raw))
     runs = [
         TimedRun(run, Step(number, run.start_ns, run.end_ns), 0)
         for number, run in enumerate(raw.runs)
@@ -940,6 +946,7 @@ def profile_of_raw(data: bytes, name: str) -> Profile:
                 "FLOPs and bytes: the file has neither the weights nor the attributes",
                 "warm-up: the file does not record which runs were part of it",
             ),
+            dispatch_only=events.dispatch_only,
         ),
         operators=events.operators(),
         steps=tuple(run.step for run in runs),
@@ -1022,7 +1029,8 @@ class SessionProfiler:
         settings = driver.spec.settings
         if one_of(PROFILES, settings) is None:
             return EngineTrace(raw_file=file)
-        on_host = driver.facts().device.startswith("cpu")
+        device = driver.facts().device
+        on_host = device.startswith("cpu")
         steps = [*self._steps]
         calls = [Call(step, *times) for step, times in zip(steps, self._times, strict=True)]
         raw = read_raw(file) if on_host else decode_raw(Path(file).read_bytes(), file)
@@ -1030,12 +1038,12 @@ class SessionProfiler:
         dropped = [*unknown, *cut_of(raw, len(calls))]
         offset, error = align_runs(raw.runs, calls, began_ns - driver.recorder.unix_ns)
         table = OperatorTable(raw, graph)
-        events = RunEvents(table, driver.facts().device)
+        events = RunEvents(table, device, no_kernels=not has_kernels(raw))
         runs = place_runs(raw.runs, calls, offset)
         events.add_runs(runs, nodes_by_run(file) if on_host else None)
         others = events.add_busy_threads()
         executions = events.executions
-        with_memory = PROFILE_MEMORY.is_given(settings) and not events.on_device
+        with_memory = PROFILE_MEMORY.is_given(settings) and on_host
         events.spans.add_all(load_spans(raw.load, offset))
         return EngineTrace(
             operators=events.operators(),
@@ -1047,6 +1055,7 @@ class SessionProfiler:
             thread_count=driver.thread_count() or 1 + others,
             alignments=(Alignment("onnxruntime", offset, error),),
             dropped=(*events.dropped, *dropped),
+            dispatch_only=events.dispatch_only,
             raw_file=file,
         )
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from onnx import helper
 
+from lar.engines.driver import HOST_THREAD
 from lar.engines.onnxruntime import profile
 from lar.engines.onnxruntime.profile import (
     NO_KERNELS,
@@ -29,6 +30,8 @@ from lar.engines.onnxruntime.session import DTYPES
 from lar.engines.profile_files import read_foreign
 from lar.errors import UsageError
 from lar.records.profile import Step, TensorFact
+
+CUDA_PROFILE = Path(__file__).resolve().parents[2] / "data" / "onnxruntime_cuda_profile.json"
 
 # The file
 
@@ -182,7 +185,18 @@ def test_kernels_are_the_execution_and_the_node_is_its_dispatch() -> None:
     assert (copy.category, copy.grid) == ("memcpy", None)
     # Of the other operator the engine tells no time on the device: it has no execution.
     assert (dispatch.category, dispatch.name, dispatch.operator) == ("runtime", "mul", 1)
-    assert NO_KERNELS in found.dropped
+    assert NO_KERNELS not in found.dropped
+
+
+def test_where_no_kernels_are_reported_the_dispatches_are_the_times() -> None:
+    # As the packages of ONNX Runtime 1.31 for CUDA report it, of three runs on an H100.
+    found = read_foreign(CUDA_PROFILE.read_bytes(), "raw.json")
+    assert (found.facts.device, found.facts.dispatch_only, found.on_device) == ("cuda", True, False)
+    assert NO_KERNELS in found.facts.dropped
+    assert [operator.type for operator in found.operators] == ["Conv", "Relu", "Reshape", "MatMul"]
+    assert len(found.executions) == 3 * len(found.operators)
+    assert {execution.thread for execution in found.executions} == {HOST_THREAD}
+    assert found.executions[-1].duration_ns == 22_000
 
 
 def test_copies_to_a_device_are_memcpys() -> None:
