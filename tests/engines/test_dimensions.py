@@ -188,8 +188,13 @@ class TestOnnxRuntime:
     ) -> None:
         install_providers(monkeypatch, tmp_path, "cuda", "tensorrt", "openvino")
         found = tried(ONNX)
-        options = [found[name].options for name in ("cuda", "tensorrt", "openvino")]
-        assert options == [{"cuda": 0}, {"tensorrt": True}, {"provider": "openvino"}]
+        names = ("cuda", "cuda with TF32", "tensorrt", "openvino")
+        assert [(found[name].options, found[name].allow) for name in names] == [
+            ({"cuda": 0, "no_tf32": True}, ""),
+            ({"cuda": 0}, "reduced-precision"),
+            ({"tensorrt": True}, "reduced-precision"),
+            ({"provider": "openvino"}, ""),
+        ]
         monkeypatch.setattr(of_onnxruntime, "NVIDIA_DRIVER", str(tmp_path / "none"))
         assert not {"cuda", "tensorrt"} & tried(ONNX).keys()
 

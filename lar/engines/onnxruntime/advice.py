@@ -67,8 +67,6 @@ def prospects_of(shown: Shown, site: Site) -> Iterator[Prospect]:
         yield from work.sleeping_threads()
         yield from work.memory()
         yield from work.integers()
-    else:
-        yield from work.searches()
     yield from work.batches()
 
 
@@ -287,21 +285,6 @@ class Work:
                 ),
                 LEAST_OF_INT8,
                 "a model that is quantised to int8 may be faster, with other numbers",
-            )
-
-    def searches(self) -> Iterator[Prospect]:
-        """Yield the search for algorithms on a device."""
-        if "fast-run" in self.choices:
-            yield Prospect(
-                "algorithms",
-                self.choices["fast-run"],
-                0.1 * self.heavy,
-                Figure(
-                    self.heavy,
-                    f"convolutions and matrix products take {self.shown.part(self.heavy)}",
-                ),
-                0.0,
-                "have the engine measure its algorithms for them",
             )
 
     def batches(self) -> Iterator[Prospect]:

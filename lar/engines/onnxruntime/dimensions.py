@@ -30,13 +30,14 @@ from lar.options.table import (
     MULTITHREAD_DEFAULT,
     NO_ARENA,
     NO_SPINNING,
+    NO_TF32,
     PROVIDER,
     REPRODUCIBLE,
     TENSORRT,
     TENSORRT_CACHE,
     WEIGHT_PREPROCESS,
 )
-from lar.records.choices import Choice, Dimension
+from lar.records.choices import Allowed, Choice, Dimension
 
 # What no search tries, and why.
 NOT_TRIED: Mapping[Option[Any], str] = {
@@ -63,15 +64,10 @@ def dimensions_of(site: Site) -> tuple[Dimension, ...]:
     table: dict[str, tuple[Choice, ...]] = {
         "provider": tuple(providers_here()) if on_cpu else (),
         "graph": (
-            set_to(DISABLE_OPTIMIZER, (BLOCKED_LAYOUT,), "no-blocked-layout"),
+            *([set_to(DISABLE_OPTIMIZER, (BLOCKED_LAYOUT,), "no-blocked-layout")] * on_cpu),
             set_to(GRAPH_OPTIMIZATION_LEVEL, "extended", "extended", for_full=True),
             set_to(GRAPH_OPTIMIZATION_LEVEL, "basic", "basic"),
             set_to(GRAPH_OPTIMIZATION_LEVEL, "disable", "no-optimisation", for_full=True),
-        ),
-        "algorithms": (
-            ()
-            if on_cpu
-            else (set_to(FAST_RUN, True, "fast-run"),)  # cuDNN's: no file keeps what it finds
         ),
         "threads": tuple(threads_for(site)) if on_cpu else (),
         "spinning": (turn_on(NO_SPINNING),) if on_cpu else (),
@@ -103,5 +99,9 @@ def providers_here() -> Iterator[Choice]:
         if name not in ON_NVIDIA:
             yield set_to(PROVIDER, name, name)
         elif os.path.exists(NVIDIA_DRIVER):
-            option, value = (TENSORRT, True) if name == "tensorrt" else (CUDA, 0)
-            yield set_to(option, value, name, for_full=option is TENSORRT)
+            rounded: Allowed = "reduced-precision"
+            if name == "tensorrt":
+                yield set_to(TENSORRT, True, name, for_full=True, allow=rounded)
+            else:
+                yield Choice(name=name, options={CUDA.key: 0, NO_TF32.key: True})
+                yield set_to(CUDA, 0, "cuda with TF32", allow=rounded)

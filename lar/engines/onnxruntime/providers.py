@@ -7,8 +7,9 @@ import ctypes
 import importlib.util
 import io
 import os
+from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from lar.options import table
 
@@ -61,14 +62,52 @@ def load_cuda(onnxruntime: Any) -> None:
         onnxruntime.preload_dlls()
 
 
-def count_cuda_devices() -> int:
-    """Return how many CUDA devices this process may use: 0 without NVIDIA's driver."""
-    count = ctypes.c_int(0)
-    with contextlib.suppress(OSError):
+class CudaDevice(NamedTuple):
+    """What NVIDIA calls a device, and the first number of its compute capability."""
+
+    name: str
+    generation: int
+
+    @property
+    def has_tf32(self) -> bool:
+        return self.generation >= 8
+
+
+GENERATION = 75  # NVIDIA's number of that attribute
+
+
+def cuda_devices() -> tuple[CudaDevice, ...]:
+    """Return the CUDA devices that this process may use: none without NVIDIA's driver."""
+    try:
         driver = ctypes.CDLL("libcuda.so.1")
-        if driver.cuInit(0) == 0:
-            driver.cuDeviceGetCount(ctypes.byref(count))
-    return count.value
+    except OSError:
+        return ()
+    count, device, generation = ctypes.c_int(0), ctypes.c_int(0), ctypes.c_int(0)
+    name = ctypes.create_string_buffer(256)
+    if driver.cuInit(0) == 0:
+        driver.cuDeviceGetCount(ctypes.byref(count))
+    found = []
+    for number in range(count.value):
+        driver.cuDeviceGet(ctypes.byref(device), number)
+        driver.cuDeviceGetName(name, len(name), device)
+        driver.cuDeviceGetAttribute(ctypes.byref(generation), GENERATION, device)
+        found.append(CudaDevice(name.value.decode(errors="replace"), generation.value))
+    return tuple(found)
+
+
+ASSIGNMENTS = "session.record_ep_graph_assignment_info"
+
+
+def operators_on_cpu(session: Any) -> str:
+    """Return the types of the operators that a session runs on the CPU, with how many each has, as
+    `Det (1), Relu (3)`; empty without any, or if this ONNX Runtime does not say."""
+    if not hasattr(session, "get_provider_graph_assignment_info"):
+        return ""
+    parts = session.get_provider_graph_assignment_info()
+    types = Counter(
+        node.op_type for part in parts if part.ep_name == CPU for node in part.get_nodes()
+    )
+    return ", ".join(f"{name} ({count})" for name, count in types.items())
 
 
 def short_name(provider: str) -> str:
@@ -76,11 +115,16 @@ def short_name(provider: str) -> str:
     return provider.lower().removesuffix(SUFFIX.lower())
 
 
+def first_provider(asked: str) -> str:
+    """Return the provider that --provider names first: what it cannot run, the CPU may run."""
+    return asked.partition(",")[0]
+
+
 def provider_for(settings: Mapping[str, Any], known: list[str]) -> str:
     """Return the engine's name of the provider to run on; an unknown name is returned as is."""
     on_cuda = CUDA if table.CUDA.is_given(settings) else CPU
     by_flag = TENSORRT if table.TENSORRT.is_given(settings) else on_cuda
-    asked = table.PROVIDER.of(settings) or by_flag
+    asked = first_provider(table.PROVIDER.of(settings) or by_flag)
     return next((name for name in known if short_name(name) == short_name(asked)), asked)
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from lar.engines.driver import Driver
-from lar.engines.onnxruntime.messages import explain_onnxruntime
+from lar.engines.onnxruntime.messages import NO_FALLBACK, explain_onnxruntime
 from lar.engines.onnxruntime.model_fields import (
     SavedModel,
     inputs_without_rank,
@@ -19,14 +20,18 @@ from lar.engines.onnxruntime.model_fields import (
     mapped,
 )
 from lar.engines.onnxruntime.providers import (
+    ASSIGNMENTS,
     CPU,
     CUDA,
     DEVICES,
     PACKAGES,
     TENSORRT,
-    count_cuda_devices,
+    CudaDevice,
+    cuda_devices,
+    first_provider,
     flag_for,
     load_cuda,
+    operators_on_cpu,
     provider_for,
     short_name,
     why_unloadable,
@@ -35,6 +40,8 @@ from lar.errors import EngineMissing, LarError, UsageError, count_of
 from lar.options import table
 from lar.records.facts import EngineFacts
 from lar.records.run import TensorInfo
+
+FALLBACK = "session.disable_cpu_ep_fallback"
 
 # ONNX Runtime's names of element types that NumPy has too.
 DTYPES: Mapping[str, str] = {
@@ -66,7 +73,8 @@ def import_onnxruntime() -> Any:
 def find_devices() -> tuple[str, ...]:
     """Return the devices that this ONNX Runtime has a provider for, the CPU first."""
     has_cuda = CUDA in import_onnxruntime().get_available_providers()
-    return ("cpu", *(f"cuda:{number}" for number in range(count_cuda_devices() * has_cuda)))
+    devices = cuda_devices() if has_cuda else ()
+    return ("cpu", *(f"cuda:{number} ({it.name})" for number, it in enumerate(devices)))
 
 
 class SessionDriver(Driver):
@@ -107,9 +115,27 @@ class SessionDriver(Driver):
             version=self.onnxruntime.__version__,
             driver=self.name,
             device=device,
-            libraries={"numpy": np.__version__, **({"provider": provider} if installed else {})},
+            libraries={
+                "numpy": np.__version__,
+                **({"provider": provider} if installed else {}),
+                **({"device": self.gpu.name} if self.gpu else {}),
+            },
             threads=self.thread_count(),
+            products="tf32" if self.rounds_to_tf32() else "",
         )
+
+    @cached_property
+    def gpu(self) -> CudaDevice | None:
+        """The CUDA device that is asked for, None for another device or if it is not there."""
+        number = table.CUDA.of(self.spec.settings) or 0
+        devices = cuda_devices() if self.asked_provider() in DEVICES else ()
+        return devices[number] if number < len(devices) else None
+
+    def rounds_to_tf32(self) -> bool:
+        if self.gpu is None or not self.gpu.has_tf32:
+            return False
+        forbidden = os.environ.get("NVIDIA_TF32_OVERRIDE") == "0"
+        return not (forbidden or table.NO_TF32.is_given(self.spec.settings))
 
     def thread_count(self) -> int | None:
         # How many threads of the CPU another provider starts, it does not say.
@@ -152,6 +178,14 @@ class SessionDriver(Driver):
             disabled_optimizers=self.disabled_optimizers,
             enable_fallback=0,
         )
+
+    def find_lacking(self) -> str:
+        """Return the operators that would run on the CPU; empty where nothing says which."""
+        self.options.add_session_config_entry(FALLBACK, "0")
+        self.options.add_session_config_entry(ASSIGNMENTS, "1")
+        with contextlib.suppress(Exception):  # the engine has no one kind for its errors
+            return operators_on_cpu(self.open_session(self.spec.model))
+        return ""
 
     def options_of(self, provider: str) -> dict[str, str]:
         """Return a provider's options: those that hooks have set, and its device."""
@@ -205,6 +239,13 @@ class SessionDriver(Driver):
                 f"the provider {name} of ONNX Runtime does not load: {missing}",
                 LIBRARY_HINTS.get(name, "install the libraries that it needs"),
                 flag=flag_for(self.spec.settings),
+            )
+        if loading and NO_FALLBACK in str(error):
+            lacking = self.find_lacking()
+            return UsageError(
+                f"the provider {name} cannot run {lacking or 'all of its operators'}",
+                f"--provider {name},cpu has the CPU run what it cannot",
+                subject=self.spec.model,
             )
         return explain_onnxruntime(
             str(error), self.spec.model, loading=loading, version=self.onnxruntime.__version__
@@ -306,7 +347,7 @@ def use_device(driver: SessionDriver, providers: list[str], device_id: int) -> N
 
 
 def choose_provider(driver: SessionDriver, name: str) -> None:
-    """Run on that provider, and on no other.
+    """Run on that provider, and on no other but, where it stands behind a comma, the CPU's.
 
     Raises:
         UsageError: the installed ONNX Runtime has no such provider.
@@ -316,7 +357,7 @@ def choose_provider(driver: SessionDriver, name: str) -> None:
     if provider not in installed:
         package = PACKAGES.get(provider)
         raise UsageError(
-            f"the installed ONNX Runtime has no provider {name!r}",
+            f"the installed ONNX Runtime has no provider {first_provider(name)!r}",
             f"installed: {', '.join(map(short_name, installed))}"
             + (f"; pip install {package} in its place" if package else ""),
             flag="--provider",
@@ -325,8 +366,17 @@ def choose_provider(driver: SessionDriver, name: str) -> None:
         return
     if provider in DEVICES:
         open_cuda(driver, 0)
-    forbid_fallback(driver)
+    if "," in name:
+        driver.options.add_session_config_entry(ASSIGNMENTS, "1")
+    else:
+        forbid_fallback(driver)
     driver.providers = [provider]
+
+
+def warn_of_fallback(driver: SessionDriver, name: str) -> None:
+    """Say what runs on the CPU beside another provider."""
+    if "," in name and (found := operators_on_cpu(driver.session)):
+        driver.notes.append(f"the CPU runs what {short_name(driver.providers[0])} cannot: {found}")
 
 
 def open_cuda(driver: SessionDriver, device_id: int) -> None:
@@ -335,12 +385,12 @@ def open_cuda(driver: SessionDriver, device_id: int) -> None:
     Raises:
         UsageError: there is none.
     """
-    count = count_cuda_devices()
-    if device_id >= count:
+    devices = cuda_devices()
+    if device_id >= len(devices):
         raise UsageError(
             f"there is no CUDA device {device_id} here",
-            f"{count_of(count, 'device')} can be used, counted from 0"
-            if count
+            f"{count_of(len(devices), 'device')} can be used, counted from 0"
+            if devices
             else "nvidia-smi lists those that NVIDIA's driver has, CUDA_VISIBLE_DEVICES hides some",
             flag=flag_for(driver.spec.settings),
         )
@@ -350,7 +400,12 @@ def open_cuda(driver: SessionDriver, device_id: int) -> None:
 
 def forbid_fallback(driver: SessionDriver) -> None:
     """Have the session fail where it would run on the CPU what its provider cannot."""
-    driver.options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    driver.options.add_session_config_entry(FALLBACK, "1")
+
+
+def multiply_in_float32(driver: SessionDriver, _: bool) -> None:
+    """Have CUDA's libraries multiply float32 numbers as they are."""
+    driver.provider_options[CUDA] = {"use_tf32": "0"}
 
 
 def keep_tensorrt_engines(driver: SessionDriver, file: str) -> None:
@@ -369,9 +424,3 @@ def keep_tensorrt_engines(driver: SessionDriver, file: str) -> None:
         "trt_engine_cache_path": folder,
         "trt_engine_cache_prefix": name,
     }
-
-
-def measure_algorithms(driver: SessionDriver, _: bool) -> None:
-    """Have cuDNN measure the algorithms of convolutions; on the CPU, there is a cache to build."""
-    if driver.asked_provider() in DEVICES:
-        driver.provider_options[CUDA] = {"cudnn_conv_algo_search": "EXHAUSTIVE"}

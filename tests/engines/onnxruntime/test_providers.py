@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
 from lar.engines import engine_named
 from lar.engines.onnxruntime import providers, session
 from lar.engines.onnxruntime.messages import explain_onnxruntime
+from lar.engines.onnxruntime.providers import CudaDevice
 from lar.errors import UsageError
 from tests.options.ruling import check, refusal
 
@@ -22,6 +24,16 @@ DIGITS = Path(__file__).resolve().parents[3] / "models" / "digits_cnn.onnx"
 CUDA = "CUDAExecutionProvider"
 TENSORRT = "TensorrtExecutionProvider"
 FALLBACK = "session.disable_cpu_ep_fallback"
+
+
+class OnCpu(NamedTuple):
+    """What a session says of the operators that the CPU runs."""
+
+    types: tuple[str, ...]
+    ep_name: str = "CPUExecutionProvider"
+
+    def get_nodes(self) -> list[SimpleNamespace]:
+        return [SimpleNamespace(op_type=each) for each in self.types]
 
 
 class EngineWithGpu:
@@ -40,12 +52,25 @@ class EngineWithGpu:
         session = self.engine.InferenceSession(model)
         session.given = {
             **dict(zip(keywords["providers"], keywords["provider_options"], strict=True)),
-            FALLBACK: options.get_session_config_entry(FALLBACK),
+            FALLBACK: entry_of(options, FALLBACK),
         }
         assert keywords["enable_fallback"] == 0  # to providers that nobody asked for
+        if entry_of(options, "session.record_ep_graph_assignment_info") == "1":
+            parts = [OnCpu(("Gemm",), CUDA), OnCpu(("Conv", "Relu")), OnCpu(("Conv",))]
+            session.get_provider_graph_assignment_info = lambda: parts
         session.get_providers = lambda: [*keywords["providers"], "CPUExecutionProvider"]
         return session
 
+
+def entry_of(options: Any, key: str) -> str:
+    """An entry of the session's configuration; the engine raises an error where it is not set."""
+    try:
+        return str(options.get_session_config_entry(key))
+    except RuntimeError:
+        return "0"
+
+
+GPUS = (*[CudaDevice("NVIDIA A", 9)] * 3, CudaDevice("NVIDIA B", 7))
 
 Asked = Callable[..., dict[str, Any]]
 
@@ -53,27 +78,29 @@ Asked = Callable[..., dict[str, Any]]
 @pytest.fixture
 def asked_of(make_driver: MakeDriver, monkeypatch: pytest.MonkeyPatch) -> Asked:
     """Load a model on a machine with four GPUs; return what the engine was asked for."""
-    monkeypatch.setattr(session, "count_cuda_devices", lambda: 4)
+    monkeypatch.setattr(session, "cuda_devices", lambda: GPUS)
 
     def asked(**settings: Any) -> dict[str, Any]:
         driver = make_driver(DIGITS, **settings)
         driver.onnxruntime = EngineWithGpu(driver.onnxruntime, TENSORRT, CUDA)
         driver.load()
         given: dict[str, Any] = driver.session.given
-        assert driver.facts().libraries["provider"] == next(iter(given))
-        return {**given, "device": driver.device}
+        facts = driver.facts()
+        assert facts.libraries["provider"] == next(iter(given))
+        assert facts.libraries["device"] == GPUS[driver.device[1]].name
+        told = {"products": facts.products, "notes": driver.notes}
+        return {**given, **told, "device": driver.device}
 
     return asked
 
 
 def test_tensorrt_runs_what_it_can_and_cuda_the_rest_and_the_cpu_nothing(asked_of: Asked) -> None:
-    device = {"device_id": "0"}
-    asked = asked_of(tensorrt=True)
-    assert asked == {TENSORRT: device, CUDA: device, FALLBACK: "1", "device": ("cuda", 0)}
-    assert list(asked)[:2] == [TENSORRT, CUDA]
-    device = {"device_id": "3"}
-    asked = asked_of(tensorrt=True, cuda=3)
-    assert asked == {TENSORRT: device, CUDA: device, FALLBACK: "1", "device": ("cuda", 3)}
+    for settings, number in (({}, 0), ({"cuda": 3}, 3)):
+        asked = asked_of(tensorrt=True, **settings)
+        device = {"device_id": str(number)}
+        assert (asked[TENSORRT], asked[CUDA], asked[FALLBACK]) == (device, device, "1")
+        assert asked["device"] == ("cuda", number)
+        assert list(asked)[:2] == [TENSORRT, CUDA]
 
 
 def test_tensorrt_keeps_its_engines_beside_the_name_given(asked_of: Asked, tmp_path: Path) -> None:
@@ -92,7 +119,7 @@ def test_a_device_that_is_not_there_is_refused(
     with pytest.raises(UsageError, match="--cuda: there is no CUDA device 4 here") as caught:
         asked_of(cuda=4)
     assert caught.value.hint == "4 devices can be used, counted from 0"
-    monkeypatch.setattr(session, "count_cuda_devices", lambda: 0)
+    monkeypatch.setattr(session, "cuda_devices", tuple)
     for settings, flag in (
         ({"provider": "cuda"}, "--provider"),
         ({"tensorrt": True}, "--tensorrt"),
@@ -107,8 +134,9 @@ def test_devices_are_those_that_the_driver_of_the_gpus_counts(
 ) -> None:
     import onnxruntime
 
-    monkeypatch.setattr(session, "count_cuda_devices", lambda: 2)
-    for names, devices in (((CUDA,), ("cpu", "cuda:0", "cuda:1")), ((), ("cpu",))):
+    monkeypatch.setattr(session, "cuda_devices", lambda: GPUS[-2:])
+    on_gpus = ("cpu", "cuda:0 (NVIDIA A)", "cuda:1 (NVIDIA B)")
+    for names, devices in (((CUDA,), on_gpus), ((), ("cpu",))):
         engine = EngineWithGpu(onnxruntime, *names)
         monkeypatch.setattr(session, "import_onnxruntime", lambda engine=engine: engine)
         assert session.find_devices() == devices
@@ -125,7 +153,7 @@ def test_a_provider_whose_libraries_are_missing_says_which(
     unusable = RuntimeError("fallback to CPU EP has been explicitly disabled by the user")
     error = driver.explain(unusable, loading=True)
     assert error is not None
-    assert "the provider cannot run it" in error.message
+    assert "the provider cuda cannot run all of its operators" in error.message
     library.write_text("no library")
     error = driver.explain(unusable, loading=True)
     assert error is not None
@@ -144,12 +172,51 @@ def test_the_version_is_that_of_the_package_that_python_imports(
     assert engine_named("onnxruntime").version == "9.8.7"
 
 
-def test_fast_run_has_cuda_measure_its_algorithms(asked_of: Asked) -> None:
-    search = {"cudnn_conv_algo_search": "EXHAUSTIVE"}
-    for settings in ({"cuda": 1}, {"provider": "cuda"}, {"tensorrt": True}):
-        asked = asked_of(fast_run=True, **settings)
-        assert asked[CUDA].items() >= search.items()
-        assert not asked_of(**settings)[CUDA].items() >= search.items()
+def test_products_are_rounded_to_tf32_unless_that_is_forbidden(asked_of: Asked) -> None:
+    assert asked_of(cuda=1)["products"] == "tf32"
+    for settings in ({"cuda": 1}, {"provider": "cuda"}):
+        asked = asked_of(no_tf32=True, **settings)
+        assert asked[CUDA]["use_tf32"] == "0"
+        assert asked["products"] == ""
+    assert asked_of(cuda=3)["products"] == ""  # it is too old to have them
+
+
+def test_rounding_to_tf32_is_for_cuda_alone() -> None:
+    check("onnxruntime", {"no_tf32": True, "provider": "cuda,cpu"})
+    message = refusal("onnxruntime", {"no_tf32": True}).message
+    assert message.startswith(
+        "--no-tf32 needs --cuda or --provider cuda: the CPU rounds to no type of fewer bits"
+    )
+    message = refusal("onnxruntime", {"no_tf32": True, "tensorrt": True}).message
+    assert message.startswith("--no-tf32 and --tensorrt exclude each other: ")
+
+
+def test_the_cpu_runs_the_rest_where_that_is_asked_for(asked_of: Asked) -> None:
+    asked = asked_of(provider="cuda,cpu")
+    assert (asked[FALLBACK], asked["device"]) == ("0", ("cuda", 0))
+    assert asked["notes"] == ["the CPU runs what cuda cannot: Conv (2), Relu (1)"]
+    assert asked_of(provider="cuda")["notes"] == []
+    for name in ("cuda,tensorrt", "cpu,cpu", "cuda,cpu,cpu"):
+        message = refusal("onnxruntime", {"provider": name}).message
+        assert message.startswith(f"--provider: cannot run on {name}: the CPU alone runs what")
+
+
+def test_a_model_that_the_provider_cannot_run_names_what_it_lacks(
+    make_driver: MakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = make_driver(DIGITS, cuda=0)
+    driver.onnxruntime = EngineWithGpu(driver.onnxruntime, CUDA)
+    driver.providers = [CUDA]
+    unusable = RuntimeError("fallback to CPU EP has been explicitly disabled by the user")
+    error = driver.explain(unusable, loading=True)
+    assert error is not None
+    assert error.message.endswith(": the provider cuda cannot run Conv (2), Relu (1)")
+    assert error.hint == "--provider cuda,cpu has the CPU run what it cannot"
+    # ONNX Runtime before 1.24 says nothing about operators.
+    monkeypatch.setattr(driver, "open_session", lambda model: object())
+    error = driver.explain(unusable, loading=True)
+    assert error is not None
+    assert error.message.endswith(": the provider cuda cannot run all of its operators")
 
 
 def test_a_cache_and_the_blocked_layout_are_for_the_cpu_alone() -> None:
