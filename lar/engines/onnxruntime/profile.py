@@ -28,7 +28,7 @@ import json
 import os
 import re
 import tempfile
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
@@ -40,8 +40,10 @@ import msgspec
 
 from lar.engines.driver import HOST_THREAD, EngineTrace
 from lar.engines.flops import Shape, flops_of
+from lar.engines.onnxruntime.cupti import DeviceRecorder, DeviceWork, open_recorder
 from lar.engines.onnxruntime.kernel_kinds import kernel_kind
 from lar.engines.onnxruntime.messages import one_line
+from lar.engines.onnxruntime.providers import CPU, DEVICES
 from lar.engines.onnxruntime.thread_use import ThreadUses
 from lar.errors import LarError, UsageError
 from lar.options.table import PROFILE_MEMORY, PROFILES, one_of
@@ -132,7 +134,7 @@ class NodeEvent(NamedTuple):
     """One execution of a node, and what it had a device do."""
 
     event: RawEvent
-    kernels: tuple[RawEvent, ...]
+    kernels: tuple[DeviceWork, ...]
 
 
 class RawRun(NamedTuple):
@@ -293,7 +295,22 @@ def run_of(run: RawEvent, nodes: Iterable[tuple[RawEvent, list[RawEvent]]]) -> R
         run.start_ns,
         max((run.end_ns, *ends)),
         run.tid,
-        tuple(NodeEvent(event, tuple(kernels)) for event, kernels in ordered),
+        tuple(NodeEvent(event, tuple(map(work_of, kernels))) for event, kernels in ordered),
+    )
+
+
+def work_of(event: RawEvent) -> DeviceWork:
+    """Return what the engine itself reports of a kernel or, without a grid, of a copy."""
+    args = event.args
+    is_copy = args.grid_x in ("", NO_GRID)
+    return DeviceWork(
+        event.name,
+        event.start_ns,
+        event.start_ns,
+        event.end_ns,
+        int(args.stream) if args.stream.isdigit() else 0,
+        None if is_copy else triple_of(args.grid_x, args.grid_y, args.grid_z),
+        None if is_copy else triple_of(args.block_x, args.block_y, args.block_z),
     )
 
 
@@ -741,19 +758,40 @@ COPIES = {
     "MemcpyToHost": ("device", "host", "[CUDA memcpy DtoH]"),
 }
 
+ENDS = {name: (source, destination) for source, destination, name in COPIES.values()}
+
 NO_GRID = "-1"  # of a kernel event that is a copy
-DEVICE_PROVIDERS = ("CUDAExecutionProvider", "TensorrtExecutionProvider")
 
 NO_PARTS = "dispatch and wait of an operator: ONNX Runtime does not report them separately"
 NO_KERNELS = (
     "times on the device: this ONNX Runtime was built without them, and reports an operator's "
     "dispatch alone"
 )
+NO_RATES = "FLOPs and bytes: those of a dispatch say nothing"
 
 
-def has_kernels(raw: RawProfile) -> bool:
-    """Return whether a report says what a device did."""
-    return any(node.kernels for run in raw.runs for node in run.nodes)
+def has_kernels(runs: Iterable[RawRun]) -> bool:
+    """Return whether it is known what a device did in some runs."""
+    return any(node.kernels for run in runs for node in run.nodes)
+
+
+def with_works(runs: Sequence[TimedRun], works: Sequence[DeviceWork]) -> list[TimedRun]:
+    """Return runs with what their nodes had a device do: a work, of which the host asked for in the
+    order given, is of the node that was last begun then and had not ended."""
+    called = [work.called_ns for work in works]
+    found = []
+    for run in runs:
+        nodes, offset = run.raw.nodes, run.offset_ns
+        starts = [node.event.start_ns + offset for node in nodes]
+        own: list[list[DeviceWork]] = [[] for _ in nodes]
+        first = bisect_left(called, run.raw.start_ns + offset)
+        for work in works[first : bisect_right(called, run.raw.end_ns + offset)]:
+            place = bisect_right(starts, work.called_ns) - 1
+            if place >= 0 and work.called_ns <= nodes[place].event.end_ns + offset + ROUNDING_NS:
+                own[place].append(work.moved(-offset))
+        kept = tuple(NodeEvent(node.event, tuple(it)) for node, it in zip(nodes, own, strict=True))
+        found.append(run._replace(raw=run.raw._replace(nodes=kept)))
+    return found
 
 
 class TimedRun(NamedTuple):
@@ -780,7 +818,7 @@ class RunEvents:
         self.executions = ExecutionColumns()
         self.spans = SpanColumns()
         self.threads: dict[int, str] = {}
-        self.dropped = [NO_PARTS, *([NO_KERNELS] if self.dispatch_only else [])]
+        self.dropped = [NO_PARTS, *((NO_KERNELS, NO_RATES) if self.dispatch_only else ())]
         self.uses = ThreadUses()
         self._numbers: dict[str, int] = {}
 
@@ -795,7 +833,11 @@ class RunEvents:
 
     def operators(self) -> tuple[ProfiledOperator, ...]:
         """Return the operators, with the use that each made of the engine's threads."""
-        return self.uses.added_to(self.table.operators)
+        operators = self.uses.added_to(self.table.operators)
+        if not self.dispatch_only:
+            return operators
+        nothing = {"flops": None, "size_bytes": None, "source": "none"}
+        return tuple(msgspec.structs.replace(each, **nothing) for each in operators)
 
     def add_busy_threads(self) -> int:
         """Add the threads that did some of the work, in which nothing begins or ends; return how
@@ -818,7 +860,8 @@ class RunEvents:
         self.uses.add(place, bytes(event.args.thread_scheduling_stats), timed=not step.warmup)
         same = event.tid == run.raw.thread
         thread = HOST_THREAD if same else self._number_of(f"{event.tid}", f"thread {event.tid}")
-        if not self.on_device:
+        by_host = event.args.provider == CPU and not node.kernels
+        if by_host or not self.on_device:
             self.executions.append(
                 Execution(place, step.number, thread, start, end, warmup=step.warmup)
             )
@@ -836,10 +879,8 @@ class RunEvents:
     def _add_kernels(self, run: TimedRun, node: NodeEvent, place: int) -> None:
         """Add what a node had the device do, and the execution that this makes."""
         event, offset = node.event, run.offset_ns
-        streams = [
-            self._number_of(f"stream {each.args.stream}", f"stream {each.args.stream}")
-            for each in node.kernels
-        ]
+        names = [f"stream {each.stream}" for each in node.kernels]
+        streams = [self._number_of(name, name) for name in names]
         self.executions.append(
             Execution(
                 place,
@@ -854,21 +895,23 @@ class RunEvents:
             )
         )
         for each, thread in zip(node.kernels, streams, strict=True):
-            args = each.args
-            is_copy = args.grid_x in ("", NO_GRID)
+            kinds = ENDS.get(each.name, (None, None))
             self.spans.add(
                 each.start_ns + offset,
                 each.end_ns + offset,
                 run.step.number,
-                category="memcpy" if is_copy else "kernel",
+                category=each.category,
                 name=each.name,
                 thread=thread,
                 warmup=run.step.warmup,
                 operator=place,
                 device=self.device,
-                stream=int(args.stream) if args.stream.isdigit() else None,
-                grid=None if is_copy else triple_of(args.grid_x, args.grid_y, args.grid_z),
-                block=None if is_copy else triple_of(args.block_x, args.block_y, args.block_z),
+                stream=each.stream,
+                grid=each.grid,
+                block=each.block,
+                size_bytes=each.size_bytes,
+                source_kind=kinds[0],
+                destination_kind=kinds[1],
             )
 
     def _add_span(
@@ -927,8 +970,8 @@ def profile_of_raw(data: bytes, name: str) -> Profile:
         raise UsageError("no run of a model is in it", HINT, subject=name)
     table = OperatorTable(raw, None)
     providers = {node.event.args.provider for run in raw.runs for node in run.nodes}
-    device = "cuda" if providers & set(DEVICE_PROVIDERS) else "cpu"
-    events = RunEvents(table, device, no_kernels=not has_kernels(raw))
+    device = "cuda" if providers & DEVICES.keys() else "cpu"
+    events = RunEvents(table, device, no_kernels=not has_kernels(raw.runs))
     runs = [
         TimedRun(run, Step(number, run.start_ns, run.end_ns), 0)
         for number, run in enumerate(raw.runs)
@@ -996,6 +1039,8 @@ class SessionProfiler:
         self.driver = driver
         self._steps = step_columns()
         self._times = RecordColumns(lambda *times_ns: times_ns, "qq")
+        on_device = driver.asked_provider() in DEVICES and driver.spec.runners == 1
+        self._device: DeviceRecorder | None = open_recorder() if on_device else None
         self._graph: tuple[OptimizedGraph | None, list[str]] | None = None
 
     def take(self, step: Step, forward_ns: int, dispatched_ns: int, waited_ns: int) -> None:
@@ -1016,6 +1061,7 @@ class SessionProfiler:
         from lar.engines.onnxruntime.dumps import release_memory
 
         driver, session = self.driver, self.driver.session
+        works = self._device.finish() if self._device else []
         began_ns = session.get_profiling_start_time_ns()
         file = session.end_profiling()
         # It holds all its events until it goes.
@@ -1038,8 +1084,11 @@ class SessionProfiler:
         dropped = [*unknown, *cut_of(raw, len(calls))]
         offset, error = align_runs(raw.runs, calls, began_ns - driver.recorder.unix_ns)
         table = OperatorTable(raw, graph)
-        events = RunEvents(table, device, no_kernels=not has_kernels(raw))
         runs = place_runs(raw.runs, calls, offset)
+        if works and not has_kernels(raw.runs):
+            runs = with_works(runs, [work.moved(-driver.recorder.unix_ns) for work in works])
+        told = has_kernels(run.raw for run in runs)
+        events = RunEvents(table, device, no_kernels=not told)
         events.add_runs(runs, nodes_by_run(file) if on_host else None)
         others = events.add_busy_threads()
         executions = events.executions

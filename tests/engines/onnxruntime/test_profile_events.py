@@ -12,6 +12,7 @@ from onnx import helper
 
 from lar.engines.driver import HOST_THREAD
 from lar.engines.onnxruntime import profile
+from lar.engines.onnxruntime.cupti import DeviceWork
 from lar.engines.onnxruntime.profile import (
     NO_KERNELS,
     TYPES,
@@ -25,6 +26,7 @@ from lar.engines.onnxruntime.profile import (
     decode_raw,
     match_nodes,
     moved_bytes_of,
+    with_works,
 )
 from lar.engines.onnxruntime.session import DTYPES
 from lar.engines.profile_files import read_foreign
@@ -186,6 +188,43 @@ def test_kernels_are_the_execution_and_the_node_is_its_dispatch() -> None:
     # Of the other operator the engine tells no time on the device: it has no execution.
     assert (dispatch.category, dispatch.name, dispatch.operator) == ("runtime", "mul", 1)
     assert NO_KERNELS not in found.dropped
+
+
+def test_what_cupti_records_is_of_the_node_that_was_begun_then() -> None:
+    raw = raw_of(
+        node("add", 105, 20, "CUDA"),
+        node("mul", 130, 20, "CUDA", node_index="1"),
+        node("shape", 155, 4, node_index="2"),
+        event("model_run", "Session", 100, 70),
+    )
+    runs = [TimedRun(raw.runs[0], Step(0, 0, 10**9), 500)]
+    kernel = DeviceWork("fast", 0, 0, 0, 7, (4, 2, 1), (64, 1, 1))
+    copy = DeviceWork("[CUDA memcpy HtoD]", 0, 0, 0, 7, size_bytes=64)
+    works = [
+        kernel._replace(called_ns=50_000),  # of an earlier run
+        kernel._replace(called_ns=106_000, start_ns=110_250, end_ns=111_000),
+        copy._replace(called_ns=107_000, start_ns=112_000, end_ns=113_000),
+        kernel._replace(called_ns=128_000),  # between the nodes
+        kernel._replace(called_ns=131_000, start_ns=140_000, end_ns=145_000),
+    ]
+    found = RunEvents(OperatorTable(raw, None), "cuda:0")
+    found.add_runs(with_works(runs, works))
+    assert [(each.start_ns, each.end_ns) for each in found.executions] == [
+        (110_250, 113_000),
+        (140_000, 145_000),
+        (155_500, 159_500),  # the CPU ran it
+    ]
+    assert [each.dispatch for each in found.executions] == [
+        (105_500, 125_500),
+        (130_500, 150_500),
+        None,
+    ]
+    spans = [(span.category, span.name, span.start_ns, span.size_bytes) for span in found.spans]
+    assert spans == [
+        ("kernel", "fast", 110_250, None),
+        ("memcpy", "[CUDA memcpy HtoD]", 112_000, 64),
+        ("kernel", "fast", 140_000, None),
+    ]
 
 
 def test_where_no_kernels_are_reported_the_dispatches_are_the_times() -> None:

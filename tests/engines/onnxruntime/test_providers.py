@@ -181,6 +181,13 @@ def test_products_are_rounded_to_tf32_unless_that_is_forbidden(asked_of: Asked) 
     assert asked_of(cuda=3)["products"] == ""  # it is too old to have them
 
 
+def test_a_run_on_a_device_returns_when_it_is_dispatched() -> None:
+    import onnxruntime
+
+    options = session.asynchronous_run(onnxruntime)
+    assert options.get_run_config_entry("disable_synchronize_execution_providers") == "1"
+
+
 def test_rounding_to_tf32_is_for_cuda_alone() -> None:
     check("onnxruntime", {"no_tf32": True, "provider": "cuda,cpu"})
     message = refusal("onnxruntime", {"no_tf32": True}).message
