@@ -70,9 +70,8 @@ def sentences_of_time(shown: Shown, kind: Kind) -> Iterator[str]:
     facts = shown.profile.facts
     if facts.dispatch_only:
         yield (
-            f"what operators take on {facts.device} {facts.engine} does not report, and the "
-            "package nvidia-cuda-cupti, which would, is not installed: their times are those of "
-            "the host, which has the device do them"
+            f"what operators take on {facts.device} is not known: their times are those of the "
+            "host, which has the device do them"
         )
     operators = operator_totals(shown.profile, kind)
     if any(each.ranking_ns for each in operators.values()):

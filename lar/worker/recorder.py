@@ -207,7 +207,7 @@ class Recorder(Silent):
                 shutil.copyfile(trace.raw_file, place)
             else:
                 Path(place).write_bytes(trace.engine_raw)
-        return unmatched(trace.operators, patterns)
+        return [*unmatched(trace.operators, patterns), *trace.notes]
 
     def with_syscalls(self, trace: EngineTrace, calls: TracedCalls) -> EngineTrace:
         """Return the engine's profile with the system calls added, and threads for them."""

@@ -47,6 +47,7 @@ from lar.engines.onnxruntime.providers import CPU, DEVICES
 from lar.engines.onnxruntime.thread_use import ThreadUses
 from lar.errors import LarError, UsageError
 from lar.options.table import PROFILE_MEMORY, PROFILES, one_of
+from lar.profiles.intervals import merge_intervals, total_of
 from lar.records.columns import ExecutionColumns, RecordColumns, SpanColumns, step_columns
 from lar.records.profile import (
     Alignment,
@@ -767,6 +768,11 @@ NO_KERNELS = (
     "times on the device: this ONNX Runtime was built without them, and reports an operator's "
     "dispatch alone"
 )
+ONE_COPY = "the profile has no times of the device: they are recorded of a single copy alone"
+WITH_CUPTI = (
+    "the profile has no times of the device: pip install nvidia-cuda-cupti, NVIDIA's library for "
+    "profilers, for them"
+)
 NO_RATES = "FLOPs and bytes: those of a dispatch say nothing"
 
 
@@ -879,6 +885,9 @@ class RunEvents:
     def _add_kernels(self, run: TimedRun, node: NodeEvent, place: int) -> None:
         """Add what a node had the device do, and the execution that this makes."""
         event, offset = node.event, run.offset_ns
+        start = min(each.start_ns for each in node.kernels)
+        end = max(each.end_ns for each in node.kernels)
+        busy = total_of(merge_intervals((each.start_ns, each.end_ns) for each in node.kernels))
         names = [f"stream {each.stream}" for each in node.kernels]
         streams = [self._number_of(name, name) for name in names]
         self.executions.append(
@@ -886,8 +895,9 @@ class RunEvents:
                 place,
                 run.step.number,
                 streams[0],
-                min(each.start_ns for each in node.kernels) + offset,
-                max(each.end_ns for each in node.kernels) + offset,
+                start + offset,
+                end + offset,
+                wait_ns=end - start - busy,  # for the host to dispatch the next kernel
                 dispatch_start_ns=event.start_ns + offset,
                 dispatch_end_ns=event.end_ns + offset,
                 dispatch_thread=HOST_THREAD,
@@ -1013,7 +1023,8 @@ class Call(NamedTuple):
 def start_profiling(driver: SessionDriver, _: object) -> None:
     """Have the driver's session write its profile, beside where lar's is written."""
     if driver.profiler is None:
-        driver.profiler = SessionProfiler(driver)
+        on_device = driver.asked_provider() in DEVICES and driver.spec.runners == 1
+        driver.profiler = SessionProfiler(driver, open_recorder() if on_device else None)
         driver.options.enable_profiling = True
         # The engine adds the second in which it began, which copies may have in common.
         prefix = os.path.join(folder_of(driver), f"onnxruntime_{driver.runner}")
@@ -1035,12 +1046,11 @@ def folder_of(driver: SessionDriver) -> str:
 class SessionProfiler:
     """Keeps the times of the iterations, and reads the session's report when all have ended."""
 
-    def __init__(self, driver: SessionDriver) -> None:
+    def __init__(self, driver: SessionDriver, device: DeviceRecorder | None = None) -> None:
         self.driver = driver
         self._steps = step_columns()
         self._times = RecordColumns(lambda *times_ns: times_ns, "qq")
-        on_device = driver.asked_provider() in DEVICES and driver.spec.runners == 1
-        self._device: DeviceRecorder | None = open_recorder() if on_device else None
+        self._device = device
         self._graph: tuple[OptimizedGraph | None, list[str]] | None = None
 
     def take(self, step: Step, forward_ns: int, dispatched_ns: int, waited_ns: int) -> None:
@@ -1087,6 +1097,7 @@ class SessionProfiler:
         runs = place_runs(raw.runs, calls, offset)
         if works and not has_kernels(raw.runs):
             runs = with_works(runs, [work.moved(-driver.recorder.unix_ns) for work in works])
+        hint = WITH_CUPTI if driver.spec.runners == 1 else ONE_COPY
         told = has_kernels(run.raw for run in runs)
         events = RunEvents(table, device, no_kernels=not told)
         events.add_runs(runs, nodes_by_run(file) if on_host else None)
@@ -1105,6 +1116,7 @@ class SessionProfiler:
             alignments=(Alignment("onnxruntime", offset, error),),
             dropped=(*events.dropped, *dropped),
             dispatch_only=events.dispatch_only,
+            notes=(hint,) if events.dispatch_only else (),
             raw_file=file,
         )
 

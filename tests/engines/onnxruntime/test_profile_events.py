@@ -214,6 +214,8 @@ def test_what_cupti_records_is_of_the_node_that_was_begun_then() -> None:
         (140_000, 145_000),
         (155_500, 159_500),  # the CPU ran it
     ]
+    # Between the kernel and the copy the device waited for the host.
+    assert [each.wait_ns for each in found.executions] == [1_000, 0, None]
     assert [each.dispatch for each in found.executions] == [
         (105_500, 125_500),
         (130_500, 150_500),
