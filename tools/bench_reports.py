@@ -22,12 +22,12 @@ from profile_costs import measure_kept
 from report_differences import measure_joined, measure_same, measure_slower
 
 import lar
-from lar.engines.advice import recommendations_for
+from lar.engines.advice import suggestions_of
 from lar.profiles.breakdown import OTHER, WAITING, breakdown_of
-from lar.profiles.costs import correct
+from lar.profiles.costs import fit_to_plain
 from lar.records.tuning import TuneResult
 from lar.reports.styles import STYLES
-from lar.running.tried_advice import settings_of, try_recommendations
+from lar.running.advice import MOST_TRIED, plan_plain, race
 
 SMALL = tuple(
     str(ROOT / "models" / f"{name}.{suffix}")
@@ -52,7 +52,7 @@ def measure_accounts(settings: Settings) -> Outcome:
             words = (model, "--iter", "50", "--profile", place, "--json", kept)
             run_quietly([LAR, *words])
             measured = sum(json.loads(Path(kept).read_text())["samples"]["end_to_end"])
-            breakdown = breakdown_of(correct(lar.read_profile(place)))
+            breakdown = breakdown_of(fit_to_plain(lar.read_profile(place)))
         named = sum(breakdown.bucket_ns(it) for it in breakdown.buckets if it != OTHER)
         off.append(abs(named / 1e9 / measured - 1))
         waiting = breakdown.share(WAITING) or 0.0
@@ -72,7 +72,7 @@ def measure_cost(settings: Settings) -> Outcome:
     slowest = ""
     for style, row in STYLES.items():
         words = [LAR, "report", *[place] * row.profiles[0], "--style", style]
-        words += ["--html", str(Path(place).with_name("page.html"))] if style == "html" else []
+        words += ["--html", str(Path(place).with_name("page.html"))]
         costs = [cost_of(words) for _ in repeat(settings)]
         seconds, size = min(each[0] for each in costs), max(each[1] for each in costs)
         note(f"{style}: {seconds:.2f} s, {size:.0f} MiB")
@@ -105,18 +105,19 @@ def measure_advice(settings: Settings) -> Outcome:
     slower, missing, named = 0, 0, []
     for at in repeat(settings):
         model = ADVISED[at % len(ADVISED)]
-        profile = correct(lar.read_profile(profile_of(model, "--iter", "30")))
-        advised = settings_of(recommendations_for(profile))
+        profile = fit_to_plain(lar.read_profile(profile_of(model, "--iter", "30")))
+        advised = suggestions_of(profile)[:MOST_TRIED]
         difference = None
         if advised:
-            bench = try_recommendations(profile, advised[:1], budget_seconds=COMPARE_SECONDS)
+            plain = plan_plain(model, {})
+            bench = race(plain, advised[:1], budget_seconds=COMPARE_SECONDS)
             difference = bench.variants[1].difference
         is_slower = difference is not None and difference.verdict == "slower"
         slower += is_slower
         with tempfile.TemporaryDirectory() as place:
             found = tune((model,), Path(place), settings.budget_seconds)[0]
         best = best_choice_of(found)
-        names = [each.choice.name for each in advised if each.choice]
+        names = [each.name for each in advised]
         is_missing = bool(best) and best not in names
         missing += is_missing
         ratio = f"{difference.ratio:.2f}" if difference else "-"

@@ -11,21 +11,22 @@ from pathlib import Path
 from lar.cli import gates
 from lar.cli.table_output import render, warn_of
 from lar.errors import UsageError, count_of, printable
+from lar.files.path_conflicts import Place, refuse_clashes
 from lar.files.report_file import OutputFile, check_places
 from lar.measurement.machine import read_model_file
 from lar.options.table import OPTIONS
 from lar.records.facts import MachineFacts, ModelFile
 from lar.records.run import RunResult, record_to_json
-from lar.reports.history_report import check_report, list_report, plot_report
+from lar.reports.history_report import report_check, report_course, report_history
 from lar.reports.report import Report
-from lar.reports.results_report import build_report
+from lar.reports.results_report import report_results
 from lar.results.facts import NamedResult, describe_options, facts_of
 from lar.results.figures import is_calm
 from lar.results.naming import read_named, split_name
-from lar.results.reading import is_database, read_stored
+from lar.results.reading import is_database
 from lar.results.regressions import Check, check_kind
 from lar.results.side_by_side import compare_results
-from lar.results.store import Entry, Kind, Selection, Store, kind_of, open_store
+from lar.results.store import Added, Entry, Kind, Selection, Store, kind_of, open_store
 
 MOST_RUNS = 100  # of a kind, that are read for a check
 
@@ -68,7 +69,7 @@ def list_results(arguments: argparse.Namespace) -> int:
     if not entries and arguments.format == "text":
         print(f"no result of {store.path} fits" if selection != Selection() else "no results")
         return 0
-    print_report(list_report(entries, notes), arguments.format)
+    print_report(report_history(entries, notes), arguments.format)
     return 0
 
 
@@ -93,8 +94,7 @@ def show_results(arguments: argparse.Namespace) -> int:
     names = {each.name.partition(" ")[0].lstrip("#"): each.name for each in named}
     baseline = names.get(arguments.baseline.lstrip("#"), arguments.baseline)
     compared = compare_results(named, by, baseline)
-    made = build_report(compared, with_page=arguments.format == "html")
-    print_report(made, arguments.format)
+    print_report(report_results(compared), arguments.format)
     warn_of(compared, arguments.format)
     return 0
 
@@ -104,7 +104,7 @@ def plot_results(arguments: argparse.Namespace) -> int:
     with open_store(arguments.store) as store:
         entries = store.entries(selection_of(arguments))
     has_bars = (sys.stdout.encoding or "").lower().startswith("utf")
-    report = plot_report(entries, has_bars=has_bars)
+    report = report_course(entries, has_bars=has_bars)
     if not report.tables[0].rows:
         raise UsageError("no result that fits has times", "`lar history list` lists the results")
     if arguments.html is None:
@@ -112,7 +112,7 @@ def plot_results(arguments: argparse.Namespace) -> int:
         return 0
     with OutputFile(arguments.html, "--html") as output:
         check_places([output], [store.path])
-        output.write(report.page)
+        output.write(render(report, "html", to_stdout=output.to_stdout))
     if not output.to_stdout:
         print(f"wrote {output.name}")
     return 0
@@ -124,8 +124,7 @@ def add_results(arguments: argparse.Namespace) -> int:
     if arguments.tag is None:
         refuse_stores([split_name(word)[1] for word in arguments.files])
     with open_store(arguments.store, create=True) as store:
-        added = store.add(results, arguments.tag or "")
-    print_added([each.is_new for each in added], store)
+        print_added(store.add(results, arguments.tag or ""), store)
     return 0
 
 
@@ -183,7 +182,8 @@ def complete(result: RunResult, model: ModelFile | None, machine: str | None) ->
     return result
 
 
-def print_added(are_new: Sequence[bool], store: Store) -> None:
+def print_added(added: Sequence[Added], store: Store) -> None:
+    are_new = [each.is_new for each in added]
     known = len(are_new) - sum(are_new)
     left = f"; {known} were there already" if known else ""
     count = sum(are_new)
@@ -191,23 +191,23 @@ def print_added(are_new: Sequence[bool], store: Store) -> None:
 
 
 def export_results(arguments: argparse.Namespace) -> int:
-    """Write results as JSON lines."""
-    with OutputFile(arguments.output, "--output") as output, open_store(arguments.store) as store:
-        check_places([output], [store.path])
-        entries = store.entries(selection_of(arguments))
-        lines = (record_to_json(stored) + b"\n" for stored in store.stored(entries))
-        output.write(b"".join(lines))
-    if not output.to_stdout:
-        print(f"wrote {count_of(len(entries), 'result')} to {output.name}")
+    """Copy results into another store."""
+    with open_store(arguments.store) as store:
+        refuse_clashes([Place(arguments.output, "--output")], [store.path])
+        rows = store.rows(store.entries(selection_of(arguments)))
+    with open_store(arguments.output, create=True) as store:
+        print_added(store.add_rows(rows), store)
     return 0
 
 
 def import_results(arguments: argparse.Namespace) -> int:
-    """Store what was exported, or another store has: all of it, or nothing if a file is damaged."""
-    results = [stored for path in arguments.files for stored in read_stored(path)]
+    """Store what other stores have: all of it, or nothing if one is damaged."""
+    rows = []
+    for path in arguments.files:
+        with open_store(path) as store:
+            rows += store.rows(store.entries())
     with open_store(arguments.store, create=True) as store:
-        added = store.add_stored(results)
-    print_added([each.is_new for each in added], store)
+        print_added(store.add_rows(rows), store)
     return 0
 
 
@@ -239,7 +239,7 @@ def prune_results(arguments: argparse.Namespace) -> int:
             print(f"removed {len(entries)} of {count_of(total, 'result')}")
             return 0
     if entries:
-        print_report(list_report(entries), "text")
+        print_report(report_history(entries), "text")
     print(
         f"would remove {len(entries)} of {count_of(total, 'result')}"
         + ("; --yes does" if entries else "")
@@ -285,7 +285,7 @@ def check_results(arguments: argparse.Namespace) -> int:
         raise UsageError(lost[0], "store a run of this kind with that tag")
     notes = [*notes_of(checks), *(f"warning: {text}" for text in lost)]
     if checks or arguments.format not in ("text", "markdown"):
-        print_report(check_report(checks, arguments.baseline, notes), arguments.format)
+        print_report(report_check(checks, arguments.baseline, notes), arguments.format)
     arguments.fail_if_slower = arguments.fail_if_slower or 0.0
     outcomes = [gates.Outcome(each.name, each.difference, reason=each.reason) for each in checks]
     outcomes += [gates.Outcome("", None, describe_failure(each)) for each in failed]

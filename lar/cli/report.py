@@ -14,19 +14,13 @@ from lar.cli.screen import screen_of_output
 from lar.errors import UsageError
 from lar.files.input_file import check_input, read_input
 from lar.options.option import flag_of
-from lar.options.values import parse_duration
 from lar.reports.options import BY_KEY, add_report_options, collect_report_options, describe_choices
-from lar.reports.styles import EXPORTS, STYLES, Style
+from lar.reports.styles import EXPORTS, GONE_STYLES, STYLES, Style
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from lar.files.report_file import OutputFile
-    from lar.profiles.recommendations import Recommendation
-    from lar.profiles.times import Kind
     from lar.records.profile import Profile
     from lar.reports.report import Report
-    from lar.running.tried_advice import Command
 
 
 def format_csv(report: Report) -> str:
@@ -47,10 +41,23 @@ def format_html(report: Report) -> str:
     return format_html(report)
 
 
-# How long the suggestions of --try are measured, all together with the run as it was profiled.
-TRY_SECONDS = 20.0
-
 RENDERINGS = {"csv": format_csv, "json": format_json, "html": format_html}
+
+# What has gone, and what does the same.
+ADVISE = "`lar advise MODEL` profiles a model and tries what the profile speaks for"
+GONE = {"--try": ADVISE, "--budget": ADVISE}
+
+
+def hint_at(flag: str, near: str) -> str:
+    """Return the hint at a flag that is not taken."""
+    return GONE.get(flag, near)
+
+
+def parse_style(name: str) -> str:
+    """Parse the name of a style: of one that has gone, say what is there instead."""
+    if name in GONE_STYLES:
+        raise argparse.ArgumentTypeError(f"{name!r} is no style any more: {GONE_STYLES[name]}")
+    return name
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -74,24 +81,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     styles = "; ".join(f"{name}: {style.help}" for name, style in STYLES.items())
     parser.add_argument(
         "--style",
+        type=parse_style,
         choices=tuple(STYLES),
-        help=f"{styles} (default megengine; diff with two profiles)",
+        help=f"{styles} (default operators; diff with two profiles)",
     )
     add_report_options(parser)
-    group = parser.add_argument_group("what to try")
-    group.add_argument(
-        "--try",
-        dest="try_advice",
-        action="store_true",
-        help="instead of a report, run the first suggestions for a few seconds each, beside the "
-        "run as it was profiled, and print what they give",
-    )
-    group.add_argument(
-        "--budget",
-        type=parse_duration,
-        metavar="S",
-        help=f"with --try: measure for at most S seconds, or 2m (default {TRY_SECONDS:g})",
-    )
     group = parser.add_argument_group("where to")
     for kind in RENDERINGS:
         group.add_argument(
@@ -116,12 +110,7 @@ def styles_of_pairs() -> str:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Make and print a report, or write an export, or try what is suggested; return the
-    exit code."""
-    if arguments.try_advice:
-        return try_advice(arguments)
-    if arguments.budget is not None:
-        raise UsageError("goes with --try", "it says how long is measured", flag="--budget")
+    """Make and print a report, or write an export; return the exit code."""
     # A profile is a great many records, none of them in a cycle: looking for cycles takes a third
     # of a report's time.
     was_enabled = gc.isenabled()
@@ -139,7 +128,7 @@ def report(arguments: argparse.Namespace) -> int:
     Raises:
         UsageError: the style does not do what is asked, or a file is not a profile.
     """
-    name = arguments.style or ("diff" if arguments.other else "megengine")
+    name = arguments.style or default_style(arguments)
     style = STYLES[name]
     if arguments.output:
         raise UsageError(
@@ -158,23 +147,33 @@ def report(arguments: argparse.Namespace) -> int:
     asked = [kind for kind in RENDERINGS if getattr(arguments, kind)]
     with contextlib.ExitStack() as stack:
         files = open_files(arguments, asked, paths, stack)
-        profiles = [open_profile(path, style, len(paths) > 1) for path in paths]
+        reading = style if arguments.style else STYLES["megengine"]  # which takes engines' files
+        profiles = [open_profile(path, reading, len(paths) > 1) for path in paths]
         *baseline, profile = profiles[:2]
+        if not arguments.style and name == "operators" and not profile.facts.lar_version:
+            style = reading
+            options = collect_report_options(vars(arguments), "megengine", style)
         made = style.build(profile, options, *baseline, *profiles[2:])
         from lar.profiles.costs import describe_cost  # what makes a report has imported it
 
-        made = replace(
-            made,
-            summary=made.summary or summaries_of(style.time or "compute", *baseline, profile),
-            footer=footer_of(style, made, profile),
-            corrected=describe_cost(profile) if profile.correction else "",
-        )
+        corrected = describe_cost(profile) if profile.correction else ""
+        footer = "" if style is STYLES["operators"] else corrected
+        made = replace(made, footer=footer, corrected=corrected)
         if not any(file.to_stdout for file in files):
             sys.stdout.write(made.text_for(screen_of_output()))
             sys.stdout.flush()
         for kind, file in zip(asked, files, strict=True):
             file.write(RENDERINGS[kind](made))
     return 0
+
+
+def default_style(arguments: argparse.Namespace) -> str:
+    """Return the style that nobody has named: the first that honours the flags that are given."""
+    if arguments.other:
+        return "diff"
+    asked = {key for key in BY_KEY if getattr(arguments, key) is not None}
+    able = (name for name, it in STYLES.items() if asked <= it.options and 1 in it.profiles)
+    return next(able, "operators")
 
 
 def check_pairs(more: list[str], name: str, style: Style) -> None:
@@ -193,110 +192,6 @@ def check_pairs(more: list[str], name: str, style: Style) -> None:
         raise UsageError(
             "has no partner", "give runs of the two commands by turns", subject=more[-1]
         )
-
-
-def summaries_of(kind: Kind, *profiles: Profile) -> tuple[str, ...]:
-    """Return the paragraph about a profile, with the time of operators that the report shows, or
-    those about two that are compared. An engine's own file has none: its report is that of the
-    engine's own tool."""
-    from lar.engines.advice import recommendations_for
-    from lar.profiles.summary import summarize
-    from lar.reports.report import paragraphs_of
-
-    texts = [
-        summarize(each, recommendations_for(each), kind) if each.facts.lar_version else ""
-        for each in profiles
-    ]
-    return paragraphs_of(texts)
-
-
-def footer_of(style: Style, made: Report, profile: Profile) -> str:
-    """Return the line that says which time of operators a style shows, where it shows any. The
-    report of an engine's own file is that of the engine's own tool."""
-    from lar.profiles.times import describe_time
-
-    shows_any = any(not isinstance(part, str) for part in made.body)
-    if style.time is None or not shows_any or not profile.facts.lar_version:
-        return ""
-    return describe_time(style.time)
-
-
-def try_advice(arguments: argparse.Namespace) -> int:
-    """Run the suggestions for a profile, and print what they give; return the exit code.
-
-    Raises:
-        LarError: it is asked for with what belongs to a report, or the run of the profile cannot be
-            made again here.
-    """
-    if arguments.other:
-        raise UsageError("takes one profile", f"leave {arguments.other} out", flag="--try")
-    keys = ("style", *RENDERINGS, *BY_KEY, "export", "output")
-    if refused := [flag_of(key) for key in keys if getattr(arguments, key) is not None]:
-        raise UsageError(
-            f"prints what it measured instead of a report, and takes no {', '.join(refused)}",
-            f"leave {', '.join(refused)} out",
-            flag="--try",
-        )
-    from lar.engines.advice import recommendations_for
-    from lar.reports.tried_text import format_nothing_tried
-    from lar.running.tried_advice import check_machine, settings_of
-
-    profile = read_corrected(arguments.profile)
-    found = recommendations_for(profile)
-    check_machine(profile)
-    tried = settings_of(found)
-    if not tried:
-        print("\n".join(format_nothing_tried(profile, found, screen_of_output())))
-        return 0
-    return print_tried(
-        profile, tried, TRY_SECONDS if arguments.budget is None else arguments.budget
-    )
-
-
-def read_corrected(path: str) -> Profile:
-    """Read a profile, and return it without what profiling has cost.
-
-    Raises:
-        UsageError: the file is missing, or is not a profile.
-    """
-    from lar.profiles.costs import correct
-
-    return correct(open_profile(path))
-
-
-def print_tried(
-    profile: Profile,
-    tried: Sequence[Recommendation],
-    budget_seconds: float,
-    command: Command | None = None,
-) -> int:
-    """Run suggestions for a profile, and print what they give; return the exit code.
-
-    `command` is the model and the options of its run, where the profile does not say them.
-
-    Raises:
-        LarError: the run of the profile cannot be made again here.
-    """
-    from lar.cli.bench import check_end, describe_progress
-    from lar.cli.progress_line import PacedLine
-    from lar.reports.tried_text import format_tried
-    from lar.running.tried_advice import describe_item, try_recommendations
-
-    with PacedLine(sys.stderr) as line:
-        bench = try_recommendations(
-            profile,
-            tried,
-            command=command,
-            budget_seconds=budget_seconds,
-            report=lambda progress: line.show(describe_progress(progress)),
-            show_search=lambda text, seconds: line.show(text),
-        )
-        line.end()
-    if bench.failure is None:  # else there is nothing to compare with, and one line says why
-        note = describe_item(profile, command)
-        print("\n".join(format_tried(tried, bench, screen_of_output(), note)), flush=True)
-    check_end(bench)
-    return 0
 
 
 def open_files(
@@ -330,7 +225,7 @@ def open_profile(path: str, style: Style | None = None, as_recorded: bool = Fals
     if path != "-":
         check_input(path)
     # Not before: a file that is missing needs nothing that is slow to import.
-    from lar.profiles.costs import correct
+    from lar.profiles.costs import fit_to_plain
     from lar.profiles.trace_file import read_as_written
     from lar.reports.printable_names import with_printable_names
 
@@ -338,7 +233,7 @@ def open_profile(path: str, style: Style | None = None, as_recorded: bool = Fals
     if profile is None:
         profile = read_otherwise(path, style)
     is_corrected = style is not None and not as_recorded
-    return with_printable_names(correct(profile) if is_corrected else profile)
+    return with_printable_names(fit_to_plain(profile) if is_corrected else profile)
 
 
 def read_otherwise(path: str, style: Style | None) -> Profile:

@@ -16,6 +16,8 @@ from typing import Annotated, Any, Literal, TypedDict, TypeVar
 
 import msgspec
 
+from lar.records.summary import Difference
+
 T = TypeVar("T")
 
 Category = Literal[
@@ -351,34 +353,12 @@ class Cost(msgspec.Struct, frozen=True):
         )
 
 
-class Shortening(msgspec.Struct, frozen=True):
-    """How recorded times are made shorter: by so many nanoseconds, and what is left to a part."""
-
-    by_ns: int = 0
-    to_part: float = 1.0
-
-    def removed_of(self, length_ns: int) -> int:
-        """Return what is taken off a time."""
-        return length_ns - round(max(0, length_ns - self.by_ns) * self.to_part)
-
-
 class Correction(msgspec.Struct, frozen=True):
-    """What was taken off the recorded times of operators, as recording them had cost it: off each
-    computation and each dispatch (`lar.profiles.costs`).
+    """How the times of operators came onto the scale of a plain iteration
+    (`lar.profiles.costs`): by a factor, and what profiling cost each iteration."""
 
-    `removed` is the times themselves, merged, and `by_copy` those of each copy of a model. `short`
-    counts operators of whose median too little is left for the clock, `emptied` those of them of
-    which nothing is. `between_ns` is what profiling cost an iteration besides, outside of
-    operators.
-    """
-
-    compute: Shortening = Shortening()
-    dispatch: Shortening = Shortening()
-    removed: tuple[Interval, ...] = ()
-    by_copy: tuple[tuple[Interval, ...], ...] = ()
-    short: int = 0
-    emptied: int = 0
-    between_ns: int = 0
+    scale: float = 1.0
+    cost_ns: int = 0
 
 
 class StepNoise(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -410,6 +390,33 @@ class Peak(msgspec.Struct, frozen=True):
     spread: float | None = None
     measured_at: str = ""
     rounds: int | None = None
+
+
+class TriedSetting(msgspec.Struct, frozen=True):
+    """A setting that was run beside the profiled run, in turns with it (`lar advise`).
+
+    `why` is what the profile shows that speaks for it. `difference` is its time against that of the
+    run, None where it was not measured. `outputs` says how they agree with those of the run, empty
+    where they were not compared, and `error` how it failed.
+    """
+
+    flags: str
+    why: str = ""
+    difference: Difference | None = None
+    outputs: str = ""
+    error: str = ""
+
+    @property
+    def ratio(self) -> float | None:
+        """Its time over that of the run, None where it was not measured or its outputs are not
+        those of the run."""
+        is_right = not self.error and self.outputs not in ("", "different")
+        return self.difference.ratio if self.difference and is_right else None
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether it is shown to be faster."""
+        return self.difference is not None and self.difference.verdict == "faster"
 
 
 class ModelFacts(msgspec.Struct, frozen=True):
@@ -474,8 +481,10 @@ class ProfileFacts(
     `dispatch_only` is for operators that ran on a device of whose times the engine says nothing:
     their times are those of the host, which had the device do them.
 
-    `noise` has the timed iterations in order, and is empty where it was not recorded. `folder` is
-    the one that the run was started in, from which relative paths start.
+    `noise` has the timed iterations in order, and is empty where it was not recorded. `plain` has
+    those of the run without the profiler: their seconds, and whether something disturbed them.
+    `folder` is the one that the run was started in, from which relative paths start. `tried` has
+    the settings that were tried after it, in the order in which the profile speaks for them.
     """
 
     lar_version: str = ""
@@ -500,6 +509,8 @@ class ProfileFacts(
     dropped: tuple[str, ...] = ()
     dispatch_only: bool = False
     noise: tuple[StepNoise, ...] = ()
+    plain: tuple[tuple[float, bool], ...] = ()
+    tried: tuple[TriedSetting, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -507,7 +518,7 @@ class Profile:
     """All that one run has recorded, each in the order of time.
 
     `engine_raw` is the engine's own profile of the last iteration, as it wrote it, in JSON; empty
-    if it wrote no profile. `correction` says what was taken off the times as recorded.
+    if it wrote no profile. `correction` says how times differ from those recorded.
     """
 
     facts: ProfileFacts = field(default_factory=ProfileFacts)
@@ -530,9 +541,8 @@ class Profile:
 
     @property
     def has_estimates(self) -> bool:
-        """True if operators compute as long as estimated, not as recorded: what profiling cost was
-        taken out."""
-        return self.correction is not None and self.correction.compute != Shortening()
+        """True if operators compute as long as estimated, not as recorded."""
+        return self.correction is not None and self.correction.scale < 1
 
     def timed_steps(self) -> tuple[Step, ...]:
         """Return the iterations without those of the warm-up."""

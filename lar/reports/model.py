@@ -23,17 +23,23 @@ ANY_DIGITS = -1  # as many as a number needs
 Align = Literal["left", "right", "centre", "middle", "point"]
 
 
+def no_value(row: object) -> Cell:
+    """Return nothing, as the plain value of a column that has none."""
+    return None
+
+
 @dataclass(frozen=True)
 class Column(Generic[AnyRow]):
     """One column: `title` is its heading in text, `value` its plain value of a row.
 
     In CSV, JSON and pages the heading is `key`, or the title and `unit`. In text a cell is `text`
-    of the row, or the plain value. A column with `parts` is one cell of several values: text joins
-    them by `joint`, records have a column for each part.
+    of the row, or the plain value. A column with `parts` is one cell of several values: a line each
+    in text, and a column each in records. On a narrow terminal cells whose plain value is a text
+    may lose their middle.
     """
 
     title: str
-    value: Callable[[AnyRow], Cell] = lambda row: None
+    value: Callable[[AnyRow], Cell] = no_value
     text: Callable[[AnyRow], str] | None = None
     unit: str = ""
     key: str = ""
@@ -42,17 +48,16 @@ class Column(Generic[AnyRow]):
     is_fixed: bool = False  # that wide, even where a cell is longer
     group: str = ""  # a heading above this column and its neighbours of the same group
     parts: tuple[Column[AnyRow], ...] = ()
-    joint: str = "\n"
     in_text: bool = True
     in_records: bool = True
     digits: int | None = None  # after the point, in pages; None for text
-    shortest: int = 18  # a cell of text may be cut to that on a narrow terminal
-    # Whether cells may lose their middle there: where it is None, those that stand at the left.
-    may_cut: bool | None = None
-    # The text before its style cuts it, which a narrow screen cuts so that rows stay apart.
-    whole: Callable[[AnyRow], str] | None = None
+    scale: float = 1.0  # of the numbers of text and pages: 1e3 shows seconds as milliseconds
     rank: int = 5  # the highest rank goes first on a narrow terminal or page; 0 never goes
-    narrow: Column[AnyRow] | None = None  # in its place, before columns with values are left out
+
+    @property
+    def is_for_text(self) -> bool:
+        """Whether it has a text and no plain value."""
+        return self.value is no_value and self.text is not None
 
     @property
     def heading(self) -> str:
@@ -64,9 +69,13 @@ class Column(Generic[AnyRow]):
         if self.text is not None:
             return self.text(row)
         if self.parts:
-            return self.joint.join(part.cell(row) for part in self.parts if part.in_text)
+            return "\n".join(part.cell(row) for part in self.parts if part.in_text)
         value = self.value(row)
         return "" if value is None else str(value)
+
+    def is_name(self, row: AnyRow) -> bool:
+        """Return whether a row has a text here."""
+        return any(isinstance(part.value(row), str) for part in self.parts or (self,))
 
     def is_empty(self, row: AnyRow) -> bool:
         """Return whether a row has nothing here, or zero."""
@@ -173,7 +182,7 @@ class Table(Generic[Row]):
             part
             for column in self.columns
             for part in column.parts or (column,)
-            if column.in_records and part.in_records
+            if column.in_records and part.in_records and not part.is_for_text
         )
 
     @property
@@ -188,6 +197,78 @@ class Table(Generic[Row]):
 
 
 AnyTable = Table[Any]
+
+
+@dataclass(frozen=True)
+class Plot:
+    """What pages draw, and all other forms of a report leave out: a picture, or a file to save.
+
+    `kind` names the function that draws it, in `pages/report.js`; `figures` are what that reads.
+    """
+
+    kind: Literal["ratios", "iterations", "depth", "curve", "download"]
+    title: str
+    figures: Any
+    about: str = ""
+
+
+def value_at(path: str) -> Callable[[Any], Any]:
+    """Return what takes the value at the end of a path of names, as `difference.ratio`; None where
+    a record on the path is None."""
+    names = path.split(".")
+
+    def take(row: Any) -> Any:
+        for name in names:
+            row = None if row is None else getattr(row, name)
+        return row
+
+    return take
+
+
+def number(
+    title: str,
+    value: Callable[[AnyRow], float | None] | str,
+    digits: int = 0,
+    *,
+    key: str = "",
+    scale: float = 1.0,
+    unknown: str | Callable[[AnyRow], str] = "N/A",
+    rank: int = 5,
+    in_text: bool = True,
+) -> Column[AnyRow]:
+    """Return a column of numbers with so many digits; `value` may be a path of names, and `unknown`
+    is the text of None."""
+    take = value_at(value) if isinstance(value, str) else value
+
+    def text(row: AnyRow) -> str:
+        found = take(row)
+        if found is not None:
+            return f"{scale * found:.{digits}f}"
+        return unknown if isinstance(unknown, str) else unknown(row)
+
+    return Column(
+        title,
+        take,
+        text,
+        key=key,
+        align="right",
+        digits=digits,
+        scale=scale,
+        rank=rank,
+        in_text=in_text,
+    )
+
+
+def milliseconds(
+    title: str,
+    value: Callable[[AnyRow], float | None] | str,
+    key: str,
+    rank: int = 5,
+    *,
+    in_text: bool = True,
+) -> Column[AnyRow]:
+    """Return a column of times, which records have in seconds under a key."""
+    return number(title, value, 3, key=key, scale=1e3, rank=rank, in_text=in_text)
 
 
 def table_of_values(

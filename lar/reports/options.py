@@ -51,13 +51,6 @@ def parse_rows(text: str) -> int:
     return int(text) or sys.maxsize
 
 
-def parse_iteration(text: str) -> int:
-    """Parse the number of an iteration."""
-    if not text.isascii() or not text.isdigit() or len(text) > 9:
-        raise argparse.ArgumentTypeError(f"{text!r} is not the number of an iteration, from 0")
-    return int(text)
-
-
 # fmt: off
 REPORT_OPTIONS: tuple[ReportOption, ...] = (
     ReportOption("sort", "sort by this column or key (see --style)", str, "KEY",
@@ -67,8 +60,6 @@ REPORT_OPTIONS: tuple[ReportOption, ...] = (
     ReportOption("filter", "only operators whose name or type matches", parse_pattern, "REGEX"),
     ReportOption("view", "only this part of the report; may be given again", str, "NAME",
                  repeatable=True),
-    ReportOption("iteration", "show the timeline of this iteration first; they count from 0",
-                 parse_iteration, "N"),
     ReportOption("time_unit", "unit of times", str, choices=("s", "ms", "us", "ns")),
     ReportOption("type", "only operators of this type; may be given again", str, "TYPE",
                  repeatable=True),

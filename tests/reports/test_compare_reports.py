@@ -8,7 +8,6 @@ import json
 import os
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +27,10 @@ from lar.records.comparison import (
     UnmatchedTensor,
     read_comparison,
 )
-from lar.reports.compare_csv import format_csv
-from lar.reports.compare_html import format_html
-from lar.reports.compare_text import (
-    build_report,
-    describe_operators,
-    format_comparison,
-    format_json,
-)
+from lar.reports.comparison_report import describe_operators, report_comparison
+from lar.reports.csv import format_csv
+from lar.reports.html import format_html
+from lar.reports.json import format_json
 from lar.reports.markdown import format_markdown
 from lar.reports.text import PAPER, Screen
 from tests.profiles.browser import NEEDS_BROWSER, opened, unreadable
@@ -117,11 +112,11 @@ def comparison(**others: Any) -> Comparison:
 
 
 def text_of(comparison: Comparison, everything: bool = False) -> str:
-    return "\n".join(format_comparison(comparison, everything=everything))
+    return report_comparison(comparison, everything=everything).text
 
 
 def lines_of(comparison: Comparison, screen: Screen = PAPER, **options: bool) -> list[str]:
-    return build_report(comparison, **options).lines_for(screen)
+    return report_comparison(comparison, **options).lines_for(screen)
 
 
 def test_the_culprit_comes_first_with_its_proof() -> None:
@@ -158,29 +153,25 @@ def test_what_is_not_proven_is_a_suspect_and_stands_behind_culprits() -> None:
         "result: different; culprit: Conv conv<2>; suspects: Conv conv<2> of B, which A lacks; "
         "Conv e of B, which A lacks"
     )
-    rows = [row["culprit_doubt"] for row in csv.DictReader(io.StringIO(format_csv(found)))]
-    assert [each for each in rows if each] == ["A is a dump without a model"]
-    titles = re.findall(r"<h2>(.*?)</h2>", format_html(found))
-    assert titles[1:4] == ["Culprit 1", "Suspect 1", "Suspect 2"]
+    titles = re.findall(r"<h2>(.*?)</h2>", page_of(found))
+    assert titles[1:4] == ["Culprit", "Suspect 1 of 2", "Suspect 2 of 2"]
 
 
-def test_a_culprit_whose_shapes_differ_alone_is_proven_too() -> None:
+def test_culprits_are_proven_or_seen_and_those_that_read_alike_are_one() -> None:
     (culprit,) = comparison().culprits
-    odd = replace(culprit, alone=None, output=pair("odd", None, problem="shapes differ"))
-    lines = lines_of(comparison(culprits=(odd,)))
-    assert "  alone, on the same inputs, not comparable either: shapes differ" in lines
-
-
-def test_a_scale_that_is_too_coarse_needs_no_proof() -> None:
-    (culprit,) = comparison().culprits
+    odd = replace(culprit, alone=None, output=pair("odd\x1b[31m", None, problem="shapes differ"))
+    text = text_of(comparison(culprits=(odd,)))
+    assert "  alone, on the same inputs, not comparable either: shapes differ\n" in text
+    assert "\x1b" not in text
     coarse = replace(culprit, proven=False, alone=None, is_coarse=True)
-    assert "culprit: Conv conv<2>" in lines_of(comparison(culprits=(coarse,)))
-
-
-def test_culprits_that_read_alike_are_one() -> None:
-    (culprit,) = comparison().culprits
-    lines = lines_of(comparison(culprits=(culprit, culprit)))
-    assert [line for line in lines if line.startswith("culprit")] == ["culprit: Conv conv<2>"]
+    assert text_of(comparison(culprits=(coarse, coarse))).count("\nculprit: Conv conv<2>\n") == 1
+    tuned = replace(culprit, actual=(operator("conv<2>", algorithm="WINOGRAD"),))
+    assert "algorithm WINOGRAD" in page_of(comparison(culprits=(tuned,)))
+    several = [replace(culprit, actual=(), expected=(operator(name),)) for name in "abcde"]
+    assert lines_of(comparison(culprits=tuple(several)))[-1] == (
+        "result: different; culprits: Conv a of B, which A lacks; Conv b of B, which A lacks; "
+        "Conv c of B, which A lacks; 2 more"
+    )
 
 
 @pytest.mark.parametrize(
@@ -201,15 +192,6 @@ def test_culprits_that_read_alike_are_one() -> None:
 def test_operators_are_called_as_in_the_model(given: dict[str, Any], said: str) -> None:
     one = OperatorFacts(key="", type="Conv", **given)
     assert describe_operators([one]) == said
-
-
-def test_all_columns_are_printed_on_request() -> None:
-    lines = lines_of(comparison(), wide=True)
-    head, _, made = lines[lines.index("  padding") + 3 :][:3]
-    assert head.split()[:6] == ["tensor", "type", "data", "type", "shape", "matched"]
-    for cell in ("0.5", "12.0", "3 (75.0%)", "{1,1}: nan in A, 2.0 in B", "NaN 1/0"):
-        assert cell in made
-    assert max(map(len, lines_of(comparison(), Screen(width=60)))) <= 60
 
 
 def test_columns_that_say_something_are_added() -> None:
@@ -239,17 +221,6 @@ def many(count: int) -> Comparison:
     ]
     weight = pair("weight", replace(GOOD, mismatches=1, relative_l2=0.5), constant=True)
     return comparison(tensors=(*tensors, weight), culprits=())
-
-
-def test_the_worst_rows_are_shown_in_their_order() -> None:
-    lines = lines_of(many(25))
-    start = next(place for place, it in enumerate(lines) if it.startswith("tensors that differ:"))
-    assert lines[start] == ("tensors that differ: the 20 worst of 25; --all prints every tensor")
-    rows = lines[start + 2 : lines.index("", start)]
-    assert len(rows) == 20
-    assert [row.split()[2] for row in rows[:-1]] == [f"stage{it}/conv" for it in range(6, 25)]
-    assert rows[-1].startswith("weight")
-    assert text_of(many(25), everything=True).count("\nADD(") == 24
 
 
 def test_rows_that_read_alike_are_one_the_worst() -> None:
@@ -309,16 +280,6 @@ def test_results_of_a_coarser_type_are_shown_though_none_differs() -> None:
     assert "least alike" not in text_of(replace(same, tensors=(near,)))
 
 
-def test_the_last_line_names_the_first_of_many_culprits() -> None:
-    (culprit,) = comparison().culprits
-    several = [replace(culprit, actual=(), expected=(operator(name),)) for name in "abcde"]
-    *_, last = lines_of(comparison(culprits=tuple(several)))
-    assert last == (
-        "result: different; culprits: Conv a of B, which A lacks; Conv b of B, which A lacks; "
-        "Conv c of B, which A lacks; 2 more"
-    )
-
-
 GOLDEN = Path(__file__).parent / "golden"
 
 
@@ -327,7 +288,7 @@ def test_no_byte_of_the_text_changes(form: str) -> None:
     """`LAR_GOLDEN=write` writes the files anew."""
     given = healthy() if form == "same" else replace(many(25), culprits=comparison().culprits)
     if form == "markdown":
-        text = format_markdown(build_report(given))
+        text = format_markdown(report_comparison(given))
     else:
         screen = Screen(int(form)) if form.isdigit() else PAPER
         lines = lines_of(given, screen, wide=form == "wide")
@@ -337,24 +298,6 @@ def test_no_byte_of_the_text_changes(form: str) -> None:
     if os.environ.get("LAR_GOLDEN") == "write":
         file.write_text(text)
     assert text == file.read_text()
-
-
-def test_the_table_has_failures_and_all_on_request() -> None:
-    short, whole = text_of(comparison()), text_of(comparison(), everything=True)
-    table = short.partition("tensors that differ:")[2]
-    assert "relu" not in table
-    assert "shapes differ" in table
-    assert "relu" in whole.partition("tensors:")[2]
-
-
-def test_the_summary_counts() -> None:
-    *_, summary, note, result = lines_of(comparison())
-    assert summary == (
-        "4 tensors compared (4 by name): 1 equal, 1 within the tolerance, 2 differ; "
-        "without a twin: 1 of A, 0 of B"
-    )
-    assert note == "note: something to know"
-    assert result == "result: different; culprit: Conv conv<2>"
 
 
 SEQUENCE = LeftOut(side="actual", name="boxes", reason="a sequence", is_output=True)
@@ -410,10 +353,10 @@ def test_what_a_side_did_not_record_is_said_first() -> None:
         "B recorded less than it ran: a, b, c, 2 more: the profile ended",
     ]
     assert lines_of(found)[:2] == said
-    assert format_markdown(build_report(found)).splitlines()[:2] == [f"- {it}" for it in said]
-    page = format_html(found)
-    assert page.index("B recorded less than it ran") < page.index("Culprit 1</h2>")
-    rows = list(csv.DictReader(io.StringIO(format_csv(found))))
+    assert format_markdown(report_comparison(found)).splitlines()[:2] == [f"- {it}" for it in said]
+    page = page_of(found)
+    assert page.index("B recorded less than it ran") < page.index("Culprit</h2>")
+    rows = rows_of_csv(found)
     assert [row["expected_name"] for row in rows[:5]] == [*names]
     assert rows[0]["problem"] == "the profile ended"
 
@@ -426,12 +369,6 @@ def test_of_many_operators_of_a_culprit_the_first_are_in_its_heading() -> None:
     assert f"culprit: {words}" in lines
     assert lines[-1] == f"result: different; culprit: {words}"
     assert "  A: Conv part4 gives part4" in lines
-
-
-def test_a_missing_operator_is_told() -> None:
-    one = comparison().culprits[0]
-    text = text_of(comparison(culprits=(replace(one, expected=()),)))
-    assert "culprit: Conv conv<2> of A, which B lacks" in text
 
 
 def test_tensors_without_a_twin_are_listed_that_nothing_explains() -> None:
@@ -462,126 +399,67 @@ def test_operators_that_were_not_run_alone_are_told_with_the_reason() -> None:
     assert "not run alone: c: it crashed" in lines
 
 
-def test_control_characters_do_not_reach_the_terminal() -> None:
-    odd = replace(comparison(), tensors=(pair("a\x1b[31m\nb", BAD),), culprits=(), unmatched=())
-    assert "\x1b" not in text_of(odd)
+def rows_of_csv(found: Comparison) -> list[dict[str, str]]:
+    return [*csv.DictReader(io.StringIO(format_csv(report_comparison(found))))]
 
 
 def test_csv_has_a_row_a_tensor() -> None:
-    rows = list(csv.DictReader(io.StringIO(format_csv(comparison()))))
+    rows = rows_of_csv(comparison())
     names = [row["actual_name"] for row in rows]
     assert names == ["data", "relu", "conv<2>", "odd", "alone"]
     conv, odd, alone = rows[2:]
-    assert (conv["culprit_proven"], conv["passed"], conv["max_error"]) == ("True", "False", "0.5")
-    assert (conv["worst_index"], conv["worst_actual"], conv["nan_counts"]) == ("1x1", "nan", "1x0")
-    assert (conv["alone_relative_l2"], conv["culprit_kind"]) == ("0.031", "padding")
+    assert (conv["matched_by"], conv["passed"], conv["max_error"]) == ("name", "False", "0.5")
+    assert (conv["relative_l2"], conv["mismatches"]) == ("0.25", "3")
+    assert (conv["actual_shape"], conv["worst_element"]) == ("2x2", "{1,1}: nan in A, 2.0 in B")
     assert (odd["problem"], odd["max_error"]) == ("shapes differ", "")
     assert (alone["expected_name"], alone["problem"]) == ("", "no such tensor")
-    plain = format_csv(comparison(culprits=())).splitlines()[0]
-    assert "alone_" not in plain
-    assert "items_" not in plain
-    assert not [name for name in plain.split(",") if plain.split(",").count(name) > 1]
-
-
-def test_the_algorithms_of_a_culprit_are_in_every_report() -> None:
-    (culprit,) = comparison().culprits
-    one, other = operator("conv<2>", algorithm="WINOGRAD"), operator("conv<2>", algorithm="DIRECT")
-    found = comparison(culprits=(replace(culprit, actual=(one,), expected=(other, other)),))
-    lines = text_of(found).splitlines()
-    assert "  A: Conv conv<2> gives conv<2>; algorithm WINOGRAD" in lines
-    assert "  B: Conv conv<2> gives conv<2>; algorithm DIRECT" in lines
-    assert "algorithm WINOGRAD" in format_html(found)
-    assert read_comparison(format_json(found)).culprits[0].actual[0].algorithm == "WINOGRAD"
-    rows = csv.DictReader(io.StringIO(format_csv(found)))
-    told = [
-        (row["actual_name"], row["algorithm_actual"], row["algorithm_expected"]) for row in rows
-    ]
-    assert [row for row in told if row[1]] == [("conv<2>", "WINOGRAD", "DIRECT + DIRECT")]
-
-
-def test_a_culprit_within_fused_operators_has_a_row_too() -> None:
-    (culprit,) = comparison().culprits
-    found = comparison(culprits=(replace(culprit, output=pair("within", BAD)),))
-    rows = list(csv.DictReader(io.StringIO(format_csv(found))))
-    assert [row["actual_name"] for row in rows if row["culprit_proven"]] == ["within"]
+    assert alone["matched_by"] == ""
+    assert not [name for name in rows[0] if name.startswith(("all_", "truth_", "single_"))]
 
 
 def test_json_is_the_record() -> None:
-    assert read_comparison(format_json(comparison())) == comparison()
+    text = format_json(report_comparison(comparison()))
+    assert read_comparison(text) == comparison()
+    assert text.count("\n") == 1
 
 
-class Page(HTMLParser):
-    """Checks that tags are closed in their order, and counts them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.seen: list[tuple[str, dict[str, str | None]]] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.append((tag, dict(attrs)))
-        if tag not in ("meta", "line"):
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-
-def test_the_page_stands_alone_and_is_well_formed() -> None:
-    text = format_html(comparison())
-    page = Page()
-    page.feed(text)
-    assert page.open == []
-    assert not {tag for tag, _ in page.seen} & {"link", "img", "iframe"}
-    assert set(re.findall(r"https?://[^\s\"'<]+", text)) <= {"http://www.w3.org/2000/svg"}
-    assert "conv&lt;2&gt;" in text
-    assert "conv<2>" not in text
-    assert "something to know" in text
-    parts = {part["section"]: part for part in figures_of(text)["parts"]}
-    assert [*parts] == [
-        *("culprit-1", "depth", "tensors-that-differ", "all-tensors", "without-a-twin")
-    ]
-    # The culprit's output stands out; an error that is no number is not one.
-    (points,) = (curve["points"] for curve in parts["depth"]["curves"])
-    marks = {name: (error, mark) for _, error, name, mark in points}
-    assert len(marks) == 4
-    assert [mark for _, mark in marks.values()].count("fault") == 1
-    assert marks["odd"] == (None, "differs")
-    assert [depth for depth, *_ in points] == sorted(it[0] for it in points)
-    every = parts["all-tensors"]["table"]
-    assert every["marks"].count("fault") == 1
-    assert len(parts["tensors-that-differ"]["table"]["rows"]) == 2
-    titles = [column[0] for column in every["columns"]]
-    columns = dict(zip(titles, zip(*every["rows"], strict=True), strict=True))
-    assert columns["problem"] == (None, None, None, "shapes differ")
+def page_of(found: Comparison) -> str:
+    return format_html(report_comparison(found, everything=True))
 
 
 def figures_of(text: str) -> Any:
     found = re.search(r'<script type="application/json" id="figures">(.*?)</script>', text)
     assert found
-    return json.loads(found[1])
+    return json.loads(found[1])["sections"]
 
 
 @NEEDS_BROWSER
 def test_the_page_is_drawn(tmp_path: Path) -> None:
-    page = format_html(comparison())
+    page = page_of(comparison())
     view = opened(page, tmp_path, width=400)
     assert unreadable(view) == []
     dom, console = view.elements(), view.console()
     assert console == []
     assert 'data-drawn="yes"' in dom
     assert dom.count("<circle") == 4
-    assert 'tr class="fault"' in dom
+    assert 'tr class="red"' in dom
 
 
-def test_a_page_of_nothing() -> None:
-    empty = comparison(tensors=(), culprits=(), unmatched=(), notes=(), finding="different")
-    page = Page()
-    page.feed(format_html(empty))
-    assert page.open == []
-    assert "tensors that differ" not in text_of(empty)
+def test_the_page_of_a_comparison() -> None:
+    text = page_of(comparison())
+    assert "conv&lt;2&gt;" in text
+    assert "conv<2>" not in text
+    assert "something to know" in text
+    titles = re.findall(r"<h2>(.*?)</h2>", text)
+    assert titles == ["Result", "Culprit", "Tensors", "Tensors without a twin", "Error over depth"]
+    _, tensors, _, depth = (part for (part,) in (it["parts"] for it in figures_of(text)))
+    # The culprit's output stands out; an error that is no number is not one.
+    ((_, points),) = (curve.values() for curve in depth["figures"])
+    marks = {name: (error, mark) for _, error, name, mark in points}
+    assert len(marks) == 4
+    assert [mark for _, mark in marks.values()].count("fault") == 1
+    assert marks["odd"] == (None, "differs")
+    assert [place for place, *_ in points] == sorted(it[0] for it in points)
+    assert tensors["table"]["marks"] == ["", "", "red", "red"]
     nothing = comparison(tensors=(), culprits=(), finding="nothing")
-    assert "<title>lar compare: nothing compared</title>" in format_html(nothing)
+    assert "<title>lar compare: nothing compared</title>" in page_of(nothing)

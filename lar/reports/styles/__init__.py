@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lar.profiles.times import Kind
-
 if TYPE_CHECKING:
     from lar.records.profile import Profile
     from lar.reports.report import Report
@@ -22,8 +20,7 @@ class Style(NamedTuple):
     is refused. `sorts` and `groups` are what --sort and --group-by may say, `views` its parts for
     --view, the first of each being the default, but for views, which are all shown. A style with
     `raw` also takes the engine's own profile file: `raw` reads the file's content, with its name.
-    `profiles` says how many it may take, with `takes_pairs` more pairs of them too, `time` which
-    time of operators its text shows (`lar.profiles.times`).
+    `profiles` says how many it may take, with `takes_pairs` more pairs of them too.
     """
 
     build: Callable[..., Report]
@@ -34,11 +31,16 @@ class Style(NamedTuple):
     views: tuple[str, ...] = ()
     raw: Callable[[bytes, str], Profile] | None = None
     profiles: tuple[int, ...] = (1,)
-    time: Kind | None = None
     takes_pairs: bool = False
 
 
 # Each style is imported when it is built.
+
+
+def build_operators(profile: Profile, options: Options) -> Report:
+    from lar.reports.styles.operators import build
+
+    return build(profile, options)
 
 
 def build_megengine(profile: Profile, options: Options) -> Report:
@@ -79,12 +81,6 @@ def build_tensorboard(
     return build(profile, options, baseline)
 
 
-def build_html(profile: Profile, options: Options, baseline: Profile | None = None) -> Report:
-    from lar.reports.styles.html import build
-
-    return build(profile, options, baseline)
-
-
 def build_diff(profile: Profile, options: Options, baseline: Profile, *more: Profile) -> Report:
     from lar.reports.styles.diff import build
 
@@ -111,7 +107,20 @@ def export_tensorboard(profile: Profile) -> Iterator[bytes]:
 
 COMMON = frozenset({"top", "sort", "filter", "view", "time_unit"})
 
+# What has gone, and what is there instead.
+GONE_STYLES = {"html": "--html FILE writes the page of any style"}
+
 STYLES: Mapping[str, Style] = {
+    "operators": Style(
+        build_operators,
+        "the time, what is slowest and why, what to try; then a line an operator",
+        options=frozenset({"sort", "top", "group_by", "filter", "time_unit"}),
+        sorts=(
+            *("time", "median", "p90", "mean", "min", "max", "calls", "total", "flops", "bytes"),
+            *("saving", "name"),
+        ),
+        groups=("operator", "type", "module", "shape", "kernel"),
+    ),
     "megengine": Style(
         build_megengine,
         "the slowest operators",
@@ -127,7 +136,6 @@ STYLES: Mapping[str, Style] = {
             *("in_shapes", "in_layouts", "out_shapes", "opr_id", "saving"),
         ),
         raw=read_engine_profile,
-        time="wall",
     ),
     "paddle": Style(
         build_paddle,
@@ -138,7 +146,6 @@ STYLES: Mapping[str, Style] = {
             *("gpu_total", "gpu_avg", "gpu_median", "gpu_p90", "gpu_max", "gpu_min", "saving"),
         ),
         groups=("type", "name", "thread"),
-        time="dispatch + compute",
         views=(
             *("device", "overview", "model", "operator", "kernel", "memory", "userdefined"),
             *("perf", "log"),  # the last only where it is asked for
@@ -158,7 +165,6 @@ STYLES: Mapping[str, Style] = {
             *("cuda_memory_usage", "self_cuda_memory_usage"),
         ),
         groups=("name", "shape", "instance"),
-        time="dispatch + compute",
     ),
     "nsys": Style(
         build_nsys,
@@ -175,7 +181,6 @@ STYLES: Mapping[str, Style] = {
             *("nvtx_gpu_proj_sum", "engine_api_sum", "algorithm_sum", "operator_exec_sum"),
             *("mem_time_sum", "mem_size_sum", "nvtx_algorithm_sum"),
         ),
-        time="compute",
     ),
     "ncu": Style(
         build_ncu,
@@ -199,7 +204,6 @@ STYLES: Mapping[str, Style] = {
         ),
         groups=("operator", "type", "kernel", "range"),
         views=("roofline", "metrics"),
-        time="compute",
     ),
     "tensorboard": Style(
         build_tensorboard,
@@ -213,23 +217,10 @@ STYLES: Mapping[str, Style] = {
         groups=("type", "name", "input_shape"),
         views=(
             *("overview", "operator_pie", "operator_table", "kernel_table", "kernel_pie"),
-            *("stack", "trace", "memory", "module", "recommendations"),
+            *("stack", "trace", "memory", "module"),
             "diff",  # the only one that takes a baseline
         ),
         profiles=(1, 2),
-        time="dispatch + compute",
-    ),
-    "html": Style(
-        build_html,
-        "one page with every view, for --html (of two profiles that of the second, compared "
-        "with the first)",
-        options=frozenset({"top", "view", "iteration"}),
-        views=(
-            *("overview", "comparison", "recommendations", "latency", "breakdown", "operators"),
-            *("kernels", "timeline", "roofline", "memory", "ranges"),
-        ),
-        profiles=(1, 2),
-        time="compute",
     ),
     "diff": Style(
         build_diff,
@@ -240,7 +231,6 @@ STYLES: Mapping[str, Style] = {
         views=("calls", "host", "self_host", "device", "self_device"),
         profiles=(2,),
         takes_pairs=True,
-        time="dispatch + compute",
     ),
 }
 

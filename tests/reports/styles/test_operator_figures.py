@@ -11,11 +11,9 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from lar.profiles.summary import summarize
 from lar.records.profile import Profile, StepNoise
 from lar.reports.model import AnyTable
 from lar.reports.styles import STYLES
-from tests.profiles.figures import shares_of
 from tests.profiles.synthetic import profile_of_times
 from tests.profiles.timelines import span_of
 
@@ -152,30 +150,6 @@ def test_too_few_calls_have_no_percentile(profile: Profile) -> None:
         assert row["CPU P90 (ms)"] is None
 
 
-@pytest.mark.parametrize("style", ["megengine", "paddle", "torch", "ncu", "html"])
-def test_the_paragraph_has_the_share_of_the_table(profile: Profile, style: str) -> None:
-    """An operator had 12 % in the one and 14 % in the other: by medians and in sum."""
-    executions = tuple(
-        msgspec.structs.replace(
-            each,
-            wait_ns=20_000 if each.operator else 400_000,
-            dispatch_start_ns=each.start_ns - 7000,
-            dispatch_end_ns=each.start_ns,
-            dispatch_thread=2,
-        )
-        for each in profile.executions
-    )
-    waiting = replace(profile, executions=executions)
-    kind = STYLES[style].time
-    assert kind is not None
-    text = summarize(waiting, [], kind)
-    share = shares_of(waiting)[style]["Convolution"]
-    expected = {"compute": 11.38, "dispatch + compute": 11.96, "wall": 37.78}
-    assert share == pytest.approx(expected[kind], abs=0.01)
-    assert f"({kind}, in sum), Convolution {share:.0f}% (" in text
-    assert re.search(rf"is conv with \d+ us \({share:.1f}%, \d\d% by medians\)", text)
-
-
 class Listing(NamedTuple):
     """A table that lists operators: what makes it, its column of names, and those of the seven
     figures and of the disturbed calls. `calls` is what the first has."""
@@ -198,11 +172,6 @@ def headings_of(pattern: str, names: str, **others: str) -> tuple[str, ...]:
 
 
 MARK = "Disturbed"
-PAGE_TABLES = {"operators": "name", "types": "type", "kernels": "name"}
-PAGE = headings_of(
-    *("{} (µs)", "median p90 mean min max total"),
-    **{"count": "calls", "total": "total (ms)", "disturbed": "disturbed (calls)"},
-)
 PADDLE = headings_of("CPU {} (ms)", "Median P90 Avg Min Max Total", count="Calls", disturbed=MARK)
 LISTINGS = (
     Listing("paddle", {}, "kernel", "Name", PADDLE),
@@ -224,16 +193,6 @@ LISTINGS = (
             *("{} (ns)", "Med P90 Avg Min Max Total"),
             **{"count": "Kern Inst", "total": "Total Time (ns)", "disturbed": MARK},
         ),
-    ),
-    *(Listing("html", {}, name, column, PAGE) for name, column in PAGE_TABLES.items()),
-    Listing(
-        *("html", {}, "compared operators", "name"),
-        headings_of(
-            *("{}, this run (µs)", "median p90 mean min max total"),
-            **{"count": "calls, this run", "median": "this run (µs)"},
-            disturbed="disturbed, this run",
-        ),
-        calls=1,  # in an iteration
     ),
     Listing(
         *("diff", {}, "operators", "Operator"),
@@ -283,8 +242,7 @@ def test_every_table_of_operators_has_all_figures_and_the_mark(
     assert (own[count], own[disturbed]) == (listing.calls, 1)
     figures = [float(own[each] or 0) * UNITS_US[UNIT.findall(each)[-1]] for each in headings]
     assert figures == pytest.approx([30, 830, 830, 30, 8030, 8300])
-    is_page = listing.style == "html"
-    assert is_page or "disturbed" in report.text.lower() or listing.style == "tensorboard"
+    assert "disturbed" in report.text.lower() or listing.style == "tensorboard"
 
 
 def test_the_metrics_of_the_roofline_have_all_figures(profile: Profile) -> None:

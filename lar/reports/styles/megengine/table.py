@@ -90,12 +90,11 @@ def operators_table_of(
     time = Column[Row](
         f"{place} self time",
         parts=(
-            Column("", text=lambda row: f"#{row.place}", in_records=False),
+            Column("", text=lambda row: f"#{row.place}"),
             Column("time_seconds", lambda row: row.timed.time, format_seconds),
             Column("time_percent", lambda row: row.percent, format_ratio),
         ),
         align="point",
-        may_cut=False,
         rank=0,
     )
     cumulative = Column[Row](
@@ -111,7 +110,6 @@ def operators_table_of(
             ),
         ),
         align="point",
-        may_cut=False,
         rank=4,
     )
     info = Column[Row](
@@ -192,7 +190,6 @@ def runs_column(selected: Sequence[TimedRecord]) -> Column[Row]:
             ),
         ),
         align="point",
-        may_cut=False,
         rank=0,
     )
 
@@ -220,7 +217,6 @@ SAVING = Column[Row](
     lambda row: "N/A" if row.record.saving is None else f"{row.record.saving:.3}",
     key="could_save_seconds",
     align="point",
-    may_cut=False,
     rank=1,
 )
 
@@ -238,7 +234,6 @@ def amount_column(
         lambda row: format_amount(amount(row), unit),
         key=key,
         align="point",
-        may_cut=False,
         rank=rank,
     )
 

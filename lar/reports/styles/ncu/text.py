@@ -10,6 +10,7 @@ from lar.profiles.roofline import NEAR_PERCENT, describe_measurement, ridge_of, 
 from lar.profiles.times import CLOCK_STEP_NS, LEAST_ESTIMATE_NS
 from lar.profiles.totals import Totals
 from lar.records.profile import Peak, Profile
+from lar.reports.cut_names import cut_end, shorten_all
 from lar.reports.model import AnyTable, Column, Layout, Rule, Table
 from lar.reports.styles.ncu.metrics import (
     METRIC_COLUMNS,
@@ -21,7 +22,6 @@ from lar.reports.styles.ncu.metrics import (
     scale_time,
 )
 from lar.reports.styles.ncu.rows import Row, first_rows, section_of
-from lar.reports.text import cut_end, shorten_all
 
 # How many rows are printed unless it is said; CSV and JSON have all.
 PRINTED_ROWS = 10
@@ -166,14 +166,11 @@ def roofline_of(rows: Sequence[Row], peak: Peak | None, unit: str) -> Table[Numb
         layout=ROOFLINE,
         columns=(
             right("ID", lambda it: str(it.number), 0),
-            Column(
-                "Name", text=lambda it: names[it.number], whole=lambda it: name_of(it.row), rank=0
-            ),
+            Column("Name", lambda it: name_of(it.row), lambda it: names[it.number], rank=0),
             Column(
                 "Of",
-                text=lambda it: details[it.number],
-                whole=lambda it: it.row.detail,
-                shortest=12,
+                lambda it: it.row.detail,
+                lambda it: details[it.number],
             ),
             right("Calls", lambda it: str(it.row.work.calls), 0),
             *((disturbed,) if any(row.disturbed for row in rows) else ()),

@@ -16,7 +16,7 @@ from lar.profiles.disturbance import disturbed_executions, is_recorded
 from lar.profiles.launches import launches_of
 from lar.profiles.operator_filter import operators_matching
 from lar.profiles.system_calls import Part, calls_by_part
-from lar.profiles.times import own_times_of
+from lar.profiles.times import own_times
 from lar.profiles.totals import ranking_of
 from lar.records.profile import Category, Profile, Span
 from lar.reports.sorting import sort_rows
@@ -203,7 +203,7 @@ def spans_without_warmup(profile: Profile, *categories: Category) -> list[Span]:
 def api_events(profile: Profile) -> list[Event]:
     """Return the calls of the engine, each without those that were made within it."""
     spans = spans_without_warmup(profile, "runtime")
-    times_ns = own_times_of(spans)
+    times_ns = own_times([(span.thread, *span.interval) for span in spans])
     return [Event((span.name,), own_ns) for span, own_ns in zip(spans, times_ns, strict=True)]
 
 

@@ -455,7 +455,6 @@ def column_of(heading: Heading, unit: str, *, in_text: bool) -> Column[Any]:
         value,
         lambda row: format_value(value_of(row), kind, unit),
         align="left" if kind == "text" else "right",
-        whole=(lambda row: str(value_of(row) or "-")) if kind == "text" else None,
         in_text=in_text,
         rank=rank_of(heading.title),
     )

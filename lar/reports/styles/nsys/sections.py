@@ -146,7 +146,6 @@ def name_column(label: str) -> Column[Group]:
     return Column(
         *(label, lambda it: it.name, lambda it: it.name[:NAME_LIMIT]),
         width=NAME_WIDTH,
-        whole=lambda it: it.name,
         rank=0,
     )
 
