@@ -824,7 +824,8 @@ class RunEvents:
         self.executions = ExecutionColumns()
         self.spans = SpanColumns()
         self.threads: dict[int, str] = {}
-        self.dropped = [NO_PARTS, *((NO_KERNELS, NO_RATES) if self.dispatch_only else ())]
+        self.dropped = [] if self.on_device else [NO_PARTS]
+        self.dropped += (NO_KERNELS, NO_RATES) if self.dispatch_only else ()
         self.uses = ThreadUses()
         self._numbers: dict[str, int] = {}
 
@@ -1023,8 +1024,10 @@ class Call(NamedTuple):
 def start_profiling(driver: SessionDriver, _: object) -> None:
     """Have the driver's session write its profile, beside where lar's is written."""
     if driver.profiler is None:
+        is_read = one_of(PROFILES, driver.spec.settings) is not None
         on_device = driver.asked_provider() in DEVICES and driver.spec.runners == 1
-        driver.profiler = SessionProfiler(driver, open_recorder() if on_device else None)
+        device = open_recorder() if is_read and on_device else None
+        driver.profiler = SessionProfiler(driver, device)
         driver.options.enable_profiling = True
         # The engine adds the second in which it began, which copies may have in common.
         prefix = os.path.join(folder_of(driver), f"onnxruntime_{driver.runner}")
