@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -127,6 +128,31 @@ def test_a_device_that_is_not_there_is_refused(
         with pytest.raises(UsageError, match=f"{flag}: there is no CUDA device 0") as caught:
             asked_of(**settings)
         assert caught.value.hint.startswith("nvidia-smi lists")
+
+
+class CudaDriver:
+    """NVIDIA's driver as it would be with two devices."""
+
+    def cuInit(self, flags: int) -> int:
+        return 0
+
+    def cuDeviceGetCount(self, count: Any) -> None:
+        count._obj.value = 2
+
+    def cuDeviceGet(self, device: Any, number: int) -> None:
+        device._obj.value = number
+
+    def cuDeviceGetName(self, name: Any, size: int, device: Any) -> None:
+        name.value = f"NVIDIA {'AB'[device.value]}".encode()
+
+    def cuDeviceGetAttribute(self, value: Any, attribute: int, device: Any) -> None:
+        value._obj.value = 9 - 2 * device.value
+
+
+def test_the_driver_of_the_gpus_is_asked_for_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: CudaDriver())
+    assert providers.cuda_devices() == (CudaDevice("NVIDIA A", 9), CudaDevice("NVIDIA B", 7))
+    assert [device.has_tf32 for device in providers.cuda_devices()] == [True, False]
 
 
 def test_devices_are_those_that_the_driver_of_the_gpus_counts(
