@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Iterator
 from ctypes import c_char_p, c_int32, c_int64, c_size_t, c_uint8, c_uint32, c_uint64
+from functools import cache
 from typing import Any, Literal, NamedTuple
 
 Extent = tuple[int, int, int]
@@ -30,6 +31,8 @@ MEMCPY, MEMSET, DRIVER, RUNTIME, KERNEL = 1, 2, 4, 5, 10
 KINDS = (MEMCPY, MEMSET, DRIVER, RUNTIME, KERNEL)
 # Whole buffers are given back; the last one when it is asked for.
 BUFFER_BYTES = 4 << 20
+# More than what belongs to as many operators as the engine's own profile holds; the rest is lost.
+MOST_BUFFERS = 256
 FORCED = 1
 
 # From where to where memory is copied, by NVIDIA's numbers: as profilers call it.
@@ -129,6 +132,9 @@ class DeviceRecorder:
             library.cuptiActivityEnable(kind)
 
     def _give(self, buffer: Any, size: Any, most: Any) -> None:
+        if len(self._buffers) == MOST_BUFFERS:
+            buffer[0], size[0], most[0] = None, 0, 0
+            return
         made = (c_uint64 * (BUFFER_BYTES // 8))()
         self._buffers[ctypes.addressof(made)] = made
         buffer[0], size[0], most[0] = ctypes.addressof(made), BUFFER_BYTES, 0
@@ -214,6 +220,7 @@ def open_recorder() -> DeviceRecorder | None:
     return None
 
 
+@cache
 def readable_name(mangled: bytes | None) -> str:
     """Return a kernel's name as its source has it."""
     if not mangled:
