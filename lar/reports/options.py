@@ -46,9 +46,14 @@ def parse_time(text: str) -> float:
 
 def parse_rows(text: str) -> int:
     """Parse a number of rows; 0 means all, which is more than there can be."""
-    if not text.isascii() or not text.isdigit() or len(text) > 9:
+    if not re.fullmatch(r"[0-9]{1,9}", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of rows; 0 shows all")
     return int(text) or sys.maxsize
+
+
+def parse_names(text: str) -> tuple[str, ...]:
+    """Parse names between commas."""
+    return tuple(name.strip() for name in text.split(","))
 
 
 # fmt: off
@@ -60,6 +65,8 @@ REPORT_OPTIONS: tuple[ReportOption, ...] = (
     ReportOption("filter", "only operators whose name or type matches", parse_pattern, "REGEX"),
     ReportOption("view", "only this part of the report; may be given again", str, "NAME",
                  repeatable=True),
+    ReportOption("columns", "figures that text shows beside those of its style", parse_names,
+                 "A,B"),
     ReportOption("time_unit", "unit of times", str, choices=("s", "ms", "us", "ns")),
     ReportOption("type", "only operators of this type; may be given again", str, "TYPE",
                  repeatable=True),
@@ -104,10 +111,13 @@ def add_report_options(parser: argparse.ArgumentParser) -> None:
 
 
 def describe_choices() -> str:
-    """Return what --sort, --group-by and --view accept, one paragraph for each style."""
+    """Return what --sort, --group-by, --view and --columns accept, one paragraph for each style."""
     paragraphs = []
     for name, style in STYLES.items():
-        kinds = (("--sort", style.sorts), ("--group-by", style.groups), ("--view", style.views))
+        kinds = (
+            *(("--sort", style.sorts), ("--group-by", style.groups), ("--view", style.views)),
+            ("--columns", style.columns),
+        )
         choices = [f"{flag} {', '.join(known)}" for flag, known in kinds if known]
         if choices:
             text = f"{name}: {'; '.join(choices)}"
@@ -119,7 +129,7 @@ def collect_report_options(values: Mapping[str, Any], name: str, style: Style) -
     """Return the options that are set.
 
     Raises:
-        UsageError: the style does not honour one, or has no such sort key, group or view.
+        UsageError: the style does not honour one, or has no such sort key, group, view or column.
     """
     given = {key: values[key] for key in BY_KEY if values.get(key) is not None}
     for key in given:
@@ -133,7 +143,12 @@ def collect_report_options(values: Mapping[str, Any], name: str, style: Style) -
     check_choice("sort", given.get("sort"), style.sorts, name)
     check_choice("group_by", given.get("group_by"), style.groups, name)
     for view in given.get("view", ()):
+        if now := style.former_views.get(view):
+            hint = f"--view {now} has it now"
+            raise UsageError("is a view no more", hint, flag=f"--view {view}")
         check_choice("view", view, style.views, name)
+    for column in given.get("columns", ()):
+        check_choice("columns", column, style.columns, name)
     return given
 
 
@@ -142,6 +157,7 @@ UNKNOWN_CHOICES = {
     "sort": ("does not sort by this", "it sorts by"),
     "group_by": ("does not group by this", "it groups by"),
     "view": ("has no such view", "its views are"),
+    "columns": ("has no such column to add", "it adds"),
 }
 
 

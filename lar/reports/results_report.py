@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from lar.measurement.summary import median_of_known
+from lar.reports.cut_names import join_first
 from lar.reports.model import Column, Table, milliseconds, number, value_at
 from lar.reports.report import Report
 from lar.reports.verdicts import describe_difference, format_interval
@@ -14,7 +15,6 @@ from lar.results.rows import Row
 from lar.results.side_by_side import DISTURBED, SEVERAL, SideBySide, is_apart
 
 TITLE = "Results side by side"
-NAMED = 3  # rows in a warning
 OF_ENGINE = ("engine", "version", "driver", "device")
 
 
@@ -77,9 +77,7 @@ def warnings_of(side_by_side: SideBySide) -> list[str]:
 
 
 def name_rows(rows: Sequence[Row]) -> str:
-    """Return the names of the first rows, and how many there are more."""
-    more = [f"{len(rows) - NAMED} more"] if len(rows) > NAMED else []
-    return ", ".join([*(row.name for row in rows[:NAMED]), *more])
+    return join_first([row.name for row in rows])
 
 
 def describe_failure(row: Row) -> str:
@@ -96,7 +94,8 @@ def columns_of(side_by_side: SideBySide) -> Iterator[Column[Row]]:
     if side_by_side.has_names:
         yield Column("result", lambda row: row.name, rank=0)
     for name in side_by_side.varying:
-        yield Column(name, fact_named(name), rank=0 if is_option(name) else 3)
+        is_name = is_option(name) and not side_by_side.has_names
+        yield Column(name, fact_named(name), rank=0 if is_name else 3)
     if not side_by_side.has_names and not side_by_side.varying:
         yield Column("rows", lambda row: row.name, rank=0)
     if any(row.statuses != "ok" for row in rows):

@@ -18,9 +18,10 @@ class Style(NamedTuple):
 
     `options` are the keys of those in `lar.reports.options` that it honours; any other
     is refused. `sorts` and `groups` are what --sort and --group-by may say, `views` its parts for
-    --view, the first of each being the default, but for views, which are all shown. A style with
-    `raw` also takes the engine's own profile file: `raw` reads the file's content, with its name.
-    `profiles` says how many it may take, with `takes_pairs` more pairs of them too.
+    --view, the first of each being the default, but for views, which are all shown. `columns` are
+    those that text has only where --columns asks for them, `former_views` names that a view had
+    before, and what has it now. `profiles` says how many it may take, with `takes_pairs` more pairs
+    of them too. With `as_recorded` what profiling cost is left in the times.
     """
 
     build: Callable[..., Report]
@@ -29,9 +30,11 @@ class Style(NamedTuple):
     sorts: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     views: tuple[str, ...] = ()
-    raw: Callable[[bytes, str], Profile] | None = None
+    columns: tuple[str, ...] = ()
     profiles: tuple[int, ...] = (1,)
     takes_pairs: bool = False
+    as_recorded: bool = False
+    former_views: Mapping[str, str] = {}
 
 
 # Each style is imported when it is built.
@@ -87,12 +90,6 @@ def build_diff(profile: Profile, options: Options, baseline: Profile, *more: Pro
     return build(profile, options, baseline, *more)
 
 
-def read_engine_profile(data: bytes, name: str) -> Profile:
-    from lar.engines.profile_files import read_foreign
-
-    return read_foreign(data, name)
-
-
 def export_chrome(profile: Profile) -> Iterator[bytes]:
     from lar.profiles.export import export_chrome
 
@@ -114,12 +111,16 @@ STYLES: Mapping[str, Style] = {
     "operators": Style(
         build_operators,
         "the time, what is slowest and why, what to try; then a line an operator",
-        options=frozenset({"sort", "top", "group_by", "filter", "time_unit"}),
+        options=frozenset({"sort", "top", "group_by", "filter", "time_unit", "columns"}),
         sorts=(
             *("time", "median", "p90", "mean", "min", "max", "calls", "total", "flops", "bytes"),
             *("saving", "name"),
         ),
         groups=("operator", "type", "module", "shape", "kernel"),
+        columns=(
+            *("calls", "total", "median", "p90", "mean", "min", "max", "disturbed"),
+            *("flops", "bytes"),
+        ),
     ),
     "megengine": Style(
         build_megengine,
@@ -135,36 +136,36 @@ STYLES: Mapping[str, Style] = {
             *("typical", "time", "median", "p90", "computation", "memory", "flops", "bandwidth"),
             *("in_shapes", "in_layouts", "out_shapes", "opr_id", "saving"),
         ),
-        raw=read_engine_profile,
     ),
     "paddle": Style(
         build_paddle,
         "Paddle's summaries",
-        COMMON | {"group_by"},
+        COMMON | {"group_by", "columns"},
         sorts=(
-            *("typical", "cpu_total", "cpu_avg", "cpu_median", "cpu_p90", "cpu_max", "cpu_min"),
-            *("gpu_total", "gpu_avg", "gpu_median", "gpu_p90", "gpu_max", "gpu_min", "saving"),
+            *("cpu_total", "cpu_avg", "cpu_max", "cpu_min"),
+            *("gpu_total", "gpu_avg", "gpu_max", "gpu_min", "median", "p90", "saving"),
         ),
         groups=("type", "name", "thread"),
         views=(
             *("device", "overview", "model", "operator", "kernel", "memory", "userdefined"),
             *("perf", "log"),  # the last only where it is asked for
         ),
+        columns=("saving", "median", "p90", "disturbed"),
     ),
     "torch": Style(
         build_torch,
         "torch's key averages",
-        options=frozenset({"sort", "top", "filter", "group_by", "time_unit"}),
+        options=frozenset({"sort", "top", "filter", "group_by", "time_unit", "columns"}),
         sorts=(
-            *("typical", "self_cpu_time_total", "cpu_time_total", "cpu_time", "cpu_time_avg"),
-            *("cpu_time_median", "device_time_median"),
+            *("self_cpu_time_total", "cpu_time_total", "cpu_time", "cpu_time_avg"),
             *("self_device_time_total", "device_time_total", "device_time", "device_time_avg"),
-            *("self_cuda_time_total", "cuda_time_total", "cuda_time", "count", "flops", "saving"),
+            *("self_cuda_time_total", "cuda_time_total", "cuda_time", "count", "flops"),
             *("cpu_memory_usage", "self_cpu_memory_usage"),
             *("device_memory_usage", "self_device_memory_usage"),
-            *("cuda_memory_usage", "self_cuda_memory_usage"),
+            *("cuda_memory_usage", "self_cuda_memory_usage", "median", "p90", "saving"),
         ),
         groups=("name", "shape", "instance"),
+        columns=("saving", "median", "p90", "min", "max", "disturbed"),
     ),
     "nsys": Style(
         build_nsys,
@@ -207,20 +208,18 @@ STYLES: Mapping[str, Style] = {
     ),
     "tensorboard": Style(
         build_tensorboard,
-        "the views of the TensorBoard plugin, in its JSON (of two profiles those of the "
-        "second, and a diff)",
-        options=frozenset({"top", "sort", "group_by", "filter", "view"}),
-        sorts=(
-            *("typical", "device_self_duration", "device_total_duration", "host_self_duration"),
-            *("host_total_duration", "calls", "name"),
-        ),
-        groups=("type", "name", "input_shape"),
-        views=(
-            *("overview", "operator_pie", "operator_table", "kernel_table", "kernel_pie"),
-            *("stack", "trace", "memory", "module"),
-            "diff",  # the only one that takes a baseline
-        ),
+        "what TensorBoard's profiler plugin answers, in its JSON, with lar[tensorboard] installed "
+        "(of two profiles the diff)",
+        options=frozenset({"group_by", "view"}),
+        groups=("type", "input_shape"),
+        views=("overview", "operator", "kernel", "trace", "memory", "module", "diff"),
+        former_views={
+            **dict.fromkeys(("operator_pie", "operator_table", "stack"), "operator"),
+            **dict.fromkeys(("kernel_table", "kernel_pie"), "kernel"),
+            "recommendations": "overview",
+        },
         profiles=(1, 2),
+        as_recorded=True,
     ),
     "diff": Style(
         build_diff,

@@ -29,7 +29,7 @@ from lar.engines.onnxruntime.profile import (
     with_works,
 )
 from lar.engines.onnxruntime.session import DTYPES
-from lar.engines.profile_files import read_foreign
+from lar.engines.profile_files import decode_any
 from lar.errors import UsageError
 from lar.records.profile import Step, TensorFact
 
@@ -54,7 +54,7 @@ def node(name: str, ts: int, dur: int, provider: str = "CPU", **args: Any) -> di
 
 
 def raw_of(*events: dict[str, Any]) -> RawProfile:
-    return decode_raw(json.dumps(events).encode(), "raw.json")
+    return decode_raw(json.dumps(events).encode())
 
 
 def test_a_file_that_is_read_some_events_at_a_time_is_the_same(
@@ -77,7 +77,7 @@ def test_a_file_that_is_read_some_events_at_a_time_is_the_same(
     )
     path = tmp_path / "raw.json"
     path.write_text(f"[\n{lines}\n]\n")
-    whole, read = decode_raw(path.read_bytes(), "raw.json"), profile.read_raw(str(path))
+    whole, read = decode_raw(path.read_bytes()), profile.read_raw(str(path))
     assert read.load == whole.load
     assert [run.nodes for run in whole.runs] == [*profile.nodes_by_run(str(path))]
     assert [run._replace(nodes=()) for run in read.runs] == [
@@ -121,7 +121,7 @@ def test_names_that_the_engine_writes_as_they_are_are_read() -> None:
     names = ("a\nb", 'c"d\\q', "plain")
     lines = [line.format("Node", 105, f"{name}_kernel_time", given) for name in names]
     content = f"[{','.join([*lines, line.format('Session', 103, 'model_run', '')])}]"
-    (run,) = decode_raw(content.encode(), "raw.json").runs
+    (run,) = decode_raw(content.encode()).runs
     assert tuple(each.event.node for each in run.nodes) == names
 
 
@@ -142,17 +142,17 @@ def test_threads_without_work_are_not_counted() -> None:
     ("content", "message"),
     [
         (b"", "the profile is empty"),
-        (b"[]", "no run of a model is in it"),
-        (b'[{"name": "x"', "is not a profile, or was cut short"),
-        (b"[1, 2]", "is JSON, but not a profile that lar knows"),
-        (b'[{"name": "x", "cat": "Node", "ts": "soon"}]', "is JSON, but not a profile"),
+        (b'[{"name": "x", "cat": "Node", "ts": 5}]', "no run of a model is in it"),
+        (b'[{"cat": "Node", "name": "x"', "is not a profile, or was cut short"),
+        (b"[1, 2]", "is damaged, or no profile that lar knows"),
+        (b'[{"name": "x", "cat": "Node", "ts": "soon"}]', "is damaged, or no profile"),
         (b'{"a": 1}', "is JSON, but not a profile that lar knows"),
         (b"\xff\xfe", "is not a profile, or was cut short"),
     ],
 )
 def test_other_files_are_refused(content: bytes, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        read_foreign(content, "raw.json")
+        decode_any(content, "raw.json")
 
 
 # On a device
@@ -231,7 +231,7 @@ def test_what_cupti_records_is_of_the_node_that_was_begun_then() -> None:
 
 def test_where_no_kernels_are_reported_the_dispatches_are_the_times() -> None:
     # As the packages of ONNX Runtime 1.31 for CUDA report it, of three runs on an H100.
-    found = read_foreign(CUDA_PROFILE.read_bytes(), "raw.json")
+    found = decode_any(CUDA_PROFILE.read_bytes(), "raw.json")
     assert (found.facts.device, found.facts.dispatch_only, found.on_device) == ("cuda", True, False)
     assert NO_KERNELS in found.facts.dropped
     assert [operator.type for operator in found.operators] == ["Conv", "Relu", "Reshape", "MatMul"]
