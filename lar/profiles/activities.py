@@ -20,9 +20,9 @@ from typing import Literal, NamedTuple, Protocol
 import msgspec
 
 from lar.profiles.breakdown import device_copies
-from lar.profiles.devices import Extent, kernel_name_of
+from lar.profiles.devices import kernel_name_of
 from lar.profiles.range_members import Starts, starts_of
-from lar.records.profile import Execution, Interval, Profile, Span
+from lar.records.profile import Execution, Interval, Profile, Span, keep_with_profile
 
 
 class Nested(NamedTuple):
@@ -70,9 +70,6 @@ class DeviceActivity(NamedTuple):
     start_ns: int
     end_ns: int
     stream: int
-    size_bytes: int | None
-    grid: Extent | None
-    block: Extent | None
     device: str
     execution: int | None
     launch_ns: int
@@ -155,6 +152,7 @@ def host_activities_of(profile: Profile) -> list[HostActivity]:
     return activities
 
 
+@keep_with_profile
 def device_activities_of(profile: Profile) -> Sequence[DeviceActivity]:
     """Return the timed kernels, copies and fills of a device; empty on a CPU.
 
@@ -196,9 +194,6 @@ def activity_of(profile: Profile, span: Span, place: int | None) -> DeviceActivi
         -1 if span.step is None else span.step,
         *span.interval,
         span.thread if span.stream is None else span.stream,
-        span.size_bytes,
-        span.grid,
-        span.block,
         span.device or profile.facts.device,
         place,
         span.start_ns if dispatch is None else dispatch,
