@@ -18,7 +18,7 @@ from lar.comparison.metrics import DEFAULT_RTOL
 from lar.comparison.paired import Paired, error_of, growth_of
 from lar.comparison.pairs import known_side, type_of
 from lar.comparison.rounding import SLACK
-from lar.graphs.graph import BODY_INPUT, Node, region_of
+from lar.graphs.graph import BODY_INPUT, Node, children_of, region_of, walk
 from lar.graphs.matching import Pair
 from lar.graphs.operator_kinds import DISCRETE, HEAVY
 from lar.records.comparison import TensorComparison
@@ -78,7 +78,7 @@ class Search:
         self.paired, self.prover, self.progress = paired, prover, progress
         self.blames: list[Blame] = []
         self.first: list[Pair] = []  # where differences that reach the outputs begin
-        self.behind: set[Node] = set()  # of culprits and suspects
+        self.behind: set[Node] = set()  # culprits, suspects and what is computed from them
         self.alone: dict[Node, Alone] = {}
 
     def find(self, ends: Sequence[Pair]) -> list[Blame]:
@@ -133,7 +133,7 @@ class Search:
             blame = self.try_one(pair)
             if blame and (blame.proven or not until_proven):
                 add_blame(self.blames, blame)
-                self.behind |= after(known_side(pair))
+                self.behind |= walk([known_side(pair)], children_of).keys()
                 if until_proven:
                     return
 
@@ -177,11 +177,11 @@ class Search:
         # What is more than rounding: the error of the whole, or of the worst element.
         place = 1 if error_of(found)[0] <= SLACK * (found.explained or 0.0) else 0
         before = error_of(found)[place]
-        open_pairs, seen = [pair], {id(pair)}
+        open_pairs, seen = [pair], {pair}
         while open_pairs:
-            results = [it for it in self.paired.results(open_pairs.pop()) if id(it) not in seen]
-            for each in results:
-                seen.add(id(each))
+            results = self.paired.results(open_pairs.pop())
+            for each in [it for it in results if it not in seen]:
+                seen.add(each)
                 behind = self.paired.found(each)
                 less = error_of(behind)[place] <= HEALED * before
                 if behind.passed and (less or not behind.precision):
@@ -201,7 +201,7 @@ def blame_of(pair: Pair, paired: Paired, alone: Alone) -> Blame:
 def without_behind(blames: Sequence[Blame], others: Sequence[Blame]) -> list[Blame]:
     """Return culprits without those that are among others, or behind them."""
     ends = {node for blame in others for node in (*blame.actual, *blame.expected)}
-    behind = ends.union(*map(after, ends))
+    behind = walk(ends, children_of).keys()
     return [it for it in blames if behind.isdisjoint((*it.actual, *it.expected))]
 
 
@@ -215,18 +215,6 @@ def is_off(found: TensorComparison) -> bool:
 def is_gross(found: TensorComparison) -> bool:
     """Return whether an error is far more than what rounding explains."""
     return found.figures is None or error_of(found)[0] > GROSS * (found.explained or 0.0)
-
-
-def after(node: Node) -> set[Node]:
-    """Return all that is computed from a node."""
-    found: set[Node] = set()
-    stack = list(node.children)
-    while stack:
-        child = stack.pop()
-        if child not in found:
-            found.add(child)
-            stack.extend(child.children)
-    return found
 
 
 def in_weight(nodes: Iterable[Node]) -> tuple[Node, ...]:

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from lar.comparison.fault_kinds import Names
 from lar.comparison.pairs import Measure, in_order, type_of
-from lar.graphs.graph import LOOPS, Node, is_end, results_of, sources_of
+from lar.graphs.graph import LOOPS, Node, is_end, results_of, sources_of, walk
 from lar.graphs.matching import Pair
 from lar.graphs.twins import Twins
 from lar.records.comparison import TensorComparison
@@ -85,10 +85,10 @@ class Paired:
     def found(self, pair: Pair) -> TensorComparison:
         return self.compared[pair.actual]
 
-    def around(self, pair: Pair, walk: Callable[..., list[Node]]) -> list[Pair]:
+    def around(self, pair: Pair, near: Callable[..., list[Node]]) -> list[Pair]:
         """Return the nearest twins before or behind a pair, on either side."""
-        found = [self.by_node[node] for side in pair[:2] for node in walk(side, self.by_node)]
-        return list({id(each): each for each in found}.values())
+        nodes = (node for side in pair[:2] for node in near(side, self.by_node))
+        return [*dict.fromkeys(map(self.by_node.__getitem__, nodes))]
 
     def sources(self, pair: Pair) -> list[Pair]:
         return self.around(pair, sources_of)
@@ -98,14 +98,7 @@ class Paired:
 
     def leading_to(self, ends: Iterable[Pair], is_off: Callable[[Pair], bool]) -> list[Pair]:
         """Return the pairs that lead to some through pairs that are off, these among them."""
-        found = {id(pair): pair for pair in ends}
-        stack = [*found.values()]
-        while stack:
-            for pair in self.sources(stack.pop()):
-                if id(pair) not in found and is_off(pair):
-                    found[id(pair)] = pair
-                    stack.append(pair)
-        return [*in_order(found.values())]
+        return [*in_order(walk(ends, lambda pair: filter(is_off, self.sources(pair))))]
 
     def growth(self, pair: Pair) -> float:
         """Return by which factor the error of a pair exceeds those of its sources."""

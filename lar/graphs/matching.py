@@ -423,12 +423,6 @@ class Matching:
     def expected_of(self, nodes: Iterable[Node]) -> frozenset[Node]:
         return frozenset(it if it in self.places else self.twins[it] for it in nodes)
 
-    def are_computed_alike(self, one: Node, other: Node) -> bool:
-        """Return whether two tensors that are computed from the same twins may be twins."""
-        if self.without_operators:
-            return True
-        return self.kind_score(one, other) > 0 and not self.are_named_apart(one, other)
-
     def drop_before_bias(self) -> None:
         """Drop pairs that neither names nor values confirm, where one side adds a bias that the
         other adds behind the pair."""
