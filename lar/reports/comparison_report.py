@@ -65,9 +65,6 @@ LONGEST_LINE = 2000
 # side computes in a coarser type.
 FINE_SNR_DB = 60.0
 
-# Left out of the table of a culprit.
-SPARED = ("SNR mean", "SNR p99", ALONE)
-
 VERDICTS = {"same": "same", "nothing": "nothing compared"}
 DEPTH = (
     "Length of the difference over that of the expected tensor. Blue: within the tolerance; "
@@ -193,7 +190,7 @@ def format_culprits(
 ) -> Iterator[str | AnyTable]:
     """Yield the culprits, then the suspects: what each is, its proof, and what stands below it."""
     if not wide:
-        columns = [it for it in columns if it.title not in SPARED]
+        columns = [it for it in columns if it.title != ALONE]  # it stands above
     for word, culprits in by_word(comparison.culprits).items():
         for number, culprit in enumerate(culprits, 1):
             of = f" {number} of {len(culprits)}" if len(culprits) > 1 else ""
@@ -391,7 +388,7 @@ def format_summary(comparison: Comparison, *, everything: bool = True) -> Iterat
     if comparison.items:
         yield (
             f"{count_of(len(comparison.items), 'item')} of a data set: errors are those of all "
-            "items together; SNR in dB: the mean, what 99% of the items reach, the worst item"
+            "items together; SNR in dB: that of the worst item"
         )
     notes = comparison.notes
     most = MOST_NOTES_OF_SAME if comparison.same and not everything else len(notes)

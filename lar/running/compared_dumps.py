@@ -12,7 +12,7 @@ from string import ascii_uppercase as LETTERS
 from typing import TYPE_CHECKING, Any, get_args, overload
 
 from lar.comparison.compare import Progress, Request, compare_dumps
-from lar.comparison.items import CollectedItems, collect_runs
+from lar.comparison.items import CollectedItems
 from lar.comparison.truth import has_coarse_tensors, judge_by_truth
 from lar.dumps.dump import Dump
 from lar.dumps.name_map import read_name_map
@@ -200,7 +200,6 @@ def compare_two(sides: Sequence[Side], asked: Asked) -> Comparison:
             alone.require(0)
         if not asked.truth and isinstance(sides[0], Dump) and isinstance(sides[1], Dump):
             found = compare_dumps(sides[0], sides[1], asked, operator_kinds_of, alone.of)
-            found = collect_runs(found, sides[0], sides[1])
         else:
             items = items_of_sides(sides, asked.options)
             folder = enter_work_folder(stack)
