@@ -19,7 +19,7 @@ Names = tuple[str, str]
 # The part of the difference's energy that a kind may leave.
 LEFT = 0.05
 
-# A factor nearer to 1 than this changes nothing; sizes that differ by less than this part are one.
+# A factor nearer to 1 than this changes nothing.
 SAME = 0.02
 
 # Factors of all channels that are nearer to each other are one.
@@ -131,19 +131,6 @@ def find_saturation(sides: Sides) -> str:
     return ""
 
 
-def find_wrapping(sides: Sides) -> str:
-    """Detect sums that were too large for their type and began again at its other end."""
-    sizes = np.abs(sides.difference)
-    size = float(sizes.max())
-    wrong = sizes > size / 2
-    count = np.count_nonzero(wrong)
-    of_one_size = float(np.ptp(sizes[wrong])) <= SAME * size
-    if not (1 < count < sizes.size / 2 and of_one_size and size > np.abs(sides.other).max()):
-        return ""
-    explained = sides.explain(sizes[~wrong])
-    return f"overflow of a sum: {count} elements are off by {size:.4g}" if explained else ""
-
-
 def find_border(sides: Sides) -> str:
     """Detect a difference at the borders of images alone."""
     difference = sides.difference
@@ -187,7 +174,6 @@ KINDS: tuple[Callable[[Sides], str], ...] = (
     find_scale,
     find_zero_point,
     find_saturation,
-    find_wrapping,
     find_border,
     find_channels,
 )

@@ -96,7 +96,6 @@ class Sums(NamedTuple):
 
     counted: Any
     absolute: Any
-    relative: Any
     kept: Any
     difference: Any
     actual: Any
@@ -184,7 +183,7 @@ class PairOfBlocks:
         if self.fill < math.inf:
             block = block[np.abs(block) < self.fill].astype(wider_type(block.dtype))
             energy = square(block)
-        self.sums += Sums(counted, 0, 0, block.size, 0, energy, energy, 0, energy)
+        self.sums += Sums(counted, 0, block.size, 0, energy, energy, 0, energy)
         return True
 
     def add_pair(self, actual: Array, expected: Array) -> None:
@@ -201,7 +200,7 @@ class PairOfBlocks:
             noise, energy = square(difference), square(expected)
             counted -= int(np.count_nonzero(~np.isfinite(self.raw[0]) | ~np.isfinite(self.raw[1])))
         absolute = np.abs(difference)
-        past, relative = self.add_errors(absolute, actual, expected, bad)
+        past = self.add_errors(absolute, actual, expected, bad)
         total, kept_count = absolute.sum(), counted
         if self.fill < math.inf:
             kept = np.abs(expected) < self.fill
@@ -217,7 +216,6 @@ class PairOfBlocks:
         self.sums += Sums(
             counted=counted,
             absolute=total,
-            relative=relative,
             kept=kept_count,
             difference=noise,
             actual=square(actual),
@@ -241,13 +239,12 @@ class PairOfBlocks:
 
     def add_errors(
         self, absolute: Array, actual: Array, expected: Array, bad: Array | None
-    ) -> tuple[Array | None, float]:
+    ) -> Array | None:
         """Add the errors of a block of finite elements; `bad` marks mismatches known before.
 
-        Returns where elements are past the tolerance, None if nowhere, and the sum of the relative
-        errors.
+        Returns where elements are past the tolerance, None if nowhere.
         """
-        largest, summed, mask = float(absolute.max()), 0.0, bad
+        largest, mask = float(absolute.max()), bad
         bounds = self.bounds_for(largest)
         if largest > 0:
             self.max_absolute = max(self.max_absolute, largest)
@@ -269,9 +266,8 @@ class PairOfBlocks:
                 if bounds.max_error is not None:
                     past = errors > bounds.max_error
             np.maximum(greater, np.finfo(greater.dtype).smallest_subnormal, out=greater)
-            relative = np.divide(absolute, greater, out=greater)
-            summed = float(relative.sum())
-            self.max_relative = max(self.max_relative, float(relative.max()))
+            relative = float(np.divide(absolute, greater, out=greater).max())
+            self.max_relative = max(self.max_relative, relative)
             if past is not None:
                 mask = past if bad is None else past | bad
         if bad is not None:
@@ -282,7 +278,7 @@ class PairOfBlocks:
             self.mismatches += int(np.count_nonzero(mask))
             if self.first is None and mask.any():
                 self.first = self.element(mask)
-        return mask, summed
+        return mask
 
     def bounds_for(self, largest: float) -> Bounds:
         """Return the tolerance of a block with a largest error."""
@@ -323,7 +319,6 @@ class PairOfBlocks:
             max_absolute=finite(self.max_absolute),
             mean_absolute=finite(sums.absolute / sums.counted),
             max_relative=finite(self.max_relative),
-            mean_relative=finite(sums.relative / sums.counted),
             relative_l2=noise,
             scale=finite(scale),
             peak=units_of(scale, self.peak),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
-from math import inf, prod
+from math import inf
 
 import numpy as np
 
@@ -25,14 +25,7 @@ from lar.graphs.signatures import (
     squeezed,
 )
 from lar.graphs.twins import ConstantPair
-from lar.records.comparison import (
-    Element,
-    Figures,
-    MatchedBy,
-    TensorComparison,
-    TensorFacts,
-    Tolerance,
-)
+from lar.records.comparison import Figures, MatchedBy, TensorComparison, TensorFacts, Tolerance
 
 # Orders of more axes than that are not gone through.
 MOST_AXES = 6
@@ -236,12 +229,7 @@ class Measure:
             one, other = (side[: len(STATISTICS)] for side in (one, other))
         bounds = bounds_of(self.tolerance, tensors[1].dtype)
         figures = measure(as_printed(one, other), other, bounds)
-        shape = () if tensors[1].layout else found.expected.shape
-        figures = replace(
-            figures,
-            first=name_element(figures.first, shape),
-            worst=name_element(figures.worst, shape),
-        )
+        figures = replace(figures, first=None, worst=None)  # they have no place in the tensor
         return replace(found, passed=not figures.mismatches, figures=figures, problem="")
 
     def facts_of(self, side: int, tensor: DumpedTensor) -> TensorFacts:
@@ -301,22 +289,6 @@ def permuted(elements: Elements, axes: tuple[int, ...]) -> Elements:
 def is_alike(figures: Figures) -> bool:
     """Return whether two tensors are one quantity, though not within the tolerance."""
     return (figures.cosine or 0.0) > 0.99
-
-
-def name_element(element: Element | None, shape: Sequence[int]) -> Element | None:
-    """Return an element of an excerpt: a statistic with its name, a value with its place in a
-    tensor of plain axes."""
-    if element is None:
-        return None
-    (place,) = element.index
-    if place < len(STATISTICS):
-        name = STATISTICS[place]
-        return Element(
-            index=(), actual=f"{name}={element.actual}", expected=f"{name}={element.expected}"
-        )
-    place -= len(STATISTICS)
-    index = np.unravel_index(place, shape) if place < prod(shape) and shape else ()
-    return replace(element, index=tuple(map(int, index)))
 
 
 def known_side(pair: Pair) -> Node:

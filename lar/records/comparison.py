@@ -60,7 +60,6 @@ class Figures:
     max_absolute: float | None = None
     mean_absolute: float | None = None
     max_relative: float | None = None
-    mean_relative: float | None = None
     relative_l2: float | None = None
     scale: float | None = None
     peak: float | None = None

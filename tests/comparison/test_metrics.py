@@ -55,7 +55,6 @@ def expected_figures(actual: Array, expected: Array) -> dict[str, float]:
         "max_absolute": float(absolute.max()),
         "mean_absolute": float(absolute.mean()),
         "max_relative": float(relative.max()),
-        "mean_relative": float(relative.mean()),
     }
 
 

@@ -133,9 +133,6 @@ def test_excerpts_are_compared_with_whole_tensors() -> None:
     assert all(it.figures and it.figures.identical for it in found.tensors)
     found = compare_dumps(network(WRONG), excerpts_of(network()))
     assert [describe_culprit(each) for each in found.culprits] == ["Conv block1/conv"]
-    (worst,) = (it.figures.worst for it in found.tensors if it.figures and it.actual.name == "last")
-    assert worst
-    assert "=" in worst.actual or len(worst.index) == 4
 
 
 def test_excerpts_are_matched_by_their_statistics() -> None:
