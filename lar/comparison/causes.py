@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from lar.comparison.culprits import Blame
 from lar.comparison.fault_kinds import Names, Sides, find_kind
 from lar.comparison.paired import Paired, error_of
+from lar.comparison.pairs import facts_from
 from lar.graphs.elements import whole
 from lar.graphs.graph import Node
 from lar.records.comparison import Culprit, OperatorFacts, TensorComparison
@@ -72,18 +73,11 @@ def describe_difference(found: TensorComparison, names: Names) -> str:
 
 
 def operator_facts(paired: Paired, side: int, node: Node) -> OperatorFacts:
-    assert node.operator
-    return OperatorFacts(
-        key=node.operator.key,
-        name=node.operator.name,
-        type=node.operator.type,
-        parameters=node.operator.parameters,
-        algorithm=node.operator.algorithm,
-        output=node.name,
-        layout=node.tensor.layout if node.tensor else "",
-        origin=node.operator.origin,
-        opaque=node.operator.type.lower() in paired.graphs[side].kinds.opaque,
-    )
+    operator = node.operator
+    assert operator
+    layout = node.tensor.layout if node.tensor else ""
+    opaque = operator.type.lower() in paired.graphs[side].kinds.opaque
+    return facts_from(OperatorFacts, operator, output=node.name, layout=layout, opaque=opaque)
 
 
 def is_identical(found: TensorComparison) -> bool:

@@ -4,8 +4,8 @@ makes them differ is found and proven."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from lar.comparison.causes import culprit_of
 from lar.comparison.culprits import Blame, Search, without_behind
@@ -13,7 +13,7 @@ from lar.comparison.fault_kinds import Names
 from lar.comparison.isolation import Alone, OperatorsOf, Prover
 from lar.comparison.notes import find_notes
 from lar.comparison.paired import Paired
-from lar.comparison.pairs import Measure
+from lar.comparison.pairs import Measure, facts_from
 from lar.comparison.ranges import find_coarse
 from lar.comparison.rounding import FINE, Rounding, coarsest
 from lar.comparison.unmatched import find_left_out, find_unmatched
@@ -230,6 +230,4 @@ def rounding_of(tensors: Iterable[TensorComparison]) -> tuple[str, float | None]
 
 def side_facts(dump: Dump) -> SideFacts:
     """Return where a dump comes from."""
-    own: dict[str, Any] = {"source": dump.source, "tensors": len(dump)}
-    others = (each.name for each in fields(SideFacts) if each.name not in own)
-    return SideFacts(**own, **{name: getattr(dump.index, name) for name in others})
+    return facts_from(SideFacts, dump.index, source=dump.source, tensors=len(dump))

@@ -198,7 +198,7 @@ def stored_as(pair: Pair, values: tuple[Values, Values], axes: Collection[int]) 
     actual, expected = tensors_of(pair)
     shape = values[0].shape_of(actual)
     stored = values[1].read_without_padding(expected, [shape])
-    array = stored.decode(stored.raw)
+    array = stored.values
     here, there = (
         side.quantizations.get(tensor.key)
         for side, tensor in zip(values, (actual, expected), strict=True)

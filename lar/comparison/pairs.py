@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
 from math import inf
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -26,6 +27,8 @@ from lar.graphs.signatures import (
 )
 from lar.graphs.twins import ConstantPair
 from lar.records.comparison import Figures, MatchedBy, TensorComparison, TensorFacts, Tolerance
+
+Facts = TypeVar("Facts")
 
 # Orders of more axes than that are not gone through.
 MOST_AXES = 6
@@ -235,17 +238,22 @@ class Measure:
     def facts_of(self, side: int, tensor: DumpedTensor) -> TensorFacts:
         """Return the record of a tensor of one side."""
         maker = self.graphs[side].makers.get(tensor.key)
-        return TensorFacts(
-            key=tensor.key,
+        return facts_from(
+            TensorFacts,
+            tensor,
             name=name_of(tensor),
-            dtype=tensor.dtype,
             shape=self.values[side].shape_of(tensor),
-            layout=tensor.layout,
             engine_name=tensor.name if tensor.origin else "",
             operator=maker.name if maker else "",
             operator_type=maker.type if maker else "",
             quantization=self.values[side].quantizations.get(tensor.key, tensor.quantization),
         )
+
+
+def facts_from(kind: type[Facts], source: object, /, **own: Any) -> Facts:
+    """Return a record with what a source has under the same names, and values of its own."""
+    names = {name for name in kind.__annotations__ if hasattr(source, name)} - own.keys()
+    return kind(**own, **{name: getattr(source, name) for name in names})
 
 
 def axes_between(one: Elements, other: Elements) -> tuple[int, ...]:

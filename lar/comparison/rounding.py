@@ -256,13 +256,11 @@ class Rounding:
         tensors: the side, the integers and the numbers that were rounded."""
         for side, end in enumerate(pair[:2]):
             for node in region_of(end, self.by_node):
-                before = node.parents[0] if node.parents else None
-                if node is end or node.steps != ("cast",) or before is None:
+                before = node.parents[0].tensor if node.is_cast else None
+                if node is end or not (node.tensor and before):
                     continue
-                if not (node.tensor and before.tensor) or self.step_of(side, before.tensor):
-                    continue
-                if self.step_of(side, node.tensor):
-                    yield side, node.tensor, before.tensor
+                if self.step_of(side, node.tensor) and not self.step_of(side, before):
+                    yield side, node.tensor, before
 
     def round_alike(self, pair: Pair) -> bool:
         """Return whether both sides round alike between a pair and its sources, if they round at

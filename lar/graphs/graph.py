@@ -55,6 +55,11 @@ class Node:
         return self.steps == INPUT
 
     @property
+    def is_cast(self) -> bool:
+        """Whether it holds the data of the one before it, in another type."""
+        return self.steps == ("cast",) and len(self.parents) == 1
+
+    @property
     def has_bodies(self) -> bool:
         return self.operator is not None and self.operator.type in (*LOOPS, "If")
 

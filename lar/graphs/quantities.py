@@ -34,21 +34,15 @@ def is_quantized(node: Node) -> bool:
 
 def is_quantizing(node: Node) -> bool:
     """Return whether a tensor is the rounded one of a tensor that an operator gives."""
-    if not is_quantized(node) or node.steps != ("cast",) or len(node.parents) != 1:
+    if not (node.is_cast and node.operator and is_quantized(node)):
         return False
-    (before,) = node.parents
-    alone = node.operator is not None and len(node.operator.outputs) == 1
+    before, alone = node.parents[0], len(node.operator.outputs) == 1
     return alone and not is_quantized(before) and not before.is_input
 
 
 def is_dequantizing(node: Node) -> bool:
     """Return whether a tensor has the real numbers that the integers before it stand for."""
-    return (
-        node.steps == ("cast",)
-        and not is_quantized(node)
-        and len(node.parents) == 1
-        and is_quantized(node.parents[0])
-    )
+    return node.is_cast and not is_quantized(node) and is_quantized(node.parents[0])
 
 
 def steps_to(node: Node) -> Steps:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Container, Iterator, Sequence
-from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -215,9 +214,7 @@ def signature_of(
         places, shape = sample_places(array.size), array.shape
         sample = stored.decode(array.reshape(-1)[places])
         if quantization is not None:
-            axis = quantization.axis
-            behind = 1 if axis is None else prod(shape[axis + 1 :])
-            sample = real_numbers(sample, quantization, places // behind)
+            sample = real_numbers(sample, quantization, places, shape)
     if sample.dtype.kind == "c":
         sample = np.abs(sample)
     numbers = np.nan_to_num(sample.astype(np.float64), posinf=1e30, neginf=-1e30)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lar.dumps.dump import DumpedTensor
-from lar.graphs.elements import dequantized, elements_of
+from lar.graphs.elements import dequantized, elements_of, whole
 from lar.graphs.graph import Graph, Node, branches_of, name_of, region_of
 from lar.graphs.matching import NEAR_QUANTIZED, Matching, Pair, is_generic
 from lar.graphs.operator_kinds import GROUPS
@@ -246,9 +246,5 @@ def is_near(one: Array, other: Array) -> bool:
 def read(values: Values, tensor: DumpedTensor, shapes: Collection[tuple[int, ...]]) -> Array:
     """Read a tensor in plain axes, without the padding that shapes of the other side show."""
     stored = values.read_without_padding(tensor, shapes)
-    array = stored.decode(stored.raw)
     quantization = values.quantizations.get(tensor.key)
-    if quantization is None:
-        return array
-    real = dequantized(elements_of(stored), quantization)
-    return np.concatenate([*real.blocks()] or [array]).reshape(array.shape)
+    return whole(dequantized(elements_of(stored), quantization)) if quantization else stored.values
