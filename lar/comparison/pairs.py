@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import permutations
 from math import inf
 from typing import Any, TypeVar
@@ -65,24 +66,18 @@ class Measure:
         """Compare a pair of computed tensors; `sources` are the twins before."""
         known = known_side(pair)
         found = self.compare_explained(pair, sources, self.rounding)
-        return replace(
-            found,
-            depth=known.depth,
-            is_output=is_output,
-            is_input=known.is_input,
-        )
+        return replace(found, depth=known.depth, is_output=is_output, is_input=known.is_input)
 
     def measure_constants(self, pairs: Sequence[ConstantPair]) -> dict[str, TensorComparison]:
         """Compare pairs of constants; return what was found by the actual key."""
         if self.by_default and not self.excerpts:
             self.rounding.learn_from_weights(pairs)
-        explain = self.rounding.explain_constant if self.by_default else lambda _: None
-        return {
-            pair.actual.key: replace(
-                self.compare((pair.actual, pair.expected), pair.by, explain(pair)), constant=True
-            )
-            for pair in pairs
-        }
+        found = {}
+        for pair in pairs:
+            explain = partial(self.rounding.explain_constant, pair) if self.by_default else None
+            compared = self.compare((pair.actual, pair.expected), pair.by, explain)
+            found[pair.actual.key] = replace(compared, constant=True)
+        return found
 
     def measure_alone(
         self,
@@ -117,7 +112,7 @@ class Measure:
         explain = None
         if self.by_default and not self.excerpts:
             sources = [*sources, *self.measure_rounded(pair, rounding)]
-            explain = rounding.explain(pair, sources)
+            explain = partial(rounding.explain, pair, sources)
         return self.compare(tensors_of(pair), pair.by, explain, sources)
 
     def measure_rounded(self, pair: Pair, rounding: Rounding) -> Iterator[TensorComparison]:
@@ -178,15 +173,14 @@ class Measure:
         fits = squeezed(one.shape) == squeezed(other.shape)
         axes = () if fits else axes_between(one, other)
         if not fits and not axes:
-            return replace(found, problem=f"shapes differ: {one.shape} and {other.shape}")
+            return found
         one = (permuted(one, axes) if axes else one)._replace(shape=other.shape)
         scales = [] if as_integers else [max(it.scale) for it in quantizations if it]
-        if as_integers and any(quantizations):
-            explain = None
         dtypes = (it.dtype for it in tensors)
         bounds = bounds_of(self.tolerance, *dtypes, step=max(scales, default=None))
         size = size_beside(one, other)
-        explained = explain(size, other) if explain else None
+        plain = not (as_integers and any(quantizations))
+        explained = explain(size, other) if explain and plain else None
         figures = measure(one, other, explained.bounds if explained else bounds, size)
         passed = not figures.mismatches
         if explained:
@@ -259,24 +253,16 @@ def facts_from(kind: type[Facts], source: object, /, **own: Any) -> Facts:
 def axes_between(one: Elements, other: Elements) -> tuple[int, ...]:
     """Return the order in which the axes of one tensor are nearest to another one's, empty if none
     fits their shapes; axes of one element count for nothing."""
-    sizes = squeezed(one.shape), squeezed(other.shape)
-    if sorted(sizes[0]) != sorted(sizes[1]) or not 2 <= len(sizes[0]) <= MOST_AXES:
-        return ()
-    array = whole(one).reshape(sizes[0])
-    places = sample_places(other.size)
-    wanted = whole(other).reshape(-1)[places]
-    spots = np.unravel_index(places, sizes[1])
-    orders = (
-        axes
-        for axes in permutations(range(len(sizes[0])))
-        if tuple(sizes[0][axis] for axis in axes) == sizes[1]
-    )
+    array, wanted = (whole(it).reshape(squeezed(it.shape)) for it in (one, other))
+    orders = permutations(range(array.ndim)) if array.ndim <= MOST_AXES else ()
+    fitting = [axes for axes in orders if array.transpose(axes).shape == wanted.shape]
+    spots = np.unravel_index(sample_places(other.size), wanted.shape)
 
     def distance(axes: tuple[int, ...]) -> float:
-        apart = np.subtract(array.transpose(axes)[spots], wanted, dtype=np.float64)
+        apart = np.subtract(array.transpose(axes)[spots], wanted[spots], dtype=np.float64)
         return float(np.abs(np.nan_to_num(apart)).sum())
 
-    return min(orders, key=distance)
+    return min(fitting, key=distance, default=())
 
 
 def padded(text: Elements, other: Elements) -> Elements:

@@ -28,7 +28,7 @@ import numpy as np
 from lar.comparison.metrics import DEFAULT_RTOL, SLIGHTLY_MORE, Bounds
 from lar.comparison.norms import Size
 from lar.dumps.dump import DumpedTensor
-from lar.graphs.elements import BLOCK, Elements, channel_axis, extent_of
+from lar.graphs.elements import Elements, channel_axis, extent_of, whole
 from lar.graphs.graph import Graph, Node, region_of, sources_of
 from lar.graphs.matching import Pair
 from lar.graphs.operator_kinds import GROUPS, HEAVY
@@ -156,7 +156,8 @@ class Step(NamedTuple):
     ends: tuple[int, int] = (0, 0)
 
 
-Explain = Callable[[Size, Elements], Explained]
+# Takes the size of an expected tensor, and the tensor.
+Explain = Callable[[Size, Elements], "Explained | None"]
 
 
 def worst_channel_of(one: Elements, other: Elements, fill: float) -> float:
@@ -169,14 +170,12 @@ def worst_channel_of(one: Elements, other: Elements, fill: float) -> float:
     axis = channel_axis(len(shape))
     if len(shape) < 2 or shape[axis] < 2 or other.size < LEAST_ELEMENTS * shape[axis]:
         return 0.0
-    channels, behind = shape[axis], prod(shape[axis + 1 :])
-    errors, mine, theirs = np.zeros((3, channels))
-    for number, (left, right) in enumerate(zip(one.blocks(), other.blocks(), strict=True)):
-        places = np.arange(number * BLOCK, number * BLOCK + right.size) // behind % channels
-        sides = left.astype(np.float64), right.astype(np.float64)
-        counted = np.isfinite(sides[0]) & (np.abs(sides[1]) < fill)
-        for sums, values in ((errors, sides[0] - sides[1]), (mine, sides[0]), (theirs, sides[1])):
-            sums += np.bincount(places, np.square(np.where(counted, values, 0.0)), channels)
+    sides = [whole(it).astype(np.float64).reshape(shape) for it in (one, other)]
+    counted = np.isfinite(sides[0]) & (np.abs(sides[1]) < fill)
+    left, right = (np.moveaxis(np.where(counted, it, 0.0), axis, 0) for it in sides)
+    errors, mine, theirs = (
+        np.square(it).reshape(shape[axis], -1).sum(axis=1) for it in (left - right, left, right)
+    )
     lengths = np.maximum(mine, theirs)
     usual = max(float(mine.mean()), float(theirs.mean()))
     return math.sqrt(float((errors / np.maximum(lengths, usual)).max())) if usual else 0.0
@@ -212,11 +211,12 @@ class Rounding:
         other.by_node = {node: pair for pair in pairs for node in pair[:2]}
         return other
 
-    def explain(self, pair: Pair, sources: Sequence[TensorComparison]) -> Explain | None:
-        """Return what says how much rounding explains, None where the types are as fine as
-        float32."""
+    def explain(
+        self, pair: Pair, sources: Sequence[TensorComparison], size: Size, _: Elements
+    ) -> Explained | None:
+        """Return how much rounding explains of a pair whose expected tensor has a size, None where
+        the types are as fine as float32."""
         regions = [region_of(node, self.by_node) for node in pair[:2]]
-        nodes = [node for region in regions for node in region]
         own = [precision_of(it.tensor) for it in pair[:2] if it.tensor]
         by_side = [*map(self.steps_of, (0, 1), regions)]
         steps = [*by_side[0], *by_side[1]]
@@ -229,27 +229,22 @@ class Rounding:
         precision = coarsest([*own, *quantised, *before, self.whole])
         if not precision:
             return None
-        kinds = {step for node in nodes for step in node.steps}
+        if not any(graph.makers for graph in self.graphs):
+            return Explained(precision, WITHOUT_GRAPH[precision] / SLACK)
+        kinds = {step for region in regions for node in region for step in node.steps}
         summed = not kinds.isdisjoint(HEAVY)
-        lonely = not any(graph.makers for graph in self.graphs)
-
-        def explained(size: Size, elements: Elements) -> Explained:
-            if lonely:
-                return Explained(precision, WITHOUT_GRAPH[precision] / SLACK)
-            step = max((it.size for it in steps), default=0.0)
-            unit = UNITS.get(type_named(precision), FINE_UNIT)
-            growth = self.growth_of(pair) if summed else GROWTH
-            added = [unit, inherited(sources, kinds, size.scale, growth)]
-            if size.scale:
-                added.append(step / math.sqrt(12) / size.scale)
-            if summed:
-                added.append(unit * math.sqrt(USUAL_SUM))
-            stored = alike or not (summed or taken)
-            if precision.startswith("int") and not stored:
-                added.append(WEIGHTS_OF_8_BITS * 2.0 ** (8 - int(precision[3:])))
-            return Explained(precision, math.hypot(*added), step, stored)
-
-        return explained
+        step = max((it.size for it in steps), default=0.0)
+        unit = UNITS.get(type_named(precision), FINE_UNIT)
+        growth = self.growth_of(pair) if summed else GROWTH
+        added = [unit, inherited(sources, kinds, size.scale, growth)]
+        if size.scale:
+            added.append(step / math.sqrt(12) / size.scale)
+        if summed:
+            added.append(unit * math.sqrt(USUAL_SUM))
+        stored = alike or not (summed or taken)
+        if precision.startswith("int") and not stored:
+            added.append(WEIGHTS_OF_8_BITS * 2.0 ** (8 - int(precision[3:])))
+        return Explained(precision, math.hypot(*added), step, stored)
 
     def rounded_within(self, pair: Pair) -> Iterator[tuple[int, DumpedTensor, DumpedTensor]]:
         """Yield what is rounded to integers between a pair and its sources, on its way to both
@@ -285,26 +280,22 @@ class Rounding:
         found = [(graph.dump.tensor(key).dtype, known[key].scale) for key in keys & known.keys()]
         return {(BITS[dtype], scales) for dtype, scales in found if dtype in BITS}
 
-    def explain_constant(self, pair: ConstantPair) -> Explain | None:
-        """Return what says how much rounding explains of two constants, None where none is of a
-        coarse type."""
+    def explain_constant(
+        self, pair: ConstantPair, size: Size, elements: Elements
+    ) -> Explained | None:
+        """Return how much rounding explains of two constants, None where none is of a coarse
+        type."""
         steps = [step for step in map(self.step_of, (0, 1), pair[:2]) if step]
         makers = [graph.makers.get(it.key) for graph, it in zip(self.graphs, pair[:2], strict=True)]
         if not steps and not any(it and "dequantize" in it.type.lower() for it in makers):
             # One side alone may have them in a coarse type, whatever the engine stores them in.
-            whole = self.whole
-            once = Explained(whole, UNITS[type_named(whole)]) if whole else None
-            return (lambda size, elements: once) if once else None
-
-        def explained(size: Size, elements: Elements) -> Explained:
-            low, high = extent_of(elements)
-            # Of integers that the dump lacks, the scale is not known.
-            known = steps or [Step((high - low) / 2.0**8, 8)]
-            step = max(it.size for it in known)
-            error = step / math.sqrt(12) / size.scale if size.scale else 0.0
-            return Explained(f"int{min(it.bits for it in known)}", error, step)
-
-        return explained
+            return Explained(self.whole, UNITS[type_named(self.whole)]) if self.whole else None
+        low, high = extent_of(elements)
+        # Of integers that the dump lacks, the scale is not known.
+        known = steps or [Step((high - low) / 2.0**8, 8)]
+        step = max(it.size for it in known)
+        error = step / math.sqrt(12) / size.scale if size.scale else 0.0
+        return Explained(f"int{min(it.bits for it in known)}", error, step)
 
     def learn_from_weights(self, pairs: Sequence[ConstantPair]) -> None:
         """Detect a side whose weights have been rounded to float16 and are stored in a wider type:
@@ -341,13 +332,10 @@ class Rounding:
         for node in sources_of(pair.expected, self.by_node):
             if node.tensor is None:
                 continue
-            count, total, square = 0, 0.0, 0.0
-            for block in self.values[1].elements(node.tensor).blocks():
-                finite = block[np.isfinite(block)].astype(np.float64)
-                count += finite.size
-                total += float(finite.sum())
-                square += float(finite @ finite)
-            varying = square - total**2 / count if count else 0.0
+            values = whole(self.values[1].elements(node.tensor)).astype(np.float64)
+            finite = values[np.isfinite(values)]
+            square = float(finite @ finite)
+            varying = square - float(finite.sum()) ** 2 / finite.size if finite.size else 0.0
             found.append(LEAST_GROWTH * math.sqrt(square / varying) if varying > 0 else MOST_GROWTH)
         return min(max(found), MOST_GROWTH)
 
