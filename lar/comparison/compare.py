@@ -25,7 +25,6 @@ from lar.graphs.matching import Pair
 from lar.graphs.operator_kinds import OperatorKinds
 from lar.graphs.signatures import Values
 from lar.graphs.twins import match
-from lar.options.suggestions import nearest_spelling
 from lar.records.comparison import Comparison, Finding, Only, SideFacts, TensorComparison, Tolerance
 
 # What takes a few words on what is being done now.
@@ -47,7 +46,7 @@ class Request:
 
     With `raw`, quantised tensors are compared by their integers, else by the real numbers that
     they stand for. With `isolate`, each operator of the actual side is run alone. `only` says what
-    the finding rests on: the outputs, or all tensors that both have. `twins` are known by their
+    the finding rests on: the outputs, or all tensors that both have. `twins` are known, by their
     names. `progress` takes what is being done.
     """
 
@@ -74,9 +73,8 @@ def compare_dumps(
 
     Raises:
         DumpError: a tensor is missing or damaged.
-        UsageError: a side has no tensor of a known twin's name.
+        UsageError: there is nothing to run operators alone on.
     """
-    check_name_map(request.twins, actual, expected)
     if request.isolate and expected.excerpts:
         raise UsageError(
             "has no whole tensors to feed operators with", flag="--isolate", subject=expected.source
@@ -94,24 +92,6 @@ def compare_dumps(
     paired.measure_all(request.progress)
     search = Search(paired, Prover(paired, operators_of), request.progress)
     return judge(paired, search, request.only, isolate=request.isolate)
-
-
-def check_name_map(name_map: Mapping[str, str], actual: Dump, expected: Dump) -> None:
-    """Refuse a map with a name that its side does not have.
-
-    Raises:
-        UsageError: naming it, and the nearest that there is.
-    """
-    for letter, dump, wanted in (("A", actual, name_map), ("B", expected, name_map.values())):
-        names = set(map(name_of, dump))
-        for name in wanted:
-            if name not in names:
-                near = nearest_spelling(name, names)
-                raise UsageError(
-                    f"{letter} has no tensor {name!r}",
-                    f"did you mean {near!r}?" if near else "--all lists the names",
-                    flag="--map",
-                )
 
 
 def make_graphs(

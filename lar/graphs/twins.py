@@ -78,7 +78,7 @@ def match(
         return Twins(pairs, constants.pairs, {})
     matching = Matching(actual, expected, values, known)
     pairs = matching.match()
-    constants.match_names(known)
+    constants.match_names()
     for pair in pairs:
         constants.match_places(pair.actual, pair.expected)
     twins = {node for pair in pairs for node in pair[:2]}
@@ -157,15 +157,12 @@ class Constants:
             self.used[0].add(one.key)
             self.used[1].add(other.key)
 
-    def match_names(self, name_map: Mapping[str, str]) -> None:
+    def match_names(self) -> None:
         """Pair constants of one name."""
         counts = [Counter(known.values()) for known in self.names]
         named = {name: self.stores[1][key] for key, name in self.names[1].items()}
         for one in self.stores[0].values():
             name = self.names[0][one.key]
-            mapped = name_map.get(name_of(one), "")
-            if mapped in named:
-                self.add(one, named[mapped], "name")
             if not is_generic(name) and counts[0][name] == counts[1][name] == 1:
                 self.add(one, named[name], "name")
 

@@ -15,7 +15,6 @@ from lar.comparison.compare import Progress, Request, compare_dumps
 from lar.comparison.items import CollectedItems
 from lar.comparison.truth import has_coarse_tensors, judge_by_truth
 from lar.dumps.dump import Dump
-from lar.dumps.name_map import read_name_map
 from lar.engines import operator_kinds_of
 from lar.errors import LarError, UsageError, count_of
 from lar.options.option import is_set
@@ -48,7 +47,6 @@ class Asked(Request):
 
     case: int | None = None
     truth: bool | str | os.PathLike[str] = False
-    name_map: Mapping[str, str] | str | os.PathLike[str] | None = None
     models: Mapping[str, str | os.PathLike[str]] | str | os.PathLike[str] | None = None
     make_on: MakeOn | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -99,8 +97,6 @@ def compare(
             truth: also compute what the model should give, and how far each side is from it: True
                 for the .onnx of a side, or the one beside its model; else the model's file.
             progress: is called with a few words on what is being done, again and again.
-            name_map: names of tensors in `actual` with those of the same ones in `expected`, or a
-                file with them, as `--map` takes it.
             models: the model file that dumps and arrays are of, for its names and its graph; or
                 such files by the letters of their sides, as {"A": "model.onnx"}.
             make_on: makes the runs of models on other machines.
@@ -186,9 +182,6 @@ def compare_two(sides: Sequence[Side], asked: Asked) -> Comparison:
         UsageError: an option cannot be used, or it is not clear what to feed.
         LarError: a model's run did not end well.
     """
-    names = asked.name_map or {}
-    twins = names if isinstance(names, Mapping) else read_name_map(names)
-    asked = replace(asked, twins=twins)
     if asked.truth:
         from lar.running.truth import check_unchanged, truth_model_for  # few need it
 
@@ -387,8 +380,6 @@ def compare_several(sides: Sequence[Side], asked: Asked) -> ComparisonOfSides:
     """
     if asked.isolate:
         raise UsageError("isolates one side from one other", "give two", flag="--isolate")
-    if asked.name_map:
-        raise UsageError("has the names of two sides", "give two", flag="--map")
     if asked.truth:
         raise UsageError("judges one side and one other", "give two", flag="--truth")
     items_of_sides(sides, asked.options)  # several sides have none
