@@ -10,6 +10,7 @@ from lar.comparison.paired import Paired, error_of
 from lar.comparison.pairs import facts_from
 from lar.graphs.elements import whole
 from lar.graphs.graph import Node
+from lar.graphs.signatures import Values
 from lar.records.comparison import Culprit, OperatorFacts, TensorComparison
 
 
@@ -47,11 +48,10 @@ def kind_of(output: TensorComparison, paired: Paired) -> str:
     if output.figures is None or output.axes or paired.measure.excerpts:
         return ""
     keys = output.actual.key, output.expected.key
-    one, other = (
-        whole(values.elements(values.dump.tensor(key))).reshape(output.expected.shape)
-        for values, key in zip(paired.values, keys, strict=True)
-    )
-    found = (side.quantizations.get(key) for side, key in zip(paired.values, keys, strict=True))
+    tensors = [it.dump.tensor(key) for it, key in zip(paired.values, keys, strict=True)]
+    arrays = map(whole, map(Values.elements, paired.values, tensors))
+    one, other = (array.reshape(output.expected.shape) for array in arrays)
+    found = map(Values.quantization_of, paired.values, tensors)
     step = max((max(it.scale) for it in found if it), default=0.0)
     # Of weights the channels of the output come first.
     axis = 0 if output.constant else None

@@ -199,10 +199,7 @@ def stored_as(pair: Pair, values: tuple[Values, Values], axes: Collection[int]) 
     shape = values[0].shape_of(actual)
     stored = values[1].read_without_padding(expected, [shape])
     array = stored.values
-    here, there = (
-        side.quantizations.get(tensor.key)
-        for side, tensor in zip(values, (actual, expected), strict=True)
-    )
+    here, there = map(Values.quantization_of, values, (actual, expected))
     # Where one side does not say what its integers stand for, the integers are all there is.
     plain = actual.dtype == expected.dtype and (here == there or None in (here, there))
     if not plain and there is not None:

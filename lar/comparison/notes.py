@@ -56,8 +56,6 @@ def note_dumps(paired: Paired) -> Iterator[str]:
                 f"nothing says which numbers {len(values.unscaled)} quantised tensors of "
                 f"{name} stand for: --model FILE does"
             )
-        if not dump.index.complete:
-            yield f"the dump {name} is not complete: its run did not end well"
         if dump.missing:
             files = count_of(len(dump.missing), "file")
             yield f"the dump {name} lacks {files} that its index names: {listed(dump.missing)}"

@@ -137,8 +137,8 @@ class Measure:
 
     def with_actual(self, pair: Pair, array: Array) -> Measure:
         """Return a measure with an array in the place of the actual tensor of a pair."""
-        alone = self.values[0].dump.of_array(tensor_of(pair.actual).key, array)
-        return replace(self, values=(self.values[0].of_other_dump(alone), self.values[1]))
+        alone = self.values[0].with_array(tensor_of(pair.actual).key, array)
+        return replace(self, values=(alone, self.values[1]))
 
     def compare(
         self,
@@ -155,18 +155,13 @@ class Measure:
         if self.excerpts:
             return self.compare_excerpts(tensors, by)
         share_quantization(self.values, tensors)
-        quantizations = [
-            side.quantizations.get(tensor.key)
-            for side, tensor in zip(self.values, tensors, strict=True)
-        ]
+        quantizations = [*map(Values.quantization_of, self.values, tensors)]
         # Where one side does not say what its integers stand for, the integers are all there is.
         as_integers = None in quantizations and tensors[0].dtype == tensors[1].dtype
         if (tensors[0].shape, tensors[0].layout) == (tensors[1].shape, tensors[1].layout):
             leave_out_padding(self.values, tensors)
-        one, other = (
-            side.elements(tensor, integers=as_integers)
-            for side, tensor in zip(self.values, tensors, strict=True)
-        )
+        read = partial(Values.elements, integers=as_integers)
+        one, other = map(read, self.values, tensors)
         if tensors[0].dtype == tensors[1].dtype == "string":
             one, other = padded(one, other), padded(other, one)
         found = self.unlike(tensors, by)
@@ -219,9 +214,7 @@ class Measure:
         found = self.unlike(tensors, by)
         if squeezed(found.actual.shape) != squeezed(found.expected.shape):
             return found
-        one, other = (
-            side.dump.read(tensor.key) for side, tensor in zip(self.values, tensors, strict=True)
-        )
+        one, other = (side.dump.read(it.key) for side, it in zip(self.values, tensors, strict=True))
         if tensors[0].layout != tensors[1].layout or one.size != other.size:
             one, other = (side[: len(STATISTICS)] for side in (one, other))
         bounds = bounds_of(self.tolerance, tensors[1].dtype)
@@ -240,7 +233,7 @@ class Measure:
             engine_name=tensor.name if tensor.origin else "",
             operator=maker.name if maker else "",
             operator_type=maker.type if maker else "",
-            quantization=self.values[side].quantizations.get(tensor.key, tensor.quantization),
+            quantization=self.values[side].quantization_of(tensor) or tensor.quantization,
         )
 
 

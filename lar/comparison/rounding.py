@@ -317,7 +317,7 @@ class Rounding:
     def step_of(self, side: int, tensor: DumpedTensor | TensorFacts) -> Step | None:
         """Return the step of a quantised tensor, the largest of several; None for any other
         tensor."""
-        quantization = self.values[side].quantizations.get(tensor.key)
+        quantization = self.values[side].quantization_of(tensor)
         if quantization is None:
             return None
         bits = BITS.get(tensor.dtype.partition("(")[0], 32)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -29,7 +30,7 @@ from lar.graphs.graph import (
 from lar.graphs.operator_kinds import UNKNOWN_STEPS, kind_score
 from lar.graphs.origins import PART, SEPARATORS
 from lar.graphs.quantities import is_dequantizing, is_quantized, names_of, steps_to
-from lar.graphs.signatures import NEAR, UNSCALED, Signature, Values, distances, signatures_of
+from lar.graphs.signatures import NEAR, UNSCALED, Signature, Values, distances, signature_of
 from lar.records.comparison import MatchedBy
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -94,15 +95,14 @@ class Matching:
         self.without_operators = not (actual.has_operators and expected.has_operators)
         present = (actual.present, expected.present)
         shapes = [
-            [values[side].shape_of(node.tensor) for node in nodes if node.tensor]
-            for side, nodes in enumerate(present)
+            {side.shape_of(node.tensor) for node in nodes if node.tensor}
+            for side, nodes in zip(values, present, strict=True)
         ]
         self.signatures: dict[Node, Signature] = {}
         self.near_enough = NEAR_QUANTIZED if any(map(is_quantized, chain(*present))) else NEAR
         for side, nodes in enumerate(present):
-            tensors = [node.tensor for node in nodes if node.tensor]
-            found = signatures_of(values[side], tensors, shapes[1 - side])
-            self.signatures |= {node: found[node.key] for node in nodes}
+            read = partial(signature_of, values[side], other_shapes=shapes[1 - side])
+            self.signatures |= {node: read(node.tensor) for node in nodes if node.tensor}
         self.copies: dict[Node, list[Node]] = defaultdict(list)
         self.originals: dict[Node, Node] = {}
         self.actual, self.expected = ([*self.without_copies(nodes)] for nodes in present)
@@ -476,18 +476,11 @@ class Matching:
             return "graph"
         return "content" if near else "graph"
 
-    def pair_copies(self, pair: Pair) -> Iterable[Pair]:
-        """Yield pairs of the copies of a pair's tensors, by name and then in order."""
-        copies = [list(self.copies.get(node, ())) for node in pair[:2]]
-        for one in list(copies[0]):
-            for other in copies[1]:
-                if one.name == other.name:
-                    yield Pair(one, other, "name")
-                    copies[0].remove(one)
-                    copies[1].remove(other)
-                    break
-        for one, other in zip(*copies, strict=False):
-            yield Pair(one, other, "content")
+    def pair_copies(self, pair: Pair) -> list[Pair]:
+        """Return pairs of the copies of a pair's tensors, by name and then in order."""
+        named, *left = pair_by_name(*(self.copies.get(node, ()) for node in pair[:2]))
+        pairs = [Pair(one, other, "name") for one, other in named]
+        return pairs + [Pair(one, other, "content") for one, other in zip(*left, strict=False)]
 
 
 def is_one_model(actual: Graph, expected: Graph) -> bool:
@@ -496,16 +489,19 @@ def is_one_model(actual: Graph, expected: Graph) -> bool:
     return bool(one.model_sha256) and one.model_sha256 == other.model_sha256
 
 
-def pair_outputs(actual: Graph, expected: Graph) -> Iterator[tuple[Node, Node]]:
-    """Yield the outputs of two models that correspond: those of one name, else of one place."""
-    named = [{node.name: node for node in graph.outputs} for graph in (actual, expected)]
-    yield from ((named[0][name], named[1][name]) for name in named[0] if name in named[1])
-    left = [
-        [node for node in graph.outputs if node.name not in names]
-        for graph, names in zip((actual, expected), reversed(named), strict=True)
-    ]
-    if len(left[0]) == len(left[1]):
-        yield from zip(*left, strict=True)
+def pair_outputs(actual: Graph, expected: Graph) -> list[tuple[Node, Node]]:
+    """Return the outputs of two models that correspond: those of one name, else of one place."""
+    named, *left = pair_by_name(actual.outputs, expected.outputs)
+    return [*named, *(zip(*left, strict=True) if len(left[0]) == len(left[1]) else ())]
+
+
+def pair_by_name(
+    one: Iterable[Node], other: Iterable[Node]
+) -> tuple[list[tuple[Node, Node]], list[Node], list[Node]]:
+    """Return the pairs of nodes of one name, and what is left of either side."""
+    mine, theirs = ({node.name: node for node in nodes} for nodes in (one, other))
+    pairs = [(mine.pop(name), theirs.pop(name)) for name in [*mine] if name in theirs]
+    return pairs, [*mine.values()], [*theirs.values()]
 
 
 def kind_of_name(name: str) -> str:

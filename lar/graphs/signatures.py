@@ -12,6 +12,7 @@ from lar.dumps.dump import Array, Dump, DumpedTensor, Stored
 from lar.dumps.excerpts import STATISTICS
 from lar.dumps.layouts import axes_of, block_of, fits_layout, is_padded, plain_shape, to_plain
 from lar.graphs.elements import Elements, dequantized, elements_of, real_numbers
+from lar.records.comparison import TensorFacts
 from lar.records.quantization import Quantization
 
 SAMPLES = 256
@@ -53,11 +54,15 @@ class Values:
         self.unscaled = set() if raw else unscaled_in(dump, self.quantizations, scales_of)
         self.shapes: dict[str, tuple[int, ...]] = {}  # of blocked tensors without their padding
 
-    def of_other_dump(self, dump: Dump) -> Values:
-        """Return the values of a dump of the same tensors."""
+    def with_array(self, key: str, array: Array) -> Values:
+        """Return these values with an array in the place of one of the tensors."""
         values = copy.copy(self)
-        values.dump = dump
+        values.dump = self.dump.of_array(key, array)
         return values
+
+    def quantization_of(self, tensor: DumpedTensor | TensorFacts) -> Quantization | None:
+        """Return which real numbers the integers of a tensor stand for, None where it is none."""
+        return self.quantizations.get(tensor.key)
 
     def shape_of(self, tensor: DumpedTensor) -> tuple[int, ...]:
         """Return the plain shape of a tensor."""
@@ -75,7 +80,7 @@ class Values:
         """
         layout = tensor.layout if is_blocked(tensor) else ""
         elements = elements_of(self.dump.read_stored(tensor.key), layout, self.shape_of(tensor))
-        quantization = None if integers else self.quantizations.get(tensor.key)
+        quantization = None if integers else self.quantization_of(tensor)
         return dequantized(elements, quantization) if quantization else elements
 
     def is_scaled(self, tensor: DumpedTensor) -> bool:
@@ -194,19 +199,12 @@ def is_empty_behind(array: Array, shape: Sequence[int]) -> bool:
     return part.size == array.size or np.count_nonzero(part) == np.count_nonzero(array)
 
 
-def signatures_of(
-    values: Values, tensors: Collection[DumpedTensor], other_shapes: Collection[tuple[int, ...]]
-) -> dict[str, Signature]:
-    """Read each tensor once; return what is kept of it, by key."""
-    shapes = set(other_shapes)
-    return {tensor.key: signature_of(values, tensor, shapes) for tensor in tensors}
-
-
 def signature_of(
-    values: Values, tensor: DumpedTensor, other_shapes: Collection[tuple[int, ...]]
+    values: Values, tensor: DumpedTensor, other_shapes: Collection[tuple[int, ...]] = ()
 ) -> Signature:
+    """Read a tensor, and return what is kept of it."""
     stored = values.read_without_padding(tensor, other_shapes)
-    array, quantization = stored.raw, values.quantizations.get(tensor.key)
+    array, quantization = stored.raw, values.quantization_of(tensor)
     if values.dump.excerpts:
         # The first values depend on the layout, the statistics do not.
         sample, shape = array[: len(STATISTICS)], values.shape_of(tensor)

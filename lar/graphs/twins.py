@@ -23,7 +23,7 @@ from lar.graphs.graph import Graph, Node, branches_of, name_of, region_of
 from lar.graphs.matching import NEAR_QUANTIZED, Matching, Pair, is_generic
 from lar.graphs.operator_kinds import GROUPS
 from lar.graphs.quantities import names_of_constants
-from lar.graphs.signatures import NEAR, Values, distances, signatures_of, squeezed
+from lar.graphs.signatures import NEAR, Values, distances, signature_of, squeezed
 from lar.records.comparison import MatchedBy
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -101,16 +101,13 @@ def are_crossed(actual: Graph, expected: Graph, values: tuple[Values, Values]) -
     names = {node.name for node in expected.present if not is_generic(node.name)}
     pairs = zip(actual.present, expected.present, strict=False)
     crossing = [pair for pair in pairs if pair[0].name != pair[1].name and pair[0].name in names]
-    return not all(are_near(*pair, values) for pair in crossing[:MOST_READ])
+    return not all(are_near(pair, values) for pair in crossing[:MOST_READ])
 
 
-def are_near(one: Node, other: Node, values: tuple[Values, Values]) -> bool:
+def are_near(pair: tuple[Node, Node], values: tuple[Values, Values]) -> bool:
     """Return whether two tensors hold the same values, by samples of them."""
-    found = [
-        signatures_of(side, [node.tensor], ())[node.tensor.key]
-        for side, node in zip(values, (one, other), strict=True)
-        if node.tensor
-    ]
+    sides = zip(values, pair, strict=True)
+    found = [signature_of(side, node.tensor) for side, node in sides if node.tensor]
     if len(found) < 2 or found[0].shape != found[1].shape:
         return False
     (relative,) = distances(*(each.sample[None] for each in found))
@@ -243,5 +240,5 @@ def is_near(one: Array, other: Array) -> bool:
 def read(values: Values, tensor: DumpedTensor, shapes: Collection[tuple[int, ...]]) -> Array:
     """Read a tensor in plain axes, without the padding that shapes of the other side show."""
     stored = values.read_without_padding(tensor, shapes)
-    quantization = values.quantizations.get(tensor.key)
+    quantization = values.quantization_of(tensor)
     return whole(dequantized(elements_of(stored), quantization)) if quantization else stored.values
