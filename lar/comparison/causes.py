@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from lar.comparison.culprits import Blame
 from lar.comparison.fault_kinds import Names, Sides, find_kind
-from lar.comparison.paired import Paired, error_of
-from lar.comparison.pairs import facts_from
+from lar.comparison.pairs import Paired, error_of, facts_from
 from lar.graphs.elements import whole
 from lar.graphs.graph import Node
 from lar.graphs.signatures import Values

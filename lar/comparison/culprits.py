@@ -13,12 +13,19 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from lar.comparison.isolation import Alone, Prover
-from lar.comparison.loops import sources_in_step
 from lar.comparison.metrics import DEFAULT_RTOL
-from lar.comparison.paired import Paired, error_of, growth_of
-from lar.comparison.pairs import known_side, type_of
+from lar.comparison.pairs import Paired, error_of, growth_of, known_side, type_of
 from lar.comparison.rounding import SLACK
-from lar.graphs.graph import BODY_INPUT, Node, children_of, region_of, walk
+from lar.graphs.graph import (
+    BODY_INPUT,
+    IN_BODY,
+    LOOPS,
+    Node,
+    children_of,
+    is_within,
+    region_of,
+    walk,
+)
 from lar.graphs.matching import Pair
 from lar.graphs.operator_kinds import DISCRETE, HEAVY
 from lar.records.comparison import TensorComparison
@@ -190,6 +197,53 @@ class Search:
                     return False
                 open_pairs.append(each)
         return len(seen) > 1
+
+
+def sources_in_step(pair: Pair, paired: Paired) -> list[TensorComparison] | None:
+    """Return what was found of the sources that can have made a pair differ; None for a pair that
+    is of other iterations or of another branch on each side.
+
+    Tensors in the body of a loop hold all iterations in a row. A loop hands on what an iteration
+    gave to the next one: only what differs in the same iteration, or before, can have made a tensor
+    differ.
+    """
+    branches = [IN_BODY.findall(node.name) for node in pair[:2]]
+    if all(branches) and branches[0] != branches[1]:
+        return None
+    found, sources = paired.found(pair), paired.sources(pair)
+    if any(is_inside(pair, loop) for loop in paired.loops):
+        if found.actual.shape[:1] != found.expected.shape[:1]:
+            return None
+        sources = [each for each in sources if not differs_later(paired.found(each), found)]
+    if type_of(pair) in LOOPS and begins_off(pair, paired):
+        sources = [each for each in sources if not is_inside(each, pair)]
+    return [*map(paired.found, sources)]
+
+
+def is_inside(pair: Pair, outer: Pair) -> bool:
+    """Return whether a pair is in a body of the operator that gives another one."""
+    return is_within(known_side(pair), known_side(outer))
+
+
+def begins_off(loop: Pair, paired: Paired) -> bool:
+    """Return whether the body of a loop is fed with other data from the start, or is run in other
+    iterations."""
+    fed = (it for it in paired.pairs if type_of(it) == BODY_INPUT and is_inside(it, loop))
+    return any(first_iteration(paired.found(each)) == 0 for each in fed)
+
+
+def first_iteration(found: TensorComparison) -> float:
+    """Return the first iteration of a loop in which a tensor of its body differs."""
+    if found.passed:
+        return math.inf
+    first = found.figures.first if found.figures else None
+    return first.index[0] if first and first.index else 0
+
+
+def differs_later(source: TensorComparison, found: TensorComparison) -> bool:
+    """Return whether an input differs only after the iteration in which the output does first."""
+    in_step = source.expected.shape[:1] == found.expected.shape[:1]
+    return in_step and not source.passed and first_iteration(source) > first_iteration(found)
 
 
 def blame_of(pair: Pair, paired: Paired, alone: Alone) -> Blame:

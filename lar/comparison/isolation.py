@@ -12,8 +12,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from lar.comparison.metrics import bounds_of, measure
-from lar.comparison.paired import Paired
-from lar.comparison.pairs import tensor_of, tensors_of
+from lar.comparison.pairs import Paired, tensor_of, tensors_of
 from lar.dumps.binary import BY_DTYPE
 from lar.dumps.dump import DumpedTensor, Stored
 from lar.dumps.layouts import to_blocked

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from lar.comparison.culprits import Blame
-from lar.comparison.paired import Paired
+from lar.comparison.pairs import Paired
 from lar.errors import count_of
 from lar.graphs.origins import PART
 from lar.records.comparison import Finding

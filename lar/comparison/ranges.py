@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from lar.comparison.culprits import Blame, blame_of
 from lar.comparison.isolation import Alone
-from lar.comparison.paired import Paired
+from lar.comparison.pairs import Paired
 from lar.graphs.elements import extent_of
 from lar.graphs.graph import Node, region_of, sources_of
 from lar.graphs.matching import Pair

@@ -25,8 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lar.comparison.metrics import DEFAULT_RTOL, SLIGHTLY_MORE, Bounds
-from lar.comparison.norms import Size
+from lar.comparison.metrics import DEFAULT_RTOL, SLIGHTLY_MORE, Bounds, Size
 from lar.dumps.dump import DumpedTensor
 from lar.graphs.elements import Elements, channel_axis, extent_of, whole
 from lar.graphs.graph import Graph, Node, region_of, sources_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from lar.comparison.paired import Paired
+from lar.comparison.pairs import Paired
 from lar.graphs.graph import Node, results_of, sources_of
 from lar.records.comparison import LeftOut, UnmatchedTensor
 
