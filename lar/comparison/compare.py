@@ -11,11 +11,10 @@ from lar.comparison.causes import culprit_of
 from lar.comparison.culprits import Blame, Search, without_behind
 from lar.comparison.fault_kinds import Names
 from lar.comparison.isolation import Alone, OperatorsOf, Prover
-from lar.comparison.notes import find_notes
+from lar.comparison.notes import find_left_out, find_notes, find_unmatched
 from lar.comparison.pairs import Measure, Paired, facts_from
 from lar.comparison.ranges import find_coarse
 from lar.comparison.rounding import FINE, Rounding, coarsest
-from lar.comparison.unmatched import find_left_out, find_unmatched
 from lar.dumps.dump import Dump
 from lar.dumps.excerpts import excerpts_of
 from lar.errors import UsageError, count_of
