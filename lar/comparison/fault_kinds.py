@@ -6,7 +6,7 @@ difference, it is named; rounding and other errors may be the rest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -170,13 +170,7 @@ def find_channels(sides: Sides) -> str:
     )
 
 
-KINDS: tuple[Callable[[Sides], str], ...] = (
-    find_scale,
-    find_zero_point,
-    find_saturation,
-    find_border,
-    find_channels,
-)
+KINDS = (find_scale, find_zero_point, find_saturation, find_border, find_channels)
 
 
 def energy_of(array: Array) -> float:

@@ -14,10 +14,10 @@ import numpy as np
 from lar.comparison.metrics import bounds_of, measure
 from lar.comparison.pairs import Paired, tensor_of, tensors_of
 from lar.dumps.binary import BY_DTYPE
-from lar.dumps.dump import DumpedTensor, Stored
+from lar.dumps.dump import DumpedTensor
 from lar.dumps.layouts import to_blocked
 from lar.errors import DumpError, LarError
-from lar.graphs.elements import dequantized, elements_of, integers_of, whole
+from lar.graphs.elements import integers_of, whole
 from lar.graphs.graph import Node, is_within, region_of, sources_of
 from lar.graphs.matching import Array, Pair
 from lar.graphs.signatures import Values, is_blocked, squeezed
@@ -196,13 +196,11 @@ def stored_as(pair: Pair, values: tuple[Values, Values], axes: Collection[int]) 
     """
     actual, expected = tensors_of(pair)
     shape = values[0].shape_of(actual)
-    stored = values[1].read_without_padding(expected, [shape])
-    array = stored.values
     here, there = map(Values.quantization_of, values, (actual, expected))
     # Where one side does not say what its integers stand for, the integers are all there is.
     plain = actual.dtype == expected.dtype and (here == there or None in (here, there))
-    if not plain and there is not None:
-        array = whole(dequantized(elements_of(Stored(array)), there))
+    values[1].learn_padding(expected, [shape])
+    array = whole(values[1].elements(expected, integers=plain))
     if axes:
         array = array.reshape(squeezed(array.shape)).transpose(np.argsort([*axes]))
     array = array.reshape(shape)

@@ -109,10 +109,7 @@ class Sums(NamedTuple):
 
 
 def measure(
-    actual: Array | Elements,
-    expected: Array | Elements,
-    bounds: Bounds,
-    size: Size | None = None,
+    actual: Array | Elements, expected: Array | Elements, bounds: Bounds, size: Size | None = None
 ) -> Figures:
     """Return all figures of a pair of one shape, of any numeric types; `size` is that of the
     expected tensor, if it is known.

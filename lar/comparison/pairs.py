@@ -62,14 +62,6 @@ class Measure:
         """Whether there are a few numbers of each tensor alone."""
         return self.values[0].dump.excerpts
 
-    def measure_pair(
-        self, pair: Pair, sources: Sequence[TensorComparison], *, is_output: bool
-    ) -> TensorComparison:
-        """Compare a pair of computed tensors; `sources` are the twins before."""
-        known = known_side(pair)
-        found = self.compare_explained(pair, sources, self.rounding)
-        return replace(found, depth=known.depth, is_output=is_output, is_input=known.is_input)
-
     def measure_constants(self, pairs: Sequence[ConstantPair]) -> dict[str, TensorComparison]:
         """Compare pairs of constants; return what was found by the actual key."""
         if self.by_default and not self.excerpts:
@@ -93,29 +85,26 @@ class Measure:
 
         What its values lost when they were brought into the actual types is explained.
         """
+        sources = []
+        for each, value in fed.items():
+            lost = self.with_actual(each, value).compare(tensors_of(each), each.by)
+            precision = compared[each.actual].precision
+            sources.append(replace(lost, passed=True, precision=precision))
         rounding = self.rounding.among((*fed, pair))
-        sources = [
-            replace(
-                self.with_actual(each, value).compare(tensors_of(each), each.by),
-                passed=True,
-                precision=compared[each.actual].precision,
-            )
-            for each, value in fed.items()
-        ]
-        found = self.with_actual(pair, array).compare_explained(pair, sources, rounding)
-        known = compared[pair.actual]
-        return replace(found, depth=known.depth, is_output=known.is_output)
+        found = self.with_actual(pair, array).measure_pair(pair, sources, rounding)
+        return replace(found, is_output=compared[pair.actual].is_output)
 
-    def compare_explained(
+    def measure_pair(
         self, pair: Pair, sources: Sequence[TensorComparison], rounding: Rounding
     ) -> TensorComparison:
-        """Compare a pair by what rounding explains; what is rounded on the way to it counts as
-        another source."""
-        explain = None
+        """Compare a pair of computed tensors by what rounding explains; `sources` are the twins
+        before, and what is rounded on the way to it counts as another source."""
+        known, explain = known_side(pair), None
         if self.by_default and not self.excerpts:
             sources = [*sources, *self.measure_rounded(pair, rounding)]
             explain = partial(rounding.explain, pair, sources)
-        return self.compare(tensors_of(pair), pair.by, explain, sources)
+        found = self.compare(tensors_of(pair), pair.by, explain, sources)
+        return replace(found, depth=known.depth, is_input=known.is_input)
 
     def measure_rounded(self, pair: Pair, rounding: Rounding) -> Iterator[TensorComparison]:
         """Yield what rounding to integers, and clipping to their range, takes from tensors between
@@ -297,13 +286,13 @@ class Paired:
         for number, pair in enumerate(pairs):
             progress(f"{number} of {len(pairs)} tensors compared")
             sources = [self.found(it) for it in self.sources(pair) if it.actual in self.compared]
-            is_output = pair.actual in self.outputs
-            found = self.measure.measure_pair(pair, sources, is_output=is_output)
+            found = self.measure.measure_pair(pair, sources, self.measure.rounding)
             random = (graph.random for graph in self.graphs)
             if not found.passed and any(map(set.__contains__, random, pair[:2])):
                 self.drawn.append(pair)
             else:
-                self.compared[pair.actual] = found
+                is_output = pair.actual in self.outputs
+                self.compared[pair.actual] = replace(found, is_output=is_output)
         for node in (node for pair in self.drawn for node in pair[:2]):
             del self.by_node[node]
 

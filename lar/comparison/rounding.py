@@ -128,13 +128,8 @@ class Explained(NamedTuple):
         if figures.nonfinite_mismatches:
             return False
         known = [*sources]
-        equal = bool(known) and all(each.identical for each in known)
-        if (
-            self.step
-            and self.stored
-            and equal
-            and (figures.mean_absolute or 0.0) > OF_A_STEP * self.step
-        ):
+        equal = self.step and self.stored and known and all(each.identical for each in known)
+        if equal and (figures.mean_absolute or 0.0) > OF_A_STEP * self.step:
             return False
         if (figures.max_absolute or 0.0) <= self.step * SLIGHTLY_MORE:
             return True

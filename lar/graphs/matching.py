@@ -228,8 +228,7 @@ class Matching:
             counted = [{name for name in side if kind_of_name(name) == kind} for side in kept]
             if counted[0] != counted[1]:
                 kept = [
-                    {n: it for n, it in side.items() if n not in counted[0] | counted[1]}
-                    for side in kept
+                    {n: it for n, it in side.items() if kind_of_name(n) != kind} for side in kept
                 ]
         shared = [(kept[0][name], kept[1][name]) for name in kept[0] if name in kept[1]]
         fitting = sum(self.fits(*pair) and self.kind_score(*pair) > 0 for pair in shared)
@@ -265,16 +264,11 @@ class Matching:
         found = dict.fromkeys(
             self.names[1][name] for name in names if name in self.names[0] and name in self.names[1]
         )
-        return [
-            other
-            for other in found
-            if other not in self.given.values()
-            and (
-                is_quantized(node) == is_quantized(other)
-                or self.without_operators
-                or self.kind_score(node, other) > 0
-            )
-        ]
+        free = [other for other in found if other not in self.given.values()]
+        if self.without_operators:
+            return free
+        form = is_quantized(node)
+        return [it for it in free if is_quantized(it) == form or self.kind_score(node, it) > 0]
 
     def match_names(self) -> None:
         """Match tensors of one name; where several claim one, what was done last has it.

@@ -261,16 +261,12 @@ class Alignment:
     def named_index(self) -> DumpIndex:
         """Return the index with the model's names."""
         names = {key: PART + name for key, name in self.parts.items()} | self.origins
-        return replace(
-            self.index,
-            tensors=tuple(
-                it if names.get(it.key, it.name) == it.name else replace(it, origin=names[it.key])
-                for it in self.index.tensors
-            ),
-            operators=tuple(
-                replace(it, origin=self.origin_of_operator(it)) for it in self.index.operators
-            ),
+        tensors = (
+            it if names.get(it.key, it.name) == it.name else replace(it, origin=names[it.key])
+            for it in self.index.tensors
         )
+        made = (replace(it, origin=self.origin_of_operator(it)) for it in self.index.operators)
+        return replace(self.index, tensors=tuple(tensors), operators=tuple(made))
 
     def origin_of_operator(self, operator: DumpedOperator) -> tuple[str, ...]:
         """Return what the model's operators give that one stands for; none if it is one of them."""

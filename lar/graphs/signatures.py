@@ -93,9 +93,7 @@ class Values:
             return UNSCALED
         return "float" if tensor.key in self.quantizations else family_of(tensor.dtype)
 
-    def read_without_padding(
-        self, tensor: DumpedTensor, shapes: Collection[tuple[int, ...]]
-    ) -> Stored:
+    def learn_padding(self, tensor: DumpedTensor, shapes: Collection[tuple[int, ...]]) -> Stored:
         """Read a tensor in plain axes, and learn what of it is padding.
 
         Blocked layouts may pad the channels: where trailing channels hold nothing, the shape is
@@ -203,7 +201,7 @@ def signature_of(
     values: Values, tensor: DumpedTensor, other_shapes: Collection[tuple[int, ...]] = ()
 ) -> Signature:
     """Read a tensor, and return what is kept of it."""
-    stored = values.read_without_padding(tensor, other_shapes)
+    stored = values.learn_padding(tensor, other_shapes)
     array, quantization = stored.raw, values.quantization_of(tensor)
     if values.dump.excerpts:
         # The first values depend on the layout, the statistics do not.

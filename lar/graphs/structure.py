@@ -51,15 +51,8 @@ class StructuralMatching(Matching):
         """Return the nodes of the other side that bear a name of a node and end in what it ends in;
         a fused operator may bear the name of one of its parts. What is not apart by a bias or an
         activation may be several operators elsewhere, as Gelu."""
-        return [
-            other
-            for other in super().named_alike(node)
-            if self.kind_score(node, other) > 0
-            or (
-                self.kind_score(node, other) >= 0
-                and UNCLEAR_ENDS.isdisjoint((node.steps[-1], other.steps[-1]))
-            )
-        ]
+        found = [(it, self.kind_score(node, it)) for it in super().named_alike(node)]
+        return [it for it, score in found if score > 0 or (score == 0 and end_clearly(node, it))]
 
     def evidence(self, node: Node, others: Sequence[Node]) -> Array:
         way = self.way_to(node)
@@ -135,6 +128,10 @@ class StructuralMatching(Matching):
             work = self.class_of(node), node.steps, self.sources(node)
             groups[node in self.places, work].append(node)
         return {node: group for group in groups.values() for node in group}
+
+
+def end_clearly(*nodes: Node) -> bool:
+    return UNCLEAR_ENDS.isdisjoint(node.steps[-1] for node in nodes)
 
 
 def has_no_bias(node: Node) -> bool:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lar.dumps.dump import DumpedTensor
-from lar.graphs.elements import dequantized, elements_of, whole
+from lar.graphs.elements import whole
 from lar.graphs.graph import Graph, Node, branches_of, name_of, region_of
 from lar.graphs.matching import NEAR_QUANTIZED, Matching, Pair, is_generic
 from lar.graphs.operator_kinds import GROUPS
@@ -239,6 +239,5 @@ def is_near(one: Array, other: Array) -> bool:
 
 def read(values: Values, tensor: DumpedTensor, shapes: Collection[tuple[int, ...]]) -> Array:
     """Read a tensor in plain axes, without the padding that shapes of the other side show."""
-    stored = values.read_without_padding(tensor, shapes)
-    quantization = values.quantization_of(tensor)
-    return whole(dequantized(elements_of(stored), quantization)) if quantization else stored.values
+    values.learn_padding(tensor, shapes)
+    return whole(values.elements(tensor))
