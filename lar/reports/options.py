@@ -46,7 +46,7 @@ def parse_time(text: str) -> float:
 
 def parse_rows(text: str) -> int:
     """Parse a number of rows; 0 means all, which is more than there can be."""
-    if not text.isascii() or not text.isdigit() or len(text) > 9:
+    if not re.fullmatch(r"[0-9]{1,9}", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of rows; 0 shows all")
     return int(text) or sys.maxsize
 
@@ -143,6 +143,9 @@ def collect_report_options(values: Mapping[str, Any], name: str, style: Style) -
     check_choice("sort", given.get("sort"), style.sorts, name)
     check_choice("group_by", given.get("group_by"), style.groups, name)
     for view in given.get("view", ()):
+        if now := style.former_views.get(view):
+            hint = f"--view {now} has it now"
+            raise UsageError("is a view no more", hint, flag=f"--view {view}")
         check_choice("view", view, style.views, name)
     for column in given.get("columns", ()):
         check_choice("columns", column, style.columns, name)

@@ -36,15 +36,6 @@ TABLES: dict[str, tuple[str, str, dict[str, str]]] = {
             **{"total": "Total Time (ns)", "disturbed": "Disturbed"},
         },
     ),
-    "tensorboard": (
-        *("operators", "name"),
-        {
-            **{"count": "calls", "median": "host_self_median_us", "p90": "host_self_p90_us"},
-            **{"mean": "host_self_mean_us", "min": "host_self_min_us"},
-            **{"max": "host_self_max_us", "total": "host_self_duration_us"},
-            **{"disturbed": "disturbed"},
-        },
-    ),
 }
 UNITS_US = {"seconds": 1e6, "ms": 1e3, "us": 1.0, "µs": 1.0, "ns": 1e-3}
 UNIT = re.compile("|".join(UNITS_US))
@@ -96,8 +87,8 @@ def test_every_row_of_an_operator_has_all_figures(profile: Profile, style: str) 
 def test_a_disturbed_execution_puts_no_operator_first(profile: Profile, style: str) -> None:
     _, column, _ = TABLES[style]
     by_total = {
-        **{"megengine": "time"},
-        **{"nsys": "total", "tensorboard": "host_total_duration"},
+        "megengine": "time",
+        "nsys": "total",
     }[style]
     assert rows_of(profile, style)[0][column] in ("conv", "Convolution")
     assert rows_of(profile, style, sort="typical")[0][column] in ("conv", "Convolution")
@@ -174,14 +165,6 @@ LISTINGS = (
         ),
         calls=1,
     ),
-    Listing(
-        *("tensorboard", {"view": ["diff"]}, "diff", "Operator"),
-        headings_of(
-            *("Exp host_self_{}_us", "median p90 mean min max total"),
-            **{"count": "Exp Calls", "total": "Exp Self Host Duration (us)"},
-            disturbed="Exp disturbed",
-        ),
-    ),
 )
 
 
@@ -210,7 +193,7 @@ def test_every_table_of_operators_has_all_figures_and_the_mark(
     assert (own[count], own[disturbed]) == (listing.calls, 1)
     figures = [float(own[each] or 0) * UNITS_US[UNIT.findall(each)[-1]] for each in headings]
     assert figures == pytest.approx([30, 830, 830, 30, 8030, 8300])
-    assert "disturbed" in report.text.lower() or listing.style == "tensorboard"
+    assert "disturbed" in report.text.lower()
 
 
 def test_the_metrics_of_the_roofline_have_all_figures(profile: Profile) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+import msgspec
+
 from lar.errors import UsageError
 from lar.profiles.disturbance import disturbed_by_operator, is_recorded
 from lar.profiles.megengine_file import (
@@ -121,7 +123,10 @@ def records_of(profile: Profile) -> list[Record]:
     savings = savings_of(profile)
     estimated = profile.has_estimates
     if is_single(profile) and not estimated and is_raw_profile(profile.engine_raw):
-        raw = decode_raw(profile.engine_raw, "MegEngine's own profile")
+        try:
+            raw = decode_raw(profile.engine_raw)
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise UsageError(f"MegEngine's own profile in it is damaged: {error}") from None
         by_id = {profile.operators[place].id: ns for place, ns in savings.items()}
         return [with_saving(each, by_id.get(each.info["id"])) for each in records_of_raw(raw)]
     groups = profile.executions_by_operator

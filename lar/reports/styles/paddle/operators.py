@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
@@ -30,8 +30,7 @@ from lar.profiles.devices import is_of_device
 from lar.profiles.disturbance import disturbed_executions
 from lar.profiles.launches import launches_of
 from lar.profiles.operator_filter import only_moves, operators_matching
-from lar.profiles.roofline import savings_of
-from lar.profiles.rows import rows_of
+from lar.profiles.rows import rows_of, savings_of
 from lar.profiles.times import self_host_times_of, self_times_of
 from lar.profiles.totals import group_by, totals_of
 from lar.records.profile import Profile, Span
@@ -124,6 +123,13 @@ def operator_section(run: TimedRun) -> list[Table[TimeRow]]:
             "--style paddle --group-by name lists them",
             flag=f"--filter {run.options['filter']}",
         )
+    return operator_table(run, rows, titles)
+
+
+def operator_table(
+    run: TimedRun, rows: Sequence[TimeRow], titles: Mapping[int, str]
+) -> list[Table[TimeRow]]:
+    """Return the table of these rows, with the titles of threads before some of them."""
     columns = (
         *(THREAD, Column[TimeRow]("Level", lambda row: row.level, in_text=False)),
         name_column(NAME_WIDTH, cut_name),
