@@ -33,11 +33,6 @@ def ignore(text: str) -> None:
     """Take no notice of progress."""
 
 
-def run_nothing(side: int) -> str:
-    """Return why no operator is run alone."""
-    return "its model is not known"
-
-
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """What is wanted of a comparison of two dumps.
@@ -61,7 +56,7 @@ def compare_dumps(
     expected: Dump,
     request: Request,
     kinds_of: Callable[[str], OperatorKinds],
-    operators_of: OperatorsOf = run_nothing,
+    operators_of: OperatorsOf,
     names: Names = ("A", "B"),
 ) -> Comparison:
     """Compare two dumps; `kinds_of` takes an engine's name and returns what its operators do.

@@ -262,7 +262,7 @@ def without_behind(blames: Sequence[Blame], others: Sequence[Blame]) -> list[Bla
 def is_off(found: TensorComparison) -> bool:
     """Return whether a pair differs, or nearly does: it may hide where a difference began."""
     types = found.actual.dtype, found.expected.dtype
-    least = SUSPECT * max(DEFAULT_RTOL.get(each, math.inf) for each in types)
+    least = SUSPECT * max(DEFAULT_RTOL.get(each.lower(), math.inf) for each in types)
     return not found.passed or (not found.precision and error_of(found)[0] >= least)
 
 

@@ -163,16 +163,16 @@ class Prover:
             LarError: nothing does.
         """
         if side not in self.loaded:
-            found = self.loaded[side] = self.operators_of(side)
+            found, missing = self.operators_of(side), set[str]()
             # The expected tensor can stand for the actual one where both can be compared.
             comparable = (it for it in self.pairs.values() if self.compared[it.actual].figures)
             nodes = {pair[:2][side] for pair in comparable}
             try:
-                missing = (
-                    set() if isinstance(found, str) else found.find_missing(map(tensor_of, nodes))
-                )
+                if not isinstance(found, str):
+                    missing = found.find_missing(map(tensor_of, nodes))
             except LarError as error:
-                self.loaded[side], missing = error.message, set()
+                found = error.message
+            self.loaded[side] = found
             self.fed[side] = {node for node in nodes if tensor_of(node).key not in missing}
         known = self.loaded[side]
         if isinstance(known, str):

@@ -23,7 +23,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 # Default tolerance of a type, relative to the element and to the size of the tensor:
 # sums in another order and winograd algorithms stay below it, a cast to the next smaller type
 # does not.
-DEFAULT_RTOL = {"float64": 1e-7, "float32": 1e-4, "float16": 1e-2, "BFloat16": 5e-2}
+DEFAULT_RTOL = {"float64": 1e-7, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
 DEFAULT_RTOL |= {"complex64": 1e-4, "complex128": 1e-7}
 
 # A fill stands for what is to be left out, as -1e9 in the mask of an attention: a number as large
@@ -72,7 +72,7 @@ def bounds_of(tolerance: Tolerance, *dtypes: str, step: float | None = None) -> 
     if tolerance.max_error is not None:
         return Bounds(max_error=tolerance.max_error)
     names = {dtype.partition("(")[0] for dtype in dtypes}
-    default = max((DEFAULT_RTOL.get(name, 0.0) for name in names), default=0.0)
+    default = max((DEFAULT_RTOL.get(name.lower(), 0.0) for name in names), default=0.0)
     rtol = default if tolerance.rtol is None else tolerance.rtol
     if tolerance.atol is not None:
         return Bounds(rtol, tolerance.atol)
@@ -322,7 +322,7 @@ class PairOfBlocks:
             max_relative=finite(self.max_relative),
             relative_l2=noise,
             scale=finite(scale),
-            peak=units_of(scale, self.peak),
+            peak=finite(np.divide(self.peak, scale)) if self.peak else 0.0,
             gain=finite(1 + sums.shift / sums.expected),
             cosine=cosine_of(sums),
             snr_db=0.0 - 20 * math.log10(noise) if noise else None,
@@ -361,13 +361,6 @@ def cosine_of(sums: Sums) -> float | None:
         apart = (2 * sums.shift + sums.difference) / (actual + expected)
         cosine = 1 - (sums.difference - apart**2) / actual / expected / 2
     return float(max(-1.0, min(1.0, cosine)))
-
-
-def units_of(scale: float, error: float) -> float | None:
-    """Return an error in units of a scale, None if that is not finite."""
-    if not error:
-        return 0.0
-    return finite(error / scale) if scale else None
 
 
 def finite(value: float) -> float | None:

@@ -14,13 +14,14 @@ import numpy as np
 
 from lar.comparison.fault_kinds import Names
 from lar.comparison.metrics import Bounds, bounds_of, measure, size_beside
-from lar.comparison.rounding import BITS, Explain, Rounding, worst_channel_of
+from lar.comparison.rounding import Explain, Rounding, worst_channel_of
 from lar.dumps.dump import DumpedTensor, Stored
 from lar.dumps.excerpts import STATISTICS, as_printed
 from lar.graphs.elements import Elements, elements_of, whole
 from lar.graphs.graph import LOOPS, Graph, Node, is_end, name_of, results_of, sources_of, walk
 from lar.graphs.matching import Array, Pair
 from lar.graphs.operator_kinds import UNKNOWN_STEPS
+from lar.graphs.quantities import BITS
 from lar.graphs.signatures import (
     Values,
     leave_out_padding,

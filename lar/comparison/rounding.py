@@ -31,23 +31,17 @@ from lar.graphs.elements import Elements, channel_axis, extent_of, whole
 from lar.graphs.graph import Graph, Node, region_of, sources_of
 from lar.graphs.matching import Pair
 from lar.graphs.operator_kinds import GROUPS, HEAVY
+from lar.graphs.quantities import BITS, bits_of
 from lar.graphs.signatures import Values
 from lar.graphs.twins import ConstantPair
 from lar.records.comparison import Figures, TensorComparison, TensorFacts
 
 # The relative rounding of coarse floating-point types.
-UNITS = {"float16": 2.0**-11, "BFloat16": 2.0**-8}
+UNITS = {"float16": 2.0**-11, "bfloat16": 2.0**-8}
 FINE_UNIT = 2.0**-24
 
 # An error that float32 explains.
 FINE = 1e-5
-
-# The bits of quantised types; wider ones, as of sums, are as good as floating-point numbers.
-BITS = {
-    **dict.fromkeys(("int8", "uint8", "QuantizedS8", "Quantized8Asymm"), 8),
-    **dict.fromkeys(("int4", "uint4", "QuantizedS4", "Quantized4Asymm"), 4),
-    **dict.fromkeys(("int16", "uint16"), 16),
-}
 
 # How much of a side's tensors are of a coarse type if the side as a whole computes in it; a cast
 # between float32 operators is a fault.
@@ -117,7 +111,7 @@ class Explained(NamedTuple):
     @property
     def limit(self) -> float:
         """The largest error of the whole that is still rounding."""
-        usual = DEFAULT_RTOL.get(type_named(self.precision), 0.0)
+        usual = DEFAULT_RTOL.get(self.precision, 0.0)
         return max(min(SLACK * self.error, MOST_EXPLAINED), usual)
 
     def passes(
@@ -175,15 +169,6 @@ def worst_channel_of(one: Elements, other: Elements, fill: float) -> float:
     return math.sqrt(float((errors / np.maximum(lengths, usual)).max())) if usual else 0.0
 
 
-def precision_of(tensor: DumpedTensor) -> str:
-    """Return the name of a coarse floating-point type, empty for any other."""
-    return tensor.dtype.lower() if tensor.dtype in UNITS else ""
-
-
-def type_named(precision: str) -> str:
-    return "BFloat16" if precision == "bfloat16" else precision
-
-
 def coarsest(precisions: Iterable[str]) -> str:
     """Return the coarsest of some types; empty if none is coarse."""
     order = ("", "int16", "float16", "bfloat16", "int8", "int4")
@@ -211,7 +196,7 @@ class Rounding:
         """Return how much rounding explains of a pair whose expected tensor has a size, None where
         the types are as fine as float32."""
         regions = [region_of(node, self.by_node) for node in pair[:2]]
-        own = [precision_of(it.tensor) for it in pair[:2] if it.tensor]
+        types = (it.tensor.dtype.lower() for it in pair[:2] if it.tensor)
         by_side = [*map(self.steps_of, (0, 1), regions)]
         steps = [*by_side[0], *by_side[1]]
         weights = [*map(self.quantised_weights, (0, 1), regions)]
@@ -220,7 +205,7 @@ class Rounding:
         taken = {bits for side in weights for bits, _ in side}
         quantised = [f"int{bits}" for bits in (*(it.bits for it in steps), *taken) if bits <= 16]
         before = [it.precision for it in sources]
-        precision = coarsest([*own, *quantised, *before, self.whole])
+        precision = coarsest([*filter(UNITS.get, types), *quantised, *before, self.whole])
         if not precision:
             return None
         if not any(graph.makers for graph in self.graphs):
@@ -228,7 +213,7 @@ class Rounding:
         kinds = {step for region in regions for node in region for step in node.steps}
         summed = not kinds.isdisjoint(HEAVY)
         step = max((it.size for it in steps), default=0.0)
-        unit = UNITS.get(type_named(precision), FINE_UNIT)
+        unit = UNITS.get(precision, FINE_UNIT)
         growth = self.growth_of(pair) if summed else GROWTH
         added = [unit, inherited(sources, kinds, size.scale, growth)]
         if size.scale:
@@ -283,7 +268,7 @@ class Rounding:
         makers = [graph.makers.get(it.key) for graph, it in zip(self.graphs, pair[:2], strict=True)]
         if not steps and not any(it and "dequantize" in it.type.lower() for it in makers):
             # One side alone may have them in a coarse type, whatever the engine stores them in.
-            return Explained(self.whole, UNITS[type_named(self.whole)]) if self.whole else None
+            return Explained(self.whole, UNITS[self.whole]) if self.whole else None
         low, high = extent_of(elements)
         # Of integers that the dump lacks, the scale is not known.
         known = steps or [Step((high - low) / 2.0**8, 8)]
@@ -314,9 +299,8 @@ class Rounding:
         quantization = self.values[side].quantization_of(tensor)
         if quantization is None:
             return None
-        bits = BITS.get(tensor.dtype.partition("(")[0], 32)
-        unsigned = tensor.dtype.startswith("uint") or "Asymm" in tensor.dtype
-        least = (0 if unsigned else -(2 ** (bits - 1))) - quantization.zero_point[0]
+        bits, lowest = bits_of(tensor.dtype)
+        least = lowest - quantization.zero_point[0]
         return Step(max(quantization.scale), bits, (least, least + 2**bits - 1))
 
     def growth_of(self, pair: Pair) -> float:
@@ -350,11 +334,11 @@ def precision_of_sides(graphs: Sequence[Graph]) -> str:
 
 def stored_type_of(graph: Graph) -> str:
     """Return the coarse type that a good part of a side's tensors are of."""
-    types = [node.tensor.dtype for node in graph.nodes if node.tensor]
-    floats = [name for name in types if "float" in name.lower()]
+    types = [node.tensor.dtype.lower() for node in graph.nodes if node.tensor]
+    floats = [name for name in types if "float" in name]
     for name in UNITS:
         if floats and floats.count(name) >= COARSE_SHARE * len(floats):
-            return name.lower()
+            return name
     return ""
 
 
