@@ -220,10 +220,7 @@ def converted(array: Array, actual: DumpedTensor, quantization: Quantization | N
     if element is None or element.bits or element.name == "BFloat16" or unscaled:
         raise LarError(f"numbers cannot be fed as {actual.dtype}", subject=actual.name)
     wanted = np.dtype(element.storage)
-    if quantization is not None:
-        return integers_of(array, quantization, wanted)
-    if wanted.kind in "iu" and array.dtype.kind == "f":
-        limits = np.iinfo(wanted)
-        array = np.clip(np.rint(array), limits.min, limits.max)
+    if quantization is not None or (wanted.kind in "iu" and array.dtype.kind == "f"):
+        return integers_of(array, quantization or Quantization(scale=(1.0,)), wanted)
     with np.errstate(over="ignore", invalid="ignore"):
         return array.astype(wanted)

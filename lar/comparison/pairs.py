@@ -30,9 +30,12 @@ from lar.graphs.signatures import (
     squeezed,
 )
 from lar.graphs.twins import ConstantPair, Twins
-from lar.records.comparison import Figures, MatchedBy, TensorComparison, TensorFacts, Tolerance
+from lar.records.comparison import MatchedBy, TensorComparison, TensorFacts, Tolerance
 
 Facts = TypeVar("Facts")
+
+# Tensors in other axes are one quantity though they differ, where their cosine is above this.
+SAME_QUANTITY = 0.99
 
 # Orders of more axes than that are not gone through.
 MOST_AXES = 6
@@ -175,7 +178,7 @@ class Measure:
             passed = explained.passes(
                 figures, before, lambda: worst_channel_of(one, other, size.fill)
             )
-        if axes and not passed and not is_alike(figures):
+        if axes and not passed and (figures.cosine or 0.0) <= SAME_QUANTITY:
             return found
         return replace(
             found,
@@ -315,14 +318,11 @@ class Paired:
         """Return the pairs that lead to some through pairs that are off, these among them."""
         return [*in_order(walk(ends, lambda pair: filter(is_off, self.sources(pair))))]
 
-    def growth(self, pair: Pair) -> float:
-        """Return by which factor the error of a pair exceeds those of its sources."""
-        return growth_of(self.found(pair), map(self.found, self.sources(pair)))
-
     def steepest(self) -> tuple[Pair, float] | None:
         """Return the pair where errors grow most, among those whose inputs differ; None if errors
         grow nowhere."""
-        growths = ((pair, self.growth(pair)) for pair in self.pairs)
+        found = ((pair, map(self.found, self.sources(pair))) for pair in self.pairs)
+        growths = ((pair, growth_of(self.found(pair), sources)) for pair, sources in found)
         growing = (each for each in growths if 1 < each[1] < inf)
         return max(growing, key=lambda it: it[1], default=None)
 
@@ -371,11 +371,6 @@ def permuted(elements: Elements, axes: tuple[int, ...]) -> Elements:
     """Return the elements of a tensor with its axes, without those of one element, in an order."""
     array = whole(elements).reshape(squeezed(elements.shape)).transpose(axes)
     return elements_of(Stored(np.ascontiguousarray(array)))
-
-
-def is_alike(figures: Figures) -> bool:
-    """Return whether two tensors are one quantity, though not within the tolerance."""
-    return (figures.cosine or 0.0) > 0.99
 
 
 def known_side(pair: Pair) -> Node:

@@ -178,9 +178,6 @@ class Matching:
                 found[self.class_of(node)].append(node)
         return found
 
-    def has_values(self, node: Node) -> bool:
-        return bool(self.signatures[node].sample.any())
-
     def fits(self, one: Node, other: Node) -> bool:
         return bool(self.class_of(one) == self.class_of(other))
 
@@ -350,19 +347,16 @@ class Matching:
             (kind, likely), near = known[alike], relative <= self.near_enough
             fits = np.flatnonzero(likely | (near & (kind >= 0)))
             found = kind[fits] + SAME_GENERIC_NAME * (names[fits] == node.name)
-            found += self.values_score(node, relative[fits])
-            yield columns[fits], found + self.evidence(node, [others[place] for place in fits])
+            found += self.evidence(node, [others[place] for place in fits], relative[fits])
+            yield columns[fits], found
 
-    def values_score(self, node: Node, relative: Array) -> Array:
-        """Return how well the values of others fit those of a node, by how far they are from it."""
-        # So many tensors are zero.
-        digits = -np.log10(np.maximum(relative, 1e-6)) if self.has_values(node) else 3 - NEAR_VALUES
+    def evidence(self, node: Node, others: Sequence[Node], relative: Array) -> Array:
+        """Return what speaks for others as twins besides names and the operators' kinds: how well
+        their values fit those of a node, by how far they are from it."""
+        is_zero = not self.signatures[node].sample.any()  # so many tensors are
+        digits = 3 - NEAR_VALUES if is_zero else -np.log10(np.maximum(relative, 1e-6))
         # The same samples in other rows are rounded otherwise.
         return np.where(relative <= self.near_enough, NEAR_VALUES - 2 + digits, 0).round(2)
-
-    def evidence(self, node: Node, others: Sequence[Node]) -> Array:
-        """Return what speaks for others as twins besides names, values and the operators' kinds."""
-        return np.zeros(len(others))
 
     # What crosses the order
 

@@ -124,14 +124,11 @@ def quantizations_in(dump: Dump, other: Dump | None) -> dict[str, Quantization]:
     in another dump says it, also one of another engine.
     """
     known = {tensor.key: tensor.quantization for tensor in dump if tensor.quantization}
-    if other is not None:
-        named = {
-            (each.name, integer_of(each)): each.quantization for each in other if each.quantization
-        }
-        for tensor in dump:
-            likely = named.get((tensor.name, integer_of(tensor)))
-            if likely and not tensor.quantization and tensor.dtype.startswith("Quantized"):
-                known[tensor.key] = likely
+    named = {(it.name, integer_of(it)): it.quantization for it in other or () if it.quantization}
+    for tensor in dump:
+        likely = named.get((tensor.name, integer_of(tensor)))
+        if likely and not tensor.quantization and tensor.dtype.startswith("Quantized"):
+            known[tensor.key] = likely
     return known
 
 

@@ -54,7 +54,7 @@ class StructuralMatching(Matching):
         found = [(it, self.kind_score(node, it)) for it in super().named_alike(node)]
         return [it for it, score in found if score > 0 or (score == 0 and end_clearly(node, it))]
 
-    def evidence(self, node: Node, others: Sequence[Node]) -> Array:
+    def evidence(self, node: Node, others: Sequence[Node], relative: Array) -> Array:
         way = self.way_to(node)
         return SAME_WAY * np.array([self.way_to(other) == way for other in others], bool)
 
