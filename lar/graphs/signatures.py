@@ -83,13 +83,9 @@ class Values:
         quantization = None if integers else self.quantization_of(tensor)
         return dequantized(elements, quantization) if quantization else elements
 
-    def is_scaled(self, tensor: DumpedTensor) -> bool:
-        """Return whether a tensor's numbers can be compared with those of the other side."""
-        return tensor.key not in self.unscaled
-
     def family_of(self, tensor: DumpedTensor) -> str:
         """Return the family of a tensor's values: tensors of different families are never twins."""
-        if not self.is_scaled(tensor):
+        if tensor.key in self.unscaled:
             return UNSCALED
         return "float" if tensor.key in self.quantizations else family_of(tensor.dtype)
 

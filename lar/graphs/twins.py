@@ -147,9 +147,9 @@ class Constants:
     def add(self, one: DumpedTensor, other: DumpedTensor, by: MatchedBy) -> None:
         """Pair two constants of one shape that are still free."""
         free = one.key not in self.used[0] and other.key not in self.used[1]
-        sides = [*zip(self.values, (one, other), strict=True)]
-        shapes, scaled = ({get(*it) for it in sides} for get in (Values.shape_of, Values.is_scaled))
-        if free and len(shapes) == len(scaled) == 1:
+        shapes = {*map(Values.shape_of, self.values, (one, other))}
+        unscaled = one.key in self.values[0].unscaled, other.key in self.values[1].unscaled
+        if free and len(shapes) == len({*unscaled}) == 1:
             self.pairs.append(ConstantPair(one, other, by))
             self.used[0].add(one.key)
             self.used[1].add(other.key)
@@ -213,8 +213,7 @@ class Constants:
                 continue
             if np.array_equal(there.ravel(), array.ravel()):
                 return other
-            quantized = [values.quantizations for values in self.values]
-            rounded = one.key in quantized[0] or other.key in quantized[1]
+            rounded = any(map(Values.quantization_of, self.values, (one, other)))
             if near is None and rounded and is_near(array.ravel(), there.ravel()):
                 near = other
         return near
