@@ -9,10 +9,9 @@ from typing import TypeAlias
 
 from lar.comparison.causes import culprit_of
 from lar.comparison.culprits import Blame, Search, without_behind
-from lar.comparison.fault_kinds import Names
 from lar.comparison.isolation import Alone, OperatorsOf, Prover
 from lar.comparison.notes import find_left_out, find_notes, find_unmatched
-from lar.comparison.pairs import Measure, Paired, facts_from
+from lar.comparison.pairs import Measure, Names, Paired, facts_from
 from lar.comparison.ranges import find_coarse
 from lar.comparison.rounding import FINE, Rounding, coarsest
 from lar.dumps.dump import Dump
@@ -188,7 +187,7 @@ def find_finding(
         return "fault"
     if all(tensor.passed for tensor in deciding):
         return "same"
-    return "different" if any(paired.wrong_inputs()) or not paired.steepest() else "rounding"
+    return "different" if any(paired.wrong_inputs()) or not paired.grow_gradually() else "rounding"
 
 
 def rounding_of(tensors: Iterable[TensorComparison]) -> tuple[str, float | None]:

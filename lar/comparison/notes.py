@@ -45,13 +45,6 @@ def find_notes(
     following = (paired.by_node[node] for node in behind & paired.by_node.keys())
     if not isolate and not all(paired.found(pair).passed for pair in following):
         yield "behind a culprit there may be more: --isolate runs each operator alone"
-    steepest = paired.steepest() if finding == "rounding" else None
-    if steepest:
-        pair, growth = steepest
-        yield (
-            "no operator stands out: errors grow gradually, most at "
-            f"{pair.expected.name}, to {growth:.3g} times those of its inputs"
-        )
 
 
 def note_dumps(paired: Paired) -> Iterator[str]:

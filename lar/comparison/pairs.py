@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from lar.comparison.fault_kinds import Names
 from lar.comparison.metrics import Bounds, bounds_of, measure, size_beside
 from lar.comparison.rounding import Explain, Rounding, worst_channel_of
 from lar.dumps.dump import DumpedTensor, Stored
@@ -33,6 +32,7 @@ from lar.graphs.twins import ConstantPair, Twins
 from lar.records.comparison import MatchedBy, TensorComparison, TensorFacts, Tolerance
 
 Facts = TypeVar("Facts")
+Names = tuple[str, str]  # of the sides
 
 # Tensors in other axes are one quantity though they differ, where their cosine is above this.
 SAME_QUANTITY = 0.99
@@ -318,13 +318,10 @@ class Paired:
         """Return the pairs that lead to some through pairs that are off, these among them."""
         return [*in_order(walk(ends, lambda pair: filter(is_off, self.sources(pair))))]
 
-    def steepest(self) -> tuple[Pair, float] | None:
-        """Return the pair where errors grow most, among those whose inputs differ; None if errors
-        grow nowhere."""
-        found = ((pair, map(self.found, self.sources(pair))) for pair in self.pairs)
-        growths = ((pair, growth_of(self.found(pair), sources)) for pair, sources in found)
-        growing = (each for each in growths if 1 < each[1] < inf)
-        return max(growing, key=lambda it: it[1], default=None)
+    def grow_gradually(self) -> bool:
+        """Return whether errors grow anywhere from inputs that differ too."""
+        found = ((self.found(pair), self.sources(pair)) for pair in self.pairs)
+        return any(1 < growth_of(it, map(self.found, sources)) < inf for it, sources in found)
 
     def wrong_inputs(self) -> Iterator[TensorComparison]:
         """Yield what was found of inputs of the model that differ."""

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from lar.comparison.fault_kinds import Sides, find_kind
+from lar.comparison.causes import Sides, find_kind
 
 Array = npt.NDArray[Any]
 EXPECTED = np.random.default_rng(0).standard_normal((1, 8, 12, 12)).astype(np.float32)
