@@ -66,7 +66,8 @@ def match(
     constants = Constants(graphs, values)
     alone = len(actual.dump) == len(expected.dump) == 1
     alike = not known and are_one_structure(actual, expected)
-    if alone or (alike and not are_crossed(actual, expected, values)):
+    near = (are_near(pair, values) for pair in crossing(actual, expected)[:MOST_READ])
+    if alone or (alike and all(near)):
         in_step = [*zip(actual.nodes, expected.nodes, strict=False)]
         for one, other in in_step:
             constants.match_places(one, other)
@@ -95,13 +96,12 @@ def are_one_structure(actual: Graph, expected: Graph) -> bool:
     return structure_of(actual) == structure_of(expected)
 
 
-def are_crossed(actual: Graph, expected: Graph, values: tuple[Values, Values]) -> bool:
-    """Return whether two graphs of one structure have their names in other places and, there, other
-    values: branches that are joined in another order look alike, and so do names that count on."""
+def crossing(actual: Graph, expected: Graph) -> list[tuple[Node, Node]]:
+    """Return the pairs of two graphs of one structure of which one has its name elsewhere in the
+    other: branches that are joined in another order look alike, and so do names that count on."""
     names = {node.name for node in expected.present if not is_generic(node.name)}
     pairs = zip(actual.present, expected.present, strict=False)
-    crossing = [pair for pair in pairs if pair[0].name != pair[1].name and pair[0].name in names]
-    return not all(are_near(pair, values) for pair in crossing[:MOST_READ])
+    return [pair for pair in pairs if pair[0].name != pair[1].name and pair[0].name in names]
 
 
 def are_near(pair: tuple[Node, Node], values: tuple[Values, Values]) -> bool:
