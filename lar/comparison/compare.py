@@ -3,7 +3,7 @@ makes them differ is found and proven."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -38,15 +38,14 @@ class Request:
 
     With `raw`, quantised tensors are compared by their integers, else by the real numbers that
     they stand for. With `isolate`, each operator of the actual side is run alone. `only` says what
-    the finding rests on: the outputs, or all tensors that both have. `twins` are known, by their
-    names. `progress` takes what is being done.
+    the finding rests on: the outputs, or all tensors that both have. `progress` takes what is
+    being done.
     """
 
     tolerance: Tolerance = field(default_factory=Tolerance)
     raw: bool = False
     isolate: bool = False
     only: Only = "outputs"
-    twins: Mapping[str, str] = field(default_factory=dict)
     progress: Progress = ignore
 
 
@@ -80,7 +79,7 @@ def compare_dumps(
     )
     request.progress("matching tensors")
     measure = Measure(graphs, values, request.tolerance, Rounding(graphs, values))
-    paired = Paired(measure, match(*graphs, values, request.twins), names)
+    paired = Paired(measure, match(*graphs, values), names)
     paired.measure_all(request.progress)
     search = Search(paired, Prover(paired, operators_of), request.progress)
     return judge(paired, search, request.only, isolate=request.isolate)

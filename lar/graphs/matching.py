@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
@@ -82,16 +82,10 @@ class Matching:
 
     Of tensors that hold the same data because an operator merely moved it, the first stands for
     all, under all their names. Where a side has no operators, separators in names do not count:
-    `layer1.0/conv` is `layer1_0_conv`. `name_map` has the names of known twins.
+    `layer1.0/conv` is `layer1_0_conv`.
     """
 
-    def __init__(
-        self,
-        actual: Graph,
-        expected: Graph,
-        values: tuple[Values, Values],
-        name_map: Mapping[str, str],
-    ) -> None:
+    def __init__(self, actual: Graph, expected: Graph, values: tuple[Values, Values]) -> None:
         self.without_operators = not (actual.has_operators and expected.has_operators)
         present = (actual.present, expected.present)
         shapes = [
@@ -116,7 +110,7 @@ class Matching:
         self.names = [self.unique_names(side) for side in (self.actual, self.expected)]
         if not (self.without_operators or is_one_model(actual, expected)):
             self.names = self.names_that_hold()
-        self.given = self.find_given(actual, expected, name_map)
+        self.given = self.find_given(actual, expected)
         self.twins: dict[Node, Node] = {}  # both ways
 
     def match(self) -> list[Pair]:
@@ -231,19 +225,10 @@ class Matching:
         fitting = sum(self.fits(*pair) and self.kind_score(*pair) > 0 for pair in shared)
         return kept if fitting >= MOST * len(shared) else [{}, {}]
 
-    def find_given(
-        self, actual: Graph, expected: Graph, name_map: Mapping[str, str]
-    ) -> dict[Node, Node]:
-        """Return the twins that the user names, and the outputs of two models, by the actual
-        node."""
-        nodes = [{node.name: node for node in graph.present} for graph in (actual, expected)]
-        known = [
-            (nodes[0][one], nodes[1][other])
-            for one, other in name_map.items()
-            if one in nodes[0] and other in nodes[1]
-        ]
+    def find_given(self, actual: Graph, expected: Graph) -> dict[Node, Node]:
+        """Return the outputs of two models that are twins, by the actual node."""
         given: dict[Node, Node] = {}
-        for pair in (*known, *pair_outputs(actual, expected)):
+        for pair in pair_outputs(actual, expected):
             one, other = (self.originals.get(node, node) for node in pair)
             if one not in given and other not in given.values():
                 given[one] = other

@@ -176,7 +176,7 @@ class StructuralMatching(Matching):
     """
 
     def __init__(self, actual: Graph, expected: Graph) -> None:
-        super().__init__(actual, expected, (Values(actual.dump), Values(expected.dump)), {})
+        super().__init__(actual, expected, (Values(actual.dump), Values(expected.dump)))
         self.ways: dict[Node, Steps] = {}
         nodes = [*actual.nodes, *expected.nodes]
         self.without_bias = {node for node in nodes if has_no_bias(node)}

@@ -2,7 +2,7 @@
 
 The rules, the surer one first:
 
-- what the user or the order of the outputs says;
+- what the order of the outputs says;
 - two graphs of one structure are gone through side by side, whatever their tensors are called;
 - names, where they are the model's: not those that count tensors, when another model counts on;
 - what tensors are computed from and by, in an order that is that of both graphs;
@@ -49,23 +49,17 @@ class Twins(NamedTuple):
     originals: Mapping[Node, Node]
 
 
-def match(
-    actual: Graph,
-    expected: Graph,
-    values: tuple[Values, Values],
-    name_map: Mapping[str, str] | None = None,
-) -> Twins:
-    """Find the twins of two graphs; `name_map` has some that are known, by name.
+def match(actual: Graph, expected: Graph, values: tuple[Values, Values]) -> Twins:
+    """Find the twins of two graphs.
 
     Tensors of graphs of one structure are not read; of others each is, one at a time.
 
     Raises:
         DumpError: a tensor is missing or damaged.
     """
-    graphs, known = (actual, expected), name_map or {}
-    constants = Constants(graphs, values)
+    constants = Constants((actual, expected), values)
     alone = len(actual.dump) == len(expected.dump) == 1
-    alike = not known and are_one_structure(actual, expected)
+    alike = are_one_structure(actual, expected)
     near = (are_near(pair, values) for pair in crossing(actual, expected)[:MOST_READ])
     if alone or (alike and all(near)):
         in_step = [*zip(actual.nodes, expected.nodes, strict=False)]
@@ -77,7 +71,7 @@ def match(
             if one.tensor and other.tensor
         ]
         return Twins(pairs, constants.pairs, {})
-    matching = Matching(actual, expected, values, known)
+    matching = Matching(actual, expected, values)
     pairs = matching.match()
     constants.match_names()
     for pair in pairs:

@@ -123,7 +123,7 @@ def read_keywords(given: Mapping[str, Any]) -> Asked:
         UsageError: one is not known, or has a wrong value.
     """
     tolerances = {it.name: given[it.name] for it in fields(Tolerance) if it.name in given}
-    own = {it.name for it in fields(Asked)} - {"tolerance", "options", "twins"}
+    own = {it.name for it in fields(Asked)} - {"tolerance", "options"}
     options = {key: value for key, value in given.items() if key not in {*own, *tolerances}}
     if options:
         from lar.running.plan import parse_values  # two dumps need none
@@ -315,12 +315,12 @@ def judge(
     nearest = next((it for it in order if model_of(sides[it]) == exact.path), order[0])
     truth = run_truth(exact, [dumps[number] for number in order], folder, asked.progress)
 
-    def judge_side(one: Dump, exact: Dump, twins: Mapping[str, str]) -> Comparison:
+    def judge_side(one: Dump, exact: Dump) -> Comparison:
         number = dumps.index(one)
         return compare_dumps(
             one,
             exact,
-            replace(asked, twins=twins, isolate=False),
+            replace(asked, isolate=False),
             operator_kinds_of,
             lambda side: "the truth is not run alone" if side else alone.of(number),
             (LETTERS[number], "the truth"),

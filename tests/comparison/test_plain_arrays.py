@@ -99,18 +99,6 @@ def test_a_wrong_input_is_no_fault_of_an_operator() -> None:
         assert "the input data differs: the sides were fed with other data" in found.notes
 
 
-def test_twins_may_be_known_by_their_names() -> None:
-    # By their values alone, x would be taken for the convolution's.
-    arrays = {"data": DATA, "x": CONV, "y": WRONG, "z": draw(1, 8, 3, 3)}
-    found = compare_dumps(
-        dump_of_arrays(arrays), network(), twins={"y": "block1/conv", "z": "last"}
-    )
-    assert twins(found)["y"] == ("block1/conv", "name")
-    assert twins(found)["z"] == ("last", "name")
-    problems = {it.actual.name: it.problem for it in found.tensors}
-    assert problems["z"] == "shapes differ: (1, 8, 3, 3) and (1, 8, 4, 4)"
-
-
 def test_excerpts_are_compared_with_whole_tensors() -> None:
     found = compare_dumps(excerpts_of(network()), network())
     assert found.finding == "same"
