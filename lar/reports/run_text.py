@@ -22,7 +22,7 @@ from lar.measurement.statistics import (
     samples_for,
     statistics_of,
 )
-from lar.measurement.summary import iterations_per_second, may_be_spinning, summarize
+from lar.measurement.summary import iterations_per_second, summarize
 from lar.options.table import LAYOUTS, PROFILE, PROFILE_HOST, WINOGRAD_TRANSFORM
 from lar.records.dataset import ItemClasses, accuracy_of
 from lar.records.events import (
@@ -37,7 +37,7 @@ from lar.records.events import (
     PhaseEntered,
     Prepared,
 )
-from lar.records.run import AlgorithmChoice, NumericError, RunResult, RunSpec, Samples
+from lar.records.run import AlgorithmChoice, NumericError, RunResult, RunSpec
 from lar.records.stopping import QueueSummary
 from lar.records.summary import Cause, Interval, Summary
 from lar.records.testcase import Verdict, error_of
@@ -181,7 +181,7 @@ def format_summary(result: RunResult) -> list[str]:
     summary = result.summary or summarize(result)
     lines = []
     if summary is not None:
-        lines += format_trust(summary, result)
+        lines += format_trust(summary)
         lines += [format_distribution(summary, result.spec)]
         lines += format_queue(result) or [format_throughput(result)]
         lines += format_stopped(result)
@@ -189,16 +189,10 @@ def format_summary(result: RunResult) -> list[str]:
         lines.append(f"peak memory: {result.peak_memory_bytes / 2**20:.1f} MiB")
     lines += format_profile(result)
     if summary is not None:
-        lines += [*format_disturbance(summary, result.samples), *format_missing(result)]
+        lines += [*format_disturbance(summary), *format_missing(result)]
     done = len(result.samples.end_to_end)
-    spec = result.spec
-    asked = spec.sample_count - spec.warmup_iterations - spec.stopping.warmup_room
-    if spec.pacing.rate is None:  # else they are the requests of all together
-        asked *= spec.runners
     if result.status != "ok" and done:
-        of, asked = ("", done) if spec.stopping.is_open else (f"{done} of ", asked)
-        verb = "was" if done == 1 else "were"
-        lines.append(f"note: {of}{count_of(asked, 'iteration')} {verb} run")
+        lines.append(f"note: {count_of(done, 'iteration')} {'was' if done == 1 else 'were'} run")
     lines += [
         f"warning: output {output.name} holds "
         f"{count_of(output.nonfinite_count, 'NaN or infinite value')}"
@@ -220,23 +214,11 @@ def format_profile(result: RunResult) -> list[str]:
     if cost is None:
         return [f"profile: {place}"]
     timed, plain = cost.calm
-    change = 100 * (timed / plain - 1) if plain else 0.0
-    is_median = cost.calm == (cost.profiled_seconds, cost.unprofiled_seconds)
+    change = f"{100 * (timed / plain - 1) if plain else 0.0:+.1f}%"
     return [
-        f"profile: {place}; {'median' if is_median else 'undisturbed'} {format_ms(timed)}ms with "
-        f"the profiler, {format_ms(plain)}ms without "
-        f"({'too disturbed to say what it cost' if cost.disturbed else f'{change:+.1f}%'})"
+        f"profile: {place}; {format_ms(timed)}ms with the profiler, {format_ms(plain)}ms without "
+        f"({'too disturbed to say what it cost' if cost.disturbed else change})"
     ]
-
-
-def title_of_times(spec: RunSpec) -> str:
-    """Return what the end-to-end times of a run are called: one runner's alone are its latency."""
-    if spec.pacing.rate is not None:
-        return "service time"
-    idle = spec.pacing.idle_seconds
-    after = "" if idle is None else f" after {1e3 * idle:g} ms of rest"
-    together = f" with {spec.runners} runners at once" if spec.runners > 1 else ""
-    return f"latency{after}{together}"
 
 
 def format_stopped(result: RunResult) -> list[str]:
@@ -247,8 +229,7 @@ def format_stopped(result: RunResult) -> list[str]:
     done = len(result.samples.end_to_end)
     line = f"measured: {count_of(done, 'iteration')} in {stopped.seconds:.3f} s"
     if stopped.reached is not None:
-        median = "undisturbed median" if stopped.undisturbed else "median"
-        line += f"; the {median} is known to +-{100 * stopped.reached:.3g}%"
+        line += f"; the median is known to +-{100 * stopped.reached:.3g}%"
     return [line]
 
 
@@ -257,16 +238,16 @@ def format_queue(result: RunResult) -> list[str]:
     queue = summarize_queue(result)
     if queue is None:
         return []
-    waits = {"waiting": "waiting", "latency from arrival": "latency"}
-    lines = [f"{name}: {format_queued(queue, key)}" for name, key in waits.items()]
     line = f"load: {queue.offered_per_second:.10g} requests/s asked for"
     if queue.arrived_per_second is not None:
         line += f", {queue.arrived_per_second:.3f} arrived"
-    if queue.served_per_second is not None and queue.busy is not None:
-        runners = count_of(result.spec.runners, "runner")
+    if queue.served_per_second is not None:
         line += f", {queue.served_per_second:.3f} served"
-        line += f"; {runners} busy for {100 * queue.busy:.1f}% of the time"
-    return [*lines, line]
+    return [
+        f"waiting: {format_queued(queue, 'waiting')}",
+        f"latency from arrival: {format_queued(queue, 'latency')}",
+        line,
+    ]
 
 
 def format_queued(queue: QueueSummary, key: str) -> str:
@@ -280,18 +261,14 @@ def format_queued(queue: QueueSummary, key: str) -> str:
 
 def format_throughput(result: RunResult) -> str:
     """Return the iterations of all runners in a second."""
-    runners = result.spec.runners
-    if result.spec.pacing.idle_seconds is not None:
-        return "throughput: N/A, for the rest before each iteration"
-    rate = iterations_per_second(result)
+    rate, runners = iterations_per_second(result), result.spec.runners
     if not rate:
         return "throughput: N/A"
-    return f"throughput: {rate:.3f} iterations/s" + (
-        f" over {runners} runners" if runners > 1 else ""
-    )
+    over = f" over {runners} runners" if runners > 1 else ""
+    return f"throughput: {rate:.3f} iterations/s{over}"
 
 
-def format_trust(summary: Summary, result: RunResult) -> list[str]:
+def format_trust(summary: Summary) -> list[str]:
     """Return the figure that decides and why, if it is not the latency itself: what is read first
     must be what can be trusted."""
     verb = "was" if summary.disturbed_count == 1 else "were"
@@ -304,13 +281,7 @@ def format_trust(summary: Summary, result: RunResult) -> list[str]:
         case "cpu":
             return [f"note: trust the CPU time, {cpu}, not the latency: {count}"]
         case "nothing":
-            threads = result.engine.threads if result.engine else None
-            line = f"note: trust neither the latency nor the CPU time, {cpu}: {count}"
-            if (threads or 1) > 1:
-                return [f"{line}, and {threads} threads wait for each other"]
-            if may_be_spinning(result):
-                return [f"{line}, and a thread that waits for work takes as much CPU time"]
-            return [line]
+            return [f"note: trust neither the latency nor the CPU time, {cpu}: {count}"]
     return []
 
 
@@ -324,7 +295,7 @@ def format_median(median: float | None, interval: Interval | None = None) -> str
 
 def format_distribution(statistics: Summary, spec: RunSpec) -> str:
     """Return the percentiles that the number of samples supports, and what the others need."""
-    title = title_of_times(spec)
+    title = "latency" if spec.pacing.rate is None else "service time"
     median = format_median(statistics.median, statistics.interval)
     figures = [f"min={format_ms(statistics.minimum)}ms", median]
     figures += [f"p{rank:g}={format_ms(value)}ms" for rank, value in statistics.percentiles.items()]
@@ -335,44 +306,25 @@ def format_distribution(statistics: Summary, spec: RunSpec) -> str:
     return f"{title}: " + " ".join(figures) + (f" ({needs} iterations)" if needs else "")
 
 
-# What disturbs an iteration, with the column that has how long, where it does so for a time.
-CAUSES: Mapping[Cause, tuple[str, str]] = {
-    "queue delay": ("waited for a CPU that other work held", "queue_delay"),
-    "steal": ("lost time to other guests of the host", "steal"),
-    "throttling": ("were throttled", "throttled"),
-    "frequency": ("ran at a lower frequency than the others", ""),
-    "slow core": ("ran on a core that others slowed down", ""),
-}
-
-# What may disturb a run and some machines do not show, by the field of `NoiseSources`.
-NOISES = {
-    "queue_delay": "waiting for a CPU",
-    "cpu": "CPU time",
-    "steal": "steal",
-    "throttled": "limits of CPU time",
-    "heat": "heat",
-    "frequency": "frequency",
+CAUSES: Mapping[Cause, str] = {
+    "queue delay": "waited for a CPU that other work held",
+    "steal": "lost time to other guests of the host",
+    "throttling": "were throttled",
+    "frequency": "ran at a lower frequency than the others",
+    "slow core": "ran on a core that others slowed down",
 }
 
 
-def format_disturbance(summary: Summary, samples: Samples) -> list[str]:
+def format_disturbance(summary: Summary) -> list[str]:
     """Return a line if iterations were disturbed: how many, and by what."""
-    if not summary.disturbed_count:
-        return []
-    parts = []
-    for cause, count in summary.disturbed.items():
-        what, column = CAUSES[cause]
-        longest = max(map(float, filter(None, getattr(samples, column, ()))), default=0.0)
-        parts.append(f"{count} {what}" + (f", up to {format_ms(longest)}ms" if longest else ""))
-    return [f"note: disturbed iterations: {'; '.join(parts)}"]
+    parts = (f"{count} {CAUSES[cause]}" for cause, count in summary.disturbed.items())
+    return [f"note: disturbed iterations: {'; '.join(parts)}"] if summary.disturbed_count else []
 
 
 def format_missing(result: RunResult) -> list[str]:
     """Return what may have disturbed iterations and is not seen on this machine."""
-    sources = result.noise_sources
-    if sources is None:
-        return []
-    missing = [name for key, name in NOISES.items() if not getattr(sources, key)]
+    sources = vars(result.noise_sources) if result.noise_sources else {}
+    missing = [key.replace("_", " ") for key, it in sources.items() if not it and key != "probe"]
     return [f"note: not seen on this machine: {', '.join(missing)}"] if missing else []
 
 
@@ -487,43 +439,18 @@ def format_algorithms(result: RunResult) -> list[str]:
     # The engine reports each kind once, however many operators of the model are of it.
     counts = f"winograd: {len(chosen)} of {count_of(len(result.algorithms), 'kind')} of convolution"
     return [
-        counts + format_gain(chosen),
+        counts,
         *map(format_numeric_error, result.numeric_errors),
         *map(format_choice, chosen),
     ]
 
 
-def format_gain(chosen: list[AlgorithmChoice]) -> str:
-    """Return the times of the search for these convolutions, with and without winograd."""
-    pairs = [
-        (choice.seconds, choice.other_seconds)
-        for choice in chosen
-        if choice.seconds is not None and choice.other_seconds is not None
-    ]
-    if not pairs:
-        return ""
-    ours, others = (math.fsum(seconds) for seconds in zip(*pairs, strict=True))
-    return (
-        f"; measured by the search: {format_ms(ours)}ms, without winograd {format_ms(others)}ms"
-        f"{format_speedup(ours, others)}"
-    )
-
-
-def format_speedup(ours: float, other: float) -> str:
-    """Return how much faster or slower a time is; empty if one is too short to compare."""
-    if not (ours > 0 and other > 0):
-        return ""
-    return f", {other / ours:.2f}x as fast" if ours <= other else f", {ours / other:.2f}x as slow"
-
-
 def format_numeric_error(error: NumericError) -> str:
     """Return by how much an output differs."""
-    if error.absolute is None or error.relative is None:
-        return f"error of winograd in {error.output}: NaN or infinite values in one run alone"
-    return (
-        f"error of winograd in {error.output}: at most {error.absolute:.3g}, "
-        f"relative {error.relative:.3g}"
-    )
+    found = "NaN or infinite values in one run alone"
+    if error.absolute is not None and error.relative is not None:
+        found = f"at most {error.absolute:.3g}, relative {error.relative:.3g}"
+    return f"error of winograd in {error.output}: {found}"
 
 
 def format_choice(choice: AlgorithmChoice) -> str:
@@ -531,5 +458,4 @@ def format_choice(choice: AlgorithmChoice) -> str:
     text = f"  {choice.winograd} {in_ms(choice.seconds)}"
     if choice.other_algorithm:
         text += f", {choice.other_algorithm} {in_ms(choice.other_seconds)}"
-        text += format_speedup(choice.seconds or 0, choice.other_seconds or 0)
     return f"{text}: {choice.operator} {choice.shapes}"

@@ -109,7 +109,7 @@ def test_all_runners_stop_after_the_same_time(write_script: WriteScript, run_lar
     for _ in range(4):  # on a busy machine a runner may wake up late
         done = run_lar(script, "--duration", "0.2", "--runners", "2")
         assert done.returncode == 0, done
-        assert "latency with 2 runners at once: " in done.stdout
+        assert "latency: " in done.stdout
         assert lines_of(done.stdout, "measured: ")
         rate = float(lines_of(done.stdout, "throughput: ")[0].split()[1])
         assert rate <= 400  # of both together; one alone reaches 200
@@ -146,8 +146,7 @@ def test_a_rest_before_each_iteration_is_no_part_of_it(run_lar: RunLar, script: 
     assert result.samples.end_to_end == pytest.approx([times[0] for times in SCATTERED[1:4]])
     first, second, _ = result.samples.began
     assert (second or 0) - (first or 0) == pytest.approx(0.26 + 0.0004)
-    assert "latency after 250 ms of rest: " in done.stderr
-    assert "throughput: N/A, for the rest before each iteration" in done.stderr
+    assert "throughput: N/A\n" in done.stderr
     assert result.summary is not None
     assert result.summary.iterations_per_second is None
 
@@ -182,12 +181,11 @@ def test_the_summary_of_requests_names_each_figure(run_lar: RunLar, script: str)
         "peak memory",
     ]
     load = lines_of(done.stdout, "load: ")[0]
-    numbers = r"load: 60 requests/s asked for, (\S+) arrived, (\S+) served; 1 runner busy for .*%"
+    numbers = r"load: 60 requests/s asked for, (\S+) arrived, (\S+) served$"
     found = re.match(numbers, load)
     assert found
     assert float(found[1]) == pytest.approx(float(found[2]), rel=0.02)
     assert abs(float(found[1]) / 60 - 1) > 0.02  # as the times between are drawn
-    assert "1 runner busy for " in load
     assert "=== going to run input for 200 times" in done.stdout
     again = run_lar(script, "--rate", "60", "--iter", "200")
     assert lines_of(again.stdout, "waiting: ") == lines_of(done.stdout, "waiting: ")
@@ -245,7 +243,8 @@ def test_requests_that_were_not_served_are_counted_once(
     script = write_script(faults=[{"at": "start", "index": 3, "do": "abort"}])
     done = run_lar(script, "--rate", "50", "--iter", "9", "--runners", "2")
     assert done.returncode == 4
-    assert " of 9 iterations were run" in done.stdout
+    (note,) = [line for line in done.stdout.splitlines() if line.endswith(" were run")]
+    assert re.fullmatch(r"note: \d iterations were run", note)
 
 
 # From Python

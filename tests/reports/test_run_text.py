@@ -158,8 +158,8 @@ def test_percentiles_are_told_where_the_samples_support_them(count: int, line: s
 @pytest.mark.parametrize(
     ("plain", "line"),
     [
-        ((0.004, 0.005, 0.006), "median 6.000ms with the profiler, 5.000ms without (+20.0%)"),
-        ((0.0,), "median 6.000ms with the profiler, 0.000ms without (+0.0%)"),
+        ((0.004, 0.005, 0.006), "6.000ms with the profiler, 5.000ms without (+20.0%)"),
+        ((0.0,), "6.000ms with the profiler, 0.000ms without (+0.0%)"),
         ((), None),
     ],
 )
@@ -230,9 +230,9 @@ def test_disturbed_iterations_are_noted() -> None:
         "4 of 4 iterations were disturbed"
     )
     assert lines[-1] == (
-        "note: disturbed iterations: 2 waited for a CPU that other work held, up to 30.000ms; "
-        "1 lost time to other guests of the host, up to 40.000ms; 1 were throttled, up to "
-        "50.000ms; 1 ran at a lower frequency than the others"
+        "note: disturbed iterations: 2 waited for a CPU that other work held; "
+        "1 lost time to other guests of the host; 1 were throttled; "
+        "1 ran at a lower frequency than the others"
     )
     beside_probes = format_summary(result_of(*[0.1, 0.2] * 10, probe=(2e-6, 4e-6) * 10))
     assert beside_probes[-1].endswith(" iterations: 10 ran on a core that others slowed down")
@@ -257,19 +257,14 @@ def test_the_first_line_of_a_disturbed_run_is_what_to_trust() -> None:
     several = replace(nearly_all, engine=replace(FACTS, threads=2))
     assert format_summary(several)[0] == (
         "note: trust neither the latency nor the CPU time, median=50.000ms: "
-        "2 of 2 iterations were disturbed, and 2 threads wait for each other"
-    )
-    spinning = replace(nearly_all, engine=replace(FACTS, spin_seconds=0.05))
-    assert format_summary(spinning)[0] == (
-        "note: trust neither the latency nor the CPU time, median=50.000ms: "
-        "2 of 2 iterations were disturbed, and a thread that waits for work takes as much CPU time"
+        "2 of 2 iterations were disturbed"
     )
 
 
 def test_a_run_says_what_is_not_seen_on_its_machine() -> None:
     sources = NoiseSources(queue_delay="schedstat", cpu="clock", steal="/proc/stat")
     lines = format_summary(result_of(0.1, noise_sources=sources))
-    assert lines[-1] == "note: not seen on this machine: limits of CPU time, heat, frequency"
+    assert lines[-1] == "note: not seen on this machine: throttled, heat, frequency"
     everything = NoiseSources(**dict.fromkeys(vars(NoiseSources()), "there"))
     for known in (everything, None):  # None: by an older lar
         assert "not seen" not in format_summary(result_of(0.1, noise_sources=known))[-1]
@@ -450,31 +445,19 @@ def algorithm_lines(*choices: AlgorithmChoice, errors: tuple[NumericError, ...] 
     )
 
 
-def test_the_choice_of_winograd_is_told_with_its_gain_and_its_error() -> None:
+def test_the_choice_of_winograd_is_told_with_its_times_and_its_error() -> None:
     errors = (
         NumericError(output="prob", absolute=1.25e-6, relative=1e-6),
         NumericError(output="odd", absolute=None, relative=None),
     )
     assert algorithm_lines(choice_of(), DIRECT, errors=errors) == [
-        "winograd: 1 of 2 kinds of convolution; measured by the search: 2.000ms, "
-        "without winograd 8.000ms, 4.00x as fast",
+        "winograd: 1 of 2 kinds of convolution",
         "error of winograd in prob: at most 1.25e-06, relative 1e-06",
         "error of winograd in odd: NaN or infinite values in one run alone",
-        f"  F(4,3) 2.000ms, DIRECT 8.000ms, 4.00x as fast: {SHAPES}",
+        f"  F(4,3) 2.000ms, DIRECT 8.000ms: {SHAPES}",
     ]
     assert algorithm_lines() == []
 
 
-@pytest.mark.parametrize(
-    ("seconds", "other", "line"),
-    [
-        (0.003, 0.002, "F(4,3) 3.000ms, DIRECT 2.000ms, 1.50x as slow: "),
-        (0.0, 0.001, "F(4,3) 0.000ms, DIRECT 1.000ms: "),  # shorter than the clock tells
-        (None, None, "F(4,3) N/A: "),
-    ],
-)
-def test_times_of_the_search_are_compared_where_they_can_be(
-    seconds: float | None, other: float | None, line: str
-) -> None:
-    *_, last = algorithm_lines(choice_of(seconds, other))
-    assert last == f"  {line}{SHAPES}"
+def test_a_convolution_that_the_search_did_not_time_has_no_times() -> None:
+    assert algorithm_lines(choice_of(None, None))[-1] == f"  F(4,3) N/A: {SHAPES}"
