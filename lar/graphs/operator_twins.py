@@ -1,0 +1,280 @@
+"""The operators of two profiles that do the same work.
+
+Two graphs of one structure are gone through side by side. Of others the twins are found without
+values: what lies between twins does the same work on both sides, however many operators it is made
+of, and such a group is one pair. Operators outside of the graph are joined by unique names.
+
+The alignment is that of graphs with values. Since nothing confirms what it suggests, only those
+twins stay that bear one name, or are computed from the same twins by the same work.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from lar.dumps.dump import Dump, DumpedTensor, DumpIndex
+from lar.graphs.graph import Graph, Node, region_of
+from lar.graphs.matching import Array, Matching, is_generic
+from lar.graphs.operator_kinds import GROUPS, HEAVY, UNKNOWN, OperatorKinds, Steps
+from lar.graphs.profile_graph import COPY, plain_graph_of, without_filling
+from lar.graphs.signatures import Values
+from lar.graphs.twins import are_one_structure, crossing
+from lar.records.profile import Profile, ProfiledOperator
+
+# What engines number anew in each session.
+NUMBER = re.compile(r"\[\d+\]|_token_\d+")
+
+# What speaks for a pair, against 2 for operators that do the same.
+SAME_WAY = 0.5
+LONGEST_WAY = 8
+ADDING = frozenset({"add", "sum", "norm", "scale"})
+UNCLEAR_ENDS = frozenset({*GROUPS["activation"], UNKNOWN})
+
+Place = tuple[int, int]  # a side, and an operator of it
+
+
+class OperatorPair(NamedTuple):
+    """Operators of A and of B that do the same work, by their places in `Profile.operators`; one
+    that has no partner stands alone."""
+
+    a: tuple[int, ...] = ()
+    b: tuple[int, ...] = ()
+
+    @property
+    def is_joined(self) -> bool:
+        return bool(self.a and self.b)
+
+
+def match_operators(
+    a: Profile, b: Profile, kinds: tuple[OperatorKinds, OperatorKinds]
+) -> list[OperatorPair]:
+    """Join the operators of two profiles, in the order of A's; `kinds` are those of their engines.
+
+    Where one profile has no graph, as that of an earlier lar, names alone join.
+    """
+    sides = a.operators, b.operators
+    have_graphs = all(any(each.writes for each in side) for side in sides)
+    pairs = pair_by_graph(a, b, kinds) if have_graphs else []
+    named = []
+    for operators, known, left in zip(sides, kinds, left_of(sides, pairs), strict=True):
+        # What the graph compares and has not joined is not joined by its name.
+        free = [it for it in left if not have_graphs or is_outside(operators[it], known)]
+        named.append(unique_names(operators, free))
+    pairs += [
+        OperatorPair((place,), (named[1][name],))
+        for name, place in named[0].items()
+        if name in named[1]
+    ]
+    alone = left_of(sides, pairs)
+    pairs += [OperatorPair(a=(place,)) for place in alone[0]]
+    return [*sorted(pairs, key=lambda pair: pair.a), *(OperatorPair(b=(it,)) for it in alone[1])]
+
+
+def left_of(
+    sides: Sequence[Sequence[ProfiledOperator]], pairs: Sequence[OperatorPair]
+) -> list[list[int]]:
+    """Return the operators of either side that are in no pair."""
+    joined = [{place for pair in pairs for place in pair[number]} for number in (0, 1)]
+    return [
+        [place for place in range(len(side)) if place not in done]
+        for side, done in zip(sides, joined, strict=True)
+    ]
+
+
+def is_outside(operator: ProfiledOperator, kinds: OperatorKinds) -> bool:
+    """Return whether an operator merely holds, feeds or moves data."""
+    is_moving = kinds.kinds.get(operator.type.lower()) == "move"
+    return is_moving or not (operator.reads and operator.writes)
+
+
+def unique_names(
+    operators: Sequence[ProfiledOperator], places: Iterable[int]
+) -> dict[tuple[str, str], int]:
+    """Return the places of operators whose type and name no other operator has."""
+    names = [(each.type, lasting_name(each)) for each in operators]
+    counts = Counter(names)
+    return {names[it]: it for it in places if counts[names[it]] == 1 and names[it][1]}
+
+
+def lasting_name(operator: ProfiledOperator) -> str:
+    """Return a name that an operator has in each session: its own, or that of what it gives; empty
+    where it has none."""
+    name = NUMBER.sub("", operator.name)
+    if name == operator.name or not operator.writes:
+        return name
+    given = COPY.sub("", operator.writes[0])
+    return "" if is_generic(given) else given
+
+
+def pair_by_graph(
+    a: Profile, b: Profile, kinds: tuple[OperatorKinds, OperatorKinds]
+) -> list[OperatorPair]:
+    """Join the operators between tensors that both profiles compute."""
+    sides = plain_graph_of(a), plain_graph_of(b)
+    sides = without_filling(*sides), without_filling(*reversed(sides))
+    one, other = (
+        graph_without_values(side.dump_index, each) for side, each in zip(sides, kinds, strict=True)
+    )
+    twins: dict[Node, Node]
+    copies: Iterable[Node] = ()
+    if are_one_structure(one, other) and not crossing(one, other):
+        twins = dict(zip(one.nodes, other.nodes, strict=True))
+    else:
+        matching = StructuralMatching(one, other)
+        twins, copies = matching.match_surely(), matching.originals
+    stops = {node for pair in twins.items() for node in pair}
+    # What only moves data is an operator of its own, which one side may lack.
+    groups = [
+        {
+            (side, place)
+            for side, node in enumerate(pair)
+            for each in region_of(node, stops)
+            if each.operator is not None and each not in copies
+            for place in sides[side].places.get(each.operator.key, ())
+        }
+        for pair in twins.items()
+    ]
+    pairs = [
+        OperatorPair(
+            *(tuple(sorted(place for at, place in group if at == side)) for side in (0, 1))
+        )
+        for group in merged(groups)
+    ]
+    return [pair for pair in pairs if pair.is_joined]
+
+
+def merged(groups: Iterable[set[Place]]) -> list[set[Place]]:
+    """Return groups that have nothing in common: those that overlap are one."""
+    owners: dict[Place, set[Place]] = {}
+    for group in groups:
+        overlapping = {id(owners[place]): owners[place] for place in group if place in owners}
+        whole = max(overlapping.values(), key=len, default=set())
+        for part in (group, *overlapping.values()):
+            if part is not whole:
+                whole |= part
+                owners |= dict.fromkeys(part, whole)
+    return list({id(group): group for group in owners.values()}.values())
+
+
+def graph_without_values(index: DumpIndex, kinds: OperatorKinds) -> Graph:
+    return Graph(Dump("", index, read_nothing, excerpts=True), kinds)
+
+
+def read_nothing(tensor: DumpedTensor) -> Array:
+    return np.zeros(0, np.float32)
+
+
+class StructuralMatching(Matching):
+    """Twins by names, shapes, what operators do and what they take.
+
+    A convolution or product without a bias counts as adding nothing.
+    """
+
+    def __init__(self, actual: Graph, expected: Graph) -> None:
+        super().__init__(actual, expected, (Values(actual.dump), Values(expected.dump)))
+        self.ways: dict[Node, Steps] = {}
+        nodes = [*actual.nodes, *expected.nodes]
+        self.without_bias = {node for node in nodes if has_no_bias(node)}
+        self.kinds |= {
+            node: (*node.steps, "add") for node in self.without_bias if len(node.steps) == 1
+        }
+
+    def named_alike(self, node: Node) -> list[Node]:
+        """Return the nodes of the other side that bear a name of a node and end in what it ends in;
+        a fused operator may bear the name of one of its parts. What is not apart by a bias or an
+        activation may be several operators elsewhere, as Gelu."""
+        found = [(it, self.kind_score(node, it)) for it in super().named_alike(node)]
+        return [it for it, score in found if score > 0 or (score == 0 and end_clearly(node, it))]
+
+    def evidence(self, node: Node, others: Sequence[Node], relative: Array) -> Array:
+        way = self.way_to(node)
+        return SAME_WAY * np.array([self.way_to(other) == way for other in others], bool)
+
+    def way_to(self, node: Node) -> Steps:
+        """Return what has been done since the last convolution or product, as far as one tensor
+        leads to the next: what one engine has fused, the other does in several steps."""
+        if node not in self.ways:
+            steps, each = node.steps, node
+            while steps[0] not in HEAVY and len(each.parents) == 1 and len(steps) < LONGEST_WAY:
+                (each,) = each.parents
+                if each.steps != ("move",):
+                    steps = each.steps + steps
+            self.ways[node] = steps
+        return self.ways[node]
+
+    def match_surely(self) -> dict[Node, Node]:
+        """Return the twins that their names show, or what they are computed from and how."""
+        self.match()
+        count = -1
+        while count != len(self.twins):
+            count = len(self.twins)
+            alike = self.find_alike()
+            # What is computed from a wrong twin may be right with the one before it.
+            for node in self.actual:
+                if node in self.twins and not self.is_proven(node, self.twins[node], alike):
+                    del self.twins[self.twins.pop(node)]
+        return {node: self.twins[node] for node in self.actual if node in self.twins}
+
+    def is_proven(self, one: Node, other: Node, alike: Mapping[Node, Sequence[Node]]) -> bool:
+        """Return whether two tensors are computed from the same twins by the same work, or are
+        known by their names."""
+        if one.is_input or other.is_input:
+            return one.is_input and other.is_input
+        if other in self.named_alike(one):
+            return True
+        if not self.sources(one) or self.sources(one) != self.sources(other):
+            return False
+        if self.kind_score(one, other) <= 0 or self.are_ambiguous(one, other, alike):
+            return False
+        short, long = sorted(map(self.work_of, (one, other)), key=lambda work: work["add"])
+        if any(short[kind] != long[kind] for kind in HEAVY):
+            return False
+        # A bias may be added before something else or behind it, unless it was folded.
+        if any(work["norm"] or work["scale"] for work in (short, long)):
+            return True
+        missing = long["add"] - short["add"]
+        # Behind a sum of two, one addition does for the biases of both.
+        return not missing or (short["ends in add"] > 0 and missing <= short["sum"])
+
+    def work_of(self, node: Node) -> Counter[str]:
+        """Return how often what is done between a tensor and the twins before it."""
+        region = region_of(node, self.twins)
+        work = Counter(step for each in region for step in each.steps)
+        work["add"] += sum(each in self.without_bias for each in region)
+        work["ends in add"] = node.steps.count("add")
+        return work
+
+    def are_ambiguous(self, one: Node, other: Node, alike: Mapping[Node, Sequence[Node]]) -> bool:
+        """Return whether another tensor is computed as one of these is, from the same twins, and
+        what is computed from them does not distinguish the two."""
+        others = [it for node in (one, other) for it in alike[node] if it is not node]
+        if not others:
+            return False
+        results = self.results(one)
+        return results != self.results(other) or results in map(self.results, others)
+
+    def find_alike(self) -> dict[Node, list[Node]]:
+        """Return for each tensor those of its side that are computed alike from the same twins."""
+        groups = defaultdict(list)
+        for node in (*self.actual, *self.expected):
+            work = self.class_of(node), node.steps, self.sources(node)
+            groups[node in self.places, work].append(node)
+        return {node: group for group in groups.values() for node in group}
+
+
+def end_clearly(*nodes: Node) -> bool:
+    return UNCLEAR_ENDS.isdisjoint(node.steps[-1] for node in nodes)
+
+
+def has_no_bias(node: Node) -> bool:
+    """Return whether a convolution or product adds nothing, then or in what follows: engines fold
+    the bias of one into that of the next."""
+    if node.steps[0] not in HEAVY or not ADDING.isdisjoint(node.steps):
+        return False
+    following = {step for child in node.children for step in child.steps[:1]}
+    return len(node.steps) > 1 or ADDING.isdisjoint(following)
