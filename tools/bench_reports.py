@@ -193,7 +193,7 @@ FIGURES = (
     ),
     Figure(
         "slower",
-        "one operator of 59 made 10 % slower in the record of a run: it is found, and no other",
+        "one operator of 59 made twice as slow in three pairs of runs: it is found, and no other",
         "90 %",
         20,
         in_folder(measure_slower),

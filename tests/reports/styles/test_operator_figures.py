@@ -156,15 +156,6 @@ LISTINGS = (
             **{"count": "Kern Inst", "total": "Total Time (ns)", "disturbed": MARK},
         ),
     ),
-    Listing(
-        *("diff", {}, "operators", "Operator"),
-        headings_of(
-            *("Exp {} Host Duration (us)", "Median P90 Mean Min Max Total"),
-            **{"count": "Exp Calls", "median": "Exp Host Duration (us)"},
-            disturbed="Exp Disturbed",
-        ),
-        calls=1,
-    ),
 )
 
 
@@ -184,8 +175,7 @@ def test_every_table_of_operators_has_all_figures_and_the_mark(
     if listing.table == "nvtx_algorithm_sum":
         around = span_of("user_annotation", "all", 0, 1e6, step=None)
         made = replace(profile, spans=(*profile.spans, around))
-    pair = "diff" in listing.table or listing.style == "diff" or "compared" in listing.table
-    report = STYLES[listing.style].build(made, listing.options, *([made] if pair else []))
+    report = STYLES[listing.style].build(made, listing.options)
     table: AnyTable = next(table for table in report.tables if table.name == listing.table)
     rows = [dict(zip(table.headings, row, strict=True)) for row in table.records]
     (own,) = (row for row in rows if row[listing.name] in ("pool", "Pooling"))
