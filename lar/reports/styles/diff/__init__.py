@@ -142,8 +142,8 @@ def columns_of(found: ComparedProfiles, unit: str) -> tuple[TimeColumn, ...]:
             "ratio",
             text=lambda it: format_interval(interval_of(it)) or "-",
             parts=(
-                Column("ratio low", lambda it: low_of(interval_of(it))),
-                Column("ratio high", lambda it: high_of(interval_of(it))),
+                Column("ratio low", lambda it: low_of(interval_of(it)), digits=3),
+                Column("ratio high", lambda it: high_of(interval_of(it)), digits=3),
             ),
             in_text=found.is_judged,
         ),

@@ -30,6 +30,9 @@ from lar.reports.styles.megengine.table import CONFLUENCE, names_of, operators_t
 COPY_TYPES = frozenset({"Copy", "MemcpyFromHost", "MemcpyToHost"})
 LINES = Layout(over=Rule(), closing=Rule(), has_header=False, is_stripped=True)
 ON_CPU = "the device is what the engine computes on: here the CPU"
+ON_HOST = (
+    "the engine reports no times of the device: these are of the host, which has it do the work"
+)
 SAVES = "could save: seconds of an iteration, with the operator at its roof (--style ncu)"
 
 
@@ -57,7 +60,10 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
     lines = [means] if iterations > 1 else []
     if has_savings and "device" in parts_of(options):
         lines.append(SAVES)
-    notes = (*lines, *(() if profile.on_device else (ON_CPU,)))
+    if profile.facts.dispatch_only:
+        lines.append(ON_HOST)
+    on_cpu = profile.facts.device.startswith("cpu")
+    notes = (*lines, *((ON_CPU,) if on_cpu else ()))
     body: list[list[str | AnyTable]] = [[*lines]] if lines else []
     if options.get("dump_only_opr"):
         body = []
