@@ -11,6 +11,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from lar.errors import UsageError
@@ -142,7 +143,7 @@ def collect_report_options(values: Mapping[str, Any], name: str, style: Style) -
     check_choice("sort", given.get("sort"), style.sorts, name)
     check_choice("group_by", given.get("group_by"), style.groups, name)
     for view in given.get("view", ()):
-        check_choice("view", view, style.views, name)
+        check_choice("view", view, style.views, name, style.former_views)
     return given
 
 
@@ -154,8 +155,15 @@ UNKNOWN_CHOICES = {
 }
 
 
-def check_choice(key: str, value: str | None, known: tuple[str, ...], name: str) -> None:
-    """Refuse a value that a style does not know; a sort key may begin with + or -.
+def check_choice(
+    key: str,
+    value: str | None,
+    known: tuple[str, ...],
+    name: str,
+    former: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Refuse a value that a style does not know; a sort key may begin with + or -. `former` values
+    are gone, and have others in their place.
 
     Raises:
         UsageError: with the nearest that it knows, and all of them.
@@ -166,7 +174,7 @@ def check_choice(key: str, value: str | None, known: tuple[str, ...], name: str)
     from lar.options.suggestions import nearest_spelling  # a mistake alone needs it
 
     problem, listed = UNKNOWN_CHOICES[key]
-    near = nearest_spelling(plain, known)
+    near = former.get(plain) or nearest_spelling(plain, known)
     raise UsageError(
         f"the style {name} {problem}",
         f"{near and f'did you mean {near}? '}{listed} {', '.join(known)}",

@@ -219,7 +219,7 @@ def test_one_profile_is_reported_without_the_cost_and_two_are_compared_as_record
     write_profile(
         replace(profile, facts=msgspec.structs.replace(profile.facts, lar_version="1")), place
     )
-    alone = run_lar("report", str(place), "--style", "nsys", "--view", "operator_exec_sum")
+    alone = run_lar("report", str(place), "--style", "nsys", "--view", "computation")
     assert "are estimates without it: each execution less 2.00 us" in alone.stdout
     document = json.loads(run_lar("report", str(place), "--json", "-").stdout)
     assert "are estimates without it" in document["cost_of_profiling"]

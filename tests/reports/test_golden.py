@@ -20,7 +20,6 @@ GOLDEN = Path(__file__).parent / "golden"
 # The trace and the plots of the page are not tables.
 VIEWS = {
     "tensorboard": ("overview", "operator_pie", "operator_table", "kernel_table", "memory"),
-    "nsys": ("engine_api_sum", "algorithm_sum", "operator_exec_sum", "nvtx_sum", "osrt_sum"),
 }
 
 
@@ -53,7 +52,6 @@ CASES = (
     "committed",
     "committed --confluence --show-host",
     *STYLES,
-    "nsys views",
     "tensorboard views",
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lar.profiles.times import Kind
@@ -20,7 +21,8 @@ class Style(NamedTuple):
 
     `options` are the keys of those in `lar.reports.options` that it honours; any other
     is refused. `sorts` and `groups` are what --sort and --group-by may say, `views` its parts for
-    --view, the first of each being the default, but for views, which are all shown. A style with
+    --view, the first of each being the default, but for views, which are all shown. `former_views`
+    are names that are gone, with those that show most of what they did. A style with
     `raw` also takes the engine's own profile file: `raw` reads the file's content, with its name.
     `profiles` says how many it may take, with `takes_pairs` more pairs of them too, `time` which
     time of operators its text shows (`lar.profiles.times`).
@@ -32,6 +34,7 @@ class Style(NamedTuple):
     sorts: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     views: tuple[str, ...] = ()
+    former_views: Mapping[str, str] = MappingProxyType({})
     raw: Callable[[bytes, str], Profile] | None = None
     profiles: tuple[int, ...] = (1,)
     time: Kind | None = None
@@ -163,18 +166,20 @@ STYLES: Mapping[str, Style] = {
     "nsys": Style(
         build_nsys,
         "statistics as of nsys",
-        COMMON,
-        sorts=(
-            *("typical", "total", "count", "average", "median", "p90", "minimum", "maximum"),
-            *("stddev", "name"),
-        ),
+        options=frozenset({"top", "sort", "filter", "view"}),
+        sorts=("total", "count", "average", "minimum", "maximum", "name"),
         views=(
-            *("cuda_api_sum", "cuda_gpu_kern_sum", "cuda_gpu_kern_gb_sum", "cuda_kern_exec_sum"),
-            *("cuda_gpu_mem_time_sum", "cuda_gpu_mem_size_sum", "osrt_sum", "syscall_sum"),
-            *("nvtx_sum", "nvtx_pushpop_sum", "nvtx_startend_sum", "nvtx_kern_sum"),
-            *("nvtx_gpu_proj_sum", "engine_api_sum", "algorithm_sum", "operator_exec_sum"),
-            *("mem_time_sum", "mem_size_sum", "nvtx_algorithm_sum"),
+            *("api_calls", "computation", "memory_time", "memory_size"),
+            *("os_runtime", "os_runtime_rest", "os_runtime_profiler", "ranges"),
         ),
+        former_views={
+            **dict.fromkeys(("cuda_api_sum", "engine_api_sum"), "api_calls"),
+            **dict.fromkeys(("cuda_gpu_kern_sum", "algorithm_sum"), "computation"),
+            **dict.fromkeys(("cuda_gpu_mem_time_sum", "mem_time_sum"), "memory_time"),
+            **dict.fromkeys(("cuda_gpu_mem_size_sum", "mem_size_sum"), "memory_size"),
+            **dict.fromkeys(("osrt_sum", "syscall_sum"), "os_runtime"),
+            **dict.fromkeys(("nvtx_sum", "nvtx_pushpop_sum"), "ranges"),
+        },
         time="compute",
     ),
     "ncu": Style(

@@ -17,7 +17,6 @@ from lar.reports.model import AnyTable
 from lar.reports.styles import STYLES
 from tests.profiles.figures import shares_of
 from tests.profiles.synthetic import profile_of_times
-from tests.profiles.timelines import span_of
 
 WAITED_STEP = 4
 # Each style's table of operators, its columns of names, and the others by what they have.
@@ -44,14 +43,6 @@ TABLES: dict[str, tuple[str, str, dict[str, str]]] = {
             **{"count": "# of Calls", "median": "CPU time med (us)", "p90": "CPU time p90 (us)"},
             **{"mean": "CPU time avg (us)", "min": "CPU time min (us)"},
             **{"max": "CPU time max (us)", "total": "CPU total (us)", "disturbed": "Disturbed"},
-        },
-    ),
-    "nsys": (
-        *("computation", "Name"),
-        {
-            **{"count": "Instances", "median": "Median (ns)", "p90": "P90 (ns)"},
-            **{"mean": "Average (ns)", "min": "Minimum (ns)", "max": "Maximum (ns)"},
-            **{"total": "Total Time (ns)", "disturbed": "Disturbed"},
         },
     ),
     "tensorboard": (
@@ -115,7 +106,7 @@ def test_a_disturbed_execution_puts_no_operator_first(profile: Profile, style: s
     _, column, _ = TABLES[style]
     by_total = {
         **{"megengine": "time", "paddle": "cpu_total", "torch": "cpu_time_total"},
-        **{"nsys": "total", "tensorboard": "host_total_duration"},
+        **{"tensorboard": "host_total_duration"},
     }[style]
     assert rows_of(profile, style)[0][column] in ("conv", "Convolution")
     assert rows_of(profile, style, sort="typical")[0][column] in ("conv", "Convolution")
@@ -135,7 +126,7 @@ def test_the_roofline_ranks_in_the_same_way(profile: Profile) -> None:
     assert metrics["cpu__time_duration.max"] == pytest.approx(8_030_000)
 
 
-@pytest.mark.parametrize("style", ["megengine", "paddle", "torch", "nsys", "ncu"])
+@pytest.mark.parametrize("style", ["megengine", "paddle", "torch", "ncu"])
 def test_text_marks_what_was_disturbed(profile: Profile, style: str) -> None:
     calm = replace(profile, facts=msgspec.structs.replace(profile.facts, noise=()))
     assert "disturbed" in STYLES[style].build(profile, {}).text.lower()
@@ -207,24 +198,6 @@ PADDLE = headings_of("CPU {} (ms)", "Median P90 Avg Min Max Total", count="Calls
 LISTINGS = (
     Listing("paddle", {}, "kernel", "Name", PADDLE),
     Listing("paddle", {}, "memory_manipulation", "Name", PADDLE),
-    Listing(
-        *("nsys", {"view": ["algorithm_sum"]}, "algorithm_sum", "Name"),
-        headings_of(
-            *("{} (ns)", "Med P90 Avg Min Max Total"),
-            **{"count": "Instances", "total": "Total Time (ns)", "disturbed": MARK},
-        ),
-    ),
-    Listing(
-        *("nsys", {"view": ["operator_exec_sum"]}, "operator_exec_sum", "Kernel Name"),
-        headings_of("K{} (ns)", "Med P90 Avg Min Max Total", count="Count", disturbed=MARK),
-    ),
-    Listing(
-        *("nsys", {"view": ["nvtx_algorithm_sum"]}, "nvtx_algorithm_sum", "Kernel Name"),
-        headings_of(
-            *("{} (ns)", "Med P90 Avg Min Max Total"),
-            **{"count": "Kern Inst", "total": "Total Time (ns)", "disturbed": MARK},
-        ),
-    ),
     *(Listing("html", {}, name, column, PAGE) for name, column in PAGE_TABLES.items()),
     Listing(
         *("html", {}, "compared operators", "name"),
@@ -263,17 +236,6 @@ def test_every_table_of_operators_has_all_figures_and_the_mark(
     if listing.table == "memory_manipulation":
         moving = msgspec.structs.replace(profile.operators[1], type="Concat")
         made = replace(profile, operators=(profile.operators[0], moving))
-    if listing.table == "operator_exec_sum":
-        executions = (
-            msgspec.structs.replace(
-                it, dispatch_start_ns=it.start_ns - 7000, dispatch_end_ns=it.start_ns
-            )
-            for it in profile.executions
-        )
-        made = replace(profile, executions=tuple(executions))
-    if listing.table == "nvtx_algorithm_sum":
-        around = span_of("user_annotation", "all", 0, 1e6, step=None)
-        made = replace(profile, spans=(*profile.spans, around))
     pair = "diff" in listing.table or listing.style == "diff" or "compared" in listing.table
     report = STYLES[listing.style].build(made, listing.options, *([made] if pair else []))
     table: AnyTable = next(table for table in report.tables if table.name == listing.table)

@@ -175,7 +175,6 @@ def test_of_what_nothing_is_left_a_step_of_the_clock_is_printed(
     ("style", "name", "figures"),
     [
         ("paddle", "Relu", ("CPU Avg (ms)", "CPU Min (ms)", "CPU Median (ms)")),
-        ("nsys", "Relu", ("Average (ns)", "Minimum (ns)", "Median (ns)")),
         ("tensorboard", "Relu", ("host_self_median_us", "host_self_min_us")),
     ],
 )
