@@ -24,7 +24,7 @@ from report_differences import measure_joined, measure_same, measure_slower
 import lar
 from lar.engines.advice import recommendations_for
 from lar.profiles.breakdown import OTHER, WAITING, breakdown_of
-from lar.profiles.costs import correct
+from lar.profiles.costs import fit_to_plain
 from lar.records.tuning import TuneResult
 from lar.reports.styles import STYLES
 from lar.running.tried_advice import settings_of, try_recommendations
@@ -52,7 +52,7 @@ def measure_accounts(settings: Settings) -> Outcome:
             words = (model, "--iter", "50", "--profile", place, "--json", kept)
             run_quietly([LAR, *words])
             measured = sum(json.loads(Path(kept).read_text())["samples"]["end_to_end"])
-            breakdown = breakdown_of(correct(lar.read_profile(place)))
+            breakdown = breakdown_of(fit_to_plain(lar.read_profile(place)))
         named = sum(breakdown.bucket_ns(it) for it in breakdown.buckets if it != OTHER)
         off.append(abs(named / 1e9 / measured - 1))
         waiting = breakdown.share(WAITING) or 0.0
@@ -105,7 +105,7 @@ def measure_advice(settings: Settings) -> Outcome:
     slower, missing, named = 0, 0, []
     for at in repeat(settings):
         model = ADVISED[at % len(ADVISED)]
-        profile = correct(lar.read_profile(profile_of(model, "--iter", "30")))
+        profile = fit_to_plain(lar.read_profile(profile_of(model, "--iter", "30")))
         advised = settings_of(recommendations_for(profile))
         difference = None
         if advised:

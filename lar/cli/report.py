@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from lar.files.report_file import OutputFile
     from lar.profiles.recommendations import Recommendation
-    from lar.profiles.times import Kind
     from lar.records.profile import Profile
     from lar.reports.report import Report
     from lar.running.tried_advice import Command
@@ -75,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--style",
         choices=tuple(STYLES),
-        help=f"{styles} (default megengine; diff with two profiles)",
+        help=f"{styles} (default operators; diff with two profiles)",
     )
     add_report_options(parser)
     group = parser.add_argument_group("what to try")
@@ -139,7 +138,7 @@ def report(arguments: argparse.Namespace) -> int:
     Raises:
         UsageError: the style does not do what is asked, or a file is not a profile.
     """
-    name = arguments.style or ("diff" if arguments.other else "megengine")
+    name = arguments.style or default_style(arguments)
     style = STYLES[name]
     if arguments.output:
         raise UsageError(
@@ -158,23 +157,33 @@ def report(arguments: argparse.Namespace) -> int:
     asked = [kind for kind in RENDERINGS if getattr(arguments, kind)]
     with contextlib.ExitStack() as stack:
         files = open_files(arguments, asked, paths, stack)
-        profiles = [open_profile(path, style, len(paths) > 1) for path in paths]
+        reading = style if arguments.style else STYLES["megengine"]  # which takes engines' files
+        profiles = [open_profile(path, reading, len(paths) > 1) for path in paths]
         *baseline, profile = profiles[:2]
+        if not arguments.style and name == "operators" and not profile.facts.lar_version:
+            style = reading
+            options = collect_report_options(vars(arguments), "megengine", style)
         made = style.build(profile, options, *baseline, *profiles[2:])
         from lar.profiles.costs import describe_cost  # what makes a report has imported it
 
-        made = replace(
-            made,
-            summary=made.summary or summaries_of(style.time or "compute", *baseline, profile),
-            footer=footer_of(style, made, profile),
-            corrected=describe_cost(profile) if profile.correction else "",
-        )
+        corrected = describe_cost(profile) if profile.correction else ""
+        footer = "" if style is STYLES["operators"] else corrected
+        made = replace(made, footer=footer, corrected=corrected)
         if not any(file.to_stdout for file in files):
             sys.stdout.write(made.text_for(screen_of_output()))
             sys.stdout.flush()
         for kind, file in zip(asked, files, strict=True):
             file.write(RENDERINGS[kind](made))
     return 0
+
+
+def default_style(arguments: argparse.Namespace) -> str:
+    """Return the style that nobody has named: the first that honours the flags that are given."""
+    if arguments.other:
+        return "diff"
+    asked = {key for key in BY_KEY if getattr(arguments, key) is not None}
+    able = (name for name, it in STYLES.items() if asked <= it.options and 1 in it.profiles)
+    return next(able, "operators")
 
 
 def check_pairs(more: list[str], name: str, style: Style) -> None:
@@ -193,32 +202,6 @@ def check_pairs(more: list[str], name: str, style: Style) -> None:
         raise UsageError(
             "has no partner", "give runs of the two commands by turns", subject=more[-1]
         )
-
-
-def summaries_of(kind: Kind, *profiles: Profile) -> tuple[str, ...]:
-    """Return the paragraph about a profile, with the time of operators that the report shows, or
-    those about two that are compared. An engine's own file has none: its report is that of the
-    engine's own tool."""
-    from lar.engines.advice import recommendations_for
-    from lar.profiles.summary import summarize
-    from lar.reports.report import paragraphs_of
-
-    texts = [
-        summarize(each, recommendations_for(each), kind) if each.facts.lar_version else ""
-        for each in profiles
-    ]
-    return paragraphs_of(texts)
-
-
-def footer_of(style: Style, made: Report, profile: Profile) -> str:
-    """Return the line that says which time of operators a style shows, where it shows any. The
-    report of an engine's own file is that of the engine's own tool."""
-    from lar.profiles.times import describe_time
-
-    shows_any = any(not isinstance(part, str) for part in made.body)
-    if style.time is None or not shows_any or not profile.facts.lar_version:
-        return ""
-    return describe_time(style.time)
 
 
 def try_advice(arguments: argparse.Namespace) -> int:
@@ -259,9 +242,9 @@ def read_corrected(path: str) -> Profile:
     Raises:
         UsageError: the file is missing, or is not a profile.
     """
-    from lar.profiles.costs import correct
+    from lar.profiles.costs import fit_to_plain
 
-    return correct(open_profile(path))
+    return fit_to_plain(open_profile(path))
 
 
 def print_tried(
@@ -330,7 +313,7 @@ def open_profile(path: str, style: Style | None = None, as_recorded: bool = Fals
     if path != "-":
         check_input(path)
     # Not before: a file that is missing needs nothing that is slow to import.
-    from lar.profiles.costs import correct
+    from lar.profiles.costs import fit_to_plain
     from lar.profiles.trace_file import read_as_written
     from lar.reports.printable_names import with_printable_names
 
@@ -338,7 +321,7 @@ def open_profile(path: str, style: Style | None = None, as_recorded: bool = Fals
     if profile is None:
         profile = read_otherwise(path, style)
     is_corrected = style is not None and not as_recorded
-    return with_printable_names(correct(profile) if is_corrected else profile)
+    return with_printable_names(fit_to_plain(profile) if is_corrected else profile)
 
 
 def read_otherwise(path: str, style: Style | None) -> Profile:

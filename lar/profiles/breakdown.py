@@ -5,9 +5,9 @@ Memcpy, Memset, Runtime, DataLoader, CPU Exec, Other. A CPU has no device to rep
 four are left out. A bucket is the union of its intervals within the step less all buckets before
 it, so that the buckets sum to the step exactly.
 
-Of what would be Other, most has a name: what profiling cost, within operators and between them, as
-estimated (`lar.profiles.costs`), the copies of inputs and outputs, and the engine's own time around
-its operators. Other lies between these: lar's own work between reading, feeding and running.
+Of what would be Other, most has a name: what profiling cost (`lar.profiles.costs`), the copies of
+inputs and outputs, and the engine's own time around its operators. Other lies between these: lar's
+own work between reading, feeding and running.
 
 Waiting for a CPU is not seen moment by moment. Known is how long a thread stood ready without a CPU
 in a step. So much of the step counts as waiting, but no more than the step took longer than it
@@ -97,9 +97,9 @@ def breakdown_of(profile: Profile) -> Breakdown:
     for place, step in enumerate(recorded):
         times = {bucket: own_ns[place] for bucket, own_ns in found.items()}
         if correction is not None and OVERHEAD in times:
-            between = min(times[OVERHEAD], correction.between_ns)
+            between = min(times[OVERHEAD], correction.cost_ns)
             times[OVERHEAD] -= between
-            times[PROFILING] += between
+            times[PROFILING] = between
         times[OTHER] = step.duration_ns - sum(times.values())
         steps.append(StepBreakdown(step.number, step.duration_ns, times))
     if waits := waiting_by_step(profile):
@@ -206,7 +206,7 @@ def intervals_by_bucket(profile: Profile) -> dict[str, list[Interval]]:
     usual = DEVICE_BUCKETS if profile.on_device else HOST_BUCKETS
     ordered = {bucket: merged[bucket] for bucket in usual}
     if profile.correction is not None:
-        ordered[PROFILING] = list(profile.correction.removed)
+        ordered[PROFILING] = []
     for bucket, names in PHASES.items():
         if spans := [span for name in names for span in phases.get(name, ())]:
             ordered[bucket] = merge_spans(spans)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import msgspec
-
-from lar.records.profile import THREADS_OF_A_COPY, Correction, Profile, Span
+from lar.records.profile import THREADS_OF_A_COPY, Profile, Span
 
 
 def split_copies(profile: Profile) -> list[Profile]:
@@ -31,18 +29,8 @@ def split_copies(profile: Profile) -> list[Profile]:
                 each for each in profile.executions if owner.get(each.step, 0) == copy
             ),
             spans=tuple(span for span in profile.spans if owner_of(span) == copy),
-            correction=correction_of(profile, copy),
             counters=() if copy else profile.counters,
             allocations=() if copy else profile.allocations,
         )
         for copy in copies
     ]
-
-
-def correction_of(profile: Profile, copy: int) -> Correction | None:
-    """Return what was taken off the times of one copy."""
-    whole = profile.correction
-    if whole is None:
-        return None
-    own = whole.by_copy[copy] if copy < len(whole.by_copy) else ()
-    return msgspec.structs.replace(whole, removed=own, by_copy=())

@@ -9,6 +9,7 @@ from lar.profiles.activities import execution_of, places_of
 from lar.profiles.devices import Extent, kernel_name_of
 from lar.profiles.range_members import Begun, starts_of
 from lar.profiles.roofline import Piece, piece_of
+from lar.profiles.times import self_times_of
 from lar.profiles.totals import group_by
 from lar.records.profile import Execution, Profile, Span
 
@@ -18,7 +19,8 @@ class Launch(NamedTuple):
 
     `place` counts in `Profile.operators`, which may bear one name several times, or none. `kernel`
     is the algorithm, or the provider and the type, if no kernel is known. `begun` has the thread
-    and the time of its begin, `ranges` the user's ranges that it belongs to.
+    and the time of its begin, `ranges` the user's ranges that it belongs to. `piece` lasts as long
+    as it took itself, `total_ns` has what ran within it too.
     """
 
     place: int | None
@@ -27,6 +29,7 @@ class Launch(NamedTuple):
     kernel: str
     is_kernel: bool
     piece: Piece
+    total_ns: int
     begun: Begun
     grid: Extent | None = None
     block: Extent | None = None
@@ -39,8 +42,8 @@ def launches_of(profile: Profile) -> list[Launch]:
     """Return the kernels of the timed iterations, or the executions if no kernels are known."""
     kernels = profile.spans_of("kernel") if profile.on_device else ()
     if not kernels:
-        executions = enumerate(profile.timed_executions)
-        return [launch_of(profile, execution, place) for place, execution in executions]
+        timed = zip(profile.timed_executions, self_times_of(profile), strict=True)
+        return [launch_of(profile, it, place, ns) for place, (it, ns) in enumerate(timed)]
     counts = Counter((kernel.operator, kernel.step) for kernel in kernels)
     places = places_of(profile.timed_executions, on_device=True)
     return [
@@ -54,8 +57,9 @@ def launches_of(profile: Profile) -> list[Launch]:
     ]
 
 
-def launch_of(profile: Profile, execution: Execution, place: int | None = None) -> Launch:
-    """Return the launch of an execution; `place` is its position among the timed ones."""
+def launch_of(profile: Profile, execution: Execution, place: int, self_ns: int) -> Launch:
+    """Return the launch of an execution, which took so long itself; `place` is its position among
+    the timed ones."""
     operator = profile.operators[execution.operator]
     return Launch(
         place=execution.operator,
@@ -63,7 +67,8 @@ def launch_of(profile: Profile, execution: Execution, place: int | None = None) 
         type=operator.type,
         kernel=kernel_name_of(operator),
         is_kernel=False,
-        piece=piece_of(profile, execution.operator, execution.compute_ns),
+        piece=piece_of(profile, execution.operator, self_ns),
+        total_ns=execution.compute_ns,
         begun=Begun(place, starts_of(execution)),
     )
 
@@ -82,6 +87,7 @@ def launch_of_kernel(profile: Profile, kernel: Span, *, alone: bool, place: int 
         kernel=kernel.name,
         is_kernel=True,
         piece=piece,
+        total_ns=kernel.duration_ns,
         begun=Begun(place, ((kernel.thread, kernel.start_ns),)),
         grid=kernel.grid,
         block=kernel.block,

@@ -24,7 +24,8 @@ from statistics import median
 from typing import Literal, NamedTuple
 
 from lar.errors import count_of
-from lar.profiles.times import LEAST_ESTIMATE_NS
+from lar.profiles.times import LEAST_ESTIMATE_NS, self_times_of
+from lar.profiles.totals import group_by
 from lar.records.profile import Peak, Profile, ProfiledOperator, TensorFact, keep_with_profile
 
 Bound = Literal["compute", "memory", "cache", "latency"]
@@ -231,10 +232,9 @@ def savings_of(profile: Profile) -> Mapping[int, float]:
     peak, steps = host_peak_of(profile), len(profile.timed_steps())
     if peak is None or not steps:
         return {}
-    savings = {}
-    for place, executions in profile.executions_by_operator.items():
-        piece = piece_of(profile, place, 0)
-        part = part_of(piece, [each.compute_ns for each in executions])
+    savings, times = {}, zip(profile.timed_executions, self_times_of(profile), strict=True)
+    for place, own in group_by(times, lambda it: it[0].operator).items():
+        part = part_of(piece_of(profile, place, 0), [ns for _, ns in own])
         if (saving := saving_of(part, peak)) is not None:
             savings[place] = round(saving) / steps
     return savings

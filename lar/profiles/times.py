@@ -15,19 +15,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-if TYPE_CHECKING:
-    from lar.records.profile import Interval, Profile, Span
+from lar.records.profile import Interval, Profile, keep_with_profile
+
+# Engines record whole microseconds; an estimate of few steps of the clock has no rate.
+CLOCK_STEP_NS = 1_000
+LEAST_ESTIMATE_NS = 3 * CLOCK_STEP_NS
 
 Kind = Literal["compute", "dispatch + compute", "wall"]
-
-# Engines record whole microseconds.
-CLOCK_STEP_NS = 1_000
-# A recorded time is known to a step of the clock, and so is what profiling cost of it. An estimate
-# shorter than three steps may be mostly the error of both: it has no rate, and so no part of a
-# roof, no bound and no saving.
-LEAST_ESTIMATE_NS = 3 * CLOCK_STEP_NS
 
 # What each means, as the reports print it.
 MEANINGS: Mapping[Kind, str] = {
@@ -109,24 +105,25 @@ def waiting_calls(profile: Profile) -> frozenset[int]:
     )
 
 
-def own_times_of(spans: Sequence[Span]) -> list[int]:
-    """Return how long each call took without those within it on its thread, in nanoseconds, so
-    that the sum is that of the outermost."""
-    own = [span.duration_ns for span in spans]
+def own_times(timed: Sequence[tuple[int, int, int]]) -> list[int]:
+    """Return how long each took without those within it on its thread, in nanoseconds, so that the
+    sum is that of the outermost; given are the thread, the begin and the end of each."""
+    own = [end - start for _, start, end in timed]
     around: list[int] = []
-    order = sorted(
-        range(len(spans)), key=lambda at: (spans[at].thread, spans[at].start_ns, -spans[at].end_ns)
-    )
-    for place in order:
-        span = spans[place]
-        while around and not contains(spans[around[-1]], span):
+    for place in sorted(range(len(timed)), key=lambda at: (*timed[at][:2], -timed[at][2])):
+        thread, start, end = timed[place]
+        while around and (timed[around[-1]][0] != thread or timed[around[-1]][2] < end):
             around.pop()
         if around:
-            own[around[-1]] -= span.duration_ns
+            own[around[-1]] -= end - start
         around.append(place)
-    return [max(0, ns) for ns in own]
+    return [max(0, each) for each in own]
 
 
-def contains(outer: Span, inner: Span) -> bool:
-    """Return whether a call was made within another, which began no later."""
-    return outer.thread == inner.thread and inner.end_ns <= outer.end_ns
+@keep_with_profile
+def self_times_of(profile: Profile) -> Sequence[int]:
+    """Return how long each of the timed executions computed itself, in nanoseconds: without the
+    operators within it, as the body of a loop, and without what it waited."""
+    executions = profile.timed_executions
+    own = own_times([(each.thread, *each.interval) for each in executions])
+    return [max(0, ns - (each.wait_ns or 0)) for ns, each in zip(own, executions, strict=True)]

@@ -351,34 +351,12 @@ class Cost(msgspec.Struct, frozen=True):
         )
 
 
-class Shortening(msgspec.Struct, frozen=True):
-    """How recorded times are made shorter: by so many nanoseconds, and what is left to a part."""
-
-    by_ns: int = 0
-    to_part: float = 1.0
-
-    def removed_of(self, length_ns: int) -> int:
-        """Return what is taken off a time."""
-        return length_ns - round(max(0, length_ns - self.by_ns) * self.to_part)
-
-
 class Correction(msgspec.Struct, frozen=True):
-    """What was taken off the recorded times of operators, as recording them had cost it: off each
-    computation and each dispatch (`lar.profiles.costs`).
+    """How the times of operators came onto the scale of a plain iteration
+    (`lar.profiles.costs`): by a factor, and what profiling cost each iteration."""
 
-    `removed` is the times themselves, merged, and `by_copy` those of each copy of a model. `short`
-    counts operators of whose median too little is left for the clock, `emptied` those of them of
-    which nothing is. `between_ns` is what profiling cost an iteration besides, outside of
-    operators.
-    """
-
-    compute: Shortening = Shortening()
-    dispatch: Shortening = Shortening()
-    removed: tuple[Interval, ...] = ()
-    by_copy: tuple[tuple[Interval, ...], ...] = ()
-    short: int = 0
-    emptied: int = 0
-    between_ns: int = 0
+    scale: float = 1.0
+    cost_ns: int = 0
 
 
 class StepNoise(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -503,7 +481,7 @@ class Profile:
     """All that one run has recorded, each in the order of time.
 
     `engine_raw` is the engine's own profile of the last iteration, as it wrote it, in JSON; empty
-    if it wrote no profile. `correction` says what was taken off the times as recorded.
+    if it wrote no profile. `correction` says how times differ from those recorded.
     """
 
     facts: ProfileFacts = field(default_factory=ProfileFacts)
@@ -526,9 +504,8 @@ class Profile:
 
     @property
     def has_estimates(self) -> bool:
-        """True if operators compute as long as estimated, not as recorded: what profiling cost was
-        taken out."""
-        return self.correction is not None and self.correction.compute != Shortening()
+        """True if operators compute as long as estimated, not as recorded."""
+        return self.correction is not None and self.correction.scale < 1
 
     def timed_steps(self) -> tuple[Step, ...]:
         """Return the iterations without those of the warm-up."""

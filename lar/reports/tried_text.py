@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from lar.errors import printable
 from lar.profiles.recommendations import Recommendation
-from lar.profiles.summary import describe_nothing, summarize
+from lar.profiles.summary import summary_lines
 from lar.records.bench import BenchResult, VariantResult
 from lar.records.profile import Profile
 from lar.reports.bench_text import describe_outputs, format_bench
@@ -17,7 +17,7 @@ def format_nothing_tried(
     profile: Profile, found: Sequence[Recommendation], screen: Screen = PAPER
 ) -> list[str]:
     """Return the lines for a profile that no setting is suggested for: that, and the notes."""
-    texts = [describe_nothing(profile), *(each.text for each in found)]
+    texts = ["No setting stands out.", *(each.text for each in found)]
     return [line for text in texts for line in screen.wrap(printable(text), "  ")]
 
 
@@ -25,7 +25,7 @@ def format_advice(
     profile: Profile, found: Sequence[Recommendation], screen: Screen = PAPER
 ) -> list[str]:
     """Return the lines of what a profile says and suggests."""
-    return screen.wrap(summarize(profile, found))
+    return [line for text in summary_lines(profile) for line in screen.wrap(text, " " * 9)]
 
 
 def format_tried(

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import msgspec
 import pytest
 
 from lar.profiles.export import chrome_trace_of, tensorboard_trace_of
-from lar.profiles.times import Kind, describe_time, execution_times_of
-from lar.profiles.trace_file import decode_profile, encode_profile, write_profile
+from lar.profiles.times import Kind, execution_times_of
+from lar.profiles.trace_file import decode_profile, encode_profile
 from lar.records.profile import Execution, Profile, Span
 from lar.reports.styles import STYLES
 from lar.reports.styles.html.series import breakdowns_of, latency_of
 from lar.reports.styles.html.timeline import timelines_of
-from tests.conftest import RunLar
 from tests.profiles.figures import (
     Shares,
     Told,
@@ -235,18 +233,6 @@ def test_shares_agree_where_styles_have_the_same_time(profile: Profile) -> None:
             assert {name: round(share, 1) for name, share in shares.items()} == {
                 name: round(share, 1) for name, share in first.items()
             }
-
-
-@pytest.mark.parametrize("style", STYLES)
-def test_each_style_says_which_time_it_shows(style: str, tmp_path: Path, run_lar: RunLar) -> None:
-    path = str(tmp_path / "p.json")
-    write_profile(HOST_PROFILES["one thread"], path)
-    kind = STYLES[style].time
-    assert kind is not None
-    page = ("--html", "-") if style == "html" else ()
-    said = run_lar("report", *[path] * STYLES[style].profiles[0], "--style", style, *page)
-    assert said.returncode == 0
-    assert describe_time(kind) in said.stdout
 
 
 def test_iterations_are_numbered_from_0_in_every_style() -> None:

@@ -11,7 +11,7 @@ from lar.profiles.times import (
     execution_times_of,
     is_loaded_in_steps,
     iteration_times_of,
-    own_times_of,
+    own_times,
     waiting_calls,
 )
 from lar.records.profile import Profile
@@ -103,4 +103,4 @@ def test_what_a_call_takes_itself_sums_to_the_outermost() -> None:
         span_of("runtime", "next", 10, 12),
         span_of("runtime", "elsewhere", 1, 9, thread=WORKER),
     ]
-    assert own_times_of(spans) == [5000, 4000, 1000, 2000, 8000]
+    assert own_times([(it.thread, *it.interval) for it in spans]) == [5000, 4000, 1000, 2000, 8000]

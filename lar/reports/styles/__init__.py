@@ -44,6 +44,12 @@ class Style(NamedTuple):
 # Each style is imported when it is built.
 
 
+def build_operators(profile: Profile, options: Options) -> Report:
+    from lar.reports.styles.operators import build
+
+    return build(profile, options)
+
+
 def build_megengine(profile: Profile, options: Options) -> Report:
     from lar.reports.styles.megengine import build
 
@@ -115,6 +121,16 @@ def export_tensorboard(profile: Profile) -> Iterator[bytes]:
 COMMON = frozenset({"top", "sort", "filter", "view", "time_unit"})
 
 STYLES: Mapping[str, Style] = {
+    "operators": Style(
+        build_operators,
+        "the time, what is slowest and why, what to try; then a line an operator",
+        options=frozenset({"sort", "top", "group_by", "filter", "time_unit"}),
+        sorts=(
+            *("time", "median", "p90", "mean", "min", "max", "calls", "total", "flops", "bytes"),
+            *("saving", "name"),
+        ),
+        groups=("operator", "type", "module", "shape", "kernel"),
+    ),
     "megengine": Style(
         build_megengine,
         "the slowest operators",

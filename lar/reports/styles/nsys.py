@@ -17,7 +17,7 @@ from lar.profiles.devices import is_of_device
 from lar.profiles.launches import launches_of
 from lar.profiles.operator_filter import operators_matching
 from lar.profiles.system_calls import Part, calls_by_part
-from lar.profiles.times import own_times_of
+from lar.profiles.times import own_times
 from lar.profiles.totals import group_by
 from lar.records.profile import Category, Profile, Span
 from lar.reports.model import AnyTable, Cell, Column, Layout, Rule, Table
@@ -75,7 +75,8 @@ def spans_without_warmup(profile: Profile, *categories: Category) -> list[Span]:
 def api_calls(profile: Profile) -> Iterable[Event]:
     """Return the calls of the engine, each without those that were made within it."""
     spans = spans_without_warmup(profile, "runtime")
-    return (Event(span.name, ns) for span, ns in zip(spans, own_times_of(spans), strict=True))
+    times_ns = own_times([(span.thread, *span.interval) for span in spans])
+    return (Event(span.name, ns) for span, ns in zip(spans, times_ns, strict=True))
 
 
 def kernels(profile: Profile) -> Iterable[Event]:

@@ -403,7 +403,7 @@ def test_the_command_line_prints_both_kinds_of_files(
 def test_what_cannot_be_is_told(
     run_lar: Callable[..., subprocess.CompletedProcess[str]], words: list[str], said: str
 ) -> None:
-    done = run_lar("report", str(DATA), *words)
+    done = run_lar("report", str(DATA), "--style", "megengine", *words)
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
 

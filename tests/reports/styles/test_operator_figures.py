@@ -11,11 +11,9 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from lar.profiles.summary import summarize
 from lar.records.profile import Profile, StepNoise
 from lar.reports.model import AnyTable
 from lar.reports.styles import STYLES
-from tests.profiles.figures import shares_of
 from tests.profiles.synthetic import profile_of_times
 
 WAITED_STEP = 4
@@ -141,30 +139,6 @@ def test_too_few_calls_have_no_percentile(profile: Profile) -> None:
     )
     for row in rows_of(first, "paddle"):
         assert row["CPU P90 (ms)"] is None
-
-
-@pytest.mark.parametrize("style", ["megengine", "paddle", "torch", "ncu", "html"])
-def test_the_paragraph_has_the_share_of_the_table(profile: Profile, style: str) -> None:
-    """An operator had 12 % in the one and 14 % in the other: by medians and in sum."""
-    executions = tuple(
-        msgspec.structs.replace(
-            each,
-            wait_ns=20_000 if each.operator else 400_000,
-            dispatch_start_ns=each.start_ns - 7000,
-            dispatch_end_ns=each.start_ns,
-            dispatch_thread=2,
-        )
-        for each in profile.executions
-    )
-    waiting = replace(profile, executions=executions)
-    kind = STYLES[style].time
-    assert kind is not None
-    text = summarize(waiting, [], kind)
-    share = shares_of(waiting)[style]["Convolution"]
-    expected = {"compute": 11.38, "dispatch + compute": 11.96, "wall": 37.78}
-    assert share == pytest.approx(expected[kind], abs=0.01)
-    assert f"({kind}, in sum), Convolution {share:.0f}% (" in text
-    assert re.search(rf"is conv with \d+ us \({share:.1f}%, \d\d% by medians\)", text)
 
 
 class Listing(NamedTuple):

@@ -15,7 +15,7 @@ from typing import Any
 from lar.engines.advice import recommendations_for
 from lar.errors import UsageError, printable
 from lar.profiles.recommendations import Recommendation
-from lar.profiles.summary import summarize
+from lar.profiles.summary import summary_lines
 from lar.profiles.times import describe_time
 from lar.records.profile import Profile
 from lar.reports.pages import Section, format_page, read_resource
@@ -98,11 +98,11 @@ def build(profile: Profile, options: Mapping[str, Any], baseline: Profile | None
     }
     title = title_of(profile)
     found = recommendations_for(profile)
-    summary = summarize(profile, found)
+    summary = " ".join(summary_lines(profile))
     words = words_of(profile, found, summary)
     summaries: tuple[str, ...] = (summary,)
     if baseline is not None:
-        before = summarize(baseline, recommendations_for(baseline))
+        before = " ".join(summary_lines(baseline))
         words["comparison"] = format_summary(before, "Baseline: ")
         summaries = (before, summary)
     sections = [view._replace(words=words.get(view.name, "")) for view in views]

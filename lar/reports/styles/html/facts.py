@@ -11,7 +11,6 @@ from lar.measurement.statistics import statistics_of
 from lar.profiles.costs import describe_cost
 from lar.profiles.recommendations import Recommendation
 from lar.profiles.roofline import describe_measurement
-from lar.profiles.summary import describe_nothing
 from lar.profiles.times import is_loaded_in_steps, iteration_times_of, iterations_per_second
 from lar.records.profile import Profile, ProfileFacts
 from lar.reports.pages import format_facts, format_list
@@ -163,7 +162,7 @@ def format_recommendations(profile: Profile, found: Sequence[Recommendation]) ->
         return "<p>N/A: no figure of this profile speaks for one.</p>"
     # A note, as on larger batches, names no setting that makes this run faster.
     has_setting = any(each.choice is not None for each in found)
-    nothing = "" if has_setting else f"<p>{escape(printable(describe_nothing(profile)))}</p>"
+    nothing = "" if has_setting else "<p>No setting stands out.</p>"
     return keep_flags(nothing + format_list(printable(each.text) for each in found))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
 from lar.profiles.disturbance import disturbed_executions
-from lar.profiles.launches import Launch, launch_of, launches_of, ranges_of
+from lar.profiles.launches import Launch, launches_of, ranges_of
 from lar.profiles.roofline import Work, host_peak_of, saving_ns, work_of
 from lar.profiles.totals import Totals, group_by, totals_of
 from lar.records.profile import (
@@ -198,10 +198,7 @@ def group_columns(name: str, profile: Profile) -> tuple[Column[GroupRow], ...]:
 
 def tables_of(profile: Profile, top: int) -> dict[str, PageTable]:
     """Return the tables of operators, types, kernels and ranges."""
-    launches = [launch_of(profile, each, n) for n, each in enumerate(profile.timed_executions)]
-    ran = Ran(profile, launches, disturbed_executions(profile))
-    # A kernel or, where the engine reports none, an algorithm.
-    kernels = ran._replace(launches=launches_of(profile)) if profile.on_device else ran
+    ran = kernels = Ran(profile, launches_of(profile), disturbed_executions(profile))
     return {
         "operators": operator_table(ran, top),
         "types": grouped_table(ran, "types", "type", lambda it: it.type, top),

@@ -1,0 +1,124 @@
+"""What ran in the timed iterations, added up by what it has in common: an operator, a type, ...
+
+This is the one aggregation that reports are made of. What runs within an operator, as the body of a
+loop, counts for itself: times are each one's own, and add up to what all operators took. Beside
+them stands the time with what runs within.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from lar.profiles.breakdown import steps_of
+from lar.profiles.disturbance import disturbed_executions
+from lar.profiles.launches import Launch, launches_of
+from lar.profiles.roofline import Bound, Work, host_peak_of, saving_ns, work_of
+from lar.profiles.totals import Totals, group_by, totals_of
+from lar.records.profile import Profile
+
+Key = Literal["operator", "type", "module", "shape", "kernel"]
+
+UNKNOWN: Literal["unknown"] = "unknown"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """All that ran of one operator, type, module, shape or kernel.
+
+    `operators` count in `Profile.operators`. `times` are of what each execution took itself, in
+    nanoseconds, and `total_ns` is all executions' sum with what ran within them. `iteration_ns` is
+    what an iteration spends here: the median of each operator times its executions, so that a
+    disturbed one counts little. `share` is the part of all rows' `iteration_ns`, from 0 to 1.
+    `saving_ns` is how much of an iteration it would save at the machine's roofs, None if unknown.
+    """
+
+    name: str
+    type: str
+    kernel: str
+    operators: tuple[int, ...]
+    times: Totals
+    total_ns: int
+    iteration_ns: float
+    share: float
+    work: Work
+    bound: Bound | None = None
+    saving_ns: float | None = None
+
+
+def rows_of(
+    profile: Profile, by: Key = "operator", launches: Sequence[Launch] | None = None
+) -> list[Row]:
+    """Return the rows of a profile, or of some of its `launches`; those that take most of an
+    iteration come first."""
+    launches = launches_of(profile) if launches is None else launches
+    key = KEYS[by]
+    groups = group_by(launches, lambda it: key(profile, it))
+    disturbed, peak = disturbed_executions(profile), host_peak_of(profile)
+    times = {
+        name: totals_of(
+            [launch.piece.duration_ns for launch in group],
+            [launch.place for launch in group],
+            sum(launch.begun.execution in disturbed for launch in group),
+        )
+        for name, group in groups.items()
+    }
+    whole_ns, steps = sum(it.ranking_ns for it in times.values()), len(steps_of(profile)) or 1
+    rows = []
+    for title, group in groups.items():
+        work = work_of(launch.piece for launch in group)
+        saving = saving_ns(work, peak)
+        types = {launch.type for launch in group}
+        rows.append(
+            Row(
+                name=group[0].operator if by == "operator" else str(title),
+                type=types.pop() if len(types) == 1 else "",
+                kernel=busiest_kernel(group),
+                operators=tuple(dict.fromkeys(it.place for it in group if it.place is not None)),
+                times=times[title],
+                total_ns=sum(launch.total_ns for launch in group),
+                iteration_ns=times[title].ranking_ns / steps,
+                share=times[title].ranking_ns / whole_ns if whole_ns else 0.0,
+                work=work,
+                bound=work.bound(peak),
+                saving_ns=None if saving is None else saving / steps,
+            )
+        )
+    return sorted(rows, key=lambda row: -row.iteration_ns)
+
+
+def shape_of(profile: Profile, launch: Launch) -> str:
+    """Return the type and the shapes of the inputs."""
+    facts = () if launch.place is None else profile.operators[launch.place].inputs
+    shapes = " ".join(f"{{{','.join(map(str, fact.shape))}}}" for fact in facts)
+    return f"{launch.type} {shapes}".rstrip()
+
+
+KEYS: Mapping[Key, Callable[[Profile, Launch], object]] = {
+    "operator": lambda profile, launch: launch.kernel if launch.place is None else launch.place,
+    "type": lambda profile, launch: launch.type,
+    "module": lambda profile, launch: (
+        "" if launch.place is None else profile.operators[launch.place].module
+    ),
+    "shape": shape_of,
+    "kernel": lambda profile, launch: launch.kernel,
+}
+
+
+def busiest_kernel(launches: Sequence[Launch]) -> str:
+    """Return the kernel that took most of the time."""
+    times: dict[str, int] = {}
+    for launch in launches:
+        times[launch.kernel] = times.get(launch.kernel, 0) + launch.piece.duration_ns
+    return max(times, key=times.__getitem__)
+
+
+def shares_of_bounds(rows: Sequence[Row]) -> dict[Bound | Literal["unknown"], float]:
+    """Return which part of the rows' time is bound by what, the largest first."""
+    whole_ns = sum(row.iteration_ns for row in rows)
+    parts: dict[Bound | Literal["unknown"], float] = {}
+    for row in rows:
+        bound = row.bound or UNKNOWN
+        parts[bound] = parts.get(bound, 0.0) + row.iteration_ns / (whole_ns or 1)
+    return dict(sorted(parts.items(), key=lambda it: -it[1]))

@@ -1,0 +1,135 @@
+"""The style `operators`: what a profile says in four lines, then a line an operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from lar.engines.advice import recommendations_for
+from lar.errors import UsageError
+from lar.profiles.launches import launches_of
+from lar.profiles.operator_filter import operators_matching
+from lar.profiles.rows import Key, Row, rows_of
+from lar.profiles.summary import layout_of, summary_lines
+from lar.profiles.totals import UNITS_NS
+from lar.records.profile import Profile
+from lar.reports.model import Column, Table
+from lar.reports.report import Report
+from lar.reports.sorting import sort_rows
+
+# So many rows are printed unless --top says otherwise.
+ROWS = 20
+GROUPS: tuple[Key, ...] = ("operator", "type", "module", "shape", "kernel")
+SORTS: Mapping[str, Callable[[Row], Any]] = {
+    "time": lambda row: row.iteration_ns,
+    "median": lambda row: row.times.median_ns,
+    "p90": lambda row: row.times.p90_ns,
+    "mean": lambda row: row.times.average_ns,
+    "min": lambda row: row.times.min_ns,
+    "max": lambda row: row.times.max_ns,
+    "calls": lambda row: row.times.calls,
+    "total": lambda row: row.total_ns,
+    "flops": lambda row: row.work.flops,
+    "bytes": lambda row: row.work.size_bytes,
+    "saving": lambda row: row.saving_ns,
+    "name": lambda row: row.name,
+}
+BOUNDS = {"latency": "far"}  # of both roofs
+
+
+def build(profile: Profile, options: Mapping[str, Any]) -> Report:
+    """Make the lines and the table.
+
+    Raises:
+        UsageError: nothing was timed, or nothing matches --filter.
+    """
+    if not profile.timed_executions and not profile.timed_steps():
+        raise UsageError("the profile has no timed iterations", "make it with --iter 1 or more")
+    group: Key = options.get("group_by", "operator")
+    launches = launches_of(profile)
+    if pattern := options.get("filter"):
+        matching = operators_matching(profile, pattern)
+        launches = [it for it in launches if it.place in matching]
+        if not launches:
+            raise UsageError(
+                "nothing matches", "leave it out to see all", flag=f"--filter {pattern}"
+            )
+    sort = options.get("sort", "time")
+    key = sort.lstrip("+-")
+    rows = sort_rows(
+        rows_of(profile, group, launches), sort, SORTS[key], smallest_first=key == "name"
+    )
+    table = table_of(profile, rows, group, options.get("time_unit", "us"))
+    top = options.get("top", ROWS)
+    # Constants and views take no time.
+    shown = rows if top >= len(rows) else [row for row in rows if row.iteration_ns][:top]
+    left = len(rows) - len(shown)
+    found = [" ".join(each.flags) for each in recommendations_for(profile) if each.choice]
+    lines = summary_lines(profile, found)
+    more = (f"({left} more: --top 0 shows all)",) if left else ()
+    return Report(
+        style="operators",
+        body=(*lines, "", replace(table, rows=tuple(shown)), *more),
+        tables=(table if "top" not in options else replace(table, rows=tuple(shown)),),
+    )
+
+
+def share_text(row: Row) -> str:
+    return f"{row.share:.1%}"
+
+
+def table_of(profile: Profile, rows: list[Row], group: Key, unit: str) -> Table[Row]:
+    """Return the table; its text has fewer columns than its records."""
+
+    def time(
+        title: str, value: Callable[[Row], float | None], *, in_text: bool = False, rank: int = 3
+    ) -> Column[Row]:
+        def cell(row: Row) -> float | None:
+            ns = value(row)
+            return None if ns is None else ns / UNITS_NS[unit]
+
+        def text(row: Row) -> str:
+            number = cell(row)
+            return "" if number is None else f"{number:,.1f}"
+
+        key = f"{title} ({unit})"
+        return Column(
+            *(f"{title} {unit}", cell, text),
+            key=key,
+            align="right",
+            in_text=in_text,
+            rank=rank,
+            digits=3,
+        )
+
+    columns: tuple[Column[Row], ...] = (
+        Column(
+            "share", lambda row: row.share, lambda row: f"{row.share:.1%}", align="right", rank=0
+        ),
+        time("time", lambda row: row.iteration_ns, in_text=True, rank=0),
+        Column("type", lambda row: row.type, in_text=group in ("operator", "kernel"), rank=1),
+        Column(group if group != "operator" else "name", lambda row: row.name, rank=0),
+        Column("kernel", lambda row: row.kernel, in_text=group != "kernel", rank=3),
+        Column("layout", lambda row: layout_of(profile, row), rank=4),
+        Column("bound", lambda row: BOUNDS.get(row.bound or "", row.bound or ""), rank=2),
+        time("could save", lambda row: row.saving_ns, in_text=True),
+        Column("calls", lambda row: row.times.calls, in_text=False),
+        time("total", lambda row: row.total_ns),
+        time("median", lambda row: row.times.median_ns),
+        time("p90", lambda row: row.times.p90_ns),
+        time("mean", lambda row: row.times.average_ns),
+        time("min", lambda row: row.times.min_ns),
+        time("max", lambda row: row.times.max_ns),
+        Column("disturbed", lambda row: row.times.disturbed, in_text=False),
+        Column("flops", lambda row: row.work.flops, in_text=False),
+        Column("bytes", lambda row: row.work.size_bytes, in_text=False),
+    )
+    kinds = {column.title for column in columns if any(column.value(row) for row in rows)}
+    return Table(
+        name="operators" if group == "operator" else f"{group}s",
+        title="Operators",
+        columns=columns,
+        shown=tuple(it for it in columns if it.in_text and it.title in kinds),
+        rows=tuple(rows),
+    )
