@@ -70,7 +70,7 @@ TOGETHER = {
         ["--view", "ranges", "--view", "memory_size", "--top", "3"],
     ),
     "ncu": (
-        *(["--group-by", each, "--view", "roofline", "--top", "0"] for each in ("type", "range")),
+        *(["--group-by", each, "--top", "0"] for each in ("type", "range")),
         ["--view", "metrics", "--time-unit", "us", "--filter", "(?i)conv"],
     ),
     "tensorboard": (

@@ -14,11 +14,11 @@ from typing import Literal
 from lar.profiles.breakdown import steps_of
 from lar.profiles.disturbance import disturbed_executions
 from lar.profiles.launches import Launch, launches_of
-from lar.profiles.roofline import Bound, Work, host_peak_of, saving_ns, work_of
+from lar.profiles.roofline import Bound, Work, host_peak_of, work_of
 from lar.profiles.totals import Totals, group_by, totals_of
 from lar.records.profile import Profile
 
-Key = Literal["operator", "type", "module", "shape", "kernel"]
+Key = Literal["operator", "type", "module", "shape", "kernel", "range"]
 
 UNKNOWN: Literal["unknown"] = "unknown"
 
@@ -68,7 +68,7 @@ def rows_of(
     rows = []
     for title, group in groups.items():
         work = work_of(launch.piece for launch in group)
-        saving = saving_ns(work, peak)
+        saving = work.saving_ns(peak)
         types = {launch.type for launch in group}
         rows.append(
             Row(
@@ -103,6 +103,7 @@ KEYS: Mapping[Key, Callable[[Profile, Launch], object]] = {
     ),
     "shape": shape_of,
     "kernel": lambda profile, launch: launch.kernel,
+    "range": lambda profile, launch: " / ".join(launch.ranges) or "outside the ranges",
 }
 
 

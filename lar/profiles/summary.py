@@ -21,7 +21,7 @@ BOUNDS: Mapping[Bound | Literal["unknown"], str] = {
     "compute": "bound by computing",
     "memory": "bound by memory",
     "cache": "served by the caches",
-    "latency": "far from both roofs",
+    "far": "far from both roofs",
     "unknown": "of unknown bound",
 }
 # A part of the time below that is not worth a word.
@@ -110,8 +110,8 @@ def describe_bounds(rows: Sequence[Row]) -> str:
 def describe_far(profile: Profile, rows: Sequence[Row]) -> str:
     """Return what operators far from both roofs have in common that may be the cause: a layout
     that others of their type do not have, else the kernel; empty if none is far."""
-    far = [row for row in rows if row.bound == "latency"]
-    if not far or shares_of_bounds(rows).get("latency", 0.0) < LEAST_SHARE:
+    far = [row for row in rows if row.bound == "far"]
+    if not far or shares_of_bounds(rows).get("far", 0.0) < LEAST_SHARE:
         return ""
     first = far[0]
     plain, others = layout_of(profile, first), {layout_of(profile, row) for row in rows}

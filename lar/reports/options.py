@@ -59,6 +59,14 @@ def parse_iteration(text: str) -> int:
     return int(text)
 
 
+def parse_names(text: str) -> tuple[str, ...]:
+    """Parse names with commas between them."""
+    names = tuple(filter(None, map(str.strip, text.split(","))))
+    if not names:
+        raise argparse.ArgumentTypeError("no name is given")
+    return names
+
+
 # fmt: off
 REPORT_OPTIONS: tuple[ReportOption, ...] = (
     ReportOption("sort", "sort by this column or key (see --style)", str, "KEY",
@@ -68,6 +76,7 @@ REPORT_OPTIONS: tuple[ReportOption, ...] = (
     ReportOption("filter", "only operators whose name or type matches", parse_pattern, "REGEX"),
     ReportOption("view", "only this part of the report; may be given again", str, "NAME",
                  repeatable=True),
+    ReportOption("metrics", "print these metrics of each row, A,B,...", parse_names, "A,B"),
     ReportOption("iteration", "show the timeline of this iteration first; they count from 0",
                  parse_iteration, "N"),
     ReportOption("time_unit", "unit of times", str, choices=("s", "ms", "us", "ns")),

@@ -94,20 +94,22 @@ def diff_figures(profile: Profile, where: str) -> Told:
 
 def ncu_figures(profile: Profile) -> Told:
     """Return calls, or those of kernels, and the time in which they computed."""
-    side = "gpu" if profile.on_device else "cpu"
+    side, steps = "gpu" if profile.on_device else "cpu", len(profile.timed_steps())
     told: dict[str, dict[str, float]] = {}
-    for row in table_of(profile, "ncu", "metrics", group_by="type"):
-        if row["Section Name"] != "User range":
-            told.setdefault(row["Kernel Name"], {})[row["Metric Name"]] = row["Metric Value"]
+    for row in table_of(
+        profile, "ncu", "metrics", group_by="type", time_unit="ns", view=["metrics"]
+    ):
+        told.setdefault(row["Kernel Name"], {})[row["Metric Name"]] = row["Metric Value"]
     figures = {}
     for name, metrics in told.items():
-        calls, time_ns = metrics[f"{side}__launch_count"], metrics[f"{side}__time_duration.sum"]
-        rate, known = metrics[f"{side}__flops.sum.per_second"], f"{side}__flops_known"
+        rate = metrics[f"{side}__flops.sum.per_second"]
         # A rate is that of the median call.
-        typical_ns = metrics[f"{side}__time_duration.median"]
-        flops = None if rate is None else rate * calls * typical_ns
-        is_part = any(metric.startswith(known) for metric in metrics)
-        figures[name] = Figures(calls, calls * time_ns, None if is_part else flops)
+        typical_ns = metrics[f"{side}__time_duration.per_iteration"] * steps
+        figures[name] = Figures(
+            metrics[f"{side}__launch_count"],
+            metrics[f"{side}__time_duration.sum"],
+            None if rate is None else rate * typical_ns,
+        )
     return figures
 
 
@@ -131,9 +133,9 @@ def shares_of(profile: Profile) -> dict[str, Shares]:
         return {row[name]: row[share] for row in rows if row[share] is not None}
 
     def ncu(group_by: str) -> Shares:
-        document = STYLES["ncu"].build(profile, {"group_by": group_by}).document
-        rows = (row for row in document["rows"] if row["kind"] != "range")
-        return {row["name"]: 100 * row["time_share"] for row in rows}
+        rows = table_of(profile, "ncu", "roofline", group_by=group_by)
+        whole = sum(row["Total (us)"] for row in rows)
+        return {row["Name"]: 100 * row["Total (us)"] / whole for row in rows}
 
     types = {"aggregate_by": "type", "aggregate": "sum", "top": 999}
     operators = table_of(profile, "paddle", "operator")

@@ -35,7 +35,6 @@ SORTS: Mapping[str, Callable[[Row], Any]] = {
     "saving": lambda row: row.saving_ns,
     "name": lambda row: row.name,
 }
-BOUNDS = {"latency": "far"}  # of both roofs
 
 
 def build(profile: Profile, options: Mapping[str, Any]) -> Report:
@@ -112,7 +111,7 @@ def table_of(profile: Profile, rows: list[Row], group: Key, unit: str) -> Table[
         Column(group if group != "operator" else "name", lambda row: row.name, rank=0),
         Column("kernel", lambda row: row.kernel, in_text=group != "kernel", rank=3),
         Column("layout", lambda row: layout_of(profile, row), rank=4),
-        Column("bound", lambda row: BOUNDS.get(row.bound or "", row.bound or ""), rank=2),
+        Column("bound", lambda row: row.bound or "", rank=2),
         time("could save", lambda row: row.saving_ns, in_text=True),
         Column("calls", lambda row: row.times.calls, in_text=False),
         time("total", lambda row: row.total_ns),

@@ -154,12 +154,12 @@ def roofline_of(profile: Profile) -> dict[str, Any]:
         place: work_of(piece_of(profile, place, each.compute_ns) for each in executions)
         for place, executions in groups.items()
     }
-    total_ns = sum(work.total_ns for work in works.values())
+    total_ns = sum(work.time_ns for work in works.values())
     points = []
-    for place, work in sorted(works.items(), key=lambda item: -item[1].total_ns):
+    for place, work in sorted(works.items(), key=lambda item: -item[1].time_ns):
         operator, rate, intensity = profile.operators[place], work.flops_per_second, work.intensity
         if rate and intensity and work.flops_share == 1:
-            share = 100 * work.total_ns / total_ns
+            share = 100 * work.time_ns / total_ns
             figures = (rounded(value) for value in (intensity, rate / 1e9, share))
             points.append([operator.name, operator.type, *figures])
     peak = host_peak_of(profile)

@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeVar
 
 from lar.profiles.disturbance import disturbed_executions
 from lar.profiles.launches import Launch, launches_of, ranges_of
-from lar.profiles.roofline import Work, host_peak_of, saving_ns, work_of
+from lar.profiles.roofline import Work, host_peak_of, work_of
 from lar.profiles.totals import Totals, group_by, totals_of
 from lar.records.profile import (
     Execution,
@@ -88,7 +88,7 @@ def roof_columns(
 
     def saving_us(row: Row) -> float | None:
         own = work(row)
-        nanoseconds = None if own is None else saving_ns(own, peak)
+        nanoseconds = None if own is None else own.saving_ns(peak)
         return None if nanoseconds is None or not iterations else nanoseconds / iterations / 1e3
 
     def bound(row: Row) -> str | None:
