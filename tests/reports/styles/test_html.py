@@ -347,7 +347,7 @@ def test_the_page_says_what_an_operator_could_save_and_what_binds_it(page: Repor
     names = [column[0] for column in table["columns"]]
     rows = [dict(zip(names, row, strict=True)) for row in table["rows"]]
     assert all((row["could save"] is None) == (row["work"] is None) for row in rows)
-    assert {row["bound by"] for row in rows} <= {"compute", "memory", "cache", "latency", None}
+    assert {row["bound by"] for row in rows} <= {"compute", "memory", "cache", "far", None}
     assert "The time of an operator: compute," in page.page
 
 
