@@ -20,7 +20,7 @@ WIDTHS = (80, 100, 120, 150)
 # Of each style the options, and what its table of operators has on any screen: how often operators
 # were called, their median, and the time that the style shows.
 STYLES_AND_TITLES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
-    "megengine": ({"top": 9}, ("device self time", "runs", "operator info")),
+    "megengine": ({"top": 9}, ("device self time", "operator info")),
     "paddle": ({"group_by": "name"}, ("Calls", "CPU Total / Avg", "CPU Median / P90")),
     "torch": ({"group_by": "instance"}, ("Name", "# of Calls", "Self CPU", "CPU time med")),
     "nsys": ({}, ("Instances", "Total Time", "Minimum", "Name")),

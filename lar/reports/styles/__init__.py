@@ -142,8 +142,8 @@ STYLES: Mapping[str, Style] = {
             }
         ),
         sorts=(
-            *("typical", "time", "median", "p90", "computation", "memory", "flops", "bandwidth"),
-            *("in_shapes", "in_layouts", "out_shapes", "opr_id", "saving"),
+            *("time", "computation", "memory", "flops", "bandwidth"),
+            *("in_shapes", "in_layouts", "out_shapes", "opr_id"),
         ),
         raw=read_engine_profile,
         time="wall",

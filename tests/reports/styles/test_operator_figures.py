@@ -19,14 +19,6 @@ from tests.profiles.synthetic import profile_of_times
 WAITED_STEP = 4
 # Each style's table of operators, its columns of names, and the others by what they have.
 TABLES: dict[str, tuple[str, str, dict[str, str]]] = {
-    "megengine": (
-        *("device", "name"),
-        {
-            **{"count": "runs", "median": "median_seconds", "p90": "p90_seconds"},
-            **{"mean": "mean_seconds", "min": "minimum_seconds", "max": "maximum_seconds"},
-            **{"total": "total_seconds", "disturbed": "disturbed"},
-        },
-    ),
     "paddle": (
         *("operator", "Name"),
         {
@@ -103,7 +95,7 @@ def test_every_row_of_an_operator_has_all_figures(profile: Profile, style: str) 
 def test_a_disturbed_execution_puts_no_operator_first(profile: Profile, style: str) -> None:
     _, column, _ = TABLES[style]
     by_total = {
-        **{"megengine": "time", "paddle": "cpu_total", "torch": "cpu_time_total"},
+        **{"paddle": "cpu_total", "torch": "cpu_time_total"},
         **{"tensorboard": "host_total_duration"},
     }[style]
     assert rows_of(profile, style)[0][column] in ("conv", "Convolution")
@@ -120,7 +112,7 @@ def test_the_roofline_ranks_in_the_same_way(profile: Profile) -> None:
     assert names(sort="total") == ["pool", "conv"]
 
 
-@pytest.mark.parametrize("style", ["megengine", "paddle", "torch", "ncu"])
+@pytest.mark.parametrize("style", ["paddle", "torch", "ncu"])
 def test_text_marks_what_was_disturbed(profile: Profile, style: str) -> None:
     calm = replace(profile, facts=msgspec.structs.replace(profile.facts, noise=()))
     assert "disturbed" in STYLES[style].build(profile, {}).text.lower()
