@@ -22,12 +22,12 @@ from profile_costs import measure_kept
 from report_differences import measure_joined, measure_same, measure_slower
 
 import lar
-from lar.engines.advice import recommendations_for
+from lar.engines.advice import suggestions_of
 from lar.profiles.breakdown import OTHER, WAITING, breakdown_of
 from lar.profiles.costs import fit_to_plain
 from lar.records.tuning import TuneResult
 from lar.reports.styles import STYLES
-from lar.running.tried_advice import settings_of, try_recommendations
+from lar.running.advice import MOST_TRIED, plan_plain, race
 
 SMALL = tuple(
     str(ROOT / "models" / f"{name}.{suffix}")
@@ -106,17 +106,18 @@ def measure_advice(settings: Settings) -> Outcome:
     for at in repeat(settings):
         model = ADVISED[at % len(ADVISED)]
         profile = fit_to_plain(lar.read_profile(profile_of(model, "--iter", "30")))
-        advised = settings_of(recommendations_for(profile))
+        advised = suggestions_of(profile)[:MOST_TRIED]
         difference = None
         if advised:
-            bench = try_recommendations(profile, advised[:1], budget_seconds=COMPARE_SECONDS)
+            plain = plan_plain(model, {})
+            bench = race(plain, advised[:1], budget_seconds=COMPARE_SECONDS).bench
             difference = bench.variants[1].difference
         is_slower = difference is not None and difference.verdict == "slower"
         slower += is_slower
         with tempfile.TemporaryDirectory() as place:
             found = tune((model,), Path(place), settings.budget_seconds)[0]
         best = best_choice_of(found)
-        names = [each.choice.name for each in advised if each.choice]
+        names = [each.name for each in advised]
         is_missing = bool(best) and best not in names
         missing += is_missing
         ratio = f"{difference.ratio:.2f}" if difference else "-"

@@ -1,4 +1,4 @@
-"""`lar advise MODEL`: profile a model, and try what the profile suggests, in one go."""
+"""`lar advise MODEL`: profile a model, and try what the profile speaks for, in one go."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ import os
 import sys
 import time
 
-from lar.cli.report import TRY_SECONDS, print_tried, read_corrected
 from lar.cli.run_help import MODEL
 from lar.errors import UsageError
 from lar.options.arguments import add_arguments as add_options
 from lar.options.arguments import add_option
-from lar.options.table import ITER, PROFILE
+from lar.options.option import is_set
+from lar.options.table import BY_KEY, ITER, PROFILE
 from lar.options.values import parse_duration
 from lar.options.variants import BENCH_KEYS, BENCH_OPTIONS
 
 # A median of so many iterations is what the suggestions rest on.
 ITERATIONS = 20
+# How long settings are measured, all together with the run as it is.
+SECONDS = 20.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,12 +28,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--budget",
         type=parse_duration,
-        default=TRY_SECONDS,
+        default=SECONDS,
         metavar="S",
-        help="measure the suggestions for at most S seconds, or 2m, after the profile "
-        f"(default {TRY_SECONDS:g})",
+        help="measure the settings for at most S seconds, or 2m, after the profile "
+        f"(default {SECONDS:g})",
     )
     add_option(group, ITER, f"profile N iterations (default {ITERATIONS})")
+    add_option(group, PROFILE, "keep the profile, with what was tried, for `lar report FILE`")
     group.add_argument("--debug", action="store_true", help="show the traceback of an error")
     add_options(parser, {}, BENCH_OPTIONS)
 
@@ -44,41 +47,59 @@ def main(arguments: argparse.Namespace) -> int:
     """
     began = time.monotonic()
     # Not before: the help needs none of it.
-    from lar.cli.progress_line import LateLine
+    from lar.cli.bench import check_end, describe_progress
+    from lar.cli.progress_line import PacedLine
     from lar.cli.screen import screen_of_output
-    from lar.engines.advice import recommendations_for
+    from lar.engines.advice import describe_advice, suggestions_of
     from lar.files.work_folders import work_folder
+    from lar.profiles.costs import fit_to_plain
+    from lar.profiles.file_additions import add_tried
+    from lar.profiles.summary import summary_lines
+    from lar.profiles.trace_file import read_profile
     from lar.records.run import Failure, RunContext
-    from lar.reports.tried_text import format_advice
+    from lar.reports.advice_report import build_report
+    from lar.reports.report import Report
+    from lar.running.advice import MOST_TRIED, plan_plain, race
     from lar.running.plan import plan_run
     from lar.running.steps import make_run
-    from lar.running.tried_advice import settings_of
 
     if arguments.iter == 0:
         raise UsageError("nothing would be profiled", "give 1 or more", flag=ITER.flag)
     options = {
-        key: value
-        for key, value in vars(arguments).items()
-        if key in BENCH_KEYS and value is not None and value is not False
+        key: it
+        for key, it in vars(arguments).items()
+        if key in BENCH_KEYS and is_set(it) and it != BY_KEY[key].default
     }
+    plain = plan_plain(arguments.model, options)
     iterations = ITERATIONS if arguments.iter is None else arguments.iter
-    with work_folder() as folder:
-        path = os.path.join(folder, "profile.json")
-        spec = plan_run(
-            arguments.model, {**options, ITER.key: iterations, PROFILE.key: path}, began=began
-        )
-        with LateLine(sys.stderr) as line:
-            line.show("profiling the model")
-            result = make_run(spec, RunContext(began=began))
+    with work_folder() as folder, PacedLine(sys.stderr) as line:
+        path = arguments.profile or os.path.join(folder, "profile.json")
+        recorded = {**options, ITER.key: iterations, PROFILE.key: path}
+        line.show("profiling the model")
+        result = make_run(plan_run(arguments.model, recorded, began=began), RunContext(began=began))
         if result.status == "interrupted":
             raise KeyboardInterrupt
         if result.status != "ok":
             raise (result.failure or Failure(problem=result.status)).to_error()
-        profile = read_corrected(path)
-    found = recommendations_for(profile)
-    print("\n".join(format_advice(profile, found, screen_of_output())), flush=True)
-    tried = settings_of(found)
-    if not tried:
-        return 0
-    print()
-    return print_tried(profile, tried, arguments.budget, (arguments.model, options))
+        profile = fit_to_plain(read_profile(path))
+        line.end()
+        screen, found = screen_of_output(), suggestions_of(profile)[:MOST_TRIED]
+        advice = "" if found else describe_advice(profile)
+        head = Report(style="advise", body=tuple(summary_lines(profile, advice)))
+        print(head.text_for(screen), flush=True, end="\n" if found else "")
+        if not found:
+            return 0
+        bench, tried = race(
+            plain,
+            found,
+            budget_seconds=arguments.budget,
+            report=lambda progress: line.show(describe_progress(progress)),
+            show_search=lambda text, seconds: line.show(text),
+        )
+        line.end()
+        if bench.failure is None:  # else there is nothing to compare with, and one line says why
+            print(build_report(bench, tried, found, options).text_for(screen), end="", flush=True)
+            if arguments.profile and bench.stopped != "interrupted":
+                add_tried(path, tried)
+    check_end(bench)
+    return 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -32,27 +31,6 @@ RULES = (needs(ON, any_of=(SCHEDULER,), why="a label is that of a scheduler's wo
 MODEL = 'a model, or one with flags of its own in one word: "model.onnx --multithread 2"'
 
 
-def format_json(bench: BenchResult) -> str:
-    return bench.to_json() + "\n"
-
-
-def format_csv(bench: BenchResult) -> str:
-    from lar.reports.bench_text import format_csv
-
-    return format_csv(bench)
-
-
-def format_html(bench: BenchResult) -> str:
-    from lar.reports.bench_html import format_html
-
-    return format_html(bench)
-
-
-FORMATS: Mapping[str, Callable[[BenchResult], str]] = {
-    "json": format_json,
-    "csv": format_csv,
-    "html": format_html,
-}
 SHOWN = {
     "json": "write all that was measured as JSON; - is standard output",
     "csv": "write the table as CSV; - is standard output",
@@ -124,8 +102,8 @@ def main(arguments: argparse.Namespace) -> int:
     scenario.refuse_settings(arguments)
     # Not before: the help needs none of it.
     from lar.cli.progress_line import PacedLine
-    from lar.cli.screen import screen_of_output
-    from lar.reports.bench_text import format_bench
+    from lar.cli.table_output import render
+    from lar.reports.bench_report import report_bench
     from lar.running.bench import run_bench
     from lar.running.variants import find_baseline, make_variants, parse_vary
 
@@ -157,11 +135,13 @@ def main(arguments: argparse.Namespace) -> int:
             report=lambda progress: line.show(describe_progress(progress)),
         )
         line.end()
+        made = report_bench(bench)
         is_shown = not any(file.to_stdout for file in files.values())
         if is_shown:
-            print("\n".join(format_bench(bench, screen_of_output())), flush=True)
+            sys.stdout.write(render(made, "text", to_stdout=True))
+            sys.stdout.flush()
         for key, file in files.items():
-            file.write(FORMATS[key](bench))
+            file.write(render(made, key, to_stdout=file.to_stdout))
         if store is not None:
             save_bench(bench, store, arguments.tag or "")
     if bench.stopped == "interrupted" or not gates.is_asked(arguments):
@@ -216,7 +196,7 @@ def open_files(
 
     files = {
         key: stack.enter_context(OutputFile(name, f"--{key}"))
-        for key in FORMATS
+        for key in SHOWN
         if (name := getattr(arguments, key)) is not None
     }
     for variant in variants:

@@ -284,25 +284,17 @@ def render(
     from lar.cli.table_output import render
     from lar.records.comparison import ComparisonOfSides
 
+    everything |= form == "html"
     if isinstance(comparison, ComparisonOfSides):
-        from lar.reports.sides_report import build_report
+        from lar.reports.sides_report import report_sides
 
-        made = build_report(comparison, everything=everything, with_page=form == "html")
-        return render(made, form, to_stdout=not wide)
-    if form == "csv":
-        from lar.reports.compare_csv import format_csv
+        made = report_sides(comparison, everything=everything)
+    else:
+        from lar.reports.comparison_report import report_comparison
 
-        return format_csv(comparison)
-    if form == "html":
-        from lar.reports.compare_html import format_html
-
-        return format_html(comparison)
-    from lar.reports import compare_text
-
-    if form == "json":
-        return compare_text.format_json(comparison)
-    report = compare_text.build_report(comparison, everything=everything, wide=wide)
-    return render(report, form, to_stdout=not wide)
+        wide |= form == "html"
+        made = report_comparison(comparison, everything=everything, wide=wide)
+    return render(made, form, to_stdout=not wide)
 
 
 def form_of(name: str, asked: str | None) -> str:

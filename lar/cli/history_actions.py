@@ -16,9 +16,9 @@ from lar.measurement.machine import read_model_file
 from lar.options.table import OPTIONS
 from lar.records.facts import MachineFacts, ModelFile
 from lar.records.run import RunResult, record_to_json
-from lar.reports.history_report import check_report, list_report, plot_report
+from lar.reports.history_report import report_check, report_course, report_history
 from lar.reports.report import Report
-from lar.reports.results_report import build_report
+from lar.reports.results_report import report_results
 from lar.results.facts import NamedResult, describe_options, facts_of
 from lar.results.figures import is_calm
 from lar.results.naming import read_named, split_name
@@ -68,7 +68,7 @@ def list_results(arguments: argparse.Namespace) -> int:
     if not entries and arguments.format == "text":
         print(f"no result of {store.path} fits" if selection != Selection() else "no results")
         return 0
-    print_report(list_report(entries, notes), arguments.format)
+    print_report(report_history(entries, notes), arguments.format)
     return 0
 
 
@@ -93,8 +93,7 @@ def show_results(arguments: argparse.Namespace) -> int:
     names = {each.name.partition(" ")[0].lstrip("#"): each.name for each in named}
     baseline = names.get(arguments.baseline.lstrip("#"), arguments.baseline)
     compared = compare_results(named, by, baseline)
-    made = build_report(compared, with_page=arguments.format == "html")
-    print_report(made, arguments.format)
+    print_report(report_results(compared), arguments.format)
     warn_of(compared, arguments.format)
     return 0
 
@@ -104,7 +103,7 @@ def plot_results(arguments: argparse.Namespace) -> int:
     with open_store(arguments.store) as store:
         entries = store.entries(selection_of(arguments))
     has_bars = (sys.stdout.encoding or "").lower().startswith("utf")
-    report = plot_report(entries, has_bars=has_bars)
+    report = report_course(entries, has_bars=has_bars)
     if not report.tables[0].rows:
         raise UsageError("no result that fits has times", "`lar history list` lists the results")
     if arguments.html is None:
@@ -112,7 +111,7 @@ def plot_results(arguments: argparse.Namespace) -> int:
         return 0
     with OutputFile(arguments.html, "--html") as output:
         check_places([output], [store.path])
-        output.write(report.page)
+        output.write(render(report, "html", to_stdout=output.to_stdout))
     if not output.to_stdout:
         print(f"wrote {output.name}")
     return 0
@@ -239,7 +238,7 @@ def prune_results(arguments: argparse.Namespace) -> int:
             print(f"removed {len(entries)} of {count_of(total, 'result')}")
             return 0
     if entries:
-        print_report(list_report(entries), "text")
+        print_report(report_history(entries), "text")
     print(
         f"would remove {len(entries)} of {count_of(total, 'result')}"
         + ("; --yes does" if entries else "")
@@ -285,7 +284,7 @@ def check_results(arguments: argparse.Namespace) -> int:
         raise UsageError(lost[0], "store a run of this kind with that tag")
     notes = [*notes_of(checks), *(f"warning: {text}" for text in lost)]
     if checks or arguments.format not in ("text", "markdown"):
-        print_report(check_report(checks, arguments.baseline, notes), arguments.format)
+        print_report(report_check(checks, arguments.baseline, notes), arguments.format)
     arguments.fail_if_slower = arguments.fail_if_slower or 0.0
     outcomes = [gates.Outcome(each.name, each.difference, reason=each.reason) for each in checks]
     outcomes += [gates.Outcome("", None, describe_failure(each)) for each in failed]

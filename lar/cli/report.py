@@ -14,18 +14,13 @@ from lar.cli.screen import screen_of_output
 from lar.errors import UsageError
 from lar.files.input_file import check_input, read_input
 from lar.options.option import flag_of
-from lar.options.values import parse_duration
 from lar.reports.options import BY_KEY, add_report_options, collect_report_options, describe_choices
 from lar.reports.styles import EXPORTS, STYLES, Style
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from lar.files.report_file import OutputFile
-    from lar.profiles.recommendations import Recommendation
     from lar.records.profile import Profile
     from lar.reports.report import Report
-    from lar.running.tried_advice import Command
 
 
 def format_csv(report: Report) -> str:
@@ -46,10 +41,16 @@ def format_html(report: Report) -> str:
     return format_html(report)
 
 
-# How long the suggestions of --try are measured, all together with the run as it was profiled.
-TRY_SECONDS = 20.0
-
 RENDERINGS = {"csv": format_csv, "json": format_json, "html": format_html}
+
+# What has gone, and what does the same.
+ADVISE = "`lar advise MODEL` profiles a model and tries what the profile speaks for"
+GONE = {"--try": ADVISE, "--budget": ADVISE}
+
+
+def hint_at(flag: str, near: str) -> str:
+    """Return the hint at a flag that is not taken."""
+    return GONE.get(flag, near)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -77,20 +78,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"{styles} (default operators; diff with two profiles)",
     )
     add_report_options(parser)
-    group = parser.add_argument_group("what to try")
-    group.add_argument(
-        "--try",
-        dest="try_advice",
-        action="store_true",
-        help="instead of a report, run the first suggestions for a few seconds each, beside the "
-        "run as it was profiled, and print what they give",
-    )
-    group.add_argument(
-        "--budget",
-        type=parse_duration,
-        metavar="S",
-        help=f"with --try: measure for at most S seconds, or 2m (default {TRY_SECONDS:g})",
-    )
     group = parser.add_argument_group("where to")
     for kind in RENDERINGS:
         group.add_argument(
@@ -115,12 +102,7 @@ def styles_of_pairs() -> str:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Make and print a report, or write an export, or try what is suggested; return the
-    exit code."""
-    if arguments.try_advice:
-        return try_advice(arguments)
-    if arguments.budget is not None:
-        raise UsageError("goes with --try", "it says how long is measured", flag="--budget")
+    """Make and print a report, or write an export; return the exit code."""
     # A profile is a great many records, none of them in a cycle: looking for cycles takes a third
     # of a report's time.
     was_enabled = gc.isenabled()
@@ -202,84 +184,6 @@ def check_pairs(more: list[str], name: str, style: Style) -> None:
         raise UsageError(
             "has no partner", "give runs of the two commands by turns", subject=more[-1]
         )
-
-
-def try_advice(arguments: argparse.Namespace) -> int:
-    """Run the suggestions for a profile, and print what they give; return the exit code.
-
-    Raises:
-        LarError: it is asked for with what belongs to a report, or the run of the profile cannot be
-            made again here.
-    """
-    if arguments.other:
-        raise UsageError("takes one profile", f"leave {arguments.other} out", flag="--try")
-    keys = ("style", *RENDERINGS, *BY_KEY, "export", "output")
-    if refused := [flag_of(key) for key in keys if getattr(arguments, key) is not None]:
-        raise UsageError(
-            f"prints what it measured instead of a report, and takes no {', '.join(refused)}",
-            f"leave {', '.join(refused)} out",
-            flag="--try",
-        )
-    from lar.engines.advice import recommendations_for
-    from lar.reports.tried_text import format_nothing_tried
-    from lar.running.tried_advice import check_machine, settings_of
-
-    profile = read_corrected(arguments.profile)
-    found = recommendations_for(profile)
-    check_machine(profile)
-    tried = settings_of(found)
-    if not tried:
-        print("\n".join(format_nothing_tried(profile, found, screen_of_output())))
-        return 0
-    return print_tried(
-        profile, tried, TRY_SECONDS if arguments.budget is None else arguments.budget
-    )
-
-
-def read_corrected(path: str) -> Profile:
-    """Read a profile, and return it without what profiling has cost.
-
-    Raises:
-        UsageError: the file is missing, or is not a profile.
-    """
-    from lar.profiles.costs import fit_to_plain
-
-    return fit_to_plain(open_profile(path))
-
-
-def print_tried(
-    profile: Profile,
-    tried: Sequence[Recommendation],
-    budget_seconds: float,
-    command: Command | None = None,
-) -> int:
-    """Run suggestions for a profile, and print what they give; return the exit code.
-
-    `command` is the model and the options of its run, where the profile does not say them.
-
-    Raises:
-        LarError: the run of the profile cannot be made again here.
-    """
-    from lar.cli.bench import check_end, describe_progress
-    from lar.cli.progress_line import PacedLine
-    from lar.reports.tried_text import format_tried
-    from lar.running.tried_advice import describe_item, try_recommendations
-
-    with PacedLine(sys.stderr) as line:
-        bench = try_recommendations(
-            profile,
-            tried,
-            command=command,
-            budget_seconds=budget_seconds,
-            report=lambda progress: line.show(describe_progress(progress)),
-            show_search=lambda text, seconds: line.show(text),
-        )
-        line.end()
-    if bench.failure is None:  # else there is nothing to compare with, and one line says why
-        note = describe_item(profile, command)
-        print("\n".join(format_tried(tried, bench, screen_of_output(), note)), flush=True)
-    check_end(bench)
-    return 0
 
 
 def open_files(

@@ -60,7 +60,7 @@ def main(arguments: argparse.Namespace) -> int:
     # Not before: the help needs none of it.
     from lar.cli.table_output import render, warn_of
     from lar.files.report_file import OutputFile, check_places
-    from lar.reports.results_report import build_report
+    from lar.reports.results_report import report_results
     from lar.results.naming import name_of_baseline, read_named
     from lar.results.side_by_side import compare_results
 
@@ -69,7 +69,7 @@ def main(arguments: argparse.Namespace) -> int:
         check_places([output], [each.path for each in named if each.path != "-"])
         by = [word for word in arguments.by.replace(" ", "").split(",") if word]
         compared = compare_results(named, by, name_of_baseline(arguments.baseline, named))
-        made = build_report(compared, with_page=arguments.format == "html")
+        made = report_results(compared)
         output.write(render(made, arguments.format, to_stdout=output.to_stdout))
     if not output.to_stdout:
         print(f"wrote {output.name}")

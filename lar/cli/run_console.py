@@ -7,7 +7,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
 from lar.cli.output_stream import Outlet
@@ -39,27 +39,10 @@ if TYPE_CHECKING:
     from lar.results.store import Store
 
 
-def format_csv(result: RunResult) -> str:
-    from lar.reports import run_csv  # few runs need it
-
-    return run_csv.format_csv(result)
-
-
-def format_html(result: RunResult) -> str:
-    from lar.reports import run_html
-
-    return run_html.format_html(result)
-
-
-FORMATS: Mapping[str, Callable[[RunResult], str | bytes]] = {
-    "json": lambda result: record_to_json(result) + b"\n",
-    "csv": format_csv,
-    "html": format_html,
-}
-
+FORMS = ("json", "csv", "html")
 
 # What a row of CSV takes to format and to write: it repeats the facts of the run.
-CSV_SECONDS = 5e-6
+CSV_SECONDS = 15e-6
 
 
 class Console:
@@ -77,7 +60,7 @@ class Console:
         self.tag = str(values["tag"] or "")
         self._open = contextlib.ExitStack()
         with contextlib.ExitStack() as stack:
-            for key in FORMATS:
+            for key in FORMS:
                 if values[key] is not None:
                     file = OutputFile(values[key], f"--{key}")
                     self.reports[key] = stack.enter_context(file)
@@ -118,7 +101,7 @@ class Console:
             print_lines(self.printer.notes, [f"hint: {hint}"] if hint else [])
         with contextlib.ExitStack() as writing:  # each report, though another one fails
             for key, file in self.reports.items():
-                writing.callback(write_report, file, FORMATS[key], result)
+                writing.callback(write_report, file, key, result)
             if self.store is not None:
                 writing.callback(self.save, self.store, result)
         if result.failure is not None:
@@ -138,11 +121,15 @@ class Console:
         print_lines(self.printer.notes, [printable(note)])
 
 
-def write_report(
-    file: OutputFile, format_report: Callable[[RunResult], str | bytes], result: RunResult
-) -> None:
+def write_report(file: OutputFile, form: str, result: RunResult) -> None:
     """Write a result into the file of --json, --csv or --html."""
-    file.write(format_report(result))
+    if form == "json":  # the record alone: rows of iterations would take time for nothing
+        file.write(record_to_json(result) + b"\n")
+        return
+    from lar.cli.table_output import render  # few runs need it
+    from lar.reports.run_report import report_run
+
+    file.write(render(report_run(result), form, to_stdout=file.to_stdout))
 
 
 def print_lines(outlet: Outlet, lines: list[str]) -> None:

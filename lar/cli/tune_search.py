@@ -20,8 +20,8 @@ from lar.files.work_folders import work_folder
 from lar.options.option import is_set
 from lar.options.table import INPUT, PACKED_MODEL_DUMP
 from lar.records.tuning import TuneRequest, space_of
-from lar.reports.space_report import build_space_report
-from lar.reports.tune_report import build_report, describe_best, verdict_of
+from lar.reports.space_report import report_space
+from lar.reports.tune_report import describe_best, report_tuning, verdict_of
 from lar.running.places import places_of
 from lar.tuning import outcome
 from lar.tuning.deployment import check_deployment, write_packed
@@ -74,7 +74,7 @@ def search_all(
             command = command._replace(farm=stack.enter_context(open_farm(arguments.scheduler)))
         planned = [plan(group, command) for group in groups]
         if arguments.list_space:
-            report = build_space_report([each.request for each in planned])
+            report = report_space([each.request for each in planned])
             raise_all(ReportFiles(arguments, forms, stack).write(report))
         elif len(planned) == 1:
             raise_end(tune(planned[0], command))
@@ -247,7 +247,7 @@ class Outputs:
             with kept_for_later(errors):
                 lines = write_packed(space, found.runs[-1].spec, self.packed)
                 print("\n".join(lines), file=self.reports.console, flush=True)
-        errors += self.reports.write(build_report(found, settings=written, caches=caches))
+        errors += self.reports.write(report_tuning(found, settings=written, caches=caches))
         if self.store is not None:
             with kept_for_later(errors):
                 print_saved(self.store.add(found.runs, self.arguments.tag or ""), self.store)

@@ -1,117 +1,125 @@
-"""What to try next with the run of a profile, on the machine that made it.
+"""The settings that a profile speaks for: what to try next with its run.
 
-An engine says what its own settings may save (`Engine.prospects`), out of what a search for the
-fastest settings tries at that site. Here are left out those that the run has set or that save too
-little, and the others stand in the order of what they are expected to save, the best of each rule
-first.
+An engine says what a profile shows (`Engine.signs`), as choices of its `dimensions`, which a search
+for the fastest settings tries too. Here are left out those that the run has set or that save too
+little, and the others stand in the order in which they are worth a try.
 """
 
 from __future__ import annotations
 
 import math
+import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from lar.engines import find_engine
 from lar.engines.engine import Engine, Site
+from lar.engines.signs import Sign, computing_ns_of
 from lar.errors import UsageError
-from lar.measurement.machine import read_instruction_sets, read_machine
+from lar.measurement.machine import read_machine
 from lar.options.command_line import format_flags
-from lar.options.rules import RULES, Asked, Rule, check_rules
-from lar.options.table import BY_KEY, ENGINE_ENV, ENGINE_FIX, LAYOUT_CHOICES, OPTIONS
+from lar.options.option import is_set
+from lar.options.rules import RULES, Asked, check_rules
+from lar.options.table import ENGINE_FIX, LAYOUT_CHOICES, OPTIONS
 from lar.options.variants import BENCH_KEYS
-from lar.profiles.recommendations import (
-    LEAST_GAIN,
-    Prospect,
-    Recommendation,
-    Shown,
-    notes_of,
-)
-from lar.records.profile import Machine, Profile, keep_with_profile
+from lar.records.choices import Choice, OptionValue
+from lar.records.profile import Profile, TriedSetting, keep_with_profile
 
-# What distinguishes a machine from another: a profile is made on one, and read on any.
-DISTINGUISHING = ("processor", "architecture", "cores", "usable_cores", "cpu_limit")
-# Options of which several values go together.
-JOINED = frozenset({ENGINE_ENV.key, ENGINE_FIX.key})
+# What is expected to save less of an iteration is not worth a race.
+LEAST_SAVED = 0.03
+# What seems faster by less is not named as likely.
+LEAST_LIKELY = 0.01
 # A file may claim any number.
 MOST_CORES = 4096
 # What a file stands for that a search writes first.
 NEW_FILE = "FILE"
 
 
+@dataclass(frozen=True)
+class Suggestion:
+    """A choice of an engine's dimensions, and what a profile shows that speaks for it."""
+
+    choice: Choice
+    why: str
+
+    @property
+    def name(self) -> str:
+        """Its name in the dimensions: `nchw88`."""
+        return self.choice.name
+
+    @property
+    def flags(self) -> str:
+        """Its flags as they are typed: `--enable-nchw88 --engine-fix x2apic`."""
+        return format_flags(options_of(self.choice))
+
+
+def options_of(choice: Choice, cache: str = NEW_FILE) -> dict[str, OptionValue]:
+    """Return all that a choice sets, with the file of its cache."""
+    named: dict[str, OptionValue] = {choice.cache: cache} if choice.cache else {}
+    return {**choice.options, **choice.search, **named}
+
+
 @keep_with_profile
-def recommendations_for(profile: Profile) -> tuple[Recommendation, ...]:
-    """Return the suggestions for the run of a profile: settings to try, the most promising first,
-    then notes. Where nobody knows its engine there are notes alone."""
+def suggestions_of(profile: Profile) -> tuple[Suggestion, ...]:
+    """Return what a profile speaks for, the most promising first: nothing where its engine is not
+    known, or nothing was timed."""
     engine = find_engine(profile.facts.engine)
-    shown = Shown(profile)
-    settings: list[Recommendation] = []
-    if engine is not None and shown.iteration_ns:
-        site = site_of(profile)
-        # What is recorded, and where to, does not hold for the run that is suggested.
-        given = {key: it for key, it in profile.facts.options.items() if key in BENCH_KEYS}
-        # Rules of an engine may look at the processor, which is this machine's.
-        of_engine = () if describe_other_machine(profile) else engine.option_rules()
-        rules = (*RULES, *of_engine)
-        prospects = [
-            each
-            for each in engine.prospects(shown, site)
-            if is_open(each, given) and is_allowed(each, given, engine, site, rules)
-        ]
-        settings = [recommendation_of(each) for each in order_prospects(prospects)]
-    honoured = engine.rows.keys() if engine else ()
-    return (*settings, *notes_of(profile, honoured))
+    if engine is None or not computing_ns_of(profile):
+        return ()
+    site = site_of(profile)
+    try:
+        dimensions = engine.dimensions(site, Path(profile.facts.model.path))
+        signs = [*engine.signs(profile, site)]
+    except UsageError:  # the model has gone, without which this engine knows nothing of it
+        return ()
+    choices = {choice.name: choice for each in dimensions for choice in each.choices}
+    given = given_in(profile)
+    open_ones = (
+        each
+        for each in signs
+        if each.choice in choices and is_open(choices[each.choice], given, engine, site, profile)
+    )
+    return tuple(Suggestion(choices[it.choice], it.figure) for it in in_order(open_ones))
 
 
-def order_prospects(prospects: Iterable[Prospect]) -> list[Prospect]:
-    """Return prospects by what they are expected to save, notes last. Behind the first of a rule
-    others of it come after all other rules: they save the same time in another way."""
-    ordered = sorted(prospects, key=lambda each: (each.choice is None, -each.gain))
-    seen: Counter[str] = Counter()
-    places = []
-    for each in ordered:
-        places.append((each.choice is None, seen[each.rule]))
-        seen[each.rule] += 1
-    order = sorted(range(len(ordered)), key=places.__getitem__)
-    return [ordered[index] for index in order]
+def given_in(profile: Profile) -> dict[str, Any]:
+    """Return the options of the run of a profile, without what was recorded and where to."""
+    return {key: it for key, it in profile.facts.options.items() if key in BENCH_KEYS}
 
 
-def is_open(prospect: Prospect, given: Mapping[str, Any]) -> bool:
-    """Return whether a prospect is worth a try, and the run has not set what it sets, nor another
-    layout."""
-    choice = prospect.choice
-    if choice is None:
-        return True
-    if prospect.gain < LEAST_GAIN:
-        return False
-    keys = {*choice.options, *choice.search, choice.cache} - {""}
-    taken = {key for key, value in given.items() if value} - {*prospect.without}
-    layouts = {option.key for option in LAYOUT_CHOICES}
-    if keys & layouts and taken & layouts:
-        return False
-    return not (keys - JOINED) & taken
+def in_order(signs: Iterable[Sign]) -> list[Sign]:
+    """Return signs by what they are expected to save. Those of one way save the same time, so that
+    the second of it counts a half, the third a third."""
+    worth = [each for each in signs if each.saves >= LEAST_SAVED]
+    worth.sort(key=lambda each: -each.saves)
+    counts: Counter[str] = Counter()
+    weighed = []
+    for each in worth:
+        counts[each.way] += 1
+        weighed.append((each.saves / counts[each.way], each))
+    weighed.sort(key=lambda each: -each[0])
+    return list({each.choice: each for _, each in weighed}.values())
 
 
-def is_allowed(
-    prospect: Prospect,
-    given: Mapping[str, Any],
-    engine: Engine,
-    site: Site,
-    rules: Iterable[Rule],
+def is_open(
+    choice: Choice, given: Mapping[str, Any], engine: Engine, site: Site, profile: Profile
 ) -> bool:
-    """Return whether the rules of options and a driver of the engine allow a prospect beside what
-    the run has set."""
-    choice = prospect.choice
-    if choice is None:
-        return True
-    kept = {key: given[key] for key in given if key not in prospect.without}
-    values = {**kept, **choice.options, **choice.search}
-    if choice.cache:
-        values[choice.cache] = NEW_FILE
+    """Return whether the run has set nothing of what a choice sets, nor another layout, and the
+    rules of options and a driver of the engine allow it beside what is set."""
+    options = options_of(choice)
+    taken = {key for key, value in given.items() if is_set(value)}
+    layouts = {option.key for option in LAYOUT_CHOICES}
+    if options.keys() - {ENGINE_FIX.key} & taken or (layouts & options.keys() and layouts & taken):
+        return False
+    values = {**given, **options}
     drivers = [{*engine.rows[key].drivers} for key in values if key in engine.rows]
     if drivers and not set.intersection(*drivers):
         return False
+    # Rules of an engine may look at the processor, which is this machine's.
+    rules = (*RULES, *(engine.option_rules() if is_of_this_machine(profile) else ()))
     defaults = {option.key: option.default for option in OPTIONS}
     try:
         check_rules(rules, Asked({**defaults, **values}, environment=site.environment))
@@ -120,81 +128,58 @@ def is_allowed(
     return True
 
 
-def recommendation_of(prospect: Prospect) -> Recommendation:
-    """Return a prospect with its sentence."""
-    flags = tuple(flags_of(prospect))
-    tries = f": {' '.join(flags)}" if flags else ""
-    text = f"{prospect.figure.text}; {prospect.advice}{tries}"
-    return Recommendation(
-        prospect.rule,
-        prospect.figure.share,
-        prospect.limit,
-        text,
-        flags,
-        gain=prospect.gain if prospect.choice else None,
-        choice=prospect.choice,
-        without=prospect.without,
-    )
-
-
-def flags_of(prospect: Prospect) -> Iterator[str]:
-    """Yield the flags of a prospect, each with its value; of one that only leaves options out,
-    those, after a word that says so."""
-    choice = prospect.choice
-    if choice is None:
-        return
-    options = {**choice.options, **choice.search}
-    if choice.cache:
-        options[choice.cache] = NEW_FILE
-    for key, value in options.items():
-        if text := format_flags({key: value}):
-            yield text
-    if not options:
-        yield f"without {', '.join(BY_KEY[key].flag for key in prospect.without)}"
-
-
 def site_of(profile: Profile) -> Site:
-    """Return where the run of a profile took place, as far as the profile says it.
-
-    Older profiles lack its instruction sets: they are this machine's where it seems to be the same
-    one, and else none, so that nothing is suggested that needs them.
-    """
+    """Return where the run of a profile took place, as far as the profile says it."""
     facts, machine = profile.facts, profile.facts.machine
     count = machine.get("usable_cores") or facts.cpu.count or facts.threads or 1
     cores = tuple(machine.get("affinity") or range(min(count, MOST_CORES)))
     limit = machine.get("cpu_limit")
-    processor = machine.get("instruction_sets", "")
-    if not processor and not describe_other_machine(profile):
-        processor = read_instruction_sets()
     return Site(
         cores=cores[: max(1, math.ceil(min(limit, MOST_CORES)))] if limit else cores,
-        processor=processor or "unknown ",
+        processor=machine.get("instruction_sets") or "unknown ",
         device=facts.device if profile.on_device else "cpu",
-        environment={**machine.get("variables", {}), **dict(variables_of(facts.options))},
+        environment=machine.get("variables", {}),
     )
 
 
-def variables_of(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    texts = options.get(ENGINE_ENV.key) or ()
-    for text in [texts] if isinstance(texts, str) else texts:
-        name, _, value = str(text).partition("=")
-        yield name, value
+def is_of_this_machine(profile: Profile) -> bool:
+    machine, here = profile.facts.machine, read_machine()
+    return machine.get("processor") == here.processor
 
 
-def describe_other_machine(profile: Profile) -> str:
-    """Return that the machine of a profile is another than this one, and in what; empty if it is
-    the same as far as the profile says it."""
-    theirs: Machine = profile.facts.machine
-    if not theirs.get("processor"):
-        return "the profile does not say which machine it was made on"
-    here = read_machine()
-    found = []
-    for name in DISTINGUISHING:
-        its, mine = theirs.get(name), getattr(here, name)
-        if name in theirs and its != mine and (its or mine):
-            found.append(f"its {name.replace('_', ' ')} {describe(its)}, here {describe(mine)}")
-    return f"the profile was made on another machine: {'; '.join(found)}" if found else ""
+# In words
 
 
-def describe(value: object) -> str:
-    return "unlimited" if value is None else str(value)
+def describe_advice(profile: Profile) -> str:
+    """Return what a profile speaks for, and what became of that where it was tried, in one
+    sentence without its full stop."""
+    facts = profile.facts
+    if facts.tried:
+        return describe_tried(facts.tried)
+    model = shlex.quote(facts.model.path or "MODEL")
+    if found := suggestions_of(profile):
+        words = " ".join(filter(None, ("lar advise", model, format_flags(given_in(profile)))))
+        return f"{found[0].flags}, as {found[0].why} (not tried: {words} does)"
+    return f"no setting stands out; lar tune {model} tries all"
+
+
+def describe_tried(tried: Sequence[TriedSetting]) -> str:
+    """Return which setting of a race is the fastest whose outputs are right, in one sentence."""
+    best = best_of(tried)
+    if best is None or best.ratio is None:
+        names = ", ".join(each.flags for each in tried)
+        return f"tried, and not shown to be faster: {names}"
+    times = f"{1 / best.ratio:.2f} times as fast"
+    if best.verdict == "faster" and best.ratio_high and best.ratio_low:
+        between = f"{1 / best.ratio_high:.2f} to {1 / best.ratio_low:.2f}"
+        return f"tried: {best.flags} is {times} ({between}), outputs {best.outputs}"
+    return f"tried: {best.flags} is likely faster: {times} so far, not proven"
+
+
+def best_of(tried: Sequence[TriedSetting]) -> TriedSetting | None:
+    """Return the setting that is proven to be the fastest, or else the likely winner; None where
+    none with right outputs seems faster."""
+    right = [each for each in tried if each.ratio and each.is_right]
+    likely = [each for each in right if each.ratio and each.ratio < 1 - LEAST_LIKELY]
+    proven = [each for each in likely if each.verdict == "faster"]
+    return min(proven or likely, key=lambda each: each.ratio or 1.0, default=None)

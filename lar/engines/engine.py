@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from lar.engines.driver import Driver
     from lar.engines.formats import Format
     from lar.engines.option_rows import OptionRow
+    from lar.engines.signs import Sign
     from lar.errors import LarError
     from lar.graphs.operator_kinds import OperatorKinds
     from lar.graphs.origins import ModelOperator
     from lar.measurement.listener import Listener
     from lar.options.option import Option
     from lar.options.rules import Rule
-    from lar.profiles.recommendations import Prospect, Shown
     from lar.records.choices import Dimension
     from lar.records.profile import Profile
     from lar.records.run import ModelInfo, RunContext, RunResult, RunSpec
@@ -347,9 +347,9 @@ class Engine(abc.ABC):
         """The files in which it keeps what it has found, None if it keeps nothing."""
         return None
 
-    def prospects(self, shown: Shown, site: Site) -> Iterable[Prospect]:
-        """Return the settings that what a profile shows speaks for, out of those that can matter at
-        the site of its run; in any order."""
+    def signs(self, profile: Profile, site: Site) -> Iterable[Sign]:
+        """Return what a profile shows that speaks for choices of `dimensions`, in any order; those
+        that the site lacks, or that save too little, may be among them."""
         return ()
 
     @property

@@ -65,6 +65,15 @@ def cost_of(profiled: Samples, plain: Samples) -> Cost | None:
     )
 
 
+def plain_iterations_of(plain: Samples) -> tuple[tuple[float, bool], ...]:
+    """Return the iterations without the profiler: their seconds, and whether something disturbed
+    each."""
+    from lar.measurement.statistics import disturbed_in
+
+    disturbed = disturbed_in(plain)
+    return tuple((seconds, place in disturbed) for place, seconds in enumerate(plain.end_to_end))
+
+
 def seconds_of(profile: Profile) -> tuple[float, float] | None:
     """Return the median iteration with profiling and without, None where the cost is not known."""
     cost = profile.facts.cost
@@ -174,9 +183,8 @@ def describe_cost(profile: Profile) -> str:
         return ""
     if seconds is None or share is None:
         return (
-            "The cost of profiling is not known, as other work disturbed the runs: a median "
-            f"iteration took {format_time(cost.profiled_seconds)} with it, "
-            f"{format_time(cost.unprofiled_seconds)} without."
+            "Other work disturbed the runs, so that the cost of profiling is not known: an "
+            f"iteration took {format_time(cost.profiled_seconds)} with it."
         )
     if share < 0:
         return "Profiling cost nothing that shows."

@@ -31,7 +31,7 @@ from lar.profiles.trace_file import (
     pieces_of,
 )
 from lar.profiles.trace_writer import around_events
-from lar.records.profile import Profile, ProfileFacts, Span
+from lar.records.profile import Profile, ProfileFacts, Span, TriedSetting
 
 
 class UnreadTrace(msgspec.Struct, rename={"facts": "otherData"}):
@@ -74,6 +74,18 @@ def read_unread(path: str | Path) -> UnreadTrace:
         raise ValueError(f"has the schema {trace.schema!r}")
     trace.facts = facts_with_zero_at(trace.facts, -trace.zeroNs)
     return trace
+
+
+def add_tried(path: str, tried: tuple[TriedSetting, ...]) -> None:
+    """Add the settings that were tried to the facts of a profile in a file.
+
+    Raises:
+        OSError: it cannot be written.
+        ValueError: it is not a profile that lar has written.
+    """
+    trace = read_unread(path)
+    trace.facts = msgspec.structs.replace(trace.facts, tried=tried)
+    write_with(trace, (), {}, path)
 
 
 def read_head(content: IO[bytes]) -> bytes:

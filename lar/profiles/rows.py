@@ -16,7 +16,7 @@ from lar.profiles.disturbance import disturbed_executions
 from lar.profiles.launches import Launch, launches_of
 from lar.profiles.roofline import Bound, Work, host_peak_of, work_of
 from lar.profiles.totals import Totals, group_by, totals_of
-from lar.records.profile import Profile
+from lar.records.profile import Profile, keep_with_profile
 
 Key = Literal["operator", "type", "module", "shape", "kernel", "range"]
 
@@ -86,6 +86,12 @@ def rows_of(
             )
         )
     return sorted(rows, key=lambda row: -row.iteration_ns)
+
+
+@keep_with_profile
+def known_operators(profile: Profile) -> list[Row]:
+    """Return the rows of operators alone, without kernels that belong to none."""
+    return [row for row in rows_of(profile) if row.operators]
 
 
 def shape_of(profile: Profile, launch: Launch) -> str:

@@ -35,25 +35,24 @@ class Line(NamedTuple):
     text: str
 
 
-def summarize(profile: Profile, suggestions: Sequence[str] = ()) -> list[Line]:
-    """Return the lines about a profile; none if nothing was timed. `suggestions` are the flags that
-    the profile speaks for."""
+def summarize(profile: Profile, advice: str = "") -> list[Line]:
+    """Return the lines about a profile; none if nothing was timed. `advice` says what to try
+    (`lar.engines.advice`)."""
     rows = rows_of(profile)
     if not rows and not profile.timed_steps():
         return []
     trust = [describe_cost(profile), sentence(describe_disturbance(profile))]
-    trust += [sentence(f"not recorded: {text}") for text in profile.facts.dropped]
     return [
         Line("time", describe_iteration(profile)),
         *([Line("slowest", describe_slowest(profile, rows))] if rows else []),
-        Line("try", describe_tries(profile, suggestions)),
+        *([Line("try", advice)] if advice else []),
         *([Line("trust", " ".join(filter(None, trust)))] if any(trust) else []),
     ]
 
 
-def summary_lines(profile: Profile, suggestions: Sequence[str] = ()) -> list[str]:
+def summary_lines(profile: Profile, advice: str = "") -> list[str]:
     """Return the summary as text."""
-    return [f"{line.about:<8} {line.text}" for line in summarize(profile, suggestions)]
+    return [f"{line.about}: {line.text}" for line in summarize(profile, advice)]
 
 
 def plain_seconds_of(profile: Profile) -> float | None:
@@ -136,15 +135,6 @@ def channels_of(profile: Profile, row: Row) -> str:
 
 def inputs_of(profile: Profile, row: Row) -> Iterable[TensorFact]:
     return profile.operators[row.operators[0]].inputs if row.operators else ()
-
-
-def describe_tries(profile: Profile, suggestions: Sequence[str]) -> str:
-    """Return what to type next."""
-    model = profile.facts.model.path or "MODEL"
-    command = f"lar advise {model}"
-    if not suggestions:
-        return f"no setting stands out; {command} tries what this machine may like"
-    return f"{' or '.join(suggestions[:2])} (not tried: {command} does)"
 
 
 def sentence(text: str) -> str:

@@ -24,7 +24,4 @@ def describe_balance(profile: Profile) -> str:
     share = use.waiting_share if use is not None else None
     if share is None or share < LEAST_SHARE:
         return ""
-    return (
-        f"in operators whose work is shared out, the calling thread waits {share:.0%} of the time "
-        "for the other threads"
-    )
+    return f"the calling thread waits {share:.0%} of the time for other threads"

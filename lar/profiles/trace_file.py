@@ -20,7 +20,7 @@ An operator's execution is an event of category `cpu_op` and up to three of `op_
                    a machine has instruction_sets; operators have the tensors that they read and
                    write; the events stand last, a large file is in gzip; noise of the
                    timed iterations, which are numbered from 0, those of the warm-up below 0;
-                   the folder that the run was started in
+                   the folder that the run was started in; settings that were tried
 """
 
 from __future__ import annotations

@@ -390,6 +390,33 @@ class Peak(msgspec.Struct, frozen=True):
     rounds: int | None = None
 
 
+class TriedSetting(msgspec.Struct, frozen=True, kw_only=True):
+    """A setting that was run beside the profiled run, in turns with it (`lar advise`).
+
+    `why` is what the profile shows that speaks for it. `ratio` is its time over that of the run,
+    with its interval, None where it was not measured; `verdict` is as in `Difference`. `outputs`
+    says how they agree with those of the run, empty where they were not compared, and `error` how
+    it failed.
+    """
+
+    name: str
+    flags: str
+    why: str = ""
+    median_seconds: float | None = None
+    ratio: float | None = None
+    ratio_low: float | None = None
+    ratio_high: float | None = None
+    verdict: str = ""
+    outputs: str = ""
+    output_error: float | None = None
+    error: str = ""
+
+    @property
+    def is_right(self) -> bool:
+        """Whether its outputs were compared and do not differ."""
+        return not self.error and self.outputs not in ("", "different")
+
+
 class ModelFacts(msgspec.Struct, frozen=True):
     path: str = ""
     sha256: str = ""
@@ -449,8 +476,10 @@ class ProfileFacts(
 ):
     """The origin of a profile. `dropped` lists what the engine could not record, a line each.
 
-    `noise` has the timed iterations in order, and is empty where it was not recorded. `folder` is
-    the one that the run was started in, from which relative paths start.
+    `noise` has the timed iterations in order, and is empty where it was not recorded. `plain` has
+    those of the run without the profiler: their seconds, and whether something disturbed them.
+    `folder` is the one that the run was started in, from which relative paths start. `tried` has
+    the settings that were tried after it, in the order in which the profile speaks for them.
     """
 
     lar_version: str = ""
@@ -474,6 +503,8 @@ class ProfileFacts(
     peak: Peak | None = None
     dropped: tuple[str, ...] = ()
     noise: tuple[StepNoise, ...] = ()
+    plain: tuple[tuple[float, bool], ...] = ()
+    tried: tuple[TriedSetting, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,11 +1,12 @@
-"""The tensors of a comparison as rows of a table, in its text and on its page."""
+"""The tensors of a comparison as rows of a table, in all its forms."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
 from lar.errors import printable
@@ -17,19 +18,19 @@ from lar.records.comparison import (
     Figures,
     TensorComparison,
     TensorFacts,
-    TruthErrors,
 )
 from lar.reports.model import ANY_DIGITS, Cell, Column, Table
 
 T = TypeVar("T")
 
-
 # MegEngine's quantised types, as it stores their integers.
 STORED = re.compile(r"Quantized(S?)(\d+)(?:Asymm)?")
+NO_TENSOR = TensorFacts(key="", name="", dtype="", shape=())
 
 
 class Row(NamedTuple):
-    """A pair of tensors, and its role for a culprit: an input, a parameter or the output."""
+    """A pair of tensors, and its role for a culprit: an input, a parameter or the output. A tensor
+    without a twin is `alone`, and the other side has no name."""
 
     tensor: TensorComparison
     role: str = ""
@@ -44,13 +45,35 @@ def rows_of_culprit(culprit: Culprit) -> list[Row]:
     ]
 
 
+def all_rows_of(comparison: Comparison) -> Iterator[Row]:
+    """Yield what a side did not record, all pairs, and the tensors without a twin."""
+    for lacking in comparison.left_out:
+        yield row_of_one(lacking.side, replace(NO_TENSOR, name=lacking.name), lacking.reason)
+    yield from map(Row, comparison.tensors)
+    for alone in comparison.unmatched:
+        yield row_of_one(alone.side, alone.tensor, alone.reason)
+
+
+def row_of_one(side: str, tensor: TensorFacts, problem: str) -> Row:
+    """Return the row of a tensor that one side alone has."""
+    actual, expected = (tensor if side == each else NO_TENSOR for each in ("actual", "expected"))
+    pair = TensorComparison(
+        actual=actual, expected=expected, matched_by="name", passed=False, problem=problem
+    )
+    return Row(pair, "alone")
+
+
 def badness_of(tensor: TensorComparison) -> tuple[bool, float]:
     """Return how far a tensor is from its twin; one that cannot be compared is the worst, and one
     that differs is worse than any that does not."""
-    figures, error = tensor.figures, error_of(tensor)
-    if figures is None or figures.nonfinite_mismatches or error is None:
-        return (not tensor.passed, math.inf)
-    return (not tensor.passed, error)
+    error = number_of(tensor)
+    return (not tensor.passed, math.inf if error is None else error)
+
+
+def number_of(tensor: TensorComparison) -> float | None:
+    """Return the error of a pair, None where it is no number."""
+    is_number = tensor.figures and not tensor.figures.nonfinite_mismatches
+    return error_of(tensor) if is_number else None
 
 
 def error_of(tensor: TensorComparison) -> float | None:
@@ -61,10 +84,8 @@ def error_of(tensor: TensorComparison) -> float | None:
 def finite_error(figures: Figures | None, items: ErrorsOverItems | None = None) -> float | None:
     """Return the length of a difference over that of the expected tensor, None where that is no
     number."""
-    if figures is None:
-        return None
-    if items is not None:
-        return items.relative_l2
+    if figures is None or items is not None:
+        return items.relative_l2 if figures and items else None
     return 0.0 if figures.identical else figures.relative_l2
 
 
@@ -80,23 +101,26 @@ def merge_alike(tensors: Iterable[TensorComparison]) -> list[TensorComparison]:
 
 
 def table_of(
-    columns: Iterable[Column[T]], rows: Iterable[T], is_alike: Callable[[T], bool]
+    columns: Iterable[Column[T]],
+    rows: Iterable[T],
+    is_alike: Callable[[T], bool],
+    title: str = "Tensors",
 ) -> Table[T]:
-    """Return a table of tensors; one that differs is red on a terminal with colours."""
+    """Return a table of tensors; one that differs is red."""
     return Table(
         name="tensors",
-        title="Tensors",
+        title=title,
         columns=tuple(columns),
         rows=tuple(rows),
         color=lambda row: "" if is_alike(row) else "red",
     )
 
 
-def tensor_table(rows: Iterable[Row], columns: Sequence[Column[Row]]) -> Table[Row]:
+def tensor_table(rows: Iterable[Row], columns: Sequence[Column[Row]], title: str) -> Table[Row]:
     """Return a table of pairs, with their roles for a culprit if they have some."""
     rows = tuple(rows)
     roles = [replace(ROLE, title="")] if any(row.role for row in rows) else []
-    return table_of((*roles, *columns), rows, lambda row: row.tensor.passed)
+    return table_of((*roles, *columns), rows, lambda row: row.tensor.passed, title)
 
 
 def columns_for(comparison: Comparison, *, wide: bool) -> tuple[Column[Row], ...]:
@@ -112,7 +136,6 @@ def columns_for(comparison: Comparison, *, wide: bool) -> tuple[Column[Row], ...
         **dict.fromkeys(("tensor", "type", "off by"), True),
         **dict.fromkeys(TRUTH_COLUMNS, comparison.truth is not None),
         **dict.fromkeys(ITEM_COLUMNS, has_items),
-        "role": False,
         "data type": wide or any(format_data_type(it) != it.tensor.expected.dtype for it in rows),
         ALONE: 2 * len(run_alone) > comparison.computed_count,
         "error": wide or comparison.tolerance.max_error is not None,
@@ -124,7 +147,7 @@ def columns_for(comparison: Comparison, *, wide: bool) -> tuple[Column[Row], ...
 
 def format_pair(row: Row) -> str:
     """Return the name of a tensor, both where the sides call it otherwise."""
-    names = dict.fromkeys((row.tensor.actual.name, row.tensor.expected.name))
+    names = dict.fromkeys(filter(None, (row.tensor.actual.name, row.tensor.expected.name)))
     return printable(" = ".join(shorten(name) for name in names))
 
 
@@ -152,8 +175,8 @@ def type_of(kind: str, name: str) -> str:
 
 def format_data_type(row: Row) -> str:
     """Return the data type of a pair, both where they differ."""
-    types = dict.fromkeys(map(describe_type, (row.tensor.actual, row.tensor.expected)))
-    return printable(" = ".join(types))
+    types = map(describe_type, (row.tensor.actual, row.tensor.expected))
+    return printable(" = ".join(dict.fromkeys(filter(None, types))))
 
 
 def describe_type(tensor: TensorFacts) -> str:
@@ -180,7 +203,8 @@ def format_shape(shape: Sequence[int]) -> str:
 
 
 def format_matched(row: Row) -> str:
-    return row.tensor.matched_by + (", in other axes" if row.tensor.axes else "")
+    axes = ", in other axes" if row.tensor.axes else ""
+    return "" if row.role == "alone" else row.tensor.matched_by + axes
 
 
 def format_error(row: Row) -> str:
@@ -261,23 +285,28 @@ def over_items(name: str) -> Callable[[Row], Cell]:
     return lambda row: getattr(row.tensor.over_items, name, None)
 
 
-def number_column(
-    title: str, take: Callable[[Row], Cell], form: str = ".3g", rank: int = 5
+def figure_column(
+    title: str,
+    key: str,
+    value: Callable[[Row], Cell],
+    text: Callable[[Row], str] | str = ".3g",
+    rank: int = 5,
 ) -> Column[Row]:
-    """Return a column of a number, whose text is empty for 0 and for what is not known."""
+    """Return a column of a number; with a form for `text`, 0 and what is not known are empty."""
 
-    def text(row: Row) -> str:
-        found = take(row)
-        return found if isinstance(found, str) else format(found, form) if found else ""
+    def formatted(row: Row) -> str:
+        found = value(row)
+        return found if isinstance(found, str) else format(found, str(text)) if found else ""
 
-    return Column(title, take, text, rank=rank, digits=ANY_DIGITS)
+    shown = formatted if isinstance(text, str) else text
+    return Column(title, value, shown, key=key, rank=rank, digits=ANY_DIGITS)
 
 
-def truth_column(title: str, figures_of: Callable[[TruthErrors], Figures | None]) -> Column[Row]:
+def truth_column(title: str, side: str) -> Column[Row]:
     """Return a column of the distance of one side from the truth."""
 
     def figures(row: Row) -> Figures | None:
-        return None if row.tensor.truth is None else figures_of(row.tensor.truth)
+        return getattr(row.tensor.truth, side, None)
 
     def text(row: Row) -> str:
         found = figures(row)
@@ -285,7 +314,18 @@ def truth_column(title: str, figures_of: Callable[[TruthErrors], Figures | None]
             return "equal"  # in float64 the bits are others
         return "" if found is None else format_relative(found, found.relative_l2)
 
-    return Column(title, lambda row: finite_error(figures(row)), text, rank=1, digits=ANY_DIGITS)
+    key = f"truth_{side}_relative_l2"
+    return figure_column(title, key, lambda row: finite_error(figures(row)), text, 1)
+
+
+def field_column(path: str) -> Column[Row]:
+    """Return the column of a field of a pair in CSV."""
+
+    def value(row: Row) -> Cell:
+        found: Cell | tuple[int, ...] = attrgetter(path)(row.tensor)
+        return "x".join(map(str, found)) if isinstance(found, tuple) else found
+
+    return Column(path.replace(".", "_"), value)
 
 
 # The columns of the text and of the page, each of which leaves out some.
@@ -294,27 +334,39 @@ ALONE = "alone"
 ITEM_COLUMNS = ("SNR mean", "SNR p99", "SNR worst", "worst item", "RMSE/scale")
 TRUTH_COLUMNS = ("A to truth", "B to truth")
 COLUMNS: tuple[Column[Row], ...] = (
-    ROLE,
     Column("tensor", format_pair, format_pair, rank=0, shortest=24),
     Column("type", format_type, format_type, rank=3, shortest=10),
     Column("data type", format_data_type, format_data_type, rank=5, shortest=10),
     Column("shape", lambda row: format_shape(row.tensor.expected.shape), rank=3),
-    Column("matched by", format_matched, format_matched, rank=9),
+    Column("matched by", format_matched, format_matched, key="matched_by", rank=9),
     Column("problem", lambda row: printable(row.tensor.problem) or None, in_text=False),
-    Column("off by", lambda row: error_of(row.tensor), format_error, rank=0, digits=ANY_DIGITS),
-    Column(ALONE, alone_of, format_alone, rank=0, digits=ANY_DIGITS),
-    truth_column(TRUTH_COLUMNS[0], lambda it: it.actual),
-    truth_column(TRUTH_COLUMNS[1], lambda it: it.expected),
-    number_column("SNR dB", figure("snr_db"), ".1f", 1),
-    number_column("SNR mean", over_items("mean_snr_db"), ".1f", 4),
-    number_column("SNR p99", over_items("p99_snr_db"), ".1f", 6),
-    number_column("SNR worst", over_items("worst_snr_db"), ".1f", 1),
-    Column("worst item", lambda row: over_items("worst_item")(row) or None, rank=1),
-    number_column("RMSE/scale", steps_of, ".3f", 2),
-    number_column("error", figure("max_error", 0), rank=2),
-    number_column("max abs", figure("max_absolute", 0), rank=4),
-    number_column("max rel", figure("max_relative", 0), rank=6),
-    number_column("cosine", figure("cosine"), ".7f", 7),
-    Column("past tolerance", figure("mismatches", 0), format_mismatches, rank=1, digits=0),
-    Column("worst element", lambda row: format_worst(row) or None, format_worst),
+    figure_column("off by", "relative_l2", lambda row: error_of(row.tensor), format_error, 0),
+    figure_column(ALONE, "single_relative_l2", alone_of, format_alone, 0),
+    truth_column(TRUTH_COLUMNS[0], "actual"),
+    truth_column(TRUTH_COLUMNS[1], "expected"),
+    figure_column("SNR dB", "snr_db", figure("snr_db"), ".1f", 1),
+    figure_column("SNR mean", "all_mean_snr_db", over_items("mean_snr_db"), ".1f", 4),
+    figure_column("SNR p99", "all_p99_snr_db", over_items("p99_snr_db"), ".1f", 6),
+    figure_column("SNR worst", "all_worst_snr_db", over_items("worst_snr_db"), ".1f", 1),
+    Column("worst item", over_items("worst_item"), key="all_worst_item", rank=1),
+    figure_column("RMSE/scale", "all_rmse_over_scale", steps_of, ".3f", 2),
+    figure_column("error", "max_error", figure("max_error", 0), rank=2),
+    figure_column("max abs", "max_absolute", figure("max_absolute", 0), rank=4),
+    figure_column("max rel", "max_relative", figure("max_relative", 0), rank=6),
+    figure_column("cosine", "cosine", figure("cosine"), ".7f", 7),
+    figure_column("past tolerance", "mismatches", figure("mismatches", 0), format_mismatches, 1),
+    Column("worst element", format_worst, format_worst, key="worst_element"),
 )
+# What CSV has first, of each pair and of each side.
+FIELDS = (
+    *("passed", "depth", "constant", "is_output", "actual.name", "actual.dtype", "actual.shape"),
+    *("expected.name", "expected.dtype", "expected.shape", "expected.operator_type"),
+)
+ALL_COLUMNS = (*map(field_column, FIELDS), *COLUMNS)
+
+
+def table_of_all(comparison: Comparison) -> Table[Row]:
+    """Return the table of CSV, without the columns in which no row has a value."""
+    rows = [*all_rows_of(comparison)]
+    known = (it for it in ALL_COLUMNS if any(it.value(row) is not None for row in rows))
+    return table_of(known, rows, lambda row: row.tensor.passed)

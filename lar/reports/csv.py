@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from lar.reports.model import AnyTable
@@ -18,24 +17,15 @@ def format_csv(report: Report) -> str:
     empty line between it and the next."""
     if len(report.tables) == 1:
         return format_table(report.tables[0])
-    return "\n".join(f"{format_title(table)}{format_table(table)}" for table in report.tables)
+    return "\n".join(format_table(table, f"# {table.title}") for table in report.tables)
 
 
-def format_title(table: AnyTable) -> str:
-    return format_row([f"# {table.title}"])
-
-
-def format_table(table: AnyTable) -> str:
-    """Return the headings and the rows of a table."""
+def format_table(table: AnyTable, *titles: str) -> str:
+    """Return titles in lines of their own, the headings and the rows of a table."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
+    writer.writerows([title] for title in titles)
     writer.writerow(table.headings)
-    writer.writerows(table.records)
-    return stream.getvalue()
-
-
-def format_row(cells: Iterable[object]) -> str:
-    """Return a line of cells, quoted if they need it."""
-    stream = io.StringIO()
-    csv.writer(stream, lineterminator="\n").writerow(cells)
+    values = [column.value for column in table.record_columns]
+    writer.writerows([value(row) for value in values] for row in table.rows)
     return stream.getvalue()

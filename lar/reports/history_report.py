@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
-from lar.reports.model import Cell, Column, Table, table_of_values
-from lar.reports.pages import Section, format_page
-from lar.reports.pages.tables import page_table
+from lar.reports.model import Column, Plot, Table, milliseconds, number, value_at
 from lar.reports.report import Report
-from lar.reports.results_report import format_figure, format_ms
-from lar.reports.verdicts import describe_difference, format_interval, format_ratio
+from lar.reports.verdicts import describe_difference, format_interval
 from lar.results.regressions import Check
 from lar.results.store import Entry, Kind
 
 BARS = "▁▂▃▄▅▆▇█"
 PLAIN_BARS = "_.-=+*#@"  # where the output cannot hold those
 MOST_BARS = 40
-
-PLOT_SCRIPT = """
-for (const { section, curve, table } of figures.series)
-  drawSection(section, () => [drawCurve(curve), makeTable(table, "runs")]);
-finishPage();
-"""
+SMALLEST = "difference.smallest_detectable"
 
 
-def list_report(entries: Sequence[Entry], notes: Iterable[str] = ()) -> Report:
+def report_history(entries: Sequence[Entry], notes: Iterable[str] = ()) -> Report:
     """Return the list of results, with the columns in which they are not all alike."""
     notes = tuple(notes)
     columns = tuple(columns_of(entries))
@@ -35,57 +28,37 @@ def list_report(entries: Sequence[Entry], notes: Iterable[str] = ()) -> Report:
     return Report(style="history", title=table.title, body=(table, *notes), tables=(table,))
 
 
-def columns_of(entries: Sequence[Entry]) -> list[Column[Entry]]:
-    """Return the columns of a list."""
+def columns_of(entries: Sequence[Entry]) -> Iterator[Column[Entry]]:
+    """Yield the columns of a list."""
 
-    def differ(name: str) -> bool:
-        return len({getattr(entry, name) for entry in entries}) > 1
+    def column(title: str, name: str = "", rank: int = 5, *, shown: bool = True) -> Column[Entry]:
+        return Column(title, attrgetter(name or title), key=name, rank=rank, in_text=shown)
 
-    return [
-        Column("id", lambda it: it.id, align="right", rank=0),
-        Column("saved", lambda it: it.saved_at, lambda it: day_of(it.saved_at), rank=4),
-        Column("tag", lambda it: it.tag, in_text=any(it.tag for it in entries), rank=1),
-        Column("model", lambda it: it.model, rank=1),
-        Column("model sha256", lambda it: it.model_sha256, key="model_sha256", in_text=False),
-        Column("engine", lambda it: it.engine, rank=3),
-        Column("version", lambda it: it.engine_version, key="engine_version", rank=5),
-        Column("driver", lambda it: it.driver, in_text=differ("driver")),
-        Column("device", lambda it: it.device, in_text=differ("device"), rank=3),
-        Column("options", lambda it: it.options, in_text=any(it.options for it in entries), rank=2),
-        Column("inputs", lambda it: it.inputs, in_text=False),
-        Column("machine", lambda it: it.machine, in_text=differ("machine"), rank=4),
-        Column(
-            "status", lambda it: it.status, in_text=any(it.status != "ok" for it in entries), rank=2
-        ),
-        Column("samples", lambda it: it.samples, align="right", rank=6),
-        Column(
-            "disturbed",
-            lambda it: it.disturbed,
-            align="right",
-            in_text=any(it.disturbed for it in entries),
-            rank=6,
-        ),
-        Column(
-            "median ms",
-            lambda it: it.median_seconds,
-            lambda it: format_ms(it.median_seconds),
-            key="median_seconds",
-            align="right",
-            rank=0,
-        ),
-        Column(
-            "trusted ms",
-            lambda it: it.trusted_seconds,
-            lambda it: format_ms(it.trusted_seconds),
-            key="trusted_seconds",
-            align="right",
-            in_text=any(it.trusted_seconds != it.median_seconds for it in entries),
-            rank=1,
-        ),
-        Column("trust", lambda it: it.trust, in_text=False),
-        Column("CPU", lambda it: it.cpu_median_seconds, key="cpu_median_seconds", in_text=False),
-        Column("started", lambda it: it.started_at, key="started_at", in_text=False),
-    ]
+    driver, device, machine = (
+        len({getattr(it, name) for it in entries}) > 1 for name in ("driver", "device", "machine")
+    )
+    yield number("id", "id", rank=0)
+    yield Column("saved", lambda it: it.saved_at, lambda it: day_of(it.saved_at), rank=4)
+    yield column("tag", rank=1, shown=any(it.tag for it in entries))
+    yield column("model", rank=1)
+    yield column("model sha256", "model_sha256", shown=False)
+    yield column("engine", rank=3)
+    yield column("version", "engine_version")
+    yield column("driver", shown=driver)
+    yield column("device", rank=3, shown=device)
+    yield column("options", rank=2, shown=any(it.options for it in entries))
+    yield column("inputs", shown=False)
+    yield column("machine", rank=4, shown=machine)
+    yield column("status", rank=2, shown=any(it.status != "ok" for it in entries))
+    yield number("samples", "samples", rank=6)
+    disturbed = any(it.disturbed for it in entries)
+    yield number("disturbed", "disturbed", rank=6, in_text=disturbed)
+    yield milliseconds("median ms", "median_seconds", "median_seconds", 0)
+    trusted = any(it.trusted_seconds != it.median_seconds for it in entries)
+    yield milliseconds("trusted ms", "trusted_seconds", "trusted_seconds", 1, in_text=trusted)
+    yield column("trust", shown=False)
+    yield milliseconds("CPU ms", "cpu_median_seconds", "cpu_median_seconds", in_text=False)
+    yield column("started", "started_at", shown=False)
 
 
 def day_of(time: str) -> str:
@@ -134,50 +107,44 @@ def distinguish_kinds(kinds: Mapping[Kind, str]) -> dict[Kind, str]:
     return names
 
 
-def plot_report(entries: Sequence[Entry], *, has_bars: bool = True) -> Report:
-    """Return how the medians of each kind of run went, as small bars and as a page of curves."""
+def report_course(entries: Sequence[Entry], *, has_bars: bool = True) -> Report:
+    """Return how the medians of each kind of run went: small bars, on the page a curve each."""
     series = series_of(entries)
     bars = BARS if has_bars else PLAIN_BARS
-    table = Table(
-        name="plot",
-        title="Medians over the runs",
-        columns=(
-            Column[Series]("runs of", lambda it: it.name, rank=0),
-            Column("count", lambda it: len(it.entries), align="right"),
-            Column(
-                "medians", text=lambda it: draw_bars(it.medians, bars), in_records=False, rank=1
-            ),
-            Column(
-                "least ms",
-                lambda it: min(it.medians),
-                lambda it: format_ms(min(it.medians)),
-                align="right",
-            ),
-            Column(
-                "first ms",
-                lambda it: it.medians[0],
-                lambda it: format_ms(it.medians[0]),
-                align="right",
-            ),
-            Column(
-                "last ms",
-                lambda it: it.medians[-1],
-                lambda it: format_ms(it.medians[-1]),
-                align="right",
-            ),
-            Column(
-                "last/first", ratio_of, lambda it: format_figure(ratio_of(it), 3), align="right"
-            ),
-        ),
-        rows=tuple(series),
+
+    def drawn(each: Series) -> str:
+        return draw_bars(each.medians, bars)
+
+    columns: tuple[Column[Series], ...] = (
+        Column("runs of", lambda it: it.name, rank=0),
+        number("count", lambda it: len(it.entries)),
+        Column("medians", text=drawn, in_records=False, rank=1),
+        number("least ms", lambda it: min(it.medians), 3, scale=1e3),
+        number("first ms", lambda it: it.medians[0], 3, scale=1e3),
+        number("last ms", lambda it: it.medians[-1], 3, scale=1e3),
+        number("last/first", lambda it: it.medians[-1] / it.medians[0], 3),
     )
+    title = "Medians over the runs"
+    table = Table(name="plot", title=title, columns=columns, rows=tuple(series))
     return Report(
-        style="plot", title=table.title, body=(table,), tables=(table,), page=page_of(series)
+        style="plot",
+        title=f"lar history: {title}",
+        body=(table, *map(curve_of, series)),
+        page_of_text=True,
+        tables=(table,),
     )
 
 
-def ratio_of(series: Series) -> float:
-    return series.medians[-1] / series.medians[0]
+def curve_of(series: Series) -> Plot:
+    """Return the curve of the runs of a kind; a point says which run it is."""
+    points = [
+        (run, 1e3 * median, f"{entry.id} {entry.tag}".strip())
+        for run, (entry, median) in enumerate(
+            zip(series.entries, series.medians, strict=True), start=1
+        )
+    ]
+    axes = {"title": "Median of each run", "x": "run", "y": "ms", "folded": None}
+    return Plot("curve", series.name, {**axes, "points": points})
 
 
 def draw_bars(values: Sequence[float], bars: str = BARS) -> str:
@@ -188,93 +155,24 @@ def draw_bars(values: Sequence[float], bars: str = BARS) -> str:
     return "".join(bars[round((value - least) / step)] for value in values)
 
 
-RUN_HEADINGS = (
-    "run",
-    "id",
-    "saved",
-    "tag",
-    "version",
-    "samples",
-    "median (ms)",
-    "disturbed",
-    "trust",
-)
-
-
-def page_of(series: Sequence[Series]) -> str:
-    """Return a page with a curve and a table for each kind of run."""
-    sections = [Section(f"series{number}", each.name) for number, each in enumerate(series)]
-    figures = [
-        {
-            "section": section.name,
-            "curve": {
-                "title": "Median of each run",
-                "x": "run",
-                "y": "ms",
-                "points": [(n, 1e3 * value) for n, value in enumerate(each.medians, start=1)],
-            },
-            "table": runs_table(each),
-        }
-        for section, each in zip(sections, series, strict=True)
-    ]
-    title = "History of runs"
-    return format_page(f"lar history: {title}", title, sections, {"series": figures}, [PLOT_SCRIPT])
-
-
-def runs_table(series: Series) -> dict[str, object]:
-    """Return the runs of a series as the page's script reads a table."""
-    rows: list[tuple[Cell, ...]] = [
-        (
-            *(number, entry.id, day_of(entry.saved_at), entry.tag, entry.engine_version),
-            *(entry.samples, 1e3 * median, entry.disturbed, entry.trust),
-        )
-        for number, (entry, median) in enumerate(
-            zip(series.entries, series.medians, strict=True), start=1
-        )
-    ]
-    table = table_of_values("runs", "Runs", RUN_HEADINGS, rows)
-    texts = {"saved", "tag", "version", "trust"}
-    columns = [
-        Column[Sequence[Cell]](
-            column.title,
-            column.value,
-            digits=None if column.title in texts else 3 if "ms" in column.title else 0,
-        )
-        for column in table.columns
-    ]
-    return page_table("runs", columns, rows, is_rounded=False, order="run").figures()
-
-
-def check_report(checks: Sequence[Check], baseline: str, notes: Sequence[str]) -> Report:
+def report_check(checks: Sequence[Check], baseline: str, notes: Sequence[str]) -> Report:
     """Return what checks for regressions have found."""
-    table = Table(
-        name="check",
-        title=f"Against {baseline}",
-        columns=(
-            Column[Check]("runs of", lambda it: it.name, rank=0),
-            Column("runs", lambda it: len(it.new), align="right", key="runs"),
-            Column("baseline", lambda it: len(it.baseline), align="right", key="baseline_runs"),
-            Column("unit", lambda it: it.unit, rank=4),
-            Column("figure", lambda it: it.figure, rank=4),
-            Column(
-                "ratio",
-                lambda it: it.difference.ratio if it.difference else None,
-                lambda it: format_ratio(it.difference),
-                rank=0,
-            ),
-            Column("95 % interval", text=interval_of_check, in_records=False, rank=3),
-            Column(
-                "smallest detectable",
-                lambda it: it.difference.smallest_detectable if it.difference else None,
-                key="smallest_detectable",
-                in_text=False,
-            ),
-            Column("verdict", lambda it: it.verdict, describe_check, rank=0),
-        ),
-        rows=tuple(checks),
-        notes=tuple(notes),
+    columns: tuple[Column[Check], ...] = (
+        Column("runs of", lambda it: it.name, rank=0),
+        number("runs", lambda it: len(it.new)),
+        number("baseline", lambda it: len(it.baseline), key="baseline_runs"),
+        Column("unit", lambda it: it.unit, rank=4),
+        Column("figure", lambda it: it.figure, rank=4),
+        number("ratio", "difference.ratio", 3, unknown="", rank=0),
+        Column("95 % interval", text=interval_of_check, in_records=False, rank=3),
+        Column("smallest detectable", value_at(SMALLEST), key="smallest_detectable", in_text=False),
+        Column("verdict", lambda it: it.verdict, describe_check, rank=0),
     )
-    return Report(style="check", title=table.title, body=(table, *notes), tables=(table,))
+    title = f"Against {baseline}"
+    table = Table(
+        name="check", title=title, columns=columns, rows=tuple(checks), notes=tuple(notes)
+    )
+    return Report(style="check", title=title, body=(table, *notes), tables=(table,))
 
 
 def interval_of_check(check: Check) -> str:

@@ -1,53 +1,116 @@
-"""Reports as HTML pages: the style's own, or one with its tables."""
+"""Reports as HTML pages: the style's own, or one of lines, tables and plots."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from html import escape
-from operator import itemgetter
+from itertools import groupby, takewhile
 from typing import Any
 
-from lar.errors import printable
-from lar.reports.model import ANY_DIGITS, AnyTable, Column
-from lar.reports.pages import Section, format_page
+from lar.reports.model import ANY_DIGITS, AnyTable, Cell, Column, Plot
+from lar.reports.pages import Section, format_facts, format_page, read_resource
 from lar.reports.pages.tables import page_table
-from lar.reports.report import Report
+from lar.reports.report import Part, Report
+from lar.reports.text import printable_text
 
-SCRIPT = """
-for (const { section, notes, table } of figures.tables)
-  drawSection(section, () => [makeTable(table, "rows"), ...notes.map((text) =>
-    makeElement("p", { class: "note lines" }, text))]);
-finishPage();
-"""
+LONGEST_NAME = 24  # of a fact: what stands before a colon behind more letters is a sentence
+RANK_BESIDE_TEXT = 9  # on a page, of columns that the text does not have
 
 
 def format_html(report: Report) -> str:
-    """Return the style's own page, or one of the tables."""
+    """Return the style's own page, or one of its parts.
+
+    A plot is a section, and so are lines and tables between two empty lines. Lines alone are those
+    of the first section, whatever comes between them.
+    """
     if report.page:
         return report.page
     title = report.title or f"lar report: {report.style}"
-    sections = [Section(f"table{n}", table.title) for n, table in enumerate(report.tables)]
-    figures = {
-        "tables": [
-            {"section": section.name, "notes": table.notes, "table": figures_of(table)}
-            for section, table in zip(sections, report.tables, strict=True)
-        ]
-    }
-    paragraphs = [*report.summary, *([report.footer] if report.footer else ())]
-    words = "".join(f"<p>{escape(printable(text))}</p>" for text in paragraphs)
-    summary = [Section("summary", "Summary", words=words)] if words else []
-    return format_page(title, title, [*summary, *sections], figures, [SCRIPT])
+    parts = report.body if report.page_of_text else tuple(parts_of_style(report))
+    words: list[str] = []
+    sections: list[Section] = []
+    figures = []
+    for group in groups_of(parts):
+        drawn = [part for part in group if not isinstance(part, str)]
+        lines = [part for part in group if isinstance(part, str)]
+        if not drawn:
+            words += lines
+            continue
+        name = f"part{len(sections)}"
+        about = " ".join(part.about for part in drawn if isinstance(part, Plot))
+        title_line = f"{drawn[0].title}:".lower()
+        said = format_lines(line for line in lines if line.lower() != title_line)
+        sections.append(Section(name, drawn[0].title, about, said))
+        figures.append({"section": name, "parts": [*map(figures_of, drawn)]})
+    if words:
+        sections.insert(0, Section("result", "Result", words=format_lines(words)))
+    script = read_resource("lar.reports.pages", "report.js")
+    return format_page(title, title, sections, {"sections": figures}, [script])
 
 
-def figures_of(table: AnyTable) -> dict[str, Any]:
-    """Return a table as the page's script reads it; a column with text in one row is a column of
-    text."""
-    records = table.records
-    columns = [
-        Column[Any](
-            heading,
-            itemgetter(place),
-            digits=None if any(isinstance(row[place], str) for row in records) else ANY_DIGITS,
-        )
-        for place, heading in enumerate(table.headings)
-    ]
-    return page_table(table.name, columns, records, is_rounded=False).figures()
+def parts_of_style(report: Report) -> Iterator[Part]:
+    """Yield the parts of the page of a profile: the lines above its first table, all of the tables,
+    and the plots."""
+    yield from report.summary
+    yield from takewhile(lambda part: isinstance(part, str), report.body)
+    yield report.footer
+    for table in report.tables:
+        yield from ("", table)
+    yield from report.plots
+
+
+def groups_of(parts: Iterable[Part]) -> Iterator[list[Part]]:
+    """Yield the parts between empty lines; a plot stands alone."""
+    for kind, group in groupby(parts, lambda it: id(it) if isinstance(it, Plot) else it != ""):
+        if kind:
+            yield [*group]
+
+
+def format_lines(lines: Iterable[str]) -> str:
+    """Return lines as paragraphs; those that give facts, as `name: text`, are rows of a table."""
+
+    def is_fact(line: str) -> bool:
+        return 0 < line.find(": ") <= LONGEST_NAME
+
+    texts = []
+    for are_facts, group in groupby(map(printable_text, lines), key=is_fact):
+        if are_facts:
+            pairs = (line.strip().split(": ", 1) for line in group)
+            texts.append(format_facts((name, text) for name, text in pairs))
+        else:
+            texts += [f"<p>{escape(line.strip())}</p>" for line in group]
+    return "".join(texts)
+
+
+def figures_of(part: AnyTable | Plot) -> dict[str, Any]:
+    """Return what the page's script draws."""
+    if isinstance(part, Plot):
+        return {"plot": part.kind, "figures": part.figures}
+    return {"table": figures_of_table(part), "notes": part.notes}
+
+
+def figures_of_table(table: AnyTable) -> dict[str, Any]:
+    """Return a table as the page's script reads it: the columns of its records, of which one with
+    text in a row is a column of text. Columns that the text does not have are the first to go."""
+    columns = [page_column(column, table.rows) for column in table.record_columns]
+    figures = page_table(table.name, columns, table.rows, is_rounded=False)
+    marks = tuple(map(table.color, table.rows)) if table.color else ()
+    return figures._replace(marks=marks).figures()
+
+
+def page_column(column: Column[Any], rows: Iterable[Any]) -> Column[Any]:
+    """Return a column as a page has it: numbers in the unit and with the digits of the text."""
+
+    def value(row: Any) -> Cell:
+        found = column.value(row)
+        if column.scale != 1 and isinstance(found, (int, float)):
+            return found * column.scale
+        return found
+
+    is_text = any(isinstance(column.value(row), str) for row in rows)
+    return Column(
+        column.heading if column.digits is None else column.title,
+        value,
+        digits=None if is_text else ANY_DIGITS if column.digits is None else column.digits,
+        rank=column.rank if column.in_text else RANK_BESIDE_TEXT,
+    )

@@ -11,7 +11,8 @@ from lar.reports.report import LateJson, Report
 
 
 def format_json(report: Report) -> str:
-    """Return the style's own document, or the tables: name, title, columns, rows, notes.
+    """Return the record, in one line, or the style's own document, or the tables: name, title,
+    columns, rows, notes.
 
     Where times of operators were corrected, lar's own documents say so. Those of another program
     have no place for that.
@@ -22,7 +23,8 @@ def format_json(report: Report) -> str:
     if report.corrected and isinstance(document, dict) and "style" in document:
         document = {**document, "cost_of_profiling": report.corrected}
     encoded = msgspec.json.encode(document, enc_hook=encode_late)
-    return msgspec.json.format(encoded, indent=1).decode() + "\n"
+    is_record = not isinstance(document, (dict, list, tuple))
+    return (encoded if is_record else msgspec.json.format(encoded, indent=1)).decode() + "\n"
 
 
 def encode_late(part: object) -> msgspec.Raw:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lar.reports.model import MARKDOWN
+from lar.reports.model import MARKDOWN, Plot
 from lar.reports.report import Report
 from lar.reports.text import escape, format_table, printable_text
 
@@ -20,7 +20,7 @@ def format_markdown(report: Report) -> str:
             # A line behind a table would be a row of it.
             lines += [""] * bool(part and lines and lines[-1].startswith("|"))
             lines.append(f"- {escape(printable_text(part.strip()), SIGNS)}" if part else "")
-        else:
+        elif not isinstance(part, Plot):
             lines += [""] * bool(lines and lines[-1])
             lines += format_table(replace(part, layout=MARKDOWN))
     return "".join(f"{line}\n" for line in lines)

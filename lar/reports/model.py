@@ -46,6 +46,7 @@ class Column(Generic[AnyRow]):
     in_text: bool = True
     in_records: bool = True
     digits: int | None = None  # after the point, in pages; None for text
+    scale: float = 1.0  # of the numbers of text and pages: 1e3 shows seconds as milliseconds
     shortest: int = 18  # a cell of text may be cut to that on a narrow terminal
     # Whether cells may lose their middle there: where it is None, those that stand at the left.
     may_cut: bool | None = None
@@ -188,6 +189,78 @@ class Table(Generic[Row]):
 
 
 AnyTable = Table[Any]
+
+
+@dataclass(frozen=True)
+class Plot:
+    """What pages draw, and all other forms of a report leave out: a picture, or a file to save.
+
+    `kind` names the function that draws it, in `pages/report.js`; `figures` are what that reads.
+    """
+
+    kind: Literal["ratios", "iterations", "depth", "curve", "download"]
+    title: str
+    figures: Any
+    about: str = ""
+
+
+def value_at(path: str) -> Callable[[Any], Any]:
+    """Return what takes the value at the end of a path of names, as `difference.ratio`; None where
+    a record on the path is None."""
+    names = path.split(".")
+
+    def take(row: Any) -> Any:
+        for name in names:
+            row = None if row is None else getattr(row, name)
+        return row
+
+    return take
+
+
+def number(
+    title: str,
+    value: Callable[[AnyRow], float | None] | str,
+    digits: int = 0,
+    *,
+    key: str = "",
+    scale: float = 1.0,
+    unknown: str | Callable[[AnyRow], str] = "N/A",
+    rank: int = 5,
+    in_text: bool = True,
+) -> Column[AnyRow]:
+    """Return a column of numbers with so many digits; `value` may be a path of names, and `unknown`
+    is the text of None."""
+    take = value_at(value) if isinstance(value, str) else value
+
+    def text(row: AnyRow) -> str:
+        found = take(row)
+        if found is not None:
+            return f"{scale * found:.{digits}f}"
+        return unknown if isinstance(unknown, str) else unknown(row)
+
+    return Column(
+        title,
+        take,
+        text,
+        key=key,
+        align="right",
+        digits=digits,
+        scale=scale,
+        rank=rank,
+        in_text=in_text,
+    )
+
+
+def milliseconds(
+    title: str,
+    value: Callable[[AnyRow], float | None] | str,
+    key: str,
+    rank: int = 5,
+    *,
+    in_text: bool = True,
+) -> Column[AnyRow]:
+    """Return a column of times, which records have in seconds under a key."""
+    return number(title, value, 3, key=key, scale=1e3, rank=rank, in_text=in_text)
 
 
 def table_of_values(

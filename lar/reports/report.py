@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from lar.records.profile import Profile
-from lar.reports.model import AnyTable
+from lar.reports.model import AnyTable, Plot
 from lar.reports.text import PAPER, Screen, format_table, printable_text
+
+Part = str | AnyTable | Plot
 
 # What two profiles that are compared are called.
 ROLES = ("baseline", "exp")
@@ -27,22 +29,26 @@ class LateJson:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """The report that a style makes of a profile.
+    """The report that a command or a style makes of a record.
 
     `body` is the text, in lines and tables; `tables` become CSV, JSON and HTML. `document`, where
     it is not None, is what JSON is made of instead, some parts of it late (`LateJson`), and `page`
-    a whole HTML page. `title` is the page's, where it is not that of a profile's report. On a
-    terminal lines are wrapped, but those for another program are not.
+    a whole HTML page. With `page_of_text` the page has the parts of the text, and the plots among
+    them; without it the page has the lines, the tables and then `plots`. `title` is the page's,
+    where it is not that of a profile's report. On a terminal lines are wrapped, but those for
+    another program are not.
     `summary` are the paragraphs on top of the text and of the page, and `footer` is the line below
     the text, but not of a text for programs. `corrected` says what was taken off the times of
     operators, empty where they are as recorded; it stands in JSON, as other documents have no room.
     """
 
     style: str
-    body: tuple[str | AnyTable, ...] = ()
+    body: tuple[Part, ...] = ()
     tables: tuple[AnyTable, ...] = ()
     document: Any = None
     page: str = ""
+    page_of_text: bool = False
+    plots: tuple[Plot, ...] = ()
     title: str = ""
     is_for_programs: bool = False
     summary: tuple[str, ...] = ()
@@ -62,6 +68,8 @@ class Report:
         for text in () if self.is_for_programs else self.summary:
             lines += [*screen.wrap(printable_text(text)), ""]
         for part in self.body:
+            if isinstance(part, Plot):
+                continue
             if not isinstance(part, str):
                 lines += format_table(part, screen)
             elif self.is_for_programs:

@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
-from lar.records.summary import Interval
-from lar.reports.model import Cell, Column, Table
-from lar.reports.pages import Section, format_facts, format_list, format_page
-from lar.reports.pages.tables import page_table
+from lar.reports.model import Column, Table, milliseconds, number, value_at
 from lar.reports.report import Report
-from lar.reports.verdicts import describe_difference, format_interval, high_of, low_of
+from lar.reports.verdicts import describe_difference, format_interval
 from lar.results.facts import describe_options, is_option
-from lar.results.figures import Figure
 from lar.results.rows import Row
 from lar.results.side_by_side import DISTURBED, SEVERAL, SideBySide, is_apart
 
 TITLE = "Results side by side"
-SCRIPT = """
-drawSection("results", () => [makeTable(figures.table, "rows")]);
-finishPage();
-"""
 NAMED = 3  # rows in a warning
 OF_ENGINE = ("engine", "version", "driver", "device")
 
 
-def build_report(side_by_side: SideBySide, *, with_page: bool = False) -> Report:
-    """Return the report: what all rows have in common, the table, and warnings; and a page of them
-    if that is wanted."""
+def report_results(side_by_side: SideBySide) -> Report:
+    """Return the report: what all rows have in common, the table, and warnings."""
     common = describe_common(side_by_side)
     warnings = [f"warning: {text}" for text in warnings_of(side_by_side)]
     table = Table(
@@ -34,43 +26,14 @@ def build_report(side_by_side: SideBySide, *, with_page: bool = False) -> Report
         title=TITLE,
         columns=tuple(columns_of(side_by_side)),
         rows=side_by_side.rows,
-        notes=(*common, *warnings),
     )
     return Report(
         style="results",
         title=TITLE,
-        page=page_of(table, common, warnings) if with_page else "",
         body=(*common, *([""] if common else []), table, *([""] if warnings else []), *warnings),
-        tables=(table,),
+        page_of_text=True,
+        tables=(replace(table, notes=(*common, *warnings)),),
     )
-
-
-def page_of(table: Table[Row], common: Sequence[str], warnings: Sequence[str]) -> str:
-    """Return a page with the columns of the text, times in milliseconds."""
-    columns = [page_column(column) for column in table.text_columns]
-    facts = (text.partition(": ") for text in common)
-    words = format_facts((name, value) for name, _, value in facts) + format_list(warnings)
-    figures = page_table("results", columns, table.rows, order="result")._replace(missing=())
-    return format_page(
-        TITLE,
-        TITLE,
-        [Section("results", TITLE, words=words)],
-        {"table": figures.figures()},
-        [SCRIPT],
-    )
-
-
-def page_column(column: Column[Row]) -> Column[Row]:
-    """Return a column of the text as a page has it: numbers that can be sorted."""
-    if column.key.endswith("_seconds"):
-        return Column(column.title, lambda row: in_ms(column.value(row)), digits=3)
-    if column.parts or column.align == "left":
-        return Column(column.title, column.cell)
-    return Column(column.title, column.value, digits=0 if column.text is None else 3)
-
-
-def in_ms(seconds: Cell) -> float | None:
-    return 1e3 * seconds if isinstance(seconds, (int, float)) else None
 
 
 def describe_common(side_by_side: SideBySide) -> tuple[str, ...]:
@@ -128,7 +91,7 @@ def describe_failure(row: Row) -> str:
 
 def columns_of(side_by_side: SideBySide) -> Iterator[Column[Row]]:
     """Yield the columns: those of the facts that vary, and of the figures that are there."""
-    rows = side_by_side.rows
+    rows, figure = side_by_side.rows, side_by_side.figure
     if side_by_side.has_names:
         yield Column("result", lambda row: row.name, rank=0)
     for name in side_by_side.varying:
@@ -138,125 +101,55 @@ def columns_of(side_by_side: SideBySide) -> Iterator[Column[Row]]:
     if any(row.statuses != "ok" for row in rows):
         yield Column("status", lambda row: row.statuses, rank=1)
     several = any(len(row.runs) > 1 for row in rows)
-    yield Column("runs", lambda row: len(row.runs), align="right", in_text=several, rank=6)
-    yield Column("samples", lambda row: row.sample_count, align="right", rank=6)
     disturbed = any(row.disturbed_count for row in rows)
-    yield Column(
-        "disturbed", lambda row: row.disturbed_count, align="right", in_text=disturbed, rank=6
-    )
-    yield from time_columns(side_by_side.figure)
-    cpu = disturbed and side_by_side.figure == "latency" and any(row.cpu_median for row in rows)
-    yield Column(
-        "CPU time median ms",
-        lambda row: row.cpu_median,
-        lambda row: format_ms(row.cpu_median),
-        key="cpu_median_seconds",
-        align="right",
-        in_text=cpu,
-        rank=2,
-    )
+    cpu = disturbed and figure == "latency" and any(row.cpu_median for row in rows)
     runners = any(result.spec.runners > 1 for row in rows for result in row.results)
+    batches = any(row.items_per_second not in (None, row.iterations_per_second) for row in rows)
+    yield number("runs", lambda row: len(row.runs), in_text=several, rank=6)
+    yield number("samples", "sample_count", rank=6)
+    yield number("disturbed", "disturbed_count", in_text=disturbed, rank=6)
+    yield Column("figure", lambda row: figure, in_text=False)
+    yield milliseconds(f"{figure} median ms", "median", "median_seconds", 0)
     yield Column(
-        "iterations/s",
-        lambda row: row.iterations_per_second,
-        lambda row: format_figure(row.iterations_per_second, 1),
-        key="iterations_per_second",
-        align="right",
-        in_text=runners,
+        "95 % interval",
+        text=lambda row: format_interval(row.interval, 1e3) or "N/A",
+        parts=(
+            milliseconds("low ms", "interval.low", "median_low_seconds"),
+            milliseconds("high ms", "interval.high", "median_high_seconds"),
+        ),
         rank=4,
     )
-    batches = any(row.items_per_second != row.iterations_per_second for row in rows)
-    yield Column(
-        "items/s",
-        lambda row: row.items_per_second,
-        lambda row: format_figure(row.items_per_second, 1),
-        key="items_per_second",
-        align="right",
-        in_text=batches and any(row.items_per_second for row in rows),
-        rank=4,
-    )
-    yield from ratio_columns()
-    yield from other_columns()
+    yield milliseconds(f"{figure} min ms", "minimum", "minimum_seconds", 7)
+    for rank in (90, 95, 99):
+        yield milliseconds(f"p{rank} ms", percentile(rank), f"p{rank}_seconds", in_text=False)
+    yield milliseconds("CPU time median ms", "cpu_median", "cpu_median_seconds", 2, in_text=cpu)
+    for title, key, shown in (
+        ("iterations/s", "iterations_per_second", runners),
+        ("items/s", "items_per_second", batches),
+    ):
+        yield number(title, key, 1, key=key, in_text=shown, rank=4)
+    yield Column("baseline", lambda row: row.baseline or None, in_text=False)
+    yield number("ratio", "ratio", 3, rank=0)
+    for end in ("low", "high"):
+        path = f"difference.interval.{end}"
+        yield number(f"ratio {end}", path, 3, key=f"ratio_{end}", in_text=False)
+    yield Column("verdict", verdict_of, describe_verdict, rank=0)
+    smallest = value_at("difference.smallest_detectable")
+    yield Column("smallest detectable", smallest, key="smallest_detectable", in_text=False)
+    for key in ("load_seconds", "prepare_seconds", "peak_memory_bytes"):
+        yield Column(key, middle_of(key), in_text=False)
 
 
 def fact_named(name: str) -> Callable[[Row], str]:
     return lambda row: row.facts[name]
 
 
-def time_columns(figure: Figure) -> Iterator[Column[Row]]:
-    yield Column("figure", lambda row: figure, in_text=False)
-    yield Column(
-        f"{figure} median ms",
-        lambda row: row.median,
-        lambda row: format_ms(row.median),
-        key="median_seconds",
-        align="right",
-        rank=0,
-    )
-    yield Column(
-        "95 % interval",
-        text=lambda row: format_interval(row.interval, 1e3) or "N/A",
-        parts=(
-            Column("low", lambda row: low_of(row.interval), key="median_low_seconds"),
-            Column("high", lambda row: high_of(row.interval), key="median_high_seconds"),
-        ),
-        rank=4,
-    )
-    yield Column(
-        f"{figure} min ms",
-        lambda row: row.minimum,
-        lambda row: format_ms(row.minimum),
-        key="minimum_seconds",
-        align="right",
-        rank=7,
-    )
-    for rank in (90, 95, 99):
-        yield Column(f"p{rank}", percentile_column(rank), key=f"p{rank}_seconds", in_text=False)
-
-
-def percentile_column(rank: int) -> Callable[[Row], float | None]:
+def percentile(rank: int) -> Callable[[Row], float | None]:
     return lambda row: row.percentile(rank)
-
-
-def ratio_columns() -> Iterator[Column[Row]]:
-    yield Column("baseline", lambda row: row.baseline or None, in_text=False)
-    yield Column(
-        "ratio",
-        lambda row: row.ratio,
-        lambda row: format_figure(row.ratio, 3),
-        align="right",
-        rank=0,
-    )
-    yield Column("ratio low", lambda row: low_of(interval_of(row)), key="ratio_low", in_text=False)
-    yield Column(
-        "ratio high", lambda row: high_of(interval_of(row)), key="ratio_high", in_text=False
-    )
-    yield Column(
-        "verdict",
-        verdict_of,
-        describe_verdict,
-        rank=1,
-    )
-    yield Column(
-        "smallest detectable",
-        lambda row: row.difference.smallest_detectable if row.difference else None,
-        key="smallest_detectable",
-        in_text=False,
-    )
-
-
-def other_columns() -> Iterator[Column[Row]]:
-    yield Column("load", middle_of("load_seconds"), key="load_seconds", in_text=False)
-    yield Column("prepare", middle_of("prepare_seconds"), key="prepare_seconds", in_text=False)
-    yield Column("memory", middle_of("peak_memory_bytes"), key="peak_memory_bytes", in_text=False)
 
 
 def middle_of(name: str) -> Callable[[Row], float | None]:
     return lambda row: row.middle(lambda run: getattr(run.result, name))
-
-
-def interval_of(row: Row) -> Interval | None:
-    return row.difference.interval if row.difference else None
 
 
 def verdict_of(row: Row) -> str | None:
@@ -274,13 +167,5 @@ def describe_verdict(row: Row) -> str:
         return verdict_of(row) or "N/A"
     text = describe_difference(row.difference, DISTURBED)
     is_shown = row.difference and row.difference.is_shown
-    return f"{text} ({format_interval(interval_of(row))})" if is_shown else text
-
-
-def format_ms(seconds: float | None) -> str:
-    """Return a time in milliseconds, N/A for one that is not known."""
-    return format_figure(None if seconds is None else 1e3 * seconds, 3)
-
-
-def format_figure(value: float | None, digits: int) -> str:
-    return "N/A" if value is None else f"{value:.{digits}f}"
+    interval = row.difference.interval if row.difference else None
+    return f"{text} ({format_interval(interval)})" if is_shown else text

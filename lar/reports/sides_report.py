@@ -4,50 +4,51 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from operator import attrgetter
 from string import ascii_uppercase as LETTERS
 from typing import Any
 
 from lar.errors import count_of, printable
 from lar.records.comparison import ComparisonOfSides, Figures, SideFacts, TensorOfSides
-from lar.reports.compare_html import depth_part, format_parts, table_part
-from lar.reports.compare_text import (
+from lar.reports.compared_tensors import finite_error, format_relative, shorten, table_of, type_of
+from lar.reports.comparison_report import (
+    VERDICTS,
     describe_basis,
     describe_culprits,
     describe_gaps,
     describe_left_out,
     describe_sides,
+    heading_of,
     worst_of,
 )
-from lar.reports.compared_tensors import finite_error, format_relative, shorten, table_of, type_of
-from lar.reports.model import ANY_DIGITS, AnyTable, Cell, Column
-from lar.reports.report import Report
+from lar.reports.model import ANY_DIGITS, Cell, Column, Plot
+from lar.reports.report import Part, Report
 
-TITLE = "Comparison of several sides"
+DEPTH = "Length of the difference from A over that of A's tensor, of each other side."
 
 
-def build_report(
-    found: ComparisonOfSides, *, everything: bool = False, with_page: bool = False
-) -> Report:
-    """Return the report: the sides, the worst tensors or all, and the odd one out; and a page of
-    all tensors if that is wanted."""
+def report_sides(found: ComparisonOfSides, *, everything: bool = False) -> Report:
+    """Return the report of a comparison of several sides: where they come from, the worst tensors
+    or all, their errors over depth, and the odd one out."""
     columns, is_alike = columns_of(found), attrgetter("same")
-    body: list[str | AnyTable] = [*describe_head(found)]
+    body: list[Part] = [*describe_head(found)]
     title, shown = "tensors:", list(found.tensors)
     if not everything:
         shown = [it for it in shown if not it.same]
         title, shown = worst_of("tensors that differ:", shown, badness_of)
     if shown:
-        body += ["", title, table_of(columns, shown, is_alike)]
+        body += ["", title, table_of(columns, shown, is_alike, heading_of(title))]
+    if curves := [*curves_of(found)]:
+        body += [Plot("depth", "Error over depth", curves, DEPTH)]
     body += ["", *format_summary(found)]
     return Report(
         style="comparison",
-        title=TITLE,
+        title=f"lar compare: {VERDICTS.get(found.finding, 'different')}",
         body=tuple(body),
+        page_of_text=True,
         tables=(table_of(columns, found.tensors, is_alike),),
         document=found,
-        page=page_of(found, columns) if with_page else "",
     )
 
 
@@ -174,19 +175,6 @@ def describe_blame(found: ComparisonOfSides, side: int) -> str:
     letters = LETTERS[against], LETTERS[0]
     culprits = describe_culprits(found.comparisons[against - 1].culprits, letters)
     return f" ({culprits})" if culprits else ""
-
-
-def page_of(found: ComparisonOfSides, columns: Sequence[Column[TensorOfSides]]) -> str:
-    """Return a page: the verdict, the errors of each side over depth, and all tensors."""
-    parts = []
-    if curves := [*curves_of(found)]:
-        about = "Length of the difference from A over that of A's tensor, of each other side."
-        parts.append(depth_part(about, curves))
-    differing = [row for row in found.tensors if not row.same]
-    for title, rows in (("Tensors that differ", differing), ("All tensors", found.tensors)):
-        marks = ["" if row.same else "differs" for row in rows]
-        parts += table_part(title, columns, rows, marks)
-    return format_parts(TITLE, found.finding, describe_head(found), format_summary(found), parts)
 
 
 def curves_of(found: ComparisonOfSides) -> Iterator[dict[str, Any]]:

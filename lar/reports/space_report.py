@@ -11,13 +11,13 @@ from lar.options.command_line import format_flags
 from lar.options.option import flag_of
 from lar.records.choices import Choice
 from lar.records.tuning import ModelSpace, NotTried, TuneRequest
-from lar.reports.model import WRAPPED, AnyTable, table_of_values
-from lar.reports.report import Report
+from lar.reports.model import WRAPPED, Table, table_of_values
+from lar.reports.report import Part, Report
 
 
-def build_space_report(requests: Sequence[TuneRequest]) -> Report:
+def report_space(requests: Sequence[TuneRequest]) -> Report:
     """Return the report of the spaces of models."""
-    parts: list[str | AnyTable] = []
+    parts: list[Part] = []
     for request in requests:
         for number, space in enumerate(request.spaces):
             left_out = [each for each in request.not_tried if each.model == number]
@@ -26,12 +26,13 @@ def build_space_report(requests: Sequence[TuneRequest]) -> Report:
         style="tune",
         title="lar tune --list-space",
         body=tuple(parts),
-        tables=tuple(each for each in parts if not isinstance(each, str)),
+        page_of_text=True,
+        tables=tuple(part for part in parts if isinstance(part, Table)),
         document=[{"spaces": it.spaces, "not_tried": it.not_tried} for it in requests],
     )
 
 
-def describe_space(space: ModelSpace, not_tried: Sequence[NotTried]) -> Iterator[str | AnyTable]:
+def describe_space(space: ModelSpace, not_tried: Sequence[NotTried]) -> Iterator[Part]:
     """Yield the lines and tables of a space."""
     counts = [len(dimension.choices) for dimension in space.dimensions]
     combinations = count_of(math.prod(count + 1 for count in counts), "combination")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from operator import attrgetter
 
 from lar.errors import count_of, printable
@@ -11,7 +10,7 @@ from lar.options.command_line import format_command, format_flags
 from lar.options.table import BY_KEY, SETTINGS
 from lar.records.choices import Objective, OptionValue
 from lar.records.tuning import ModelSpace, RankedCandidate, TuneResult, choices_by_name, space_of
-from lar.reports.model import Column, Table
+from lar.reports.model import Column, Table, number
 from lar.reports.report import Report
 from lar.reports.text import format_bytes
 from lar.results.facts import describe_machine
@@ -38,7 +37,7 @@ FIGURE_NOTE = (
 Row = RankedCandidate
 
 
-def build_report(
+def report_tuning(
     result: TuneResult, *, settings: str = "", caches: Mapping[str, str] | None = None
 ) -> Report:
     """Return the report of a search.
@@ -48,14 +47,20 @@ def build_report(
         settings: the settings file that was written, empty if none was.
         caches: the files of the best candidate's caches that stay, by the key of their option.
     """
-    table = ranking_of(result.ranking, result.request.objective)
-    head = tuple(head_of(result))
+    table = Table(
+        name="ranking",
+        title="Ranking",
+        columns=tuple(columns_of(result.request.objective)),
+        rows=result.ranking,
+        color=color_of,
+    )
     notes = (*notes_of(result), *commands_of(result, settings, caches or {}), verdict_of(result))
     return Report(
         style="tune",
         title="lar tune",
-        body=(*head, "", table, "", *notes),
-        tables=(replace(table, notes=(*head, *notes)),),
+        body=(*head_of(result), "", table, "", *notes),
+        page_of_text=True,
+        tables=(table,),
         document=result,
     )
 
@@ -63,9 +68,8 @@ def build_report(
 def describe_best(row: Row, objective: Objective) -> str:
     """Return a candidate with its figure, in a few words."""
     unit = "" if objective == "memory" else " ms"
-    return printable(
-        f"{row.name}, {format_figure(row, objective)}{unit}, ratio {format_ratio(row)}"
-    )
+    ratio = "" if row.ratio is None else f"{row.ratio:.3f}"
+    return printable(f"{row.name}, {format_figure(row, objective)}{unit}, ratio {ratio}")
 
 
 def head_of(result: TuneResult) -> Iterator[str]:
@@ -81,33 +85,33 @@ def head_of(result: TuneResult) -> Iterator[str]:
     yield f"goal: {GOALS[request.objective][0]}; {counts}, {spent}"
 
 
-def ranking_of(ranking: tuple[Row, ...], objective: Objective) -> Table[Row]:
-    """Return the table of the candidates, in the order of their figures."""
+def columns_of(objective: Objective) -> Iterator[Column[Row]]:
+    """Yield the columns of the candidates: the figure that is made small, and what it rests on."""
+    in_ms = objective != "memory"
 
-    def part(key: str, *, in_text: bool = True) -> Column[Row]:
+    def field(key: str, *, in_text: bool = False) -> Column[Row]:
         return Column(key, attrgetter(key), in_text=in_text)
 
-    columns = (
-        Column[Row]("candidate", lambda it: printable(it.name), rank=0),
-        Column[Row](
-            GOALS[objective][1],
-            lambda it: it.value and it.value * (1 if objective == "memory" else 1e3),
-            lambda it: format_figure(it, objective),
-            align="right",
-            rank=0,
-        ),
-        Column[Row]("ratio", lambda it: it.ratio, format_ratio, align="right", rank=1),
-        Column("interval", text=format_interval, parts=(part("ratio_low"), part("ratio_high"))),
-        Column[Row]("processes", lambda it: it.processes or None, align="right", rank=6),
-        Column[Row](
-            "memory", lambda it: it.memory_bytes, format_memory, align="right", key="memory_bytes"
-        ),
-        Column("outputs", text=describe_outputs, parts=(part("outputs"), part("output_error"))),
-        Column[Row]("verdict", lambda it: printable(it.verdict), rank=0),
-        *(part(key, in_text=False) for key in ("status", "engine", "error")),
-        Column[Row]("options", lambda it: format_flags(it.options), in_text=False),
+    yield Column("candidate", lambda it: printable(it.name), rank=0)
+    yield Column(
+        GOALS[objective][1],
+        lambda it: it.value and it.value * (1e3 if in_ms else 1),
+        lambda it: format_figure(it, objective),
+        align="right",
+        rank=0,
     )
-    return Table(name="ranking", title="Ranking", columns=columns, rows=ranking, color=color_of)
+    yield number("ratio", "ratio", 3, unknown="", rank=1)
+    yield Column("interval", text=format_interval, in_records=False)
+    yield from map(field, ("ratio_low", "ratio_high"))
+    yield Column("processes", lambda it: it.processes or None, align="right", rank=6)
+    yield Column(
+        "memory", lambda it: it.memory_bytes, format_memory, align="right", key="memory_bytes"
+    )
+    yield Column("outputs", lambda it: it.outputs, describe_outputs)
+    yield field("output_error")
+    yield Column("verdict", lambda it: printable(it.verdict), rank=0)
+    yield from map(field, ("status", "engine", "error"))
+    yield Column("options", lambda it: format_flags(it.options), in_text=False)
 
 
 def color_of(row: Row) -> str:
@@ -122,10 +126,6 @@ def format_figure(row: Row, objective: Objective) -> str:
 
 def format_memory(row: Row) -> str:
     return format_bytes(row.memory_bytes) if row.memory_bytes else ""
-
-
-def format_ratio(row: Row) -> str:
-    return "" if row.ratio is None else f"{row.ratio:.3f}"
 
 
 def format_interval(row: Row) -> str:

@@ -120,7 +120,7 @@ def complete_profile(path: str, place: str, result: RunResult, deadline: float |
     import msgspec
 
     from lar.measurement.kept_peaks import find_peak
-    from lar.profiles.costs import cost_of
+    from lar.profiles.costs import cost_of, plain_iterations_of
     from lar.profiles.disturbance import noise_of
     from lar.profiles.file_additions import read_unread, write_with
     from lar.profiles.ranges import PYTHON_THREAD, ranges_during, spans_of_ranges, watch_open_ranges
@@ -138,6 +138,7 @@ def complete_profile(path: str, place: str, result: RunResult, deadline: float |
         cost=cost_of(result.samples, result.unprofiled),
         peak=find_peak(trace.facts.threads or 1, deadline) if on_host else None,
         noise=noise_of(result.samples, result.spec.runners),
+        plain=plain_iterations_of(result.unprofiled),
     )
     operators = msgspec.json.decode(trace.ops, type=tuple[ProfiledOperator, ...])
     model = Path(result.spec.model)

@@ -1,47 +1,135 @@
-"""`lar advise MODEL`: a profile, what it says, and what its suggestions give."""
+"""`lar advise MODEL`: a profile, what it speaks for, and what that gives."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-from tests.cli.test_report_try import script
+import lar
 from tests.conftest import RunLar, WriteScript
+
+CHOICES = {
+    "nchw88": {"enable_nchw88": True},
+    "nchw44": {"enable_nchw44": True},
+    "ioc16": {"enable_ioc16": True},
+    "weights": {"weight_preprocess": True},
+}
+EFFECTS = [
+    {"when": {"enable_nchw88": True}, "factor": 0.5},
+    {"when": {"weight_preprocess": True}, "fault": {"at": "load", "do": "abort"}},
+    {"when": {"enable_ioc16": True}, "factor": 0.25, "error": 0.5},
+]
+SEARCH = {"name": "fast-run", "search": {"fast_run": True}, "cache": "fast_run_algo_policy"}
+
+
+def script(write: WriteScript, gains: dict[str, float], **fields: Any) -> str:
+    """A script whose profile speaks for some of its choices."""
+    choices = [{"name": name, "options": options} for name, options in CHOICES.items()]
+    return write(
+        **{
+            "inputs": [{"name": "data", "dtype": "float32", "shape": [1, 4]}],
+            "outputs": {"prob": [0.25, 0.75]},
+            "times": [[0.01, 0.0, None]],
+            "operators": [{"name": "conv", "type": "Convolution", "part": 0.9}],
+            "dimensions": [{"name": "all", "choices": [*choices, SEARCH]}],
+            "effects": EFFECTS,
+            "gains": gains,
+            **fields,
+        }
+    )
 
 
 def test_a_model_is_profiled_and_what_is_suggested_is_tried(
     run_lar: RunLar, write_script: WriteScript, tmp_path: Path
 ) -> None:
-    model = script(write_script, {"ioc16": 0.6, "nchw88": 0.4})
+    model = script(write_script, {"ioc16": 0.6, "nchw88": 1.0, "weights": 0.9, "nchw44": 0.1})
     before = set(tmp_path.rglob("*"))
-    done = run_lar("advise", model, "--iter", "3", "--seed", "0", cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
-    *said, empty = done.stdout.splitlines()[: done.stdout.splitlines().index("") + 1]
-    rest = done.stdout.splitlines()[len(said) + 1 :]
-    assert said[0].startswith("time     10.000 ms an iteration (median of 3 ")
-    assert not empty
-    assert rest[0] == "1. the script takes 60.0% of an iteration; have it take less: --enable-ioc16"
-    assert rest[-1] == "best: --enable-nchw88, 2.00 times as fast, outputs equal bit by bit"
+    done = run_lar("advise", model, "--iter", "3", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    time, slowest, *_, what, _, _, plain, layout, weights, precision, _, best, command = (
+        done.stdout.splitlines()
+    )
+    assert time.startswith("time: 10.000 ms an iteration (median of 3 ")
+    assert slowest.startswith("slowest: Convolution conv, ")
+    assert "\ntry: " not in done.stdout
+    assert ": 4 variants, " in what
+    assert plain.startswith("as it is")
+    assert "10.000" in plain
+    assert "faster" in layout
+    assert layout.endswith("equal                the script takes 100% of the time")
+    assert "the engine crashed in phase load" in weights
+    assert "different" in precision
+    assert best == "tried: --enable-nchw88 is 2.00 times as fast (2.00 to 2.00), outputs equal"
+    assert command == f"command: lar {model} --enable-nchw88"
+    assert "--enable-nchw44" not in done.stdout
     assert set(tmp_path.rglob("*")) == before  # no profile is left
 
 
+def test_the_profile_keeps_what_was_tried_for_its_report(
+    run_lar: RunLar, write_script: WriteScript, tmp_path: Path
+) -> None:
+    model, place = script(write_script, {"nchw88": 0.6}), tmp_path / "p.json"
+    done = run_lar("advise", model, "--profile", str(place))
+    assert done.returncode == 0, done.stderr
+    (kept,) = lar.read_profile(place).facts.tried
+    assert (kept.flags, kept.verdict, kept.outputs) == ("--enable-nchw88", "faster", "equal")
+    text = run_lar("report", str(place)).stdout
+    assert "\ntry: tried: --enable-nchw88 is 2.00 times as fast (2.00 to 2.00)" in text
+    run_lar(model, "--profile", str(place))
+    text = run_lar("report", str(place)).stdout
+    assert "\ntry: --enable-nchw88, as the script takes 60% of the time (not tried: lar a" in text
+
+
+def test_a_race_that_is_too_short_names_the_likely_winner(
+    run_lar: RunLar, write_script: WriteScript
+) -> None:
+    model = script(write_script, {"nchw88": 0.6})
+    done = run_lar("advise", model, "--budget", "0.01")
+    assert done.returncode == 0, done.stderr
+    *_, best, command = done.stdout.splitlines()
+    assert best == (
+        "tried: --enable-nchw88 is likely faster: 2.00 times as fast so far, not proven; "
+        "--budget 0.03 may prove it"
+    )
+    assert command == f"command: lar {model} --enable-nchw88"
+
+
+def test_where_nothing_is_faster_the_command_is_that_of_the_run(
+    run_lar: RunLar, write_script: WriteScript
+) -> None:
+    model = script(write_script, {"ioc16": 0.6})
+    *_, best, command = run_lar("advise", model, "--warmup-iter", "2").stdout.splitlines()
+    assert best == "tried, and not shown to be faster: --enable-ioc16"
+    assert command == f"command: lar {model} --warmup-iter 2"
+
+
 def test_its_flags_are_those_of_the_run(run_lar: RunLar, write_script: WriteScript) -> None:
-    model = script(write_script, {"ioc16": 0.6, "nchw88": 0.4})
-    done = run_lar("advise", model, "--enable-nchw88", "--iter", "2", "--budget", "1")
-    assert done.returncode == 0
-    assert done.stdout.startswith("time     5.000 ms an iteration (median of 2 ")
-    assert "--enable-ioc16" in done.stdout
-    assert "--enable-nchw88" not in done.stdout
+    effects = [*EFFECTS, {"when": {"fast_run_algo_policy": True}, "factor": 0.5}]
+    model = script(write_script, {"fast-run": 0.6, "nchw88": 0.4}, effects=effects)
+    done = run_lar("advise", model, "--enable-nchw88", "--iter", "2")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("time: 5.000 ms an iteration (median of 2 ")
+    (plain,) = (line for line in done.stdout.splitlines() if line.startswith("as it is"))
+    assert " 5.000 " in plain
+    cache = f"{Path(model).stem}.cache"
+    assert done.stdout.endswith(
+        "tried: --fast-run --fast-run-algo-policy FILE is 2.00 times as fast (2.00 to 2.00), "
+        "outputs equal\n"
+        f"command: lar {model} --enable-nchw88 --fast-run --fast-run-algo-policy {cache}\n"
+    )
 
 
-def test_where_nothing_is_suggested_the_paragraph_says_so(
+def test_where_nothing_is_suggested_the_lines_say_so(
     run_lar: RunLar, write_script: WriteScript
 ) -> None:
     done = run_lar("advise", script(write_script, {}))
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("time     10.000 ms an iteration (median of 20 ")
-    assert "\ntry      no setting stands out" in done.stdout
+    assert done.stdout.startswith("time: 10.000 ms an iteration (median of 20 ")
+    assert "\ntry: no setting stands out; lar tune " in done.stdout
+    assert "command" not in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -50,11 +138,15 @@ def test_where_nothing_is_suggested_the_paragraph_says_so(
         (["--iter", "0"], "--iter: nothing would be profiled\nhint: give 1 or more\n"),
         (["--budget", "x"], "--budget"),
         (["--input", "none.npy"], "none.npy: no such file"),
+        (["--input", "data:items"], "items: is a data set of 2 items, and a bench feeds one\n"),
     ],
 )
 def test_what_cannot_be_profiled_is_refused(
     run_lar: RunLar, write_script: WriteScript, tmp_path: Path, words: list[str], said: str
 ) -> None:
+    (tmp_path / "items").mkdir()
+    for name in "ab":
+        np.save(tmp_path / "items" / f"{name}.npy", np.ones((1, 4), np.float32))
     done = run_lar("advise", script(write_script, {}), *words, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
@@ -65,3 +157,15 @@ def test_a_model_that_crashes_ends_as_its_run(run_lar: RunLar, write_script: Wri
     done = run_lar("advise", model)
     assert (done.returncode, done.stdout) == (4, "")
     assert "SIGABRT" in done.stderr.splitlines()[0]
+
+
+@pytest.mark.parametrize("words", [["--try"], ["--budget", "3"]])
+def test_what_reports_tried_before_is_named_as_this_command(
+    run_lar: RunLar, words: list[str]
+) -> None:
+    done = run_lar("report", "p.json", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        f"lar: error: unknown flag {words[0]}\n"
+        "hint: `lar advise MODEL` profiles a model and tries what the profile speaks for\n"
+    )

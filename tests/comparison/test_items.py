@@ -16,8 +16,9 @@ from lar.comparison.compare import Progress
 from lar.comparison.items import CollectedItems
 from lar.records.comparison import Comparison, Tolerance, read_comparison
 from lar.records.quantization import Quantization
-from lar.reports.compare_csv import format_csv
-from lar.reports.compare_text import build_report, format_comparison, format_json
+from lar.reports.comparison_report import report_comparison
+from lar.reports.csv import format_csv
+from lar.reports.json import format_json
 from lar.reports.text import Screen
 from lar.running.compared_dumps import compare_items
 from lar.running.compared_sides import Side
@@ -88,7 +89,7 @@ def test_an_item_that_differs_is_the_one_that_is_shown() -> None:
 
 
 def test_the_worst_item_is_named_on_a_terminal_of_80_columns() -> None:
-    lines = build_report(collect(0.01, 0.4, 0.02, tolerance=0.1)).lines_for(Screen(80))
+    lines = report_comparison(collect(0.01, 0.4, 0.02, tolerance=0.1)).lines_for(Screen(80))
     assert "worst item" in next(line for line in lines if line.startswith("tensor "))
     assert " item1 " in next(line for line in lines if line.startswith("y "))
 
@@ -102,7 +103,7 @@ def test_the_error_of_a_quantised_tensor_is_in_steps_of_its_scale() -> None:
     found = collected.sum_up()
     assert found.tensors[1].over_items
     assert found.tensors[1].over_items.rmse_over_scale == pytest.approx(0.25, rel=1e-3)
-    lines = format_comparison(found)
+    lines = report_comparison(found).text.splitlines()
     head = next(line for line in lines if line.startswith("tensor "))
     assert head.endswith("RMSE/scale  error")
     assert "0.250" in next(line for line in lines if line.startswith("y "))
@@ -110,15 +111,15 @@ def test_the_error_of_a_quantised_tensor_is_in_steps_of_its_scale() -> None:
 
 def test_every_report_has_the_errors_over_items() -> None:
     found = collect(0.01, 0.1)
-    assert read_comparison(format_json(found)) == found
-    _, row = csv.DictReader(io.StringIO(format_csv(found)))
-    assert (row["all_items"], row["all_worst_item"]) == ("2", "item1")
+    assert read_comparison(format_json(report_comparison(found))) == found
+    _, row = csv.DictReader(io.StringIO(format_csv(report_comparison(found))))
+    assert row["all_worst_item"] == "item1"
     assert float(row["all_worst_snr_db"]) == pytest.approx(20, abs=0.01)
-    assert "single_all_items" not in row
-    text = "\n".join(format_comparison(found))
+    assert "single_relative_l2" not in row
+    text = report_comparison(found).text
     assert "2 items of a data set" in text
     assert "SNR mean  SNR p99  SNR worst" in text
-    assert "all_items" not in format_csv(compare_item(0.1)).splitlines()[0]
+    assert "all_worst_item" not in format_csv(report_comparison(compare_item(0.1))).splitlines()[0]
 
 
 def test_an_interrupt_ends_with_the_items_before(tmp_path: Path) -> None:

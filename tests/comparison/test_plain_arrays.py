@@ -14,7 +14,7 @@ from lar.dumps.dump import Dump
 from lar.dumps.excerpts import excerpts_of
 from lar.errors import UsageError
 from lar.records.comparison import Comparison
-from lar.reports.compare_text import describe_culprit
+from lar.reports.comparison_report import describe_culprit
 from tests.comparison.known_engines import compare_dumps
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))

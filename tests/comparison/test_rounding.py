@@ -15,7 +15,7 @@ import pytest
 from lar.dumps.dump import Dump
 from lar.records.comparison import Comparison
 from lar.records.quantization import Quantization
-from lar.reports.compare_text import format_comparison
+from lar.reports.comparison_report import report_comparison
 from tests.comparison.known_engines import compare_dumps
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -93,7 +93,7 @@ def healthy() -> dict[str, Dump]:
 
 
 def verdict_of(comparison: Comparison) -> str:
-    return format_comparison(comparison)[-1].partition(" (")[0]
+    return report_comparison(comparison).text.splitlines()[-1].partition(" (")[0]
 
 
 @pytest.mark.parametrize("kinds", [*itertools.permutations(("float32", "float16"), 2)])

@@ -11,7 +11,7 @@ import pytest
 from lar.comparison.truth import judge_by_truth
 from lar.dumps.dump import Dump
 from lar.records.comparison import Comparison
-from lar.reports.compare_text import describe_truth
+from lar.reports.comparison_report import describe_truth
 from tests.comparison.handmade import Step, dump_of
 from tests.comparison.known_engines import compare_dumps
 

@@ -18,7 +18,7 @@ from lar.cli.main import main
 from lar.dumps.dump import Dump
 from lar.errors import UsageError
 from lar.records.comparison import Comparison, Only
-from lar.reports.compare_text import format_comparison
+from lar.reports.comparison_report import report_comparison
 from tests.comparison.known_engines import compare_dumps
 from tests.dumps.blocked_tensors import to_blocked
 
@@ -35,7 +35,7 @@ def draw(*shape: int) -> Array:
 
 
 def verdict_of(comparison: Comparison) -> str:
-    return format_comparison(comparison)[-1].partition(" (")[0]
+    return report_comparison(comparison).text.splitlines()[-1].partition(" (")[0]
 
 
 DATA, X = draw(2, 8), draw(2, 8)

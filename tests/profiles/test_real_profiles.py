@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import lar
-from lar.engines.advice import recommendations_for
+from lar.engines.advice import suggestions_of
 from lar.profiles.breakdown import breakdown_of
 from lar.profiles.costs import describe_cost, fit_to_plain
 from lar.profiles.disturbance import describe_disturbance, disturbed_steps
@@ -34,7 +34,7 @@ from lar.profiles.times import self_times_of
 from lar.profiles.trace_file import read_profile
 from lar.records.profile import Profile
 from lar.reports.styles import STYLES
-from lar.running.tried_advice import command_of, prepare, settings_of
+from lar.running.variants import Variant, plan_variant
 from lar.worker.recorder import SHORTEST_CPU_SECONDS
 from tests.profiles.figures import (
     diff_figures,
@@ -385,14 +385,13 @@ def test_each_style_tells_of_a_real_profile(profile: Profile, style: str) -> Non
 
 
 def test_what_is_suggested_fits_the_machine_and_can_be_run(profile: Profile) -> None:
-    found = settings_of(recommendations_for(profile), most=99)
+    found = suggestions_of(profile)
     sets = profile.facts.machine["instruction_sets"].split()
-    options = {key for each in found for key in each.options}
+    options = {key for each in found for key in each.choice.options}
     if "sse2" in sets:  # on x86 these are slow
         assert not {"enable_nchw44", "enable_ioc16", "enable_nhwcd4"} & options
     assert "avx2" in sets or "enable_nchw88" not in options
-    model, given = command_of(profile)
     for each in found:
-        assert re.search(r"\d", each.text)
-        if each.choice is not None and not each.choice.cache:
-            assert prepare(each, model, given, "", lambda text, seconds: None).failure is None
+        assert re.search(r"\d", each.why)
+        variant = Variant(each.flags, profile.facts.model.path, each.choice.options)
+        assert plan_variant(variant)[0].failure is None

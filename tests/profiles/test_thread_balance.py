@@ -18,10 +18,7 @@ def profile_with(*uses: ThreadUse | None) -> Profile:
 def test_waiting_for_threads_is_that_of_all_operators_together() -> None:
     profile = profile_with(ThreadUse(1, 60, 0, 20, (1,)), None, ThreadUse(2, 100, 20, 0, (3, 4)))
     assert use_of(profile.operators) == ThreadUse(3, 160, 20, 20, (4, 4))
-    assert describe_balance(profile) == (
-        "in operators whose work is shared out, the calling thread waits 10% of the time for the "
-        "other threads"
-    )
+    assert describe_balance(profile) == "the calling thread waits 10% of the time for other threads"
 
 
 def test_balanced_threads_and_those_not_reported_need_no_sentence() -> None:

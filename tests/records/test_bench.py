@@ -10,8 +10,9 @@ from lar.measurement.differences import compare_pairs
 from lar.records.bench import BenchResult, VariantResult, read_bench
 from lar.records.comparison import read_comparison
 from lar.records.run import read_result
-from lar.reports.bench_html import ratios_of
-from lar.reports.bench_text import format_bench, format_csv
+from lar.reports.bench_report import report_bench
+from lar.reports.csv import format_csv
+from lar.reports.model import Plot
 
 
 def test_a_difference_of_no_known_size_reads_back() -> None:
@@ -26,9 +27,10 @@ def test_a_difference_of_no_known_size_reads_back() -> None:
         stopped="budget",
     )
     assert read_bench(bench.to_json()) == bench
-    assert "not judged (2 pairs of processes, and 3 are needed)" in "\n".join(format_bench(bench))
-    assert "inf" not in format_csv(bench)
-    assert [*ratios_of(bench)] == []
+    report = report_bench(bench)
+    assert "not judged (2 pairs of processes, and 3 are needed)" in report.text
+    assert "inf" not in format_csv(report)
+    assert not any(isinstance(part, Plot) for part in report.body)
     assert bench.rows()[1]["smallest_detectable"] is None
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from lar.reports.history_report import check_report
+from lar.reports.history_report import report_check
 from lar.results.regressions import Check
 
 
 def test_a_check_without_a_difference_is_a_row_and_not_judged() -> None:
     check = Check(name="net.onnx", new=(), baseline=(), left_out=6, unit="runs", difference=None)
-    report = check_report([check], "v1", ["a note"])
+    report = report_check([check], "v1", ["a note"])
     heading, row, note = report.text.splitlines()
     assert heading.split()[:3] == ["runs", "of", "runs"]
     assert row.split() == [

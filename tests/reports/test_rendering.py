@@ -66,7 +66,7 @@ def test_a_page_escapes_names_and_keeps_every_value() -> None:
     page = format_html(report_of(TIMES))
     assert page.count("<script>") == 1  # its own
     assert "</td><script>" not in page
-    (table,) = figures_of(page)["tables"]
+    ((table,),) = (each["parts"] for each in figures_of(page)["sections"])
     assert table["notes"] == list(TIMES.notes)
     assert table["table"]["rows"] == [list(row) for row in TIMES.records]
     assert [name for name, *_ in table["table"]["columns"]] == list(TIMES.headings)

@@ -11,7 +11,7 @@ import pytest
 from lar.cli.table_output import render
 from lar.records.run import Failure
 from lar.records.tuning import read_tune
-from lar.reports.tune_report import build_report, describe_best, verdict_of
+from lar.reports.tune_report import describe_best, report_tuning, verdict_of
 from tests.tuning.made_tune import made_tune, row
 
 TEXT = """\
@@ -49,7 +49,7 @@ differ (3.1e-01)  wrong numbers
 
 
 def test_the_text_has_the_ranking_and_what_follows() -> None:
-    lines = build_report(made_tune(), settings="best.json").text.splitlines()
+    lines = report_tuning(made_tune(), settings="best.json").text.splitlines()
     place = lines[3].index("outputs")
     left = [line[:place].rstrip() if 3 <= at <= 9 else line for at, line in enumerate(lines)]
     assert left == TEXT.splitlines()
@@ -59,15 +59,15 @@ def test_the_text_has_the_ranking_and_what_follows() -> None:
 def test_a_cache_is_named_where_it_stays_and_searched_anew_where_not() -> None:
     ranking = (row("2 threads + fast-run", 0.1, is_best=True), row("plain", 0.268))
     found = made_tune(ranking=ranking)
-    text = build_report(found, caches={"fast_run_algo_policy": "best.cache"}).text
+    text = report_tuning(found, caches={"fast_run_algo_policy": "best.cache"}).text
     assert "settings: --multithread 2 --fast-run-algo-policy best.cache\n" in text
-    text = build_report(found).text
+    text = report_tuning(found).text
     assert "settings: --multithread 2 --fast-run\n" in text
     assert "--output FILE keeps what the search for algorithms has found\n" in text
 
 
 def test_records_hold_plain_values() -> None:
-    report = build_report(made_tune())
+    report = report_tuning(made_tune())
     rows = list(csv.DictReader(io.StringIO(render(report, "csv", to_stdout=False))))
     assert [each["candidate"] for each in rows][-2:] == ["nchw44", "nchw88"]
     assert float(rows[0]["median ms"]) == pytest.approx(54.7)

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from lar.records.profile import Profile, StepNoise
-from lar.reports.model import AnyTable
+from lar.reports.model import AnyTable, Table
 from lar.reports.report import Report
 from lar.reports.styles import STYLES
 from lar.reports.text import CUT, Drawing, Screen, draw, shorten_all
@@ -60,7 +60,7 @@ def reports() -> dict[str, Report]:
 
 
 def tables_of(report: Report) -> list[AnyTable]:
-    return [part for part in report.body if not isinstance(part, str)]
+    return [part for part in report.body if isinstance(part, Table)]
 
 
 def drawings_of(report: Report, width: int) -> Iterator[tuple[AnyTable, Drawing]]:

@@ -13,7 +13,7 @@ import pytest
 from lar.errors import UsageError
 from lar.measurement.summary import summarize
 from lar.records.run import RunResult
-from lar.reports.results_report import build_report, warnings_of
+from lar.reports.results_report import report_results, warnings_of
 from lar.results.facts import NamedResult
 from lar.results.naming import distinguish, shorten
 from lar.results.rows import Row
@@ -300,7 +300,7 @@ def test_ten_times_as_many_results_are_ten_times_the_work() -> None:
 
 
 def text_of(table: SideBySide) -> str:
-    return build_report(table).text
+    return report_results(table).text
 
 
 def test_the_paths_of_many_files_are_shortened_by_few_calls() -> None:
@@ -333,7 +333,7 @@ def test_a_column_is_one_figure() -> None:
     for row in table.rows:
         assert row.minimum == row.median
         assert row.iterations_per_second == pytest.approx(1 / (row.median or 0))
-    assert "CPU time median ms" in build_report(table).text
+    assert "CPU time median ms" in report_results(table).text
 
 
 def test_what_has_no_figure_of_the_table_is_not_judged() -> None:
@@ -342,4 +342,4 @@ def test_what_has_no_figure_of_the_table_is_not_judged() -> None:
     assert table.figure == "latency"
     assert [row.median for row in table.rows] == [0.017, 0.010]
     assert table.rows[1].difference is None
-    assert "not judged (too few iterations were undisturbed)" in build_report(table).text
+    assert "not judged (too few iterations were undisturbed)" in report_results(table).text

@@ -16,7 +16,7 @@ from lar.dumps.dump import Dump, DumpIndex
 from lar.dumps.index import open_dump
 from lar.engines import read_operators
 from lar.errors import UsageError
-from lar.reports.compare_text import describe_culprit
+from lar.reports.comparison_report import describe_culprit
 from lar.running.model_names import give_model, parse_models
 
 MODELS = Path(__file__).resolve().parents[2] / "models"

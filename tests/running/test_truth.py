@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -17,9 +18,9 @@ from lar.engines import engine_named
 from lar.errors import UsageError
 from lar.records.comparison import Comparison
 from lar.records.run import record_to_json
-from lar.reports.compare_csv import format_csv
-from lar.reports.compare_html import format_html
-from lar.reports.compare_text import format_comparison
+from lar.reports.comparison_report import report_comparison
+from lar.reports.csv import format_csv
+from lar.reports.html import format_html
 from lar.running.truth import find_truth_model
 
 RunLar = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -56,7 +57,7 @@ def test_the_side_with_the_fault_is_off_and_the_operator_is_named(judged: Compar
     assert not judged.truth.expected.is_off
     (culprit,) = judged.truth.actual.culprits
     assert {it.type for it in culprit.expected} & {"Conv", "Relu"}
-    *_, result = format_comparison(judged)
+    *_, result = report_comparison(judged).text.splitlines()
     assert result.startswith("result: different; ")
     assert "; by the truth A is off in " in result
     assert result.endswith(", and B rounds as it must")
@@ -72,16 +73,16 @@ def test_each_operator_has_the_error_of_both_sides(judged: Comparison) -> None:
     assert near is not None
     assert near < 1e-5 < 1e-2 < far
     assert judged.culprits[0].output.truth is not None
-    header = next(line for line in format_comparison(judged) if line.startswith("tensor "))
+    (header, *_) = re.findall("^tensor .*$", report_comparison(judged).text, re.MULTILINE)
     assert "A to truth  B to truth" in header
-    rows = csv.DictReader(format_csv(judged).splitlines())
+    rows = csv.DictReader(format_csv(report_comparison(judged)).splitlines())
     row = next(it for it in rows if it["expected_name"] == "logits")
     assert float(row["truth_actual_relative_l2"]) == far
     assert float(row["truth_expected_relative_l2"]) == near
 
 
 def test_a_page_has_the_truth_too(judged: Comparison) -> None:
-    page = format_html(judged)
+    page = format_html(report_comparison(judged))
     assert f"{DIGITS} (" in page
     assert "by the truth A is off in " in page
     assert '"A to truth"' in page

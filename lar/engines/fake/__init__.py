@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from lar.engines.driver import Driver
     from lar.engines.engine import Isolation, Site
     from lar.engines.option_rows import OptionRow
-    from lar.profiles.recommendations import Prospect, Shown
+    from lar.engines.signs import Sign
     from lar.records.choices import Dimension
+    from lar.records.profile import Profile
     from lar.records.run import ModelInfo, RunContext, RunSpec
 
 
@@ -57,10 +58,10 @@ class FakeEngine(Engine):
 
         return read_script(model).dimensions
 
-    def prospects(self, shown: Shown, site: Site) -> Iterable[Prospect]:
-        from lar.engines.fake.script import prospects_of
+    def signs(self, profile: Profile, site: Site) -> Iterable[Sign]:
+        from lar.engines.fake.script import signs_of
 
-        return prospects_of(Path(shown.profile.facts.model.path))
+        return signs_of(Path(profile.facts.model.path))
 
     def find_devices(self) -> tuple[str, ...]:
         return ("cpu",)

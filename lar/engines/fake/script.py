@@ -95,7 +95,7 @@ from lar.records.run import ModelInfo, NoiseSources, RunSpec, TensorInfo, record
 if TYPE_CHECKING:
     import numpy as np
 
-    from lar.profiles.recommendations import Prospect
+    from lar.engines.signs import Sign
     from lar.records.profile import Execution, Step
 
 
@@ -304,19 +304,12 @@ def read_model(path: Path) -> ModelInfo:
     )
 
 
-def prospects_of(path: Path) -> Iterator[Prospect]:
-    """Yield the suggestions of a script, as far as there is one."""
-    from lar.profiles.recommendations import Figure, Prospect
+def signs_of(path: Path) -> Iterator[Sign]:
+    """Yield what a script says that its profile speaks for."""
+    from lar.engines.signs import Sign
 
-    try:
-        script = read_script(path)
-    except UsageError:
-        return
-    for choice in (each for dimension in script.dimensions for each in dimension.choices):
-        if choice.name in script.gains:
-            gain = script.gains[choice.name]
-            figure = Figure(gain, f"the script takes {gain:.1%} of an iteration")
-            yield Prospect("script", choice, gain, figure, 0.0, "have it take less")
+    for name, gain in read_script(path).gains.items():
+        yield Sign(name, "kernels", gain, f"the script takes {gain:.0%} of the time")
 
 
 def describe_progress(spec: RunSpec) -> str:

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from lar.engines.driver import Driver
     from lar.engines.engine import Arrays, CacheFiles, Defect, Deployment, Isolation, Site
     from lar.engines.option_rows import OptionRow
+    from lar.engines.signs import Sign
     from lar.errors import LarError
     from lar.graphs.operator_kinds import OperatorKinds
     from lar.graphs.origins import ModelOperator
     from lar.measurement.listener import Listener
     from lar.options.rules import Rule
-    from lar.profiles.recommendations import Prospect, Shown
     from lar.records.choices import Dimension
     from lar.records.profile import Profile
     from lar.records.run import ModelInfo, RunContext, RunResult, RunSpec
@@ -119,10 +119,10 @@ class MegEngine(Engine):
 
         return CACHES
 
-    def prospects(self, shown: Shown, site: Site) -> Iterable[Prospect]:
-        from lar.engines.megengine.advice import prospects_of
+    def signs(self, profile: Profile, site: Site) -> Iterable[Sign]:
+        from lar.engines.megengine.dimensions import signs_of
 
-        return prospects_of(shown, site)
+        return signs_of(profile, site)
 
     @property
     def operator_kinds(self) -> OperatorKinds:

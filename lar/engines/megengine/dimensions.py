@@ -5,14 +5,24 @@ Each option that says how a model is run, and that can vary, stands here or in `
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lar.engines.choices import copies_dimension, set_to, thread_choices, turn_on
 from lar.engines.engine import Site
-from lar.engines.megengine.defects import QUANTISED, QUIRKS, Quirk, known_traits_of
+from lar.engines.megengine.defects import (
+    MANY_ROWS,
+    MKL_VARIABLE,
+    QUANTISED,
+    QUIRKS,
+    Quirk,
+    known_traits_of,
+)
+from lar.engines.megengine.operator_kinds import KINDS
+from lar.engines.signs import Clue, Sign, computing_ns_of, read_clues, share_of
 from lar.options.command_line import format_flags
 from lar.options.option import Option
 from lar.options.table import (
@@ -57,11 +67,15 @@ from lar.options.table import (
     SHARE_PARAM_MEM,
     TENSORRT,
     TENSORRT_CACHE,
+    THREAD,
     WEIGHT_PREPROCESS,
     WINOGRAD_TRANSFORM,
     WORKSPACE_LIMIT,
 )
 from lar.records.choices import Allowed, Choice, Dimension
+
+if TYPE_CHECKING:
+    from lar.records.profile import Profile, ProfiledOperator
 
 # What no search tries, and why.
 NOT_TRIED: Mapping[Option[Any], str] = {
@@ -223,3 +237,114 @@ def quirks_with_options(site: Site) -> list[Quirk]:
 def permit_of(quirk: Quirk) -> Allowed:
     """Return what the user has to allow for a way round."""
     return "engine-fixes" if ENGINE_FIX.key in quirk.options else "engine-env"
+
+
+# The signs of a profile
+
+UNFUSED_NORMS = frozenset({"batchnorm", "batchnormforward"})
+# Algorithms that leave the computing to MKL have these words in their names.
+OF_MKL = re.compile("BLAS|MKL(?!DNN)")
+# A thread more does so much of what the first one does; shorter operators are not worth dividing.
+MORE_THREADS = 0.7
+LEAST_DIVIDED_NS = 30_000
+CALLER_TOO = 0.6  # where the calling thread is one of them
+# What handing an iteration to the engine's thread costs, and dispatching an operator, both of which
+# a recorded sequence spares; computing in the calling thread spares a part of the first.
+HANDING_OVER_NS = 6_000
+DISPATCHING_NS = 150
+IN_CALLER = 0.4
+
+
+def signs_of(profile: Profile, site: Site) -> Iterator[Sign]:
+    """Yield what a profile shows that speaks for choices, in any order, whether or not the site
+    has them."""
+    left_out = {"nchw4", "nchw32"} if site.device == "cpu" else set()  # wrong numbers there
+    if "asimd" not in site.instruction_sets:
+        left_out |= {"nchw44", "nchw44-dot"}  # five times as slow on x86
+    if any(each.type.lower() in UNFUSED_NORMS for each in profile.operators):
+        left_out |= {"nchw88", "nchw44", "nchw44-dot"}  # the quirk unfused-batch-norm
+    yield from read_clues((each for each in CLUES if each.choice not in left_out), profile)
+    facts = profile.facts
+    if site.device == "cpu" and not THREAD.is_given(facts.options):
+        yield from thread_signs(profile, facts.threads or 1, len(site.cores))
+        if (facts.threads or 1) == 1:
+            yield from signs_of_handing_over(profile)
+
+
+def thread_signs(profile: Profile, now: int, cores: int) -> Iterator[Sign]:
+    """Yield more threads where cores have none."""
+    long = share_of(profile, lambda operator: True, LEAST_DIVIDED_NS)
+    figure = (
+        f"operators of {LEAST_DIVIDED_NS / 1e3:.0f} us and more take {long:.0%} of the operators' "
+        f"time on {now} of {cores} cores"
+    )
+    for count in {cores, cores // 2}:
+        if count > now:
+            saves = long * (1 - 1 / (1 + MORE_THREADS * (count / now - 1)))
+            yield Sign(f"{count} threads", "threads", saves, figure)
+            yield Sign(f"{count} threads with caller", "threads", CALLER_TOO * saves, figure)
+
+
+def signs_of_handing_over(profile: Profile) -> Iterator[Sign]:
+    """Yield what spares the time between operators, where iterations are short."""
+    computing_ns = computing_ns_of(profile)
+    calls = len(profile.timed_executions) / max(1, len(profile.timed_steps()))
+    between_ns = HANDING_OVER_NS + DISPATCHING_NS * calls
+    whole_ns = computing_ns + between_ns
+    figure = (
+        f"{calls:.0f} operators compute for {computing_ns / 1e3:.0f} us in an "
+        f"iteration, and handing them over takes about {between_ns / 1e3:.0f} us"
+    )
+    yield Sign("record-comp-seq", "handing over", between_ns / whole_ns, figure)
+    in_caller = IN_CALLER * HANDING_OVER_NS / whole_ns
+    yield Sign("1 thread with caller", "handing over", in_caller, figure)
+
+
+def is_plain_convolution(operator: ProfiledOperator) -> bool:
+    """Return whether an operator is a convolution of float32 in the layout nchw."""
+    return (
+        KINDS.kind_of(operator.type) == "conv"
+        and str(operator.parameters.get("format", "NCHW")) == "NCHW"
+        and is_of_floats(operator)
+    )
+
+
+def is_of_floats(operator: ProfiledOperator) -> bool:
+    return any(each.dtype in ("", "float32") for each in operator.inputs)
+
+
+def is_heavy(operator: ProfiledOperator) -> bool:
+    return KINDS.kind_of(operator.type) in ("conv", "matmul")
+
+
+def is_quantised(operator: ProfiledOperator) -> bool:
+    facts = (*operator.inputs, *operator.outputs)
+    return any(each.dtype.startswith("Quantized") for each in facts)
+
+
+def is_of_mkl(operator: ProfiledOperator) -> bool:
+    """Return whether MKL computes an operator: by the name of its algorithm or, where that is not
+    known, as it usually does."""
+    if operator.algorithm:
+        return OF_MKL.search(operator.algorithm) is not None
+    if KINDS.kind_of(operator.type) == "matmul" and is_of_floats(operator):
+        return any(each.shape[-2:-1] >= (MANY_ROWS,) for each in operator.outputs)
+    return is_plain_convolution(operator) and operator.parameters.get("sparse") != "GROUP"
+
+
+def is_winograd(operator: ProfiledOperator) -> bool:
+    return "WINOGRAD" in (operator.algorithm or "")
+
+
+# What each saved was measured with ResNet50, ResNet18, MobileNetV2 and a small CNN on AMD (Zen 5);
+# on Intel with AVX-512 other kernels saved less or nothing. On ARM nothing was measured.
+CLUES = (
+    Clue("nchw88", "kernels", 0.64, "convolutions in the plain layout", is_plain_convolution),
+    Clue("nchw44", "kernels", 0.3, "convolutions in the plain layout", is_plain_convolution),
+    Clue("nchw44-dot", "kernels", 0.4, "quantised operators", is_quantised),
+    Clue("nchw32", "kernels", 0.2, "quantised operators", is_quantised),
+    Clue("nchw4", "kernels", 0.2, "quantised operators", is_quantised),
+    Clue(f"{MKL_VARIABLE}=5", "kernels", 0.62, "products in MKL's generic code", is_of_mkl),
+    Clue("fast-run", "kernels", 0.3, "convolutions and matrix products", is_heavy),
+    Clue("weight-preprocess", "kernels", 0.1, "winograd algorithms", is_winograd),
+)

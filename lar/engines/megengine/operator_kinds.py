@@ -27,7 +27,8 @@ def elementwise_steps(operator: DumpedOperator) -> Steps:
 
 
 TYPES = {
-    "conv": "convolutionforward convbiasforward localshareforward deformableconvforward",
+    "conv": "convolution convolutionforward convbiasforward localshareforward"
+    " deformableconvforward",
     "deconv": "convolutionbackwarddata",
     "matmul": "matrixmul batchedmatrixmul",
     "pool": "poolingforward adaptivepoolingforward",

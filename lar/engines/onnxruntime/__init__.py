@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from lar.engines.driver import Driver
     from lar.engines.engine import Arrays, CacheFiles, Isolation, Site
     from lar.engines.option_rows import OptionRow
+    from lar.engines.signs import Sign
     from lar.graphs.origins import ModelOperator
     from lar.options.rules import Rule
-    from lar.profiles.recommendations import Prospect, Shown
     from lar.records.choices import Dimension
     from lar.records.profile import Profile
     from lar.records.run import RunContext, RunSpec
@@ -98,10 +98,10 @@ class OnnxRuntime(OnnxFileEngine):
 
         return CACHES
 
-    def prospects(self, shown: Shown, site: Site) -> Iterable[Prospect]:
-        from lar.engines.onnxruntime.advice import prospects_of
+    def signs(self, profile: Profile, site: Site) -> Iterable[Sign]:
+        from lar.engines.onnxruntime.dimensions import signs_of
 
-        return prospects_of(shown, site)
+        return signs_of(profile, site)
 
     def option_rows(self) -> tuple[OptionRow[Any, Any], ...]:
         from lar.engines.onnxruntime.options import ROWS

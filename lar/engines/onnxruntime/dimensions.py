@@ -8,11 +8,13 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lar.engines.choices import copies_dimension, set_to, thread_choices, turn_on
 from lar.engines.engine import Site
+from lar.engines.onnxruntime.operator_kinds import KINDS
 from lar.engines.onnxruntime.options import BLOCKED_LAYOUT
+from lar.engines.signs import Clue, Sign, computing_ns_of, read_clues, share_of
 from lar.options.option import Option
 from lar.options.table import (
     ALLOW_EXTERNAL_DATA,
@@ -34,9 +36,13 @@ from lar.options.table import (
     REPRODUCIBLE,
     TENSORRT,
     TENSORRT_CACHE,
+    THREAD,
     WEIGHT_PREPROCESS,
 )
 from lar.records.choices import Choice, Dimension
+
+if TYPE_CHECKING:
+    from lar.records.profile import Profile, ProfiledOperator
 
 # What no search tries, and why.
 NOT_TRIED: Mapping[Option[Any], str] = {
@@ -118,3 +124,55 @@ def library_folder() -> str:
     found = importlib.util.find_spec("onnxruntime")
     places = found.submodule_search_locations if found is not None else None
     return os.path.join(places[0], "capi") if places else ""
+
+
+# The signs of a profile. The engine's defaults fit most models, and often there is none.
+
+# Operators that are shorter, in iterations that are, are not worth being divided among threads.
+LEAST_DIVIDED_NS = 20_000
+SHORT_ITERATION_NS = 100_000
+
+
+def signs_of(profile: Profile, site: Site) -> Iterator[Sign]:
+    """Yield what a profile shows that speaks for choices, in any order, whether or not the site
+    has them."""
+    yield from read_clues(CLUES, profile)
+    facts = profile.facts
+    now = facts.threads or len(site.cores)
+    if site.device == "cpu" and now > 1 and not THREAD.is_given(facts.options):
+        yield from signs_of_fewer_threads(profile, now)
+
+
+def signs_of_fewer_threads(profile: Profile, now: int) -> Iterator[Sign]:
+    """Yield one thread for short operators, and fewer where threads wait for each other."""
+    short = 1 - share_of(profile, lambda operator: True, LEAST_DIVIDED_NS)
+    if computing_ns_of(profile) < SHORT_ITERATION_NS:
+        figure = f"operators that are too short to be divided among {now} threads take {short:.0%}"
+        yield Sign("1 thread", "threads", 0.15 * short, f"{figure} of the operators' time")
+    from lar.profiles.thread_balance import use_of  # a search needs it not
+
+    use = use_of(profile.operators)
+    waiting = (use and use.waiting_share) or 0.0
+    figure = f"in divided operators one thread waits {waiting:.0%} of the time for the others"
+    yield Sign(f"{now // 2} threads" if now > 3 else "1 thread", "threads", 0.2 * waiting, figure)
+
+
+def is_heavy(operator: ProfiledOperator) -> bool:
+    return KINDS.kind_of(operator.type) in ("conv", "deconv", "matmul")
+
+
+def is_reorder(operator: ProfiledOperator) -> bool:
+    return operator.type.lower() in ("reorderinput", "reorderoutput")
+
+
+CLUES = (
+    Clue(
+        *("no-blocked-layout", "kernels", 0.7, "conversions to the blocked layout and back"),
+        is_reorder,
+    ),
+    # Of devices, and of providers that the package does not always have.
+    *(
+        Clue(name, "kernels", saves, "convolutions and matrix products", is_heavy)
+        for name, saves in {"fast-run": 0.1, "cuda": 0.9, **dict.fromkeys(OTHERS, 0.3)}.items()
+    ),
+)

@@ -361,9 +361,9 @@ function drawCurve(curve, width) {
   }).join("");
   svg.append(makeShape("path", { d: path, fill: "none", stroke: COLORS[0], "stroke-width": 1.5 }));
   if (curve.points.length < 80)
-    for (const [x, y] of curve.points)
+    for (const [x, y, name] of curve.points)
       svg.append(makeShape("circle", { cx: place(x), cy: atY(y), r: 2.5, fill: COLORS[0] },
-        makeShape("title", {}, `${formatNumber(x)}: ${formatNumber(y)} ${curve.y}`)));
+        makeShape("title", {}, `${name ?? formatNumber(x)}: ${formatNumber(y)} ${curve.y}`)));
   if (curve.peak) {
     const x = place(curve.peak.at), y = atY(curve.peak.total), isLeft = x < (left + right) / 2;
     svg.append(
@@ -411,11 +411,7 @@ function makeLanes(names, label, x, height, width) {
 }
 
 // Ratios with their intervals, a lane each: {name, ratio, low, high, verdict}.
-function drawRatios(ratios, label = "time over the baseline's") {
-  return makeFitted((width) => drawRatiosAt(ratios, label, width));
-}
-
-function drawRatiosAt(ratios, label, width) {
+function drawRatios(ratios, width) {
   const values = ratios.flatMap((each) => [each.low, each.high, each.ratio, 1]);
   const least = Math.min(...values), most = Math.max(...values);
   const log = most > 4 * least;
@@ -423,7 +419,7 @@ function drawRatiosAt(ratios, label, width) {
   const height = width < 800 ? 42 : 34;
   const { svg, atX, bottom, isNarrow } = makeLanes(ratios.map((each) => each.name), "ratios",
     { from: log ? least / 1.1 : least - margin, to: log ? most * 1.1 : most + margin, log,
-      label }, height, width);
+      label: "time over the baseline's" }, height, width);
   svg.append(makeShape("line", { x1: atX(1), x2: atX(1), y1: 8, y2: bottom, stroke: "var(--ink)",
                                  "stroke-dasharray": "5 4" }));
   const colors = { faster: COLORS[2], slower: COLORS[5], "wrong numbers": COLORS[5] };

@@ -2,7 +2,7 @@
 // columns that have no room are left out, and stand in the details of each row.
 
 const FIRST_ROWS = 25, FEW_ROWS = 6;
-const SHORTEST_TEXT = 110, LONGEST_TEXT = 900; // pixels of a column of text
+const SHORTEST_TEXT = 110, SHORTEST_ON_NARROW = 80, LONGEST_TEXT = 900; // pixels of a column of text
 const SCROLLBAR = 17;
 const ON_SCREEN = 13, ON_PAPER = 10; // pixels of letters
 const GIVEN_ORDER = "the order given";
@@ -68,7 +68,8 @@ function leastWidth(name, pieces) {
 
 // The columns that there is room for, by their rank, with the width of each.
 function fitColumns(columns, rows, pieces, room, all) {
-  const padding = room < 700 ? 11 : 19;
+  const isNarrow = room < 700;
+  const padding = isNarrow ? 11 : 19, shortest = isNarrow ? SHORTEST_ON_NARROW : SHORTEST_TEXT;
   const widths = columns.map((column, index) => {
     const words = [...column.name.split(" "), column.unit].map((word) => textWidth(word, 600));
     const longest = rows.reduce((most, row) => {
@@ -78,7 +79,7 @@ function fitColumns(columns, rows, pieces, room, all) {
     return padding + Math.ceil(Math.max(16, ...words, textWidth(longest) + (index ? 3 : 20)));
   });
   const least = columns.map((column, index) => column.isNumber ? widths[index]
-    : Math.min(widths[index], Math.max(index ? SHORTEST_TEXT : room / 4, padding + (index ? 3 : 20)
+    : Math.min(widths[index], Math.max(index ? shortest : room / 4, padding + (index ? 3 : 20)
       + Math.max(0, ...rows.map((row) => row[index] === null ? 0
         : leastWidth(String(row[index]), pieces[index]))))));
   const chosen = new Set([0]);
@@ -86,7 +87,10 @@ function fitColumns(columns, rows, pieces, room, all) {
   const ranked = columns.map((_, index) => index).slice(1)
     .sort((a, b) => columns[a].rank - columns[b].rank || a - b);
   for (const index of ranked) {
-    if (!all && least[index] > left) continue;
+    // What a table is about stays, its texts as short as need be.
+    if (!columns[index].rank && !columns[index].isNumber)
+      least[index] = Math.min(least[index], Math.max(shortest, left));
+    else if (!all && least[index] > left && columns[index].rank) continue;
     chosen.add(index);
     left -= least[index];
   }

@@ -222,7 +222,7 @@ STYLES: Mapping[str, Style] = {
         groups=("type", "name", "input_shape"),
         views=(
             *("overview", "operator_pie", "operator_table", "kernel_table", "kernel_pie"),
-            *("stack", "trace", "memory", "module", "recommendations"),
+            *("stack", "trace", "memory", "module"),
             "diff",  # the only one that takes a baseline
         ),
         profiles=(1, 2),
@@ -234,7 +234,7 @@ STYLES: Mapping[str, Style] = {
         "with the first)",
         options=frozenset({"top", "view", "iteration"}),
         views=(
-            *("overview", "comparison", "recommendations", "latency", "breakdown", "operators"),
+            *("overview", "comparison", "latency", "breakdown", "operators"),
             *("kernels", "timeline", "roofline", "memory", "ranges"),
         ),
         profiles=(1, 2),

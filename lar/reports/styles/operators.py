@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from lar.engines.advice import recommendations_for
+from lar.engines.advice import describe_advice
 from lar.errors import UsageError
 from lar.profiles.launches import launches_of
 from lar.profiles.operator_filter import operators_matching
@@ -14,7 +14,8 @@ from lar.profiles.rows import Key, Row, rows_of
 from lar.profiles.summary import layout_of, summary_lines
 from lar.profiles.totals import UNITS_NS
 from lar.records.profile import Profile
-from lar.reports.model import Column, Table
+from lar.reports.model import Column, Table, number
+from lar.reports.profile_plots import plots_of
 from lar.reports.report import Report
 from lar.reports.sorting import sort_rows
 
@@ -64,18 +65,16 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
     # Constants and views take no time.
     shown = rows if top >= len(rows) else [row for row in rows if row.iteration_ns][:top]
     left = len(rows) - len(shown)
-    found = [" ".join(each.flags) for each in recommendations_for(profile) if each.choice]
-    lines = summary_lines(profile, found)
+    lines = summary_lines(profile, describe_advice(profile))
     more = (f"({left} more: --top 0 shows all)",) if left else ()
+    lacking = (f"not recorded: {text}" for text in profile.facts.dropped)
     return Report(
         style="operators",
-        body=(*lines, "", replace(table, rows=tuple(shown)), *more),
+        body=(*lines, "", replace(table, rows=tuple(shown)), *more, *lacking),
         tables=(table if "top" not in options else replace(table, rows=tuple(shown)),),
+        plots=plots_of(profile),
+        title=" on ".join(filter(None, (profile.facts.model.path, profile.facts.engine))),
     )
-
-
-def share_text(row: Row) -> str:
-    return f"{row.share:.1%}"
 
 
 def table_of(profile: Profile, rows: list[Row], group: Key, unit: str) -> Table[Row]:
@@ -102,33 +101,38 @@ def table_of(profile: Profile, rows: list[Row], group: Key, unit: str) -> Table[
             digits=3,
         )
 
+    name: Column[Row] = Column(
+        group if group != "operator" else "name", lambda row: row.name, rank=0
+    )
+    kind: Column[Row] = Column("type", lambda row: row.type, rank=1)
+    share: Column[Row] = number("share %", lambda row: row.share, 1, key="share", scale=100, rank=0)
+    spent = time("time", lambda row: row.iteration_ns, in_text=True, rank=0)
     columns: tuple[Column[Row], ...] = (
-        Column(
-            "share", lambda row: row.share, lambda row: f"{row.share:.1%}", align="right", rank=0
-        ),
-        time("time", lambda row: row.iteration_ns, in_text=True, rank=0),
-        Column("type", lambda row: row.type, in_text=group in ("operator", "kernel"), rank=1),
-        Column(group if group != "operator" else "name", lambda row: row.name, rank=0),
-        Column("kernel", lambda row: row.kernel, in_text=group != "kernel", rank=3),
+        *((name, kind) if group in ("operator", "kernel") else (name,)),
+        *(share, spent),
+        Column("kernel", lambda row: row.kernel, rank=3, in_text=group != "kernel"),
         Column("layout", lambda row: layout_of(profile, row), rank=4),
         Column("bound", lambda row: row.bound or "", rank=2),
         time("could save", lambda row: row.saving_ns, in_text=True),
-        Column("calls", lambda row: row.times.calls, in_text=False),
+        number("calls", lambda row: row.times.calls, rank=6, in_text=False),
         time("total", lambda row: row.total_ns),
         time("median", lambda row: row.times.median_ns),
         time("p90", lambda row: row.times.p90_ns),
         time("mean", lambda row: row.times.average_ns),
         time("min", lambda row: row.times.min_ns),
         time("max", lambda row: row.times.max_ns),
-        Column("disturbed", lambda row: row.times.disturbed, in_text=False),
-        Column("flops", lambda row: row.work.flops, in_text=False),
-        Column("bytes", lambda row: row.work.size_bytes, in_text=False),
+        number("disturbed", lambda row: row.times.disturbed, in_text=False),
+        number("flops", lambda row: row.work.flops, in_text=False),
+        number("bytes", lambda row: row.work.size_bytes, in_text=False),
     )
-    kinds = {column.title for column in columns if any(column.value(row) for row in rows)}
+    known = {column.title for column in columns if any(column.value(row) for row in rows)}
     return Table(
         name="operators" if group == "operator" else f"{group}s",
         title="Operators",
         columns=columns,
-        shown=tuple(it for it in columns if it.in_text and it.title in kinds),
+        shown=(
+            *(share, spent, *({kind} & {*columns}), name),
+            *(it for it in columns[columns.index(spent) + 1 :] if it.in_text and it.title in known),
+        ),
         rows=tuple(rows),
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import html
 import json
 import re
 from dataclasses import replace
@@ -232,8 +231,8 @@ def test_filter_and_top() -> None:
 
 
 def test_views_are_those_asked_for_in_their_order() -> None:
-    report = build(small_profile(), {"view": ["kernel_pie", "overview", "recommendations"]})
-    assert list(report.document) == ["overview", "kernel_pie", "recommendations"]
+    report = build(small_profile(), {"view": ["kernel_pie", "overview", "module"]})
+    assert list(report.document) == ["overview", "kernel_pie", "module"]
     assert len(report.text.splitlines()) == 3
 
 
@@ -244,14 +243,6 @@ def test_nothing_timed_is_refused() -> None:
 
 
 # The other views.
-
-
-def test_recommendations_are_in_the_overview_too() -> None:
-    views = views_of(small_profile())
-    found = views["recommendations"]
-    assert found[0]["rule"] == "algorithms"
-    items = "".join(f"<li>{html.escape(each['text'])}</li>" for each in found)
-    assert views["overview"]["recommendations"] == f"<ul>{items}</ul>"
 
 
 def test_modules_are_a_tree() -> None:
@@ -327,7 +318,7 @@ def test_csv_has_the_tables() -> None:
     )
     text = format_csv(build(profile, {}))
     titles = re.findall(r"^# (.*)$", text, re.MULTILINE)
-    assert titles == ["Steps", "Operators", "Kernels", "Recommendations", "Modules", "Memory GPU0"]
+    assert titles == ["Steps", "Operators", "Kernels", "Modules", "Memory GPU0"]
     rows = list(csv.reader(text.splitlines()))
     assert rows[1][:2] == ["Step", "Kernel (us)"]
     assert rows[2] == ["0", "807", "0", "0", "191", "0", "2", "0", "0"]

@@ -8,13 +8,12 @@ long as there are not too many.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
-from lar.engines.advice import recommendations_for
+from lar.engines.advice import describe_advice
 from lar.errors import UsageError, printable
-from lar.profiles.recommendations import Recommendation
 from lar.profiles.summary import summary_lines
 from lar.profiles.times import describe_time
 from lar.records.profile import Profile
@@ -25,7 +24,6 @@ from lar.reports.styles.html.comparison import comparison_of
 from lar.reports.styles.html.facts import (
     format_cards,
     format_overview,
-    format_recommendations,
     format_summary,
 )
 from lar.reports.styles.html.memory import memory_curves, peak_tables
@@ -40,11 +38,6 @@ SCRIPTS = ("timeline.js", "differences.js", "views.js")
 VIEWS = (
     Section("overview", "Overview"),
     Section("comparison", "Comparison", ""),
-    Section(
-        "recommendations",
-        "Recommendations",
-        "Each rests on a figure of this profile, and fits its machine; the most promising first.",
-    ),
     Section("latency", "Iterations", "How long each timed iteration took."),
     Section(
         "breakdown",
@@ -97,12 +90,11 @@ def build(profile: Profile, options: Mapping[str, Any], baseline: Profile | None
         "comparison": comparison and comparison.figures,
     }
     title = title_of(profile)
-    found = recommendations_for(profile)
-    summary = " ".join(summary_lines(profile))
-    words = words_of(profile, found, summary)
+    summary = " ".join(summary_lines(profile, describe_advice(profile)))
+    words = words_of(profile, summary)
     summaries: tuple[str, ...] = (summary,)
     if baseline is not None:
-        before = " ".join(summary_lines(baseline))
+        before = " ".join(summary_lines(baseline, describe_advice(baseline)))
         words["comparison"] = format_summary(before, "Baseline: ")
         summaries = (before, summary)
     sections = [view._replace(words=words.get(view.name, "")) for view in views]
@@ -137,10 +129,9 @@ def figures_of(profile: Profile, tables: Mapping[str, PageTable], top: int) -> d
     }
 
 
-def words_of(profile: Profile, found: Sequence[Recommendation], summary: str) -> dict[str, str]:
+def words_of(profile: Profile, summary: str) -> dict[str, str]:
     """Return what stands in the views as HTML, without a script."""
     overview = (format_summary(summary), format_cards(profile), format_overview(profile))
     return {
         "overview": "".join(overview),
-        "recommendations": format_recommendations(profile, found),
     }

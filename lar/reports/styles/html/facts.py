@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from html import escape
 
 from lar.errors import printable
 from lar.measurement.statistics import statistics_of
 from lar.profiles.costs import describe_cost
-from lar.profiles.recommendations import Recommendation
 from lar.profiles.roofline import describe_measurement
 from lar.profiles.times import is_loaded_in_steps, iteration_times_of, iterations_per_second
 from lar.records.profile import Profile, ProfileFacts
@@ -155,15 +154,6 @@ def format_overview(profile: Profile) -> str:
 def format_summary(text: str, name: str = "") -> str:
     words = keep_flags(escape(printable_text(f"{name}{text}")))
     return f"<p class=summary>{words}</p>" if text else ""
-
-
-def format_recommendations(profile: Profile, found: Sequence[Recommendation]) -> str:
-    if not profile.timed_executions:
-        return "<p>N/A: no figure of this profile speaks for one.</p>"
-    # A note, as on larger batches, names no setting that makes this run faster.
-    has_setting = any(each.choice is not None for each in found)
-    nothing = "" if has_setting else "<p>No setting stands out.</p>"
-    return keep_flags(nothing + format_list(printable(each.text) for each in found))
 
 
 def keep_flags(words: str) -> str:

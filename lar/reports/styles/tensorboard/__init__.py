@@ -11,20 +11,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from lar.engines import operator_kinds_of_both
-from lar.engines.advice import recommendations_for
+from lar.engines.advice import suggestions_of
 from lar.errors import UsageError
 from lar.profiles.activities import DeviceActivity
 from lar.profiles.breakdown import steps_of
 from lar.profiles.export import chrome_trace_of, export_chrome
 from lar.profiles.operator_filter import operators_matching
-from lar.profiles.recommendations import Recommendation
 from lar.profiles.run_differences import check_timed, with_joined_names
 from lar.records.profile import Profile
-from lar.reports.model import Column, Table
 from lar.reports.report import LateJson, Report
 from lar.reports.styles.tensorboard.diff import Side, diff_view_of
 from lar.reports.styles.tensorboard.memory import memory_of
@@ -44,16 +42,10 @@ from lar.reports.styles.tensorboard.views import View
 LINES = ("overview", "operator_pie", "operator_table", "kernel_table", "kernel_pie")
 # Those that are tables in CSV, in their order there.
 TABLES = (
-    *("overview", "operator_table", "kernel_table", "recommendations", "module", "memory"),
+    *("overview", "operator_table", "kernel_table", "module", "memory"),
     "diff",
 )
-VIEWS = (*LINES, "stack", "trace", "memory", "module", "recommendations", "diff")
-RECOMMENDATION_COLUMNS: tuple[Column[Recommendation], ...] = (
-    Column("Rule", lambda it: it.rule),
-    Column("Share (%)", lambda it: round(it.share * 100, 2)),
-    Column("Limit (%)", lambda it: it.limit * 100),
-    Column("Recommendation", lambda it: it.text),
-)
+VIEWS = (*LINES, "stack", "trace", "memory", "module", "diff")
 
 
 def build(profile: Profile, options: Mapping[str, Any], baseline: Profile | None = None) -> Report:
@@ -101,11 +93,11 @@ def views_of(side: Side, options: Mapping[str, Any], names: list[str]) -> dict[s
     """Return views by name."""
     profile, totals, accepts = side
     top = options.get("top")
-    needs_found = not {"overview", "recommendations"}.isdisjoint(names)
-    found = recommendations_for(profile) if needs_found else ()
     kernels = kernel_totals_of(profile, kernel_filter(options.get("filter"), accepts))[:top]
     makers: dict[str, Callable[[], View]] = {
-        "overview": lambda: overview_of(profile, found),
+        "overview": lambda: overview_of(
+            profile, [f"{each.why}: {each.flags}" for each in suggestions_of(profile)]
+        ),
         "operator_pie": lambda: View(pies_of(totals, top)),
         "operator_table": lambda: operator_table_of(profile, totals, options.get("sort"), top),
         "kernel_table": lambda: kernel_table_of(profile, kernels),
@@ -114,7 +106,6 @@ def views_of(side: Side, options: Mapping[str, Any], names: list[str]) -> dict[s
         "trace": lambda: View(LateJson(export_chrome, profile)),
         "memory": lambda: memory_of(profile, accepts),
         "module": lambda: modules_of(profile, accepts),
-        "recommendations": lambda: recommendations_view_of(found),
     }
     return {name: makers[name]() for name in names}
 
@@ -144,25 +135,3 @@ def kernel_filter(
         (kernel.operator is not None and accepts(kernel.operator))
         or bool(re.search(pattern, kernel.name))
     )
-
-
-def recommendations_view_of(found: Sequence[Recommendation]) -> View:
-    table = Table(
-        name="recommendations",
-        title="Recommendations",
-        columns=RECOMMENDATION_COLUMNS,
-        rows=tuple(found),
-    )
-    return View([*map(document_of, found)], (table,)) if found else View(None)
-
-
-def document_of(found: Recommendation) -> dict[str, Any]:
-    """Return a recommendation as it stands in the JSON."""
-    return {
-        "rule": found.rule,
-        "share": found.share,
-        "limit": found.limit,
-        "text": found.text,
-        "flags": list(found.flags),
-        "gain": found.gain,
-    }

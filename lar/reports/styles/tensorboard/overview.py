@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 from lar.profiles.breakdown import KERNEL, Breakdown, StepBreakdown, breakdown_of
 from lar.profiles.devices import device_number, device_title
-from lar.profiles.recommendations import Recommendation
 from lar.records.profile import Profile
 from lar.reports.model import Table
 from lar.reports.styles.tensorboard.views import (
@@ -23,8 +22,8 @@ from lar.reports.styles.tensorboard.views import (
 HTML_CELL = {"type": "string", "role": "tooltip", "p": {"html": "true"}}
 
 
-def overview_of(profile: Profile, found: Iterable[Recommendation]) -> View:
-    """Return the overview with what was found to recommend; there must be timed steps."""
+def overview_of(profile: Profile, found: Sequence[str]) -> View:
+    """Return the overview with what to try; there must be timed steps."""
     breakdown = breakdown_of(profile)
     kind = device_title(profile.facts.device)
     columns = steps_columns(breakdown)
@@ -32,7 +31,9 @@ def overview_of(profile: Profile, found: Iterable[Recommendation]) -> View:
     overview: dict[str, Any] = {
         "steps": {"columns": [*described], "rows": rows_of(columns, breakdown.steps)},
         "performance": [average_step(breakdown)],
-        "recommendations": recommendations_html(found),
+        "recommendations": "<ul>"
+        + "".join(f"<li>{html.escape(text)}</li>" for text in found or ["N/A"])
+        + "</ul>",
         "environments": [
             {"title": "Number of Worker(s)", "value": "1"},
             {"title": "Device Type", "value": kind},
@@ -91,11 +92,6 @@ def average_step(breakdown: Breakdown) -> dict[str, Any]:
             for bucket in breakdown.buckets
         ],
     }
-
-
-def recommendations_html(found: Iterable[Recommendation]) -> str:
-    texts = [html.escape(each.text) for each in found] or ["N/A"]
-    return f"<ul>{''.join(f'<li>{text}</li>' for text in texts)}</ul>"
 
 
 def device_metrics(profile: Profile, breakdown: Breakdown, kind: str) -> dict[str, Any]:

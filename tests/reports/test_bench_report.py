@@ -7,7 +7,7 @@ import pytest
 from lar.records.bench import BenchResult, VariantResult
 from lar.records.run import FedInput
 from lar.records.summary import Difference, Interval, Summary
-from lar.reports.bench_text import format_bench
+from lar.reports.bench_report import report_bench
 from lar.reports.text import Screen
 
 SUMMARY = Summary(
@@ -51,7 +51,7 @@ def test_a_narrow_screen_has_the_verdict_to_the_end() -> None:
     headings = ["batch", "shape", "median ms", "undisturbed", "items/s", "ratio", "interval"]
     gone: list[str] = []
     for width in range(80, 30, -1):
-        lines = format_bench(bench, Screen(width))
+        lines = report_bench(bench).lines_for(Screen(width))
         (header,) = (line for line in lines if line.startswith("batch"))
         gone += [each for each in headings if each not in header and each not in gone]
         assert "verdict" in header
@@ -78,11 +78,11 @@ def test_a_change_that_is_seen_only_if_it_is_large_is_a_number_of_times(
         pairs=50,
     )
     variants = (variant_of("a", 1), variant_of("b", 2, found))
-    assert text in "\n".join(format_bench(BenchResult(variants=variants, stopped="budget")))
+    assert text in report_bench(BenchResult(variants=variants, stopped="budget")).text
 
 
 def test_one_of_a_kind_has_no_plural() -> None:
     alone = BenchResult(variants=(variant_of("a", 1),), stopped="budget", rounds=1)
-    assert ": 1 variant, 1 round of fresh processes, " in format_bench(alone)[0]
+    assert ": 1 variant, 1 round of fresh processes, " in report_bench(alone).text
     two = BenchResult(variants=(variant_of("a", 1),) * 2, stopped="budget", rounds=2)
-    assert ": 2 variants, 2 rounds of fresh processes, " in format_bench(two)[0]
+    assert ": 2 variants, 2 rounds of fresh processes, " in report_bench(two).text

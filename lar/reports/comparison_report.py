@@ -1,4 +1,4 @@
-"""A comparison as text and Markdown: the culprits, the worst tensors, what decides; and as JSON."""
+"""The report of a comparison: the culprits, the worst tensors, what decides."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from lar.records.comparison import (
     Truth,
     UnmatchedTensor,
 )
-from lar.records.run import record_to_json
 from lar.reports.compared_tensors import (
     ALONE,
     Row,
@@ -36,14 +35,16 @@ from lar.reports.compared_tensors import (
     format_relative,
     merge_alike,
     name_with_form,
+    number_of,
     rows_of_culprit,
     shorten,
+    table_of_all,
     tensor_table,
     type_of,
 )
-from lar.reports.model import INDENTED, AnyTable, Column, Table
-from lar.reports.report import Report
-from lar.reports.text import PAPER, cut_end
+from lar.reports.model import INDENTED, AnyTable, Cell, Column, Plot, Table
+from lar.reports.report import Part, Report
+from lar.reports.text import cut_end
 
 Item = TypeVar("Item")
 
@@ -67,31 +68,54 @@ FINE_SNR_DB = 60.0
 # Left out of the table of a culprit.
 SPARED = ("SNR mean", "SNR p99", ALONE)
 
-
-def format_json(comparison: Comparison) -> str:
-    """Return a comparison as JSON, one line."""
-    return record_to_json(comparison).decode() + "\n"
-
-
-def format_comparison(comparison: Comparison, *, everything: bool = False) -> list[str]:
-    """Return the lines of a comparison on paper."""
-    return build_report(comparison, everything=everything).lines_for(PAPER)
+VERDICTS = {"same": "same", "nothing": "nothing compared"}
+DEPTH = (
+    "Length of the difference over that of the expected tensor. Blue: within the tolerance; "
+    "orange: differs; red: the output of a culprit or suspect."
+)
 
 
-def build_report(comparison: Comparison, *, everything: bool = False, wide: bool = False) -> Report:
-    """Return the text of a comparison in its parts.
+def report_comparison(
+    comparison: Comparison, *, everything: bool = False, wide: bool = False
+) -> Report:
+    """Return the report of a comparison.
 
-    `everything` has each tensor's, not only the worst; `wide` has all columns.
+    `everything` has each tensor, not only the worst; `wide` has all columns.
     """
     columns = columns_for(comparison, wide=wide)
-    body: list[str | AnyTable] = [*describe_head(comparison)]
+    body: list[Part] = [*describe_head(comparison)]
     body += format_culprits(comparison, columns, wide=wide)
     title, shown = rows_to_show(comparison, everything)
     if shown:
-        body += ["", title, tensor_table(map(Row, shown), columns)]
+        body += ["", title, tensor_table(map(Row, shown), columns, heading_of(title))]
     body += format_unmatched(comparison, everything)
+    if points := [*points_of(comparison)]:
+        body += [Plot("depth", "Error over depth", [{"name": "", "points": points}], DEPTH)]
     body += ["", *format_summary(comparison, everything=everything)]
-    return Report(style="comparison", body=tuple(body))
+    return Report(
+        style="comparison",
+        title=f"lar compare: {VERDICTS.get(comparison.finding, 'different')}",
+        body=tuple(body),
+        page_of_text=True,
+        tables=(table_of_all(comparison),),
+        document=comparison,
+    )
+
+
+def heading_of(line: str) -> str:
+    """Return the title of a table that stands below such a line."""
+    return line[:1].upper() + line[1:].removesuffix(":")
+
+
+def points_of(comparison: Comparison) -> Iterator[tuple[Cell, ...]]:
+    """Yield `[depth, error, name, mark]` of each computed tensor, an error that is not a number as
+    None; outputs of culprits and tensors that differ are marked."""
+    outputs = {(it.output.actual.key, it.output.expected.key) for it in comparison.culprits}
+    for tensor in sorted(comparison.tensors, key=lambda it: it.depth):
+        if not tensor.constant:
+            is_fault = (tensor.actual.key, tensor.expected.key) in outputs
+            mark = "fault" if is_fault else "" if tensor.passed else "differs"
+            yield tensor.depth, number_of(tensor), format_pair(Row(tensor)), mark
 
 
 def describe_head(comparison: Comparison) -> Iterator[str]:
@@ -177,7 +201,8 @@ def format_culprits(
             yield f"{word}{of}: {describe_culprit(culprit)}"
             yield from describe_proof(culprit)
             yield from describe_sides_of(culprit)
-            yield replace(tensor_table(rows_of_culprit(culprit), columns), layout=INDENTED)
+            table = tensor_table(rows_of_culprit(culprit), columns, f"{word.capitalize()}{of}")
+            yield replace(table, layout=INDENTED)
             yield from describe_output(culprit)
 
 
@@ -341,7 +366,9 @@ def format_unmatched(comparison: Comparison, everything: bool) -> Iterator[str |
     if shown:
         yield ""
         yield title
-        yield Table(name="unmatched", title=title, columns=UNMATCHED_COLUMNS, rows=shown)
+        yield Table(
+            name="unmatched", title=heading_of(title), columns=UNMATCHED_COLUMNS, rows=shown
+        )
 
 
 def format_summary(comparison: Comparison, *, everything: bool = True) -> Iterator[str]:

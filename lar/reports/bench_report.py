@@ -1,4 +1,4 @@
-"""A bench as text and as CSV: a row for each variant, with only the columns that vary."""
+"""The report of a bench: a row for each variant, with only the columns that vary."""
 
 from __future__ import annotations
 
@@ -7,19 +7,15 @@ from collections.abc import Callable, Iterator
 from lar.errors import count_of, printable
 from lar.options.table import PYTHON
 from lar.records.bench import BenchResult, OutputDifference, VariantResult
-from lar.records.summary import Summary
-from lar.reports.csv import format_table as format_csv_table
-from lar.reports.model import Cell, Column, Table
-from lar.reports.text import PAPER, Screen, format_table
-from lar.reports.verdicts import (
-    color_of_verdict,
-    describe_difference,
-    format_interval,
-    format_ratio,
+from lar.reports.iterations_plot import plot_iterations
+from lar.reports.model import Cell, Column, Plot, Table, number, table_of_values, value_at
+from lar.reports.report import Part, Report
+from lar.reports.verdicts import color_of_verdict, describe_difference, format_interval
+
+ABOUT_RATIOS = (
+    "Time over the baseline's, with its interval. An interval that does not reach 1 is a verdict."
 )
-
-Figure = Callable[[VariantResult], Cell]
-
+RATIO = {"ratio": "ratio", "low": "interval.low", "high": "interval.high", "verdict": "verdict"}
 ENDS = {
     "clear": "every difference is clear",
     "precise": "a difference of {margin} would have been seen",
@@ -30,25 +26,45 @@ ENDS = {
 }
 
 
-def format_bench(bench: BenchResult, screen: Screen = PAPER) -> list[str]:
-    """Return the lines of a bench: what was measured, the table, what else to know."""
-    lines = [line for text in head_of(bench) for line in screen.wrap(text)]
-    lines += ["", *format_table(table_of(bench), screen), ""]
-    return lines + [line for text in notes_of(bench) for line in screen.wrap(text, "  ")]
-
-
-def format_csv(bench: BenchResult) -> str:
-    """Return the table as CSV; times are seconds, unknown cells are empty."""
+def report_bench(bench: BenchResult) -> Report:
+    """Return the report of a bench: what was measured, the table, what else to know."""
+    table = Table(
+        name="variants",
+        title="Variants",
+        columns=tuple(columns_of(bench)),
+        rows=bench.variants,
+        color=color_of,
+    )
+    body: list[Part] = [*head_of(bench), "", table, *plots_of(bench), "", *notes_of(bench)]
     rows = bench.rows()
     keys = list(dict.fromkeys(key for row in rows for key in row))
-    columns = tuple(Column[dict[str, Cell]](key, cell_of(key)) for key in keys)
-    return format_csv_table(
-        Table(name="variants", title="Variants", columns=columns, rows=tuple(rows))
+    values = [[row.get(key) for key in keys] for row in rows]
+    return Report(
+        style="bench",
+        title="lar bench",
+        body=tuple(body),
+        page_of_text=True,
+        tables=(table_of_values("variants", "Variants", keys, values),),
+        document=bench,
     )
 
 
-def cell_of(key: str) -> Callable[[dict[str, Cell]], Cell]:
-    return lambda row: row.get(key)
+def plots_of(bench: BenchResult) -> Iterator[Plot]:
+    """Yield the plots of ratios, and of the iterations of the variants that were measured."""
+    ratios = [
+        {"name": it.name, **{key: value_at(path)(it.difference) for key, path in RATIO.items()}}
+        for it in bench.variants
+        if it.difference and it.difference.interval
+    ]
+    if ratios:
+        yield Plot("ratios", "Ratios", ratios, ABOUT_RATIOS)
+    measured = {it.name: it.turns for it in bench.variants if it.latency}
+    began: dict[int, list[float]] = {}
+    for turn in (turn for turns in measured.values() for turn in turns):
+        began.setdefault(turn.round, []).append(turn.began)
+    if measured:
+        lanes = {name: [(it.began, it.samples) for it in turns] for name, turns in measured.items()}
+        yield plot_iterations(lanes, [(min(it), max(it)) for _, it in sorted(began.items())])
 
 
 def head_of(bench: BenchResult) -> Iterator[str]:
@@ -71,17 +87,6 @@ def engines_of(bench: BenchResult) -> set[str]:
     return {*map(engine_of, bench.variants)} - {""}
 
 
-def table_of(bench: BenchResult) -> Table[VariantResult]:
-    """Return the table of the variants; what is the same in all of them has no column."""
-    return Table(
-        name="variants",
-        title="Variants",
-        columns=tuple(columns_of(bench)),
-        rows=bench.variants,
-        color=color_of,
-    )
-
-
 def color_of(measured: VariantResult) -> str:
     """Return the color of what was measured: that of its failure, or of its difference."""
     return "red" if measured.status != "ok" else color_of_verdict(measured.difference)
@@ -91,6 +96,7 @@ def columns_of(bench: BenchResult) -> Iterator[Column[VariantResult]]:
     """Yield the columns that say something."""
     variants = bench.variants
     keys = list(dict.fromkeys(key for variant in variants for key in variant.values))
+    shapes = {variant.shape for variant in variants if variant.shape}
     if len({tuple(variant.values.items()) for variant in variants}) < len(variants):
         yield Column("variant", lambda it: it.name, rank=0)
     else:
@@ -98,86 +104,36 @@ def columns_of(bench: BenchResult) -> Iterator[Column[VariantResult]]:
             yield Column(key.replace("_", "-"), value_of(key), rank=0)
     if len(engines_of(bench)) > 1 or PYTHON.key in keys:
         yield Column("engine", engine_of, rank=1)
-    if len({variant.shape for variant in variants if variant.shape}) > 1:
+    if len(shapes) > 1:
         yield Column("shape", lambda it: it.shape, rank=3)
-    yield Column(
-        "median ms",
-        of_latency(lambda it: 1e3 * it.median),
-        describe_median,
-        align="right",
-        rank=0,
-    )
+    yield number("median ms", "latency.median", 3, scale=1e3, unknown=describe_end, rank=0)
     if any(variant.latency and variant.latency.disturbed_count for variant in variants):
-        yield Column(
-            "undisturbed",
-            of_latency(lambda it: it.undisturbed_median and 1e3 * it.undisturbed_median),
-            lambda it: format_undisturbed(it.latency),
-            align="right",
-            rank=4,
-        )
-    if len({variant.shape for variant in variants if variant.shape}) > 1:
-        yield Column(
-            "items/s",
-            of_latency(lambda it: it.items_per_second),
-            lambda it: format_rate(it.latency),
-            align="right",
-            rank=1,
-        )
+        yield number("undisturbed", "latency.undisturbed_median", 3, scale=1e3, unknown="", rank=4)
+    if len(shapes) > 1:
+        yield number("items/s", "latency.items_per_second", 1, unknown="", rank=1)
     if any(variant.baseline for variant in variants):
-        yield Column(
-            "ratio",
-            lambda it: it.difference.ratio if it.difference else None,
-            lambda it: format_ratio(it.difference),
-            align="right",
-            rank=1,
+        yield number(
+            "ratio", lambda it: getattr(it.difference, "ratio", None), 3, unknown="", rank=1
         )
-        yield Column(
-            "95 % interval",
-            lambda it: interval_of(it) or None,
-            interval_of,
-            rank=2,
-        )
+        yield Column("95 % interval", interval_of, rank=2)
         yield Column("verdict", lambda it: format_verdict(it, bench) or None, rank=0)
     elif any(variant.failure for variant in variants):
         yield Column("error", lambda it: describe_failure(it) or None, rank=0)
     if any(variant.output_difference for variant in variants):
-        yield Column(
-            "outputs",
-            lambda it: describe_outputs(it.output_difference) if it.output_difference else None,
-            lambda it: describe_outputs(it.output_difference) if it.output_difference else "",
-            rank=3,
-        )
+        yield Column("outputs", lambda it: describe_outputs(it.output_difference), rank=3)
 
 
-def describe_median(variant: VariantResult) -> str:
-    """Return the median in milliseconds, or how a variant ended that has none."""
-    if variant.latency:
-        return f"{1e3 * variant.latency.median:.3f}"
+def describe_end(variant: VariantResult) -> str:
+    """Return how a variant without times ended."""
     return "N/A" if variant.status == "ok" else variant.status
 
 
-def value_of(key: str) -> Figure:
+def value_of(key: str) -> Callable[[VariantResult], Cell]:
     return lambda it: printable(it.values.get(key, ""))
 
 
-def of_latency(value: Callable[[Summary], float | None]) -> Figure:
-    return lambda it: value(it.latency) if it.latency else None
-
-
-def format_undisturbed(latency: Summary | None) -> str:
-    if latency is None or latency.undisturbed_median is None:
-        return ""
-    return f"{1e3 * latency.undisturbed_median:.3f}"
-
-
-def format_rate(latency: Summary | None) -> str:
-    if latency is None or latency.items_per_second is None:
-        return ""
-    return f"{latency.items_per_second:.1f}"
-
-
-def interval_of(variant: VariantResult) -> str:
-    return format_interval(variant.difference.interval if variant.difference else None)
+def interval_of(variant: VariantResult) -> str | None:
+    return format_interval(variant.difference.interval) or None if variant.difference else None
 
 
 def format_verdict(variant: VariantResult, bench: BenchResult) -> str:
@@ -198,8 +154,10 @@ def describe_failure(variant: VariantResult) -> str:
     return printable(f"{variant.status}: {variant.failure.message}")
 
 
-def describe_outputs(outputs: OutputDifference) -> str:
-    """Return how outputs compare, in a few words."""
+def describe_outputs(outputs: OutputDifference | None) -> str:
+    """Return how outputs compare, in a few words; none where they were not compared."""
+    if outputs is None:
+        return ""
     if outputs.agreement == "equal":
         return "equal bit by bit"
     if outputs.reason:

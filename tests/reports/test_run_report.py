@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from lar.records.run import Failure, RunResult, RunSpec, Samples, Setting, read_result
-from lar.reports.run_csv import SAMPLE_COLUMNS, format_csv
+from lar.reports.csv import format_csv
+from lar.reports.run_report import SAMPLE_COLUMNS, report_run
 
 DATA = Path(__file__).resolve().parent.parent / "data"
 
@@ -20,12 +21,12 @@ def result() -> RunResult:
     return read_result((DATA / "result_v1.json").read_bytes())
 
 
-def rows_of_text(text: str) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(text)))
+def rows_of(result: RunResult) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(format_csv(report_run(result)))))
 
 
 def test_each_iteration_is_a_row(result: RunResult) -> None:
-    rows = rows_of_text(format_csv(result))
+    rows = rows_of(result)
     assert [(row["phase"], row["index"]) for row in rows] == [
         ("warmup", "0"),
         *(("iterations", str(index)) for index in range(10)),
@@ -35,14 +36,14 @@ def test_each_iteration_is_a_row(result: RunResult) -> None:
 
 def test_each_runner_counts_its_iterations(result: RunResult) -> None:
     samples = replace(result.samples, runner=(0,) * 6 + (1,) * 4)
-    rows = rows_of_text(format_csv(replace(result, samples=samples, warmup=Samples())))
+    rows = rows_of(replace(result, samples=samples, warmup=Samples()))
     told = [(row["runner"], row["index"]) for row in rows]
     assert told == [*(("0", str(i)) for i in range(6)), *(("1", str(i)) for i in range(4))]
 
 
 def test_times_are_seconds_without_loss(result: RunResult) -> None:
     warmup, samples = (replace(each, cpu=each.host) for each in (result.warmup, result.samples))
-    rows = rows_of_text(format_csv(replace(result, warmup=warmup, samples=samples)))
+    rows = rows_of(replace(result, warmup=warmup, samples=samples))
     for name, column in SAMPLE_COLUMNS.items():
         values = getattr(warmup, column) + getattr(samples, column)
         cells = [row[name] for row in rows]
@@ -51,7 +52,7 @@ def test_times_are_seconds_without_loss(result: RunResult) -> None:
 
 
 def test_each_row_repeats_the_facts_of_the_run(result: RunResult) -> None:
-    for row in rows_of_text(format_csv(result)):
+    for row in rows_of(result):
         assert row["model"] == "models/one_operator.mge"
         assert row["sha256"] == (result.model.sha256 if result.model else "")
         assert (row["engine"], row["engine_version"]) == ("megengine", "1.13.0")
@@ -63,7 +64,7 @@ def test_each_row_repeats_the_facts_of_the_run(result: RunResult) -> None:
 def test_settings_and_inputs_are_one_cell_each(result: RunResult) -> None:
     settings: dict[str, Setting] = {"fast_run": True, "workspace_limit": 10}
     result = replace(result, spec=replace(result.spec, settings=settings))
-    row = rows_of_text(format_csv(result))[0]
+    row = rows_of(result)[0]
     assert row["settings"] == "fast_run=True workspace_limit=10"
     assert row["inputs"] == "uniform, seed 0"
 
@@ -75,7 +76,7 @@ def test_a_run_that_failed_at_once_has_one_row_of_facts() -> None:
         phase="load",
         failure=Failure("no, it broke"),
     )
-    (row,) = rows_of_text(format_csv(failed))
+    (row,) = rows_of(failed)
     assert (row["phase"], row["index"], row["status"]) == ("load", "", "failed")
     assert row["error"] == "no, it broke"
     assert row["model"] == 'odd "name",\nwith all.fake'
@@ -85,12 +86,12 @@ def test_a_run_that_failed_at_once_has_one_row_of_facts() -> None:
 
 def test_what_was_not_measured_is_an_empty_cell(result: RunResult) -> None:
     samples = Samples(end_to_end=(0.1,), host=(0.05,), device=(None,), queue_delay=(None,))
-    rows = rows_of_text(format_csv(replace(result, warmup=Samples(), samples=samples)))
+    rows = rows_of(replace(result, warmup=Samples(), samples=samples))
     assert [rows[0][name] for name in SAMPLE_COLUMNS] == ["0.1", "0.05", *[""] * 10]
 
 
 def test_the_variables_of_the_engine_are_one_cell(result: RunResult) -> None:
-    assert rows_of_text(format_csv(result))[0]["environment"] == ""
+    assert rows_of(result)[0]["environment"] == ""
     environment = {"MKL_DEBUG_CPU_TYPE": "5", "A": "b=c"}
     result = replace(result, spec=replace(result.spec, environment=environment))
-    assert rows_of_text(format_csv(result))[0]["environment"] == "MKL_DEBUG_CPU_TYPE=5 A=b=c"
+    assert rows_of(result)[0]["environment"] == "MKL_DEBUG_CPU_TYPE=5 A=b=c"

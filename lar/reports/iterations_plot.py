@@ -1,0 +1,55 @@
+"""The plot of iterations: how their times are distributed, and each of them when it was made."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from lar.measurement.statistics import disturbed_of
+from lar.records.run import Samples
+from lar.reports.model import Plot
+
+# So many iterations of a lane are drawn, evenly chosen.
+MOST_POINTS = 3000
+ABOUT = (
+    "All timed iterations: their distribution, the line is the median; and each when it was made. "
+    "Pale, or a cross: disturbed, a thread stood ready without a CPU."
+)
+
+
+# The second, the milliseconds, and 1 where it was disturbed.
+Point = tuple[float, float, int]
+
+
+def plot_iterations(
+    lanes: Mapping[str, Iterable[tuple[float, Samples]]],
+    rounds: Sequence[tuple[float, float]] = (),
+) -> Plot:
+    """Return the plot of the samples of each lane, with the seconds when each of them began;
+    `rounds` are when each round of processes began and when its last one did."""
+    drawn = {
+        name: [point for began, samples in parts for point in points_of(began, samples)]
+        for name, parts in lanes.items()
+    }
+    return plot_points(drawn, rounds)
+
+
+def plot_points(
+    lanes: Mapping[str, Sequence[Point]], rounds: Sequence[tuple[float, float]] = ()
+) -> Plot:
+    """Return the plot of the points of each lane."""
+    drawn = []
+    for name, points in lanes.items():
+        every = math.ceil(len(points) / MOST_POINTS) or 1
+        drawn.append({"name": name, "points": points[::every], "total": len(points)})
+    about = f"{ABOUT} Each shaded stripe is a round of fresh processes." if rounds else ABOUT
+    return Plot("iterations", "Iterations", {"lanes": drawn, "rounds": rounds}, about)
+
+
+def points_of(began: float, samples: Samples) -> Iterator[Point]:
+    """Yield the point of each iteration."""
+    times = samples.end_to_end
+    disturbed = set(disturbed_of(times, samples.queue_delay))
+    for index, seconds in enumerate(times):
+        yield round(began, 4), float(f"{1e3 * seconds:.5g}"), int(index in disturbed)
+        began += seconds

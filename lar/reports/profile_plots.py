@@ -1,0 +1,110 @@
+"""What the page of a profile draws beside its table: iterations, memory, and a trace to save."""
+
+from __future__ import annotations
+
+import gzip
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import accumulate
+from pathlib import PurePath
+
+from lar.profiles.disturbance import disturbed_steps
+from lar.profiles.export import export_chrome
+from lar.profiles.times import iterations_of
+from lar.records.profile import Profile, Step
+from lar.reports.iterations_plot import Point, plot_points
+from lar.reports.model import Plot
+
+MIB = 2**20
+# More points of a curve cannot be distinguished on a screen.
+MOST_POINTS = 1000
+# The trace has as many iterations as a page has room for.
+MOST_TRACE_BYTES = 80_000
+
+
+def plots_of(profile: Profile) -> tuple[Plot, ...]:
+    """Return the plots of a profile: those for which it has recorded something."""
+    return (*plot_times(profile), *plot_memory(profile), *plot_trace(profile))
+
+
+def plot_times(profile: Profile) -> Iterator[Plot]:
+    """Yield the plot of all timed iterations, those without the profiler first."""
+    disturbed = disturbed_steps(profile)
+    lanes: dict[str, list[Point]] = {"without the profiler": [], "with the profiler": []}
+    plain, profiled = lanes.values()
+    at = 0.0
+    for seconds, was_disturbed in profile.facts.plain:
+        plain.append((round(at, 6), float(f"{1e3 * seconds:.5g}"), int(was_disturbed)))
+        at += seconds
+    steps = profile.timed_steps()
+    for step, (begin, end) in zip(steps, iterations_of(profile), strict=True):
+        after = at + (step.start_ns - steps[0].start_ns) / 1e9
+        ms = float(f"{(end - begin) / 1e6:.5g}")
+        profiled.append((round(after, 6), ms, int(step.number in disturbed)))
+    if any(lanes.values()):
+        yield plot_points({name: points for name, points in lanes.items() if points})
+
+
+def plot_memory(profile: Profile) -> Iterator[Plot]:
+    """Yield the curves of memory over time: what tensors take, and all of the process."""
+    events = sorted(profile.allocations, key=lambda each: each.at_ns)
+    sums = accumulate(each.size_bytes for each in events)
+    tensors = [(each.at_ns, total) for each, total in zip(events, sums, strict=True)]
+    resident = [(it.at_ns, it.value) for it in profile.counters if it.name == "rss"]
+    first = min((step.start_ns for step in profile.timed_steps()), default=0)
+    for title, samples in (
+        ("Memory of tensors", tensors),
+        ("Resident memory of the process", resident),
+    ):
+        if not samples:
+            continue
+        points = [(round(at / 1e9, 6), round(size / MIB, 4)) for at, size in thin_out(samples)]
+        has_warmup = points[0][0] < first / 1e9
+        yield Plot(
+            "curve",
+            title,
+            {
+                **{"title": title, "x": "time, s", "y": "MiB", "points": points, "step": True},
+                "folded": first / 1e9 if has_warmup else None,
+            },
+            "The warm-up is the stripe at the left." if has_warmup else "",
+        )
+
+
+def thin_out(samples: Sequence[tuple[int, float]]) -> Iterator[tuple[int, float]]:
+    """Yield samples, of too many the greatest of those that follow each other."""
+    length = -(-len(samples) // MOST_POINTS)
+    for start in range(0, len(samples), length):
+        yield max(samples[start : start + length], key=lambda sample: sample[1])
+
+
+def plot_trace(profile: Profile) -> Iterator[Plot]:
+    """Yield what saves a trace of some iterations: the median one, and others at even distances."""
+    ordered = sorted(profile.timed_steps(), key=lambda step: step.duration_ns)
+    if not ordered:
+        return
+    middle = ordered[len(ordered) // 2]
+    data = trace_of(profile, [middle])
+    count = min(len(ordered), MOST_TRACE_BYTES // len(data))
+    if count > 1:
+        every = -(-len(ordered) // count)
+        data = trace_of(profile, {middle, *profile.timed_steps()[::every]})
+    name = f"{PurePath(profile.facts.model.path).stem or 'model'}.trace.json.gz"
+    about = "The timeline of threads and operators, for ui.perfetto.dev or chrome://tracing."
+    yield Plot("download", "Timeline", {"name": name, "data": b64encode(data).decode()}, about)
+
+
+def trace_of(profile: Profile, steps: Sequence[Step] | set[Step]) -> bytes:
+    """Return the trace of some iterations, in gzip."""
+    numbers = {step.number for step in steps}
+    part = replace(
+        profile,
+        steps=tuple(step for step in profile.steps if step.number in numbers),
+        executions=tuple(each for each in profile.executions if each.step in numbers),
+        spans=tuple(span for span in profile.spans if span.step in numbers),
+        counters=(),
+        allocations=(),
+        engine_raw=b"",
+    )
+    return gzip.compress(b"".join(export_chrome(part)), mtime=0)

@@ -1,0 +1,292 @@
+"""What a profile speaks for: on which machine, for which operators, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from lar.engines import engine_named
+from lar.engines.advice import best_of, describe_advice, describe_tried, suggestions_of
+from lar.options.table import OPTIONS
+from lar.records.profile import (
+    CpuUse,
+    Profile,
+    ProfiledOperator,
+    TensorFact,
+    ThreadUse,
+    TriedSetting,
+)
+from tests.profiles.synthetic import operator_of
+from tests.profiles.timelines import execution_of, profile_of, step_of
+
+CONV = operator_of("conv", "ConvolutionForward", parameters={"sparse": "DENSE", "format": "NCHW"})
+GROUPED = operator_of("depthwise", "ConvBiasForward", parameters={"sparse": "GROUP"})
+NORM = operator_of("norm", "BatchNorm")
+
+ZEN = "AuthenticAMD fpu sse2 avx2 avx512f avx512_vnni"
+OLD_AMD = "AuthenticAMD fpu sse2"
+INTEL = "GenuineIntel fpu sse2 avx2"
+SKYLAKE = "GenuineIntel fpu sse2 avx2 avx512f"
+ARM = "unknown fp asimd asimdhp asimddp"
+X86 = (ZEN, OLD_AMD, INTEL, SKYLAKE)
+
+NCHW88 = "--enable-nchw88"
+FIXED_NCHW88 = f"--engine-fix x2apic {NCHW88}"
+MKL = "--engine-env MKL_DEBUG_CPU_TYPE=5"
+FAST_RUN = "--fast-run --fast-run-algo-policy FILE"
+THREADS = "--multithread 2"
+
+
+def profile_on(
+    processor: str,
+    operators: Sequence[ProfiledOperator] = (CONV, GROUPED),
+    *,
+    step: float = 10_000,
+    cores: int = 2,
+    variables: dict[str, str] | None = None,
+    **facts: Any,
+) -> Profile:
+    """A profile of one iteration, of which the operators take equal parts, made on a processor that
+    is not this one; in microseconds."""
+    part = step / len(operators)
+    executions = [
+        execution_of(place, place * part, (place + 1) * part) for place in range(len(operators))
+    ]
+    machine = {
+        "processor": "one of a test",
+        "instruction_sets": processor,
+        "cores": cores,
+        "usable_cores": cores,
+        "variables": variables or {},
+    }
+    given = {"threads": 1, "machine": machine, **facts}
+    return profile_of(operators, [step_of(0, 0, step)], executions, facts=given)
+
+
+def flags_of(profile: Profile) -> list[str]:
+    """The flags of each suggestion, the most promising first."""
+    return [each.flags for each in suggestions_of(profile)]
+
+
+class TestMegEngine:
+    @pytest.mark.parametrize(
+        ("processor", "dense", "grouped"),
+        [
+            (ZEN, {FIXED_NCHW88, MKL, FAST_RUN, THREADS}, {FIXED_NCHW88, FAST_RUN, THREADS}),
+            (OLD_AMD, {FAST_RUN, THREADS}, {FAST_RUN, THREADS}),
+            (INTEL, {NCHW88, FAST_RUN, THREADS}, {NCHW88, FAST_RUN, THREADS}),
+            (SKYLAKE, {NCHW88, FAST_RUN, THREADS}, {NCHW88, FAST_RUN, THREADS}),
+            (ARM, {"--enable-nchw44", FAST_RUN, THREADS}, {"--enable-nchw44", FAST_RUN, THREADS}),
+        ],
+    )
+    def test_all_that_is_suggested_on_a_machine(
+        self, processor: str, dense: set[str], grouped: set[str]
+    ) -> None:
+        """For convolutions of all channels, and in groups."""
+        calling = "--multithread-default 2"
+        assert {*flags_of(profile_on(processor, [CONV]))} == {*dense, calling}
+        assert {*flags_of(profile_on(processor, [GROUPED]))} == {*grouped, calling}
+
+    def test_what_was_fastest_on_a_machine_is_among_the_first_three(self) -> None:
+        """On Intel with AVX-512 ResNet50 took 127 ms, 84 on two threads and 177 in nchw88, in which
+        a model with grouped convolutions took 2.5 ms instead of 6.3: the race tells them apart."""
+        assert {FIXED_NCHW88, MKL} <= {*flags_of(profile_on(ZEN, [CONV]))[:3]}
+        assert {THREADS, NCHW88} <= {*flags_of(profile_on(SKYLAKE, [CONV, GROUPED]))[:3]}
+
+    def test_two_ways_to_save_come_before_a_second_choice_of_one(self) -> None:
+        assert flags_of(profile_on(ZEN, [CONV]))[:2] == [FIXED_NCHW88, THREADS]
+        assert flags_of(profile_on(ZEN, [CONV], threads=2))[:2] == [FIXED_NCHW88, MKL]
+
+    def test_each_names_its_figure(self) -> None:
+        found = {each.name: each.why for each in suggestions_of(profile_on(ZEN))}
+        assert found["nchw88"] == (
+            "convolutions in the plain layout take 100% of the operators' time"
+        )
+        assert found["MKL_DEBUG_CPU_TYPE=5"] == (
+            "products in MKL's generic code take 50% of the operators' time"
+        )
+        assert found["2 threads"] == (
+            "operators of 30 us and more take 100% of the operators' time on 1 of 2 cores"
+        )
+
+    def test_a_variable_that_is_set_is_not_set_again(self) -> None:
+        given = {"MKL_DEBUG_CPU_TYPE": "4"}
+        assert MKL not in flags_of(profile_on(ZEN, variables=given))
+
+    def test_a_known_defect_of_the_model_leaves_layouts_out(self) -> None:
+        for processor in (ZEN, ARM):
+            assert "nchw" not in " ".join(flags_of(profile_on(processor, [CONV, NORM])))
+
+    def test_quantised_operators_have_dot_products_on_arm(self) -> None:
+        fact = TensorFact((1, 8, 4, 4), "QuantizedS8")
+        quantised = operator_of("conv", "ConvBiasForward", inputs=(fact,), outputs=(fact,))
+        assert "--enable-nchw44-dot" in flags_of(profile_on(ARM, [quantised]))
+        assert "nchw" not in " ".join(flags_of(profile_on(ZEN, [quantised])))
+
+    def test_of_an_unknown_machine_nothing_is_suggested_that_depends_on_it(self) -> None:
+        found = flags_of(profile_on(ZEN, machine={}, threads=1, cpu=CpuUse(0, None, None)))
+        assert found == [FAST_RUN]
+
+    def test_a_device_has_no_choices_of_the_processor(self) -> None:
+        assert flags_of(profile_on(ZEN, [CONV], device="cuda0")) == [FAST_RUN]
+
+    @pytest.mark.parametrize(
+        "facts",
+        [
+            {"threads": 2},
+            {"options": {"thread": 2}},
+            {"options": {"multithread": 1}},
+            {"cores": 1},
+            {"step": 40},  # too short to be divided
+        ],
+    )
+    def test_no_thread_is_added_where_it_has_nothing_to_do(self, facts: dict[str, Any]) -> None:
+        assert "multithread" not in " ".join(flags_of(profile_on(OLD_AMD, **facts)))
+
+    def test_half_the_cores_are_tried_too(self) -> None:
+        found = flags_of(profile_on(OLD_AMD, cores=8))
+        assert found.index("--multithread 8") < found.index("--multithread 4")
+
+    def test_what_is_set_is_not_suggested_again(self) -> None:
+        def flags(**options: Any) -> str:
+            return " ".join(flags_of(profile_on(ZEN, options=options)))
+
+        assert "--fast-run" not in flags(fast_run=True)
+        assert "--fast-run" not in flags(fast_run_algo_policy="found.cache")
+        assert "nchw88" not in flags(enable_nchw88=True)
+        assert "nchw88" not in flags(layout_transform="cpu")  # one layout at a time
+
+    def test_what_rules_or_drivers_refuse_beside_what_is_set_is_not_suggested(self) -> None:
+        def flags(**options: Any) -> str:
+            return " ".join(flags_of(profile_on(ZEN, step=50, options=options)))
+
+        assert "--record-comp-seq" in flags()
+        assert "--record-comp-seq" not in flags(record_comp_seq2=True)
+        assert "--record-comp-seq" in flags(profile="p.json")  # which the run goes without
+
+    def test_short_iterations_are_recorded_and_computed_in_the_calling_thread(self) -> None:
+        short = flags_of(profile_on(OLD_AMD, step=50))
+        assert {"--cpu-default", "--record-comp-seq"} <= {*short}
+        assert not {"--cpu-default", "--record-comp-seq"} & {*flags_of(profile_on(OLD_AMD))}
+
+    def test_weights_are_transformed_ahead_where_an_algorithm_transforms_them(self) -> None:
+        winograd = msgspec.structs.replace(CONV, algorithm="WINOGRAD:X86_F32MKL_8X8_F63")
+        assert "--weight-preprocess" in flags_of(profile_on(INTEL, [winograd, CONV]))
+        assert "--weight-preprocess" not in flags_of(profile_on(INTEL))
+
+    def test_algorithms_say_what_mkl_computes(self) -> None:
+        of_mkl = msgspec.structs.replace(CONV, algorithm="IM2COLMATMUL:X86_F32_BLAS:192")
+        own = msgspec.structs.replace(CONV, algorithm="IM2COLMATMUL:X86_F32_6x16:192")
+        found = suggestions_of(profile_on(ZEN, [of_mkl, own, own, own]))
+        assert ["25%" in each.why for each in found if "MKL" in each.name] == [True]
+
+
+class TestOnnxRuntime:
+    HEAVY = operator_of("conv", "FusedConv", inputs=(TensorFact((1, 8, 4, 4), "float32"),))
+    REORDER = operator_of("reorder", "ReorderOutput")
+
+    def on(self, processor: str = ZEN, *operators: ProfiledOperator, **facts: Any) -> Profile:
+        given = {"engine": "onnxruntime", "threads": 2, **facts}
+        return profile_on(processor, operators or (self.HEAVY,), **given)
+
+    @pytest.mark.parametrize("processor", [*X86, ARM])
+    def test_nothing_is_suggested_beyond_defaults_that_fit(self, processor: str) -> None:
+        profile = self.on(processor, cpu=CpuUse(2, 110.0, 100.0))  # while others compute
+        assert flags_of(profile) == []
+        assert describe_advice(profile) == ("no setting stands out; lar tune MODEL tries all")
+
+    def test_conversions_of_its_layout_can_be_turned_off(self) -> None:
+        (found,) = suggestions_of(self.on(ZEN, self.HEAVY, self.REORDER))
+        assert found.flags == "--disable-optimizer NchwcTransformer"
+        assert "layout and back take 50% of the operators' time" in found.why
+        assert flags_of(self.on(ZEN, *[self.HEAVY] * 29, self.REORDER)) == []
+
+    def test_operators_too_short_to_be_divided_run_on_one_thread(self) -> None:
+        assert flags_of(self.on(ZEN, *[self.HEAVY] * 6, step=60)) == ["--cpu-default"]
+        assert flags_of(self.on(ZEN, *[self.HEAVY] * 6, step=60, threads=1)) == []
+
+    def test_threads_that_wait_for_each_other_had_better_be_fewer(self) -> None:
+        use = ThreadUse(1, 60, 0, 40)
+        waiting = msgspec.structs.replace(self.HEAVY, threads=use)
+        (found,) = suggestions_of(self.on(ZEN, waiting, cores=8, threads=8))
+        assert found.flags == "--multithread 4"
+        assert found.why == "in divided operators one thread waits 40% of the time for the others"
+
+
+@pytest.mark.parametrize("processor", [*X86, ARM])
+@pytest.mark.parametrize("engine", ["megengine", "onnxruntime"])
+def test_each_flag_is_one_of_the_engine(engine: str, processor: str) -> None:
+    rows = engine_named(engine).rows
+    known = {option.key for option in OPTIONS if not option.by_engine or option.key in rows}
+    for step in (50, 10_000):
+        for each in suggestions_of(profile_on(processor, engine=engine, step=step)):
+            assert {*each.choice.options, *each.choice.search} <= known
+
+
+def test_of_an_unknown_engine_or_of_nothing_timed_nothing_is_suggested() -> None:
+    assert flags_of(profile_on(ZEN, engine="of somebody else")) == []
+    assert suggestions_of(profile_of([CONV])) == ()
+
+
+# What became of settings that were tried
+
+
+def tried(flags: str, ratio: float | None, verdict: str = "", **fields: Any) -> TriedSetting:
+    return TriedSetting(
+        name=flags,
+        flags=flags,
+        ratio=ratio,
+        ratio_low=ratio and 0.9 * ratio,
+        ratio_high=ratio and 1.25 * ratio,
+        verdict=verdict,
+        **{"outputs": "equal", **fields},
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (
+            [tried("--a", 0.8, "faster"), tried("--b", 0.5, "faster")],
+            "tried: --b is 2.00 times as fast (1.60 to 2.22), outputs equal",
+        ),
+        (
+            [tried("--a", 0.8, "faster"), tried("--b", 0.5, "not judged")],
+            "tried: --a is 1.25 times as fast (1.00 to 1.39), outputs equal",
+        ),
+        (
+            [tried("--a", 0.8, "not judged"), tried("--b", 0.9, "no difference shown")],
+            "tried: --a is likely faster: 1.25 times as fast so far, not proven",
+        ),
+        (
+            [tried("--a", 0.5, "faster", outputs="different"), tried("--b", 1.2, "slower")],
+            "tried, and not shown to be faster: --a, --b",
+        ),
+        (
+            [tried("--a", 0.5, "faster", error="crashed"), tried("--b", 0.999, "not judged")],
+            "tried, and not shown to be faster: --a, --b",
+        ),
+        ([tried("--a", None, outputs="")], "tried, and not shown to be faster: --a"),
+    ],
+)
+def test_the_best_is_right_and_proven_or_named_as_likely(
+    settings: list[TriedSetting], said: str
+) -> None:
+    assert describe_tried(settings) == said
+    best = best_of(settings)
+    assert (best is None) == ("not shown" in said)
+
+
+def test_a_report_says_what_to_try_and_whether_it_was() -> None:
+    profile = profile_on(ZEN)
+    assert describe_advice(profile) == (
+        f"{FIXED_NCHW88}, as convolutions in the plain layout take 100% of the operators' time "
+        "(not tried: lar advise MODEL does)"
+    )
+    profile = profile_on(ZEN, options={"enable_nchw88": True, "profile": "p.json"})
+    assert describe_advice(profile).endswith("(not tried: lar advise MODEL --enable-nchw88 does)")
+    profile = profile_on(ZEN, tried=(tried(FIXED_NCHW88, 0.5, "faster"),))
+    assert describe_advice(profile).startswith(f"tried: {FIXED_NCHW88} is 2.00 times as fast")
