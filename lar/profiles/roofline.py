@@ -17,14 +17,12 @@ What lies in the caches may be read faster than the main memory, whose peak it i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Literal, NamedTuple
 
 from lar.errors import count_of
-from lar.profiles.times import self_times_of
-from lar.profiles.totals import group_by
 from lar.records.profile import Peak, Profile, ProfiledOperator, TensorFact, keep_with_profile
 
 Bound = Literal["compute", "memory", "cache", "far"]
@@ -214,21 +212,6 @@ def share_of_known(amounts: Sequence[tuple[int | None, float]]) -> float:
     # Those not known may have taken no time at all, and are not known all the same.
     whole_ns = sum(ns for _, ns in amounts)
     return min(sum(known) / whole_ns if whole_ns else 0.0, 0.9999)
-
-
-@keep_with_profile
-def savings_of(profile: Profile) -> Mapping[int, float]:
-    """Return how many nanoseconds of an iteration each operator would save at its roof, by its
-    place in `Profile.operators`; without those of which that is not known."""
-    peak, steps = host_peak_of(profile), len(profile.timed_steps())
-    if peak is None or not steps:
-        return {}
-    savings, times = {}, zip(profile.timed_executions, self_times_of(profile), strict=True)
-    for place, own in group_by(times, lambda it: it[0].operator).items():
-        work = part_of(piece_of(profile, place, 0), [ns for _, ns in own])
-        if (saving := work.saving_ns(peak)) is not None:
-            savings[place] = saving / steps
-    return savings
 
 
 def piece_of(profile: Profile, place: int, duration_ns: int) -> Piece:

@@ -94,6 +94,14 @@ def known_operators(profile: Profile) -> list[Row]:
     return [row for row in rows_of(profile) if row.operators]
 
 
+@keep_with_profile
+def savings_of(profile: Profile) -> Mapping[int, float]:
+    """Return how many nanoseconds of an iteration each operator would save at its roof, by its
+    place in `Profile.operators`; without those of which that is not known."""
+    rows = known_operators(profile)
+    return {row.operators[0]: row.saving_ns for row in rows if row.saving_ns is not None}
+
+
 def shape_of(profile: Profile, launch: Launch) -> str:
     """Return the type and the shapes of the inputs."""
     facts = () if launch.place is None else profile.operators[launch.place].inputs

@@ -14,9 +14,9 @@ from lar.profiles.roofline import (
     describe_measurement,
     host_peak_of,
     ridge_of,
-    savings_of,
     work_of,
 )
+from lar.profiles.rows import savings_of
 from lar.records.profile import Peak, Profile, ProfileFacts, TensorFact
 from tests.profiles.synthetic import operator_of, profile_of_times
 
@@ -218,7 +218,6 @@ def test_savings_are_of_one_iteration() -> None:
     profile = replace(profile, operators=operators, facts=facts)
     assert savings_of(profile) == {0: 30_000}
     assert savings_of(replace(profile, facts=ProfileFacts())) == {}
-    assert savings_of(replace(profile, steps=())) == {}
 
 
 def test_the_measurement_of_a_peak_is_described_as_far_as_it_is_known() -> None:

@@ -23,7 +23,7 @@ from lar.errors import UsageError
 from lar.profiles.activities import execution_of, places_of
 from lar.profiles.disturbance import disturbed_executions, is_recorded
 from lar.profiles.operator_filter import operators_matching
-from lar.profiles.roofline import savings_of
+from lar.profiles.rows import savings_of
 from lar.profiles.totals import UNITS_NS, totals_of
 from lar.records.profile import Execution, Profile, Span
 from lar.reports.model import Column, Table

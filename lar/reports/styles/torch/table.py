@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from lar.profiles.disturbance import is_recorded
 from lar.profiles.operator_filter import operators_matching
-from lar.profiles.roofline import savings_of
+from lar.profiles.rows import savings_of
 from lar.profiles.times import CLOCK_STEP_NS
 from lar.profiles.totals import UNITS_NS, Totals, ranking_of, totals_of
 from lar.records.profile import Profile
