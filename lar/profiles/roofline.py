@@ -113,23 +113,16 @@ class Work:
         limit = 100 if self.time_ns < SHORTEST_NS * self.calls else most
         return None if percent is not None and percent > limit else percent
 
-    def bound(self, peak: Peak | None) -> Bound | None:
-        """Return what limits most of the time of this work; None if that is not known."""
-        if not self.parts:
-            return self.own_bound(peak)
-        shares = self.bounds(peak)
-        return max(shares, key=lambda it: shares[it], default=None)
-
     def bounds(self, peak: Peak | None) -> dict[Bound | None, float]:
         """Return which part of the time of this work is limited by what, the largest first."""
         times: dict[Bound | None, float] = {}
         for part in self.parts or (self,):
-            bound = part.own_bound(peak)
+            bound = part.bound(peak)
             times[bound] = times.get(bound, 0.0) + part.time_ns
         order = sorted(times, key=lambda it: -times[it])
         return {it: times[it] / self.time_ns if self.time_ns else 0.0 for it in order}
 
-    def own_bound(self, peak: Peak | None) -> Bound | None:
+    def bound(self, peak: Peak | None) -> Bound | None:
         """Return what limits the work of one operator: computing or memory, if it is near that
         roof, `cache` if it moves more than the main memory can, `far` if it is far from both. None
         if a roof, or some of the work, is not known, or if the time cannot be right."""

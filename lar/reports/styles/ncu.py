@@ -86,14 +86,6 @@ def has_part_of_bytes(row: Row) -> bool:
     return 0 < row.work.bytes_share < 1
 
 
-def describe_bounds(it: Shown) -> str | None:
-    """Return what the work is bound by; of several operators, how much of the time by what."""
-    if len(it.row.operators) < 2:
-        return it.row.bound
-    shares = it.row.work.bounds(it.peak).items()
-    return ", ".join(f"{it} {share:.0%}" for it, share in shares if it and share >= 0.01) or None
-
-
 def size_of(extent: tuple[int, int, int] | None) -> int | None:
     return extent and prod(extent)
 
@@ -133,7 +125,8 @@ FIGURES = (
            lambda it: it.row.work.memory_percent(it.peak), "Memory%", 3, has_part_of_bytes),
     Figure("intensity", "cpu__arithmetic_intensity", "flop/byte", lambda it: it.row.work.intensity,
            "FLOP/byte", 8, has_part_of_flops),
-    Figure("bound", "cpu__roofline_bound", "", describe_bounds, "Bound", 3),
+    Figure("bound", "cpu__roofline_bound", "", lambda it: it.row.describe_bounds() or None,
+           "Bound", 3),
     Figure("saving", "cpu__roofline_saving.per_iteration", "ns", lambda it: it.row.saving_ns,
            "Could save", 1),
     scaled(Figure("waiting", "cpu__thread_waiting.pct_of_calling_thread", "",

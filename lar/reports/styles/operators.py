@@ -112,7 +112,7 @@ def table_of(profile: Profile, rows: list[Row], group: Key, unit: str) -> Table[
         *(share, spent),
         Column("kernel", lambda row: row.kernel, rank=3, in_text=group != "kernel"),
         Column("layout", lambda row: layout_of(profile, row), rank=4),
-        Column("bound", lambda row: row.bound or "", rank=2),
+        Column("bound", lambda row: row.describe_bounds(), rank=2),
         time("could save", lambda row: row.saving_ns, in_text=True),
         number("calls", lambda row: row.times.calls, rank=6, in_text=False),
         time("total", lambda row: row.total_ns),

@@ -93,7 +93,7 @@ def roof_columns(
 
     def bound(row: Row) -> str | None:
         own = work(row)
-        return None if own is None else own.bound(peak)
+        return None if own is None else next(iter(own.bounds(peak)))
 
     return (
         number_column("could save", "µs/iteration", 2, saving_us, rank=2),
