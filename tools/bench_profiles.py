@@ -54,8 +54,7 @@ def on_profile(measure: object, style: str) -> Figure:
 
     def figure() -> float:
         paths = [profile()[0]] * STYLES[style].profiles[0]
-        page = ["--html", str(Path(KEPT.name) / "page.html")] if style == "html" else []
-        command = [LAR, "report", *paths, "--style", style, *page]
+        command = [LAR, "report", *paths, "--style", style]
         return float(measure(*command)())  # type: ignore[operator]
 
     return figure

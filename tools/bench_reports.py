@@ -72,7 +72,7 @@ def measure_cost(settings: Settings) -> Outcome:
     slowest = ""
     for style, row in STYLES.items():
         words = [LAR, "report", *[place] * row.profiles[0], "--style", style]
-        words += ["--html", str(Path(place).with_name("page.html"))] if style == "html" else []
+        words += ["--html", str(Path(place).with_name("page.html"))]
         costs = [cost_of(words) for _ in repeat(settings)]
         seconds, size = min(each[0] for each in costs), max(each[1] for each in costs)
         note(f"{style}: {seconds:.2f} s, {size:.0f} MiB")
@@ -110,7 +110,7 @@ def measure_advice(settings: Settings) -> Outcome:
         difference = None
         if advised:
             plain = plan_plain(model, {})
-            bench = race(plain, advised[:1], budget_seconds=COMPARE_SECONDS).bench
+            bench = race(plain, advised[:1], budget_seconds=COMPARE_SECONDS)
             difference = bench.variants[1].difference
         is_slower = difference is not None and difference.verdict == "slower"
         slower += is_slower

@@ -20,12 +20,13 @@ from typing import NamedTuple
 from bench import LAR, ROOT
 from figures import Outcome, Settings, note, repeat
 
-from lar.measurement.kept_peaks import MOST_MEASUREMENTS, find_peak
+from lar.measurement.kept_peaks import find_peak
 from lar.measurement.machine_noise import usable_cpus
 from lar.reports.styles import EXPORTS, STYLES
 
 SMALL = tuple(str(ROOT / "models" / f"digits_cnn.{suffix}") for suffix in ("mge", "onnx"))
 ITERATIONS = 5000
+MOST_FIRST_PROFILES = 10
 MOST_MEGABYTES = 150.0
 MOST_FILE_MEGABYTES = 10.0
 SAMPLE_SECONDS = 0.03
@@ -70,8 +71,8 @@ class Words(NamedTuple):
 def report_words(folder: Path) -> Iterator[tuple[str, Words]]:
     """Yield each style and each export, and the words that ask for it."""
     for name, style in STYLES.items():
-        written = ("--html", str(folder / "page.html")) if name == "html" else ()
-        yield f"--style {name}", Words(style.profiles[0] == 2, ("--style", name, *written))
+        yield f"--style {name}", Words(style.profiles[0] == 2, ("--style", name))
+    yield "--html FILE", Words(False, ("--html", str(folder / "page.html")))
     for name in EXPORTS:
         for suffix in ("json", "json.gz"):
             place = str(folder / f"{name}.{suffix}")
@@ -105,7 +106,7 @@ def warm_up() -> None:
     """Measure what the machine reaches, as the first profiles of a day do, in processes of their
     own, until that is known."""
     for threads in {1, len(usable_cpus())}:
-        for _ in range(MOST_MEASUREMENTS):
+        for _ in range(MOST_FIRST_PROFILES):
             find_peak(threads)
 
 

@@ -6,6 +6,8 @@ import argparse
 import os
 import sys
 import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from lar.cli.run_help import MODEL
 from lar.errors import UsageError
@@ -15,6 +17,9 @@ from lar.options.option import is_set
 from lar.options.table import BY_KEY, ITER, PROFILE
 from lar.options.values import parse_duration
 from lar.options.variants import BENCH_KEYS, BENCH_OPTIONS
+
+if TYPE_CHECKING:
+    from lar.records.profile import Profile
 
 # A median of so many iterations is what the suggestions rest on.
 ITERATIONS = 20
@@ -52,16 +57,11 @@ def main(arguments: argparse.Namespace) -> int:
     from lar.cli.screen import screen_of_output
     from lar.engines.advice import describe_advice, suggestions_of
     from lar.files.work_folders import work_folder
-    from lar.profiles.costs import fit_to_plain
     from lar.profiles.file_additions import add_tried
     from lar.profiles.summary import summary_lines
-    from lar.profiles.trace_file import read_profile
-    from lar.records.run import Failure, RunContext
     from lar.reports.advice_report import build_report
     from lar.reports.report import Report
-    from lar.running.advice import MOST_TRIED, plan_plain, race
-    from lar.running.plan import plan_run
-    from lar.running.steps import make_run
+    from lar.running.advice import MOST_TRIED, plan_plain, race, tried_in
 
     if arguments.iter == 0:
         raise UsageError("nothing would be profiled", "give 1 or more", flag=ITER.flag)
@@ -71,35 +71,51 @@ def main(arguments: argparse.Namespace) -> int:
         if key in BENCH_KEYS and is_set(it) and it != BY_KEY[key].default
     }
     plain = plan_plain(arguments.model, options)
-    iterations = ITERATIONS if arguments.iter is None else arguments.iter
     with work_folder() as folder, PacedLine(sys.stderr) as line:
-        path = arguments.profile or os.path.join(folder, "profile.json")
-        recorded = {**options, ITER.key: iterations, PROFILE.key: path}
         line.show("profiling the model")
-        result = make_run(plan_run(arguments.model, recorded, began=began), RunContext(began=began))
-        if result.status == "interrupted":
-            raise KeyboardInterrupt
-        if result.status != "ok":
-            raise (result.failure or Failure(problem=result.status)).to_error()
-        profile = fit_to_plain(read_profile(path))
+        path = arguments.profile or os.path.join(folder, "profile.json")
+        iterations = ITERATIONS if arguments.iter is None else arguments.iter
+        recorded = {**options, ITER.key: iterations, PROFILE.key: path}
+        profile = record_profile(arguments.model, recorded, began)
         line.end()
         screen, found = screen_of_output(), suggestions_of(profile)[:MOST_TRIED]
-        advice = "" if found else describe_advice(profile)
-        head = Report(style="advise", body=tuple(summary_lines(profile, advice)))
-        print(head.text_for(screen), flush=True, end="\n" if found else "")
+        lines = summary_lines(profile, "" if found else describe_advice(profile))
+        print(Report(style="advise", body=tuple(lines)).text_for(screen), end="", flush=True)
         if not found:
             return 0
-        bench, tried = race(
+        bench = race(
             plain,
             found,
             budget_seconds=arguments.budget,
             report=lambda progress: line.show(describe_progress(progress)),
-            show_search=lambda text, seconds: line.show(text),
+            show=line.show,
         )
         line.end()
         if bench.failure is None:  # else there is nothing to compare with, and one line says why
-            print(build_report(bench, tried, found, options).text_for(screen), end="", flush=True)
+            tried = tried_in(bench, found)
+            made = build_report(bench, tried, found, options)
+            print(f"\n{made.text_for(screen)}", end="", flush=True)
             if arguments.profile and bench.stopped != "interrupted":
                 add_tried(path, tried)
     check_end(bench)
     return 0
+
+
+def record_profile(model: str, options: Mapping[str, Any], began: float) -> Profile:
+    """Profile a model, and return the profile with the times of a plain iteration.
+
+    Raises:
+        LarError: the run does not end well.
+    """
+    from lar.profiles.costs import fit_to_plain
+    from lar.profiles.trace_file import read_profile
+    from lar.records.run import Failure, RunContext
+    from lar.running.plan import plan_run
+    from lar.running.steps import make_run
+
+    result = make_run(plan_run(model, options, began=began), RunContext(began=began))
+    if result.status == "interrupted":
+        raise KeyboardInterrupt
+    if result.status != "ok":
+        raise (result.failure or Failure(problem=result.status)).to_error()
+    return fit_to_plain(read_profile(str(options[PROFILE.key])))

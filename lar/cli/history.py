@@ -92,16 +92,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_option(adding, TAG, "store them with this tag")
     add_completion(adding)
 
-    export = add("export", "write stored results as JSON lines")
+    export = add("export", "copy stored results, with their tags, into another store")
     add_selection(export)
     export.add_argument(
-        "-o", "--output", metavar="OUT", default="-", help="where (default standard output)"
+        "-o",
+        "--output",
+        metavar="OUT",
+        required=True,
+        help="the other store; made if it is missing",
     )
 
-    importing = add("import", "store what `lar history export` wrote, or another store has")
-    importing.add_argument(
-        "files", metavar="FILE", nargs="+", help="a file of JSON lines, or a store"
-    )
+    importing = add("import", "store what other stores have, with its tags")
+    importing.add_argument("files", metavar="STORE", nargs="+", help="a store")
 
     prune = add("prune", "remove results; without --yes print which")
     prune.add_argument("ids", metavar="ID", nargs="*", type=int, help="those of these numbers")

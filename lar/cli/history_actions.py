@@ -11,6 +11,7 @@ from pathlib import Path
 from lar.cli import gates
 from lar.cli.table_output import render, warn_of
 from lar.errors import UsageError, count_of, printable
+from lar.files.path_conflicts import Place, refuse_clashes
 from lar.files.report_file import OutputFile, check_places
 from lar.measurement.machine import read_model_file
 from lar.options.table import OPTIONS
@@ -22,10 +23,10 @@ from lar.reports.results_report import report_results
 from lar.results.facts import NamedResult, describe_options, facts_of
 from lar.results.figures import is_calm
 from lar.results.naming import read_named, split_name
-from lar.results.reading import is_database, read_stored
+from lar.results.reading import is_database
 from lar.results.regressions import Check, check_kind
 from lar.results.side_by_side import compare_results
-from lar.results.store import Entry, Kind, Selection, Store, kind_of, open_store
+from lar.results.store import Added, Entry, Kind, Selection, Store, kind_of, open_store
 
 MOST_RUNS = 100  # of a kind, that are read for a check
 
@@ -123,8 +124,7 @@ def add_results(arguments: argparse.Namespace) -> int:
     if arguments.tag is None:
         refuse_stores([split_name(word)[1] for word in arguments.files])
     with open_store(arguments.store, create=True) as store:
-        added = store.add(results, arguments.tag or "")
-    print_added([each.is_new for each in added], store)
+        print_added(store.add(results, arguments.tag or ""), store)
     return 0
 
 
@@ -182,7 +182,8 @@ def complete(result: RunResult, model: ModelFile | None, machine: str | None) ->
     return result
 
 
-def print_added(are_new: Sequence[bool], store: Store) -> None:
+def print_added(added: Sequence[Added], store: Store) -> None:
+    are_new = [each.is_new for each in added]
     known = len(are_new) - sum(are_new)
     left = f"; {known} were there already" if known else ""
     count = sum(are_new)
@@ -190,23 +191,23 @@ def print_added(are_new: Sequence[bool], store: Store) -> None:
 
 
 def export_results(arguments: argparse.Namespace) -> int:
-    """Write results as JSON lines."""
-    with OutputFile(arguments.output, "--output") as output, open_store(arguments.store) as store:
-        check_places([output], [store.path])
-        entries = store.entries(selection_of(arguments))
-        lines = (record_to_json(stored) + b"\n" for stored in store.stored(entries))
-        output.write(b"".join(lines))
-    if not output.to_stdout:
-        print(f"wrote {count_of(len(entries), 'result')} to {output.name}")
+    """Copy results into another store."""
+    with open_store(arguments.store) as store:
+        refuse_clashes([Place(arguments.output, "--output")], [store.path])
+        rows = store.rows(store.entries(selection_of(arguments)))
+    with open_store(arguments.output, create=True) as store:
+        print_added(store.add_rows(rows), store)
     return 0
 
 
 def import_results(arguments: argparse.Namespace) -> int:
-    """Store what was exported, or another store has: all of it, or nothing if a file is damaged."""
-    results = [stored for path in arguments.files for stored in read_stored(path)]
+    """Store what other stores have: all of it, or nothing if one is damaged."""
+    rows = []
+    for path in arguments.files:
+        with open_store(path) as store:
+            rows += store.rows(store.entries())
     with open_store(arguments.store, create=True) as store:
-        added = store.add_stored(results)
-    print_added([each.is_new for each in added], store)
+        print_added(store.add_rows(rows), store)
     return 0
 
 

@@ -10,6 +10,7 @@ from typing import TextIO
 from lar.cli.output_stream import Outlet
 from lar.cli.screen import width_of
 from lar.errors import printable
+from lar.reports.cut_names import shorten
 
 # Where a line cannot be rewritten, a new one is printed this often.
 SECONDS_BETWEEN_LINES = 10
@@ -35,8 +36,6 @@ class ProgressLine:
         if self.rewrites:
             width = width_of(self.file)
             if width is not None and len(line) >= width:
-                from lar.reports.text import shorten  # slow to import
-
                 line = shorten(text, max(width - 1 - len(ending), 1)) + ending
             self.write("\r" + line.ljust(self.width))
             self.width = len(line)

@@ -15,7 +15,7 @@ from lar.errors import UsageError
 from lar.files.input_file import check_input, read_input
 from lar.options.option import flag_of
 from lar.reports.options import BY_KEY, add_report_options, collect_report_options, describe_choices
-from lar.reports.styles import EXPORTS, STYLES, Style
+from lar.reports.styles import EXPORTS, GONE_STYLES, STYLES, Style
 
 if TYPE_CHECKING:
     from lar.files.report_file import OutputFile
@@ -53,6 +53,13 @@ def hint_at(flag: str, near: str) -> str:
     return GONE.get(flag, near)
 
 
+def parse_style(name: str) -> str:
+    """Parse the name of a style: of one that has gone, say what is there instead."""
+    if name in GONE_STYLES:
+        raise argparse.ArgumentTypeError(f"{name!r} is no style any more: {GONE_STYLES[name]}")
+    return name
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = describe_choices()
     parser.add_argument(
@@ -74,6 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     styles = "; ".join(f"{name}: {style.help}" for name, style in STYLES.items())
     parser.add_argument(
         "--style",
+        type=parse_style,
         choices=tuple(STYLES),
         help=f"{styles} (default operators; diff with two profiles)",
     )

@@ -119,7 +119,8 @@ def is_open(
     if drivers and not set.intersection(*drivers):
         return False
     # Rules of an engine may look at the processor, which is this machine's.
-    rules = (*RULES, *(engine.option_rules() if is_of_this_machine(profile) else ()))
+    is_here = profile.facts.machine.get("processor") == read_machine().processor
+    rules = (*RULES, *(engine.option_rules() if is_here else ()))
     defaults = {option.key: option.default for option in OPTIONS}
     try:
         check_rules(rules, Asked({**defaults, **values}, environment=site.environment))
@@ -142,11 +143,6 @@ def site_of(profile: Profile) -> Site:
     )
 
 
-def is_of_this_machine(profile: Profile) -> bool:
-    machine, here = profile.facts.machine, read_machine()
-    return machine.get("processor") == here.processor
-
-
 # In words
 
 
@@ -155,7 +151,7 @@ def describe_advice(profile: Profile) -> str:
     sentence without its full stop."""
     facts = profile.facts
     if facts.tried:
-        return describe_tried(facts.tried)
+        return f"{describe_tried(facts.tried)} (tried)"
     model = shlex.quote(facts.model.path or "MODEL")
     if found := suggestions_of(profile):
         words = " ".join(filter(None, ("lar advise", model, format_flags(given_in(profile)))))
@@ -166,20 +162,19 @@ def describe_advice(profile: Profile) -> str:
 def describe_tried(tried: Sequence[TriedSetting]) -> str:
     """Return which setting of a race is the fastest whose outputs are right, in one sentence."""
     best = best_of(tried)
-    if best is None or best.ratio is None:
+    if best is None or not best.ratio or best.difference is None:
         names = ", ".join(each.flags for each in tried)
-        return f"tried, and not shown to be faster: {names}"
-    times = f"{1 / best.ratio:.2f} times as fast"
-    if best.verdict == "faster" and best.ratio_high and best.ratio_low:
-        between = f"{1 / best.ratio_high:.2f} to {1 / best.ratio_low:.2f}"
-        return f"tried: {best.flags} is {times} ({between}), outputs {best.outputs}"
-    return f"tried: {best.flags} is likely faster: {times} so far, not proven"
+        return f"nothing is shown to be faster, of {names}"
+    times, interval = f"{1 / best.ratio:.2f} times as fast", best.difference.interval
+    if not best.is_proven or interval is None or not 0 < interval.low <= interval.high:
+        return f"{best.flags} is likely faster: {times} so far, not proven"
+    between = f"{1 / interval.high:.2f} to {1 / interval.low:.2f}"
+    return f"{best.flags} is {times} ({between}), outputs {best.outputs}"
 
 
 def best_of(tried: Sequence[TriedSetting]) -> TriedSetting | None:
     """Return the setting that is proven to be the fastest, or else the likely winner; None where
     none with right outputs seems faster."""
-    right = [each for each in tried if each.ratio and each.is_right]
-    likely = [each for each in right if each.ratio and each.ratio < 1 - LEAST_LIKELY]
-    proven = [each for each in likely if each.verdict == "faster"]
+    likely = [each for each in tried if each.ratio and each.ratio < 1 - LEAST_LIKELY]
+    proven = [each for each in likely if each.is_proven]
     return min(proven or likely, key=lambda each: each.ratio or 1.0, default=None)

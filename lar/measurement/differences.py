@@ -20,10 +20,13 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from lar.errors import count_of
 from lar.measurement.student import quantile_of_t
 from lar.measurement.turns import Ratios
 from lar.records.summary import Difference, Interval, Verdict
 
+# The probability of a wrong "faster" or "slower" in any of the comparisons of a table, at any look.
+ALPHA = 0.05
 # The numbers of processes at which a comparison that goes on is looked at, and the part of alpha
 # that each look may spend: the parts add up to 1 at most.
 FIRST_LOOK = 5
@@ -41,7 +44,6 @@ MOST_DEGREES = 8
 TRIMMED_RATIOS = 0.25
 TRIMMED_PROCESSES = 0.15
 
-TOO_FEW = "{} of processes, and {} are needed"
 TOO_WIDE = "the processes differ so much that any ratio is possible"
 DISTURBED = "most iterations were disturbed, and what was lost may explain the difference"
 
@@ -59,25 +61,19 @@ def is_look(processes: int) -> bool:
     return look_from(processes)[0] == processes
 
 
-def compare_turns(
-    ratios: Ratios, *, usual: Spread | None = None, comparisons: int = 1, alpha: float = 0.05
-) -> Difference | None:
+def compare_turns(ratios: Ratios, comparisons: int = 1) -> Difference | None:
     """Compare two programs by the ratios of their neighbouring turns, as `compare_pairs` does.
 
     Where most iterations were disturbed, so many processes must have the sign of a difference that
     it is not by chance, or what the slower one may have lost to other work must not explain it.
     Threads of the faster one that wait for each other's CPUs hide nothing.
     """
-
-    def compare(rounds: Sequence[Sequence[float]]) -> Difference | None:
-        return compare_pairs(rounds, usual=usual, comparisons=comparisons, alpha=alpha)
-
-    found = compare(ratios.rounds)
+    found = compare_pairs(ratios.rounds, comparisons=comparisons)
     if not found or not found.interval or not found.is_shown or ratios.are_calm:
         return found
     if signs_agree(ratios.rounds, 1 - found.interval.confidence):
         return found
-    least = compare(ratios.least)
+    least = compare_pairs(ratios.least, comparisons=comparisons)
     if least and least.verdict == found.verdict:
         return found
     return replace(found, verdict="not judged", reason=DISTURBED)
@@ -88,7 +84,6 @@ def compare_pairs(
     *,
     usual: Spread | None = None,
     comparisons: int = 1,
-    alpha: float = 0.05,
     once: bool = False,
 ) -> Difference | None:
     """Compare B with A by pairs of fresh processes.
@@ -97,36 +92,30 @@ def compare_pairs(
         log_ratios: for each pair of processes the logarithms of B's time over A's.
         usual: how much such pairs differ as a rule, where that is known of others.
         comparisons: the number of comparisons that are made together.
-        alpha: the probability of a wrong "faster" or "slower" in any of them, at any look.
         once: there will be no other look, at more pairs.
     """
     centres = [trimmed_mean(ratios) for ratios in log_ratios if ratios]
     if not centres:
         return None
     kept, drawn_in = trim(centres)
-    mean = math.fsum(kept) / len(kept)
     own = spread_of(drawn_in)
     spread = pool([own and replace(own, degrees=len(kept) - 1), usual])
     # Yuen's error of a trimmed mean (Wilcox, Introduction to Robust Estimation and Hypothesis
     # Testing, chapter 4.3).
     reach = math.sqrt(len(centres)) / len(kept)
-    return judge(
-        mean,
-        replace(spread, deviation=spread.deviation * reach) if spread else None,
-        alpha=alpha * (1.0 if once else look_from(len(centres))[1]) / comparisons,
+    found = Difference(
+        ratio=math.exp(math.fsum(kept) / len(kept)),
+        reason=f"{count_of(len(centres), 'pair')} of processes, and 3 are needed",
         processes=len(centres),
         pairs=sum(map(len, log_ratios)),
-        too_few=TOO_FEW.format(f"{len(centres)} pair{'s' * (len(centres) > 1)}", 3),
     )
+    share = 1.0 if once else look_from(len(centres))[1]
+    error = replace(spread, deviation=spread.deviation * reach) if spread else None
+    return judge(found, error, ALPHA * share / comparisons)
 
 
 def compare_groups(
-    a: Sequence[float],
-    b: Sequence[float],
-    *,
-    usual: Spread | None = None,
-    comparisons: int = 1,
-    alpha: float = 0.05,
+    a: Sequence[float], b: Sequence[float], *, usual: Spread | None = None, comparisons: int = 1
 ) -> Difference | None:
     """Compare the times of stored processes of A with those of B, one of each process.
 
@@ -136,15 +125,15 @@ def compare_groups(
     first, second = ([math.log(time) for time in side if time > 0] for side in (a, b))
     if not first or not second:
         return None
-    spread = pool([spread_of(first), spread_of(second), usual])
-    return judge(
-        math.fsum(second) / len(second) - math.fsum(first) / len(first),
-        error_of_groups(first, second, spread) if spread else None,
-        alpha=alpha / comparisons,
-        processes=len(first) + len(second),
-        pairs=len(first) + len(second),
-        too_few=f"{len(first)} against {len(second)}, and two on each side are needed",
+    spread, count = pool([spread_of(first), spread_of(second), usual]), len(first) + len(second)
+    found = Difference(
+        ratio=math.exp(math.fsum(second) / len(second) - math.fsum(first) / len(first)),
+        reason=f"{len(first)} against {len(second)}, and two on each side are needed",
+        processes=count,
+        pairs=count,
     )
+    error = error_of_groups(first, second, spread) if spread else None
+    return judge(found, error, ALPHA / comparisons)
 
 
 def usual_spread(groups: Iterable[Sequence[float]]) -> Spread | None:
@@ -162,23 +151,15 @@ def trimmed_mean(values: Sequence[float]) -> float:
     return math.fsum(kept) / len(kept)
 
 
-def judge(
-    mean: float,
-    error: Spread | None,
-    *,
-    alpha: float,
-    processes: int,
-    pairs: int,
-    too_few: str,
-) -> Difference:
-    """Return what a mean of logarithms shows, by its standard error."""
-    found = Difference(ratio=math.exp(mean), reason=too_few, processes=processes, pairs=pairs)
+def judge(found: Difference, error: Spread | None, alpha: float) -> Difference:
+    """Return what a difference shows, by the standard error of the logarithm of its ratio; it says
+    why it is not judged where there are too few processes for one."""
     if error is None:
         return found
-    bound = quantile_of_t(1 - alpha / 2, error.degrees)
+    mean, bound = math.log(found.ratio), quantile_of_t(1 - alpha / 2, error.degrees)
     reach = bound * error.deviation
     if reach >= LARGEST_LOGARITHM:
-        return replace(found, reason=too_few if error.degrees < FEWEST_DEGREES else TOO_WIDE)
+        return found if error.degrees < FEWEST_DEGREES else replace(found, reason=TOO_WIDE)
     interval = Interval(math.exp(mean - reach), math.exp(mean + reach), 1 - alpha)
     found = replace(found, interval=interval)
     if error.degrees < FEWEST_DEGREES:

@@ -1,16 +1,15 @@
 """The peaks measured on this machine, kept among the user's data in a file each.
 
     lar/peaks/MACHINE-THREADS.json
-    [peak, ...]
+    [the best before the last measurement, the last]
 
 MACHINE stands for all that a peak depends on: the processor, the CPUs that may be used, limits, the
 library that multiplies. Where one of them differs, it is another file, and measured anew.
 
 A whole measurement may have been disturbed, and then it is too low. So the first runs measure
-again, each for a moment, until the best of the measurements agree; and, in case all of them were
-disturbed alike, the first run of each later day. A file is replaced whole: of processes that
-write at the same time one's measurement is lost, and the next run makes up for it. What cannot be
-kept, as on a full disk, is measured each time.
+again, each for a moment, until one agrees with the best; and, in case those were disturbed alike,
+the first run of each later day. A file is replaced whole: of processes that write at the same time
+one's measurement is lost. What cannot be kept, as on a full disk, is measured each time.
 """
 
 from __future__ import annotations
@@ -33,12 +32,10 @@ from lar.measurement.machine import installed_version, read_instruction_sets, re
 from lar.records.profile import Peak
 
 FOLDER = "peaks"
-# So many measurements are enough, whether they agree or not; of more, the oldest become one.
-MOST_MEASUREMENTS = 20
 ONE_DAY_SECONDS = 86_400
-# So many measurements that lie that near to each other agree.
-AGREEING = 3
-AGREEMENT = 0.05
+AGREEMENT = 0.05  # of the last measurement with the best
+# So many products or copies are enough, whether measurements agree or not.
+MOST_ROUNDS = 100
 LONGEST_BYTES = 1 << 16
 
 
@@ -51,14 +48,12 @@ def find_peak(threads: int, deadline: float | None = None) -> Peak | None:
     """
     path = path_of(threads)
     known = read_measurements(path)
-    if (
-        not is_settled(path, known)
-        and (measured := peak.measure_peak(threads, deadline)) is not None
-    ):
-        # What others have measured meanwhile counts too.
-        known = shorten((*read_measurements(path), measured))
-        keep(path, known)
-    return best_of(known) if known else None
+    if not is_settled(path, known):
+        measured = peak.measure_peak(threads, deadline)
+        if measured is not None:
+            known = (*filter(None, [best_of(known)]), measured)
+            keep(path, known)
+    return best_of(known)
 
 
 def path_of(threads: int) -> str:
@@ -82,27 +77,16 @@ def read_measurements(path: str) -> tuple[Peak, ...]:
 
 def is_settled(path: str, known: Sequence[Peak]) -> bool:
     """Return whether another measurement would hardly find a better peak today."""
-    if not known or abs(time.time() - os.path.getmtime(path)) >= ONE_DAY_SECONDS:
+    if len(known) < 2 or abs(time.time() - os.path.getmtime(path)) >= ONE_DAY_SECONDS:
         return False
-    return len(known) >= MOST_MEASUREMENTS or all(map(agree, speeds_of(known)))
+    agree = all(min(speeds) >= (1 - AGREEMENT) * max(speeds) for speeds in speeds_of(known))
+    return agree or sum(each.rounds or 1 for each in known) >= MOST_ROUNDS
 
 
-def agree(speeds: Sequence[float]) -> bool:
-    """Return whether there are enough speeds, and the best of them are as good as equal."""
-    best = sorted(speeds, reverse=True)[:AGREEING]
-    return len(best) == AGREEING and best[-1] >= (1 - AGREEMENT) * best[0]
-
-
-def shorten(known: tuple[Peak, ...]) -> tuple[Peak, ...]:
-    """Return no more measurements than are kept, with the best of the oldest as one."""
-    beyond = len(known) - MOST_MEASUREMENTS
-    return known if beyond <= 0 else (best_of(known[: beyond + 1]), *known[beyond + 1 :])
-
-
-def best_of(known: Sequence[Peak]) -> Peak:
-    """Return the best of some measurements, at least one: each of its figures may be of another."""
-    if len(known) == 1:
-        return known[0]
+def best_of(known: Sequence[Peak]) -> Peak | None:
+    """Return the best of some measurements, if there are any: each figure may be of another."""
+    if len(known) < 2:
+        return known[0] if known else None
     flops, sizes = speeds_of(known)
     return msgspec.structs.replace(
         known[-1],

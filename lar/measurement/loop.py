@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from lar.measurement.noise import Meter, Reading
-from lar.measurement.pacing import Pace
+from lar.measurement.pacing import Pace, Sleeper
 from lar.measurement.rows import NAN, SampleRows
 
 # A reading costs up to 0.1 ms and lets an engine's idle threads cool down. Iterations shorter than
@@ -17,12 +17,9 @@ from lar.measurement.rows import NAN, SampleRows
 READING_INTERVAL_SECONDS = 1e-3
 
 
-class Timed(Protocol):
+class Timed(Sleeper, Protocol):
     """The part of a driver that the loop needs (`lar.engines.driver.Driver` explains each)."""
 
-    clock: Callable[[], float]
-    sleep: Callable[[float], object]
-    spin: Callable[[float], object]
     start: Callable[[], object]
     wait: Callable[[], object]
     rearm: Callable[[], object] | None
@@ -122,7 +119,7 @@ class Keeper:
         if driver.after_iteration is not None:
             driver.after_iteration()
         if (driver.record or driver.after_iteration) and self.pending == rows.count:
-            self.read_anew()  # its time does not count for the next iteration
+            self.end_rest()  # its time does not count for the next iteration
 
     def share(self, reading: Reading) -> None:
         """Add a reading for the rows since the last one."""
@@ -134,15 +131,11 @@ class Keeper:
         if self.meter is not None and self.pending < self.rows.count:
             self.share(self.meter.read(ends=True))
 
-    def end_rest(self) -> None:
-        """Have the next reading begin now."""
-        self.read_anew()
-
     def beat(self) -> None:
         """Give a sign of life."""
         self.rows.beat()
 
-    def read_anew(self) -> None:
+    def end_rest(self) -> None:
         """Have the next reading begin now."""
         if self.meter is not None:
             self.meter.read()

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from glob import glob
 from pathlib import Path
-from typing import NamedTuple
 
 from lar.errors import UsageError
 from lar.files.input_file import cannot_read, open_input, read_input
@@ -18,7 +17,6 @@ from lar.measurement.machine_noise import CPUS, cpu_limit_of, own_cgroups, read_
 from lar.records.facts import MachineFacts, ModelFile
 
 CPUINFO = "/proc/cpuinfo"
-
 
 # The environment variables that the libraries below an engine heed, by how they begin: how many
 # threads compute and where, which instructions are used, how memory is allocated.
@@ -119,9 +117,9 @@ def read_instruction_sets() -> str:
     return f"{vendor} {read_field(CPUINFO, 'flags') or read_field(CPUINFO, 'Features')}"
 
 
-def read_memory() -> int | None:
-    """Return the size of the machine's memory in bytes."""
-    text = read_field("/proc/meminfo", "MemTotal")
+def read_memory(name: str = "MemTotal") -> int | None:
+    """Return the size of the machine's memory in bytes, or another that Linux has by a name."""
+    text = read_field("/proc/meminfo", name)
     return int(text.split()[0]) * 1024 if text else None
 
 
@@ -164,10 +162,8 @@ def read_model_file(path: Path) -> ModelFile:
                 size += len(chunk)
         except OSError as error:
             raise cannot_read(path, error) from None
-    found = digest.hexdigest()
-    sums = read_checksums(checksum_place(path))
-    own = [each.sha256 for each in sums if each.name in ("", path.name)]
-    if any(each != found for each in own):
+    found, sums = digest.hexdigest(), read_checksums(checksum_place(path))
+    if sums and found not in sums:
         raise UsageError(
             f"its content is damaged: it does not match {path.name}.sha256",
             "copy or export it again, or remove the .sha256 file if the model changed",
@@ -176,52 +172,26 @@ def read_model_file(path: Path) -> ModelFile:
     return ModelFile(path=str(path), size_bytes=size, sha256=found)
 
 
-class Checksum(NamedTuple):
-    """The SHA-256 of a file, in small letters; the name is empty where none is given."""
-
-    sha256: str
-    name: str
-
-
-# What `sha256sum FILE` prints, `sha256sum --tag FILE`, and a checksum alone.
-SUM = re.compile(
-    r"\\?(?:SHA256 \((?P<tagged>.+)\) = )?(?P<sum>[0-9a-fA-F]{64})(?:\s+\*?(?P<name>.+))?"
-)
-
-
 def checksum_place(model: Path) -> Path:
     """Return where the checksum of a model file would stand."""
     return model.with_name(model.name + ".sha256")
 
 
-def read_checksums(path: Path) -> tuple[Checksum, ...]:
-    """Return the content of a checksum file, empty without one.
+def read_checksums(path: Path) -> list[str]:
+    """Return the SHA-256 in each line of a checksum file, in small letters; empty without a file.
 
     Raises:
-        UsageError: it cannot be read, is empty, or a line of it is not a checksum.
+        UsageError: it cannot be read, is empty, or a line of it has none.
     """
     if not os.path.lexists(path):
-        return ()
-    hint = "make it again with sha256sum, or remove it"
-    text = read_input(path, what="checksum file", limit=1 << 20).decode(errors="surrogateescape")
-    sums = []
-    for number, line in enumerate(text.splitlines(), start=1):
-        if not line.strip():
-            continue
-        found = SUM.fullmatch(line.strip())
-        if found is None:
-            raise UsageError(f"line {number} is not a SHA-256 checksum", hint, subject=path)
-        name = os.path.basename(found["tagged"] or found["name"] or "")
-        sums.append(Checksum(found["sum"].lower(), name))
-    if not sums:
-        raise UsageError("the checksum file is empty", hint, subject=path)
-    return tuple(sums)
-
-
-def warn_of_foreign_checksums(model: ModelFile) -> str:
-    """Return a warning where a model's checksum file is for other files only; empty otherwise."""
-    path = Path(model.path)
-    sums = read_checksums(checksum_place(path))
-    if not sums or any(model.sha256 == each.sha256 for each in sums):
-        return ""
-    return f"{path.name}.sha256 has no checksum of {path.name}, which was not checked"
+        return []
+    content = read_input(path, what="checksum file", limit=1 << 20)
+    lines = content.decode(errors="replace").lower().split("\n")
+    found = [re.search(r"\b[0-9a-f]{64}\b", line) for line in lines if line.strip()]
+    if not found or not all(found):
+        raise UsageError(
+            "is damaged: each line of a checksum file has a SHA-256",
+            "make it again with sha256sum, or remove it",
+            subject=path,
+        )
+    return [each[0] for each in found if each]

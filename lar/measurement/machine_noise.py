@@ -6,18 +6,26 @@ last one. A container or another system may lack any of them.
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 import re
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
+NAN = math.nan
 PROC_STAT = "/proc/stat"
 OWN_CGROUPS = "/proc/self/cgroup"
 CGROUPS = "/sys/fs/cgroup"
 CPUS = "/sys/devices/system/cpu"
 FREQUENCY = CPUS + "/cpu{}/cpufreq/scaling_cur_freq"
 HEAT = CPUS + "/cpu{}/thermal_throttle/{}_throttle_total_time_ms"
+
+# What takes longer, or changes seldom, is read no more often than this: the list of the threads,
+# and what the machine does, where steal comes in ticks of 10 ms anyway.
+SELDOM_NS = 100_000_000
 
 # The throttling in a cgroup's cpu.stat: of version 2 in microseconds, of 1 in nanoseconds.
 THROTTLED = re.compile(r"throttled_(usec|time) (\d+)")
@@ -44,14 +52,6 @@ class Growth:
         before, self._counts = self._counts, self._count()
         grown = (now - then for now, then in zip(self._counts, before, strict=True))
         return max(grown, default=0.0)
-
-
-def open_source(make: Callable[[Sequence[int]], Source]) -> Source | None:
-    """Open a source for the CPUs that this process may use, None where it cannot be read."""
-    try:
-        return make(usable_cpus())
-    except (OSError, ValueError, IndexError, AttributeError):
-        return None
 
 
 def usable_cpus() -> list[int]:
@@ -144,6 +144,45 @@ class Frequency:
         if cpu not in self._files:
             self._files[cpu] = open_to_read(FREQUENCY.format(cpu))
         return int(read_again(self._files[cpu])) * 1e3
+
+
+# What the machine does to a run, by its name in `NoiseSources`.
+KINDS: dict[str, Callable[[Sequence[int]], Source]] = {
+    "steal": open_steal,
+    "throttled": open_throttling,
+    "heat": open_heat,
+    "frequency": Frequency,
+}
+
+
+class MachineNoise:
+    """What the machine does to a run, from those of its sources that it has."""
+
+    def __init__(self) -> None:
+        self.sources: dict[str, Source] = {}
+        for kind, open_source in KINDS.items():
+            with contextlib.suppress(OSError, ValueError, IndexError, AttributeError):
+                self.sources[kind] = open_source(usable_cpus())
+        self._due_ns = 0
+
+    def is_due(self, *, ends: bool) -> bool:
+        """Return whether it is time for what is not read at each reading."""
+        now_ns = time.monotonic_ns()
+        if now_ns < self._due_ns and not ends:
+            return False
+        self._due_ns = now_ns + SELDOM_NS
+        return True
+
+    def read(self, *, is_due: bool) -> tuple[float, float, float]:
+        """Return steal, throttling of both kinds, and frequency; NaN for what was not read."""
+        found: dict[str, float] = {}
+        for kind, source in self.sources.items() if is_due else ():
+            with contextlib.suppress(OSError, ValueError, IndexError):  # a CPU went offline
+                found[kind] = source.read()
+        throttled = max(
+            (found[it] for it in ("throttled", "heat") if it in found), default=math.nan
+        )
+        return found.get("steal", math.nan), throttled, found.get("frequency", math.nan)
 
 
 def open_to_read(path: str | Path) -> int:

@@ -15,35 +15,16 @@ import os
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from lar.measurement.machine_noise import (
-    Frequency,
-    Source,
-    open_heat,
-    open_source,
-    open_steal,
-    open_throttling,
-)
+from lar.measurement.machine_noise import MachineNoise
 
 if TYPE_CHECKING:
     from lar.records.run import NoiseSources
 
 TASKS = "/proc/self/task"
 NAN = math.nan
-# What the machine does to a run, by its name in `NoiseSources`.
-KINDS: dict[str, Callable[[Sequence[int]], Source]] = {
-    "steal": open_steal,
-    "throttled": open_throttling,
-    "heat": open_heat,
-    "frequency": Frequency,
-}
-
-# What takes longer, or changes seldom, is read no more often than this: the list of the threads,
-# and what the machine does, where steal comes in ticks of 10 ms anyway.
-SELDOM_NS = 100_000_000
-
 # The fixed piece of work whose time says how fast the core is: a checksum of bytes that the
 # iteration before it has driven out of the cache. Programs on the same core, or with a part in its
 # caches, slow it down as they slow down an engine, and nothing else shows guests of a host that do.
@@ -77,38 +58,11 @@ class Reading(NamedTuple):
 class Meter(Protocol):
     """Reads what happened since it was read last."""
 
-    @property
-    def sources(self) -> NoiseSources: ...
+    sources: NoiseSources
 
     def read(self, *, ends: bool = False) -> Reading:
         """Return it; `ends` says that no iteration follows at once, so that there is time to read
         all there is."""
-
-
-class MachineNoise:
-    """What the machine does to a run, from those of its sources that it has."""
-
-    def __init__(self) -> None:
-        opened = {kind: open_source(make) for kind, make in KINDS.items()}
-        self.sources = {kind: source for kind, source in opened.items() if source}
-        self._due_ns = 0
-
-    def is_due(self, *, ends: bool) -> bool:
-        """Return whether it is time for what is not read at each reading."""
-        now_ns = time.monotonic_ns()
-        if now_ns < self._due_ns and not ends:
-            return False
-        self._due_ns = now_ns + SELDOM_NS
-        return True
-
-    def read(self, *, is_due: bool) -> tuple[float, float, float]:
-        """Return steal, throttling of both kinds, and frequency; NaN for what was not read."""
-        found: dict[str, float] = {}
-        for kind, source in self.sources.items() if is_due else ():
-            with contextlib.suppress(OSError, ValueError, IndexError):  # a CPU went offline
-                found[kind] = source.read()
-        throttled = max((found[it] for it in ("throttled", "heat") if it in found), default=NAN)
-        return found.get("steal", NAN), throttled, found.get("frequency", NAN)
 
 
 def time_probe() -> float:
@@ -130,7 +84,12 @@ def usable_cores(tasks: Iterable[str]) -> int:
 def open_meter(task: str = "") -> Meter:
     """Return the meter of this process, or of one of its threads, by its number in the system; it
     has been read once."""
-    return ThreadMeter.open((task,) if task else None) or CpuMeter(bool(task))
+    meter = ThreadMeter((task,) if task else None)
+    try:
+        meter.read(ends=True)
+    except OSError:  # the system reports nothing of threads
+        return CpuMeter(bool(task))
+    return meter
 
 
 class ThreadMeter:
@@ -145,22 +104,8 @@ class ThreadMeter:
         self._last_read = 0
         self._cores = self._computed = 0  # what all threads computed before the last reading
         self._left_before = self._window_before = math.inf
-
-    @classmethod
-    def open(cls, tasks: Sequence[str] | None = None) -> ThreadMeter | None:
-        """Return a meter that has been read once, None if the system reports nothing."""
-        meter = cls(tasks)
-        try:
-            meter.read(ends=True)
-        except OSError:
-            return None
-        return meter
-
-    @property
-    def sources(self) -> NoiseSources:
-        return sources_of(
-            self._machine, f"{TASKS}/*/schedstat", "clock_gettime of each thread, summed"
-        )
+        cpu = "clock_gettime of each thread, summed"
+        self.sources = sources_of(self._machine, f"{TASKS}/*/schedstat", cpu)
 
     def read(self, *, ends: bool = False) -> Reading:
         # Engines start their threads in the first iteration, or when they load a model.

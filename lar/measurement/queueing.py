@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from lar.measurement.statistics import PERCENTILES, statistics_of
+from lar.measurement.statistics import PERCENTILES, Statistics, statistics_of
 from lar.records.run import RunResult
 from lar.records.stopping import QueueSummary
 
@@ -32,15 +33,15 @@ def summarize_queue(result: RunResult) -> QueueSummary | None:
         served_per_second=(rate_of(ends) or service.count / seconds) if seconds else None,
         load=rate * service.mean / runners,
         busy=service.total / seconds / runners if seconds else None,
-        waiting_mean=waiting.mean,
-        waiting_median=waiting.median,
-        waiting_maximum=waiting.maximum,
-        waiting_percentiles=waiting.percentiles,
-        latency_mean=latency.mean,
-        latency_median=latency.median,
-        latency_maximum=latency.maximum,
-        latency_percentiles=latency.percentiles,
+        **figures_of("waiting", waiting),
+        **figures_of("latency", latency),
     )
+
+
+def figures_of(name: str, times: Statistics) -> dict[str, Any]:
+    """Return the fields of a summary of times that begin with a name."""
+    kept = ("mean", "median", "maximum", "percentiles")
+    return {f"{name}_{each}": getattr(times, each) for each in kept}
 
 
 def rate_of(times: Sequence[float]) -> float | None:

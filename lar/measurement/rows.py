@@ -137,8 +137,8 @@ class SampleRows:
             queue_delay=share_out(delay, ends, end_to_end) or (None,) * len(end_to_end),
             # To the nanosecond: a clock gives no more, and short numbers make a short file.
             began=tuple([round((at - zero) * 1e9) / 1e9 for at in began if at == at]),
-            cpu=share_out_cpu(cpu, active, ends, end_to_end),
-            busiest_thread=share_out_cpu(busiest, active, ends, end_to_end),
+            cpu=share_out(cpu, ends, end_to_end, active),
+            busiest_thread=share_out(busiest, ends, end_to_end, active),
             steal=share_out(steal, ends, end_to_end),
             throttled=share_out(throttled, ends, end_to_end),
             frequency=spread(frequency, ends, end_to_end),
@@ -175,36 +175,24 @@ def reach_back(
 
 
 def share_out(
-    figures: Sequence[float], ends: Sequence[float], end_to_end: Sequence[float]
-) -> tuple[float | None, ...]:
-    """Share the seconds of each reading between the iterations since the one before, by the time
-    that they took; none has more than it took."""
-
-    def shares_of(seconds: float, index: int, times: Sequence[float]) -> Iterator[float]:
-        together = sum(times) if seconds else 0.0
-        share = min(1.0, seconds / together) if together else 0.0
-        return (share * each for each in times)
-
-    return give(figures, ends, end_to_end, shares_of)
-
-
-def share_out_cpu(
     figures: Sequence[float],
-    active: Sequence[float],
     ends: Sequence[float],
     end_to_end: Sequence[float],
+    active: Sequence[float] = (),
 ) -> tuple[float | None, ...]:
-    """Share the CPU time of each reading in the same way; several threads may have more of it than
-    an iteration took.
+    """Share the seconds of each reading between the iterations since the one before, by the time
+    that they took.
 
-    `active` is how long the threads did not wait for a CPU, 0 where only the iterations say so.
-    Between short ones lar computes for a notable part of it: this part is left out.
+    None has waited for more than it took. Of CPU time, which several threads have, none has more
+    than all of them. It has `active`: how long the threads did not wait for a CPU, 0 where only the
+    iterations say so. Between short ones lar computes for a notable part of it, which is left out.
     """
 
     def shares_of(seconds: float, index: int, times: Sequence[float]) -> Iterator[float]:
-        whole = active[index] if active[index] > 0 else sum(times)
+        whole = (active[index] if active else 0.0) or sum(times)
         share = seconds / whole if whole else 0.0
-        # An iteration that waited has no more than all of them.
+        if not active:
+            return (min(share, 1.0) * each for each in times)
         return (min(round(share * each * 1e9) / 1e9, seconds) for each in times)
 
     return give(figures, ends, end_to_end, shares_of)

@@ -14,7 +14,6 @@ from operator import mul
 
 SIMPSON = (1, *islice(cycle((4, 2)), 399), 1)
 PRECISION = 1e-9
-MOST_STEPS = 100
 
 
 @lru_cache(maxsize=4096)
@@ -32,11 +31,10 @@ def quantile_of_t(probability: float, degrees: float) -> float:
     logarithm = math.lgamma((degrees + 1) / 2) - math.lgamma(degrees / 2)
     peak = math.exp(logarithm) / math.sqrt(math.pi)
     u, spacing = 0.0, len(SIMPSON) - 1
-    for _ in range(MOST_STEPS):
+    step = math.inf
+    while abs(step) > PRECISION * u:
         heights = [math.cosh(u * index / spacing) ** -degrees for index in range(spacing + 1)]
         area = peak * u / (3 * spacing) * sum(map(mul, SIMPSON, heights))
         step = (probability - 0.5 - area) / (peak * heights[-1])
         u += step
-        if abs(step) <= PRECISION * u:
-            break
     return math.sqrt(degrees) * math.sinh(u)

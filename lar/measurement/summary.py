@@ -89,19 +89,12 @@ def may_be_spinning(result: RunResult) -> bool:
 
 def accounted_parts(samples: Samples) -> list[float]:
     """Return the part of each iteration's time that CPU time, waiting and steal account for."""
-    nothing = (None,) * len(samples.end_to_end)
-    columns = zip(
-        samples.end_to_end,
-        samples.busiest_thread or nothing,
-        samples.queue_delay or nothing,
-        samples.throttled or nothing,
-        samples.steal or nothing,
-        strict=True,
-    )
+    columns = (samples.busiest_thread, samples.queue_delay, samples.throttled, samples.steal)
+    filled = [each or (None,) * len(samples.end_to_end) for each in columns]
     return [
         # A thread that is throttled stands ready: the two are one wait, seen twice.
         (cpu + max(delay or 0.0, throttled or 0.0) + (steal or 0.0)) / seconds
-        for seconds, cpu, delay, throttled, steal in columns
+        for seconds, cpu, delay, throttled, steal in zip(samples.end_to_end, *filled, strict=True)
         if cpu is not None and seconds
     ]
 

@@ -26,6 +26,8 @@ from threading import get_native_id
 from typing import TYPE_CHECKING, NamedTuple
 
 from lar.errors import UsageError
+from lar.measurement.machine import read_field
+from lar.measurement.machine_noise import read_text
 
 if TYPE_CHECKING:
     from lar.records.profile import Span, Step
@@ -36,7 +38,7 @@ ATTACH_SECONDS, DETACH_SECONDS = 10.0, 5.0
 SOURCE = "strace"
 PR_SET_PTRACER = 0x59616D61  # linux/prctl.h
 
-CALL = re.compile(r"(\d+)\.(\d{6}) (\w+)\(.* = (.*) <(\d+)\.(\d{6})>")
+CALL = re.compile(r"(\d+\.\d{6}) (\w+)\(.* = (.*) <(\d+\.\d{6})>")
 
 
 class Syscall(NamedTuple):
@@ -104,7 +106,7 @@ class SyscallTrace:
 
     def _wait_until_traced(self) -> None:
         deadline = time.monotonic() + ATTACH_SECONDS
-        while read_tracer() != self._process.pid:
+        while read_field("/proc/self/status", "TracerPid") != str(self._process.pid):
             ended = self._process.poll() is not None
             if ended or time.monotonic() > deadline:
                 self._end()
@@ -121,7 +123,8 @@ class SyscallTrace:
 
     def stop(self) -> TracedCalls:
         """Stop tracing, and return what was traced."""
-        names = read_thread_names()
+        threads = map(int, os.listdir("/proc/self/task"))
+        names = {thread: read_text(f"/proc/self/task/{thread}/comm") for thread in threads}
         self._end()
         calls = {}
         for file in sorted(self._file.parent.glob(f"{self._file.name}.*")):
@@ -130,35 +133,15 @@ class SyscallTrace:
         return TracedCalls(calls, self._main_thread, names)
 
 
-def read_tracer() -> int:
-    """Return the process that traces the calling one, 0 where none does."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("TracerPid:"):
-            return int(line.split()[1])
-    return 0
-
-
-def read_thread_names() -> dict[int, str]:
-    """Return the names that the system has for the threads of this process."""
-    names = {}
-    for thread in os.listdir("/proc/self/task"):
-        with contextlib.suppress(OSError):  # it has ended meanwhile
-            names[int(thread)] = Path("/proc/self/task", thread, "comm").read_text().strip()
-    return names
-
-
 def parse_calls(lines: Iterable[str]) -> Iterator[Syscall]:
     """Yield the calls of a thread that have ended, without the shortest; signals, exits and what
     never ended are left out."""
     for found in filter(None, map(CALL.match, lines)):
-        seconds, microseconds, name, result, *took = found.groups()
-        duration_ns = nanoseconds(*took)
+        began, name, result, took = found.groups()
+        # Without the point they are microseconds.
+        unix_ns, duration_ns = (1000 * int(it.replace(".", "")) for it in (began, took))
         if duration_ns >= LEAST_NS:
-            yield Syscall(name, nanoseconds(seconds, microseconds), duration_ns, result)
-
-
-def nanoseconds(seconds: str, microseconds: str) -> int:
-    return int(seconds) * 10**9 + int(microseconds) * 1000
+            yield Syscall(name, unix_ns, duration_ns, result)
 
 
 def spans_of_calls(
@@ -183,7 +166,7 @@ def spans_of_calls(
     for thread, calls in traced.calls.items():
         number = main_number if thread == traced.main_thread else next(numbers)
         if calls and number != main_number:
-            names[number] = f"{traced.names.get(thread, 'thread')} {thread}"
+            names[number] = f"{traced.names.get(thread) or 'thread'} {thread}"
         for call in calls:
             start = call.unix_ns - unix_zero_ns
             index = bisect_right(starts, start) - 1

@@ -15,46 +15,45 @@ from lar.records.profile import Profile, ProfileFacts
 
 R = TypeVar("R", bound=msgspec.Struct)
 
-# The times in each kind of a profile's records; the first is when it began.
-TIMES: dict[str, tuple[str, ...]] = {
-    "steps": ("start_ns", "end_ns"),
-    "spans": ("start_ns", "end_ns"),
-    "executions": ("start_ns", "end_ns", "dispatch_start_ns", "dispatch_end_ns"),
-    "counters": ("at_ns",),
-    "allocations": ("at_ns",),
-}
+# The records of a profile that have times, and what those are called.
+KINDS = ("steps", "spans", "executions", "counters", "allocations")
+TIMES = ("start_ns", "end_ns", "dispatch_start_ns", "dispatch_end_ns", "at_ns")
 
 
 def earliest_ns(profile: Profile) -> int:
     """Return the earliest time of a profile if that is before its zero, else 0."""
-    begins = (
-        getattr(each, times[0]) for kind, times in TIMES.items() for each in getattr(profile, kind)
-    )
-    dispatches = (each.dispatch_start_ns or 0 for each in profile.executions)
-    return min(0, min(begins, default=0), min(dispatches, default=0))
+    records = (each for kind in KINDS for each in getattr(profile, kind))
+    begins = ("start_ns", "at_ns", "dispatch_start_ns")
+    times = (getattr(each, name, None) or 0 for each in records for name in begins)
+    return min(0, min(times, default=0))
 
 
 def with_zero_at(profile: Profile, zero_ns: int) -> Profile:
     """Return a profile whose zero is at `zero_ns` of its clock, with all its times from there."""
     if not zero_ns:
         return profile
-    records: dict[str, Any] = {
-        kind: tuple(moved(each, -zero_ns, *times) for each in getattr(profile, kind))
-        for kind, times in TIMES.items()
+    moved: dict[str, Any] = {
+        kind: tuple(with_times_at(each, zero_ns) for each in getattr(profile, kind))
+        for kind in KINDS
     }
-    return dataclasses.replace(profile, facts=facts_with_zero_at(profile.facts, zero_ns), **records)
+    return dataclasses.replace(profile, facts=facts_with_zero_at(profile.facts, zero_ns), **moved)
 
 
 def facts_with_zero_at(facts: ProfileFacts, zero_ns: int) -> ProfileFacts:
     """Return a profile's facts with the clock that has its zero at `zero_ns` of the one there."""
-    clock = moved(facts.clock, zero_ns, "t0_ns", "unix_ns")
-    align = tuple(moved(each, -zero_ns, "offset_ns") for each in clock.align)
-    return msgspec.structs.replace(facts, clock=msgspec.structs.replace(clock, align=align))
+    replace, old = msgspec.structs.replace, facts.clock
+    align = tuple(replace(each, offset_ns=each.offset_ns - zero_ns) for each in old.align)
+    clock = replace(old, t0_ns=old.t0_ns + zero_ns, unix_ns=old.unix_ns + zero_ns, align=align)
+    return replace(facts, clock=clock)
 
 
-def moved(record: R, by_ns: int, *fields: str) -> R:
-    """Return a record with the times in some fields moved; one that is not known stays None."""
-    times = {field: getattr(record, field) for field in fields}
-    return msgspec.structs.replace(
-        record, **{field: at + by_ns for field, at in times.items() if at is not None}
-    )
+def with_times_at(record: R, zero_ns: int) -> R:
+    """Return a record whose times are from `zero_ns` on."""
+    times = {name: at - zero_ns for name, at in times_in(record).items()}
+    return msgspec.structs.replace(record, **times)
+
+
+def times_in(record: msgspec.Struct) -> dict[str, int]:
+    """Return the times of a record that are known, by name."""
+    times = {name: getattr(record, name, None) for name in TIMES}
+    return {name: at for name, at in times.items() if at is not None}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from lar.measurement.rows import join_samples
 from lar.measurement.statistics import disturbed_of, percentile_of
@@ -36,33 +36,23 @@ class Ratios(NamedTuple):
     least: Sequence[list[float]] = ()
 
 
-class Score(Protocol):
-    """What a turn says of its process; None if nothing."""
-
-    def __call__(self, turn: Turn, *, is_calm: bool) -> float | None:
-        """Return it, of undisturbed iterations alone if `is_calm`."""
-
-
 def centre_of_turn(turn: Turn, *, is_calm: bool) -> float | None:
     """Return the median of the iterations of a turn, or of the undisturbed ones; None if it has
     none."""
     values = turn.samples.end_to_end
     if is_calm:
-        disturbed = set(disturbed_of(values, turn.samples.queue_delay or (None,) * len(values)))
+        disturbed = set(disturbed_of(values, turn.samples.queue_delay))
         values = tuple(it for index, it in enumerate(values) if index not in disturbed)
     return percentile_of(sorted(values), 50) if values else None
 
 
-def log_ratios_of(
-    baseline: Sequence[Turn], variant: Sequence[Turn], score: Score = centre_of_turn
-) -> Ratios:
-    """Return the ratios of the turns of one cycle, each by the median of its iterations, or by
-    another score.
+def log_ratios_of(baseline: Sequence[Turn], variant: Sequence[Turn]) -> Ratios:
+    """Return the ratios of the turns of one cycle, each by the median of its iterations.
 
     They are those of undisturbed iterations, without the turns and rounds that have none, unless
     most rounds are such: then they are of all iterations.
     """
-    calm, every = (pair_turns(baseline, variant, score, are_calm=it) for it in (True, False))
+    calm, every = (pair_turns(baseline, variant, are_calm=it) for it in (True, False))
     calm = [pairs for pairs in calm if len(pairs) >= FEWEST_CALM]
     are_calm = 2 * len(calm) >= len(every)
     rounds = [*filter(None, calm if are_calm else every)]
@@ -74,7 +64,7 @@ def log_ratios_of(
 
 
 def pair_turns(
-    baseline: Sequence[Turn], variant: Sequence[Turn], score: Score, *, are_calm: bool
+    baseline: Sequence[Turn], variant: Sequence[Turn], *, are_calm: bool
 ) -> list[list[tuple[float, float]]]:
     """Return the logarithms of the ratios of neighbouring turns, for each round, each with the
     least that it may be."""
@@ -84,7 +74,7 @@ def pair_turns(
         other = theirs.get((turn.round, turn.cycle))
         if other is not None:
             pairs = rounds.setdefault(turn.round, [])
-            own, its = (score(each, is_calm=are_calm) for each in (turn, other))
+            own, its = (centre_of_turn(each, is_calm=are_calm) for each in (turn, other))
             if own and its:
                 ratio = math.log(own / its)
                 part = part_not_lost(turn if ratio > 0 else other)

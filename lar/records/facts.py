@@ -34,6 +34,15 @@ class MachineFacts:
     variables: dict[str, str] = field(default_factory=dict)
     architecture: str = ""
 
+    @property
+    def described(self) -> str:
+        """The processor, the cores that may be used, and the memory."""
+        if not self.cores:  # named by hand
+            return self.processor
+        usable = "" if self.usable_cores == self.cores else f"{self.usable_cores} of "
+        size = [] if self.memory_bytes is None else [f"{self.memory_bytes / 2**30:.0f} GiB"]
+        return ", ".join([self.processor, f"{usable}{self.cores} cores", *size])
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFile:

@@ -16,6 +16,8 @@ from typing import Annotated, Any, Literal, TypedDict, TypeVar
 
 import msgspec
 
+from lar.records.summary import Difference
+
 T = TypeVar("T")
 
 Category = Literal[
@@ -390,31 +392,31 @@ class Peak(msgspec.Struct, frozen=True):
     rounds: int | None = None
 
 
-class TriedSetting(msgspec.Struct, frozen=True, kw_only=True):
+class TriedSetting(msgspec.Struct, frozen=True):
     """A setting that was run beside the profiled run, in turns with it (`lar advise`).
 
-    `why` is what the profile shows that speaks for it. `ratio` is its time over that of the run,
-    with its interval, None where it was not measured; `verdict` is as in `Difference`. `outputs`
-    says how they agree with those of the run, empty where they were not compared, and `error` how
-    it failed.
+    `why` is what the profile shows that speaks for it. `difference` is its time against that of the
+    run, None where it was not measured. `outputs` says how they agree with those of the run, empty
+    where they were not compared, and `error` how it failed.
     """
 
-    name: str
     flags: str
     why: str = ""
-    median_seconds: float | None = None
-    ratio: float | None = None
-    ratio_low: float | None = None
-    ratio_high: float | None = None
-    verdict: str = ""
+    difference: Difference | None = None
     outputs: str = ""
-    output_error: float | None = None
     error: str = ""
 
     @property
-    def is_right(self) -> bool:
-        """Whether its outputs were compared and do not differ."""
-        return not self.error and self.outputs not in ("", "different")
+    def ratio(self) -> float | None:
+        """Its time over that of the run, None where it was not measured or its outputs are not
+        those of the run."""
+        is_right = not self.error and self.outputs not in ("", "different")
+        return self.difference.ratio if self.difference and is_right else None
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether it is shown to be faster."""
+        return self.difference is not None and self.difference.verdict == "faster"
 
 
 class ModelFacts(msgspec.Struct, frozen=True):

@@ -9,10 +9,10 @@ from typing import Any
 from lar.engines.advice import Suggestion, best_of, describe_tried, options_of
 from lar.errors import printable
 from lar.options.command_line import format_command
-from lar.records.bench import BenchResult
+from lar.records.bench import BenchResult, VariantResult
 from lar.records.profile import TriedSetting
-from lar.reports.bench_report import head_of
-from lar.reports.model import Column, Table, number
+from lar.reports.bench_report import color_of, columns_of, head_of
+from lar.reports.model import Column, Table
 from lar.reports.report import Report
 
 
@@ -24,57 +24,27 @@ def build_report(
 ) -> Report:
     """Return the report of a race; `options` are those of the run as it is, `suggestions` what was
     tried."""
-    plain = bench.variants[0]
-    row = TriedSetting(
-        name=plain.name,
-        flags=plain.name,
-        median_seconds=plain.latency.median if plain.latency else None,
-        verdict="baseline",
+    whys = {each.flags: each.why for each in suggestions}
+    # On a narrow screen it goes first.
+    why = Column[VariantResult]("why", lambda it: whys.get(it.name), rank=9)
+    table = Table(
+        name="tried",
+        title="Tried",
+        columns=(*columns_of(bench), why),
+        rows=bench.variants,
+        color=color_of,
     )
-    table = table_of((row, *tried))
     best, said = best_of(tried), describe_tried(tried)
-    if best is not None and best.verdict != "faster" and bench.stopped == "budget":
+    if best is not None and not best.is_proven and bench.stopped == "budget":
         said = f"{said}; --budget {3 * bench.budget_seconds:g} may prove it"
-    chosen = next((it.choice for it in suggestions if best and it.name == best.name), None)
+    chosen = next((it.choice for it in suggestions if best and it.flags == best.flags), None)
+    plain = bench.variants[0]
     model = plain.spec.model if plain.spec else ""
     added = options_of(chosen, f"{Path(model).stem}.cache") if chosen else {}
+    command = f"command: {format_command(model, {**options, **added})}"
     return Report(
         style="advise",
         title="lar advise",
-        body=(
-            *head_of(bench),
-            "",
-            table,
-            "",
-            printable(said),
-            printable(f"command: {format_command(model, {**options, **added})}"),
-        ),
+        body=(*head_of(bench), "", table, "", printable(f"best: {said}"), printable(command)),
         tables=(table,),
     )
-
-
-def table_of(rows: tuple[TriedSetting, ...]) -> Table[TriedSetting]:
-    columns: tuple[Column[TriedSetting], ...] = (
-        Column[TriedSetting]("setting", lambda it: printable(it.flags), rank=0),
-        number("median ms", lambda it: it.median_seconds, 3, scale=1e3, unknown="", rank=2),
-        number("ratio", lambda it: it.ratio, 3, unknown="", rank=0),
-        Column[TriedSetting]("95 % interval", interval_of, rank=3),
-        Column[TriedSetting]("verdict", lambda it: printable(it.error or it.verdict), rank=0),
-        Column[TriedSetting]("outputs", outputs_of, rank=4),
-        Column[TriedSetting]("why", lambda it: it.why, rank=5),
-    )
-    return Table(name="tried", title="Tried", columns=columns, rows=rows, color=color_of)
-
-
-def color_of(row: TriedSetting) -> str:
-    return "red" if row.error else {"faster": "green", "slower": "red"}.get(row.verdict, "")
-
-
-def interval_of(row: TriedSetting) -> str:
-    if row.ratio_low is None or row.ratio_high is None:
-        return ""
-    return f"{row.ratio_low:.3f} to {row.ratio_high:.3f}"
-
-
-def outputs_of(row: TriedSetting) -> str:
-    return row.outputs if not row.output_error else f"{row.outputs} ({row.output_error:.1e})"

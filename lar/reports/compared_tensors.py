@@ -334,9 +334,9 @@ ALONE = "alone"
 ITEM_COLUMNS = ("SNR mean", "SNR p99", "SNR worst", "worst item", "RMSE/scale")
 TRUTH_COLUMNS = ("A to truth", "B to truth")
 COLUMNS: tuple[Column[Row], ...] = (
-    Column("tensor", format_pair, format_pair, rank=0, shortest=24),
-    Column("type", format_type, format_type, rank=3, shortest=10),
-    Column("data type", format_data_type, format_data_type, rank=5, shortest=10),
+    Column("tensor", format_pair, format_pair, rank=0),
+    Column("type", format_type, format_type, rank=3),
+    Column("data type", format_data_type, format_data_type, rank=5),
     Column("shape", lambda row: format_shape(row.tensor.expected.shape), rank=3),
     Column("matched by", format_matched, format_matched, key="matched_by", rank=9),
     Column("problem", lambda row: printable(row.tensor.problem) or None, in_text=False),

@@ -118,7 +118,7 @@ def report_course(entries: Sequence[Entry], *, has_bars: bool = True) -> Report:
     columns: tuple[Column[Series], ...] = (
         Column("runs of", lambda it: it.name, rank=0),
         number("count", lambda it: len(it.entries)),
-        Column("medians", text=drawn, in_records=False, rank=1),
+        Column("medians", text=drawn, rank=1),
         number("least ms", lambda it: min(it.medians), 3, scale=1e3),
         number("first ms", lambda it: it.medians[0], 3, scale=1e3),
         number("last ms", lambda it: it.medians[-1], 3, scale=1e3),
@@ -164,7 +164,7 @@ def report_check(checks: Sequence[Check], baseline: str, notes: Sequence[str]) -
         Column("unit", lambda it: it.unit, rank=4),
         Column("figure", lambda it: it.figure, rank=4),
         number("ratio", "difference.ratio", 3, unknown="", rank=0),
-        Column("95 % interval", text=interval_of_check, in_records=False, rank=3),
+        Column("95 % interval", text=interval_of_check, rank=3),
         Column("smallest detectable", value_at(SMALLEST), key="smallest_detectable", in_text=False),
         Column("verdict", lambda it: it.verdict, describe_check, rank=0),
     )

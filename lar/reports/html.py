@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from itertools import groupby, takewhile
 from typing import Any
 
 from lar.reports.model import ANY_DIGITS, AnyTable, Cell, Column, Plot
 from lar.reports.pages import Section, format_facts, format_page, read_resource
-from lar.reports.pages.tables import page_table
 from lar.reports.report import Part, Report
 from lar.reports.text import printable_text
 
@@ -90,27 +89,32 @@ def figures_of(part: AnyTable | Plot) -> dict[str, Any]:
 
 
 def figures_of_table(table: AnyTable) -> dict[str, Any]:
-    """Return a table as the page's script reads it: the columns of its records, of which one with
-    text in a row is a column of text. Columns that the text does not have are the first to go."""
-    columns = [page_column(column, table.rows) for column in table.record_columns]
-    figures = page_table(table.name, columns, table.rows, is_rounded=False)
-    marks = tuple(map(table.color, table.rows)) if table.color else ()
-    return figures._replace(marks=marks).figures()
+    """Return a table as the page's script reads it: the columns of its records that have a value.
+    Columns that the text does not have are the first to go."""
+    columns = [(column, *cells_of(column, table.rows)) for column in table.record_columns]
+    missing = [it.heading for it, cells, _ in columns if cells.count(None) == len(cells) > 0]
+    known = [it for it in columns if it[0].heading not in missing]
+    marks = map(table.color, table.rows) if table.color else ()
+    return {
+        "columns": [
+            (
+                column.heading if column.digits is None else column.title,
+                *("", digits, column.rank if column.in_text else RANK_BESIDE_TEXT),
+            )
+            for column, _, digits in known
+        ],
+        "rows": [*zip(*(cells for _, cells, _ in known), strict=True)],
+        "missing": missing,
+        "marks": [*marks],
+    }
 
 
-def page_column(column: Column[Any], rows: Iterable[Any]) -> Column[Any]:
-    """Return a column as a page has it: numbers in the unit and with the digits of the text."""
-
-    def value(row: Any) -> Cell:
-        found = column.value(row)
-        if column.scale != 1 and isinstance(found, (int, float)):
-            return found * column.scale
-        return found
-
-    is_text = any(isinstance(column.value(row), str) for row in rows)
-    return Column(
-        column.heading if column.digits is None else column.title,
-        value,
-        digits=None if is_text else ANY_DIGITS if column.digits is None else column.digits,
-        rank=column.rank if column.in_text else RANK_BESIDE_TEXT,
-    )
+def cells_of(column: Column[Any], rows: Sequence[Any]) -> tuple[list[Cell], int | None]:
+    """Return the values of a column, numbers in the unit of the text, and how many digits they
+    have behind the point: None for a column with a text in a row."""
+    cells: list[Cell] = [column.value(row) for row in rows]
+    if any(isinstance(cell, str) for cell in cells):
+        return cells, None
+    if column.scale != 1:
+        cells = [None if cell is None else column.scale * float(cell) for cell in cells]
+    return cells, ANY_DIGITS if column.digits is None else column.digits

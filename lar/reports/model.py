@@ -23,17 +23,23 @@ ANY_DIGITS = -1  # as many as a number needs
 Align = Literal["left", "right", "centre", "middle", "point"]
 
 
+def no_value(row: object) -> Cell:
+    """Return nothing, as the plain value of a column that has none."""
+    return None
+
+
 @dataclass(frozen=True)
 class Column(Generic[AnyRow]):
     """One column: `title` is its heading in text, `value` its plain value of a row.
 
     In CSV, JSON and pages the heading is `key`, or the title and `unit`. In text a cell is `text`
-    of the row, or the plain value. A column with `parts` is one cell of several values: text joins
-    them by `joint`, records have a column for each part.
+    of the row, or the plain value. A column with `parts` is one cell of several values: a line each
+    in text, and a column each in records. On a narrow terminal cells whose plain value is a text
+    may lose their middle.
     """
 
     title: str
-    value: Callable[[AnyRow], Cell] = lambda row: None
+    value: Callable[[AnyRow], Cell] = no_value
     text: Callable[[AnyRow], str] | None = None
     unit: str = ""
     key: str = ""
@@ -42,18 +48,16 @@ class Column(Generic[AnyRow]):
     is_fixed: bool = False  # that wide, even where a cell is longer
     group: str = ""  # a heading above this column and its neighbours of the same group
     parts: tuple[Column[AnyRow], ...] = ()
-    joint: str = "\n"
     in_text: bool = True
     in_records: bool = True
     digits: int | None = None  # after the point, in pages; None for text
     scale: float = 1.0  # of the numbers of text and pages: 1e3 shows seconds as milliseconds
-    shortest: int = 18  # a cell of text may be cut to that on a narrow terminal
-    # Whether cells may lose their middle there: where it is None, those that stand at the left.
-    may_cut: bool | None = None
-    # The text before its style cuts it, which a narrow screen cuts so that rows stay apart.
-    whole: Callable[[AnyRow], str] | None = None
     rank: int = 5  # the highest rank goes first on a narrow terminal or page; 0 never goes
-    narrow: Column[AnyRow] | None = None  # in its place, before columns with values are left out
+
+    @property
+    def is_for_text(self) -> bool:
+        """Whether it has a text and no plain value."""
+        return self.value is no_value and self.text is not None
 
     @property
     def heading(self) -> str:
@@ -65,9 +69,13 @@ class Column(Generic[AnyRow]):
         if self.text is not None:
             return self.text(row)
         if self.parts:
-            return self.joint.join(part.cell(row) for part in self.parts if part.in_text)
+            return "\n".join(part.cell(row) for part in self.parts if part.in_text)
         value = self.value(row)
         return "" if value is None else str(value)
+
+    def is_name(self, row: AnyRow) -> bool:
+        """Return whether a row has a text here."""
+        return any(isinstance(part.value(row), str) for part in self.parts or (self,))
 
     def is_empty(self, row: AnyRow) -> bool:
         """Return whether a row has nothing here, or zero."""
@@ -174,7 +182,7 @@ class Table(Generic[Row]):
             part
             for column in self.columns
             for part in column.parts or (column,)
-            if column.in_records and part.in_records
+            if column.in_records and part.in_records and not part.is_for_text
         )
 
     @property

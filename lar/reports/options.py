@@ -52,13 +52,6 @@ def parse_rows(text: str) -> int:
     return int(text) or sys.maxsize
 
 
-def parse_iteration(text: str) -> int:
-    """Parse the number of an iteration."""
-    if not text.isascii() or not text.isdigit() or len(text) > 9:
-        raise argparse.ArgumentTypeError(f"{text!r} is not the number of an iteration, from 0")
-    return int(text)
-
-
 def parse_names(text: str) -> tuple[str, ...]:
     """Parse names with commas between them."""
     names = tuple(filter(None, map(str.strip, text.split(","))))
@@ -77,8 +70,6 @@ REPORT_OPTIONS: tuple[ReportOption, ...] = (
     ReportOption("view", "only this part of the report; may be given again", str, "NAME",
                  repeatable=True),
     ReportOption("metrics", "print these metrics of each row, A,B,...", parse_names, "A,B"),
-    ReportOption("iteration", "show the timeline of this iteration first; they count from 0",
-                 parse_iteration, "N"),
     ReportOption("time_unit", "unit of times", str, choices=("s", "ms", "us", "ns")),
     ReportOption("type", "only operators of this type; may be given again", str, "TYPE",
                  repeatable=True),

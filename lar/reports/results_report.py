@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from lar.measurement.summary import median_of_known
 from lar.reports.model import Column, Table, milliseconds, number, value_at
 from lar.reports.report import Report
 from lar.reports.verdicts import describe_difference, format_interval
@@ -102,9 +103,10 @@ def columns_of(side_by_side: SideBySide) -> Iterator[Column[Row]]:
         yield Column("status", lambda row: row.statuses, rank=1)
     several = any(len(row.runs) > 1 for row in rows)
     disturbed = any(row.disturbed_count for row in rows)
-    cpu = disturbed and figure == "latency" and any(row.cpu_median for row in rows)
+    cpu = disturbed and figure == "latency" and any(map(cpu_median_of, rows))
     runners = any(result.spec.runners > 1 for row in rows for result in row.results)
-    batches = any(row.items_per_second not in (None, row.iterations_per_second) for row in rows)
+    rate, items = middle_of("iterations_per_second"), middle_of("items_per_second")
+    batches = any(items(row) not in (None, rate(row)) for row in rows)
     yield number("runs", lambda row: len(row.runs), in_text=several, rank=6)
     yield number("samples", "sample_count", rank=6)
     yield number("disturbed", "disturbed_count", in_text=disturbed, rank=6)
@@ -122,12 +124,9 @@ def columns_of(side_by_side: SideBySide) -> Iterator[Column[Row]]:
     yield milliseconds(f"{figure} min ms", "minimum", "minimum_seconds", 7)
     for rank in (90, 95, 99):
         yield milliseconds(f"p{rank} ms", percentile(rank), f"p{rank}_seconds", in_text=False)
-    yield milliseconds("CPU time median ms", "cpu_median", "cpu_median_seconds", 2, in_text=cpu)
-    for title, key, shown in (
-        ("iterations/s", "iterations_per_second", runners),
-        ("items/s", "items_per_second", batches),
-    ):
-        yield number(title, key, 1, key=key, in_text=shown, rank=4)
+    yield milliseconds("CPU time median ms", cpu_median_of, "cpu_median_seconds", 2, in_text=cpu)
+    yield number("iterations/s", rate, 1, key="iterations_per_second", in_text=runners, rank=4)
+    yield number("items/s", items, 1, key="items_per_second", in_text=batches, rank=4)
     yield Column("baseline", lambda row: row.baseline or None, in_text=False)
     yield number("ratio", "ratio", 3, rank=0)
     for end in ("low", "high"):
@@ -137,7 +136,7 @@ def columns_of(side_by_side: SideBySide) -> Iterator[Column[Row]]:
     smallest = value_at("difference.smallest_detectable")
     yield Column("smallest detectable", smallest, key="smallest_detectable", in_text=False)
     for key in ("load_seconds", "prepare_seconds", "peak_memory_bytes"):
-        yield Column(key, middle_of(key), in_text=False)
+        yield Column(key, middle_of(f"result.{key}"), in_text=False)
 
 
 def fact_named(name: str) -> Callable[[Row], str]:
@@ -148,8 +147,13 @@ def percentile(rank: int) -> Callable[[Row], float | None]:
     return lambda row: row.percentile(rank)
 
 
-def middle_of(name: str) -> Callable[[Row], float | None]:
-    return lambda row: row.middle(lambda run: getattr(run.result, name))
+def middle_of(path: str) -> Callable[[Row], float | None]:
+    value = value_at(path)
+    return lambda row: row.middle(value)
+
+
+def cpu_median_of(row: Row) -> float | None:
+    return row.middle(lambda run: median_of_known(run.result.samples.busiest_thread))
 
 
 def verdict_of(row: Row) -> str | None:

@@ -38,7 +38,7 @@ from lar.records.events import (
     Prepared,
 )
 from lar.records.run import AlgorithmChoice, NumericError, RunResult, RunSpec, Samples
-from lar.records.stopping import Rank
+from lar.records.stopping import QueueSummary
 from lar.records.summary import Cause, Interval, Summary
 from lar.records.testcase import Verdict, error_of
 
@@ -191,12 +191,10 @@ def format_summary(result: RunResult) -> list[str]:
     asked = spec.sample_count - spec.warmup_iterations - spec.stopping.warmup_room
     if spec.pacing.rate is None:  # else they are the requests of all together
         asked *= spec.runners
-    if result.status != "ok" and done and result.spec.stopping.is_open:
-        lines.append(f"note: {count_of(done, 'iteration')} {'was' if done == 1 else 'were'} run")
-    elif result.status != "ok" and done:
-        lines.append(
-            f"note: {done} of {count_of(asked, 'iteration')} {'was' if done == 1 else 'were'} run"
-        )
+    if result.status != "ok" and done:
+        of, asked = ("", done) if spec.stopping.is_open else (f"{done} of ", asked)
+        verb = "was" if done == 1 else "were"
+        lines.append(f"note: {of}{count_of(asked, 'iteration')} {verb} run")
     lines += [
         f"warning: output {output.name} holds "
         f"{count_of(output.nonfinite_count, 'NaN or infinite value')}"
@@ -255,38 +253,25 @@ def format_queue(result: RunResult) -> list[str]:
     queue = summarize_queue(result)
     if queue is None:
         return []
-    lines = [
-        format_times(
-            "waiting",
-            *(queue.waiting_mean, queue.waiting_median, queue.waiting_maximum),
-            queue.waiting_percentiles,
-        ),
-        format_times(
-            "latency from arrival",
-            *(queue.latency_mean, queue.latency_median, queue.latency_maximum),
-            queue.latency_percentiles,
-        ),
-    ]
-    runners = result.spec.runners
-    several = count_of(runners, "runner")
+    waits = {"waiting": "waiting", "latency from arrival": "latency"}
+    lines = [f"{name}: {format_queued(queue, key)}" for name, key in waits.items()]
     line = f"load: {queue.offered_per_second:.10g} requests/s asked for"
     if queue.arrived_per_second is not None:
         line += f", {queue.arrived_per_second:.3f} arrived"
     if queue.served_per_second is not None and queue.busy is not None:
+        runners = count_of(result.spec.runners, "runner")
         line += f", {queue.served_per_second:.3f} served"
-        line += f"; {several} busy for {100 * queue.busy:.1f}% of the time"
-    lines.append(line)
-    return lines
+        line += f"; {runners} busy for {100 * queue.busy:.1f}% of the time"
+    return [*lines, line]
 
 
-def format_times(
-    name: str, mean: float, median: float, maximum: float, percentiles: Mapping[Rank, float]
-) -> str:
-    """Return a line of figures about times."""
-    figures = {"mean": mean, "median": median}
+def format_queued(queue: QueueSummary, key: str) -> str:
+    """Return the figures of one time that requests took: `waiting` or `latency`."""
+    figures = {name: getattr(queue, f"{key}_{name}") for name in ("mean", "median")}
+    percentiles = getattr(queue, f"{key}_percentiles")
     figures |= {f"p{rank:g}": value for rank, value in percentiles.items()}
-    figures["max"] = maximum
-    return f"{name}: " + " ".join(f"{key}={format_ms(value)}ms" for key, value in figures.items())
+    figures["max"] = getattr(queue, f"{key}_maximum")
+    return " ".join(f"{name}={format_ms(value)}ms" for name, value in figures.items())
 
 
 def format_throughput(result: RunResult) -> str:
@@ -391,12 +376,8 @@ def format_missing(result: RunResult) -> list[str]:
 
 def format_last_words(result: RunResult) -> list[str]:
     """Return the engine's last lines, for a run that it broke."""
-    failure = result.failure
-    broke = failure is not None and failure.exit_code in (
-        EXIT_CODES["crashed"],
-        EXIT_CODES["timed_out"],
-    )
-    if not broke or not result.log_tail:
+    broken = {EXIT_CODES["crashed"], EXIT_CODES["timed_out"]}
+    if result.failure is None or result.failure.exit_code not in broken or not result.log_tail:
         return []
     lines = (printable(line) for line in result.log_tail.splitlines())
     return ["the engine's last words:", *(f"  | {line}" for line in lines)]
@@ -492,15 +473,8 @@ def format_accuracy(result: RunResult) -> list[str]:
     return [
         f"accuracy: top-1 {first / count:.2%} ({first} of {count}), "
         f"top-5 {five / count:.2%} ({five} of {count})"
-        + (f"; {describe_left(left)}" if left else "")
+        + (f"; {count_of(left, 'unfinished item')} skipped" if left else "")
     ]
-
-
-def describe_left(count: int) -> str:
-    """Return that items are not counted, in words."""
-    if count == 1:
-        return "1 item is not counted, as it is not done"
-    return f"{count} items are not counted, as they are not done"
 
 
 def format_algorithms(result: RunResult) -> list[str]:

@@ -56,7 +56,7 @@ def columns_of(found: ComparisonOfSides) -> list[Column[TensorOfSides]]:
     """Return the columns: the tensor, the error of each side against the first, the odd one."""
     return [
         Column("tensor", name_of, name_of, rank=0),
-        Column("type", lambda row: format_type(row) or None, format_type, rank=3, shortest=10),
+        Column("type", lambda row: format_type(row) or None, format_type, rank=3),
         *(column_of_side(side) for side in range(1, len(found.sides))),
         Column("odd one out", describe_odd, describe_odd, rank=0),
     ]

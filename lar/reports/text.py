@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
+from lar.reports.cut_names import shorten, shorten_all
 from lar.reports.model import PLAIN, AnyTable, Column, Layout, Rule, table_of_values
 
-EMPTY, INTEGER, FRACTION, TEXT = range(4)
+Cells = tuple[Sequence[str], str]  # of a column, and their alignment
+NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?|-?inf|nan", re.IGNORECASE)
+INTEGER = re.compile(r"[-+]?\d+")
 BOLD, DIM, RED, GREEN, NORMAL = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[32m", "\x1b[m"
 COLORS = {"red": RED, "green": GREEN}
-CUT = "..."
-# How often texts are cut again that read alike.
-MOST_ROUNDS = 8
+SHORTEST = 16  # a name is cut to that, as long as there are columns to leave out
 
 
 class Screen(NamedTuple):
@@ -51,11 +52,7 @@ PAPER = Screen()
 def format_table(table: AnyTable, screen: Screen = PAPER) -> list[str]:
     """Return the lines of a table."""
     layout = table.layout
-    columns = table.text_columns
-    drawing = draw(table, columns, screen)
-    if drawing.is_crowded and any(column.narrow for column in columns):
-        drawing = draw(table, [column.narrow or column for column in columns], screen)
-    left_out = names_left_out(columns, drawing)
+    drawing = Drawing(table, screen)
     lines: list[str] = []
     if layout.fill:
         title = centre_title(table.title, drawing.length, layout.fill)
@@ -68,31 +65,7 @@ def format_table(table: AnyTable, screen: Screen = PAPER) -> list[str]:
         notes = (line for text in table.notes for line in screen.wrap(text))
         end = [""] * layout.note_lines
         lines += [layout.note, *notes, *end, layout.fill * drawing.length]
-    return lines + drawing.omitted(left_out) + [""] * layout.empty_lines
-
-
-def draw(table: AnyTable, columns: Sequence[Column[Any]], screen: Screen) -> Drawing:
-    """Return a table drawn with these columns of its."""
-    return Drawing(
-        columns,
-        [[column.cell(row) for column in columns] for row in table.rows],
-        table.layout,
-        screen,
-        lambda column: bool(table.rows) and all(map(column.is_empty, table.rows)),
-        {n: [*map(it.whole, table.rows)] for n, it in enumerate(columns) if it.whole is not None},
-    )
-
-
-def names_left_out(columns: Sequence[Column[Any]], drawing: Drawing) -> list[str]:
-    """Return the titles of the columns, and of parts of columns, for which there was no room."""
-    titles = []
-    for place, column in enumerate(columns):
-        if place not in drawing.shown:
-            titles.append(column.title)
-        elif column.narrow is not None and drawing.given[place] is column.narrow:
-            kept = {part.title for part in column.narrow.parts}
-            titles += [part.title for part in column.parts if part.title not in kept]
-    return titles
+    return lines + drawing.omitted() + [""] * layout.empty_lines
 
 
 def format_rows(
@@ -111,76 +84,71 @@ def format_rows(
 class Drawing:
     """The texts of a table in the widths of its columns.
 
-    `given` are all its columns and `shown` the places of those that it has. It `is_crowded` where
-    the screen had no room for columns with values, or for texts at their shortest.
+    `given` are all its columns, and `shown` the places of those that there is room for.
     """
 
-    def __init__(
-        self,
-        columns: Sequence[Column[Any]],
-        rows: Sequence[Sequence[str]],
-        layout: Layout,
-        screen: Screen,
-        is_empty: Callable[[Column[Any]], bool],
-        whole: Mapping[int, Sequence[str]],
-    ) -> None:
-        self.layout, self.screen, self.given = layout, screen, columns
-        self.is_crowded = False
-        if layout.escaped:
-            rows = [[escape(cell, layout.escaped) for cell in row] for row in rows]
-            columns = [replace(it, title=escape(it.title, layout.escaped)) for it in columns]
-        parts = [split_lines(row) if layout.has_lines else [row] for row in rows]
-        parts = [[[*map(printable_text, line)] for line in part] for part in parts]
-        lines = [line for part in parts for line in part]
-        texts = [*zip(*lines, strict=True)] if lines else [()] * len(columns)
-        aligned = [
-            align_points(cells) if column.align == "point" else (cells, column.align)
-            for column, cells in zip(columns, texts, strict=True)
+    def __init__(self, table: AnyTable, screen: Screen) -> None:
+        self.layout, self.screen, self.given = table.layout, screen, table.text_columns
+        rows = [[column.cell(row) for column in self.given] for row in table.rows]
+        cells, heights = self.arrange(rows)
+        titles = [len(column.title) if self.layout.has_header else 0 for column in self.given]
+        widths = [
+            max([column.width, title + self.layout.header_room, *map(len, texts)])
+            if not column.is_fixed
+            else column.width
+            for column, title, (texts, _) in zip(self.given, titles, cells, strict=True)
         ]
-        widths: Sequence[int] = [
-            width_of(column, cells, layout)
-            for column, (cells, _) in zip(columns, aligned, strict=True)
-        ]
-        shown: Sequence[int] = range(len(columns))
+        self.shown = [*range(len(self.given))]
+        room = math.inf
         if screen.width is not None:
-            room = screen.width - len(layout.start) - len(layout.end.rstrip())
-            measures = [
-                measure_column(column, width, cells, align, layout)
-                for column, width, (cells, align) in zip(columns, widths, aligned, strict=True)
+            room = screen.width - len(self.layout.start) - len(self.layout.end.rstrip())
+        if line_length(widths, self.layout) > room:
+            if not self.layout.is_wrapped:
+                rows = [[uncut_cell(column, row) for column in self.given] for row in table.rows]
+                cells, heights = self.arrange(rows)
+            contents = [
+                max([title, *map(len, texts)])
+                for title, (texts, _) in zip(titles, cells, strict=True)
             ]
-            uncut = {place: [*map(printable_text, cells)] for place, cells in whole.items()}
-            for place, cells in uncut.items():
-                measures[place] = replace(measures[place], texts=cells)
-            fitted = fit_columns(columns, measures, is_empty, room, len(layout.gap))
-            shown, widths, as_on_paper, self.is_crowded = fitted
-            if not as_on_paper:
-                for place, cells in uncut.items():
-                    aligned[place] = cells, aligned[place][1]
-            if layout.is_wrapped:
-                parts = [wrap_cells(row, widths) for row in rows]
-                lines = [line for part in parts for line in part]
-                texts = [*zip(*lines, strict=True)] if lines else [()] * len(columns)
-                aligned = [(cells, it.align) for it, cells in zip(columns, texts, strict=True)]
-            else:
-                aligned = [
-                    (shorten_all(cells, width), align)
-                    for (cells, align), width in zip(aligned, widths, strict=True)
-                ]
-        self.shown = shown
-        self.widths = [widths[place] for place in shown]
-        self.columns = [columns[place] for place in shown]
-        self.aligns = [aligned[place][1] for place in shown]
+            texts = [texts for texts, _ in cells]
+            self.shown, widths = fit_columns(table, texts, widths, contents, int(room))
+            if self.layout.is_wrapped:
+                cells, heights = self.arrange([wrap_cells(row, widths) for row in rows])
+            cells = [
+                (shorten_all(texts, width), align)
+                for (texts, align), width in zip(cells, widths, strict=True)
+            ]
+        self.widths = [widths[place] for place in self.shown]
+        self.aligns = [cells[place][1] for place in self.shown]
         padded = [
-            [self.pad(cell, widths[place], aligned[place][1]) for cell in aligned[place][0]]
-            for place in shown
+            [self.pad(cell, widths[place], cells[place][1]) for cell in cells[place][0]]
+            for place in self.shown
         ]
-        flat = iter(zip(*padded, strict=True))
-        self.rows = [[*itertools.islice(flat, len(part))] for part in parts]
+        lines = iter(zip(*padded, strict=True))
+        self.rows = [[*itertools.islice(lines, height)] for height in heights]
+
+    def arrange(self, rows: Sequence[Sequence[str]]) -> tuple[list[Cells], list[int]]:
+        """Return the cells of each column with their alignment, and how many lines each row has."""
+        layout = self.layout
+        blocks = [
+            split_lines(row) if layout.has_lines or layout.is_wrapped else [row] for row in rows
+        ]
+        lines = [
+            [escape(printable_text(cell), layout.escaped) for cell in line]
+            for block in blocks
+            for line in block
+        ]
+        texts = [*zip(*lines, strict=True)] if lines else [()] * len(self.given)
+        cells: list[Cells] = [
+            align_points(each) if column.align == "point" else (each, column.align)
+            for column, each in zip(self.given, texts, strict=True)
+        ]
+        return cells, [*map(len, blocks)]
 
     @property
     def length(self) -> int:
         """The length of a line, without what stands at its ends."""
-        return sum(self.widths) + len(self.layout.gap) * (len(self.widths) - 1)
+        return line_length(self.widths, self.layout)
 
     def pad(self, text: str, width: int, align: str) -> str:
         if not self.layout.is_padded:
@@ -207,11 +175,12 @@ class Drawing:
 
     def head(self) -> Iterator[str]:
         """Yield the header between its rules."""
-        layout = self.layout
-        if any(column.group for column in self.columns):
-            yield self.screen.paint(layout.gap.join(self.groups()).rstrip(), BOLD)
-        titles = [column.title for column in self.columns]
-        yield from self.header(titles) if layout.has_header else self.rule(layout.over)
+        columns = [self.given[place] for place in self.shown]
+        if any(column.group for column in columns):
+            groups = self.layout.gap.join(self.groups(columns))
+            yield self.screen.paint(groups.rstrip(), BOLD)
+        titles = [escape(column.title, self.layout.escaped) for column in columns]
+        yield from self.header(titles) if self.layout.has_header else self.rule(self.layout.over)
 
     def header(self, titles: Iterable[str]) -> Iterator[str]:
         yield from self.rule(self.layout.over)
@@ -222,12 +191,11 @@ class Drawing:
         yield self.line(cells, BOLD)
         yield from self.rule(self.layout.under)
 
-    def groups(self) -> Iterator[str]:
+    def groups(self, columns: Sequence[Column[Any]]) -> Iterator[str]:
         """Yield the headings above columns, each centred over its columns."""
-        pairs = zip(self.columns, self.widths, strict=True)
+        pairs = zip(columns, self.widths, strict=True)
         for group, members in itertools.groupby(pairs, key=lambda pair: pair[0].group):
-            widths = [width for _, width in members]
-            width = sum(widths) + len(self.layout.gap) * (len(widths) - 1)
+            width = line_length([width for _, width in members], self.layout)
             yield (group if self.screen.width is None else shorten(group, width)).center(width)
 
     def body(
@@ -253,22 +221,17 @@ class Drawing:
         else:
             yield from self.header([line[place] for place in self.shown])
 
-    def omitted(self, titles: Sequence[str]) -> list[str]:
+    def omitted(self) -> list[str]:
         """Return the line that names the columns for which there was no room."""
-        if not titles:
-            return []
+        titles = (it.title for place, it in enumerate(self.given) if place not in self.shown)
         names = ", ".join(" ".join(title.split()) for title in titles if title)
         indent = self.layout.start if self.layout.start.isspace() else ""
-        lines = self.screen.wrap(f"{indent}(too narrow to show: {names})")
+        lines = self.screen.wrap(f"{indent}(too narrow to show: {names})") if names else []
         return [self.screen.paint(line, DIM) for line in lines]
 
 
-def width_of(column: Column[object], cells: Sequence[str], layout: Layout) -> int:
-    """Return the width of a column: its fixed width, or the width of its widest cell."""
-    if column.is_fixed:
-        return column.width
-    least = len(column.title) + layout.header_room if layout.has_header else 0
-    return max([column.width, least, *map(len, cells)])
+def line_length(widths: Sequence[int], layout: Layout) -> int:
+    return sum(widths) + len(layout.gap) * (len(widths) - 1)
 
 
 def rule_piece(rule: Rule, width: int) -> str:
@@ -279,92 +242,63 @@ def rule_piece(rule: Rule, width: int) -> str:
     return rule.fill * (width + rule.added)
 
 
-@dataclass(frozen=True)
-class Measure:
-    """The widths that a column may have: with the room that its layout adds, and as wide as its
-    cells. `texts` are the cells of one whose texts may be cut, to `shortest` as long as there are
-    columns to leave out."""
-
-    padded: int
-    content: int
-    shortest: int
-    texts: Sequence[str] | None = None
-
-    @cached_property
-    def least(self) -> int:
-        """The least width in which no two texts read alike."""
-        if self.texts is None or self.content <= self.shortest:
-            return self.content
-        texts = set(self.texts)
-        widths = range(self.shortest, self.content)
-        apart = (it for it in widths if len({*shorten_all(texts, it)}) == len(texts))
-        return next(apart, self.content)
-
-    @property
-    def last(self) -> int:
-        """The width of texts that are cut where nothing else is left to do."""
-        return self.content if self.texts is None else 1
-
-
-def measure_column(
-    column: Column[Any], width: int, cells: Sequence[str], align: str, layout: Layout
-) -> Measure:
-    """Return the widths of a column, the first of which is `width` or that of longer cells."""
-    longest = max([len(column.title) if layout.has_header else 0, *map(len, cells)])
-    may_cut = align == "left" if column.may_cut is None else column.may_cut
-    texts = () if layout.is_wrapped else cells  # what is wrapped stays whole
-    shortest = column.shortest
-    return Measure(max(width, longest), longest, shortest, texts if may_cut else None)
-
-
-class Fitted(NamedTuple):
-    """The places of the columns that are shown, the widths of all, whether there was room for all
-    as it is, and whether columns with values were left out or texts cut further than to their
-    shortest."""
-
-    shown: Sequence[int]
-    widths: Sequence[int]
-    as_on_paper: bool
-    is_crowded: bool
+def uncut_cell(column: Column[Any], row: Any) -> str:
+    """Return a cell as a narrow screen cuts it: a name that its style has cut is whole."""
+    text, value = column.cell(row), column.value(row)
+    stem = re.split(r"\.\.\.|…", text.strip())[0]
+    if not isinstance(value, str) or not value.startswith(stem):
+        return text
+    return text[: len(text) - len(text.lstrip())] + value
 
 
 def fit_columns(
-    columns: Sequence[Column[Any]],
-    measures: Sequence[Measure],
-    is_empty: Callable[[Column[Any]], bool],
+    table: AnyTable,
+    texts: Sequence[Sequence[str]],
+    padded: Sequence[int],
+    contents: Sequence[int],
     room: int,
-    gap: int,
-) -> Fitted:
-    """Return the columns for which there is room.
+) -> tuple[list[int], list[int]]:
+    """Return the places of the columns for which there is room, and the widths of all.
 
     Columns that have nothing or zero in every row go first. Then the room around cells goes, then
-    texts are shortened, from the widest column down; where that is not enough, the columns of the
-    highest rank are left out, from the right. Those of rank 0 stay, and so does the first.
+    names lose their middle, from the widest down, as long as no two read alike; where that is not
+    enough, the columns of the highest rank are left out, from the right. Those of rank 0 stay, and
+    so does the first.
     """
+    columns, layout = table.text_columns, table.layout
     shown = [*range(len(columns))]
-    empty: set[int] | None = None
-    is_crowded = False
+    able = [place for place in shown[1:] if columns[place].rank]
+    empty = {it for it in able if table.rows and all(map(columns[it].is_empty, table.rows))}
+    going = sorted(able, key=lambda place: (place in empty, columns[place].rank, place))
+    named = [any(map(column.is_name, table.rows)) for column in columns]
+    least: list[int] = []
     while True:
-        widths = [it.padded for it in measures]
-        excess = sum(widths[place] for place in shown) + gap * (len(shown) - 1) - room
-        if excess <= 0:
-            return Fitted(shown, widths, len(shown) == len(columns), is_crowded)
-        able = [place for place in shown[1:] if columns[place].rank]
-        if empty is None:
-            empty = {place for place in able if is_empty(columns[place])}
-        if without := empty.intersection(shown):
-            shown.remove(max(without, key=lambda place: (columns[place].rank, place)))
+        widths = [*padded]
+        excess = line_length([widths[place] for place in shown], layout) - room
+        if excess > 0 and going and going[-1] in empty:
+            shown.remove(going.pop())
             continue
-        excess = narrow_widths(widths, [it.content for it in measures], shown, excess)
+        excess = narrow_widths(widths, contents, shown, excess)
         if excess > 0:
-            excess = narrow_widths(widths, [it.least for it in measures], shown, excess)
+            least = least or [
+                least_width(() if layout.is_wrapped else {*cells}, content) if is_named else content
+                for cells, content, is_named in zip(texts, contents, named, strict=True)
+            ]
+            excess = narrow_widths(widths, least, shown, excess)
         if excess <= 0:
-            return Fitted(shown, widths, False, is_crowded)
-        is_crowded = True
-        if not able:
-            narrow_widths(widths, [it.last for it in measures], shown, excess)
-            return Fitted(shown, widths, False, is_crowded)
-        shown.remove(max(able, key=lambda place: (columns[place].rank, place)))
+            return shown, widths
+        if not going:
+            last = [1 if it else content for it, content in zip(named, contents, strict=True)]
+            narrow_widths(widths, last, shown, excess)
+            return shown, widths
+        shown.remove(going.pop())
+
+
+def least_width(texts: Collection[str], longest: int) -> int:
+    """Return the least width in which no two texts read alike."""
+    widths = range(SHORTEST, longest)
+    apart = (it for it in widths if len({*shorten_all(texts, it)}) == len(texts))
+    return next(apart, longest)
 
 
 def narrow_widths(
@@ -382,70 +316,6 @@ def narrow_widths(
     return excess
 
 
-def shorten(text: str, width: int) -> str:
-    """Return a text without its middle if it is longer than `width`."""
-    if len(text) <= width:
-        return text
-    if width <= len(CUT) + 2:
-        return text[:width]
-    head = (width - len(CUT) + 1) // 2
-    return text[:head] + CUT + text[len(text) - (width - len(CUT) - head) :]
-
-
-def cut_end(text: str, width: int) -> str:
-    """Return a text without its end if it is longer than `width`."""
-    return text if len(text) <= width else text[: width - len(CUT)] + CUT
-
-
-def shorten_all(
-    texts: Iterable[str], width: int, cut: Callable[[str, int], str] = shorten
-) -> list[str]:
-    """Return texts that are longer than `width` cut; of those that would read alike then, the
-    letters that they differ by stay, as far as there is room for some."""
-    whole = [*texts]
-    short = {text: cut(text, width) for text in whole if len(text) > width}
-    if not short:
-        return whole
-    short = {text: short.get(text, text) for text in whole}
-    for _ in range(MOST_ROUNDS):
-        groups: dict[str, list[str]] = {}
-        for text, seen in short.items():
-            groups.setdefault(seen, []).append(text)
-        alike = [group for group in groups.values() if len(group) > 1]
-        places = [common_length(group) for group in alike]
-        changed = {
-            text: cut_around(text, place, width)
-            for group, place in zip(alike, places, strict=True)
-            for text in group
-        }
-        if changed.items() <= short.items():
-            break
-        short |= changed
-    return [short[text] for text in whole]
-
-
-def common_length(texts: Sequence[str]) -> int:
-    """Return how many letters all texts begin with."""
-    first, last = min(texts), max(texts)
-    pairs = enumerate(zip(first, last, strict=False))
-    return next((at for at, (a, b) in pairs if a != b), min(len(first), len(last)))
-
-
-def cut_around(text: str, at: int, width: int) -> str:
-    """Return a text cut to its beginning, what stands from `at`, and its end."""
-    room = width - 2 * len(CUT)
-    if len(text) <= width or room < 4:
-        return shorten(text, width)
-    head, piece = room // 4, room // 2
-    tail = room - head - piece
-    start = max(at - 1, 0)
-    if start <= head + len(CUT):
-        return text[: width - len(CUT) - tail] + CUT + text[-tail:]
-    if start + piece + len(CUT) >= len(text) - tail:
-        return text[:head] + CUT + text[head + len(CUT) - width :]
-    return text[:head] + CUT + text[start : start + piece] + CUT + text[-tail:]
-
-
 def printable_text(text: str) -> str:
     """Return a text without control characters of a terminal: names may hold anything."""
     if text.isprintable():
@@ -454,6 +324,8 @@ def printable_text(text: str) -> str:
 
 
 def escape(text: str, letters: str) -> str:
+    if not letters:
+        return text
     return "".join(f"\\{letter}" if letter in letters else letter for letter in text)
 
 
@@ -469,52 +341,34 @@ def split_lines(row: Sequence[str]) -> list[list[str]]:
     return [[*line] for line in itertools.zip_longest(*cells, fillvalue="")]
 
 
-def wrap_cells(row: Sequence[str], widths: Sequence[int]) -> list[list[str]]:
-    """Return the lines of a row whose cells are wrapped at their widths."""
+def wrap_cells(row: Sequence[str], widths: Sequence[int]) -> list[str]:
+    """Return the cells of a row in lines that fit their widths."""
     import textwrap  # narrow terminals alone need it
 
-    wrapped = (
+    return [
         "\n".join(textwrap.wrap(printable_text(cell), max(width, 1), break_on_hyphens=False))
         for cell, width in zip(row, widths, strict=True)
-    )
-    return split_lines([*wrapped])
+    ]
 
 
-def align_points(cells: Sequence[str]) -> tuple[Sequence[str], str]:
+def align_points(cells: Sequence[str]) -> Cells:
     """Return the cells of a column and how they are aligned, as the `tabulate` package has them.
 
     A column of nothing but numbers is aligned to the right at its decimal points, with six
     significant digits where one has a fraction; any other is aligned to the left.
     """
-    kind = max(map(kind_of, cells), default=EMPTY)
-    if kind not in (INTEGER, FRACTION):
+    given = [cell for cell in cells if cell]
+    if not given or not all(map(NUMBER.fullmatch, given)):
         return cells, "left"
-    texts = [format(float(cell), "g") if kind == FRACTION and cell else cell for cell in cells]
-    places = [places_of(text) for text in texts]
-    padded = [text + " " * (max(places) - place) for text, place in zip(texts, places, strict=True)]
-    return padded, "right"
-
-
-def kind_of(cell: str) -> int:
-    """Return the kind of a cell: empty, an integer, a fraction or text."""
-    if not cell:
-        return EMPTY
-    try:
-        int(cell)
-        return INTEGER
-    except ValueError:
-        pass
-    try:
-        value = float(cell)
-    except ValueError:
-        return TEXT
-    return FRACTION if math.isfinite(value) or cell.lower() in ("inf", "-inf", "nan") else TEXT
+    if not all(map(INTEGER.fullmatch, given)):
+        cells = [format(float(cell), "g") if cell else cell for cell in cells]
+    places = [places_of(cell) for cell in cells]
+    texts = [text + " " * (max(places) - place) for text, place in zip(cells, places, strict=True)]
+    return texts, "right"
 
 
 def places_of(number: str) -> int:
     """Return how many characters stand behind the point, or behind the `e`; -1 without either."""
-    if kind_of(number) != FRACTION:
-        return -1
     point = number.rfind(".")
     place = point if point >= 0 else number.rfind("e")
     return len(number) - place - 1 if place >= 0 else -1

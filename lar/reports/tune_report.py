@@ -13,7 +13,6 @@ from lar.records.tuning import ModelSpace, RankedCandidate, TuneResult, choices_
 from lar.reports.model import Column, Table, number
 from lar.reports.report import Report
 from lar.reports.text import format_bytes
-from lar.results.facts import describe_machine
 
 ENDS: Mapping[str, str] = {
     "settled": "nothing that is left can win by {margin:.1%}",
@@ -78,7 +77,7 @@ def head_of(result: TuneResult) -> Iterator[str]:
     models = " and ".join(dict.fromkeys(space.model for space in request.spaces))
     engines = [f"{it.name} {it.version}" for it in result.engines]
     names = " and ".join(engines or [space.engine for space in request.spaces])
-    where = f", {describe_machine(result.machine)}" if result.machine else ""
+    where = f", {result.machine.described}" if result.machine else ""
     yield printable(f"{models} on {names}{where}")
     counts = f"{count_of(len(result.ranking), 'candidate')} in {count_of(result.rounds, 'round')}"
     spent = f"{result.wall_seconds:.0f} of {request.budget_seconds:g} s"
@@ -101,7 +100,7 @@ def columns_of(objective: Objective) -> Iterator[Column[Row]]:
         rank=0,
     )
     yield number("ratio", "ratio", 3, unknown="", rank=1)
-    yield Column("interval", text=format_interval, in_records=False)
+    yield Column("interval", text=format_interval)
     yield from map(field, ("ratio_low", "ratio_high"))
     yield Column("processes", lambda it: it.processes or None, align="right", rank=6)
     yield Column(

@@ -13,14 +13,16 @@ from lar.results.rows import Row
 def find_baselines(rows: Sequence[Row], varying: Sequence[str], asked: str) -> list[Row | None]:
     """Return the baseline of each row, None for a row that has none.
 
-    Without one asked for, it is the first row of the same model.
+    Without one asked for, it is the first row of the same model: other engines read it in another
+    format.
 
     Raises:
         UsageError: no row is it, or it is not clear which.
     """
     if not asked:
         firsts: dict[str, Row] = {}
-        return [firsts.setdefault(stem_of(row), row) for row in rows]
+        stems = [os.path.splitext(row.facts["model"])[0] for row in rows]
+        return [*map(firsts.setdefault, stems, rows)]
     named = [row for row in rows if row.name == asked]
     if len(named) == 1:
         return [*named * len(rows)]
@@ -60,18 +62,15 @@ def match(
     for row, key in zip(rows, keys, strict=True):
         if has(row, wanted):
             found.setdefault(key, []).append(row)
-    chosen: list[Row | None] = []
-    for row, key in zip(rows, keys, strict=True):
+
+    def choose(row: Row, key: tuple[str, ...]) -> Row | None:
         same = [row] if has(row, wanted) else found.get(key, [])
         if len(same) > 1:
-            raise UsageError(
-                f"stands for {len(same)} rows",
-                f"give one of: {', '.join(it.name for it in same)}",
-                flag="--baseline",
-                subject=asked,
-            )
-        chosen.append(same[0] if same else None)
-    return chosen
+            problem, names = f"stands for {len(same)} rows", ", ".join(it.name for it in same)
+            raise UsageError(problem, f"give one of: {names}", flag="--baseline", subject=asked)
+        return same[0] if same else None
+
+    return [*map(choose, rows, keys)]
 
 
 def has(row: Row, wanted: Mapping[str, str]) -> bool:
@@ -88,9 +87,3 @@ def no_row(asked: str, rows: Sequence[Row], varying: Sequence[str]) -> UsageErro
     hint += f"; or a value: {', '.join(values)}" * bool(values)
     hint = f"did you mean {near}?" if near else hint
     return UsageError("names no row", hint, flag="--baseline", subject=asked)
-
-
-def stem_of(row: Row) -> str:
-    """Return the name of a row's model without its suffix: other engines read it in another
-    format."""
-    return os.path.splitext(row.facts["model"])[0]

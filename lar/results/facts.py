@@ -21,7 +21,6 @@ from lar.options.table import (
 )
 
 if TYPE_CHECKING:  # slow to import, and the help of a command needs the names of facts alone
-    from lar.records.facts import MachineFacts
     from lar.records.run import RunResult, RunSpec
 
 # What `--by` may name, in the order of the columns; `option` stands for every option.
@@ -50,7 +49,7 @@ def facts_of(result: RunResult, machine: str = "") -> dict[str, str]:
     spec, engine = result.spec, result.engine
     return {
         "model": os.path.basename(spec.model),
-        "machine": describe_machine(result.machine) if result.machine else machine,
+        "machine": result.machine.described if result.machine else machine,
         "engine": spec.engine,
         "version": engine.version if engine else "",
         "driver": spec.driver,
@@ -58,18 +57,6 @@ def facts_of(result: RunResult, machine: str = "") -> dict[str, str]:
         **options_of(spec),
         "input": "; ".join(spec.inputs),
     }
-
-
-def describe_machine(machine: MachineFacts) -> str:
-    """Return the processor, the cores that may be used, and the memory."""
-    if not machine.cores:  # named by hand
-        return machine.processor
-    cores = f"{machine.usable_cores} cores"
-    if machine.usable_cores != machine.cores:
-        cores = f"{machine.usable_cores} of {machine.cores} cores"
-    memory = machine.memory_bytes
-    size = [] if memory is None else [f"{memory / 2**30:.0f} GiB"]
-    return ", ".join([machine.processor, cores, *size])
 
 
 def options_of(spec: RunSpec) -> dict[str, str]:
@@ -105,9 +92,7 @@ def fed_shapes(result: RunResult) -> str:
 
 def text_of(key: str, value: object) -> str:
     option = BY_KEY.get(key)
-    if value is True or (option is not None and option.writes):
-        return "yes"
-    return str(value)
+    return "yes" if value is True or (option and option.writes) else str(value)
 
 
 def is_option(name: str) -> bool:

@@ -15,9 +15,10 @@ from functools import cached_property
 from itertools import chain
 from typing import Literal
 
-from lar.measurement.statistics import causes_of, percentile_of
+from lar.measurement.statistics import disturbed_in, percentile_of
 from lar.measurement.summary import (
     cpu_is_latency,
+    in_turn,
     items_in_iteration,
     iterations_per_second,
     summarize,
@@ -65,12 +66,11 @@ class Run:
     @cached_property
     def iterations_per_second(self) -> float | None:
         """The iterations of all runners in a second, by the times that stand for the run."""
-        spec, total = self.result.spec, math.fsum(self.times)
-        every = iterations_per_second(self.result)
-        are_all = self.trust != "cpu" and len(self.times) == self.sample_count
-        if every is None or are_all or spec.pacing.rate is not None or not total:
+        every, total = iterations_per_second(self.result), math.fsum(self.times)
+        if every is None or not total or self.result.spec.pacing.rate is not None:
             return every
-        return spec.runners * len(self.times) / total
+        whole = math.fsum(self.result.samples.end_to_end)
+        return every * (whole / self.sample_count) / (total / len(self.times))
 
     @property
     def items_per_second(self) -> float | None:
@@ -107,8 +107,7 @@ def run_of(result: RunResult, summary: Summary | None, figure: Figure) -> Run:
     if figure == "CPU time":
         times, trust = [each for each in samples.busiest_thread if each is not None], "cpu"
     elif trust == "undisturbed latency":
-        disturbed = {*chain.from_iterable(causes_of(samples).values())}
-        times = [each for place, each in enumerate(times) if place not in disturbed]
+        times = in_turn(samples, disturbed_in(samples))
     return Run(result, times, trust, summary.disturbed_count)
 
 

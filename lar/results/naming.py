@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Sequence
-from itertools import chain
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import chain, count
 
 from lar.errors import UsageError
 from lar.results.facts import NamedResult
@@ -58,18 +58,14 @@ def endings_of(path: str) -> list[str]:
 
 def distinguish(names: Sequence[str]) -> list[str]:
     """Return names without two alike: the second `a` is `a (2)`."""
-    seen: set[str] = set()
-    numbers: dict[str, int] = {}
-    labels = []
+    numbers: defaultdict[str, Iterator[int]] = defaultdict(lambda: count(2))
+    labels: dict[str, None] = {}
     for name in names:
-        label, number = name, numbers.get(name, 1)
-        while label in seen:
-            number += 1
-            label = f"{name} ({number})"
-        numbers[name] = number
-        seen.add(label)
-        labels.append(label)
-    return labels
+        label = name
+        while label in labels:
+            label = f"{name} ({next(numbers[name])})"
+        labels[label] = None
+    return [*labels]
 
 
 def name_of_baseline(asked: str, named: Sequence[NamedResult]) -> str:

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 from lar.engines import ENGINES, all_engines
 from lar.engines.engine import Engine
@@ -23,39 +23,24 @@ from lar.records.run import (
     RunSpec,
     Samples,
     read_result,
-    record_of_format,
 )
-
-if TYPE_CHECKING:
-    from lar.results.store import StoredResult
 
 WHAT = "result file"
 HINT = "give what `lar run MODEL --json FILE` wrote, or what load_and_run printed"
-STORED_HINT = "give what `lar history export` wrote, or a store"
 MOST_BYTES = 1 << 32
 
 # What a variant of a bench says of its processes as a result does of its own.
 OF_VARIANT = ("engine", "model", "fed", "outputs", "load_seconds", "peak_memory_bytes", "failure")
 
-# What is refused by how it begins: the problem, and what to do.
+# How files begin that lar writes, and what is refused: the problem, and what to do.
+BEGINNING = re.compile(rb'\{\s*"(?:format|schema)":\s*"lar\.(\w+)/|lar \S+: using ')
 NO_RESULTS = {
-    rb'\{"format": ?"lar\.stored/': (
-        "is what `lar history export` wrote",
-        "`lar history import` stores it, and `lar results` shows the store",
-    ),
-    rb"lar \S+: using ": (
-        "is what lar printed, which is not the whole result",
-        "write the result with --json FILE",
-    ),
-}
-
-# The formats that lar writes and that are no results, by the beginning of their names.
-OTHERS = {
-    "lar.comparison/": "a comparison of tensors",
-    "lar.profile/": "a profile; `lar report` prints it",
-    "lar.cache/": "the content of a cache",
-    "lar.settings/": "a file of settings; `lar MODEL --settings FILE` runs with them",
-    "lar.tune/": "what a search has found; `lar results SESSION` prints what it measured",
+    "": ("is what lar printed, which is not the whole result", "write the result with --json FILE"),
+    "comparison": ("is a comparison of tensors, not a result", HINT),
+    "profile": ("is a profile, not a result", "`lar report` prints it"),
+    "cache": ("is the content of a cache, not a result", HINT),
+    "settings": ("is a file of settings, not a result", "`lar MODEL --settings FILE` runs with it"),
+    "tune": ("is what a search has found, not a result", "`lar results SESSION` shows its runs"),
 }
 
 
@@ -99,9 +84,9 @@ def parts_in(data: bytes, name: str) -> tuple[Part, ...]:
     text = data.removeprefix(b"\xef\xbb\xbf").strip()
     if not text:
         raise UsageError("the file is empty", HINT, subject=name)
-    for begin, (problem, hint) in NO_RESULTS.items():
-        if re.match(begin, text):
-            raise UsageError(problem, hint, subject=name)
+    begins = BEGINNING.match(text)
+    if begins and (refused := NO_RESULTS.get((begins[1] or b"").decode())):
+        raise UsageError(*refused, subject=name)
     if text.startswith(b"{"):
         return content_of(text, name)
     engine = printer_of(data)
@@ -135,15 +120,19 @@ def content_of(text: bytes, name: str) -> tuple[Part, ...]:
                 check_samples(result.samples)
         return parts
     except (ValueError, RecursionError) as error:
-        content = parse(text, name)
-        kind = content.get("format", content.get("schema")) if isinstance(content, dict) else ""
-        for begin, what in OTHERS.items():
-            if str(kind).startswith(begin):
-                raise UsageError(f"is {what}, not a result", HINT, subject=name) from None
-        if kind != BENCH_FORMAT and not {"spec", "status"} <= content.keys():
-            raise UsageError("is not a result of lar", HINT, subject=name) from None
-        problem = f"is damaged, or of another version of lar: {printable(str(error))}"
-        raise UsageError(problem, HINT, subject=name) from None
+        raise UsageError(problem_of(text, error), HINT, subject=name) from None
+
+
+def problem_of(text: bytes, error: Exception) -> str:
+    """Return why JSON holds no result."""
+    said = str(error)
+    if "truncated" in said:
+        return "was cut short"
+    if "malformed" in said or isinstance(error, RecursionError):
+        return "is not JSON, or is damaged"
+    if b'"spec"' not in text and BENCH_FORMAT.encode() not in text:
+        return "is not a result of lar"
+    return f"is damaged, or of another version of lar: {printable(said)}"
 
 
 def read_json(text: bytes) -> tuple[Part, ...]:
@@ -180,44 +169,6 @@ def parts_of_store(path: str) -> tuple[Part, ...]:
     if not kinds:
         raise UsageError("holds no result", HINT, subject=path)
     return tuple(Part(name, tuple(results)) for (name, *_), results in kinds.items())
-
-
-def read_stored(path: str) -> list[StoredResult]:
-    """Return the results in a file of such lines, or in a store.
-
-    Raises:
-        UsageError: the file is missing, or one of its lines is damaged; the line is named.
-    """
-    from lar.results.store import open_store  # few files are stores
-
-    data = read_input(path, what="file of stored results")
-    if data.startswith(HEAD):
-        with open_store(path) as store:
-            return list(store.stored(store.entries()))
-    if not data.strip():
-        raise UsageError("the file is empty", STORED_HINT, subject=path)
-    return [
-        stored_in(line, f"line {number}", path)
-        for number, line in enumerate(data.splitlines(), start=1)
-        if line.strip()
-    ]
-
-
-def stored_in(line: bytes, named: str, path: str) -> StoredResult:
-    """Return the result in a line.
-
-    Raises:
-        UsageError: it is damaged.
-    """
-    from lar.results.store import STORED_FORMAT, StoredResult
-
-    try:
-        stored = record_of_format(line, StoredResult, STORED_FORMAT)
-        check_samples(stored.result.samples)
-    except (ValueError, RecursionError) as error:
-        problem = f"{named} is no stored result, is damaged, or of a newer lar: {error}"
-        raise UsageError(problem, STORED_HINT, subject=path) from None
-    return stored
 
 
 def is_database(path: str) -> bool:
@@ -266,20 +217,3 @@ def runs_of_variant(bench: BenchResult, variant: VariantResult) -> tuple[RunResu
         rounds.setdefault(turn.round, []).append(turn.samples)
     joined = (replace(join_samples(parts), runner=()) for parts in rounds.values())
     return tuple(replace(result, samples=samples) for samples in joined) or (result,)
-
-
-def parse(text: bytes, name: str) -> Any:
-    """Return what JSON holds.
-
-    Raises:
-        UsageError: it is no JSON, or was cut short.
-    """
-    import json
-
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        at_end = isinstance(error, json.JSONDecodeError) and error.pos >= len(error.doc)
-        cut = at_end or not text.endswith(b"}")
-        problem = "was cut short" if cut else "is not JSON, or is damaged"
-        raise UsageError(problem, HINT, subject=name) from None

@@ -1,17 +1,18 @@
-"""Regressions: new runs against the stored ones of the same model, options and machine.
+"""Whether stored runs are slower than others of the same model, options and machine.
 
 Runs that are made one after another share the state of the machine: its other guests, its clock
 rate, its heat. Another hour has another state, which moves all of them together, often by more
-than they differ among each other. So what is compared are sittings: runs of one tag that were made
-within minutes are one value. How much sittings differ is known from tags that have several, or
-from several tags. Where it is not, single runs are compared, if the machine was calm.
+than they differ among each other. So what is compared are sittings: runs that were made within
+minutes are one value. Where each side has one sitting and nothing says how much sittings differ,
+single runs are compared if they took turns, so that both sides met the same states, or if the
+machine was calm. How much sittings of one kind differ is known of stored tags.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice
 from typing import Literal
@@ -27,6 +28,8 @@ Sitting = Sequence[Run]
 
 GAP_SECONDS = 600.0  # between two runs, for another sitting
 FEWEST_TAGS = 3  # whose sittings show how much sittings differ
+
+NOT_IN_TURNS = "one side was run after the other, on a machine that did something else too"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,10 +55,8 @@ class Check:
     @property
     def reason(self) -> str:
         """Why there is no difference."""
-        if not self.new and not self.baseline:
-            return f"all {self.left_out} runs were disturbed"
-        side = "baseline's" if self.new else "new"
-        return f"all {side} runs were disturbed"
+        which = "baseline's" if self.new else "new" if self.baseline else self.left_out
+        return f"all {which} runs were disturbed"
 
 
 def check_kind(
@@ -72,26 +73,55 @@ def check_kind(
     sides = [new, baseline, *others.values()]
     figure, runs = figure_of([result for side in sides for result in side])
     left = iter(runs)
-    fresh, base, *rest = [
+    fresh, base, *tags = [
         [run for run in islice(left, len(side)) if run.is_trusted] for side in sides
     ]
-    unit: Unit = "sittings"
-    a, b = ([time_of(sitting) for sitting in sittings_of(side)] for side in (base, fresh))
-    tags = [sittings_of(side) for side in rest]
-    usual = usual_between_sittings(tags)
-    if usual is None and max(len(a), len(b)) == 1 and is_calm([*fresh, *base]):
-        unit = "runs"
-        a, b = ([run.median or 0.0 for run in side] for side in (base, fresh))
-        usual = usual_spread([logs_of(sitting) for tag in tags for sitting in tag])
+    difference, unit = compare_sides(base, fresh, tags, comparisons=comparisons)
     return Check(
         name=name,
         new=tuple(fresh),
         baseline=tuple(base),
         left_out=len(new) + len(baseline) - len(fresh) - len(base),
         unit=unit,
-        difference=compare_groups(a, b, usual=usual, comparisons=comparisons),
+        difference=difference,
         figure=figure,
     )
+
+
+def compare_sides(
+    base: Sequence[Run],
+    new: Sequence[Run],
+    tags: Iterable[Sequence[Run]] = (),
+    *,
+    comparisons: int = 1,
+    one_machine: bool = True,
+) -> tuple[Difference | None, Unit]:
+    """Return what trusted runs show against others, and what counts as one value.
+
+    `tags` are more runs of that kind, of which each tag is of one program. No state of a machine
+    explains a difference where both sides met the same ones, or are not of `one_machine`.
+    """
+    if not base or not new:
+        return None, "sittings"
+    a, b = ([time_of(sitting) for sitting in sittings_of(side)] for side in (base, new))
+    others = [sittings_of(tag) for tag in tags]
+    usual = usual_between_sittings(others)
+    is_one_against_one = usual is None and max(len(a), len(b)) == 1
+    if not is_one_against_one:
+        return compare_groups(a, b, usual=usual, comparisons=comparisons), "sittings"
+    if not one_machine or are_in_turns(base, new) or is_calm([*base, *new]):
+        a, b = ([run.median or 0.0 for run in side] for side in (base, new))
+        usual = usual_spread([logs_of(sitting) for tag in others for sitting in tag])
+        return compare_groups(a, b, usual=usual, comparisons=comparisons), "runs"
+    found = compare_groups(a, b)
+    return found and replace(found, reason=NOT_IN_TURNS), "sittings"
+
+
+def are_in_turns(one: Sequence[Run], other: Sequence[Run]) -> bool:
+    """Return whether neither side was run before the other was begun, as far as that is known."""
+    first, second = ([run.result.started_at for run in side] for side in (one, other))
+    are_known = all((*first, *second))
+    return are_known and min(first) <= max(second) and min(second) <= max(first)
 
 
 def usual_between_sittings(tags: Sequence[Sequence[Sitting]]) -> Spread | None:

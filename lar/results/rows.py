@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from lar.measurement.differences import spread_of
+from lar.measurement.differences import compare_pairs
 from lar.measurement.intervals import median_interval
 from lar.measurement.statistics import statistics_of
-from lar.measurement.student import quantile_of_t
 from lar.measurement.summary import median_of_known
 from lar.records.run import RunResult
 from lar.records.summary import Difference, Interval
@@ -87,26 +86,9 @@ class Row:
         """Return the median of another figure of those runs, or of all runs if none has times."""
         return median_of_known([figure(run) for run in self.timed or self.runs])
 
-    @cached_property
-    def cpu_median(self) -> float | None:
-        """The median of the runs' CPU times of an iteration."""
-        return self.middle(lambda run: median_of_known(run.result.samples.busiest_thread))
-
-    @property
-    def iterations_per_second(self) -> float | None:
-        return self.middle(lambda run: run.iterations_per_second)
-
-    @property
-    def items_per_second(self) -> float | None:
-        return self.middle(lambda run: run.items_per_second)
-
 
 def interval_of_runs(medians: Sequence[float]) -> Interval | None:
-    """Return the interval of the median of several runs, each of which is one value."""
-    logs = [math.log(median) for median in medians]
-    spread = spread_of(logs)
-    if spread is None:
-        return None
-    mean = math.fsum(logs) / len(logs)
-    reach = quantile_of_t(0.975, spread.degrees) * spread.deviation / math.sqrt(len(logs))
-    return Interval(math.exp(mean - reach), math.exp(mean + reach))
+    """Return the interval of the median of several runs, each of which is one value: that of their
+    ratio to a second."""
+    found = compare_pairs([[math.log(median)] for median in medians], once=True)
+    return found.interval if found else None

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lar.errors import UsageError, nearest
-from lar.measurement.differences import compare_groups
-from lar.records.summary import Difference
 from lar.results.baselines import find_baselines
 from lar.results.facts import NAMES, NamedResult, describe_options, facts_of, is_option
-from lar.results.figures import Figure, Run, figure_of, is_calm
+from lar.results.figures import Figure, Run, figure_of
+from lar.results.regressions import are_in_turns, compare_sides
 from lar.results.rows import Row
 
 SEVERAL = "several"  # the fact of a row whose runs differ in it
 
-NOT_IN_TURNS = "one side was run after the other, on a machine that did something else too"
 DISTURBED = "too few iterations were undisturbed"
 
 
@@ -70,12 +69,11 @@ def facts_of_all(named: Sequence[NamedResult]) -> list[dict[str, str]]:
     """
     facts = [facts_of(each.result, each.given_name) for each in named]
     names = sorted({name for its in facts for name in its}, key=order_of)
-    hashes = [each.result.model.sha256 if each.result.model else "" for each in named]
-    of_name: dict[str, set[str]] = {}
-    for its, sha256 in zip(facts, hashes, strict=True):
-        of_name.setdefault(its["model"], set()).update({sha256} - {""})
-    for its, sha256 in zip(facts, hashes, strict=True):
-        if sha256 and len(of_name[its["model"]]) > 1:
+    models = [(each.result.model.sha256 if each.result.model else "") for each in named]
+    known = {(its["model"], sha256) for its, sha256 in zip(facts, models, strict=True) if sha256}
+    several = Counter(model for model, _ in known)
+    for its, sha256 in zip(facts, models, strict=True):
+        if sha256 and several[its["model"]] > 1:
             its["model"] += f" ({sha256[:8]})"
     return [{name: its.get(name, "") for name in names} for its in facts]
 
@@ -139,13 +137,6 @@ def name_of_row(facts: Mapping[str, str], by: Sequence[str]) -> str:
     return ", ".join([*words, *([options] if options else [])]) or "no options"
 
 
-def are_in_turns(one: Sequence[Run], other: Sequence[Run]) -> bool:
-    """Return whether neither side was run before the other was begun, as far as that is known."""
-    first, second = ([run.result.started_at for run in side] for side in (one, other))
-    are_known = all((*first, *second))
-    return are_known and min(first) <= max(second) and min(second) <= max(first)
-
-
 def compare_rows(rows: Sequence[Row], baselines: Sequence[Row | None]) -> list[Row]:
     """Return rows with the ratio of each to its baseline, and what that shows."""
     pairs = list(zip(rows, baselines, strict=True))
@@ -154,21 +145,14 @@ def compare_rows(rows: Sequence[Row], baselines: Sequence[Row | None]) -> list[R
     for row, base in pairs:
         difference = ratio = None
         if base is not None and base is not row:
-            difference = compare_runs(base, row, comparisons)
+            a, b = ([run for run in it.runs if run.is_trusted] for it in (base, row))
+            same = row.facts["machine"] == base.facts["machine"]
+            difference, _ = compare_sides(a, b, comparisons=comparisons, one_machine=same)
         if base is not None and row.median and base.median:
             ratio = difference.ratio if difference else row.median / base.median
         name = base.name if base else ""
         compared.append(replace(row, baseline=name, ratio=ratio, difference=difference))
     return compared
-
-
-def compare_runs(base: Row, row: Row, comparisons: int) -> Difference | None:
-    """Return what the runs of two rows show; None where one has none to trust."""
-    a, b = (it.medians if it.timed and it.timed[0].is_trusted else [] for it in (base, row))
-    found = compare_groups(a, b, comparisons=comparisons)
-    if found and is_apart(row, base) and not is_calm([*base.runs, *row.runs]):
-        return replace(found, verdict="not judged", reason=NOT_IN_TURNS, smallest_detectable=None)
-    return found
 
 
 def is_apart(row: Row, base: Row) -> bool:

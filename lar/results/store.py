@@ -16,10 +16,9 @@ import os
 import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from datetime import datetime, timezone
-from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lar.errors import UsageError, check_keywords, error_of_write
 from lar.files.database import (
@@ -40,10 +39,6 @@ SCHEMA = 3
 LEVEL = 6  # of compression
 SHA256_LETTERS = 64
 FILE_NAME = "history.sqlite"
-
-# History of the format of an exported result:
-#   lar.stored/1  first version
-STORED_FORMAT = "lar.stored/1"
 
 # What a column is, by the type of its field in `Entry`.
 SQL_TYPES = {
@@ -116,16 +111,6 @@ class Entry:
 COLUMNS = {each.name: SQL_TYPES[str(each.type)] for each in fields(Entry) if each.name != "id"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class StoredResult:
-    """A result that is stored or is to be, its tag, and when it was stored first; empty for now."""
-
-    format: str = STORED_FORMAT
-    saved_at: str = ""
-    tag: str = ""
-    result: RunResult
-
-
 class Added(NamedTuple):
     """The number of a result in the store, and whether it was not there before."""
 
@@ -151,24 +136,22 @@ class Selection:
     before: str = ""
     newest: int | None = None
 
-    def where(self) -> tuple[str, list[object]]:
-        """Return the condition in SQL, and its values."""
-        name, prefix = os.path.basename(self.model), self.model.lower()
-        terms: dict[str, Sequence[object]] = {
-            f"id in ({', '.join('?' * len(self.ids))})": self.ids,
-            "tag = ?": () if self.tag is None else (self.tag,),
-            "(model = ? or instr(model_sha256, ?) = 1)": (name, prefix) if prefix else (),
-        }
-        texts = {
-            "engine = ?": self.engine,
-            "instr(lower(machine), lower(?))": self.machine,
-            "instr(lower(options), lower(?))": self.options,
-            "saved_at >= ?": self.since,
-            "saved_at < ?": self.before,
-        }
-        terms |= {term: (text,) for term, text in texts.items() if text}
-        asked = {term: values for term, values in terms.items() if values}
-        return " and ".join(asked) or "true", [*chain.from_iterable(asked.values())]
+    @property
+    def values(self) -> dict[str, object]:
+        """The values that `SELECT` asks for."""
+        own = {"ids": f",{','.join(map(str, self.ids))},", "newest": self.newest or -1}
+        return {**vars(self), **own, "name": os.path.basename(self.model)}
+
+
+SELECT = f"""
+    select id, {", ".join(COLUMNS)} from results where
+    (:ids = ',,' or instr(:ids, ',' || id || ',')) and (:tag is null or tag = :tag)
+    and (:model = '' or model = :name or instr(model_sha256, lower(:model)) = 1)
+    and :engine in ('', engine) and instr(lower(machine), lower(:machine))
+    and instr(lower(options), lower(:options))
+    and saved_at >= :since and (:before = '' or saved_at < :before)
+    order by id desc limit :newest
+"""
 
 
 def default_path() -> str:
@@ -243,13 +226,20 @@ class Store(Database):
         Raises:
             LarError: the disk is full.
         """
-        return self.add_stored(StoredResult(result=result, tag=tag) for result in results)
+        return self.add_rows([row_of(result, tag) for result in results])
 
-    def add_stored(self, results: Iterable[StoredResult]) -> tuple[Added, ...]:
-        """Store results, each with a tag of its own, as `add` does."""
-        rows = [row_of(each) for each in results]
+    def add_rows(self, rows: Sequence[dict[str, object]]) -> tuple[Added, ...]:
+        """Store the rows of another store, as `add` does."""
         with self._explained(), self._transaction():
             return tuple(map(self._insert, rows))
+
+    def rows(self, entries: Iterable[Entry]) -> list[dict[str, object]]:
+        """Return the whole rows of entries, for another store."""
+        names = (*COLUMNS, "result")
+        query = f"select {', '.join(names)} from results where id = ?"
+        with self._explained():
+            rows = [self._connection.execute(query, (it.id,)).fetchone() for it in entries]
+        return [dict(zip(names, row, strict=True)) for row in rows]
 
     def _insert(self, row: dict[str, object]) -> Added:
         known = self._connection.execute(
@@ -263,14 +253,10 @@ class Store(Database):
 
     def entries(self, selection: Selection | None = None) -> list[Entry]:
         """Return what the columns say of the results selected, oldest first."""
-        selection = selection or Selection()
-        where, values = selection.where()
-        limit = "" if selection.newest is None else f" limit {selection.newest:d}"
-        names = ("id", *COLUMNS)
-        query = f"select {', '.join(names)} from results where {where} order by id desc{limit}"
+        values = (selection or Selection()).values
         with self._explained():
-            rows = self._connection.execute(query, values).fetchall()
-        return [Entry(**dict(zip(names, row, strict=True))) for row in reversed(rows)]
+            rows = self._connection.execute(SELECT, values).fetchall()
+        return [Entry(**dict(zip(("id", *COLUMNS), row, strict=True))) for row in reversed(rows)]
 
     def result(self, number: int) -> RunResult:
         """Return a result.
@@ -292,12 +278,6 @@ class Store(Database):
                 f"result {number} is damaged, or of a newer lar: {error}", subject=self.path
             ) from None
 
-    def stored(self, entries: Iterable[Entry]) -> Iterator[StoredResult]:
-        """Yield the results of entries, with their tags and times."""
-        for entry in entries:
-            result = self.result(entry.id)
-            yield StoredResult(saved_at=entry.saved_at, tag=entry.tag, result=result)
-
     def remove(self, numbers: Sequence[int]) -> None:
         """Remove results for good, and give their room back.
 
@@ -312,53 +292,44 @@ class Store(Database):
                 self._connection.execute("vacuum")
 
 
-def row_of(stored: StoredResult) -> dict[str, object]:
-    """Return the columns of a result that is to be stored."""
-    content = record_to_json(stored.result)
-    saved_at = stored.saved_at or datetime.now(timezone.utc).isoformat(timespec="seconds")
-    row = columns_of(entry_of(stored.result, content, stored.tag, saved_at))
-    return {**row, "result": zlib.compress(content, LEVEL)}
-
-
-def columns_of(entry: Entry) -> dict[str, object]:
-    """Return what the columns hold of an entry, but its number."""
-    return {name: value for name, value in asdict(entry).items() if name in COLUMNS}
+def row_of(result: RunResult, tag: str) -> dict[str, object]:
+    """Return the row of a result that is to be stored."""
+    content = record_to_json(result)
+    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    return {**columns_of(result, content, tag, now), "result": zlib.compress(content, LEVEL)}
 
 
 def kind_of(result: RunResult) -> Kind:
     """Return the kind of a result that is in no store."""
-    return entry_of(result, b"", "", "").kind
+    return Entry(id=0, **columns_of(result)).kind
 
 
-def entry_of(result: RunResult, content: bytes, tag: str, saved_at: str) -> Entry:
+def columns_of(
+    result: RunResult, content: bytes = b"", tag: str = "", saved_at: str = ""
+) -> dict[str, Any]:
     """Return what the columns of the store say of a result; `content` is its JSON."""
     facts = facts_of(result)
     summary = result.summary or summarize(result)
     _, (run,) = figure_of([result])
-    return Entry(
-        id=0,
-        saved_at=saved_at,
-        tag=tag,
-        started_at=result.started_at,
-        status=result.status,
-        model=facts["model"],
-        model_sha256=result.model.sha256 if result.model else "",
-        engine=facts["engine"],
-        engine_version=facts["version"],
-        driver=facts["driver"],
-        device=facts["device"],
-        options=describe_kind_of_options(facts),
-        machine=facts["machine"],
-        samples=run.sample_count,
-        median_seconds=summary.median if summary else None,
-        inputs=fed_shapes(result),
-        disturbed=run.disturbed_count,
-        cpu_median_seconds=summary.cpu_median if summary else None,
-        trust=run.trust,
-        trusted_seconds=run.median if run.is_trusted else None,
-        content_sha256=hashlib.sha256(content).hexdigest(),
-        result_bytes=len(content),
-    )
+    return {
+        **{name: facts[name] for name in ("model", "machine", "engine", "driver", "device")},
+        "saved_at": saved_at,
+        "tag": tag,
+        "started_at": result.started_at,
+        "status": result.status,
+        "model_sha256": result.model.sha256 if result.model else "",
+        "engine_version": facts["version"],
+        "options": describe_kind_of_options(facts),
+        "samples": run.sample_count,
+        "median_seconds": summary.median if summary else None,
+        "inputs": fed_shapes(result),
+        "disturbed": run.disturbed_count,
+        "cpu_median_seconds": summary.cpu_median if summary else None,
+        "trust": run.trust,
+        "trusted_seconds": run.median if run.is_trusted else None,
+        "content_sha256": hashlib.sha256(content).hexdigest(),
+        "result_bytes": len(content),
+    }
 
 
 def make_table(connection: sqlite3.Connection) -> None:
@@ -389,7 +360,7 @@ def make_columns(connection: sqlite3.Connection, number: int) -> None:
     ).fetchone()
     with contextlib.suppress(zlib.error, ValueError):
         content = zlib.decompress(packed)
-        columns = columns_of(entry_of(read_result(content), content, tag, saved_at))
+        columns = columns_of(read_result(content), content, tag, saved_at)
         changes = ", ".join(f"{name} = :{name}" for name in columns)
         connection.execute(
             f"update results set {changes} where id = :id", {**columns, "id": number}

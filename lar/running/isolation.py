@@ -31,7 +31,7 @@ from lar.errors import (
     says_out_of_memory,
 )
 from lar.measurement.listener import Listener
-from lar.measurement.machine import read_machine, read_model_file, warn_of_foreign_checksums
+from lar.measurement.machine import read_machine, read_model_file
 from lar.measurement.rows import read_samples, warmups_in
 from lar.options.table import BY_KEY
 from lar.records.events import LAST_EVENTS, Event, Failed, apply_event, event_of
@@ -102,13 +102,10 @@ def with_model(spec: RunSpec, context: RunContext) -> RunContext:
 
 def with_facts(result: RunResult, context: RunContext) -> RunResult:
     """Return the result with what is known before the run."""
-    warning = warn_of_foreign_checksums(context.model) if context.model else ""
     engine, spec = engine_named(result.spec.engine), result.spec
     environment = {**engine.environment, **os.environ, **spec.environment}
     machine = read_machine(environment, engine.variable_prefixes)
-    return replace(
-        result, machine=machine, model=context.model, warnings=(warning,) if warning else ()
-    )
+    return replace(result, machine=machine, model=context.model)
 
 
 def import_for_dumps(spec: RunSpec) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lar.errors import LarError
-from lar.measurement.machine import read_model_file
+from lar.measurement.machine import read_memory, read_model_file
 from lar.measurement.statistics import percentile_of
 from lar.measurement.turns import centre_of_turn, kept_of
 from lar.records.bench import OutputDifference, Turn
@@ -380,7 +380,7 @@ def iterations_in_turn(seconds: float) -> tuple[int, int]:
 def places_in_memory(members: Sequence[Member]) -> int:
     """Return how many workers of these members may be alive at once, two at least."""
     needs = [bytes_of(member) for member in members] or [WORKER_BYTES]
-    available = available_bytes()
+    available = read_memory("MemAvailable")  # None where the system does not say
     if available is None:
         return MOST_ALIVE
     return max(2, min(MOST_ALIVE, int(MEMORY_SHARE * available / max(needs))))
@@ -391,14 +391,3 @@ def bytes_of(member: Member) -> int:
     if member.result is not None and member.result.peak_memory_bytes:
         return member.result.peak_memory_bytes
     return WORKER_BYTES + 3 * (member.model.size_bytes if member.model else 0)
-
-
-def available_bytes() -> int | None:
-    """Return the memory that new processes can have; None where the system does not say."""
-    try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) << 10
-    except (OSError, ValueError, IndexError):
-        pass
-    return None

@@ -17,6 +17,7 @@ from lar.measurement.noise import Meter
 from lar.measurement.pacing import Idle, Pace, Requests
 from lar.measurement.rows import SampleRows
 from lar.measurement.runners import Threads
+from lar.measurement.summary import batch_of
 from lar.options.table import PROFILE_FILES, one_of
 from lar.records.events import (
     CasesFound,
@@ -31,7 +32,7 @@ from lar.records.events import (
     ScenarioEnded,
     TurnEnded,
 )
-from lar.records.run import FedInput, NoiseSources, OutputSummary, RunContext, RunSpec, TimeSources
+from lar.records.run import NoiseSources, OutputSummary, RunContext, RunSpec, TimeSources
 from lar.records.scenario import Scenario, ScenarioResult
 from lar.records.stopping import Stopped
 from lar.worker.feeding import Look, feeds_of
@@ -310,12 +311,6 @@ def warnings_of(stopped: Stopped, spec: RunSpec) -> Iterator[str]:
 def fastest_of(tables: Sequence[SampleRows]) -> float:
     """Return the seconds of the fastest iteration of the warm-up."""
     return min(rows.row(index)[0] for rows in tables for index in range(rows.count))
-
-
-def batch_of(fed: Sequence[FedInput]) -> int | None:
-    """Return how many items a run is fed with at once, None if unknown."""
-    shapes = [each.shape for each in fed if len(each.shape) > 1]
-    return shapes[0][0] if shapes else None
 
 
 def wait_and_copy(driver: Driver) -> Callable[[], object]:

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from lar.records.run import RunResult, record_to_json
-from lar.results.store import open_store
+from lar.results.store import Selection, open_store
 from tests.conftest import REPOSITORY, RunLar, WriteScript
+from tests.profiles.browser import NEEDS_BROWSER, opened, unreadable
 from tests.results.made_results import make_result, make_runs
 
 LOGS = REPOSITORY / "tests" / "data" / "load_and_run"
@@ -124,6 +125,17 @@ def test_times_are_plotted(run_lar: RunLar, store: str, tmp_path: Path) -> None:
     assert done.returncode == 2
 
 
+@NEEDS_BROWSER
+def test_the_page_of_a_plot_is_drawn(run_lar: RunLar, store: str, tmp_path: Path) -> None:
+    done = run_lar("history", "plot", "--store", store, "--html", "-")
+    page = opened(done.stdout, tmp_path, width=400, scheme="dark")
+    assert unreadable(page) == []
+    assert page.console() == []
+    drawn = page.elements()
+    assert "NaN" not in drawn.partition("<main")[2].partition("<script")[0]
+    assert drawn.count("<circle") > 11
+
+
 def test_a_regression_is_exit_code_1(run_lar: RunLar, store: str) -> None:
     done = run_lar("history", "check", "--baseline", "v1", "--tag", "v2", "--store", store)
     assert done.returncode == 1
@@ -186,16 +198,6 @@ def test_another_store_is_imported_with_its_tags(
     assert done.returncode == 0, done.stderr
     with open_store(store) as one, open_store(other) as two:
         assert one.entries() == two.entries()
-
-
-def test_exported_lines_are_no_result_files(run_lar: RunLar, store: str, tmp_path: Path) -> None:
-    lines = str(tmp_path / "lines.jsonl")
-    run_lar("history", "export", "--store", store, "-o", lines)
-    for words in (["results", lines], ["history", "add", lines, "--store", store]):
-        done = run_lar(*words)
-        assert done.returncode == 2
-        assert "is what `lar history export` wrote" in done.stderr
-        assert "hint: `lar history import` stores it" in done.stderr
 
 
 def test_a_check_of_disturbed_runs_judges_nothing(
@@ -323,16 +325,19 @@ def test_logs_of_phones_are_added_with_model_and_machine(
 
 
 def test_results_go_to_another_store(run_lar: RunLar, store: str, tmp_path: Path) -> None:
-    lines, other = str(tmp_path / "lines.jsonl"), str(tmp_path / "other.sqlite")
-    done = run_lar("history", "export", "-o", lines, "--store", store)
-    assert done.stdout == f"wrote 14 results to {lines}\n"
-    done = run_lar("history", "import", lines, "--store", other)
-    assert done.stdout == f"stored 14 results in {other}\n"
-    texts = [run_lar("history", "export", "--store", each).stdout for each in (store, other)]
-    assert texts[0] == texts[1] == Path(lines).read_text()
+    some, other = str(tmp_path / "some.sqlite"), str(tmp_path / "other.sqlite")
+    done = run_lar("history", "export", "-o", some, "--tag", "v1", "--store", store)
+    assert done.stdout == f"stored 7 results in {some}\n"
+    done = run_lar("history", "import", some, store, "--store", other)
+    assert done.stdout == f"stored 14 results in {other}; 7 were there already\n"
+    with open_store(store) as one, open_store(some) as two:
+        assert [replace(it, id=0) for it in one.entries(Selection(tag="v1"))] == [
+            replace(it, id=0) for it in two.entries()
+        ]
+        assert two.result(1) == one.result(one.entries(Selection(tag="v1"))[0].id)
     done = run_lar("history", "export", "-o", store, "--store", store)
     assert done.returncode == 2
-    assert len(run_lar("history", "list", "-n0", "--store", store).stdout.splitlines()) == 15
+    assert count_of(store) == 14
 
 
 def count_of(store: str) -> int:
@@ -375,7 +380,7 @@ def test_results_are_removed_when_that_is_meant(
         (["list", "--store", "none.sqlite"], "none.sqlite: there is no such store"),
         (["show", "99"], "the store has no result 99"),
         (["add", "none.json"], "none.json: no such result file"),
-        (["import", "none.json"], "none.json: no such file of stored results"),
+        (["import", "none.json"], "none.json: there is no such store"),
         (["lst"], ""),
         ([], "the following arguments are required"),
     ],

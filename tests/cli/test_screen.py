@@ -49,7 +49,7 @@ def test_a_reports_tables_are_no_wider_than_columns(
         assert "(too narrow to show: " in narrow
 
 
-@pytest.mark.parametrize("style", ["diff", "tensorboard", "html"])
+@pytest.mark.parametrize("style", ["diff", "tensorboard"])
 def test_sentences_are_wrapped_and_lines_for_programs_are_not(
     style: str, profile: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -210,7 +210,7 @@ def test_items_that_are_not_done_are_told_beside_the_accuracy(
     done = run_lar(*arguments, "--labels", str(tmp_path / "labels.txt"), "--resume")
     assert done.returncode == 2
     assert "top-1 100.00% (3 of 3)" in done.stdout
-    assert "; 1 item is not counted, as it is not done" in done.stdout
+    assert "; 1 unfinished item skipped" in done.stdout
 
 
 def test_the_classes_are_those_of_the_first_output(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from lar.records.profile import (
     ThreadUse,
     TriedSetting,
 )
+from lar.records.summary import Difference, Interval, Verdict
 from tests.profiles.synthetic import operator_of
 from tests.profiles.timelines import execution_of, profile_of, step_of
 
@@ -234,16 +235,10 @@ def test_of_an_unknown_engine_or_of_nothing_timed_nothing_is_suggested() -> None
 # What became of settings that were tried
 
 
-def tried(flags: str, ratio: float | None, verdict: str = "", **fields: Any) -> TriedSetting:
-    return TriedSetting(
-        name=flags,
-        flags=flags,
-        ratio=ratio,
-        ratio_low=ratio and 0.9 * ratio,
-        ratio_high=ratio and 1.25 * ratio,
-        verdict=verdict,
-        **{"outputs": "equal", **fields},
-    )
+def tried(flags: str, ratio: float, verdict: Verdict, **fields: Any) -> TriedSetting:
+    interval = Interval(0.9 * ratio, 1.25 * ratio)
+    difference = Difference(ratio=ratio, interval=interval, verdict=verdict)
+    return TriedSetting(flags, difference=difference, **{"outputs": "equal", **fields})
 
 
 @pytest.mark.parametrize(
@@ -251,25 +246,25 @@ def tried(flags: str, ratio: float | None, verdict: str = "", **fields: Any) -> 
     [
         (
             [tried("--a", 0.8, "faster"), tried("--b", 0.5, "faster")],
-            "tried: --b is 2.00 times as fast (1.60 to 2.22), outputs equal",
+            "--b is 2.00 times as fast (1.60 to 2.22), outputs equal",
         ),
         (
             [tried("--a", 0.8, "faster"), tried("--b", 0.5, "not judged")],
-            "tried: --a is 1.25 times as fast (1.00 to 1.39), outputs equal",
+            "--a is 1.25 times as fast (1.00 to 1.39), outputs equal",
         ),
         (
             [tried("--a", 0.8, "not judged"), tried("--b", 0.9, "no difference shown")],
-            "tried: --a is likely faster: 1.25 times as fast so far, not proven",
+            "--a is likely faster: 1.25 times as fast so far, not proven",
         ),
         (
             [tried("--a", 0.5, "faster", outputs="different"), tried("--b", 1.2, "slower")],
-            "tried, and not shown to be faster: --a, --b",
+            "nothing is shown to be faster, of --a, --b",
         ),
         (
             [tried("--a", 0.5, "faster", error="crashed"), tried("--b", 0.999, "not judged")],
-            "tried, and not shown to be faster: --a, --b",
+            "nothing is shown to be faster, of --a, --b",
         ),
-        ([tried("--a", None, outputs="")], "tried, and not shown to be faster: --a"),
+        ([TriedSetting("--a")], "nothing is shown to be faster, of --a"),
     ],
 )
 def test_the_best_is_right_and_proven_or_named_as_likely(
@@ -277,7 +272,7 @@ def test_the_best_is_right_and_proven_or_named_as_likely(
 ) -> None:
     assert describe_tried(settings) == said
     best = best_of(settings)
-    assert (best is None) == ("not shown" in said)
+    assert (best is None) == ("nothing" in said)
 
 
 def test_a_report_says_what_to_try_and_whether_it_was() -> None:
@@ -289,4 +284,6 @@ def test_a_report_says_what_to_try_and_whether_it_was() -> None:
     profile = profile_on(ZEN, options={"enable_nchw88": True, "profile": "p.json"})
     assert describe_advice(profile).endswith("(not tried: lar advise MODEL --enable-nchw88 does)")
     profile = profile_on(ZEN, tried=(tried(FIXED_NCHW88, 0.5, "faster"),))
-    assert describe_advice(profile).startswith(f"tried: {FIXED_NCHW88} is 2.00 times as fast")
+    assert describe_advice(profile) == (
+        f"{FIXED_NCHW88} is 2.00 times as fast (1.60 to 2.22), outputs equal (tried)"
+    )

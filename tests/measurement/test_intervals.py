@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from itertools import islice, product
 
-import pytest
-
-from lar.measurement.intervals import median_interval, order_statistic
+from lar.measurement.intervals import median_interval
 from lar.measurement.statistics import percentile_of
 from lar.records.summary import Interval
 from lar.worker.measuring import GROWTH, NARROW_LOOKS
@@ -120,10 +118,3 @@ def test_an_interval_of_many_samples_takes_no_memory_of_their_square() -> None:
     found = median_interval(times)
     assert found is not None
     assert 0.997 < found.low < 1 < found.high < 1.003
-
-
-@pytest.mark.parametrize(
-    ("part", "value"), [(0, 1.0), (0.125, 1.0), (0.5, 3.0), (0.75, 6.0), (0.875, 8.0), (1, 8.0)]
-)
-def test_order_statistics_are_counted_from_both_ends_alike(part: float, value: float) -> None:
-    assert order_statistic([1.0, 2.0, 4.0, 8.0], part) == value

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-import lar
-from lar.cli.main import main
 from lar.errors import UsageError
 from lar.measurement import machine as facts_of_machine
 from lar.measurement.machine import (
@@ -21,7 +19,6 @@ from lar.measurement.machine import (
     read_memory,
     read_model_file,
     read_processor,
-    warn_of_foreign_checksums,
 )
 from lar.measurement.machine_noise import read_text
 
@@ -102,26 +99,17 @@ def test_a_matching_checksum_file_is_fine(model: Path, text: str) -> None:
     write_checksum(model, text)
     file = read_model_file(model)
     assert file.sha256 == SHA256
-    assert warn_of_foreign_checksums(file) == ""
 
 
 @pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("", "the checksum file is empty"),
-        ("\n \n", "the checksum file is empty"),
-        (SHA256[:40], "line 1 is not a SHA-256 checksum"),
-        (SHA256 + "0", "line 1 is not a SHA-256 checksum"),
-        (f"{SHA256}  a model.onnx\n404 not found", "line 2 is not a SHA-256 checksum"),
-        ("\0" * 100, "line 1 is not"),
-        (f"\n{'x' * 64}  a model.onnx", "line 2 is not"),
-    ],
+    "text",
+    ["", "\n \n", SHA256[:40], SHA256 + "0", f"{SHA256}  a\n404 not found", "\0" * 100, "x" * 64],
 )
-def test_a_damaged_checksum_file_is_refused(model: Path, text: str, problem: str) -> None:
+def test_a_damaged_checksum_file_is_refused(model: Path, text: str) -> None:
     write_checksum(model, text)
     with pytest.raises(UsageError) as caught:
         read_model_file(model)
-    assert caught.value.message == f"{model}.sha256: {problem}" or problem in caught.value.message
+    assert caught.value.message.startswith(f"{model}.sha256: is damaged")
     assert "remove it" in caught.value.hint
 
 
@@ -140,29 +128,9 @@ def test_a_checksum_file_that_cannot_be_read_is_refused(model: Path) -> None:
         read_model_file(model)
 
 
-def test_checksums_of_other_files_are_a_warning(model: Path) -> None:
-    write_checksum(model, f"{'0' * 64}  other.onnx\n")
-    file = read_model_file(model)
-    assert warn_of_foreign_checksums(file) == (
-        "a model.onnx.sha256 has no checksum of a model.onnx, which was not checked"
-    )
-
-
-def test_a_run_warns_of_checksums_of_other_files(
-    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "m.onnx"
-    path.write_bytes((root / "models/one_operator.onnx").read_bytes())
-    (tmp_path / "m.onnx.sha256").write_text(f"{'0' * 64}  other.onnx\n")
-    result = lar.run(path, iter=1)
-    assert any("m.onnx.sha256 has no checksum of m.onnx" in each for each in result.warnings)
-    assert main([str(path), "--iter", "1"]) == 0
-    shown = capsys.readouterr().err
-    assert shown.count("lar: warning: m.onnx.sha256 has no checksum of m.onnx") == 1
-
-
-def test_a_checksum_file_that_does_not_match_means_damage(model: Path) -> None:
-    write_checksum(model, f"{'0' * 64}  a model.onnx\n")
+@pytest.mark.parametrize("name", ["a model.onnx", "other.onnx"])
+def test_a_checksum_file_that_does_not_match_means_damage(model: Path, name: str) -> None:
+    write_checksum(model, f"{'0' * 64}  {name}\n")
     with pytest.raises(UsageError) as caught:
         read_model_file(model)
     assert "damaged" in caught.value.message
@@ -178,7 +146,7 @@ def test_a_flipped_bit_is_found(model: Path) -> None:
 
 
 def test_without_a_checksum_file_there_is_none(tmp_path: Path) -> None:
-    assert read_checksums(tmp_path / "none.sha256") == ()
+    assert read_checksums(tmp_path / "none.sha256") == []
 
 
 def test_an_unreadable_model_is_a_usage_error(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from lar.measurement import noise
+from lar.measurement import machine_noise, noise
 from lar.measurement.noise import ThreadMeter
 
 needs_schedstat = pytest.mark.skipif(
@@ -30,8 +30,8 @@ def spin(cpu_seconds: float) -> None:
 
 
 def opened() -> ThreadMeter:
-    meter = ThreadMeter.open()
-    assert meter is not None
+    meter = noise.open_meter()
+    assert isinstance(meter, ThreadMeter)
     return meter
 
 
@@ -116,7 +116,7 @@ def test_a_thread_that_waits_for_a_cpu_shows_the_delay(root: Path) -> None:
     # two take together, this one waits a good part; the kernel shares the CPU between them.
     code = """if True:
         import os, time
-        from lar.measurement.noise import ThreadMeter
+        from lar.measurement.noise import open_meter
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
         rival = os.fork()
         if not rival:
@@ -126,7 +126,7 @@ def test_a_thread_that_waits_for_a_cpu_shows_the_delay(root: Path) -> None:
             os._exit(0)
         try:
             time.sleep(0.1)
-            meter = ThreadMeter.open()
+            meter = open_meter()
             end = time.thread_time() + 0.3
             while time.thread_time() < end:
                 pass
@@ -161,19 +161,19 @@ def test_a_wait_that_began_before_the_last_reading_is_told_as_far_as_it_can_be_s
     assert reading.queue_delay + reading.waited_before == pytest.approx(4.0)
 
 
-def test_there_is_no_meter_where_the_system_has_no_threads_to_tell(
+def test_the_cpu_time_alone_is_told_where_the_system_has_no_threads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(noise, "TASKS", str(tmp_path / "none"))
-    assert ThreadMeter.open() is None
+    assert isinstance(noise.open_meter(), noise.CpuMeter)
 
 
-def test_there_is_no_meter_where_threads_have_no_schedstat(
+def test_the_cpu_time_alone_is_told_where_threads_have_no_schedstat(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / str(os.getpid())).mkdir()
     monkeypatch.setattr(noise, "TASKS", str(tmp_path))
-    assert ThreadMeter.open() is None
+    assert isinstance(noise.open_meter(), noise.CpuMeter)
 
 
 class Threads:
@@ -191,7 +191,8 @@ class Threads:
             process_time_ns=lambda: sum(self.clocks.values()),
             perf_counter=lambda: 0.0,
         )
-        monkeypatch.setattr(noise, "time", scripted)
+        for module in (noise, machine_noise):
+            monkeypatch.setattr(module, "time", scripted)
         monkeypatch.setattr(noise, "usable_cores", lambda _: 2)
 
     def set_figures(self, task: str, cpu: int, delay: int) -> None:

@@ -113,10 +113,10 @@ def ncu_figures(profile: Profile) -> Told:
     return figures
 
 
-def html_figures(profile: Profile) -> Told:
+def operators_figures(profile: Profile) -> Told:
     return {
-        row["type"]: Figures(row["calls"], row["total (ms)"] * 1e6)
-        for row in table_of(profile, "html", "types")
+        row["type"]: Figures(row["calls"], row["calls"] * row["mean (ns)"])
+        for row in table_of(profile, "operators", "types", group_by="type", time_unit="ns")
     }
 
 
@@ -144,11 +144,9 @@ def shares_of(profile: Profile) -> dict[str, Shares]:
         "paddle": {row["Name"]: row["CPU Ratio (%)"] for row in operators if row["Level"] == 0},
         "torch": column("torch", "key_averages", "Name", "Self CPU %"),
         "ncu": ncu("type"),
-        "html": column("html", "types", "type", "share (%)"),
         "paddle kernels": column("paddle", "kernel", "Name", "CPU Ratio (%)"),
         "nsys kernels": column("nsys", "computation", "Name", "Time(%)"),
         "ncu kernels": ncu("kernel"),
-        "html kernels": column("html", "kernels", "name", "share (%)"),
     }
 
 
@@ -164,8 +162,9 @@ def kernel_totals(profile: Profile) -> dict[str, Figures]:
             (row["Instances"], row["Total Time (ns)"])
             for row in table_of(profile, "nsys", "computation")
         ],
-        "html": lambda: [
-            (row["calls"], row["total (ms)"] * 1e6) for row in table_of(profile, "html", "kernels")
+        "operators": lambda: [
+            (row["calls"], row["calls"] * row["mean (ns)"])
+            for row in table_of(profile, "operators", "kernels", group_by="kernel", time_unit="ns")
         ],
         "ncu": lambda: [(row.calls, row.time_ns) for row in ncu_figures(profile).values()],
     }

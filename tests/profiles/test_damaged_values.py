@@ -23,10 +23,13 @@ from lar.records.profile import (
     Peak,
     Profile,
     ProfileFacts,
+    TriedSetting,
 )
+from lar.records.summary import Difference, Interval
 from lar.reports.styles import EXPORTS, STYLES
 from tests.profiles.synthetic import operator_of, profile_of_times
 
+TRIED = Difference(ratio=0.5, interval=Interval(0.4, 0.6), verdict="faster")
 FACTS = ProfileFacts(
     engine="megengine",
     model=ModelFacts("model.mge", "00", "mge"),
@@ -42,6 +45,7 @@ FACTS = ProfileFacts(
     cost=Cost(0.021, 0.02, 2, 2),
     peak=Peak(1e11, 2e10, 2, "measured"),
     dropped=("no host times",),
+    tried=(TriedSetting("--a", "", TRIED, "equal"),),
 )
 RUN = profile_of_times({"a": "Conv", "b": "Relu"}, [{"a": 30, "b": 5}] * 2, step_us=50)
 PROFILE = replace(

@@ -75,6 +75,7 @@ MANUAL_TIMES = [
 ]
 
 SPEC = RunSpec(model="m.fake", engine="fake", driver="script")
+FACTS = EngineFacts(name="onnxruntime", version="1", driver="session", device="cpu", threads=1)
 
 
 def result_of(*end_to_end: float, **fields: Any) -> RunResult:
@@ -128,20 +129,13 @@ def test_times_are_milliseconds_with_three_decimals(seconds: float | None, text:
         (Loaded(0.19803, ()), 1, "load model: 198.030ms"),
         (Prepared(0.005846, TimeSources()), 1, "=== prepare: 5.846ms; going to warmup"),
         (Prepared(0.005846, TimeSources()), 0, "=== prepare: 5.846ms"),
-        (PhaseEntered("load"), 1, ""),
         (PhaseEntered("warmup"), 1, ""),
         (PhaseEntered("iterations"), 1, "=== going to run input for 10 times"),
-        (PhaseEntered("finish"), 1, ""),
+        (EngineStarted(FACTS), 1, f"lar {__version__}: using ONNX Runtime 1 (session)"),
     ],
 )
 def test_the_line_of_an_event(event: Event, warmups: int, line: str) -> None:
     assert format_event(event, replace(SPEC, warmup_iterations=warmups)) == line
-
-
-def test_the_first_line_names_lar_engine_version_and_driver() -> None:
-    facts = EngineFacts(name="onnxruntime", version="1.2.3", driver="session", device="cpu")
-    line = format_event(EngineStarted(facts), SPEC)
-    assert line == f"lar {__version__}: using ONNX Runtime 1.2.3 (session)"
 
 
 @pytest.mark.parametrize(
@@ -157,22 +151,6 @@ def test_the_line_of_an_iteration(index: int, row: tuple[float, float, float], l
     assert format_row(index, row, replace(SPEC, warmup_iterations=2)) == line
 
 
-def test_one_iteration_has_no_deviation() -> None:
-    assert format_finish(result_of(0.1)) == [
-        "=== finished test #0: time=100.000ms avg_time=100.000ms sd=N/A minmax=100.000,100.000"
-    ]
-
-
-def test_two_iterations_have_one() -> None:
-    (line,) = format_finish(result_of(0.1, 0.2))
-    assert line.split(" sd=")[1] == "70.711ms minmax=100.000,200.000"
-
-
-def test_no_iterations_make_no_test_line() -> None:
-    assert format_finish(result_of()) == []
-    assert format_summary(result_of()) == []
-
-
 @pytest.mark.parametrize(
     ("count", "line"),
     [
@@ -186,11 +164,6 @@ def test_percentiles_are_told_where_the_samples_support_them(count: int, line: s
     lines = format_summary(result_of(*[number / 1000 for number in range(1, count + 1)]))
     assert lines[0][: len(line)] == line
     assert lines[0].endswith(")") == (count < 100)
-
-
-def test_the_summary_tells_throughput_and_memory() -> None:
-    lines = format_summary(result_of(0.1, 0.3, peak_memory_bytes=3 * 2**20))
-    assert lines[1:] == ["throughput: 5.000 iterations/s", "peak memory: 3.0 MiB"]
 
 
 @pytest.mark.parametrize(
@@ -212,15 +185,25 @@ def test_a_profiled_run_says_what_the_profiler_cost(
     assert format_profile(result_of(0.006)) == []
 
 
-def test_iterations_that_took_no_time_have_no_throughput() -> None:
-    assert "throughput: N/A" in format_summary(result_of(0.0))
+@pytest.mark.parametrize(
+    ("times", "end"),
+    [
+        ((0.1,), "time=100.000ms avg_time=100.000ms sd=N/A minmax=100.000,100.000"),
+        ((0.1, 0.2), "time=300.000ms avg_time=150.000ms sd=70.711ms minmax=100.000,200.000"),
+    ],
+)
+def test_the_line_that_ends_a_test(times: tuple[float, ...], end: str) -> None:
+    assert format_finish(result_of(*times)) == [f"=== finished test #0: {end}"]
+    assert format_finish(result_of()) == format_summary(result_of()) == []
 
 
-def test_lines_tell_the_runner_where_there_are_several() -> None:
-    spec = replace(SPEC, warmup_iterations=1, settings={"thread": 2})
-    row = (0.1, 0.01, 0.09)
-    assert format_row(0, row, spec, 1) == "warmup 0: 100.000ms [runner 1]"
-    assert format_row(1, row, spec) == "iter 0/10: 100.000ms (exec=10.000,device=90.000) [runner 0]"
+def test_the_summary_tells_throughput_and_memory() -> None:
+    lines = format_summary(result_of(0.1, 0.3, peak_memory_bytes=3 * 2**20))
+    assert lines[1:] == ["throughput: 5.000 iterations/s", "peak memory: 3.0 MiB"]
+    assert format_summary(result_of(0.0))[-1] == "throughput: N/A"
+    times = [0.1 + 0.001 * ((7 * index) % 20) for index in range(20)]
+    line = format_summary(result_of(*times))[0]
+    assert re.match(r"latency: min=100.000ms median=109.500ms interval=[\d.]+,[\d.]+ms p90=", line)
 
 
 def test_runners_have_a_test_line_each_and_one_throughput() -> None:
@@ -231,6 +214,8 @@ def test_runners_have_a_test_line_each_and_one_throughput() -> None:
         samples=replace(result.samples, runner=(0, 0, 1, 1)),
         iterations_seconds=0.5,
     )
+    row = format_row(0, (0.1, 0.01, 0.09), result.spec, 1)
+    assert row == "warmup 0: 100.000ms [runner 1]"
     first, second = format_finish(result)
     assert first.endswith(
         "time=200.000ms avg_time=100.000ms sd=0.000ms minmax=100.000,100.000 [runner 0]"
@@ -260,16 +245,10 @@ def test_disturbed_iterations_are_noted() -> None:
         "1 lost time to other guests of the host, up to 40.000ms; 1 were throttled, up to "
         "50.000ms; 1 ran at a lower frequency than the others"
     )
-
-
-def test_iterations_beside_slow_probes_are_noted() -> None:
-    result = result_of(*[0.1, 0.2] * 10, probe=(2e-6, 4e-6) * 10)
-    lines = format_summary(result)
-    assert lines[0].startswith("note: trust the undisturbed median=100.000ms")
-    assert lines[-1] == "note: disturbed iterations: 10 ran on a core that others slowed down"
-
-
-FACTS = EngineFacts(name="fake", version="1", driver="script", device="cpu", threads=1)
+    beside_probes = format_summary(result_of(*[0.1, 0.2] * 10, probe=(2e-6, 4e-6) * 10))
+    assert beside_probes[-1].endswith(" iterations: 10 ran on a core that others slowed down")
+    calm = format_summary(result_of(1, 1, queue_delay=(0.0, 0.001)))
+    assert not any("disturbed" in line for line in calm)
 
 
 def test_the_first_line_of_a_disturbed_run_is_what_to_trust() -> None:
@@ -298,12 +277,6 @@ def test_the_first_line_of_a_disturbed_run_is_what_to_trust() -> None:
     )
 
 
-def test_the_median_has_its_interval_where_samples_support_one() -> None:
-    times = [0.1 + 0.001 * ((7 * index) % 20) for index in range(20)]
-    line = format_summary(result_of(*times))[0]
-    assert re.match(r"latency: min=100.000ms median=109.500ms interval=[\d.]+,[\d.]+ms p90=", line)
-
-
 def test_a_run_says_what_is_not_seen_on_its_machine() -> None:
     sources = NoiseSources(queue_delay="schedstat", cpu="clock", steal="/proc/stat")
     lines = format_summary(result_of(0.1, noise_sources=sources))
@@ -311,24 +284,6 @@ def test_a_run_says_what_is_not_seen_on_its_machine() -> None:
     everything = NoiseSources(**dict.fromkeys(vars(NoiseSources()), "there"))
     for known in (everything, None):  # None: by an older lar
         assert "not seen" not in format_summary(result_of(0.1, noise_sources=known))[-1]
-
-
-@pytest.mark.parametrize("delays", [(0.0, 0.001), (None, None)])
-def test_undisturbed_iterations_are_not(delays: tuple[float | None, ...]) -> None:
-    assert not any(
-        "disturbed" in line for line in format_summary(result_of(1, 1, queue_delay=delays))
-    )
-
-
-def test_a_disturbed_run_says_so_on_the_console(
-    run_lar: Callable[..., Any], write_script: Callable[..., str]
-) -> None:
-    # The first delay is that of the warm-up iteration.
-    script = write_script(times=[[0.1, 0.01, 0.09]], queue_delays=[0.0, 0.05, 0.0, 0.04])
-    done = run_lar(script, "--iter", "3")
-    assert "note: disturbed iterations: 2 waited for a CPU that other work held, up to 50.0" in (
-        done.stdout
-    )
 
 
 def test_outputs_that_are_not_finite_are_warned_about() -> None:
@@ -452,15 +407,11 @@ def item_of(*classes: int, label: int | None = None) -> ItemClasses:
         (item_of(2, 0, label=0), (), "a.png: top-1 2 (0.5), top-5 2 0, is 0"),
         (item_of(1), ("cat", "dog"), "a.png: top-1 1 dog (0.5), top-5 1"),
         (item_of(2), ("cat", "dog"), "a.png: top-1 2 (0.5), top-5 2"),  # without a name
-        (item_of(0), ("cat",), "a.png: top-1 0 cat (0.5), top-5 0"),
+        (item_of(), (), "a.png: the first output has no classes"),
     ],
 )
 def test_an_item_has_its_best_classes(item: ItemClasses, names: tuple[str, ...], line: str) -> None:
     assert format_classes(item, spec_of(names)) == line
-
-
-def test_an_item_without_classes_has_a_line_too() -> None:
-    assert format_classes(item_of(), spec_of()).startswith("a.png: the first output ")
 
 
 def accuracy_of(*items: ItemClasses, names: tuple[str, ...] = (), count: int = 0) -> list[str]:
@@ -475,8 +426,7 @@ def test_the_accuracy_counts_the_items_with_a_label() -> None:
     assert accuracy_of(*items) == ["accuracy: top-1 25.00% (1 of 4), top-5 50.00% (2 of 4)"]
     (line,) = accuracy_of(*items[:1], count=3)
     assert line == (
-        "accuracy: top-1 100.00% (1 of 1), top-5 100.00% (1 of 1)"
-        "; 2 items are not counted, as they are not done"
+        "accuracy: top-1 100.00% (1 of 1), top-5 100.00% (1 of 1); 2 unfinished items skipped"
     )
 
 
@@ -484,6 +434,9 @@ def test_without_labels_there_is_no_accuracy() -> None:
     assert accuracy_of(item_of(1)) == []
     (note,) = accuracy_of(item_of(1), names=("cat", "dog"))
     assert note.startswith("note: --labels: its 2 lines are ")
+
+
+SHAPES = "ConvBiasForward {1,4,8,8,4} -> {1,8,8,8,4} Float32"
 
 
 def choice_of(seconds: float | None = 0.002, other: float | None = 0.008) -> AlgorithmChoice:
@@ -508,49 +461,31 @@ def algorithm_lines(*choices: AlgorithmChoice, errors: tuple[NumericError, ...] 
     )
 
 
-def test_a_run_that_preferred_nothing_has_no_lines() -> None:
-    assert algorithm_lines() == []
-
-
-def test_a_gain_is_told_with_its_error_and_its_convolutions() -> None:
-    error = NumericError(output="prob", absolute=1.25e-6, relative=1e-6)
-    assert algorithm_lines(choice_of(), DIRECT, errors=(error,)) == [
+def test_the_choice_of_winograd_is_told_with_its_gain_and_its_error() -> None:
+    errors = (
+        NumericError(output="prob", absolute=1.25e-6, relative=1e-6),
+        NumericError(output="odd", absolute=None, relative=None),
+    )
+    assert algorithm_lines(choice_of(), DIRECT, errors=errors) == [
         "winograd: 1 of 2 kinds of convolution; measured by the search: 2.000ms, "
         "without winograd 8.000ms, 4.00x as fast",
         "error of winograd in prob: at most 1.25e-06, relative 1e-06",
-        "  F(4,3) 2.000ms, DIRECT 8.000ms, 4.00x as fast: "
-        "ConvBiasForward {1,4,8,8,4} -> {1,8,8,8,4} Float32",
+        "error of winograd in odd: NaN or infinite values in one run alone",
+        f"  F(4,3) 2.000ms, DIRECT 8.000ms, 4.00x as fast: {SHAPES}",
     ]
+    assert algorithm_lines() == []
 
 
-def test_a_loss_is_told_as_one() -> None:
-    lines = algorithm_lines(choice_of(0.003, 0.002), choice_of(0.001, 0.002))
-    assert lines[0].endswith("4.000ms, without winograd 4.000ms, 1.00x as fast")
-    assert "3.000ms, DIRECT 2.000ms, 1.50x as slow:" in lines[1]
-    assert "1.000ms, DIRECT 2.000ms, 2.00x as fast:" in lines[2]
-
-
-def test_what_is_not_known_is_not_compared() -> None:
-    assert algorithm_lines(DIRECT) == ["winograd: 0 of 1 kind of convolution"]
-    assert algorithm_lines(choice_of(None, None)) == [
-        "winograd: 1 of 1 kind of convolution",
-        "  F(4,3) N/A: ConvBiasForward {1,4,8,8,4} -> {1,8,8,8,4} Float32",
-    ]
-    # Shorter than the search's clock tells.
-    assert "as fast" not in "".join(algorithm_lines(choice_of(0.0, 0.001)))
-
-
-def test_values_that_are_no_numbers_are_told() -> None:
-    error = NumericError(output="prob", absolute=None, relative=None)
-    assert (
-        "NaN or infinite values in one run alone"
-        in algorithm_lines(choice_of(), errors=(error,))[1]
-    )
-
-
-def test_a_convolution_whose_other_time_is_not_known_has_no_ratio() -> None:
-    unknown = replace(choice_of(), other_seconds=None)
-    (line,) = (line for line in algorithm_lines(unknown) if "F(4,3)" in line)
-    assert (
-        line == "  F(4,3) 2.000ms, DIRECT N/A: ConvBiasForward {1,4,8,8,4} -> {1,8,8,8,4} Float32"
-    )
+@pytest.mark.parametrize(
+    ("seconds", "other", "line"),
+    [
+        (0.003, 0.002, "F(4,3) 3.000ms, DIRECT 2.000ms, 1.50x as slow: "),
+        (0.0, 0.001, "F(4,3) 0.000ms, DIRECT 1.000ms: "),  # shorter than the clock tells
+        (None, None, "F(4,3) N/A: "),
+    ],
+)
+def test_times_of_the_search_are_compared_where_they_can_be(
+    seconds: float | None, other: float | None, line: str
+) -> None:
+    *_, last = algorithm_lines(choice_of(seconds, other))
+    assert last == f"  {line}{SHAPES}"

@@ -10,10 +10,11 @@ import msgspec
 import pytest
 
 from lar.records.profile import Profile, StepNoise
+from lar.reports.cut_names import CUT, shorten_all
 from lar.reports.model import AnyTable, Table
 from lar.reports.report import Report
 from lar.reports.styles import STYLES
-from lar.reports.text import CUT, Drawing, Screen, draw, shorten_all
+from lar.reports.text import Drawing, Screen, uncut_cell
 from tests.profiles.layers import profile_of_layers
 
 WIDTHS = (80, 100, 120, 150)
@@ -65,7 +66,7 @@ def tables_of(report: Report) -> list[AnyTable]:
 
 def drawings_of(report: Report, width: int) -> Iterator[tuple[AnyTable, Drawing]]:
     for table in tables_of(report):
-        yield table, draw(table, table.text_columns, Screen(width))
+        yield table, Drawing(table, Screen(width))
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -85,10 +86,10 @@ def test_rows_that_differ_stay_apart(reports: dict[str, Report], style: str, wid
     for table, drawing in drawings_of(reports[style], width):
         for shown, place in enumerate(drawing.shown):
             column = drawing.given[place]
-            whole = {*map(column.whole or column.cell, table.rows)}
+            whole = {uncut_cell(column, row) for row in table.rows}
             seen = {"\n".join(line[shown] for line in row) for row in drawing.rows}
-            if drawing.given[place].may_cut is not False:
-                assert len(seen) == len(whole), (table.name, drawing.given[place].title)
+            if any(map(column.is_name, table.rows)):
+                assert len(seen) == len(whole), (table.name, column.title)
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -123,12 +124,6 @@ def test_a_screen_of_150_columns_has_the_figures_of_operators(reports: dict[str,
     roofline = texts["ncu"].partition("(too narrow")[0]
     assert all(title in roofline for title in ("Total", "Could save"))
     assert "# of Calls" in texts["torch"].partition("(too narrow")[0]
-
-
-def test_cells_of_several_figures_lose_some_before_columns_go(reports: dict[str, Report]) -> None:
-    narrow = reports["paddle"].text_for(Screen(80))
-    assert "CPU Total / Avg / Ratio(%)" in narrow
-    assert "CPU Max, CPU Min" in " ".join(narrow.split())
 
 
 @pytest.mark.parametrize("width", [18, 21, 30])
@@ -170,9 +165,8 @@ def test_names_that_a_style_cuts_at_their_ends_stay_apart(
     (table, *_) = tables_of(report)
     place = next(n for n, it in enumerate(table.text_columns) if it.title == "Name")
     column = table.text_columns[place]
-    assert column.whole is not None
-    assert [*map(column.cell, table.rows)] != [*map(column.whole, table.rows)]
+    assert [*map(column.cell, table.rows)] != [*map(column.value, table.rows)]
     for width in WIDTHS:
-        drawing = draw(table, table.text_columns, Screen(width))
+        drawing = Drawing(table, Screen(width))
         seen = {drawing.rows[n][0][drawing.shown.index(place)] for n in range(len(table.rows))}
         assert len(seen) == len(table.rows)

@@ -90,8 +90,8 @@ def test_a_mark_of_the_byte_order_is_no_content() -> None:
         (V1.replace(b"0.004953397999997833,", b"-1,"), "is damaged, or of another version of lar"),
         (b"{}", "is not a result of lar"),
         (b'{"format": "lar.comparison/1"}', "is a comparison of tensors, not a result"),
-        (b'{"format": "lar.settings/1"}', "is a file of settings; `lar MODEL --settings FILE`"),
-        (b'{"format": "lar.profile/1"}', "is a profile; `lar report` prints it, not a result"),
+        (b'{"format": "lar.settings/1"}', "is a file of settings, not a result"),
+        (b'{"format": "lar.profile/1"}', "is a profile, not a result"),
         (b"{" + b'"a":{' * 100_000 + b"}" * 100_001, "is not JSON, or is damaged"),
         (b"[1, 2]", "is not a result that lar reads"),
         (b"phase,index\n", "is not a result that lar reads"),
@@ -138,7 +138,7 @@ def test_a_file_in_gzip_is_read_as_what_is_in_it() -> None:
 
 def test_a_profile_is_named_in_gzip_too() -> None:
     content = encode_profile(Profile())
-    said = "is a profile; `lar report` prints it, not a result"
+    said = "is a profile, not a result"
     for each in (content, gzip.compress(content)):
         with pytest.raises(UsageError, match=said):
             results_in(each, "p.json")

@@ -118,8 +118,8 @@ def on_one_thread(run: RunResult) -> RunResult:
 
 
 def test_disturbed_runs_count_with_their_cpu_time_where_that_is_the_latency() -> None:
-    calm = [on_one_thread(run) for run in make_runs(5, 0.01, seed=2)]
-    busy = [disturb(run) for run in make_runs(5, 0.01, seed=1)]
+    calm = [on_one_thread(run) for run in at(1, make_runs(5, 0.01, seed=2))]
+    busy = [disturb(run) for run in at(2, make_runs(5, 0.01, seed=1))]
     found = check(busy, calm)
     assert found.figure == "CPU time"
     assert [run.trust for run in found.new] == ["cpu"] * 5

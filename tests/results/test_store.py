@@ -21,14 +21,12 @@ import pytest
 
 import lar
 from lar.errors import LarError, UsageError
-from lar.records.run import RunResult, record_to_json
+from lar.records.run import RunResult
 from lar.results import store as module
-from lar.results.reading import read_stored
 from lar.results.store import (
     KIND,
     SCHEMA,
     Selection,
-    StoredResult,
     default_path,
     kind_of,
     open_store,
@@ -360,7 +358,7 @@ def test_a_damaged_store_is_named(place: str) -> None:
 
     def read_all() -> None:
         with open_store(place) as store:
-            list(store.stored(store.entries()))
+            [store.result(each.id) for each in store.entries()]
 
     with pytest.raises(UsageError, match=r"the store is damaged|is damaged, or of a newer lar"):
         read_all()
@@ -400,51 +398,17 @@ def test_a_store_that_may_not_be_written_is_read(place: str) -> None:
         fill(place, [make_result([0.2])])
 
 
-def exported(place: str) -> str:
-    """What `lar history export` writes of a store."""
-    with open_store(place) as store:
-        return "".join(
-            f"{record_to_json(each).decode()}\n" for each in store.stored(store.entries())
-        )
-
-
-def test_exported_results_are_imported_with_tags_and_times(tmp_path: Path, place: str) -> None:
+def test_results_are_copied_with_tags_and_times(tmp_path: Path, place: str) -> None:
     fill(place, make_runs(2, 0.01), "v1")
     with open_store(place) as store:
-        old = StoredResult(
-            result=make_result(TIMES), tag="old", saved_at="2020-01-02T00:00:00+00:00"
-        )
-        store.add_stored([old])
-        entries = store.entries()
-    lines = tmp_path / "lines.jsonl"
-    lines.write_text(exported(place))
+        rows = [
+            {**row, "saved_at": "2020-01-02T00:00:00+00:00"} for row in store.rows(store.entries())
+        ]
     again = str(tmp_path / "again.sqlite")
     with open_store(again, create=True) as store:
-        assert all(added.is_new for added in store.add_stored(read_stored(str(lines))))
-        assert store.entries() == entries
-        for path in (str(lines), place):
-            assert not any(added.is_new for added in store.add_stored(read_stored(path)))
-
-
-@pytest.mark.parametrize(
-    ("change", "problem"),
-    [
-        (lambda text: "", "the file is empty"),
-        (lambda text: text[:-20], "line 2 is no stored result, is damaged, or of a newer lar"),
-        (lambda text: text.replace("lar.stored/1", "lar.stored/9"), "line 1 is no stored result"),
-        (lambda text: text.replace('"status":"ok"', '"status":"odd"'), "line 1 is no stored"),
-        (lambda text: "[1]\n" + text, "line 1 is no stored result"),
-    ],
-)
-def test_damaged_lines_are_refused(
-    change: object, problem: str, tmp_path: Path, place: str
-) -> None:
-    assert callable(change)
-    fill(place, make_runs(2, 0.01), "v1")
-    lines = tmp_path / "lines.jsonl"
-    lines.write_text(change(exported(place)))
-    with pytest.raises(UsageError, match=problem):
-        read_stored(str(lines))
+        assert all(added.is_new for added in store.add_rows(rows))
+        assert not any(added.is_new for added in store.add_rows(rows))
+        assert store.rows(store.entries()) == rows
 
 
 def test_kinds_are_told_apart() -> None:

@@ -192,7 +192,7 @@ def test_more_variants_than_there_is_memory_for(
     write_script: WriteScript, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are measured in groups, each with the baseline."""
-    monkeypatch.setattr("lar.running.rounds.available_bytes", lambda: 1)
+    monkeypatch.setattr("lar.running.rounds.read_memory", lambda name: 1)
     models = [script(write_script, seconds) for seconds in (0.01, 0.02, 0.005)]
     bench = lar.bench(models)
     assert verdicts(bench) == ["", "slower", "faster"]

@@ -258,9 +258,9 @@ IN_CALLER = 0.4
 def signs_of(profile: Profile, site: Site) -> Iterator[Sign]:
     """Yield what a profile shows that speaks for choices, in any order, whether or not the site
     has them."""
-    left_out = {"nchw4", "nchw32"} if site.device == "cpu" else set()  # wrong numbers there
+    left_out = set()
     if "asimd" not in site.instruction_sets:
-        left_out |= {"nchw44", "nchw44-dot"}  # five times as slow on x86
+        left_out = {"nchw44", "nchw44-dot"}  # five times as slow on x86
     if any(each.type.lower() in UNFUSED_NORMS for each in profile.operators):
         left_out |= {"nchw88", "nchw44", "nchw44-dot"}  # the quirk unfused-batch-norm
     yield from read_clues((each for each in CLUES if each.choice not in left_out), profile)
@@ -342,8 +342,6 @@ CLUES = (
     Clue("nchw88", "kernels", 0.64, "convolutions in the plain layout", is_plain_convolution),
     Clue("nchw44", "kernels", 0.3, "convolutions in the plain layout", is_plain_convolution),
     Clue("nchw44-dot", "kernels", 0.4, "quantised operators", is_quantised),
-    Clue("nchw32", "kernels", 0.2, "quantised operators", is_quantised),
-    Clue("nchw4", "kernels", 0.2, "quantised operators", is_quantised),
     Clue(f"{MKL_VARIABLE}=5", "kernels", 0.62, "products in MKL's generic code", is_of_mkl),
     Clue("fast-run", "kernels", 0.3, "convolutions and matrix products", is_heavy),
     Clue("weight-preprocess", "kernels", 0.1, "winograd algorithms", is_winograd),

@@ -8,7 +8,6 @@ const SVG = "http://www.w3.org/2000/svg";
 // text says. On each of them stands text of the colour of the same place.
 const PLACES = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9];
 const COLORS = PLACES.map((place) => `var(--c${place})`);
-const ON_COLORS = PLACES.map((place) => `var(--t${place})`);
 const GREY = "var(--c-grey)", ON_GREY = "var(--t-grey)";
 
 function reportError(text, place) {
@@ -121,15 +120,6 @@ function makeButton(text, act) {
   return button;
 }
 
-// What is made when it is opened.
-function makeDetails(title, make) {
-  const details = makeElement("details", {}, makeElement("summary", {}, title));
-  details.addEventListener("toggle", () => {
-    if (details.open && details.children.length < 2) details.append(...[make()].flat());
-  });
-  return details;
-}
-
 const formats = new Map();
 
 function formatNumber(value, digits) {
@@ -149,35 +139,11 @@ function formatAny(value) {
   return size < 1e-3 ? value.toExponential(3) : String(Number(value.toPrecision(6)));
 }
 
-// A time on an axis: as many digits as its distance to the next one needs.
-function formatTick(nanoseconds, step) {
-  const [size, unit] = step >= 1e8 ? [1e9, "s"] : step >= 1e5 ? [1e6, "ms"]
-    : step >= 100 ? [1e3, "µs"] : [1, "ns"];
-  const digits = Math.max(0, Math.ceil(-Math.log10(step / size) - 1e-9));
-  return nanoseconds ? `${formatNumber(nanoseconds / size, digits)} ${unit}` : "0";
-}
-
 function formatTime(nanoseconds) {
   if (nanoseconds >= 1e9) return `${formatNumber(nanoseconds / 1e9, 3)} s`;
   if (nanoseconds >= 1e6) return `${formatNumber(nanoseconds / 1e6, 3)} ms`;
   if (nanoseconds >= 1e3) return `${formatNumber(nanoseconds / 1e3, 2)} µs`;
   return `${formatNumber(nanoseconds, 0)} ns`;
-}
-
-// A fill that is known by its lines too: one of eight directions and distances.
-function makePattern(svg, place, color) {
-  const name = `${svg.dataset.name}-${place}`;
-  const step = place % 2 ? 5 : 8;
-  const angle = [0, 45, 135, 90, 20, 70, 110, 160][place % 8];
-  const pattern = makeShape("pattern", {
-    id: name, width: step, height: step, patternUnits: "userSpaceOnUse",
-    patternTransform: `rotate(${angle})`,
-  }, makeShape("rect", { width: step, height: step, fill: color }));
-  if (place)
-    pattern.append(makeShape("rect", { width: 1.2, height: step, fill: "var(--paper)",
-                                       "fill-opacity": 0.5 }));
-  svg.append(pattern);
-  return `url(#${name})`;
 }
 
 let pictures = 0;

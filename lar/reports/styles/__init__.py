@@ -88,12 +88,6 @@ def build_tensorboard(
     return build(profile, options, baseline)
 
 
-def build_html(profile: Profile, options: Options, baseline: Profile | None = None) -> Report:
-    from lar.reports.styles.html import build
-
-    return build(profile, options, baseline)
-
-
 def build_diff(profile: Profile, options: Options, baseline: Profile, *more: Profile) -> Report:
     from lar.reports.styles.diff import build
 
@@ -119,6 +113,9 @@ def export_tensorboard(profile: Profile) -> Iterator[bytes]:
 
 
 COMMON = frozenset({"top", "sort", "filter", "view", "time_unit"})
+
+# What has gone, and what is there instead.
+GONE_STYLES = {"html": "--html FILE writes the page of any style"}
 
 STYLES: Mapping[str, Style] = {
     "operators": Style(
@@ -227,18 +224,6 @@ STYLES: Mapping[str, Style] = {
         ),
         profiles=(1, 2),
         time="dispatch + compute",
-    ),
-    "html": Style(
-        build_html,
-        "one page with every view, for --html (of two profiles that of the second, compared "
-        "with the first)",
-        options=frozenset({"top", "view", "iteration"}),
-        views=(
-            *("overview", "comparison", "latency", "breakdown", "operators"),
-            *("kernels", "timeline", "roofline", "memory", "ranges"),
-        ),
-        profiles=(1, 2),
-        time="compute",
     ),
     "diff": Style(
         build_diff,

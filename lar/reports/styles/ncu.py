@@ -20,10 +20,10 @@ from lar.profiles.rows import Row, rows_of
 from lar.profiles.thread_balance import use_of
 from lar.profiles.totals import UNITS_NS, group_by
 from lar.records.profile import Peak, Profile, ThreadUse
+from lar.reports.cut_names import cut_end, shorten_all
 from lar.reports.model import Align, AnyTable, Cell, Column, Layout, Rule, Table
 from lar.reports.report import Report
 from lar.reports.sorting import sort_rows
-from lar.reports.text import cut_end, shorten_all
 
 # How many rows are printed unless it is said; CSV and JSON have all.
 PRINTED_ROWS = 10
@@ -306,10 +306,9 @@ def roofline_of(rows: Sequence[Shown], figures: Iterable[Figure]) -> Table[Shown
             Column("ID", lambda it: it.number, align="right", rank=0),
             Column(
                 *("Name", lambda it: it.row.name, lambda it: names[it.number]),
-                whole=lambda it: it.row.name,
                 rank=0,
             ),
-            Column("Of", lambda it: it.row.type, shortest=12),
+            Column("Of", lambda it: it.row.type),
             *(column(it) for it in figures if it.title),
         ),
         rows=tuple(rows),

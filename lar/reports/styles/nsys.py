@@ -247,13 +247,11 @@ def sources_of(profile: Profile) -> tuple[str, ...]:
 
 
 def columns_of(section: Section) -> tuple[Column[Row], ...]:
-    """Return the columns of a section; records are rounded as the text. On a narrow terminal the
-    name gives way before any other."""
+    """Return the columns of a section; records are rounded as the text. On a narrow terminal
+    names give way first, then what follows from other columns."""
     name = Column[Row](
         *(section.label, attrgetter("name"), lambda row: row.name[:NAME_LIMIT]),
         width=NAME_WIDTH,
-        shortest=8,
-        whole=attrgetter("name"),
         rank=0,
     )
     if not section.counted:
@@ -261,19 +259,19 @@ def columns_of(section: Section) -> tuple[Column[Row], ...]:
             size_column("Total", 19, 0),
             number_column("Operations", 14, 0, attrgetter("count")),
             size_column("Average", 19, 2),
-            size_column("Minimum", 17, 3),
-            size_column("Maximum", 19, 3),
+            size_column("Minimum", 17, 1),
+            size_column("Maximum", 19, 1),
             name,
         )
     return (
-        number_column("Time(%)", 7, 1, lambda row: round(row.share, 1), "{:.1f}".format),
+        number_column("Time(%)", 7, 0, lambda row: round(row.share, 1), "{:.1f}".format),
         number_column("Total Time", 14, 0, attrgetter("total"), unit="ns"),
         number_column(section.counted, 10, 0, attrgetter("count")),
         number_column(
             *("Average", 14, 2, lambda row: round(row.average, 1), "{:.1f}".format), unit="ns"
         ),
-        number_column("Minimum", 14, 3, attrgetter("minimum"), unit="ns"),
-        number_column("Maximum", 14, 3, attrgetter("maximum"), unit="ns"),
+        number_column("Minimum", 14, 1, attrgetter("minimum"), unit="ns"),
+        number_column("Maximum", 14, 1, attrgetter("maximum"), unit="ns"),
         name,
     )
 

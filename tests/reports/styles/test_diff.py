@@ -463,8 +463,6 @@ def test_more_pairs_of_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "\n1 of 20 operators are shown to differ in host duration" in out
     assert main(["report", *places[:5]]) == 2
     assert f"{places[4]}: has no partner" in capsys.readouterr().err
-    assert main(["report", *places[:4], "--style", "html", "--html", "-"]) == 2
-    assert "--style html: takes two profiles" in capsys.readouterr().err
     other = str(tmp_path / "other.json")
     write_profile(run_of(TYPES, FIRST, device="cuda0", dispatch_us=5), other)
     assert main(["report", *places[:2], other, other]) == 2

@@ -78,7 +78,7 @@ def operators_table_of(
     for a page in Confluence markup, with bars. On a narrow terminal names give way first."""
     time = column_of(
         f"{place} self time",
-        Column("", text=lambda row: f"#{row.place}", in_records=False),
+        Column("", text=lambda row: f"#{row.place}"),
         Column("time_seconds", lambda row: row.record.time, lambda it: f"{it.record.time:.3}"),
         Column("time_percent", lambda row: row.percent, lambda it: format_percent(it.percent)),
     )
@@ -93,7 +93,7 @@ def operators_table_of(
         rank=6,
     )
     keys = tuple(selected[0].info) if selected else ("name", "type", "id")
-    info = column_of("operator info", *map(info_column, keys), shortest=12)
+    info = column_of("operator info", *map(info_column, keys))
     others = (
         amount_column("computation", "computation_flo", lambda it: it.computation, FLO, rank=4),
         amount_column("FLOPS", "flo_per_second", lambda it: it.flops, FLOPS, rank=2),
@@ -117,14 +117,9 @@ def operators_table_of(
     )
 
 
-def column_of(
-    title: str, *parts: Column[Row], rank: int = 0, shortest: int | None = None
-) -> Column[Row]:
-    """Return a column of several lines; names alone may be cut."""
-    may_cut = shortest is not None
-    return Column(
-        title, parts=parts, align="point", may_cut=may_cut, shortest=shortest or 0, rank=rank
-    )
+def column_of(title: str, *parts: Column[Row], rank: int = 0) -> Column[Row]:
+    """Return a column of several lines."""
+    return Column(title, parts=parts, align="point", rank=rank)
 
 
 def info_column(key: str) -> Column[Row]:
@@ -148,7 +143,6 @@ def amount_column(
         lambda row: format_amount(amount(row.record), unit),
         key=key,
         align="point",
-        may_cut=False,
         rank=rank,
     )
 

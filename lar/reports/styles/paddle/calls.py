@@ -11,6 +11,7 @@ from lar.profiles.launches import Launch, launches_of
 from lar.profiles.operator_filter import only_moves, operators_matching
 from lar.profiles.totals import group_by, totals_of
 from lar.records.profile import Span
+from lar.reports.cut_names import cut_end
 from lar.reports.model import Column, Table
 from lar.reports.styles.paddle.layout import (
     CALLS,
@@ -36,7 +37,6 @@ from lar.reports.styles.paddle.operators import (
 )
 from lar.reports.styles.paddle.overview import camel_case
 from lar.reports.styles.paddle.run import Settings, TimedRun
-from lar.reports.text import cut_end
 
 NAME_WIDTH = 90  # of kernels
 COPY_NAMES = ("memcpy", "memorycopy", "memset")
@@ -207,7 +207,6 @@ def kernel_section(run: TimedRun, settings: Settings) -> list[Section]:
                     name_column(
                         NAME_WIDTH,
                         lambda row: cut_end(without_arguments(row.name), NAME_WIDTH),
-                        lambda row: without_arguments(row.name),
                     ),
                     CALLS,
                     both_times(unit, on_device=on_device)[on_device],

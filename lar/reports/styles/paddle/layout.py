@@ -118,14 +118,12 @@ def format_unit(unit: str) -> str:
 def name_column(
     width: int,
     text: Callable[[TimeRow], str] | None = None,
-    whole: Callable[[TimeRow], str] | None = None,
 ) -> Column[TimeRow]:
     """Return the column of names; without a width it is as wide as the longest."""
     return Column(
         *("Name", lambda row: row.name, text),
         width=width or 4,
         is_fixed=width > 0,
-        whole=whole,
         rank=0,
     )
 
@@ -133,7 +131,6 @@ def name_column(
 CALLS = Column[TimeRow](
     *("Calls", lambda row: row.calls, lambda row: format_count(row.calls)),
     width=CALLS_WIDTH,
-    may_cut=False,
     rank=0,
 )
 THREAD = Column[TimeRow]("Thread", lambda row: row.thread, in_text=False)
@@ -167,17 +164,13 @@ def times_column(
         )
 
     parts = tuple(map(part, range(len(PARTS) + 1)))
-    whole = Column(
+    return Column(
         f"{side} Total / Avg / Max / Min / Ratio(%)",
+        text=lambda row: " / ".join(part.cell(row) for part in parts),
         parts=parts,
-        joint=" / ",
         width=TIMES_WIDTH,
-        may_cut=False,
         rank=0 if is_main else 6,
     )
-    without_extremes = (parts[0], parts[1], parts[4])
-    title = f"{side} Total / Avg / Ratio(%)"
-    return replace(whole, narrow=replace(whole, title=title, parts=without_extremes, width=0))
 
 
 def both_times(unit: str, *, on_device: bool) -> tuple[Column[TimeRow], Column[TimeRow]]:
@@ -208,12 +201,12 @@ def median_column(
             unit,
         )
 
+    parts = (part("Median", lambda it: it.median_ns), part("P90", lambda it: it.p90_ns))
     return Column(
         f"{side} Median / P90",
-        parts=(part("Median", lambda it: it.median_ns), part("P90", lambda it: it.p90_ns)),
-        joint=" / ",
+        text=lambda row: " / ".join(each.cell(row) for each in parts),
+        parts=parts,
         width=18,
-        may_cut=False,
         in_text=in_text,
         rank=0,
     )
@@ -226,7 +219,6 @@ def disturbed_column(rows: Sequence[TimeRow], *, is_recorded: bool) -> Column[Ti
         lambda row: row.disturbed if is_recorded else None,
         lambda row: str(row.disturbed or ""),
         width=9,
-        may_cut=False,
         in_text=any(row.disturbed for row in rows),
         rank=3,
     )

@@ -51,7 +51,6 @@ def number_column(
         key=key,
         width=15,
         is_fixed=True,
-        may_cut=False,
         rank=rank,
     )
 
@@ -62,7 +61,7 @@ def size_column(title: str, size: Callable[[MemoryUse], int], rank: int) -> Colu
 
 COLUMNS: tuple[Column[Row], ...] = (
     Column("Name", itemgetter(0), width=50, is_fixed=True, rank=0),
-    Column("Type", lambda row: "Allocated", width=12, is_fixed=True, may_cut=False),
+    Column("Type", lambda row: "Allocated", width=12, is_fixed=True),
     number_column("Allocation Count", lambda use: use.taken_count, 0),
     number_column("Free Count", lambda use: use.freed_count, 4),
     size_column("Allocation Size", lambda use: use.taken_bytes, 2),

@@ -54,7 +54,7 @@ MERGED = "All threads merged"
 NAME_WIDTH = 52
 SAVES = "Could Save is of one iteration, with the operators of a row at their roofs."
 FLOPS = Column[TimeRow](
-    *("FLOPs", lambda row: row.flops, lambda row: format_count(row.flops)), width=10, may_cut=False
+    *("FLOPs", lambda row: row.flops, lambda row: format_count(row.flops)), width=10
 )
 
 
@@ -162,7 +162,6 @@ def operator_section(run: TimedRun, settings: Settings) -> list[Section]:
             name_column(
                 NAME_WIDTH,
                 lambda row: truncate_name(row.name, row.level, NAME_WIDTH),
-                lambda row: "  " * row.level + row.name,
             ),
             CALLS,
             *both_times(unit, on_device=run.profile.on_device),
@@ -196,7 +195,6 @@ def saving_column(unit: str, *, in_text: bool) -> Column[TimeRow]:
         lambda row: format_time(row.saving_ns, unit),
         unit,
         width=10,
-        may_cut=False,
         in_text=in_text,
         rank=1,
     )

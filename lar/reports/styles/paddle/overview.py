@@ -253,7 +253,6 @@ def device_section(run: TimedRun, settings: Settings) -> list[Section]:
                         lambda row: "-" if row[1] is None else f"{row[1]:.2f}",
                         width=20,
                         is_fixed=True,
-                        may_cut=False,
                         rank=0,
                     ),
                 ),
@@ -322,7 +321,7 @@ def kind_columns(unit: str, step_ns: int) -> tuple[Column[EventKind], ...]:
             width=25,
             is_fixed=True,
         ),
-        Column("Calls", lambda row: row.calls, width=25, is_fixed=True, may_cut=False, rank=0),
+        Column("Calls", lambda row: row.calls, width=25, is_fixed=True, rank=0),
         Column(
             "CPU Time",
             lambda row: row.time_ns / UNITS_NS[unit],
@@ -330,7 +329,6 @@ def kind_columns(unit: str, step_ns: int) -> tuple[Column[EventKind], ...]:
             key=f"Time ({unit})",
             width=25,
             is_fixed=True,
-            may_cut=False,
             rank=0,
         ),
         Column(
@@ -339,7 +337,6 @@ def kind_columns(unit: str, step_ns: int) -> tuple[Column[EventKind], ...]:
             lambda row: format_ratio(row.time_ns / step_ns),
             width=25,
             is_fixed=True,
-            may_cut=False,
             rank=1,
         ),
     )

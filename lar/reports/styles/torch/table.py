@@ -313,7 +313,6 @@ def plain_column(
     key: str = "",
     width: int = WIDTH,
     rank: int = 5,
-    may_cut: bool = False,
 ) -> KeyColumn:
     """Return a column of torch's width."""
     return KeyColumn(
@@ -323,7 +322,6 @@ def plain_column(
         width=width,
         is_fixed=True,
         rank=rank,
-        may_cut=may_cut,
     )
 
 
@@ -334,8 +332,7 @@ def name_column(rows: Sequence[KeyAverage]) -> KeyColumn:
 
     longest = max((len(row.name) for row in rows), default=0)
     width = min(longest + 4, NAME_WIDTH)
-    column = plain_column("Name", lambda row: row.name, cell, width=width, rank=0, may_cut=True)
-    return replace(column, whole=lambda row: row.name)
+    return plain_column("Name", lambda row: row.name, cell, width=width, rank=0)
 
 
 def time_column(
@@ -397,7 +394,6 @@ def shapes_columns(rows: Sequence[KeyAverage]) -> list[KeyColumn]:
         *("Input Shapes", lambda row: row.shapes, lambda row: row.shapes[:width]),
         width=width,
         rank=0,
-        may_cut=True,
     )
     return [shapes] if longest else []
 
