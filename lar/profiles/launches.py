@@ -11,7 +11,6 @@ from lar.profiles.devices import Extent, kernel_name_of
 from lar.profiles.range_members import Begun, members_of_ranges, starts_of
 from lar.profiles.roofline import Piece, piece_of
 from lar.profiles.times import self_times_of
-from lar.profiles.totals import group_by
 from lar.records.profile import Execution, Profile, Span
 
 
@@ -106,9 +105,3 @@ def put_in_ranges(profile: Profile, launches: Sequence[Launch]) -> list[Launch]:
         launch._replace(ranges=tuple(name for name in members if place in members[name]))
         for place, launch in enumerate(launches)
     ]
-
-
-def ranges_of(profile: Profile) -> dict[str, list[Span]]:
-    """Return the user's ranges by name, without those of the warm-up."""
-    spans = profile.spans_of("user_annotation", timed=False)
-    return group_by((span for span in spans if not span.warmup), lambda span: span.name)

@@ -19,9 +19,8 @@ from typing import Literal
 
 from lar.records.profile import Interval, Profile, keep_with_profile
 
-# Engines record whole microseconds; an estimate of few steps of the clock has no rate.
+# Engines record whole microseconds.
 CLOCK_STEP_NS = 1_000
-LEAST_ESTIMATE_NS = 3 * CLOCK_STEP_NS
 
 Kind = Literal["compute", "dispatch + compute", "wall"]
 
@@ -36,19 +35,6 @@ MEANINGS: Mapping[Kind, str] = {
 def describe_time(kind: Kind) -> str:
     """Return the sentence that says which time of operators a report shows."""
     return f"The time of an operator: {MEANINGS[kind]}."
-
-
-def execution_times_of(profile: Profile, kind: Kind) -> Sequence[int]:
-    """Return one of the three times of each of the timed executions, in nanoseconds.
-
-    Where operators run on a device, `dispatch + compute` is what they take of the host: the
-    dispatch alone.
-    """
-    if kind == "compute":
-        return [each.compute_ns for each in profile.timed_executions]
-    if kind == "wall":
-        return [each.duration_ns for each in profile.timed_executions]
-    return profile.host_times_ns
 
 
 def iterations_of(profile: Profile) -> tuple[Interval, ...]:

@@ -6,8 +6,6 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
 from lar.measurement.statistics import percentile_of, samples_for
-from lar.profiles.times import Kind, execution_times_of
-from lar.records.profile import Profile
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -87,14 +85,3 @@ def group_by(items: Iterable[V], key: Callable[[V], K]) -> dict[K, list[V]]:
     for item in items:
         groups.setdefault(key(item), []).append(item)
     return groups
-
-
-def operator_totals(profile: Profile, kind: Kind) -> dict[int, Totals]:
-    """Return the figures of the operators in timed iterations, by their places; on a device those
-    of their computation, whatever the `kind`."""
-    where: Kind = "compute" if profile.on_device else kind
-    groups: dict[int, list[int]] = {}
-    times_ns = execution_times_of(profile, where)
-    for execution, time_ns in zip(profile.timed_executions, times_ns, strict=True):
-        groups.setdefault(execution.operator, []).append(time_ns)
-    return {place: totals_of(own) for place, own in groups.items()}

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from lar.profiles.times import (
-    Kind,
-    execution_times_of,
     is_loaded_in_steps,
     iteration_times_of,
     own_times,
@@ -25,32 +21,24 @@ def profile_of_one() -> Profile:
     return profile_of([operator_of("conv", "Convolution")], [step_of(0, 0, 20)], [execution])
 
 
-@pytest.mark.parametrize(
-    ("kind", "ns"), [("compute", 10_000), ("dispatch + compute", 12_000), ("wall", 13_000)]
-)
-def test_an_operator_has_three_times(kind: Kind, ns: int) -> None:
+def test_an_operator_takes_of_the_host_its_dispatch_and_on_a_cpu_its_computation() -> None:
     profile = profile_of_one()
-    assert execution_times_of(profile, kind) == [ns]
-
-
-def test_a_device_takes_of_the_host_the_dispatch_alone() -> None:
-    profile = profile_of_one()
-    profile = replace(profile, facts=profile_of([], device="cuda0").facts)
-    assert execution_times_of(profile, "dispatch + compute") == [2000]
-    assert execution_times_of(profile, "compute") == [10_000]
+    assert [*profile.host_times_ns] == [12_000]
+    on_device = replace(profile, facts=profile_of([], device="cuda0").facts)
+    assert [*on_device.host_times_ns] == [2000]
 
 
 def test_what_is_both_dispatched_and_computed_counts_once() -> None:
     execution = execution_of(0, 1, 14, wait=3, dispatch=(0, 6))
     profile = profile_of([operator_of("conv", "Convolution")], [], [execution])
-    assert execution_times_of(profile, "dispatch + compute") == [14_000]
+    assert [*profile.host_times_ns] == [14_000]
 
 
 def test_what_stands_before_the_computation_of_the_thread_that_dispatches_is_no_wait() -> None:
     execution = execution_of(0, 1, 14, wait=3)
     profile = profile_of([operator_of("conv", "Convolution")], [], [execution])
-    assert execution_times_of(profile, "dispatch + compute") == [13_000]
-    assert execution_times_of(profile, "compute") == [10_000]
+    assert [*profile.host_times_ns] == [13_000]
+    assert profile.executions[0].compute_ns == 10_000
 
 
 def profile_of_items() -> Profile:
