@@ -276,11 +276,10 @@ def describe_figures(rows: Sequence[Shown]) -> Iterator[str]:
     """Yield the notes that the figures need."""
     if any(has_part_of_flops(it.row) or has_part_of_bytes(it.row) for it in rows):
         yield ">= leaves out operators whose FLOPs or bytes are not known."
-    if any(it.row.saving_ns is not None for it in rows):
-        yield (
-            "Could save: how much shorter an iteration would be with this at its roof. Bound: the "
-            f"roof that it reaches {NEAR_PERCENT:.0f}% of, or far from both."
-        )
+    if any(it.row.saving_ns for it in rows):
+        yield "Could save: how much shorter an iteration would be with this at its roof."
+    if any(it.row.bound for it in rows):
+        yield f"Bound: the roof that it reaches {NEAR_PERCENT:.0f}% of, or far from both."
 
 
 def roofline_of(rows: Sequence[Shown], figures: Iterable[Figure]) -> Table[Shown]:

@@ -42,7 +42,8 @@ ID  Name  Of           Calls  Duration (us)  Total (us)  Time%  GFLOP/s  Compute
 --  ----  -----------  -----  -------------  ----------  -----  -------  --------  -----  -------  ---------  -----  ---------------
  0  conv  Convolution      2         400.00      800.00  80.00   100.00     50.00   2.00     5.00      50.00  far             200.00
  1  add   Elemwise         2         100.00      200.00  20.00      n/a       n/a  20.00    50.00        n/a  n/a                n/a
-Could save: how much shorter an iteration would be with this at its roof. Bound: the roof that it reaches 60% of, or far from both.
+Could save: how much shorter an iteration would be with this at its roof.
+Bound: the roof that it reaches 60% of, or far from both.
 """  # noqa: E501
 
 METRICS_OF_CONV = """\
