@@ -111,11 +111,9 @@ def test_a_report_style_is_added_as_the_list_says(tmp_path: Path) -> None:
     model = str(ROOT / "models" / "digits_cnn.onnx")
     lar_with(title, tmp_path, model, "--iter", "1", "--profile", "profile.json")
     words = ["report", "profile.json", "--style", "bytes", "--top", "2"]
-    summary, _, text = lar_with(title, tmp_path, *words).partition("\n\n")
-    assert summary.startswith("An iteration takes ")
-    lines = text.splitlines()
+    lines = lar_with(title, tmp_path, *words).splitlines()
     assert lines[0].split() == ["operator", "moved"]
-    assert len(lines) == 3
+    assert lines[3:4] in ([], [""])  # what profiling cost may stand below
     printed = lar_with(title, tmp_path, *words, "--csv", "-")
     assert "moved (bytes)" in printed
 

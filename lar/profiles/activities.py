@@ -20,8 +20,9 @@ from typing import Literal, NamedTuple, Protocol
 import msgspec
 
 from lar.profiles.breakdown import device_copies
-from lar.profiles.devices import kernel_name_of
-from lar.records.profile import Execution, Interval, Profile, Span
+from lar.profiles.devices import Extent, kernel_name_of
+from lar.profiles.range_members import Starts, starts_of
+from lar.records.profile import Execution, Interval, Profile, Span, keep_with_profile
 
 
 class Nested(NamedTuple):
@@ -55,7 +56,12 @@ class HostActivity(msgspec.Struct, frozen=True, gc=False):
 
 
 class DeviceActivity(NamedTuple):
-    """A kernel, copy or fill on a device; `operator` is None if unknown."""
+    """A kernel, copy or fill on a device; `operator` is None if unknown.
+
+    `execution` is the place of its execution among the timed ones. `launch_ns` is when the host had
+    it begun as far as that is known, else when it began; `starts` is on which threads it began
+    when.
+    """
 
     kind: Literal["kernel", "memcpy", "memset"]
     name: str
@@ -64,9 +70,17 @@ class DeviceActivity(NamedTuple):
     start_ns: int
     end_ns: int
     stream: int
-    size_bytes: int | None = None
-    grid: tuple[int, int, int] | None = None
-    block: tuple[int, int, int] | None = None
+    size_bytes: int | None
+    grid: Extent | None
+    block: Extent | None
+    device: str
+    execution: int | None
+    launch_ns: int
+    starts: Starts
+
+    @property
+    def interval(self) -> Interval:
+        return self.start_ns, self.end_ns
 
     @property
     def duration_ns(self) -> int:
@@ -157,7 +171,8 @@ def position_of_call(span: Span, dispatches: Mapping[tuple[int, int], int]) -> i
     return dispatches.get((span.operator, span.step), -1)
 
 
-def device_activities_of(profile: Profile) -> list[DeviceActivity]:
+@keep_with_profile
+def device_activities_of(profile: Profile) -> Sequence[DeviceActivity]:
     """Return the timed kernels, copies and fills of a device; empty on a CPU.
 
     Where the engine reports no kernels, the computation of an operator is one.
@@ -165,35 +180,47 @@ def device_activities_of(profile: Profile) -> list[DeviceActivity]:
     if not profile.on_device:
         return []
     spans = [*profile.spans_of("kernel"), *device_copies(profile)]
+    places = places_of(profile.timed_executions, on_device=True)
     activities = [
-        DeviceActivity(
-            span.category,  # type: ignore[arg-type]
-            span.name,
-            span.operator,
-            span.step,
-            *span.interval,
-            span.thread if span.stream is None else span.stream,
-            span.size_bytes,
-            span.grid,
-            span.block,
-        )
+        activity_of(profile, span, execution_of(span, places))
         for span in spans
         if span.step is not None and not span.warmup
     ]
     if not any(each.kind == "kernel" for each in activities):
-        activities += [
-            DeviceActivity(
-                "kernel",
-                kernel_name_of(profile.operators[each.operator]),
-                each.operator,
-                each.step,
-                *each.computation,
-                each.thread,
+        for place, each in enumerate(profile.timed_executions):
+            start, end = each.computation
+            kernel = Span(
+                category="kernel",
+                name=kernel_name_of(profile.operators[each.operator]),
+                start_ns=start,
+                end_ns=end,
+                thread=each.thread,
+                step=each.step,
+                operator=each.operator,
             )
-            for each in profile.executions
-            if not each.warmup
-        ]
+            activities.append(activity_of(profile, kernel, place))
     return activities
+
+
+def activity_of(profile: Profile, span: Span, place: int | None) -> DeviceActivity:
+    """Return a span on a device, which is part of the timed execution at `place`."""
+    execution = None if place is None else profile.timed_executions[place]
+    dispatch = None if execution is None else execution.dispatch_start_ns
+    return DeviceActivity(
+        span.category,  # type: ignore[arg-type]
+        span.name,
+        span.operator,
+        -1 if span.step is None else span.step,
+        *span.interval,
+        span.thread if span.stream is None else span.stream,
+        span.size_bytes,
+        span.grid,
+        span.block,
+        span.device or profile.facts.device,
+        place,
+        span.start_ns if dispatch is None else dispatch,
+        ((span.thread, span.start_ns), *(starts_of(execution)[1:] if execution else ())),
+    )
 
 
 # By operator and step: when each execution began, and where it is among those given.
@@ -214,12 +241,10 @@ class Placed(Protocol):
 def device_times_of(profile: Profile) -> list[int]:
     """Return the nanoseconds of each timed execution's kernels, copies and fills on a device: 0 on
     a CPU."""
-    executions = profile.timed_executions
-    times = [0] * len(executions)
-    places = places_of(executions, on_device=True) if profile.on_device else {}
+    times = [0] * len(profile.timed_executions)
     for each in device_activities_of(profile):
-        if (index := execution_of(each, places)) is not None:
-            times[index] += each.duration_ns
+        if each.execution is not None:
+            times[each.execution] += each.duration_ns
     return times
 
 

@@ -91,18 +91,28 @@ def waiting_calls(profile: Profile) -> frozenset[int]:
     )
 
 
+def parents_of(timed: Sequence[tuple[int, int, int]]) -> list[int]:
+    """Return the position of the innermost around each on its thread, -1 where there is none; given
+    are the thread, the begin and the end of each. The first of equals is around the others."""
+    parents = [-1] * len(timed)
+    around: list[int] = []
+    for place in sorted(range(len(timed)), key=lambda at: (*timed[at][:2], -timed[at][2])):
+        thread, _, end = timed[place]
+        while around and (timed[around[-1]][0] != thread or timed[around[-1]][2] < end):
+            around.pop()
+        if around:
+            parents[place] = around[-1]
+        around.append(place)
+    return parents
+
+
 def own_times(timed: Sequence[tuple[int, int, int]]) -> list[int]:
     """Return how long each took without those within it on its thread, in nanoseconds, so that the
     sum is that of the outermost; given are the thread, the begin and the end of each."""
     own = [end - start for _, start, end in timed]
-    around: list[int] = []
-    for place in sorted(range(len(timed)), key=lambda at: (*timed[at][:2], -timed[at][2])):
-        thread, start, end = timed[place]
-        while around and (timed[around[-1]][0] != thread or timed[around[-1]][2] < end):
-            around.pop()
-        if around:
-            own[around[-1]] -= end - start
-        around.append(place)
+    for (_, start, end), parent in zip(timed, parents_of(timed), strict=True):
+        if parent >= 0:
+            own[parent] -= end - start
     return [max(0, each) for each in own]
 
 
@@ -113,3 +123,15 @@ def self_times_of(profile: Profile) -> Sequence[int]:
     executions = profile.timed_executions
     own = own_times([(each.thread, *each.interval) for each in executions])
     return [max(0, ns - (each.wait_ns or 0)) for ns, each in zip(own, executions, strict=True)]
+
+
+@keep_with_profile
+def self_host_times_of(profile: Profile) -> Sequence[int]:
+    """Return how long each of the timed executions kept the host busy itself, in nanoseconds: its
+    dispatch and, on a CPU, what it computed without the operators within it."""
+    if profile.on_device:
+        return profile.host_times_ns
+    timed = zip(
+        profile.timed_executions, profile.host_times_ns, self_times_of(profile), strict=True
+    )
+    return [max(0, host_ns - each.compute_ns + own_ns) for each, host_ns, own_ns in timed]

@@ -1,33 +1,35 @@
-"""Reports as HTML pages: the style's own, or one of lines, tables and plots."""
+"""Reports as HTML pages of lines, tables and plots."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
+from importlib import resources
 from itertools import groupby, takewhile
+from string import Template
 from typing import Any
 
+import msgspec
+
 from lar.reports.model import ANY_DIGITS, AnyTable, Cell, Column, Plot
-from lar.reports.pages import Section, format_facts, format_page, read_resource
 from lar.reports.report import Part, Report
 from lar.reports.text import printable_text
 
+SCRIPTS = ("page.js", "names.js", "tables.js", "plots.js", "report.js")
 LONGEST_NAME = 24  # of a fact: what stands before a colon behind more letters is a sentence
 RANK_BESIDE_TEXT = 9  # on a page, of columns that the text does not have
 
 
 def format_html(report: Report) -> str:
-    """Return the style's own page, or one of its parts.
+    """Return the page of a report.
 
     A plot is a section, and so are lines and tables between two empty lines. Lines alone are those
     of the first section, whatever comes between them.
     """
-    if report.page:
-        return report.page
-    title = report.title or f"lar report: {report.style}"
     parts = report.body if report.page_of_text else tuple(parts_of_style(report))
     words: list[str] = []
-    sections: list[Section] = []
+    links: list[str] = []
+    sections: list[str] = []
     figures = []
     for group in groups_of(parts):
         drawn = [part for part in group if not isinstance(part, str)]
@@ -35,22 +37,51 @@ def format_html(report: Report) -> str:
         if not drawn:
             words += lines
             continue
-        name = f"part{len(sections)}"
-        about = " ".join(part.about for part in drawn if isinstance(part, Plot))
-        title_line = f"{drawn[0].title}:".lower()
-        said = format_lines(line for line in lines if line.lower() != title_line)
-        sections.append(Section(name, drawn[0].title, about, said))
+        name, title = f"part{len(sections)}", drawn[0].title
+        said = format_lines(line for line in lines if line.lower() != f"{title}:".lower())
+        abouts = [part.about for part in drawn if isinstance(part, Plot) and part.about]
+        about = "".join(f"<p class=about>{escape(text)}</p>" for text in abouts)
+        links.append(link_to(name, title))
+        sections.append(format_section(name, title, about + said))
         figures.append({"section": name, "parts": [*map(figures_of, drawn)]})
     if words:
-        sections.insert(0, Section("result", "Result", words=format_lines(words)))
-    script = read_resource("lar.reports.pages", "report.js")
-    return format_page(title, title, sections, {"sections": figures}, [script])
+        links.insert(0, link_to("result", "Result"))
+        sections.insert(0, format_section("result", "Result", format_lines(words)))
+    return Template(read_page_file("page.html")).substitute(
+        title=escape(report.title or f"lar report: {report.style}"),
+        style=read_page_file("page.css"),
+        links="".join(links),
+        sections="\n".join(sections),
+        figures=format_figures({"sections": figures}),
+        code="\n".join(map(read_page_file, SCRIPTS)),
+    )
+
+
+def read_page_file(name: str) -> str:
+    """Return the text of a file that all pages hold."""
+    return resources.files("lar.reports.pages").joinpath(name).read_text(encoding="utf-8")
+
+
+def link_to(name: str, title: str) -> str:
+    return f'<a href="#{name}">{escape(title)}</a>'
+
+
+def format_section(name: str, title: str, words: str) -> str:
+    """Return a part of a page, below whose words a script draws the rest."""
+    heading = f"<h2>{escape(title)}</h2>"
+    return f'<section id="{name}">{heading}{words}<div class=body></div></section>'
+
+
+def format_figures(figures: Mapping[str, Any]) -> str:
+    """Return figures as JSON that may stand in a page: whatever a name holds, it ends no script and
+    begins no comment."""
+    text = msgspec.json.encode(figures).decode()
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def parts_of_style(report: Report) -> Iterator[Part]:
     """Yield the parts of the page of a profile: the lines above its first table, all of the tables,
     and the plots."""
-    yield from report.summary
     yield from takewhile(lambda part: isinstance(part, str), report.body)
     yield report.footer
     for table in report.tables:
@@ -74,11 +105,17 @@ def format_lines(lines: Iterable[str]) -> str:
     texts = []
     for are_facts, group in groupby(map(printable_text, lines), key=is_fact):
         if are_facts:
-            pairs = (line.strip().split(": ", 1) for line in group)
-            texts.append(format_facts((name, text) for name, text in pairs))
+            texts.append(
+                f"<table class=facts aria-label=facts>{''.join(map(fact_row, group))}</table>"
+            )
         else:
             texts += [f"<p>{escape(line.strip())}</p>" for line in group]
     return "".join(texts)
+
+
+def fact_row(line: str) -> str:
+    name, text = map(escape, line.strip().split(": ", 1))
+    return f"<tr><th scope=row>{name}</th><td>{text}</td></tr>"
 
 
 def figures_of(part: AnyTable | Plot) -> dict[str, Any]:

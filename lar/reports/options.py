@@ -53,11 +53,8 @@ def parse_rows(text: str) -> int:
 
 
 def parse_names(text: str) -> tuple[str, ...]:
-    """Parse names with commas between them."""
-    names = tuple(filter(None, map(str.strip, text.split(","))))
-    if not names:
-        raise argparse.ArgumentTypeError("no name is given")
-    return names
+    """Parse names between commas."""
+    return tuple(name.strip() for name in text.split(","))
 
 
 # fmt: off
@@ -70,6 +67,8 @@ REPORT_OPTIONS: tuple[ReportOption, ...] = (
     ReportOption("view", "only this part of the report; may be given again", str, "NAME",
                  repeatable=True),
     ReportOption("metrics", "print these metrics of each row, A,B,...", parse_names, "A,B"),
+    ReportOption("columns", "figures that text shows beside those of its style", parse_names,
+                 "A,B"),
     ReportOption("time_unit", "unit of times", str, choices=("s", "ms", "us", "ns")),
     ReportOption("type", "only operators of this type; may be given again", str, "TYPE",
                  repeatable=True),
@@ -114,10 +113,13 @@ def add_report_options(parser: argparse.ArgumentParser) -> None:
 
 
 def describe_choices() -> str:
-    """Return what --sort, --group-by and --view accept, one paragraph for each style."""
+    """Return what --sort, --group-by, --view and --columns accept, one paragraph for each style."""
     paragraphs = []
     for name, style in STYLES.items():
-        kinds = (("--sort", style.sorts), ("--group-by", style.groups), ("--view", style.views))
+        kinds = (
+            *(("--sort", style.sorts), ("--group-by", style.groups), ("--view", style.views)),
+            ("--columns", style.columns),
+        )
         choices = [f"{flag} {', '.join(known)}" for flag, known in kinds if known]
         if choices:
             text = f"{name}: {'; '.join(choices)}"
@@ -129,7 +131,7 @@ def collect_report_options(values: Mapping[str, Any], name: str, style: Style) -
     """Return the options that are set.
 
     Raises:
-        UsageError: the style does not honour one, or has no such sort key, group or view.
+        UsageError: the style does not honour one, or has no such sort key, group, view or column.
     """
     given = {key: values[key] for key in BY_KEY if values.get(key) is not None}
     for key in given:
@@ -144,6 +146,8 @@ def collect_report_options(values: Mapping[str, Any], name: str, style: Style) -
     check_choice("group_by", given.get("group_by"), style.groups, name)
     for view in given.get("view", ()):
         check_choice("view", view, style.views, name, style.former_views)
+    for column in given.get("columns", ()):
+        check_choice("columns", column, style.columns, name)
     return given
 
 
@@ -152,6 +156,7 @@ UNKNOWN_CHOICES = {
     "sort": ("does not sort by this", "it sorts by"),
     "group_by": ("does not group by this", "it groups by"),
     "view": ("has no such view", "its views are"),
+    "columns": ("has no such column to add", "it adds"),
 }
 
 

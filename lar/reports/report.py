@@ -1,8 +1,8 @@
-"""A report of one style: the parts of its text in order, and its tables."""
+"""What a command or a style has to say: lines, tables and plots in order."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +11,6 @@ from lar.reports.model import AnyTable, Plot
 from lar.reports.text import PAPER, Screen, format_table, printable_text
 
 Part = str | AnyTable | Plot
-
-# What two profiles that are compared are called.
-ROLES = ("baseline", "exp")
 
 
 class LateJson:
@@ -32,26 +29,23 @@ class Report:
     """The report that a command or a style makes of a record.
 
     `body` is the text, in lines and tables; `tables` become CSV, JSON and HTML. `document`, where
-    it is not None, is what JSON is made of instead, some parts of it late (`LateJson`), and `page`
-    a whole HTML page. With `page_of_text` the page has the parts of the text, and the plots among
-    them; without it the page has the lines, the tables and then `plots`. `title` is the page's,
-    where it is not that of a profile's report. On a terminal lines are wrapped, but those for
-    another program are not.
-    `summary` are the paragraphs on top of the text and of the page, and `footer` is the line below
-    the text, but not of a text for programs. `corrected` says what was taken off the times of
-    operators, empty where they are as recorded; it stands in JSON, as other documents have no room.
+    it is not None, is what JSON is made of instead, some parts of it late (`LateJson`). With
+    `page_of_text` the page has the parts of the text, and the plots among them; without it the page
+    has the lines, the tables and then `plots`. `title` is the page's, where it is not that of a
+    profile's report. On a terminal lines are wrapped, but those for another program are not.
+    `footer` is the line below the text, but not of a text for programs. `corrected` says by how
+    much the times of operators were scaled, empty where they are as recorded; it stands in JSON, as
+    other documents have no room.
     """
 
     style: str
     body: tuple[Part, ...] = ()
     tables: tuple[AnyTable, ...] = ()
     document: Any = None
-    page: str = ""
     page_of_text: bool = False
     plots: tuple[Plot, ...] = ()
     title: str = ""
     is_for_programs: bool = False
-    summary: tuple[str, ...] = ()
     footer: str = ""
     corrected: str = ""
 
@@ -65,8 +59,6 @@ class Report:
 
     def lines_for(self, screen: Screen) -> list[str]:
         lines: list[str] = []
-        for text in () if self.is_for_programs else self.summary:
-            lines += [*screen.wrap(printable_text(text)), ""]
         for part in self.body:
             if isinstance(part, Plot):
                 continue
@@ -79,10 +71,3 @@ class Report:
         if self.footer and not self.is_for_programs:
             lines += ["", *screen.wrap(self.footer)]
         return lines
-
-
-def paragraphs_of(texts: Sequence[str]) -> tuple[str, ...]:
-    """Return the paragraphs about profiles, with names where there are two; empty ones are none."""
-    if len(texts) > 1:
-        texts = [f"{name}: {text}" if text else "" for name, text in zip(ROLES, texts, strict=True)]
-    return tuple(filter(None, texts))

@@ -96,7 +96,8 @@ def columns_of(side_by_side: SideBySide) -> Iterator[Column[Row]]:
     if side_by_side.has_names:
         yield Column("result", lambda row: row.name, rank=0)
     for name in side_by_side.varying:
-        yield Column(name, fact_named(name), rank=0 if is_option(name) else 3)
+        is_name = is_option(name) and not side_by_side.has_names
+        yield Column(name, fact_named(name), rank=0 if is_name else 3)
     if not side_by_side.has_names and not side_by_side.varying:
         yield Column("rows", lambda row: row.name, rank=0)
     if any(row.statuses != "ok" for row in rows):

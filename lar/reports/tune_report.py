@@ -97,6 +97,7 @@ def columns_of(objective: Objective) -> Iterator[Column[Row]]:
         lambda it: it.value and it.value * (1e3 if in_ms else 1),
         lambda it: format_figure(it, objective),
         align="right",
+        digits=3 if in_ms else None,
         rank=0,
     )
     yield number("ratio", "ratio", 3, unknown="", rank=1)

@@ -1,40 +1,27 @@
-"""The same profile says the same in every style."""
+"""The same profile says the same in every style: calls, times and operations of operators."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
 
+from lar.profiles.activities import device_times_of
 from lar.profiles.export import chrome_trace_of, tensorboard_trace_of
-from lar.profiles.times import Kind
+from lar.profiles.launches import launches_of
+from lar.profiles.times import self_host_times_of, self_times_of
 from lar.profiles.trace_file import decode_profile, encode_profile
 from lar.records.profile import Execution, Profile, Span
 from lar.reports.styles import STYLES
-from tests.profiles.figures import (
-    Shares,
-    Told,
-    diff_figures,
-    kernel_totals,
-    megengine_figures,
-    ncu_figures,
-    operators_figures,
-    paddle_figures,
-    shares_of,
-    table_of,
-    tensorboard_figures,
-    torch_figures,
-)
 from tests.profiles.layers import profile_of_layers
-
-# TensorBoard rounds each row to microseconds, the page to six digits.
-RELATIVE, ROUNDED_NS = 1e-5, 3000
+from tests.profiles.test_rows import profile_of_loop
 
 
 def in_one_thread(profile: Profile) -> Profile:
-    """A profile of an engine that tells of no dispatch and no wait."""
+    """A profile of an engine that reports neither dispatches nor waits."""
     executions = (
         Execution(each.operator, each.step, 1, each.start_ns, each.end_ns, warmup=each.warmup)
         for each in profile.executions
@@ -42,16 +29,16 @@ def in_one_thread(profile: Profile) -> Profile:
     return replace(profile, executions=tuple(executions))
 
 
-def on_device(profile: Profile, *, told: bool) -> Profile:
-    """A profile of a device, with two kernels of each operator with a gap between if it tells of
+def on_device(profile: Profile, *, has_kernels: bool) -> Profile:
+    """A profile of a device, with two kernels of each operator with a gap between if it reports
     them, but a copy for those that change a layout."""
     facts = msgspec.structs.replace(profile.facts, device="cuda0", peak=None)
-    work = [span for each in profile.executions for span in device_spans(profile, each) if told]
+    executions = profile.executions if has_kernels else ()
+    work = [span for each in executions for span in device_spans(profile, each)]
     return replace(profile, facts=facts, spans=(*profile.spans, *work))
 
 
 def device_spans(profile: Profile, execution: Execution) -> list[Span]:
-    """Two kernels with a gap between, or a copy."""
     third = execution.duration_ns // 3
     is_copy = profile.operators[execution.operator].type == "RelayoutFormat"
     return [
@@ -65,7 +52,6 @@ def device_spans(profile: Profile, execution: Execution) -> list[Span]:
             warmup=execution.warmup,
             operator=execution.operator,
             device="cuda0",
-            stream=7,
         )
         for start in (execution.start_ns, execution.end_ns - third)[is_copy:]
     ]
@@ -83,158 +69,105 @@ def of_one_iteration() -> Profile:
     return replace(profile, executions=tuple(executions))
 
 
-HOST_PROFILES = {
+PROFILES = {
     "worker": profile_of_layers(),
     "one thread": in_one_thread(profile_of_layers()),
     "one iteration": of_one_iteration(),
+    "loop": profile_of_loop(),
+    "kernels": on_device(profile_of_layers(), has_kernels=True),
+    "no kernels": on_device(profile_of_layers(), has_kernels=False),
 }
-DEVICE_PROFILES = {
-    "kernels told": on_device(profile_of_layers(), told=True),
-    "no kernels": on_device(profile_of_layers(), told=False),
-}
-PROFILES = HOST_PROFILES | DEVICE_PROFILES
-on_hosts = pytest.mark.parametrize("profile", HOST_PROFILES.values(), ids=HOST_PROFILES)
-on_devices = pytest.mark.parametrize("profile", DEVICE_PROFILES.values(), ids=DEVICE_PROFILES)
 on_all = pytest.mark.parametrize("profile", PROFILES.values(), ids=PROFILES)
 
 
-def times_by_type(profile: Profile, time_ns: Callable[[Execution], int]) -> dict[str, int]:
-    times: dict[str, int] = {}
+def table_of(profile: Profile, style: str, name: str, **options: Any) -> list[dict[str, Any]]:
+    """Return the rows of a style's table by column."""
+    report = STYLES[style].build(profile, options)
+    table = next(table for table in report.tables if table.name == name)
+    return [dict(zip(table.headings, row, strict=True)) for row in table.records]
+
+
+def paddle(profile: Profile, column: str) -> dict[str, Any]:
+    """Return a figure of each type of operators as Paddle's table has it."""
+    rows = table_of(profile, "paddle", "operator", time_unit="ns")
+    return {row["Name"]: row[column] for row in rows if row["Level"] == 0}
+
+
+def torch(profile: Profile, column: str) -> dict[str, Any]:
+    rows = table_of(profile, "torch", "key_averages", time_unit="ns")
+    return {row["Name"]: row[column] for row in rows if row["Kind"] == "operator"}
+
+
+def by_type(profile: Profile, figures: Iterable[float]) -> dict[str, float]:
+    """Sum up a figure of each of the timed executions."""
+    sums: dict[str, float] = {}
+    for execution, figure in zip(profile.timed_executions, figures, strict=True):
+        type = profile.operators[execution.operator].type
+        sums[type] = sums.get(type, 0) + figure
+    return sums
+
+
+def check_times(profile: Profile) -> None:
+    host = by_type(profile, self_host_times_of(profile))
+    assert paddle(profile, "CPU Total (ns)") == pytest.approx(host)
+    assert torch(profile, "Self CPU (ns)") == pytest.approx(host)
+    work = by_type(profile, device_times_of(profile))
+    assert paddle(profile, "GPU Total (ns)") == pytest.approx(work)
+    if profile.on_device:
+        assert torch(profile, "Self CUDA (ns)") == pytest.approx(work)
+    else:
+        shares = {type: 100 * ns / sum(host.values()) for type, ns in host.items()}
+        assert paddle(profile, "CPU Ratio (%)") == pytest.approx(shares)
+        assert torch(profile, "Self CPU %") == pytest.approx(shares)
+
+
+def check_work(profile: Profile) -> None:
+    calls = by_type(profile, [1] * len(profile.timed_executions))
+    flops: dict[str, float | None] = {}
     for each in profile.timed_executions:
-        type = profile.operators[each.operator].type
-        times[type] = times.get(type, 0) + time_ns(each)
-    return times
+        operator = profile.operators[each.operator]
+        before = flops.get(operator.type, 0)
+        is_known = before is not None and operator.flops is not None
+        flops[operator.type] = (before or 0) + (operator.flops or 0) if is_known else None
+    assert paddle(profile, "Calls") == torch(profile, "# of Calls") == calls
+    assert paddle(profile, "FLOPs") == torch(profile, "Total FLOPs") == flops
 
 
-def check_times(told: Told, expected: dict[str, int]) -> None:
-    assert {type: row.time_ns for type, row in told.items()} == pytest.approx(
-        expected, rel=RELATIVE, abs=ROUNDED_NS
-    )
+def check_kernels(profile: Profile) -> None:
+    ns = {"time_unit": "ns"}
+    time = f"{'GPU' if profile.on_device else 'CPU'} Total (ns)"
+    rows = table_of(profile, "paddle", "kernel", **ns)
+    told = {row["Name"]: (row["Calls"], row[time]) for row in rows}
+    others = {
+        row["Name"]: (row["Instances"], row["Total Time (ns)"])
+        for row in table_of(profile, "nsys", "computation")
+    }
+    assert told == others
+    own = {launch.kernel: 0 for launch in launches_of(profile)}
+    for launch in launches_of(profile):
+        own[launch.kernel] += launch.piece.duration_ns
+    assert {name: ns for name, (_, ns) in told.items()} == own
+    if not profile.on_device:
+        assert sum(own.values()) == sum(self_times_of(profile))
+    kernels = table_of(profile, "operators", "kernels", group_by="kernel", top=999, **ns)
+    assert {row["kernel"]: row["calls"] for row in kernels} == {
+        name: calls for name, (calls, _) in told.items()
+    }
 
 
-@on_hosts
-def test_the_host_is_busy_as_long_in_every_style(profile: Profile) -> None:
-    host = times_by_type(profile, profile.host_ns)
-    for told in (
-        paddle_figures(profile, "CPU"),
-        torch_figures(profile, "CPU"),
-        tensorboard_figures(profile, "host_self"),
-        diff_figures(profile, "Host"),
-    ):
-        check_times(told, host)
+@on_all
+def test_the_host_and_a_device_are_busy_as_long_in_every_style(profile: Profile) -> None:
+    check_times(profile)
 
 
-@on_hosts
-def test_megengines_device_time_is_that_of_the_executions(profile: Profile) -> None:
-    whole = times_by_type(profile, lambda each: each.duration_ns)
-    check_times(megengine_figures(profile, "device"), whole)
-    if profile.executions[0].dispatch_ns is not None:
-        dispatch = times_by_type(profile, lambda each: each.dispatch_ns or 0)
-        check_times(megengine_figures(profile, "host"), dispatch)
-
-
-@on_hosts
-def test_computing_takes_as_long_in_every_style(profile: Profile) -> None:
-    compute = times_by_type(profile, lambda each: each.compute_ns)
-    check_times(ncu_figures(profile), compute)
-    check_times(operators_figures(profile), compute)
-
-
-@on_devices
-def test_the_device_is_busy_as_long_in_every_style(profile: Profile) -> None:
-    told = tensorboard_figures(profile, "device_self")
-    expected = {type: round(row.time_ns) for type, row in told.items()}
-    assert all(expected.values())
-    check_times(paddle_figures(profile, "GPU"), expected)
-    check_times(torch_figures(profile, "CUDA"), expected)
-    check_times(diff_figures(profile, "Device"), expected)
+@on_all
+def test_operators_are_called_as_often_and_compute_as_much(profile: Profile) -> None:
+    check_work(profile)
 
 
 @on_all
 def test_kernels_are_as_many_and_take_as_long_in_every_style(profile: Profile) -> None:
-    totals = kernel_totals(profile)
-    first = totals["paddle"]
-    assert first.calls
-    assert {style: each.calls for style, each in totals.items()} == dict.fromkeys(
-        totals, first.calls
-    )
-    times = {style: each.time_ns for style, each in totals.items()}
-    assert times == pytest.approx(
-        dict.fromkeys(totals, first.time_ns), rel=RELATIVE, abs=ROUNDED_NS
-    )
-
-
-@on_all
-def test_operators_are_called_as_often_in_every_style(profile: Profile) -> None:
-    side = ("GPU", "CUDA", "device_self") if profile.on_device else ("CPU", "CPU", "host_self")
-    calls = times_by_type(profile, lambda each: 1)
-    for told in (
-        megengine_figures(profile, "device"),
-        paddle_figures(profile, side[0]),
-        torch_figures(profile, side[1]),
-        tensorboard_figures(profile, side[2]),
-        diff_figures(profile, "Host"),
-    ):
-        assert {type: row.calls for type, row in told.items()} == calls
-
-
-@on_all
-def test_operations_are_as_many_in_every_style(profile: Profile) -> None:
-    flops: dict[str, float | None] = {}
-    for each in profile.timed_executions:
-        operator = profile.operators[each.operator]
-        own = flops.setdefault(operator.type, 0)
-        known = own is not None and operator.flops is not None
-        flops[operator.type] = (own or 0) + (operator.flops or 0) if known else None
-    side = ("GPU", "CUDA") if profile.on_device else ("CPU", "CPU")
-    styles = [
-        paddle_figures(profile, side[0]),
-        torch_figures(profile, side[1]),
-        megengine_figures(profile, "device"),
-    ]
-    # In no time there is no rate, and whose of two kernels the operations are is not told.
-    if profile not in (HOST_PROFILES["one iteration"], DEVICE_PROFILES["kernels told"]):
-        styles.append(ncu_figures(profile))
-    for told in styles:
-        for type, row in told.items():
-            assert row.flops == (None if flops[type] is None else pytest.approx(flops[type]))
-
-
-@on_hosts
-def test_shares_agree_where_styles_have_the_same_time(profile: Profile) -> None:
-    """Of the types of operators and of their algorithms, by the time that each style names."""
-    kinds: dict[Kind, dict[str, list[Shares]]] = {}
-    for style, shares in shares_of(profile).items():
-        kind = "compute" if style == "paddle kernels" else STYLES[style.split()[0]].time
-        assert kind is not None
-        by_what = kinds.setdefault(kind, {})
-        by_what.setdefault("kernels" if "kernels" in style else "types", []).append(shares)
-    assert {
-        kind: {what: len(them) for what, them in each.items()} for kind, each in kinds.items()
-    } == {
-        "dispatch + compute": {"types": 2},
-        "compute": {"types": 1, "kernels": 3},
-        "wall": {"types": 1},
-    }
-    for kind, each in kinds.items():
-        types: dict[str, int] = {}
-        times_ns = {
-            "compute": [each.compute_ns for each in profile.timed_executions],
-            "dispatch + compute": profile.host_times_ns,
-            "wall": [each.duration_ns for each in profile.timed_executions],
-        }[kind]
-        for execution, ns in zip(profile.timed_executions, times_ns, strict=True):
-            type = profile.operators[execution.operator].type
-            types[type] = types.get(type, 0) + ns
-        whole = sum(types.values())
-        expected = {type: 100 * ns / whole for type, ns in types.items()}
-        for shares in each["types"]:
-            assert shares == pytest.approx(expected, rel=RELATIVE)
-        first, *others = each.get("kernels", [{}])
-        for shares in others:
-            assert {name: round(share, 1) for name, share in shares.items()} == {
-                name: round(share, 1) for name, share in first.items()
-            }
+    check_kernels(profile)
 
 
 def test_iterations_are_numbered_from_0_in_every_style() -> None:
@@ -242,10 +175,10 @@ def test_iterations_are_numbered_from_0_in_every_style() -> None:
     profile = decode_profile(encode_profile(profile_of_layers(2, 3, warmup=2)), "p.json")
     assert [step.number for step in profile.timed_steps()] == [0, 1, 2]
     assert {each.step for each in profile.timed_executions} == {0, 1, 2}
-    assert [row["Step"] for row in table_of(profile, "paddle", "log", view=["log"])] == [0, 1, 2]
-    assert [row["Step"] for row in table_of(profile, "tensorboard", "steps")] == ["0", "1", "2"]
-    for trace in (chrome_trace_of(profile), tensorboard_trace_of(profile)):
-        names = [event["name"] for event in trace["traceEvents"]]
+    assert [row["step"] for row in table_of(profile, "paddle", "log", view=["log"])] == [0, 1, 2]
+    traces: Sequence[Callable[[Profile], Any]] = (chrome_trace_of, tensorboard_trace_of)
+    for trace_of in traces:
+        names = [event["name"] for event in trace_of(profile)["traceEvents"]]
         assert [name for name in names if name.startswith("ProfilerStep")] == [
             *("ProfilerStep#0", "ProfilerStep#1", "ProfilerStep#2"),
         ]

@@ -8,6 +8,8 @@ from lar.profiles.times import (
     is_loaded_in_steps,
     iteration_times_of,
     own_times,
+    self_host_times_of,
+    self_times_of,
     waiting_calls,
 )
 from lar.records.profile import Profile
@@ -21,24 +23,35 @@ def profile_of_one() -> Profile:
     return profile_of([operator_of("conv", "Convolution")], [step_of(0, 0, 20)], [execution])
 
 
-def test_an_operator_takes_of_the_host_its_dispatch_and_on_a_cpu_its_computation() -> None:
+def test_an_operator_computes_and_keeps_the_host_busy_without_what_it_waits() -> None:
+    assert self_times_of(profile_of_one()) == [10_000]
+    assert self_host_times_of(profile_of_one()) == [12_000]
+
+
+def test_what_runs_within_an_operator_is_no_part_of_its_own_time() -> None:
+    executions = [execution_of(0, 2, 20, dispatch=(0, 2)), execution_of(1, 5, 9)]
+    operators = [operator_of("loop", "Loop"), operator_of("mm", "MatMul")]
+    assert self_host_times_of(profile_of(operators, [], executions)) == [16_000, 4000]
+
+
+def test_a_device_takes_of_the_host_the_dispatch_alone() -> None:
     profile = profile_of_one()
-    assert [*profile.host_times_ns] == [12_000]
-    on_device = replace(profile, facts=profile_of([], device="cuda0").facts)
-    assert [*on_device.host_times_ns] == [2000]
+    profile = replace(profile, facts=profile_of([], device="cuda0").facts)
+    assert self_host_times_of(profile) == [2000]
+    assert self_times_of(profile) == [10_000]
 
 
 def test_what_is_both_dispatched_and_computed_counts_once() -> None:
     execution = execution_of(0, 1, 14, wait=3, dispatch=(0, 6))
     profile = profile_of([operator_of("conv", "Convolution")], [], [execution])
-    assert [*profile.host_times_ns] == [14_000]
+    assert self_host_times_of(profile) == [14_000]
 
 
 def test_what_stands_before_the_computation_of_the_thread_that_dispatches_is_no_wait() -> None:
     execution = execution_of(0, 1, 14, wait=3)
     profile = profile_of([operator_of("conv", "Convolution")], [], [execution])
-    assert [*profile.host_times_ns] == [13_000]
-    assert profile.executions[0].compute_ns == 10_000
+    assert self_host_times_of(profile) == [13_000]
+    assert self_times_of(profile) == [10_000]
 
 
 def profile_of_items() -> Profile:

@@ -22,8 +22,8 @@ WIDTHS = (80, 100, 120, 150)
 # were called, their median, and the time that the style shows.
 STYLES_AND_TITLES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "megengine": ({"top": 9}, ("device self time", "operator info")),
-    "paddle": ({"group_by": "name"}, ("Calls", "CPU Total / Avg", "CPU Median / P90")),
-    "torch": ({"group_by": "instance"}, ("Name", "# of Calls", "Self CPU", "CPU time med")),
+    "paddle": ({"group_by": "name"}, ("Calls", "CPU Total / Avg")),
+    "torch": ({"group_by": "instance"}, ("Name", "# of Calls", "Self CPU")),
     "nsys": ({}, ("Instances", "Total Time", "Minimum", "Name")),
     "ncu": ({"group_by": "kernel"}, ("Calls", "Duration", "Name")),
     "diff": ({}, ("Operator", "Delta", "Verdict")),
@@ -166,7 +166,8 @@ def test_names_that_a_style_cuts_at_their_ends_stay_apart(
     place = next(n for n, it in enumerate(table.text_columns) if it.title == "Name")
     column = table.text_columns[place]
     assert [*map(column.cell, table.rows)] != [*map(column.value, table.rows)]
-    for width in WIDTHS:
+    paper = len(report.text.splitlines()[0])
+    for width in (it for it in WIDTHS if it < paper):
         drawing = Drawing(table, Screen(width))
         seen = {drawing.rows[n][0][drawing.shown.index(place)] for n in range(len(table.rows))}
         assert len(seen) == len(table.rows)

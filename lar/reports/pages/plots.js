@@ -35,24 +35,26 @@ const BOTTOM = 46;
 function makeFrame(width, height, label, x, y, beside = 24) {
   const svg = makePicture(width, height, label);
   const isNarrow = width < NARROW;
-  const left = isNarrow ? 52 : 76, top = isNarrow ? 26 : 14;
-  const right = width - beside, bottom = height - BOTTOM;
+  const top = isNarrow ? 26 : 14, right = width - beside, bottom = height - BOTTOM;
   const scale = (axis, start, end) => {
     const map = axis.log ? Math.log10 : (value) => value;
     const [from, to] = [map(axis.from), map(axis.to)];
     return (value) => start + ((map(value) - from) / (to - from || 1)) * (end - start);
   };
-  const atX = scale(x, left + (x.folded || 0), right), atY = scale(y, bottom, top);
   const ticksFor = (axis, count) =>
     axis.log ? decadesOf(axis.from, axis.to) : ticksOf(axis.from, axis.to, count);
   const formatFor = (axis) => axis.format || (axis.log ? (value) => formatNumber(value) : formatNext);
   const yTicks = ticksFor(y, 5);
-  for (const tick of yTicks)
+  const yTexts = yTicks.map((tick) => formatFor(y)(tick, yTicks[1] - yTicks[0]));
+  const longest = Math.max(...yTexts.map((text) => text.length));
+  const left = Math.max(isNarrow ? 52 : 76, 7 * longest + (isNarrow ? 14 : 38));
+  const atX = scale(x, left + (x.folded || 0), right), atY = scale(y, bottom, top);
+  yTicks.forEach((tick, place) =>
     svg.append(
       makeShape("line", { x1: left, x2: right, y1: atY(tick), y2: atY(tick),
                           stroke: "var(--grid)" }),
       makeShape("text", { x: left - 8, y: atY(tick) + 4, "text-anchor": "end" },
-                formatFor(y)(tick, yTicks[1] - yTicks[0])));
+                yTexts[place])));
   let ticks = ticksFor(x, Math.max(2, Math.round((right - left) / 110)));
   const most = Math.max(2, Math.floor((right - left) / 55));
   if (ticks.length > most)
@@ -161,7 +163,7 @@ function makeLanes(names, label, x, height, width) {
     { x: width / 2, y: bottom + (lines.length > 1 ? 31 + 13 * place : 38), "text-anchor": "middle" },
     line)));
   const pieces = piecesOf(new Set(names));
-  const letters = isNarrow ? Math.floor(width / 7.5) : 31;
+  const letters = isNarrow ? Math.floor(width / 7.5) : 29;
   names.forEach((name, place) => svg.append(
     makeShape("text", isNarrow ? { x: 4, y: place * height + 14, class: "lane halo" }
       : { x: left - 12, y: place * height + height / 2 + 8, "text-anchor": "end", class: "lane" },

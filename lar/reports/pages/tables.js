@@ -70,16 +70,18 @@ function leastWidth(name, pieces) {
 function fitColumns(columns, rows, pieces, room, all) {
   const isNarrow = room < 700;
   const padding = isNarrow ? 11 : 19, shortest = isNarrow ? SHORTEST_ON_NARROW : SHORTEST_TEXT;
+  const headings = columns.map((column) => padding + Math.ceil(
+    Math.max(...[...column.name.split(" "), column.unit].map((word) => textWidth(word, 600)))));
   const widths = columns.map((column, index) => {
-    const words = [...column.name.split(" "), column.unit].map((word) => textWidth(word, 600));
     const longest = rows.reduce((most, row) => {
       const text = formatCell(column, row[index]);
       return text.length > most.length ? text : most;
     }, "");
-    return padding + Math.ceil(Math.max(16, ...words, textWidth(longest) + (index ? 3 : 20)));
+    const content = Math.max(16, textWidth(longest) + (index ? 3 : 20));
+    return Math.max(headings[index], padding + Math.ceil(content));
   });
   const least = columns.map((column, index) => column.isNumber ? widths[index]
-    : Math.min(widths[index], Math.max(index ? shortest : room / 4, padding + (index ? 3 : 20)
+    : Math.min(widths[index], Math.max(headings[index], index ? shortest : room / 4, padding + (index ? 3 : 20)
       + Math.max(0, ...rows.map((row) => row[index] === null ? 0
         : leastWidth(String(row[index]), pieces[index]))))));
   const chosen = new Set([0]);
@@ -95,8 +97,14 @@ function fitColumns(columns, rows, pieces, room, all) {
     left -= least[index];
   }
   const shown = columns.map((_, index) => index).filter((index) => chosen.has(index));
+  const texts = shown.filter((index) => !columns[index].isNumber);
+  for (; left < 0 && !all; left++) { // the widest texts give way
+    const widest = texts.reduce((a, b) => least[b] > least[a] ? b : a, texts[0]);
+    if (widest === undefined || least[widest] < SHORTEST_ON_NARROW / 2) break;
+    least[widest] -= 1;
+  }
   const given = {};
-  for (const index of shown.filter((each) => !columns[each].isNumber)) {
+  for (const index of texts) {
     const longest = Math.min(widths[index], all ? Math.max(300, least[index]) : LONGEST_TEXT);
     const more = all ? longest - least[index]
       : Math.max(0, Math.min(left, longest - least[index]));

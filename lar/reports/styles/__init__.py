@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lar.profiles.times import Kind
-
 if TYPE_CHECKING:
     from lar.records.profile import Profile
     from lar.reports.report import Report
@@ -22,10 +20,10 @@ class Style(NamedTuple):
     `options` are the keys of those in `lar.reports.options` that it honours; any other
     is refused. `sorts` and `groups` are what --sort and --group-by may say, `views` its parts for
     --view, the first of each being the default, but for views, which are all shown. `former_views`
-    are names that are gone, with those that show most of what they did. A style with
+    are names that are gone, with those that show most of what they did. `columns` are those that
+    text has only where --columns asks for them. A style with
     `raw` also takes the engine's own profile file: `raw` reads the file's content, with its name.
-    `profiles` says how many it may take, with `takes_pairs` more pairs of them too, `time` which
-    time of operators its text shows (`lar.profiles.times`).
+    `profiles` says how many it may take, with `takes_pairs` more pairs of them too.
     """
 
     build: Callable[..., Report]
@@ -35,9 +33,9 @@ class Style(NamedTuple):
     groups: tuple[str, ...] = ()
     views: tuple[str, ...] = ()
     former_views: Mapping[str, str] = MappingProxyType({})
+    columns: tuple[str, ...] = ()
     raw: Callable[[bytes, str], Profile] | None = None
     profiles: tuple[int, ...] = (1,)
-    time: Kind | None = None
     takes_pairs: bool = False
 
 
@@ -121,12 +119,16 @@ STYLES: Mapping[str, Style] = {
     "operators": Style(
         build_operators,
         "the time, what is slowest and why, what to try; then a line an operator",
-        options=frozenset({"sort", "top", "group_by", "filter", "time_unit"}),
+        options=frozenset({"sort", "top", "group_by", "filter", "time_unit", "columns"}),
         sorts=(
             *("time", "median", "p90", "mean", "min", "max", "calls", "total", "flops", "bytes"),
             *("saving", "name"),
         ),
         groups=("operator", "type", "module", "shape", "kernel"),
+        columns=(
+            *("calls", "total", "median", "p90", "mean", "min", "max", "disturbed"),
+            *("flops", "bytes"),
+        ),
     ),
     "megengine": Style(
         build_megengine,
@@ -143,38 +145,36 @@ STYLES: Mapping[str, Style] = {
             *("in_shapes", "in_layouts", "out_shapes", "opr_id"),
         ),
         raw=read_engine_profile,
-        time="wall",
     ),
     "paddle": Style(
         build_paddle,
         "Paddle's summaries",
-        COMMON | {"group_by"},
+        COMMON | {"group_by", "columns"},
         sorts=(
-            *("typical", "cpu_total", "cpu_avg", "cpu_median", "cpu_p90", "cpu_max", "cpu_min"),
-            *("gpu_total", "gpu_avg", "gpu_median", "gpu_p90", "gpu_max", "gpu_min", "saving"),
+            *("cpu_total", "cpu_avg", "cpu_max", "cpu_min"),
+            *("gpu_total", "gpu_avg", "gpu_max", "gpu_min", "median", "p90", "saving"),
         ),
         groups=("type", "name", "thread"),
-        time="dispatch + compute",
         views=(
             *("device", "overview", "model", "operator", "kernel", "memory", "userdefined"),
             *("perf", "log"),  # the last only where it is asked for
         ),
+        columns=("saving", "median", "p90", "disturbed"),
     ),
     "torch": Style(
         build_torch,
         "torch's key averages",
-        options=frozenset({"sort", "top", "filter", "group_by", "time_unit"}),
+        options=frozenset({"sort", "top", "filter", "group_by", "time_unit", "columns"}),
         sorts=(
-            *("typical", "self_cpu_time_total", "cpu_time_total", "cpu_time", "cpu_time_avg"),
-            *("cpu_time_median", "device_time_median"),
+            *("self_cpu_time_total", "cpu_time_total", "cpu_time", "cpu_time_avg"),
             *("self_device_time_total", "device_time_total", "device_time", "device_time_avg"),
-            *("self_cuda_time_total", "cuda_time_total", "cuda_time", "count", "flops", "saving"),
+            *("self_cuda_time_total", "cuda_time_total", "cuda_time", "count", "flops"),
             *("cpu_memory_usage", "self_cpu_memory_usage"),
             *("device_memory_usage", "self_device_memory_usage"),
-            *("cuda_memory_usage", "self_cuda_memory_usage"),
+            *("cuda_memory_usage", "self_cuda_memory_usage", "median", "p90", "saving"),
         ),
         groups=("name", "shape", "instance"),
-        time="dispatch + compute",
+        columns=("saving", "median", "p90", "min", "max", "disturbed"),
     ),
     "nsys": Style(
         build_nsys,
@@ -193,7 +193,6 @@ STYLES: Mapping[str, Style] = {
             **dict.fromkeys(("osrt_sum", "syscall_sum"), "os_runtime"),
             **dict.fromkeys(("nvtx_sum", "nvtx_pushpop_sum"), "ranges"),
         },
-        time="compute",
     ),
     "ncu": Style(
         build_ncu,
@@ -205,7 +204,6 @@ STYLES: Mapping[str, Style] = {
         ),
         groups=("operator", "type", "module", "shape", "kernel", "range"),
         views=("roofline", "metrics"),
-        time="compute",
     ),
     "tensorboard": Style(
         build_tensorboard,
@@ -223,7 +221,6 @@ STYLES: Mapping[str, Style] = {
             "diff",  # the only one that takes a baseline
         ),
         profiles=(1, 2),
-        time="dispatch + compute",
     ),
     "diff": Style(
         build_diff,
@@ -234,7 +231,6 @@ STYLES: Mapping[str, Style] = {
         views=("calls", "host", "self_host", "device", "self_device"),
         profiles=(2,),
         takes_pairs=True,
-        time="dispatch + compute",
     ),
 }
 

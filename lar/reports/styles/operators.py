@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,22 +18,18 @@ from lar.reports.model import Column, Table, number
 from lar.reports.profile_plots import plots_of
 from lar.reports.report import Report
 from lar.reports.sorting import sort_rows
+from lar.reports.styles.figures import FIGURES, Figure, asked_for, figure_columns
 
 # So many rows are printed unless --top says otherwise.
 ROWS = 20
 GROUPS: tuple[Key, ...] = ("operator", "type", "module", "shape", "kernel")
 SORTS: Mapping[str, Callable[[Row], Any]] = {
     "time": lambda row: row.iteration_ns,
-    "median": lambda row: row.times.median_ns,
-    "p90": lambda row: row.times.p90_ns,
-    "mean": lambda row: row.times.average_ns,
-    "min": lambda row: row.times.min_ns,
-    "max": lambda row: row.times.max_ns,
-    "calls": lambda row: row.times.calls,
+    **{name: FIGURES[name].value for name in ("median", "p90", "mean", "min", "max", "calls")},
     "total": lambda row: row.total_ns,
     "flops": lambda row: row.work.flops,
     "bytes": lambda row: row.work.size_bytes,
-    "saving": lambda row: row.saving_ns,
+    "saving": FIGURES["saving"].value,
     "name": lambda row: row.name,
 }
 
@@ -60,7 +56,7 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
     rows = sort_rows(
         rows_of(profile, group, launches), sort, SORTS[key], smallest_first=key == "name"
     )
-    table = table_of(profile, rows, group, options.get("time_unit", "us"))
+    table = table_of(profile, rows, group, options.get("time_unit", "us"), asked_for(options))
     top = options.get("top", ROWS)
     # Constants and views take no time.
     shown = rows if top >= len(rows) else [row for row in rows if row.iteration_ns][:top]
@@ -77,8 +73,10 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
     )
 
 
-def table_of(profile: Profile, rows: list[Row], group: Key, unit: str) -> Table[Row]:
-    """Return the table; its text has fewer columns than its records."""
+def table_of(
+    profile: Profile, rows: list[Row], group: Key, unit: str, asked: Collection[str]
+) -> Table[Row]:
+    """Return the table; its text has fewer columns than its records, but those asked for."""
 
     def time(
         title: str, value: Callable[[Row], float | None], *, in_text: bool = False, rank: int = 3
@@ -101,6 +99,11 @@ def table_of(profile: Profile, rows: list[Row], group: Key, unit: str) -> Table[
             digits=3,
         )
 
+    def added(name: str, figure: Figure) -> Column[Row]:
+        if figure.is_time:
+            return time(figure.title, figure.value)
+        return number(figure.title, figure.value, rank=6, in_text=False)
+
     name: Column[Row] = Column(
         group if group != "operator" else "name", lambda row: row.name, rank=0
     )
@@ -113,26 +116,22 @@ def table_of(profile: Profile, rows: list[Row], group: Key, unit: str) -> Table[
         Column("kernel", lambda row: row.kernel, rank=3, in_text=group != "kernel"),
         Column("layout", lambda row: layout_of(profile, row), rank=4),
         Column("bound", lambda row: row.describe_bounds(), rank=2),
-        time("could save", lambda row: row.saving_ns, in_text=True),
-        number("calls", lambda row: row.times.calls, rank=6, in_text=False),
+        time("could save", FIGURES["saving"].value, in_text=True),
+        *figure_columns(("calls",), added),
         time("total", lambda row: row.total_ns),
-        time("median", lambda row: row.times.median_ns),
-        time("p90", lambda row: row.times.p90_ns),
-        time("mean", lambda row: row.times.average_ns),
-        time("min", lambda row: row.times.min_ns),
-        time("max", lambda row: row.times.max_ns),
-        number("disturbed", lambda row: row.times.disturbed, in_text=False),
+        *figure_columns(("median", "p90", "mean", "min", "max", "disturbed"), added),
         number("flops", lambda row: row.work.flops, in_text=False),
         number("bytes", lambda row: row.work.size_bytes, in_text=False),
     )
     known = {column.title for column in columns if any(column.value(row) for row in rows)}
+    in_text = {it.title for it in columns if it.in_text or it.title.split()[0] in asked}
     return Table(
         name="operators" if group == "operator" else f"{group}s",
         title="Operators",
         columns=columns,
         shown=(
             *(share, spent, *({kind} & {*columns}), name),
-            *(it for it in columns[columns.index(spent) + 1 :] if it.in_text and it.title in known),
+            *(it for it in columns[columns.index(spent) + 1 :] if it.title in known & in_text),
         ),
         rows=tuple(rows),
     )

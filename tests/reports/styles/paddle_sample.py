@@ -201,7 +201,7 @@ def profile_of_phases() -> Profile:
         start += length
     spans += spans_in_row("memcpy", "MEMCPY_HtoD", split_evenly(105_980_000, 3026), device=DEVICE)
     spans += spans_in_row("memset", "MEMSET", split_evenly(5_240_000, 1007), device=DEVICE)
-    spans += spans_in_row("relayout", "relayout", split_evenly(2_092_900_000, 9049))
+    spans += spans_in_row("memcpy", "memcpy", split_evenly(2_092_900_000, 9049))
     spans += spans_in_row("runtime", "cudaLaunchKernel", split_evenly(1_597_650_000, 91042))
     inner = spans_in_row("runtime", "compute", split_evenly(1_174_700_000, 28326), operator=0)
     spans += inner

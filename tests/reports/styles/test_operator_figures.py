@@ -19,22 +19,6 @@ from tests.profiles.synthetic import profile_of_times
 WAITED_STEP = 4
 # Each style's table of operators, its columns of names, and the others by what they have.
 TABLES: dict[str, tuple[str, str, dict[str, str]]] = {
-    "paddle": (
-        *("operator", "Name"),
-        {
-            **{"count": "Calls", "median": "CPU Median (ms)", "p90": "CPU P90 (ms)"},
-            **{"mean": "CPU Avg (ms)", "min": "CPU Min (ms)", "max": "CPU Max (ms)"},
-            **{"total": "CPU Total (ms)", "disturbed": "Disturbed"},
-        },
-    ),
-    "torch": (
-        *("key_averages", "Name"),
-        {
-            **{"count": "# of Calls", "median": "CPU time med (us)", "p90": "CPU time p90 (us)"},
-            **{"mean": "CPU time avg (us)", "min": "CPU time min (us)"},
-            **{"max": "CPU time max (us)", "total": "CPU total (us)", "disturbed": "Disturbed"},
-        },
-    ),
     "tensorboard": (
         *("operators", "name"),
         {
@@ -95,7 +79,6 @@ def test_every_row_of_an_operator_has_all_figures(profile: Profile, style: str) 
 def test_a_disturbed_execution_puts_no_operator_first(profile: Profile, style: str) -> None:
     _, column, _ = TABLES[style]
     by_total = {
-        **{"paddle": "cpu_total", "torch": "cpu_time_total"},
         **{"tensorboard": "host_total_duration"},
     }[style]
     assert rows_of(profile, style)[0][column] in ("conv", "Convolution")
@@ -112,21 +95,10 @@ def test_the_roofline_ranks_in_the_same_way(profile: Profile) -> None:
     assert names(sort="total") == ["pool", "conv"]
 
 
-@pytest.mark.parametrize("style", ["paddle", "torch", "ncu"])
-def test_text_marks_what_was_disturbed(profile: Profile, style: str) -> None:
+def test_text_marks_what_was_disturbed(profile: Profile) -> None:
     calm = replace(profile, facts=msgspec.structs.replace(profile.facts, noise=()))
-    assert "disturbed" in STYLES[style].build(profile, {}).text.lower()
-    assert "disturbed" not in STYLES[style].build(calm, {}).text.lower()
-
-
-def test_too_few_calls_have_no_percentile(profile: Profile) -> None:
-    first = replace(
-        profile,
-        steps=profile.steps[:9],
-        executions=tuple(each for each in profile.executions if each.step < 9),
-    )
-    for row in rows_of(first, "paddle"):
-        assert row["CPU P90 (ms)"] is None
+    assert "disturbed" in STYLES["ncu"].build(profile, {}).text.lower()
+    assert "disturbed" not in STYLES["ncu"].build(calm, {}).text.lower()
 
 
 class Listing(NamedTuple):
@@ -151,10 +123,7 @@ def headings_of(pattern: str, names: str, **others: str) -> tuple[str, ...]:
 
 
 MARK = "Disturbed"
-PADDLE = headings_of("CPU {} (ms)", "Median P90 Avg Min Max Total", count="Calls", disturbed=MARK)
 LISTINGS = (
-    Listing("paddle", {}, "kernel", "Name", PADDLE),
-    Listing("paddle", {}, "memory_manipulation", "Name", PADDLE),
     Listing(
         *("diff", {}, "operators", "Operator"),
         headings_of(
@@ -179,15 +148,11 @@ LISTINGS = (
 def test_every_table_of_operators_has_all_figures_and_the_mark(
     profile: Profile, listing: Listing
 ) -> None:
-    made = profile
-    if listing.table == "memory_manipulation":
-        moving = msgspec.structs.replace(profile.operators[1], type="Concat")
-        made = replace(profile, operators=(profile.operators[0], moving))
     pair = "diff" in listing.table or listing.style == "diff" or "compared" in listing.table
-    report = STYLES[listing.style].build(made, listing.options, *([made] if pair else []))
+    report = STYLES[listing.style].build(profile, listing.options, *([profile] if pair else []))
     table: AnyTable = next(table for table in report.tables if table.name == listing.table)
     rows = [dict(zip(table.headings, row, strict=True)) for row in table.records]
-    (own,) = (row for row in rows if row[listing.name] in ("pool", "Pooling", "Concat"))
+    (own,) = (row for row in rows if row[listing.name] in ("pool", "Pooling"))
     count, *headings, disturbed = listing.headings
     assert (own[count], own[disturbed]) == (listing.calls, 1)
     figures = [float(own[each] or 0) * UNITS_US[UNIT.findall(each)[-1]] for each in headings]

@@ -2,32 +2,57 @@
 
 from __future__ import annotations
 
+import subprocess
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from lar.records.profile import Execution, Profile, ProfiledOperator, Step, StepNoise
-from lar.reports.styles.paddle import build
-from lar.reports.styles.paddle.overview import model_rows
-from lar.reports.styles.paddle.run import TimedRun
+from lar.errors import UsageError
+from lar.profiles.trace_file import write_profile
+from lar.records.profile import (
+    Correction,
+    Execution,
+    Profile,
+    ProfiledOperator,
+    Step,
+    StepNoise,
+)
+from lar.reports.styles import STYLES
+from lar.reports.styles.paddle import SECTIONS, build
+from tests.profiles.layers import profile_of_layers
 from tests.profiles.synthetic import profile_of_times
+from tests.profiles.test_rows import profile_of_loop
+from tests.profiles.timelines import span_of
+from tests.reports.styles import paddle_sample as sample
 from tests.reports.styles.paddle_sample import (
     DEVICE,
-    HOST,
     STREAM,
-    profile_of_costs,
-    profile_of_kernels,
-    profile_of_operators,
-    profile_of_phases,
-    profile_of_ranges,
+    SampleRow,
     profile_on_device,
     rows_of,
-    sample_lines,
     sample_table,
     span_at,
 )
+
+RunLar = Callable[..., subprocess.CompletedProcess[str]]
+
+TIMES = [
+    {"wide": 900, "narrow": 100, "act": 300},
+    {"wide": 40, "narrow": 40, "act": 31},
+    {"wide": 40, "narrow": 40, "act": 32},
+]
+TYPES = {"wide": "Conv", "narrow": "Conv", "act": "Relu"}
+
+
+@pytest.fixture
+def profile() -> Profile:
+    return profile_of_times(TYPES, TIMES, step_us=2000, warmup=1, dispatch_us=5)
 
 
 def lines_of(profile: Profile, *views: str, **options: object) -> list[str]:
@@ -37,150 +62,345 @@ def lines_of(profile: Profile, *views: str, **options: object) -> list[str]:
     return text[:-1].split("\n")
 
 
-@pytest.fixture(scope="module")
-def phases() -> Profile:
-    return profile_of_phases()
+def cells_of(profile: Profile, view: str, **options: object) -> Iterator[SampleRow]:
+    return rows_of(lines_of(profile, view, **options))
 
 
-@pytest.mark.parametrize("title", ["Device Summary", "Overview Summary", "Model Summary"])
-def test_the_first_tables_are_those_of_the_sample(phases: Profile, title: str) -> None:
-    assert lines_of(phases, title.split()[0].lower()) == sample_table(title)
-
-
-def test_kernels_are_those_of_the_sample() -> None:
-    lines = lines_of(profile_of_kernels(), "kernel", sort="gpu_total")
-    assert lines == sample_table("Kernel Summary")
-
-
-@pytest.mark.parametrize(
-    ("view", "title"),
-    [("memory", "Memory Manipulation Summary"), ("userdefined", "UserDefined Summary")],
-)
-def test_ranges_are_those_of_the_sample(view: str, title: str) -> None:
-    assert lines_of(profile_of_ranges(title), view) == sample_table(title)
-
-
-def test_operators_are_those_of_the_sample() -> None:
-    lines = lines_of(profile_of_operators(), "operator", sort="gpu_total")
-    rest = next(number for number, line in enumerate(lines) if line.startswith("rest "))
-    assert lines[rest + 1].startswith("  rest ")
-    assert lines[:rest] + lines[rest + 2 :] == sample_table("Operator Summary")
-
-
-def test_the_costs_of_iterations_are_those_of_the_sample() -> None:
-    expected = sample_lines()[-7:-1]
-    assert "Perf Summary" in sample_lines()[-8]
-    lines = lines_of(profile_of_costs(), "perf")
-    assert lines == [sample_lines()[-8], *expected]
-
-
-def test_each_iteration_is_logged_as_in_the_sample() -> None:
-    steps = (Step(0, 0, 1_467_000_000), Step(1, 2_000_000_000, 2_253_300_000))
-    reading = span_at("phase", "dataloader", 0, 600_000)
-    profile = profile_on_device([reading], steps=steps)
-    profile = replace(profile, facts=msgspec.structs.replace(profile.facts, batch=2))
-    assert lines_of(profile, "log") == [
-        "iter: [    0/2] batch_cost: 1.4670 data_cost: 0.0006 ips: 1.3633 images/s",
-        "iter: [    1/2] batch_cost: 0.2533 data_cost: 0.0000 ips: 7.8958 images/s",
-    ]
-
-
-def test_a_copy_on_the_device_stands_below_the_call_that_made_it() -> None:
-    copying = span_at("runtime", "GpuMemcpySync:CPU->GPU", 1_000_000, 500_000, operator=0)
-    on_stream = {"thread": STREAM, "device": DEVICE, "operator": 0}
-    copy = span_at("memcpy", "MEMCPY_HtoD", 1_100_000, 300_000, **on_stream)
-    kernel = span_at("kernel", "add<float>", 2_000_000, 200_000, thread=STREAM, operator=0)
-    profile = profile_on_device(
-        [copying, copy, kernel],
-        operators=[ProfiledOperator(id="a", type="add_n", name="a")],
-        executions=[Execution(0, 0, STREAM, 900_000, 2_500_000, None, 800_000, 1_800_000, HOST)],
-    )
-    rows = lines_of(profile, "operator")[6:-3]
-    names = [(row.name, row.level, row.cells[0][0], row.cells[1][0]) for row in rows_of(rows)]
-    assert names == [
-        ("add_n", 0, "1.00", "0.50"),
-        ("GpuMemcpySync:CPU->GPU", 1, "0.50", "0.30"),
-        ("MEMCPY_HtoD", 2, "-", "0.30"),
-        ("add<float>", 1, "-", "0.20"),
-    ]
-
-
-def test_a_device_that_tells_no_kernels_is_said_to() -> None:
-    profile = profile_of_times({"a": "Add"}, [{"a": 20}], step_us=50, dispatch_us=4, device=DEVICE)
-    lines = lines_of(profile, "kernel")
-    assert next(rows_of(lines)).cells[0] == ("0.02", "0.02", "0.02", "0.02", "100.00")
-    assert any(line.startswith("The engine reports no kernels") for line in lines)
-    assert lines_of(profile, "device")[6].split() == ["GPU0", "40.00"]
-    parts = [(row.name, row.level, row.cells) for row in rows_of(lines_of(profile, "operator"))]
-    nothing = ("-",) * 5
-    assert parts[1:3] == [
-        ("Add dispatch", 1, (("0.00",) * 4 + ("100.00",), ("0.00",) * 5)),
-        ("Add compute", 1, (nothing, ("0.02",) * 4 + ("100.00",))),
-    ]
-
-
-def test_the_device_time_of_iterations_is_that_of_their_kernels_to_the_nanosecond() -> None:
-    times = [{"conv": 300, "relu": 7}, {"conv": 301, "relu": 9}]
-    types = {"conv": "Convolution", "relu": "Elemwise"}
-    profile = profile_of_times(types, times, step_us=1000, device="cuda0", dispatch_us=10)
-    whole = model_rows(TimedRun(profile))[0]
-    assert whole.gpu is not None
-    assert (whole.calls, whole.gpu.total_ns) == (2, 617_000)
+def names_of(profile: Profile, view: str = "operator", **options: object) -> list[str]:
+    """Return the names of the rows that have no parent."""
+    return [row.name for row in cells_of(profile, view, **options) if row.level == 0]
 
 
 def figures_of(profile: Profile, view: str) -> dict[Any, Any]:
     """Return the CPU time of each row of a table in nanoseconds, and its ratio."""
     (table,) = build(profile, {"view": [view], "time_unit": "ns"}).tables
-    time = "CPU Total (ns)" if view == "model" else "Time (ns)"
-    ratio = "CPU Ratio (%)" if view == "model" else "Ratio (%)"
-    name = "Name" if view == "model" else "Event Type"
+    name, time, ratio = {
+        "model": ("Name", "CPU Total (ns)", "CPU Ratio (%)"),
+        "overview": ("Event Type", "Time (ns)", "Ratio (%)"),
+    }[view]
     rows = (dict(zip(table.headings, row, strict=True)) for row in table.records)
     return {row[name]: (row[time], row[ratio]) for row in rows}
 
 
-def test_waiting_for_a_cpu_is_a_row_beside_the_phases_and_no_part_of_them() -> None:
-    times = [{"conv": 500, "relu": 40} for _ in range(10)]
-    times[4] = {"conv": 500, "relu": 8040}
-    profile = profile_of_times({"conv": "Conv", "relu": "Relu"}, times, step_us=9000)
-    noise = [StepNoise(number) for number in range(10)]
-    noise[4] = StepNoise(4, 8_000_000, ("queue delay",))
-    profile = replace(profile, facts=msgspec.structs.replace(profile.facts, noise=tuple(noise)))
-    model, overview = figures_of(profile, "model"), figures_of(profile, "overview")
-    steps, _ = model.pop("ProfileStep")
-    assert [*model] == ["Forward", "Waiting for a CPU", "Others"]
-    assert model["Waiting for a CPU"] == pytest.approx((8_000_000, 100 * 8 / 90))
-    assert sum(time for time, _ in model.values()) == steps == 90_000_000
-    assert sum(ratio for _, ratio in model.values()) == pytest.approx(100)
-    del model["Others"]
-    for name, (time, ratio) in model.items():
-        assert overview[name] == (time, pytest.approx(ratio))
-    assert "Waiting for a CPU is no part of the phases" in " ".join(lines_of(profile, "overview"))
+COPIES, RANGES = "Memory Manipulation Summary", "UserDefined Summary"
 
 
-def test_times_of_copies_that_ran_at_once_are_parts_of_their_sum() -> None:
-    one = profile_of_times({"conv": "Conv"}, [{"conv": 500}] * 2, step_us=600)
-    numbers = {0: 2, 1: 3}  # those of the other copy
-    moved = msgspec.structs.replace
-    profile = replace(
-        one,
-        steps=(*one.steps, *(moved(it, number=numbers[it.number], copy=1) for it in one.steps)),
-        executions=tuple(
-            each
-            for it in one.executions
-            for each in (it, moved(it, step=numbers[it.step], thread=1001))
-        ),
-        spans=tuple(
-            each
-            for it in one.spans
-            for each in (it, moved(it, step=numbers[it.step or 0], thread=1001))
-        ),
+class TestSample:
+    @pytest.mark.parametrize(
+        ("view", "title", "make"),
+        [
+            ("device", "Device Summary", sample.profile_of_phases),
+            ("overview", "Overview Summary", sample.profile_of_phases),
+            ("model", "Model Summary", sample.profile_of_phases),
+            ("kernel", "Kernel Summary", sample.profile_of_kernels),
+            ("memory", COPIES, lambda: sample.profile_of_ranges(COPIES)),
+            ("userdefined", RANGES, lambda: sample.profile_of_ranges(RANGES)),
+        ],
     )
-    model, overview = figures_of(profile, "model"), figures_of(profile, "overview")
-    assert model["ProfileStep"] == (2_400_000, 100)
-    assert model["Forward"] == overview["Forward"] == (2_400_000, 100)
-    assert next(iter(overview)) == "ProfileStep"
-    assert overview["ProfileStep"] == (2_400_000, 100)
-    assert overview["Operator"] == (2_000_000, pytest.approx(100 / 1.2))
-    for view in ("overview", "model"):
-        assert "Copies of the model ran at once" in "\n".join(lines_of(profile, view))
-        assert "Copies of the model ran at once" not in "\n".join(lines_of(one, view))
+    def test_a_table(self, view: str, title: str, make: Callable[[], Profile]) -> None:
+        assert lines_of(make(), view) == sample_table(title)
+
+    def test_operators(self) -> None:
+        lines = lines_of(sample.profile_of_operators(), "operator")
+        rest = next(number for number, line in enumerate(lines) if line.startswith("rest "))
+        assert lines[rest + 1].startswith("  rest ")
+        assert lines[:rest] + lines[rest + 2 :] == sample_table("Operator Summary")
+
+    def test_the_costs_of_iterations(self) -> None:
+        assert lines_of(sample.profile_of_costs(), "perf") == [*sample.sample_lines()[-8:-1]]
+
+    def test_the_log_of_iterations(self) -> None:
+        steps = (Step(0, 0, 1_467_000_000), Step(1, 2_000_000_000, 2_253_300_000))
+        profile = profile_on_device([span_at("phase", "dataloader", 0, 600_000)], steps=steps)
+        profile = replace(profile, facts=msgspec.structs.replace(profile.facts, batch=2))
+        assert lines_of(profile, "log") == [
+            "iter: [    0/2] batch_cost: 1.4670 data_cost: 0.0006 ips: 1.3633 images/s",
+            "iter: [    1/2] batch_cost: 0.2533 data_cost: 0.0000 ips: 7.8958 images/s",
+        ]
+
+
+class TestOnADevice:
+    def test_a_copy_stands_below_the_call_that_made_it(self) -> None:
+        copying = span_at("runtime", "GpuMemcpySync:CPU->GPU", 1_000_000, 500_000, operator=0)
+        on_stream = {"thread": STREAM, "device": DEVICE, "operator": 0}
+        copy = span_at("memcpy", "MEMCPY_HtoD", 1_100_000, 300_000, **on_stream)
+        kernel = span_at("kernel", "add<float>", 2_000_000, 200_000, thread=STREAM, operator=0)
+        times = (900_000, 2_500_000, None, 800_000, 1_800_000)
+        profile = profile_on_device(
+            [copying, copy, kernel],
+            operators=[ProfiledOperator(id="a", type="add_n", name="a")],
+            executions=[Execution(0, 0, STREAM, *times, sample.HOST)],
+        )
+        rows = cells_of(profile, "operator")
+        assert [(row.name, row.level, row.cells[0][0], row.cells[1][0]) for row in rows] == [
+            ("add_n", 0, "1.00", "0.50"),
+            ("GpuMemcpySync:CPU->GPU", 1, "0.50", "0.30"),
+            ("MEMCPY_HtoD", 2, "-", "0.30"),
+            ("add<float>", 1, "-", "0.20"),
+        ]
+
+    def test_one_that_reports_no_kernels_is_said_to(self) -> None:
+        profile = profile_of_times(
+            {"a": "Add"}, [{"a": 20}], step_us=50, dispatch_us=4, device=DEVICE
+        )
+        lines = lines_of(profile, "kernel")
+        assert next(rows_of(lines)).cells[0] == ("0.02", "0.02", "0.02", "0.02", "100.00")
+        assert any(line.startswith("The engine reports no kernels") for line in lines)
+        assert lines_of(profile, "device")[6].split() == ["GPU0", "40.00"]
+        nothing, all_of_it = ("-",) * 5, ("0.02",) * 4 + ("100.00",)
+        _, *parts = ((row.name, row.cells) for row in cells_of(profile, "operator"))
+        assert parts[:2] == [
+            ("Add dispatch", (("0.00",) * 4 + ("100.00",), ("0.00",) * 5)),
+            ("Add compute", (nothing, all_of_it)),
+        ]
+
+    def test_a_range_has_the_work_that_belongs_to_it(self) -> None:
+        profile = profile_of_times(
+            {"a": "A"}, [{"a": 20}], step_us=50, dispatch_us=4, device=DEVICE
+        )
+        at = profile.steps[0].start_ns / 1000  # the dispatch begins at once, the execution 2 later
+        marks = (
+            span_of("user_annotation", "stream", at + 1, at + 21, thread=2),
+            span_of("user_annotation", "host", at, at + 1),
+            span_of("user_annotation", "late", at + 4.5, at + 9),
+        )
+        profile = replace(profile, spans=(*profile.spans, *marks))
+        cells = {row.name: row.cells for row in cells_of(profile, "userdefined")}
+        assert {name: (cpu[0], gpu[0]) for name, (cpu, gpu) in cells.items()} == {
+            "stream": ("0.00", "0.02"),
+            "host": ("0.00", "0.02"),
+            "late": ("0.00", "0.00"),
+        }
+
+
+class TestIterations:
+    def test_waiting_for_a_cpu_is_a_row_beside_the_phases(self) -> None:
+        times = [{"conv": 500, "relu": 40} for _ in range(10)]
+        times[4] = {"conv": 500, "relu": 8040}
+        profile = profile_of_times({"conv": "Conv", "relu": "Relu"}, times, step_us=9000)
+        noise = [StepNoise(number) for number in range(10)]
+        noise[4] = StepNoise(4, 8_000_000, ("queue delay",))
+        profile = replace(profile, facts=msgspec.structs.replace(profile.facts, noise=tuple(noise)))
+        model, overview = figures_of(profile, "model"), figures_of(profile, "overview")
+        steps, _ = model.pop("ProfileStep")
+        assert [*model] == ["Forward", "Waiting for a CPU", "Others"]
+        assert model["Waiting for a CPU"] == pytest.approx((8_000_000, 100 * 8 / 90))
+        assert sum(time for time, _ in model.values()) == steps == 90_000_000
+        assert sum(ratio for _, ratio in model.values()) == pytest.approx(100)
+        assert overview["Forward"] == (model["Forward"][0], pytest.approx(model["Forward"][1]))
+
+    @pytest.mark.parametrize("view", ["overview", "model"])
+    def test_what_profiling_cost_is_no_part_of_the_steps(self, view: str) -> None:
+        profile = profile_of_times({"conv": "Conv"}, [{"conv": 500}] * 2, step_us=900)
+        profile = replace(profile, correction=Correction(1.0, 300_000))
+        figures = figures_of(profile, view)
+        assert figures["ProfileStep"] == (1_200_000, 100)
+        assert figures["Forward"] == (1_200_000, 100)
+        assert figures["Profiling"] == (600_000, None)
+        if view == "overview":
+            assert figures["Operator"] == (1_000_000, pytest.approx(100 / 1.2))
+            assert figures["Runtime"][0] <= 1_200_000
+        (row,) = (line for line in lines_of(profile, "perf") if "batch_cost" in line)
+        assert row.split()[3] == "0.00060"
+
+    def test_times_of_copies_that_ran_at_once_are_parts_of_their_sum(self) -> None:
+        one = profile_of_times({"conv": "Conv"}, [{"conv": 500}] * 2, step_us=600)
+        moved, numbers = msgspec.structs.replace, {0: 2, 1: 3}  # those of the other copy
+        executions = (moved(it, step=numbers[it.step], thread=1001) for it in one.executions)
+        spans = (moved(it, step=numbers[it.step or 0], thread=1001) for it in one.spans)
+        steps = (moved(it, number=numbers[it.number], copy=1) for it in one.steps)
+        profile = replace(
+            one,
+            steps=(*one.steps, *steps),
+            executions=(*one.executions, *executions),
+            spans=(*one.spans, *spans),
+        )
+        model, overview = figures_of(profile, "model"), figures_of(profile, "overview")
+        assert model["ProfileStep"] == overview["ProfileStep"] == (2_400_000, 100)
+        assert model["Forward"] == overview["Forward"] == (2_400_000, 100)
+        assert next(iter(overview)) == "ProfileStep"
+        assert overview["Operator"] == (2_000_000, pytest.approx(100 / 1.2))
+        for view in ("overview", "model"):
+            assert "Copies of the model ran at once" in "\n".join(lines_of(profile, view))
+            assert "Copies of the model ran at once" not in "\n".join(lines_of(one, view))
+
+    def test_conversions_of_a_layout_are_no_events_of_the_user(self, profile: Profile) -> None:
+        at = profile.timed_steps()[0].start_ns / 1000
+        moved = (
+            span_of("memcpy", "[CPU memcpy HtoH]", at, at + 9),
+            span_of("relayout", "[relayout]", at + 10, at + 30, operator=0),
+        )
+        overview = figures_of(replace(profile, spans=(*profile.spans, *moved)), "overview")
+        assert overview["UserDefined"][0] == 9000
+        assert overview["OperatorInner"][0] == figures_of(profile, "overview")["OperatorInner"][0]
+
+    def test_a_range_around_several_steps_counts_within_them(self, profile: Profile) -> None:
+        first, last = profile.steps[0].start_ns / 1000, profile.steps[-1].end_ns / 1000
+        around = span_of("user_annotation", "all", first - 10**6, last, thread=0, step=None)
+        profile = replace(profile, spans=(*profile.spans, around))
+        row = next(cells_of(profile, "userdefined"))
+        assert (row.name, row.calls, row.cells[0][0], row.cells[0][4]) == (
+            "all",
+            1,
+            "4.00",
+            "100.00",
+        )
+        assert figures_of(profile, "overview")["PythonUserDefined"] == (4_000_000, 100)
+
+
+class TestOperators:
+    def test_a_body_of_a_loop_counts_once(self) -> None:
+        profile = profile_of_loop()
+        for view in ("operator", "kernel"):
+            rows = {row.name: row.cells[0] for row in cells_of(profile, view, time_unit="us")}
+            assert rows["MatMul"][::4] == ("16.00", "80.00")
+            assert rows["Loop"][::4] == ("4.00", "20.00")
+
+    def test_algorithms_stand_below_the_computation(self) -> None:
+        rows = [*cells_of(profile_of_layers(), "operator")]
+        place = next(place for place, row in enumerate(rows) if row.level == 2)
+        assert rows[place].name == "IM2COL:X86_F32:192"
+        assert rows[place - 1].name == "Convolution compute"
+        assert rows[place].cells == ((*rows[place - 1].cells[0][:4], "100.00"), ("-",) * 5)
+
+    def test_operations_are_summed_where_all_are_known(self) -> None:
+        report = build(profile_of_layers(layers=2, iterations=3), {"view": ["operator"]})
+        at = report.tables[0].headings.index("FLOPs")
+        flops = {row[2]: row[at] for row in report.tables[0].records if row[1] == 0}
+        assert flops["Convolution"] == 3 * (300 + 600) * 120_000
+        assert flops["RelayoutFormat"] is None
+
+    def test_copies_are_those_of_the_host_the_phases_and_the_operators(self) -> None:
+        profile = profile_of_layers()
+        at = profile.timed_steps()[0].start_ns / 1000
+        copy = span_of("memcpy", "[CPU memcpy HtoH]", at, at + 9, step=1)
+        profile = replace(profile, spans=(*profile.spans, copy))
+        copies = ["[CPU memcpy HtoH]", "InputCopy", "RelayoutFormat", "OutputCopy"]
+        assert names_of(profile, "memory") == copies
+
+
+class TestOptions:
+    def test_times_are_in_the_unit_asked_for(self, profile: Profile) -> None:
+        # Two executions of two convolutions, of 40 us each.
+        for unit, total in {"s": "0.00", "ms": "0.16", "us": "160.00", "ns": "160000.00"}.items():
+            lines = lines_of(profile, "kernel", time_unit=unit)
+            assert lines[1] == f"Time unit: {unit}"
+            assert next(rows_of(lines)).cells[0][0] == total
+
+    @pytest.mark.parametrize(("device", "where"), [("cpu", "cpu"), (DEVICE, "gpu")])
+    @pytest.mark.parametrize("view", ["operator", "kernel"])
+    def test_rows_are_sorted_by_the_key(self, device: str, where: str, view: str) -> None:
+        times = [{"a": 9, "b": 4, "c": 1}, {"a": 2, "b": 4, "c": 7}, {"a": 2, "b": 4, "c": 1}]
+        types = {"a": "A", "b": "B", "c": "C"}
+        profile = profile_of_times(types, times, step_us=30, device=device)
+        orders = {
+            None: "ABC",
+            "median": "BAC",
+            f"{where}_avg": "ABC",
+            f"{where}_max": "ACB",
+            f"{where}_min": "CAB",
+            f"+{where}_total": "CBA",
+            f"-{where}_min": "BAC",
+        }
+        found = {key: "".join(names_of(profile, view, sort=key)) for key in orders}
+        assert found == orders
+
+    def test_the_first_rows_and_the_matching_ones_keep_their_ratios(self, profile: Profile) -> None:
+        whole = {row.name: row.cells for row in cells_of(profile, "operator") if row.level == 0}
+        assert [*whole] == ["Conv", "Relu"]
+        parts = ["Relu dispatch", "Relu wait", "Relu compute"]
+        for options in ({"filter": "^act$"}, {"filter": "Rel"}, {"top": 1, "sort": "+cpu_total"}):
+            first, *others = cells_of(profile, "operator", **options)
+            assert (first.name, first.cells) == ("Relu", whole["Relu"])
+            assert [row.name for row in others] == parts
+        assert names_of(profile, "kernel", top=1) == ["Conv"]
+        assert [row.calls for row in cells_of(profile, "kernel", filter="^wide$")] == [2]
+        assert names_of(profile_of_layers(), "kernel", filter="^IM2COL") == ["IM2COL:X86_F32:192"]
+
+    def test_each_thread_has_a_block_of_its_own(self, profile: Profile) -> None:
+        assert names_of(profile, group_by="name") == ["narrow", "wide", "act"]
+        moved = tuple(
+            msgspec.structs.replace(each, thread=5) if each.operator == 2 else each
+            for each in profile.executions
+        )
+        marks = (
+            span_of("user_annotation", "mine", 0, 1, step=1),
+            span_of("user_annotation", "theirs", 0, 1, step=1, thread=5),
+        )
+        split = replace(profile, executions=moved, spans=(*profile.spans, *marks))
+        lines = lines_of(split, "operator", "userdefined", group_by="thread")
+        titles = [line.strip("-") for line in lines if "Thread:" in line]
+        assert titles == ["Thread: 2 (worker)", "Thread: 5", "Thread: 1 (host)", "Thread: 5"]
+        ratios = [row.cells[0][4] for row in rows_of(lines) if row.level == 0]
+        assert ratios[:2] == ["100.00", "100.00"]
+        assert build(split, {}).text.count("Thread: All threads merged") == 2
+
+    def test_views_are_printed_alone_in_their_order(self, profile: Profile) -> None:
+        parts = {
+            view: build(profile, {"view": [view]}).text for view in ("operator", "perf", "log")
+        }
+        every = build(profile, {}).text
+        assert all(parts[view] in every for view in ("operator", "perf"))
+        assert parts["log"] not in every
+        asked = build(profile, {"view": ["perf", "operator"]}).text
+        assert asked == parts["operator"] + parts["perf"]
+        assert {*SECTIONS} == {*STYLES["paddle"].views}
+
+    def test_what_is_not_known_is_a_dash(self, profile: Profile) -> None:
+        assert [line.split()[1:] for line in lines_of(profile, "device")[4:6]] == [["-"]] * 2
+        assert lines_of(profile, "operator")[6].split()[-1] == "-"
+        perf = lines_of(profile, "perf")
+        assert not any(line.startswith("Reader Ratio") for line in perf)
+        assert [cell.strip() for cell in perf[3].split("|")[2:5]] == ["-"] * 3
+        (device,) = build(profile, {"view": ["device"]}).tables
+        assert device.records == (("CPU(Process)", None), ("CPU(System)", None))
+
+    def test_what_cannot_be_told_is_refused(self, profile: Profile) -> None:
+        with pytest.raises(UsageError, match="no timed iteration"):
+            build(replace(profile, steps=profile.steps[:1]), {})
+        with pytest.raises(UsageError, match="--view userdefined: the profile has nothing"):
+            lines_of(profile, "userdefined")
+        with pytest.raises(UsageError, match="--filter nix: no operator"):
+            lines_of(profile, "operator", filter="nix")
+
+    def test_the_command(self, run_lar: RunLar, tmp_path: Path, profile: Profile) -> None:
+        path = tmp_path / "profile.json"
+        write_profile(profile, path)
+        given = ["--view", "operator", "--sort=-cpu_min", "--group-by", "name", "--time-unit", "us"]
+        done = run_lar("report", str(path), "--style", "paddle", *given, "--top", "2")
+        assert (done.returncode, done.stderr) == (0, "")
+        rows = [row for row in rows_of(done.stdout.split("\n")) if row.level == 0]
+        cells = [(row.name, row.cells[0][0]) for row in rows]
+        assert cells == [("narrow", "90.00"), ("wide", "84.00")]
+
+
+@given(
+    times=st.lists(
+        st.fixed_dictionaries({name: st.integers(0, 500) for name in TYPES}), min_size=1, max_size=4
+    ),
+    dispatch=st.none() | st.integers(0, 200),
+    device=st.sampled_from(["cpu0", "cuda:1"]),
+)
+def test_what_holds_of_any_profile(
+    times: list[dict[str, int]], dispatch: int | None, device: str
+) -> None:
+    profile = profile_of_times(TYPES, times, step_us=1600, dispatch_us=dispatch, device=device)
+    report = build(profile, {"group_by": "name"})
+    tables = {
+        table.name: [dict(zip(table.headings, row, strict=True)) for row in table.records]
+        for table in report.tables
+    }
+    parents = [row for row in tables["operator"] if row["Level"] == 0]
+    assert {row["Name"] for row in parents} == {*TYPES}
+    for side in ("CPU", "GPU"):
+        total = sum(float(row[f"{side} Ratio (%)"] or 0) for row in parents)
+        assert total == pytest.approx(100) or total == 0
+        whole, *parts = (float(row[f"{side} Total (ms)"] or 0) for row in tables["model"])
+        assert whole == pytest.approx(sum(parts), abs=1e-9)
+    overview = {row["Event Type"]: float(row["Time (ms)"] or 0) for row in tables["overview"]}
+    merged = overview.get("Operator", 0)
+    assert merged <= sum(float(row["CPU Total (ms)"] or 0) for row in parents) + 1e-9
+    side = "GPU" if profile.on_device else "CPU"
+    kernels = sum(float(row[f"{side} Ratio (%)"] or 0) for row in tables["kernel"])
+    assert kernels == pytest.approx(100) or kernels == 0
+    assert ("\nGPU1 " in report.text) == (device == "cuda:1")

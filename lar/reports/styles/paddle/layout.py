@@ -1,246 +1,235 @@
-"""The common parts of Paddle's tables: layout, columns of times, names."""
+"""The timed iterations of a profile, and the common parts of Paddle's tables made of them: rows of
+times, their columns, the layout."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
-from typing import Literal, NamedTuple, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from operator import attrgetter
+from typing import Any, Literal, NamedTuple, TypeVar
 
-from lar.profiles.totals import UNITS_NS, Totals
-from lar.reports.model import AnyTable, Column, Layout, Rule
+from lar.profiles.activities import DeviceActivity, device_activities_of
+from lar.profiles.breakdown import breakdown_of
+from lar.profiles.totals import UNITS_NS, Totals, group_by
+from lar.records.profile import Profile, Span
+from lar.reports.model import Column, Layout, Rule, Table
 from lar.reports.sorting import sort_rows
+from lar.reports.styles import STYLES
+from lar.reports.styles.figures import FIGURES, Figure, asked_for, figure_columns
 
-TIMES_WIDTH, CALLS_WIDTH = 40, 6
+R = TypeVar("R")
+Side = Literal["CPU", "GPU"]
 DASHES = Rule(right="  ")
-# The layout of every table, that of those without dashes after the last
-# row, and that of those with an empty line after the notes.
 LAYOUT = Layout(
     end="  ", over=DASHES, under=DASHES, closing=DASHES, fill="-", note="Note:", empty_lines=2
 )
-OPEN = replace(LAYOUT, closing=None)
-SPACED = replace(LAYOUT, note_lines=1)
-PARTS = ("Total", "Avg", "Max", "Min")
+SPACED = replace(LAYOUT, note_lines=1)  # with an empty line after the notes
+PARTS = {"Total": "total", "Avg": "mean", "Max": "max", "Min": "min"}
 
 
-class Section(NamedTuple):
-    """One table, and the lines that text prints instead of the table alone."""
+@dataclass(frozen=True)
+class TimedRun:
+    """A profile, the options of its report, and what several tables need."""
 
-    table: AnyTable
-    body: tuple[str | AnyTable, ...] = ()
+    profile: Profile
+    options: Mapping[str, Any]
 
+    @property
+    def side(self) -> Side:
+        """Where operators compute."""
+        return "GPU" if self.profile.on_device else "CPU"
 
-class Times(NamedTuple):
-    """The five parts of a cell: times in nanoseconds, and a ratio to 1; None prints as `-`. The
-    others have columns of their own, but the last, which rows are ranked by."""
+    @property
+    def unit(self) -> str:
+        return str(self.options.get("time_unit", "ms"))
 
-    total_ns: float | None
-    average_ns: float | None = None
-    max_ns: float | None = None
-    min_ns: float | None = None
-    ratio: float | None = None
-    median_ns: float | None = None
-    p90_ns: float | None = None
-    typical_ns: float | None = None
+    @cached_property
+    def buckets_ns(self) -> Mapping[int, Mapping[str, int]]:
+        """What each step consists of, by its number, where more than it shows is known of it."""
+        if not self.profile.facts.noise and self.profile.correction is None:
+            return {}
+        return {step.number: step.buckets_ns for step in breakdown_of(self.profile).steps}
 
-    def without_nothing(self) -> Times:
-        """Return them without times of calls that are 0; the sum stays, and what rows are ranked
-        by."""
-        return self._replace(
-            average_ns=self.average_ns or None,
-            max_ns=self.max_ns or None,
-            min_ns=self.min_ns or None,
-            median_ns=self.median_ns or None,
-            p90_ns=self.p90_ns or None,
-        )
+    def lost_ns(self, bucket: str) -> Mapping[int, int]:
+        """Return how long each step waited for a CPU, or what profiling cost it."""
+        return {step: buckets.get(bucket, 0) for step, buckets in self.buckets_ns.items()}
+
+    @cached_property
+    def activities(self) -> Sequence[DeviceActivity]:
+        return device_activities_of(self.profile)
+
+    @cached_property
+    def by_step(self) -> Mapping[int, Sequence[DeviceActivity]]:
+        return group_by(self.activities, lambda each: each.step)
+
+    def launched_in(self, span: Span, kinds: Sequence[str] = ("kernel", "memcpy", "memset")) -> int:
+        """Return how long a device worked at what its step had begun during a span."""
+        own = self.by_step.get(-1 if span.step is None else span.step, ())
+        start, end = span.interval
+        return sum(it.duration_ns for it in own if start <= it.launch_ns < end and it.kind in kinds)
 
 
 class TimeRow(NamedTuple):
-    """A row with the times of a host and of a device; of a cell that is None nothing is known.
+    """A row with the times of calls on the host and on a device, None where nothing is known.
 
-    `level` is how deep it stands below its parent, `thread` the title that it stands under.
-    `saving_ns` is how much of an iteration it would save at its roof, `disturbed` how many of its
-    calls something else on the machine made longer.
+    The ratios are to `cpu_whole_ns` and `gpu_whole_ns`; there is none to None. `level` is how deep
+    it stands below its parent, `thread` the title that it stands under. `saving_ns` is how much of
+    an iteration it would save at its roof.
     """
 
     name: str
     calls: int | None
-    cpu: Times | None
-    gpu: Times | None
+    cpu: Totals | None = None
+    gpu: Totals | None = None
+    cpu_whole_ns: float | None = None
+    gpu_whole_ns: float | None = None
     level: int = 0
     flops: int | None = None
     thread: str = ""
     saving_ns: float | None = None
-    disturbed: int = 0
+
+    def cell(self, side: Side) -> Cell:
+        if side == "CPU":
+            return Cell(self.cpu, self.cpu_whole_ns, self.saving_ns)
+        return Cell(self.gpu, self.gpu_whole_ns, self.saving_ns)
+
+    @property
+    def indented(self) -> str:
+        return "  " * self.level + self.name
 
 
-def without_nothing(rows: Iterable[TimeRow], *, are_estimates: bool) -> list[TimeRow]:
-    """Return rows of operators on the host; of times that are estimates without what profiling
-    cost, that of a call of which nothing is left is not known."""
-    if not are_estimates:
-        return [*rows]
-    return [row._replace(cpu=row.cpu and row.cpu.without_nothing()) for row in rows]
+class Cell(NamedTuple):
+    """The times of a row on one side."""
+
+    times: Totals | None
+    whole_ns: float | None
+    saving_ns: float | None
+
+    @property
+    def ratio(self) -> float | None:
+        """The part of the whole in percent, 0 of nothing."""
+        if self.times is None or self.whole_ns is None:
+            return None
+        return 100 * self.times.total_ns / self.whole_ns if self.whole_ns else 0.0
 
 
-def times_of(totals: Totals, whole_ns: int) -> Times:
-    """Return the cell of some calls; its ratio is to `whole_ns`, or 0 if that is 0."""
-    ratio = totals.total_ns / whole_ns if whole_ns else 0.0
-    return Times(
-        *(totals.total_ns, totals.average_ns, totals.max_ns, totals.min_ns, ratio),
-        *(totals.median_ns, totals.p90_ns, totals.ranking_ns),
-    )
-
-
-def format_time(time_ns: float | None, unit: str) -> str:
-    return "-" if time_ns is None else f"{time_ns / UNITS_NS[unit]:.2f}"
-
-
-def format_ratio(ratio: float | None) -> str:
-    return "-" if ratio is None else f"{100 * ratio:.2f}"
-
-
-def format_count(count: int | None) -> str:
-    return "-" if count is None else str(count)
-
-
-def truncate_name(name: str, level: int, width: int) -> str:
-    """Return a name indented to its level; below the first level it is cut to the column's
-    width."""
-    indent = 2 * level
-    if level and len(name) + indent > width:
-        name = name[: width - indent - 3] + "..."
-    return " " * indent + name
-
-
-def format_unit(unit: str) -> str:
-    return f"Time unit: {unit}"
-
-
-def name_column(
-    width: int,
-    text: Callable[[TimeRow], str] | None = None,
-) -> Column[TimeRow]:
+def name_column(width: int = 0, text: Callable[[TimeRow], str] | None = None) -> Column[TimeRow]:
     """Return the column of names; without a width it is as wide as the longest."""
-    return Column(
-        *("Name", lambda row: row.name, text),
-        width=width or 4,
-        is_fixed=width > 0,
-        rank=0,
-    )
+    fixed = width > 0
+    return Column("Name", lambda row: row.name, text, width=width or 4, is_fixed=fixed, rank=0)
 
 
-CALLS = Column[TimeRow](
-    *("Calls", lambda row: row.calls, lambda row: format_count(row.calls)),
-    width=CALLS_WIDTH,
-    rank=0,
-)
+def number_column(
+    title: str, value: Callable[[R], float | None], form: str = "{:.2f}", **fields: Any
+) -> Column[R]:
+    """Return a column of numbers; one that is not known is a dash."""
+
+    def text(row: R) -> str:
+        return "-" if (number := value(row)) is None else form.format(number)
+
+    return Column(title, value, text, **fields)
+
+
+def time_column(
+    title: str, unit: str, time_ns: Callable[[TimeRow], float | None], **fields: Any
+) -> Column[TimeRow]:
+    def in_unit(row: TimeRow) -> float | None:
+        return None if (ns := time_ns(row)) is None else ns / UNITS_NS[unit]
+
+    return number_column(title, in_unit, unit=unit, **fields)
+
+
+CALLS: Column[TimeRow] = number_column("Calls", attrgetter("calls"), "{}", width=6, rank=0)
 THREAD = Column[TimeRow]("Thread", lambda row: row.thread, in_text=False)
 
 
-def times_column(
-    side: Literal["CPU", "GPU"],
-    unit: str,
-    times_of_row: Callable[[TimeRow], Times | None],
-    *,
-    is_main: bool,
-) -> Column[TimeRow]:
-    """Return the column of times: one cell of five parts, which are columns of records. That of
-    the host or of the device, whichever computes, `is_main`: it stays on a narrow screen."""
+def times_column(run: TimedRun, side: Side) -> Column[TimeRow]:
+    """Return the column of times: one cell of five parts, which are columns of records. On a narrow
+    screen that of where operators compute stays."""
 
-    def part(place: int) -> Column[TimeRow]:
-        def value(row: TimeRow) -> float | None:
-            return (times_of_row(row) or Times(None))[place]
+    def part(title: str, figure: Figure) -> Column[TimeRow]:
+        return time_column(f"{side} {title}", run.unit, lambda row: figure.value(row.cell(side)))
 
-        if place == len(PARTS):
-            return Column(
-                f"{side} Ratio (%)",
-                lambda row: None if (ratio := value(row)) is None else 100 * ratio,
-                lambda row: format_ratio(value(row)),
-            )
-        return Column(
-            f"{side} {PARTS[place]}",
-            lambda row: None if (time := value(row)) is None else time / UNITS_NS[unit],
-            lambda row: format_time(value(row), unit),
-            unit,
-        )
-
-    parts = tuple(map(part, range(len(PARTS) + 1)))
+    times = tuple(part(title, FIGURES[figure]) for title, figure in PARTS.items())
+    percent: Column[TimeRow] = number_column(f"{side} Ratio (%)", lambda row: row.cell(side).ratio)
+    parts = (*times, percent)
     return Column(
         f"{side} Total / Avg / Max / Min / Ratio(%)",
         text=lambda row: " / ".join(part.cell(row) for part in parts),
         parts=parts,
-        width=TIMES_WIDTH,
-        rank=0 if is_main else 6,
+        width=40,
+        rank=0 if side == run.side else 6,
     )
 
 
-def both_times(unit: str, *, on_device: bool) -> tuple[Column[TimeRow], Column[TimeRow]]:
-    """Return the columns of the host's times and of the device's."""
-    return (
-        times_column("CPU", unit, lambda row: row.cpu, is_main=not on_device),
-        times_column("GPU", unit, lambda row: row.gpu, is_main=on_device),
-    )
+def added_columns(run: TimedRun) -> tuple[Column[TimeRow], ...]:
+    """Return the columns that Paddle has not, of where operators compute; text has those asked
+    for."""
+    asked = asked_for(run.options)
 
-
-def median_column(
-    side: Literal["CPU", "GPU"],
-    unit: str,
-    times_of_row: Callable[[TimeRow], Times | None],
-    *,
-    in_text: bool,
-) -> Column[TimeRow]:
-    """Return a column that Paddle has not: what a call takes usually, and nine of ten at most."""
-
-    def part(title: str, time_ns: Callable[[Times], float | None]) -> Column[TimeRow]:
+    def added(name: str, figure: Figure) -> Column[TimeRow]:
         def value(row: TimeRow) -> float | None:
-            return time_ns(times_of_row(row) or Times(None))
+            return figure.value(row.cell(run.side))
 
-        return Column(
-            f"{side} {title}",
-            lambda row: None if (time := value(row)) is None else time / UNITS_NS[unit],
-            lambda row: format_time(value(row), unit),
-            unit,
+        title, given = figure.title.title(), {"width": 10, "rank": 1, "in_text": name in asked}
+        if figure.is_time:
+            return time_column(title, run.unit, value, **given)
+        return number_column(title, value, "{}", **given)
+
+    return figure_columns(STYLES["paddle"].columns, added)
+
+
+def time_table(
+    run: TimedRun,
+    name: str,
+    title: str,
+    rows: Sequence[TimeRow],
+    columns: Sequence[Column[TimeRow]],
+    *,
+    breaks: Mapping[int, str | tuple[str, ...]] | None = None,
+    layout: Layout = LAYOUT,
+    notes: tuple[str, ...] = (),
+) -> list[Table[TimeRow]]:
+    """Return the table of some rows, none without rows."""
+    table = Table(name=name, title=title, columns=tuple(columns), rows=tuple(rows), notes=notes)
+    unit = (f"Time unit: {run.unit}",)
+    return [replace(table, layout=layout, above=unit, breaks=breaks or {})] if rows else []
+
+
+def under_threads(
+    run: TimedRun, blocks: Mapping[int | None, Sequence[TimeRow]]
+) -> tuple[list[TimeRow], dict[int, str]]:
+    """Return the rows of threads with these, or of all of them, and the titles by the row after
+    them."""
+    rows: list[TimeRow] = []
+    titles = {}
+    for thread, own in blocks.items():
+        name = run.profile.threads.get(thread or 0)
+        title = (
+            "All threads merged"
+            if thread is None
+            else f"{thread} ({name})"
+            if name
+            else f"{thread}"
         )
+        titles.update({len(rows): f"Thread: {title}"} if own else {})
+        rows += (row._replace(thread=title) for row in own)
+    return rows, titles
 
-    parts = (part("Median", lambda it: it.median_ns), part("P90", lambda it: it.p90_ns))
-    return Column(
-        f"{side} Median / P90",
-        text=lambda row: " / ".join(each.cell(row) for each in parts),
-        parts=parts,
-        width=18,
-        in_text=in_text,
-        rank=0,
+
+SIDES: Mapping[str, Side] = {"cpu": "CPU", "gpu": "GPU"}
+METRICS = {title.lower(): figure for title, figure in PARTS.items()}
+
+
+def first_rows(run: TimedRun, blocks: Sequence[Sequence[TimeRow]]) -> list[TimeRow]:
+    """Return the rows of those blocks that --top asks for, sorted by their first rows: by a key
+    such as `cpu_total`, or by a figure of where operators compute. The largest comes first, but
+    the smallest of a minimum."""
+    key = run.options.get("sort") or f"{run.side.lower()}_total"
+    where, _, metric = key.lstrip("+-").rpartition("_")
+    side, figure = SIDES.get(where, run.side), FIGURES[METRICS.get(metric, metric)]
+    ordered = sort_rows(
+        blocks, key, lambda it: figure.value(it[0].cell(side)), smallest_first=metric == "min"
     )
-
-
-def disturbed_column(rows: Sequence[TimeRow], *, is_recorded: bool) -> Column[TimeRow]:
-    """Return the column of how many calls were disturbed, which text has where some were."""
-    return Column(
-        "Disturbed",
-        lambda row: row.disturbed if is_recorded else None,
-        lambda row: str(row.disturbed or ""),
-        width=9,
-        in_text=any(row.disturbed for row in rows),
-        rank=3,
-    )
-
-
-T = TypeVar("T")
-# Where they stand in `Times`.
-METRICS = {"total": 0, "avg": 1, "max": 2, "min": 3, "median": 5, "p90": 6, "typical": 7}
-SAVING = "saving"  # the sort key which shows a column that Paddle has not
-
-
-def sort_by_time(rows: Sequence[T], key: str, row_of: Callable[[T], TimeRow]) -> list[T]:
-    """Sort by a key such as `cpu_total`: the largest first, but the smallest of a minimum.
-
-    `cpu_typical` is the median of the calls times their number.
-    """
-    if key.lstrip("+-") == SAVING:
-        return sort_rows(rows, key, lambda row: row_of(row).saving_ns)
-    where, _, metric = key.lstrip("+-").partition("_")
-
-    def value(row: T) -> float | None:
-        times: Times | None = getattr(row_of(row), where)
-        return None if times is None else times[METRICS[metric]]
-
-    return sort_rows(rows, key, value, smallest_first=metric == "min")
+    return [row for rows in ordered[: run.options.get("top")] for row in rows]

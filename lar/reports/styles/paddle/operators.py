@@ -1,4 +1,6 @@
-"""Paddle's table of operators: below each its parts, and below these algorithms or kernels.
+"""Paddle's tables of operators, kernels, copies, and the ranges that the user has named.
+
+Below each operator stand its parts, and below these algorithms or kernels:
 
     <type>
       <type> dispatch
@@ -8,364 +10,287 @@
 
 Parts are shown where the engine reports them; what an engine's operator calls besides, such as a
 conversion of layout, is a part too. Kernels of an operator without parts stand directly below it.
-A ratio of an operator is that to all operators, any other that to the row above it; what an
-operator waits is no part of its time and has no ratio.
+A ratio of an operator is that to all operators, any other that to the row above it. What an
+operator waits is no part of its time and has no ratio, and nor are the operators within it, as the
+body of a loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from operator import itemgetter
-from typing import NamedTuple
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
 
 from lar.errors import UsageError
-from lar.profiles.activities import execution_of, places_of
-from lar.profiles.disturbance import disturbed_executions, is_recorded
-from lar.profiles.operator_filter import operators_matching
-from lar.profiles.rows import savings_of
-from lar.profiles.totals import UNITS_NS, totals_of
-from lar.records.profile import Execution, Profile, Span
+from lar.profiles.activities import DeviceActivity, execution_of, places_of
+from lar.profiles.calls import Call, call_of_span, calls_of
+from lar.profiles.devices import is_of_device
+from lar.profiles.disturbance import disturbed_executions
+from lar.profiles.launches import launches_of
+from lar.profiles.operator_filter import only_moves, operators_matching
+from lar.profiles.rows import rows_of, savings_of
+from lar.profiles.times import self_host_times_of, self_times_of
+from lar.profiles.totals import group_by, totals_of
+from lar.records.profile import Profile, Span
+from lar.reports.cut_names import cut_end
 from lar.reports.model import Column, Table
 from lar.reports.styles.paddle.layout import (
     CALLS,
     LAYOUT,
-    SAVING,
     THREAD,
-    Section,
+    TimedRun,
     TimeRow,
-    Times,
-    both_times,
-    disturbed_column,
-    format_count,
-    format_time,
-    format_unit,
-    median_column,
+    added_columns,
+    first_rows,
     name_column,
-    sort_by_time,
-    times_of,
-    truncate_name,
-    without_nothing,
+    number_column,
+    time_table,
+    times_column,
+    under_threads,
 )
-from lar.reports.styles.paddle.run import Activity, Settings, TimedRun
+from lar.reports.styles.paddle.overview import camel_case, steps_ns
 
-TITLE = "Operator Summary"
-MERGED = "All threads merged"
 NAME_WIDTH = 52
-SAVES = "Could Save is of one iteration, with the operators of a row at their roofs."
-FLOPS = Column[TimeRow](
-    *("FLOPs", lambda row: row.flops, lambda row: format_count(row.flops)), width=10
-)
+KERNEL_WIDTH = 90
+COPY = re.compile("memcpy|memorycopy|memset", re.IGNORECASE)
+STAND_IN = "The engine reports no kernels: algorithms, or types of operators, stand in their place."
 
 
 @dataclass
-class Tally:
-    """The calls of a row: their times on the host and on the device, if they are known, and how
-    much of an iteration its operators would save at their roofs, by their places. Those of a row
-    that `waits` are no work of the host. `owners` has the operator of each call.
-    """
+class Group:
+    """The calls of a row, and the rows below it: their times on the host and on the device, as far
+    as they are known. `operators` are those that were executed. Those of a row that `waits` are no
+    work of the host."""
 
     cpu_ns: list[int] = field(default_factory=list)
     gpu_ns: list[int] = field(default_factory=list)
-    owners: list[int] = field(default_factory=list)
+    operators: list[int] = field(default_factory=list)
     disturbed: int = 0
-    parts: dict[str, Tally] = field(default_factory=dict)
-    leaves: dict[str, Tally] = field(default_factory=dict)
-    flops: int | None = 0
     waits: bool = False
-    saved: dict[int, float] = field(default_factory=dict)
+    below: dict[str, Group] = field(default_factory=lambda: defaultdict(Group))
 
-    def add(self, cpu_ns: int | None, gpu_ns: int | None) -> None:
-        if cpu_ns is not None:
-            self.cpu_ns.append(cpu_ns)
-        if gpu_ns is not None:
-            self.gpu_ns.append(gpu_ns)
+    def add(self, cpu_ns: int | None, gpu_ns: int | None, *, disturbed: bool = False) -> None:
+        self.cpu_ns += [] if cpu_ns is None else [cpu_ns]
+        self.gpu_ns += [] if gpu_ns is None else [gpu_ns]
+        self.disturbed += disturbed
 
-    def part(self, name: str) -> Tally:
-        return tally_in(self.parts, name)
-
-    def leaf(self, name: str) -> Tally:
-        return tally_in(self.leaves, name)
-
-    def row(self, name: str, level: int, cpu_whole_ns: int, gpu_whole_ns: int) -> TimeRow:
-        """Return the row; its ratios are those to the whole times."""
-        cpu = self.times_of(self.cpu_ns, cpu_whole_ns)
-        if cpu is not None and self.waits:
-            cpu = cpu._replace(ratio=None)
-        gpu = self.times_of(self.gpu_ns, gpu_whole_ns)
-        calls = max(len(self.cpu_ns), len(self.gpu_ns))
-        saving = sum(self.saved.values()) if self.saved else None
-        flops = None if level else self.flops
-        return TimeRow(
-            *(name, calls, cpu, gpu, level, flops), saving_ns=saving, disturbed=self.disturbed
-        )
-
-    def times_of(self, durations_ns: list[int], whole_ns: int) -> Times | None:
-        """Return the cell of the host's durations or of the device's, None without any."""
-        owners = self.owners if len(self.owners) == len(durations_ns) else None
-        return times_of(totals_of(durations_ns, owners), whole_ns) if durations_ns else None
+    def add_work(self, work: Iterable[DeviceActivity]) -> None:
+        """Add what was done on a device as rows below."""
+        for each in work:
+            self.below[each.name].add(None, each.duration_ns)
 
     def rows(
-        self, name: str, cpu_whole_ns: int, gpu_whole_ns: int, level: int = 0
-    ) -> list[TimeRow]:
-        """Return the row and those below it, in the order they were first seen."""
-        own_ns = sum(self.cpu_ns), sum(self.gpu_ns)
-        rows = [self.row(name, level, cpu_whole_ns, gpu_whole_ns)]
-        for below, part in self.parts.items():
-            rows += part.rows(below, *own_ns, level + 1)
-        for below, leaf in self.leaves.items():
-            rows.append(leaf.row(below, level + 1, *own_ns))
-        return rows
-
-
-def tally_in(tallies: dict[str, Tally], name: str) -> Tally:
-    """Return the tally of that name, a new one for a new name."""
-    found = tallies.get(name)
-    if found is None:
-        found = tallies[name] = Tally()
-    return found
-
-
-class OperatorBlock(NamedTuple):
-    """The operators under one title, each with the rows below it."""
-
-    thread: str
-    operators: list[list[TimeRow]]
-
-
-def operator_section(run: TimedRun, settings: Settings) -> list[Section]:
-    """Return the table of operators, empty if the profile has no operators.
-
-    Raises:
-        UsageError: no operator matches the filter.
-    """
-    blocks = operator_blocks(run, settings)
-    if not blocks:
-        return []
-    unit, shows_savings = settings.unit, settings.sort.lstrip("+-") == SAVING
-    estimates = run.profile.has_estimates
-    rows, breaks = under_threads(
-        (
-            block.thread,
-            without_nothing(
-                (row for rows in block.operators for row in rows), are_estimates=estimates
-            ),
+        self, profile: Profile, name: str, whole: tuple[int, int], level: int = 0
+    ) -> Iterator[TimeRow]:
+        """Yield the row and those below it, in the order they were first seen; its ratios are those
+        to the whole times on the host and on the device."""
+        cpu, gpu = (
+            totals_of(each, disturbed=self.disturbed) if each else None
+            for each in (self.cpu_ns, self.gpu_ns)
         )
-        for block in blocks
-    )
-    table = Table(
-        name="operator",
-        title=TITLE,
-        columns=(
-            THREAD,
-            Column("Level", lambda row: row.level, in_text=False),
-            name_column(
-                NAME_WIDTH,
-                lambda row: truncate_name(row.name, row.level, NAME_WIDTH),
-            ),
-            CALLS,
-            *both_times(unit, on_device=run.profile.on_device),
-            FLOPS,
-            saving_column(unit, in_text=shows_savings),
-            *median_columns(run.profile, unit),
-            disturbed_column(rows, is_recorded=is_recorded(run.profile)),
-        ),
-        rows=rows,
-        notes=(SAVES,) if shows_savings else (),
-        layout=LAYOUT,
-        above=(format_unit(unit),),
-        breaks=breaks,
-    )
-    return [Section(table)]
+        flops = [profile.operators[place].flops for place in self.operators]
+        known, savings = [each for each in flops if each is not None], savings_of(profile)
+        saved = [savings[place] for place in {*self.operators} if place in savings]
+        yield TimeRow(
+            *(name, max(len(self.cpu_ns), len(self.gpu_ns)), cpu, gpu),
+            *(None if self.waits else whole[0], whole[1], level),
+            flops=sum(known) if known and len(known) == len(flops) else None,
+            saving_ns=sum(saved) if saved else None,
+        )
+        for each, group in self.below.items():
+            yield from group.rows(profile, each, (sum(self.cpu_ns), sum(self.gpu_ns)), level + 1)
 
 
-def median_columns(profile: Profile, unit: str) -> tuple[Column[TimeRow], ...]:
-    """Return the columns of medians; beside two columns of times text has no room for them."""
-    on_device = profile.on_device
-    host = median_column("CPU", unit, lambda row: row.cpu, in_text=not on_device)
-    device = median_column("GPU", unit, lambda row: row.gpu, in_text=False)
-    return (host, device) if on_device else (host,)
-
-
-def saving_column(unit: str, *, in_text: bool) -> Column[TimeRow]:
-    """Return the column of what an iteration would save."""
-    return Column(
-        "Could Save",
-        lambda row: None if row.saving_ns is None else row.saving_ns / UNITS_NS[unit],
-        lambda row: format_time(row.saving_ns, unit),
-        unit,
-        width=10,
-        in_text=in_text,
-        rank=1,
-    )
-
-
-def under_threads(
-    blocks: Iterable[tuple[str, Iterable[TimeRow]]],
-) -> tuple[tuple[TimeRow, ...], dict[int, str]]:
-    """Return the rows of all blocks with their threads, and the titles by the row after them."""
-    rows: list[TimeRow] = []
-    titles = {}
-    for thread, own in blocks:
-        if thread:
-            titles[len(rows)] = f"Thread: {thread}"
-        rows += (row._replace(thread=thread) for row in own)
-    return tuple(rows), titles
-
-
-def operator_blocks(run: TimedRun, settings: Settings) -> list[OperatorBlock]:
-    """Return the operators sorted: all in one block, or a block for each thread.
-
-    Ratios are those to all operators of a block, also to those that the filter leaves out.
+def operator_section(run: TimedRun) -> list[Table[TimeRow]]:
+    """Return the table of operators, none if the profile has no operators: all in one block, or a
+    block for each thread.
 
     Raises:
         UsageError: no operator matches the filter.
     """
-    tallies = tally_operators(run, settings)
-    if settings.filter is not None and run.executions and not any(each.keys for each in tallies):
+    executions = run.profile.timed_executions
+    by_thread = run.options.get("group_by") == "thread"
+    threads = group_by(
+        range(len(executions)), lambda it: executions[it].thread if by_thread else None
+    )
+    blocks = {thread: rows_of_block(run, own) for thread, own in threads.items()}
+    rows, titles = under_threads(run, blocks)
+    if executions and not rows:
         raise UsageError(
             "no operator has such a name or type",
             "--style paddle --group-by name lists them",
-            flag=f"--filter {settings.filter}",
+            flag=f"--filter {run.options['filter']}",
         )
-    blocks = []
-    for each in tallies:
-        operators = [tally.rows(key, each.cpu_ns, each.gpu_ns) for key, tally in each.keys.items()]
-        if operators:
-            ordered = sort_by_time(operators, settings.sort, itemgetter(0))
-            blocks.append(OperatorBlock(each.thread, ordered[: settings.top]))
-    return blocks
+    columns = (
+        *(THREAD, Column[TimeRow]("Level", lambda row: row.level, in_text=False)),
+        name_column(NAME_WIDTH, cut_name),
+        *(CALLS, times_column(run, "CPU"), times_column(run, "GPU")),
+        number_column("FLOPs", attrgetter("flops"), "{}", width=10),
+        *added_columns(run),
+    )
+    return time_table(run, "operator", "Operator Summary", rows, columns, breaks=titles)
 
 
-@dataclass
-class ThreadTally:
-    """The operators of a thread, or of all: those that are shown, and the times of all."""
-
-    thread: str
-    cpu_ns: int = 0
-    gpu_ns: int = 0
-    keys: dict[str, Tally] = field(default_factory=dict)
+def cut_name(row: TimeRow) -> str:
+    """Return an indented name; below the first level it is cut to the column's width."""
+    is_cut = row.level and len(row.indented) > NAME_WIDTH
+    return row.indented[: NAME_WIDTH - 3] + "..." if is_cut else row.indented
 
 
-def tally_operators(run: TimedRun, settings: Settings) -> list[ThreadTally]:
-    """Count the executions of the operators that match the filter."""
-    profile = run.profile
-    by_thread, by_name = settings.group_by == "thread", settings.group_by == "name"
-    keys = [each.name if by_name else each.type for each in profile.operators]
-    shown = operators_matching(profile, settings.filter or "")
-    calls, savings = calls_by_execution(run), savings_of(profile)
-    disturbed = disturbed_executions(profile)
-    threads: dict[int | None, ThreadTally] = {}
-    for index, execution in enumerate(run.executions):
-        thread = execution.thread if by_thread else None
-        tallies = threads.get(thread)
-        if tallies is None:
-            title = MERGED if thread is None else thread_title(profile, thread)
-            tallies = threads[thread] = ThreadTally(title)
-        cpu_ns = profile.host_times_ns[index]
-        work = run.by_execution.get(index, ())
-        gpu_ns = sum(activity.duration_ns for activity in work)
-        tallies.cpu_ns += cpu_ns
-        tallies.gpu_ns += gpu_ns
-        if execution.operator in shown:
-            tally = tally_in(tallies.keys, keys[execution.operator])
-            tally.add(cpu_ns, gpu_ns)
-            tally.owners.append(execution.operator)
-            tally.disturbed += index in disturbed
-            if (saving := savings.get(execution.operator)) is not None:
-                tally.saved[execution.operator] = saving
-            flops = profile.operators[execution.operator].flops
-            tally.flops = None if flops is None or tally.flops is None else tally.flops + flops
-            if profile.on_device:
-                add_device_parts(tally, run, execution, calls.get(index, ()), work)
-            else:
-                add_host_parts(tally, run, execution, calls.get(index, ()), index in disturbed)
-    return list(threads.values())
+def rows_of_block(run: TimedRun, places: Sequence[int]) -> list[TimeRow]:
+    """Return the operators of these executions that match the filter, sorted, each with the rows
+    below it. Ratios are those to all operators, also to those that are left out."""
+    profile, by_name = run.profile, run.options.get("group_by") == "name"
+    host_ns, disturbed = self_host_times_of(profile), disturbed_executions(profile)
+    work = group_by(run.activities, lambda each: each.execution)
+    shown = operators_matching(profile, run.options.get("filter") or "")
+    groups, calls = defaultdict[str, Group](Group), calls_by_execution(profile)
+    whole = [0, 0]
+    for place in places:
+        execution, own = profile.timed_executions[place], work.get(place, [])
+        gpu_ns = sum(each.duration_ns for each in own)
+        whole = [whole[0] + host_ns[place], whole[1] + gpu_ns]
+        if execution.operator not in shown:
+            continue
+        operator = profile.operators[execution.operator]
+        group = groups[operator.name if by_name else operator.type]
+        group.add(host_ns[place], gpu_ns, disturbed=place in disturbed)
+        group.operators.append(execution.operator)
+        add_parts(group, profile, place, calls.get(place, ()), own)
+    found = [[*it.rows(profile, name, (whole[0], whole[1]))] for name, it in groups.items()]
+    return first_rows(run, found)
 
 
-def thread_title(profile: Profile, thread: int) -> str:
-    name = profile.threads.get(thread)
-    return f"{thread} ({name})" if name else str(thread)
+def host_copies(profile: Profile) -> list[Span]:
+    """Return the copies, fills and conversions of layout within the host's memory."""
+    spans = profile.spans_of("memcpy", "memset", "relayout")
+    return [span for span in spans if not is_of_device(profile, span)]
 
 
-def calls_by_execution(run: TimedRun) -> dict[int, list[Span]]:
+def calls_by_execution(profile: Profile) -> dict[int | None, list[Span]]:
     """Return the calls of operators on the host, besides dispatch, wait and compute."""
-    runtime = run.profile.spans_of("runtime")
-    spans = [span for span in (*runtime, *run.host_copies) if span.operator is not None]
-    calls: dict[int, list[Span]] = {}
-    if spans:
-        places = places_of(run.executions, on_device=False)
-        for span in sorted(spans, key=lambda span: span.start_ns):
-            index = execution_of(span, places)
-            if index is not None:
-                calls.setdefault(index, []).append(span)
-    return calls
+    spans = [*profile.spans_of("runtime"), *host_copies(profile)]
+    own = sorted((it for it in spans if it.operator is not None), key=lambda it: it.start_ns)
+    places = places_of(profile.timed_executions, on_device=False) if own else {}
+    return group_by(own, lambda span: execution_of(span, places))
 
 
-def add_host_parts(
-    tally: Tally,
-    run: TimedRun,
-    execution: Execution,
+def add_parts(
+    group: Group,
+    profile: Profile,
+    place: int,
     calls: Iterable[Span],
-    was_disturbed: bool,
+    work: Sequence[DeviceActivity],
 ) -> None:
-    """Count the parts of an execution on the host, whose computation was done by an algorithm."""
-    operator = run.profile.operators[execution.operator]
-    if execution.dispatch_ns is not None:
-        tally.part(f"{operator.type} dispatch").add(execution.dispatch_ns, 0)
-    holder = tally
-    if execution.wait_ns is not None:
-        part = tally.part(f"{operator.type} wait")
-        part.waits = execution.dispatch is not None
-        part.add(execution.wait_ns, 0)
-        holder = tally.part(f"{operator.type} compute")
-        holder.add(execution.compute_ns, 0)
-        holder.disturbed += was_disturbed
-    for call in calls:
-        tally.part(call.name).add(call.duration_ns, 0)
-    if operator.algorithm:
-        leaf = holder.leaf(operator.algorithm)
-        leaf.add(execution.compute_ns, None)
-        leaf.disturbed += was_disturbed
-
-
-def add_device_parts(
-    tally: Tally,
-    run: TimedRun,
-    execution: Execution,
-    calls: Iterable[Span],
-    work: Iterable[Activity],
-) -> None:
-    """Count the parts of an execution on a device.
-
-    What began during a call is that call's, the rest that of the computation; the wait kept
-    neither the host nor the device busy.
-    """
-    name = run.profile.operators[execution.operator].type
+    """Count the parts of an execution: what a device began during a call is that call's, the rest
+    that of the computation. On the host that was done by an algorithm; on a device the wait kept
+    neither busy."""
+    execution, on_device = profile.timed_executions[place], profile.on_device
+    operator, holder = profile.operators[execution.operator], group
+    compute_ns = None if on_device else self_times_of(profile)[place]
     has_parts = execution.wait_ns is not None
-    if has_parts and execution.dispatch_ns is not None:
-        tally.part(f"{name} dispatch").add(execution.dispatch_ns, 0)
-    taken: dict[int, list[Activity]] = {}
-    own: list[Activity] = []
-    spans = list(calls)
-    for activity in work:
-        around = (
-            i for i, each in enumerate(spans) if each.start_ns <= activity.start_ns < each.end_ns
-        )
-        place = next(around, None)
-        (own if place is None else taken.setdefault(place, [])).append(activity)
-    for place, call in enumerate(spans):
-        begun = taken.get(place, [])
-        part = tally.part(call.name)
+    if execution.dispatch_ns is not None and (has_parts or not on_device):
+        group.below[f"{operator.type} dispatch"].add(execution.dispatch_ns, 0)
+    if execution.wait_ns is not None and not on_device:
+        wait = group.below[f"{operator.type} wait"]
+        wait.waits = execution.dispatch is not None
+        wait.add(execution.wait_ns, 0)
+    for call in calls:
+        begun = [each for each in work if call.start_ns <= each.start_ns < call.end_ns]
+        work = [each for each in work if each not in begun]
+        part = group.below[call.name]
         part.add(call.duration_ns, sum(each.duration_ns for each in begun))
-        add_leaves(part, begun)
-    holder = tally
+        part.add_work(begun)
     if has_parts:
-        holder = tally.part(f"{name} compute")
-        holder.add(None, sum(each.duration_ns for each in own))
-    add_leaves(holder, own)
+        holder = group.below[f"{operator.type} compute"]
+        holder.add(compute_ns, sum(each.duration_ns for each in work))
+    holder.add_work(work)
+    if operator.algorithm and not on_device:
+        holder.below[operator.algorithm].add(compute_ns, None)
 
 
-def add_leaves(holder: Tally, work: Iterable[Activity]) -> None:
-    for each in work:
-        holder.leaf(each.name).add(None, each.duration_ns)
+def rows_by_name(run: TimedRun, calls: Iterable[Call]) -> list[TimeRow]:
+    """Return rows by name in the order first seen: ratios to the steps, and to all that the
+    device did."""
+    whole = sum(steps_ns(run)), sum(each.duration_ns for each in run.activities)
+    rows = []
+    for name, own in group_by(calls, lambda each: each.name).items():
+        disturbed = sum(each.disturbed for each in own)
+        cpu = totals_of([each.cpu_ns or 0 for each in own], disturbed=disturbed)
+        gpu = totals_of([each.device_ns for each in own], disturbed=disturbed)
+        rows.append(TimeRow(name, len(own), cpu, gpu, *whole))
+    return rows
+
+
+def copies_of(run: TimedRun) -> Iterator[Call]:
+    """Yield everything that moved data: copies of the host, of input and output, ranges with such a
+    name, and operators that only copy."""
+    spans = host_copies(run.profile)
+    copied = {span.operator for span in spans}
+    for span in (*spans, *run.profile.spans_of("phase")):
+        if span.category != "phase" or span.name in ("input_copy", "output_copy"):
+            call = call_of_span(span, "range", on_device=False)
+            call.device_ns = run.launched_in(span)
+            call.name = camel_case(span.name) if span.category == "phase" else span.name
+            yield call
+    for call in calls_of(run.profile):
+        if call.kind == "operator" and only_moves(call.name) and call.operator not in copied:
+            yield call
+        if call.kind == "range" and COPY.search(call.name):
+            yield call
+
+
+def columns_by_name(run: TimedRun) -> Sequence[Column[TimeRow]]:
+    times = times_column(run, "CPU"), times_column(run, "GPU")
+    return (name_column(), CALLS, *times, *added_columns(run))
+
+
+def copy_section(run: TimedRun) -> list[Table[TimeRow]]:
+    """Return the table of copies, in the order first seen."""
+    found = sorted(copies_of(run), key=lambda each: each.start_ns)
+    rows = rows_by_name(run, found)[: run.options.get("top")]
+    title = "Memory Manipulation Summary"
+    return time_table(run, "memory_manipulation", title, rows, columns_by_name(run))
+
+
+def range_section(run: TimedRun) -> list[Table[TimeRow]]:
+    """Return the table of the ranges that the user has named."""
+    by_thread = run.options.get("group_by") == "thread"
+    ranges = [it for it in calls_of(run.profile) if it.kind == "range" and not COPY.search(it.name)]
+    threads = group_by(ranges, lambda each: each.thread if by_thread else None)
+    found = {it: [[row] for row in rows_by_name(run, own)] for it, own in threads.items()}
+    rows, titles = under_threads(run, {it: first_rows(run, own) for it, own in found.items()})
+    return time_table(
+        *(run, "userdefined", "UserDefined Summary", rows, (THREAD, *columns_by_name(run))),
+        breaks=titles,
+        layout=replace(LAYOUT, closing=None),
+    )
+
+
+def kernel_section(run: TimedRun) -> list[Table[TimeRow]]:
+    """Return the table of kernels, none if nothing was executed; a note says what stands in their
+    place if none were reported."""
+    profile, pattern = run.profile, run.options.get("filter") or ""
+    launches, search = launches_of(profile), re.compile(pattern).search
+    whole_ns = sum(launch.piece.duration_ns for launch in launches)
+    shown = operators_matching(profile, pattern)
+    launches = [it for it in launches if it.place in shown or search(it.kernel)]
+    found, rows = {row.name: row for row in rows_of(profile, "kernel", launches)}, []
+    for it in map(found.__getitem__, dict.fromkeys(launch.kernel for launch in launches)):
+        row = TimeRow(it.name, it.times.calls, it.times, it.times, whole_ns, whole_ns)
+        rows.append([row._replace(saving_ns=it.saving_ns)])
+    width = KERNEL_WIDTH
+    name = name_column(width, lambda row: cut_end(without_arguments(row.name), width))
+    return time_table(
+        *(run, "kernel", "Kernel Summary", first_rows(run, rows)),
+        (name, CALLS, times_column(run, run.side), *added_columns(run)),
+        notes=() if any(launch.is_kernel for launch in launches) else (STAND_IN,),
+    )
+
+
+def without_arguments(kernel: str) -> str:
+    """Return a kernel's name without its arguments."""
+    templated = re.match(r"(.+?)(<.*>)(\(.*\))", kernel)
+    return templated[1] + templated[2] if templated else kernel

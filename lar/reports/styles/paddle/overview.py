@@ -3,31 +3,34 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Any
 
-from lar.profiles.breakdown import WAITING, without_waiting
+from lar.profiles.activities import device_activities_of
+from lar.profiles.breakdown import PROFILING, WAITING
+from lar.profiles.calls import calls_of
+from lar.profiles.copies import split_copies
+from lar.profiles.devices import device_number, is_of_device, streams_of
 from lar.profiles.intervals import intersect_intervals, merge_intervals, total_of
-from lar.profiles.times import waiting_calls
-from lar.profiles.totals import UNITS_NS, group_by, totals_of
-from lar.records.profile import Interval, Span, Step
+from lar.profiles.totals import Totals, group_by, totals_of
+from lar.records.profile import Interval, Profile, Span
 from lar.reports.model import Column, Table
+from lar.reports.styles.figures import FIGURES
 from lar.reports.styles.paddle.layout import (
     CALLS,
     LAYOUT,
     SPACED,
-    Section,
+    Cell,
+    TimedRun,
     TimeRow,
-    Times,
-    both_times,
-    format_ratio,
-    format_time,
-    format_unit,
     name_column,
-    times_of,
+    number_column,
+    time_column,
+    time_table,
+    times_column,
 )
-from lar.reports.styles.paddle.run import Settings, TimedRun, WorkSums
 
 DEVICE_NOTES = (
     "CPU(Process) Utilization = Current process CPU time over all cpu cores / elapsed time, "
@@ -51,366 +54,213 @@ OVERVIEW_NOTES = (
     "After merged:",
     "  Result:   |______________|  |__________|",
 )
-CUDA_CALL = re.compile(r"cu(da)?[A-Z]")
 MODEL_NOTES = (
     "In this table, GPU time is the sum of all device(GPU) events called in the phase.",
     "Unlike overview summary, if two device(GPU) events execute on different streams with overlap "
     "time, we sum them directly here.",
 )
-PHASE_ORDER = ("Dataloader", "InputCopy", "Forward", "OutputCopy")
-OTHERS = "Others"
-# The phases in which the engine runs, and nearly all waiting lies.
-ENGINE = ("Forward",)
-WITHOUT_WAITING = (
-    f"{WAITING} is no part of the phases (Dataloader, InputCopy, Forward, OutputCopy), which are "
-    "without it. ProfileStep and the events of other types have it in them."
-)
 OF_COPIES = (
     "Copies of the model ran at once: times are summed up over them, and ratios are those to the "
     "sum of their steps."
 )
-NAME_WIDTH = 15
+STEP, FORWARD = "ProfileStep", "Forward"
+CUDA_CALL = re.compile(r"cu(da)?[A-Z]")
 
 
-def phase_calls(run: TimedRun) -> tuple[dict[str, list[list[Span]]], dict[str, list[list[Span]]]]:
-    """Return the phases within timed steps and those outside, by the name of their row: a list of
-    calls, each a list of spans. Dispatch and wait of a step are one Forward."""
-    steps = {step.number: step for step in run.steps}
-    inside: dict[str, list[list[Span]]] = {}
-    outside: dict[str, list[list[Span]]] = {}
-    forward: dict[int, list[Span]] = {}
-    for span in run.profile.spans_of("phase", timed=False):
-        name = "Forward" if span.name == "wait" else camel_case(span.name)
-        step = steps.get(span.step) if span.step is not None else None
-        if span.step is None:
-            outside.setdefault(name, []).append([span])
-        elif step is None or span.warmup:
-            continue
-        elif not is_within(span, step):
-            outside.setdefault(name, []).append([span])
-        elif name != "Forward":
-            inside.setdefault(name, []).append([span])
-        elif step.number in forward:
-            forward[step.number].append(span)
-        else:
-            forward[step.number] = [span]
-            inside.setdefault(name, []).append(forward[step.number])
-    return inside, outside
+# A device, and how busy it was in percent.
+Use = tuple[str, float | None]
 
 
-def is_within(span: Span, step: Step) -> bool:
-    """Return whether a span has time in common with a step, or lasts no time within it."""
-    start, end = max(span.start_ns, step.start_ns), min(span.end_ns, step.end_ns)
-    return start < end or start == end == span.start_ns == span.end_ns
+def device_section(run: TimedRun) -> list[Table[Use]]:
+    """Return how busy the CPUs and devices were, in percent; kernels alone count for a device."""
+    cpu = run.profile.facts.cpu
+    rows = [("CPU(Process)", cpu.process_percent), ("CPU(System)", cpu.system_percent)]
+    elapsed_ns = total_of(merge_intervals(step.interval for step in run.profile.timed_steps()))
+    kernels = [each for each in run.activities if each.kind == "kernel"]
+    for number, own in sorted(group_by(kernels, lambda it: device_number(it.device)).items()):
+        busy_ns = total_of(merge_intervals(each.interval for each in own))
+        rows.append((f"GPU{number}", 100 * busy_ns / elapsed_ns))
+    columns: tuple[Column[Use], ...] = (
+        Column("Device", itemgetter(0), width=30, is_fixed=True),
+        number_column("Utilization (%)", itemgetter(1), width=20, is_fixed=True, rank=0),
+    )
+    table = Table(name="device", title="Device Summary", columns=columns, rows=tuple(rows))
+    return [replace(table, notes=DEVICE_NOTES, layout=LAYOUT)]
+
+
+def steps_ns(run: TimedRun) -> list[int]:
+    """Return how long each timed step took, without what profiling cost it."""
+    cost_ns = run.lost_ns(PROFILING)
+    return [it.duration_ns - cost_ns.get(it.number, 0) for it in run.profile.timed_steps()]
 
 
 def camel_case(name: str) -> str:
     return "".join(part.capitalize() for part in name.split("_"))
 
 
+def phases_of(run: TimedRun) -> dict[str, list[list[Span]]]:
+    """Return the phases within timed steps by the name of their row: a list of calls, each a list
+    of spans. Dispatch and wait of a step are one Forward."""
+    steps = {step.number: step for step in run.profile.timed_steps()}
+    calls: dict[str, dict[object, list[Span]]] = {}
+    for span in run.profile.spans_of("phase"):
+        step = steps[span.step or 0]
+        common_ns = min(span.end_ns, step.end_ns) - max(span.start_ns, step.start_ns)
+        if common_ns > 0 or common_ns == span.duration_ns:
+            name = FORWARD if span.name == "wait" else camel_case(span.name)
+            call = span.step if name == FORWARD else id(span)
+            calls.setdefault(name, {}).setdefault(call, []).append(span)
+    first = sorted(calls, key=lambda name: name != "Dataloader")
+    return {name: [*calls[name].values()] for name in first}
+
+
+def row_of(
+    run: TimedRun,
+    name: str,
+    cpu_ns: Sequence[int],
+    gpu_ns: Sequence[int] | None = None,
+    level: int = 1,
+) -> TimeRow:
+    """Return a row with ratios to the steps and to all kernels in them."""
+    kernels_ns = sum(it.duration_ns for it in run.activities if it.kind == "kernel")
+    gpu = None if gpu_ns is None else totals_of(gpu_ns)
+    return TimeRow(
+        *(name, len(cpu_ns), totals_of(cpu_ns), gpu, sum(steps_ns(run)), kernels_ns, level)
+    )
+
+
 def phase_rows(run: TimedRun) -> list[TimeRow]:
-    """Return the phases of the timed steps: times on the host without waiting for a CPU, and of the
-    kernels begun in them, as plain sums; the ratio on a device is that to all kernels."""
-    inside, _ = phase_calls(run)
-    times_ns = phase_times(run, inside)
-    kernels = [each for each in run.activities if each.kind == "Kernel"]
-    work = WorkSums((each.launch_ns, each.duration_ns) for each in kernels)
-    whole_ns = sum(each.duration_ns for each in kernels)
-    known = [name for name in PHASE_ORDER if name in inside]
-    rows = []
-    for name in [*known, *(name for name in inside if name not in known)]:
-        calls = inside[name]
-        cpu = totals_of(times_ns[name])
-        gpu = totals_of(
-            sum(work.total_between(*span.interval) for span in spans) for spans in calls
-        )
-        cells = times_of(cpu, run.step_ns), times_of(gpu, whole_ns)
-        rows.append(TimeRow(name, len(calls), *cells, level=1))
-    return rows
+    """Return the phases of the timed steps, and what these waited for a CPU: times on the host, and
+    of the kernels begun in them, as plain sums.
 
-
-def phase_times(run: TimedRun, inside: Mapping[str, list[list[Span]]]) -> dict[str, list[int]]:
-    """Return how long each call of the phases in steps took without waiting for a CPU, of which a
-    step is known to have waited so long, not when."""
-    times = {
-        name: [sum(span.duration_ns for span in spans) for spans in calls]
-        for name, calls in inside.items()
-    }
-    by_step: dict[int, list[tuple[str, int]]] = {}  # the calls of each by name and place
-    for name, calls in inside.items():
-        for place, spans in enumerate(calls):
-            by_step.setdefault(spans[0].step or 0, []).append((name, place))
-    for step in run.steps:
-        own = by_step.get(step.number, [])
-        whole: dict[str, int] = {OTHERS: step.duration_ns}
-        for name, place in own:
-            whole[name] = whole.get(name, 0) + times[name][place]
-            whole[OTHERS] -= times[name][place]
-        whole[OTHERS] = max(0, whole[OTHERS])
-        left, _ = without_waiting(whole, run.waits_ns.get(step.number, 0), ENGINE)
-        for name, place in own:
-            if whole[name]:
-                # Rounded down: what is left then is in the row of the others.
-                times[name][place] = times[name][place] * left[name] // whole[name]
-    return times
-
-
-def waiting_row(run: TimedRun) -> list[TimeRow]:
-    """Return what the steps waited for a CPU; no row if none is known to have."""
-    waits = [ns for ns in run.waits_ns.values() if ns]
-    cpu = times_of(totals_of(waits), run.step_ns)
-    return [TimeRow(WAITING, len(waits), cpu, None, level=1)] if waits else []
+    Neither what profiling cost nor waiting is part of Forward, in which nearly all of it lies.
+    """
+    profiling_ns, waiting_ns = run.lost_ns(PROFILING), run.lost_ns(WAITING)
+    rows, waits_ns = [], list[int]()
+    for name, calls in phases_of(run).items():
+        times_ns = [sum(span.duration_ns for span in spans) for spans in calls]
+        for place, spans in enumerate(calls if name == FORWARD else ()):
+            step = spans[0].step or 0
+            times_ns[place] -= min(times_ns[place], profiling_ns.get(step, 0))
+            waits_ns.append(min(times_ns[place], waiting_ns.get(step, 0)))
+            times_ns[place] -= waits_ns[-1]
+        work = [sum(run.launched_in(span, ("kernel",)) for span in spans) for spans in calls]
+        rows.append(row_of(run, name, times_ns, work))
+    waits_ns = [ns for ns in waits_ns if ns]
+    return [*rows, *([row_of(run, WAITING, waits_ns)] if waits_ns else [])]
 
 
 def model_rows(run: TimedRun) -> list[TimeRow]:
-    """Return the steps, their phases, what they waited for a CPU, the rest of the steps, and the
-    phases outside, which have no ratio."""
-    kernel_ns = {step.number: 0 for step in run.steps}
-    for each in run.activities:
-        if each.kind == "Kernel" and each.step in kernel_ns:
-            kernel_ns[each.step] += each.duration_ns
-    step, gpu = totals_of(each.duration_ns for each in run.steps), totals_of(kernel_ns.values())
-    whole = TimeRow(
-        "ProfileStep", step.calls, times_of(step, run.step_ns), times_of(gpu, gpu.total_ns)
-    )
-    phases = [*phase_rows(run), *waiting_row(run)]
-    left_ns = step.total_ns - sum(row.cpu.total_ns or 0 for row in phases if row.cpu)
-    gpu_left_ns = gpu.total_ns - sum(row.gpu.total_ns or 0 for row in phases if row.gpu)
-    gpu_ratio = gpu_left_ns / gpu.total_ns if gpu.total_ns else 0.0
-    others = TimeRow(
-        OTHERS,
-        None,
-        Times(left_ns, ratio=left_ns / run.step_ns),
-        Times(gpu_left_ns, ratio=gpu_ratio),
-        level=1,
-    )
-    return [whole, *phases, others, *outside_rows(run)]
+    """Return the steps, their phases and the rest of the steps, and what profiling cost."""
+    kernels = [
+        sum(it.duration_ns for it in run.by_step.get(step.number, ()) if it.kind == "kernel")
+        for step in run.profile.timed_steps()
+    ]
+    whole, phases = row_of(run, STEP, steps_ns(run), kernels, level=0), phase_rows(run)
+    cpu_ns = sum(steps_ns(run)) - sum(row.cpu.total_ns for row in phases if row.cpu)
+    gpu_ns = sum(kernels) - sum(row.gpu.total_ns for row in phases if row.gpu)
+    cpu, gpu = (Totals(0, ns, None, None) for ns in (cpu_ns, gpu_ns))
+    others = whole._replace(name="Others", calls=None, cpu=cpu, gpu=gpu, level=1)
+    return [whole, *phases, others, *profiling_row(run)]
 
 
-def outside_rows(run: TimedRun) -> list[TimeRow]:
-    """Return the phases outside the timed steps, the warm-up iterations among them."""
-    _, outside = phase_calls(run)
-    durations = {name: [each[0].duration_ns for each in calls] for name, calls in outside.items()}
-    if "Warmup" not in durations:
-        warmup = [step.duration_ns for step in run.profile.steps if step.warmup]
-        durations |= {"Warmup": warmup} if warmup else {}
-    return [
-        TimeRow(name, len(values), times_of(totals_of(values), 0)._replace(ratio=None), None)
-        for name, values in durations.items()
+def profiling_row(run: TimedRun) -> list[TimeRow]:
+    """Return what profiling cost the steps, without a ratio to them, as it is no part of them."""
+    costs_ns = [ns for ns in run.lost_ns(PROFILING).values() if ns]
+    return [TimeRow(PROFILING, len(costs_ns), totals_of(costs_ns))] if costs_ns else []
+
+
+def notes_of(run: TimedRun, notes: tuple[str, ...]) -> tuple[str, ...]:
+    return (*notes, OF_COPIES) if len(split_copies(run.profile)) > 1 else notes
+
+
+def model_section(run: TimedRun) -> list[Table[TimeRow]]:
+    """Return the times of the iteration's phases, none if the profile has no phases."""
+    rows = model_rows(run) if phases_of(run) else []
+    width = max(15, *(len(row.indented) for row in rows)) if rows else 0
+    name = name_column(width, lambda row: row.indented)
+    columns = (name, CALLS, times_column(run, "CPU"), times_column(run, "GPU"))
+    notes = notes_of(run, MODEL_NOTES)
+    return time_table(run, "model", "Model Summary", rows, columns, layout=SPACED, notes=notes)
+
+
+def overview_section(run: TimedRun) -> list[Table[TimeRow]]:
+    """Return the time of each kind of event; what overlaps in a copy of the model counts once. The
+    phases of the iteration are plain sums, as in the table of phases."""
+    copies, whole_ns = split_copies(run.profile), sum(steps_ns(run))
+    host = [row_of(run, STEP, steps_ns(run)), *phase_rows(run)]
+    for name, totals in merge_events(it for copy in copies for it in host_events(copy)):
+        host.append(TimeRow(name, totals.calls, totals, None, whole_ns, level=1))
+    host.sort(key=lambda row: row.cpu.total_ns if row.cpu else 0, reverse=True)
+    host = [host[0]._replace(level=0), *host[1:], *profiling_row(run)]
+    device = [
+        TimeRow(name, totals.calls, None, totals, None, whole_ns, level=1)
+        for name, totals in merge_events(it for copy in copies for it in device_events(copy))
     ]
 
+    def shown(row: TimeRow) -> Cell:
+        return row.cell("CPU" if row.cpu is not None else "GPU")
 
-def model_section(run: TimedRun, settings: Settings) -> list[Section]:
-    """Return the times of the iteration's phases, empty if the profile has no phases."""
-    rows, unit = model_rows(run), settings.unit
-    if not phase_calls(run)[0]:
-        return []
-    width = max(NAME_WIDTH, *(len(indent_name(row)) for row in rows))
-    table = Table(
-        name="model",
-        title="Model Summary",
-        columns=(
-            name_column(width, indent_name),
-            CALLS,
-            *both_times(unit, on_device=run.profile.on_device),
-        ),
-        rows=tuple(rows),
-        notes=(*MODEL_NOTES, *((OF_COPIES,) if run.has_copies else ())),
-        layout=SPACED,
-        above=(format_unit(unit),),
+    fixed: dict[str, Any] = {"width": 25, "is_fixed": True}
+    total = FIGURES["total"].value
+    time = time_column("CPU Time", run.unit, lambda it: total(shown(it)), rank=0, **fixed)
+    columns: Sequence[Column[TimeRow]] = (
+        Column("Where", lambda row: "CPU" if row.cpu else "GPU", in_text=False),
+        Column("Event Type", lambda row: row.name, lambda row: row.indented, **fixed),
+        replace(CALLS, **fixed),
+        replace(time, key=f"Time ({run.unit})"),
+        number_column("Ratio (%)", lambda row: shown(row).ratio, rank=1, **fixed),
     )
-    return [Section(table)]
-
-
-def indent_name(row: TimeRow) -> str:
-    return "  " * row.level + row.name
-
-
-def device_section(run: TimedRun, settings: Settings) -> list[Section]:
-    """Return how busy the CPUs and devices were, in percent; kernels alone count for a device."""
-    cpu = run.profile.facts.cpu
-    rows: list[tuple[str, float | None]] = [
-        ("CPU(Process)", cpu.process_percent),
-        ("CPU(System)", cpu.system_percent),
-    ]
-    kernels: dict[int, list[Interval]] = {}
-    for each in run.activities:
-        if each.kind == "Kernel":
-            kernels.setdefault(each.device, []).append((each.start_ns, each.end_ns))
-    for number, intervals in sorted(kernels.items()):
-        percent = 100 * total_of(merge_intervals(intervals)) / run.elapsed_ns
-        rows.append((f"GPU{number}", percent))
-    return [
-        Section(
-            Table(
-                name="device",
-                title="Device Summary",
-                columns=(
-                    Column("Device", itemgetter(0), width=30, is_fixed=True),
-                    Column(
-                        "Utilization (%)",
-                        itemgetter(1),
-                        lambda row: "-" if row[1] is None else f"{row[1]:.2f}",
-                        width=20,
-                        is_fixed=True,
-                        rank=0,
-                    ),
-                ),
-                rows=tuple(rows),
-                notes=DEVICE_NOTES,
-                layout=LAYOUT,
-            )
-        )
-    ]
-
-
-def overview_section(run: TimedRun, settings: Settings) -> list[Section]:
-    """Return the time of each kind of event; what overlaps in a copy of the model counts once.
-
-    The phases of the iteration are plain sums, as in the table of phases, and so is waiting, which
-    is no part of them.
-    """
-    unit = settings.unit
-    waiting = waiting_row(run)
-    host = events_of_copies(run, host_events)
-    host += [
-        (row.name, row.calls or 0, row.cpu.total_ns)
-        for row in (*phase_rows(run), *waiting)
-        if row.cpu is not None and row.cpu.total_ns is not None
-    ]
-    host.sort(key=lambda row: -row[2])
-
-    rows = [EventKind("CPU", "  " if number else "", *row) for number, row in enumerate(host)]
-    rows += [EventKind("GPU", "  ", *row) for row in events_of_copies(run, device_events)]
-    notes = (
-        *OVERVIEW_NOTES,
-        *((WITHOUT_WAITING,) if waiting else ()),
-        *((OF_COPIES,) if run.has_copies else ()),
-    )
-    table = Table(
-        name="overview",
-        title="Overview Summary",
-        columns=kind_columns(unit, run.step_ns),
-        rows=tuple(rows),
-        notes=notes,
-        layout=SPACED,
-        above=(format_unit(unit),),
+    return time_table(
+        *(run, "overview", "Overview Summary", (*host, *device), columns),
         breaks={len(host): ("", "Calls", "GPU Time", "Ratio (%)")},
-    )
-    return [Section(table)]
-
-
-class EventKind(NamedTuple):
-    """A kind of events, which stands `indent` from the left."""
-
-    where: str
-    indent: str
-    name: str
-    calls: int
-    time_ns: float
-
-
-def kind_columns(unit: str, step_ns: int) -> tuple[Column[EventKind], ...]:
-    """Return the columns of the overview; the ratio is that to the steps."""
-    return (
-        Column("Where", lambda row: row.where, in_text=False),
-        Column(
-            "Event Type",
-            lambda row: row.name,
-            lambda row: row.indent + row.name,
-            width=25,
-            is_fixed=True,
-        ),
-        Column("Calls", lambda row: row.calls, width=25, is_fixed=True, rank=0),
-        Column(
-            "CPU Time",
-            lambda row: row.time_ns / UNITS_NS[unit],
-            lambda row: format_time(row.time_ns, unit),
-            key=f"Time ({unit})",
-            width=25,
-            is_fixed=True,
-            rank=0,
-        ),
-        Column(
-            "Ratio (%)",
-            lambda row: 100 * row.time_ns / step_ns,
-            lambda row: format_ratio(row.time_ns / step_ns),
-            width=25,
-            is_fixed=True,
-            rank=1,
-        ),
+        layout=SPACED,
+        notes=notes_of(run, OVERVIEW_NOTES),
     )
 
 
-Events = list[tuple[str, int, float]]  # name, calls, time
+# A name, how often, and when.
+Event = tuple[str, int, Iterable[Interval]]
 
 
-def events_of_copies(run: TimedRun, events_of: Callable[[TimedRun], Events]) -> Events:
-    """Return the kinds of events of each copy of the model, summed up over these."""
-    sums: dict[str, tuple[int, float]] = {}
-    for copy in run.copies:
-        for name, calls, time_ns in events_of(copy):
-            before = sums.get(name, (0, 0.0))
-            sums[name] = before[0] + calls, before[1] + time_ns
-    return [(name, *sum_of_kind) for name, sum_of_kind in sums.items()]
+def merge_events(events: Iterable[Event]) -> Iterator[tuple[str, Totals]]:
+    """Yield the kinds of events with their calls and merged times, summed up over copies."""
+    for name, own in group_by(events, lambda event: event[0]).items():
+        calls = sum(event[1] for event in own)
+        if calls:
+            total_ns = sum(total_of(merge_intervals(event[2])) for event in own)
+            yield name, Totals(calls, total_ns, None, None)
 
 
-def host_events(run: TimedRun) -> Events:
-    """Return the kinds of events on the host without the phases: name, calls, merged time. Calls
-    that only wait take no CPU time."""
-    steps = merge_intervals(step.interval for step in run.steps)
-    ranges = [span for span in run.user_ranges if run.host_ns_of(span) is not None]
-    clipped = intersect_intervals(merge_intervals(intervals_of(ranges)), steps)
-    calls = [span for span in run.profile.spans_of("runtime") if span.operator is None]
-    cuda = [span for span in calls if CUDA_CALL.match(span.name)]
-    others = [span for span in calls if not CUDA_CALL.match(span.name)]
-    inner, waiting = inner_intervals(run), waiting_calls(run.profile)
-    kinds = (
-        ("ProfileStep", len(run.steps), steps),
-        ("UserDefined", len(run.host_copies), intervals_of(run.host_copies)),
-        ("Operator", len(run.executions), operator_intervals(run)),
-        ("CudaRuntime", len(cuda), intervals_of(cuda)),
-        ("Runtime", len(others), intervals_of(each for each in others if id(each) not in waiting)),
-        ("OperatorInner", len(inner), inner),
-        ("PythonUserDefined", len(ranges) if clipped else 0, clipped),
-    )
-    return [
-        (name, count, total_of(merge_intervals(intervals)))
-        for name, count, intervals in kinds
-        if count
-    ]
+def host_events(profile: Profile) -> Iterator[Event]:
+    """Yield the kinds of events on the host without the phases. Calls that only wait take no CPU
+    time, and what profiling cost is no part of any."""
+    executions, on_device = profile.timed_executions, profile.on_device
+    copies = [it for it in profile.spans_of("memcpy", "memset") if not is_of_device(profile, it)]
+    yield "UserDefined", len(copies), [span.interval for span in copies]
+    dispatched = [times for each in executions if (times := each.dispatch) is not None]
+    executed = [] if on_device else [each.work for each in executions]
+    yield "Operator", len(executions), [*dispatched, *executed]
+    parts = [span for span in profile.spans_of("runtime", "relayout") if span.operator is not None]
+    inner = [span.interval for span in parts]
+    for each in executions:
+        waits, dispatch = each.wait_ns is not None, each.dispatch
+        inner += [dispatch] if dispatch is not None and (waits or not on_device) else []
+        inner += [each.work] if waits and not on_device else []
+    yield "OperatorInner", len(inner), inner
+    calls = [call for call in calls_of(profile) if call.kind == "runtime" and call.operator is None]
+    for is_cuda, called in group_by(calls, lambda it: bool(CUDA_CALL.match(it.name))).items():
+        busy = [(call.start_ns, call.start_ns + (call.cpu_ns or 0)) for call in called]
+        yield "CudaRuntime" if is_cuda else "Runtime", len(called), busy
+    steps = merge_intervals(step.interval for step in profile.timed_steps())
+    streams = streams_of(profile)
+    spans = profile.spans_of("user_annotation", timed=False)
+    ranges = [it for it in spans if not it.warmup and it.thread not in streams]
+    clipped = intersect_intervals(merge_intervals(span.interval for span in ranges), steps)
+    yield "PythonUserDefined", len(ranges) if clipped else 0, clipped
 
 
-def intervals_of(spans: Iterable[Span]) -> list[Interval]:
-    return [span.interval for span in spans]
-
-
-def operator_intervals(run: TimedRun) -> list[Interval]:
-    """Return when operators kept the host busy: being dispatched, on a CPU executed too."""
-    dispatched = [times for each in run.executions if (times := each.dispatch) is not None]
-    executed = () if run.profile.on_device else (each.work for each in run.executions)
-    return [*dispatched, *executed]
-
-
-def inner_intervals(run: TimedRun) -> list[Interval]:
-    """Return the recorded parts of operators on the host without what they wait: dispatch,
-    compute."""
-    intervals = intervals_of(
-        span for span in run.profile.spans_of("runtime") if span.operator is not None
-    )
-    on_device = run.profile.on_device
-    for each in run.executions:
-        dispatch, waits = each.dispatch, each.wait_ns is not None
-        if dispatch is not None and (waits or not on_device):
-            intervals.append(dispatch)
-        if waits and not on_device:
-            intervals.append(each.work)
-    return intervals
-
-
-def device_events(run: TimedRun) -> Events:
-    """Return the kinds of events on the devices in the order they are first seen."""
-    return [
-        (kind, len(own), total_of(merge_intervals((each.start_ns, each.end_ns) for each in own)))
-        for kind, own in group_by(run.activities, lambda each: each.kind).items()
-    ]
+def device_events(profile: Profile) -> Iterator[Event]:
+    """Yield the kinds of events on the devices in the order they are first seen."""
+    for kind, own in group_by(device_activities_of(profile), lambda each: each.kind).items():
+        yield kind.capitalize(), len(own), [each.interval for each in own]

@@ -1,0 +1,282 @@
+"""What kept the host busy and what a device did, as calls with what each has within it.
+
+A call is an execution of an operator, a call of the engine's API, a range of the user, what a
+device did, or what profiling cost an iteration. One is within the innermost around it on its
+thread. A call that only waits is no CPU work, but for what is computed within it on its thread.
+What profiling cost is no part of the engine's calls.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from lar.profiles.activities import device_activities_of, device_times_of
+from lar.profiles.breakdown import PROFILING, breakdown_of
+from lar.profiles.devices import streams_of
+from lar.profiles.disturbance import disturbed_executions
+from lar.profiles.intervals import intersect_intervals, merge_intervals, total_of
+from lar.profiles.range_members import Begun, members_of_ranges, starts_of
+from lar.profiles.times import parents_of, waiting_calls
+from lar.profiles.totals import group_by
+from lar.records.profile import Profile, Span, keep_with_profile
+
+Kind = Literal["range", "runtime", "operator", "kernel", "profiling"]
+
+
+class Memory(NamedTuple):
+    """Bytes taken less those given back."""
+
+    cpu_bytes: int = 0
+    device_bytes: int = 0
+
+    def plus(self, other: Memory | None) -> Memory:
+        if other is None:
+            return self
+        return Memory(self.cpu_bytes + other.cpu_bytes, self.device_bytes + other.device_bytes)
+
+
+@dataclass(slots=True)
+class Call:
+    """One call. What is not known is None; the times and the memory have those of calls within it,
+    but those of itself do not.
+
+    `operator` counts in `Profile.operators`; it is None for a call that no operator made.
+    `disturbed` says that something else on the machine made it longer.
+    """
+
+    kind: Kind
+    name: str
+    operator: int | None = None
+    thread: int = 0
+    step: int | None = None
+    start_ns: int = 0
+    cpu_ns: int | None = 0
+    self_cpu_ns: int | None = 0
+    device_ns: int = 0
+    self_device_ns: int = 0
+    memory: Memory | None = None
+    self_memory: Memory | None = None
+    only_waits: bool = False
+    disturbed: bool = False
+
+    def add_work(self, within: Call) -> None:
+        """Count what a call within it does on a device, and its memory."""
+        self.device_ns += within.self_device_ns
+        if within.self_memory is not None:
+            self.memory = within.self_memory.plus(self.memory)
+
+    def take_out(self, most_ns: int) -> int:
+        """Take up to so much out of its own time, and return how much that was."""
+        taken = min(most_ns, self.self_cpu_ns or 0)
+        if self.cpu_ns is not None and self.self_cpu_ns is not None:
+            self.cpu_ns, self.self_cpu_ns = self.cpu_ns - taken, self.self_cpu_ns - taken
+        return taken
+
+
+class Piece(NamedTuple):
+    """A time in which a call is on a thread of the host; `main` where the device's work and the
+    memory are its."""
+
+    thread: int
+    start_ns: int
+    end_ns: int
+    call: Call
+    main: bool = True
+
+
+@keep_with_profile
+def calls_of(profile: Profile) -> Sequence[Call]:
+    """Return the calls of timed iterations: ranges, calls of the engine and operators, each in the
+    order of time, then ranges around iterations, what a device did, and what profiling cost."""
+    operators = operator_calls(profile)
+    ranges = range_calls(profile, operators)
+    within = [(span, call) for span, call in ranges if not is_outer(span)]
+    runtime = runtime_calls(profile)
+    streams = streams_of(profile)
+    pieces = [
+        Piece(span.thread, *span.interval, call)
+        for span, call in (*within, *runtime)
+        if span.thread not in streams
+    ]
+    pieces += pieces_of_operators(profile, operators)
+    nest(pieces)
+    spent = [*take_out_profiling(profile, [call for _, call in runtime])]
+    outer = [(span, call) for span, call in ranges if is_outer(span)]
+    return [
+        *(call for _, call in within),
+        *(call for _, call in runtime),
+        *operators,
+        *clip_to_steps(profile, outer, pieces),
+        *device_calls(profile),
+        *spent,
+    ]
+
+
+def is_outer(span: Span) -> bool:
+    """Return whether a range is around iterations, and on no thread of the engine."""
+    return span.step is None
+
+
+def operator_calls(profile: Profile) -> list[Call]:
+    """Return the calls of the timed executions, with their times and memory."""
+    memory, disturbed = memory_by_step(profile), disturbed_executions(profile)
+    calls = []
+    timed = zip(
+        profile.timed_executions, profile.host_times_ns, device_times_of(profile), strict=True
+    )
+    for place, (each, host_ns, device_ns) in enumerate(timed):
+        is_known = each.dispatch_ns is not None or not profile.on_device
+        cpu_ns = host_ns if is_known else None
+        # Of several executions in a step the first has all memory: only sums are shown.
+        taken = memory.get(each.step)
+        own = None if taken is None else taken.pop(each.operator, Memory())
+        call = Call("operator", profile.operators[each.operator].type, each.operator)
+        call.thread, call.step, call.start_ns = each.thread, each.step, each.start_ns
+        call.cpu_ns = call.self_cpu_ns = cpu_ns
+        call.device_ns = call.self_device_ns = device_ns
+        call.memory = call.self_memory = own
+        call.disturbed = place in disturbed
+        calls.append(call)
+    return calls
+
+
+def range_calls(profile: Profile, operators: Sequence[Call]) -> list[tuple[Span, Call]]:
+    """Return the user's ranges without those of the warm-up: on a stream they are the device's time
+    alone, any other has the device's work and the memory of what belongs to it."""
+    streams, activities = streams_of(profile), device_activities_of(profile)
+    records = [Begun(each.execution, each.starts) for each in activities]
+    for place, each in enumerate(profile.timed_executions):
+        records.append(Begun(place, starts_of(each)))
+    calls = []
+    for span, members in members_of_ranges(profile, records):
+        call = call_of_span(span, "range", on_device=span.thread in streams)
+        if span.thread not in streams:
+            for place in members:
+                if place < len(activities):
+                    call.device_ns += activities[place].duration_ns
+                elif (own := operators[place - len(activities)].self_memory) is not None:
+                    call.memory = own.plus(call.memory)
+        calls.append((span, call))
+    return calls
+
+
+def runtime_calls(profile: Profile) -> list[tuple[Span, Call]]:
+    """Return the calls of the engine's API."""
+    streams, waiting = streams_of(profile), waiting_calls(profile)
+    calls = []
+    for span in profile.spans_of("runtime"):
+        call = call_of_span(span, "runtime", on_device=span.thread in streams)
+        call.only_waits = id(span) in waiting
+        calls.append((span, call))
+    return calls
+
+
+def call_of_span(span: Span, kind: Kind, *, on_device: bool) -> Call:
+    ns = span.duration_ns
+    times = (0, 0, ns, ns) if on_device else (ns, ns, 0, 0)
+    where = span.thread, span.step, span.start_ns
+    return Call(kind, span.name, span.operator, *where, *times)
+
+
+def pieces_of_operators(profile: Profile, calls: Sequence[Call]) -> Iterator[Piece]:
+    """Yield when operators keep the host busy: during their dispatch and, on a CPU, their
+    computation."""
+    on_device = profile.on_device
+    for execution, call in zip(profile.timed_executions, calls, strict=True):
+        if (dispatch := execution.dispatch) is not None:
+            yield Piece(execution.host_thread, *dispatch, call, on_device)
+        if not on_device:
+            yield Piece(execution.thread, *execution.work, call)
+
+
+def nest(pieces: Sequence[Piece]) -> None:
+    """Take each piece out of the own time of the call around it, and add an operator's device time
+    and memory to all calls around it, but to ranges, of which these are known."""
+    parents = parents_of([piece[:3] for piece in pieces])
+    for piece, parent in zip(pieces, parents, strict=True):
+        around = pieces[parent].call if parent >= 0 else piece.call
+        if around is not piece.call and around.self_cpu_ns is not None:
+            around.self_cpu_ns = max(0, around.self_cpu_ns - (piece.end_ns - piece.start_ns))
+        found = {id(piece.call)}
+        while piece.main and parent >= 0:
+            outer, parent = pieces[parent], parents[parent]
+            if id(outer.call) not in found and counts_for(piece, outer):
+                found.add(id(outer.call))
+                outer.call.add_work(piece.call)
+    for piece in pieces:
+        call = piece.call
+        if call.only_waits and call.cpu_ns is not None and call.self_cpu_ns is not None:
+            call.cpu_ns, call.self_cpu_ns = call.cpu_ns - call.self_cpu_ns, 0
+
+
+def counts_for(piece: Piece, outer: Piece) -> bool:
+    """Return whether the work of a piece counts for the call around it.
+
+    An operator that lasts no time is within no other that begins with it: where clocks are coarse,
+    it is rather before.
+    """
+    if piece.call.kind != "operator" or outer.call.kind == "range":
+        return False
+    begins_later = piece.start_ns < piece.end_ns or outer.start_ns < piece.start_ns
+    return outer.call.kind == "runtime" or begins_later
+
+
+def clip_to_steps(
+    profile: Profile, ranges: Sequence[tuple[Span, Call]], pieces: Sequence[Piece]
+) -> Iterator[Call]:
+    """Yield ranges around iterations, as far as they have time in common with timed ones; there,
+    all others are within."""
+    if not ranges:
+        return
+    steps = merge_intervals(step.interval for step in profile.timed_steps())
+    busy = merge_intervals((piece.start_ns, piece.end_ns) for piece in pieces)
+    for span, call in ranges:
+        if own := intersect_intervals(steps, [span.interval]):
+            call.cpu_ns = total_of(own)
+            call.self_cpu_ns = call.cpu_ns - total_of(intersect_intervals(own, busy))
+            yield call
+
+
+def device_calls(profile: Profile) -> Iterator[Call]:
+    """Yield what a device did; where memory is recorded, that took none."""
+    memory = Memory() if profile.on_device and memory_by_step(profile) else None
+    for each in device_activities_of(profile):
+        times = each.start_ns, 0, 0, each.duration_ns, each.duration_ns
+        yield Call(
+            *("kernel", each.name, each.operator, each.stream, each.step, *times, memory, memory)
+        )
+
+
+def take_out_profiling(profile: Profile, calls: Sequence[Call]) -> Iterator[Call]:
+    """Yield what profiling cost each iteration, and take it out of the engine's calls, first out of
+    those that took longest themselves."""
+    if profile.correction is None:
+        return
+    own = group_by(calls, lambda call: call.step)
+    for step in breakdown_of(profile).steps:
+        left = cost_ns = step.buckets_ns.get(PROFILING, 0)
+        for call in sorted(own.get(step.number, ()), key=lambda it: -(it.self_cpu_ns or 0)):
+            left -= call.take_out(left)
+        if cost_ns:
+            yield Call("profiling", PROFILING, None, 0, step.number, 0, cost_ns, cost_ns)
+
+
+def memory_by_step(profile: Profile) -> dict[int, dict[int, Memory]]:
+    """Sum up what operators have taken and given back: by the timed steps that record it,
+    and by operator."""
+    steps = sorted(profile.steps, key=lambda step: step.start_ns)
+    starts = [step.start_ns for step in steps]
+    sums: dict[int, dict[int, Memory]] = {}
+    for each in profile.allocations:
+        size = each.size_bytes
+        # What is given back as one step ends and the next begins belongs to the one that ends.
+        index = bisect_right(starts, each.at_ns - (size < 0)) - 1
+        if each.operator is None or index < 0 or steps[index].warmup:
+            continue
+        own = Memory(size) if each.device.startswith("cpu") else Memory(0, size)
+        taken = sums.setdefault(steps[index].number, {})
+        taken[each.operator] = own.plus(taken.get(each.operator))
+    return sums

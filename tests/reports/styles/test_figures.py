@@ -1,0 +1,101 @@
+"""The figures that tables of other tools lack: records have them, text where --columns asks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from lar.cli.main import main
+from lar.profiles.trace_file import write_profile
+from lar.records.profile import Profile, StepNoise
+from lar.reports.report import Report
+from lar.reports.styles import STYLES
+from tests.profiles.synthetic import profile_of_times
+
+# Of each table of operators how it is asked for, its column of names, and the unit of its times.
+TABLES: dict[str, tuple[str, dict[str, Any], str, str]] = {
+    "operators": ("operators", {"group_by": "type"}, "type", "us"),
+    "operator": ("paddle", {"view": ["operator"]}, "Name", "us"),
+    "kernel": ("paddle", {"view": ["kernel"]}, "Name", "us"),
+    "memory_manipulation": ("paddle", {"view": ["memory"]}, "Name", "us"),
+    "key_averages": ("torch", {}, "Name", "us"),
+}
+FIGURES = {"median": 30.0, "p90": 830.0}
+
+
+@pytest.fixture(scope="module")
+def profile() -> Profile:
+    """Ten iterations, one of which waited with Concat on the CPU: its sum is the higher."""
+    times = [{"conv": 500, "pool": 30} for _ in range(10)]
+    times[4] = {"conv": 500, "pool": 8030}
+    made = profile_of_times({"conv": "Convolution", "pool": "Concat"}, times, step_us=9000)
+    noise = tuple(StepNoise(number, 8_000_000 * (number == 4)) for number in range(10))
+    waited = msgspec.structs.replace(noise[4], causes=("queue delay",))
+    facts = msgspec.structs.replace(
+        made.facts, noise=(*noise[:4], waited, *noise[5:]), lar_version="0.1.0"
+    )
+    return replace(made, facts=facts)
+
+
+def report_of(profile: Profile, table: str, **options: Any) -> Report:
+    style, given, _, unit = TABLES[table]
+    return STYLES[style].build(profile, {"time_unit": unit, **given, **options})
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_records_have_them(profile: Profile, name: str) -> None:
+    report = report_of(profile, name)
+    (table,) = (it for it in report.tables if it.name in (name, "types"))
+    rows = [dict(zip(map(str.lower, table.headings), row, strict=True)) for row in table.records]
+    (own,) = (row for row in rows if row[TABLES[name][2].lower()] == "Concat")
+    assert {it: own[f"{it} (us)"] for it in FIGURES} == pytest.approx(FIGURES)
+    assert own["disturbed"] == 1
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_text_has_those_asked_for(profile: Profile, name: str) -> None:
+    assert "disturbed " not in report_of(profile, name).text.lower()
+    asked = report_of(profile, name, columns=("median", "disturbed")).text.lower()
+    line = next(line for line in asked.splitlines() if "concat" in line and "conv " not in line)
+    header = next(it for it in asked.splitlines() if "median" in it and "disturbed" in it)
+    assert "p90" not in header
+    assert "30.0" in line
+    assert line.split()[-1] == "1"
+
+
+@pytest.mark.parametrize("name", [name for name in TABLES if name != "memory_manipulation"])
+def test_the_column_that_sorts_is_shown(profile: Profile, name: str) -> None:
+    def first(sort: str) -> object:
+        report = report_of(profile, name, sort=sort)
+        table = next(it for it in report.tables if it.name in (name, "types"))
+        names = [row[table.headings.index(TABLES[name][2])] for row in table.records]
+        return min(("Convolution", "Concat"), key=names.index)
+
+    by_sum = {"operators": "total", "torch": "cpu_time_total", "paddle": "cpu_total"}
+    assert first("median") == "Convolution"
+    assert first(by_sum[TABLES[name][0]]) == "Concat"
+    assert "median" in report_of(profile, name, sort="median").text.lower()
+
+
+def test_too_few_calls_have_no_percentile(profile: Profile) -> None:
+    executions = tuple(each for each in profile.executions if each.step < 9)
+    (table,) = report_of(replace(profile, executions=executions), "operator").tables
+    at = table.headings.index("P90 (us)")
+    assert {row[at] for row in table.records} == {None}
+
+
+def test_the_command_takes_them(
+    profile: Profile, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "profile.json"
+    write_profile(profile, path)
+    assert main(["report", str(path), "--style", "torch", "--columns", "median, p90"]) == 0
+    assert "Median           P90" in capsys.readouterr().out
+    assert main(["report", str(path), "--style", "torch", "--columns", "medan"]) == 2
+    told = capsys.readouterr().err
+    assert "--columns medan: the style torch has no such column to add" in told
+    assert "did you mean median? it adds saving, median" in told
