@@ -179,8 +179,9 @@ STYLES: Mapping[str, Style] = {
     "nsys": Style(
         build_nsys,
         "statistics as of nsys",
-        options=frozenset({"top", "sort", "filter", "view"}),
-        sorts=("total", "count", "average", "minimum", "maximum", "name"),
+        options=frozenset({"top", "sort", "filter", "view", "columns"}),
+        sorts=("total", "count", "average", "minimum", "maximum", "median", "p90", "name"),
+        columns=("median", "p90"),
         views=(
             *("api_calls", "computation", "memory_time", "memory_size"),
             *("os_runtime", "os_runtime_rest", "os_runtime_profiler", "ranges"),

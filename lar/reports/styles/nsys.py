@@ -8,9 +8,8 @@ most 116 dashes.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 from lar.profiles.devices import is_of_device
@@ -18,11 +17,12 @@ from lar.profiles.launches import launches_of
 from lar.profiles.operator_filter import operators_matching
 from lar.profiles.system_calls import Part, calls_by_part
 from lar.profiles.times import own_times
-from lar.profiles.totals import group_by
+from lar.profiles.totals import Totals, group_by, totals_of
 from lar.records.profile import Category, Profile, Span
-from lar.reports.model import AnyTable, Cell, Column, Layout, Rule, Table
+from lar.reports.model import AnyTable, Column, Layout, Rule, Table
 from lar.reports.report import Report
 from lar.reports.sorting import sort_rows
+from lar.reports.styles.figures import Figure, asked_for, figure_columns
 
 # Calls of the operating system that are shorter are left out, as nsys does.
 OS_CALL_MINIMUM_NS = 1000
@@ -42,29 +42,33 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True)
 class Row:
-    """The events of one name, in nanoseconds or bytes; `share` is their part of all in percent."""
+    """The events of one name: `times` are in nanoseconds or, of sizes, in bytes, and `share` is
+    their part of all in percent."""
 
     name: str
-    count: int
-    total: int
-    minimum: int
-    maximum: int
+    times: Totals
     share: float
+    saving_ns: None = None
 
-    @property
-    def average(self) -> float:
-        return self.total / self.count
+
+SORTS: Mapping[str, Callable[[Row], Any]] = {
+    "total": lambda row: row.times.total_ns,
+    "count": lambda row: row.times.calls,
+    "average": lambda row: row.times.average_ns,
+    "minimum": lambda row: row.times.min_ns,
+    "maximum": lambda row: row.times.max_ns,
+    "median": lambda row: row.times.median_ns,
+    "p90": lambda row: row.times.p90_ns,
+    "name": lambda row: row.name,
+}
 
 
 def rows_of(events: Iterable[Event]) -> list[Row]:
     """Put events of one name together, in the order of the first."""
     groups = group_by(events, lambda event: event.name)
-    values = {name: [event.value for event in own] for name, own in groups.items()}
-    whole = sum(map(sum, values.values()))
-    return [
-        Row(name, len(own), sum(own), min(own), max(own), 100 * sum(own) / whole if whole else 0.0)
-        for name, own in values.items()
-    ]
+    times = {name: totals_of(event.value for event in own) for name, own in groups.items()}
+    whole = sum(it.total_ns for it in times.values()) or 1
+    return [Row(name, own, 100 * own.total_ns / whole) for name, own in times.items()]
 
 
 def spans_without_warmup(profile: Profile, *categories: Category) -> list[Span]:
@@ -204,7 +208,7 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
             table = Table(
                 name=name,
                 title=heading,
-                columns=columns_of(section),
+                columns=columns_of(section, asked_for(options)),
                 rows=tuple(sort_by(rows, key)[: options.get("top")]),
                 notes=sources_of(profile) if name.startswith("os_runtime") else (),
                 layout=LAYOUT,
@@ -237,7 +241,7 @@ def matcher_of(profile: Profile, pattern: str | None) -> Callable[[Event], bool]
 def sort_by(rows: Iterable[Row], key: str) -> list[Row]:
     """Sort by a figure or, from A, by name."""
     name = key.lstrip("+-")
-    return sort_rows(rows, key, attrgetter(name), smallest_first=name == "name")
+    return sort_rows(rows, key, SORTS[name], smallest_first=name == "name")
 
 
 def sources_of(profile: Profile) -> tuple[str, ...]:
@@ -246,55 +250,66 @@ def sources_of(profile: Profile) -> tuple[str, ...]:
     return tuple(f"Source: {source}" for source in sorted(sources))
 
 
-def columns_of(section: Section) -> tuple[Column[Row], ...]:
+def columns_of(section: Section, asked: Collection[str]) -> tuple[Column[Row], ...]:
     """Return the columns of a section; records are rounded as the text. On a narrow terminal
     names give way first, then what follows from other columns."""
+
+    def added(name: str, figure: Figure) -> Column[Row]:
+        return figure_column(*(name.title(), 14, 4, figure.value, 1, "ns"), in_text=name in asked)
+
     name = Column[Row](
-        *(section.label, attrgetter("name"), lambda row: row.name[:NAME_LIMIT]),
-        width=NAME_WIDTH,
-        rank=0,
+        *(section.label, SORTS["name"], lambda row: row.name[:NAME_LIMIT]), width=NAME_WIDTH, rank=0
     )
     if not section.counted:
+        sizes = (("Average", 19, 2), ("Minimum", 17, 1), ("Maximum", 19, 1))
         return (
             size_column("Total", 19, 0),
-            number_column("Operations", 14, 0, attrgetter("count")),
-            size_column("Average", 19, 2),
-            size_column("Minimum", 17, 1),
-            size_column("Maximum", 19, 1),
+            figure_column("Operations", 14, 0, SORTS["count"], 0),
+            *(size_column(*size) for size in sizes),
             name,
         )
     return (
-        number_column("Time(%)", 7, 0, lambda row: round(row.share, 1), "{:.1f}".format),
-        number_column("Total Time", 14, 0, attrgetter("total"), unit="ns"),
-        number_column(section.counted, 10, 0, attrgetter("count")),
-        number_column(
-            *("Average", 14, 2, lambda row: round(row.average, 1), "{:.1f}".format), unit="ns"
-        ),
-        number_column("Minimum", 14, 1, attrgetter("minimum"), unit="ns"),
-        number_column("Maximum", 14, 1, attrgetter("maximum"), unit="ns"),
+        figure_column("Time(%)", 7, 0, lambda row: row.share, 1),
+        figure_column("Total Time", 14, 0, SORTS["total"], 0, unit="ns"),
+        figure_column(section.counted, 10, 0, SORTS["count"], 0),
+        figure_column("Average", 14, 2, SORTS["average"], 1, unit="ns"),
+        figure_column("Minimum", 14, 1, SORTS["minimum"], 0, unit="ns"),
+        figure_column("Maximum", 14, 1, SORTS["maximum"], 0, unit="ns"),
+        *figure_columns(("median", "p90"), added),
         name,
     )
 
 
 def size_column(title: str, width: int, rank: int) -> Column[Row]:
-    size: Callable[[Row], float] = attrgetter(title.lower())
-    return number_column(
-        *(title, width, rank, lambda row: round(size(row) / 1024, 3), "{:.3f}".format), unit="KiB"
-    )
+    size = SORTS[title.lower()]
+    return figure_column(title, width, rank, lambda row: size(row) / 1024, 3, unit="KiB")
 
 
-def number_column(
+def figure_column(
     title: str,
     width: int,
     rank: int,
-    value: Callable[[Row], Cell],
-    text: Callable[[Cell], str] = str,
+    figure: Callable[[Row], float | None],
+    decimals: int,
     unit: str = "",
+    *,
+    in_text: bool = True,
 ) -> Column[Row]:
+    """Return a column of a figure with so many decimals, `-` where it is not known."""
+
+    def value(row: Row) -> float | None:
+        known = figure(row)
+        return round(known, decimals) if known is not None and decimals else known
+
+    def text(row: Row) -> str:
+        known = value(row)
+        return "-" if known is None else f"{known:.{decimals}f}"
+
     return Column(
-        *(title, value, lambda row: text(value(row)), unit),
+        *(title, value, text, unit),
         align="right",
         width=width,
         is_fixed=True,
         rank=rank,
+        in_text=in_text,
     )

@@ -197,6 +197,14 @@ class TestSections:
             "Generating Operator Algorithm Statistics...",
         ]
 
+    def test_the_median_stands_beside_the_documents_columns_where_it_is_asked_for(self) -> None:
+        spans = [span_of("user_annotation", "head", 0, ns) for ns in (1000, 2000, 9000)]
+        options = {"view": ["ranges"], "columns": ("median", "p90")}
+        lines = build(small_profile(*spans), options).text.splitlines()
+        assert lines[3].split()[-3:] == ["Median", "P90", "Range"]
+        assert lines[5].split()[-3:] == ["2000.0", "-", "head"]
+        assert "Median" not in build(small_profile(*spans), {}).text
+
     @pytest.mark.parametrize("key", ["total", "count", "average", "minimum", "maximum", "name"])
     def test_orders(self, key: str) -> None:
         spans = [span_of("user_annotation", "even", 0, 100) for _ in range(9)]
@@ -236,7 +244,7 @@ class TestSections:
         rows = build(profile, {"view": ["computation"]}).tables[0].rows
         assert sum(row.share for row in rows) == pytest.approx(100, abs=0.1)
         durations = sum(each.compute_ns for each in profile.timed_executions)
-        assert sum(row.total for row in rows) == durations
+        assert sum(row.times.total_ns for row in rows) == durations
 
 
 class TestCommand:
@@ -259,7 +267,8 @@ class TestCommand:
             (["--view", "cuda_gpu_kern_sum"], "has no such view\nhint: did you mean computation?"),
             (["--view", "nvtx_kern_sum"], "has no such view\nhint: its views are api_calls, "),
             (["--time-unit", "ms"], "--time-unit: the style nsys does not know this\nhint: "),
-            (["--sort", "median"], "does not sort by this\nhint: "),
+            (["--sort", "stddev"], "does not sort by this\nhint: "),
+            (["--columns", "disturbed"], "has no such column to add\nhint: it adds median, p90"),
         ],
     )
     def test_what_the_document_does_not_have(
