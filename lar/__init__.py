@@ -16,9 +16,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from lar.dumps.binary import load_tensor_binary
     from lar.dumps.index import open_dump
+    from lar.engines.profile_files import read_profile
     from lar.errors import DumpError, EngineMissing, LarError, UsageError
     from lar.profiles.ranges import range
-    from lar.profiles.trace_file import read_profile
     from lar.records.bench import BenchResult, read_bench
     from lar.records.comparison import (
         Comparison,
@@ -48,7 +48,7 @@ _API = {
     "read_results": "lar.results.reading",
     "compare": "lar.running.compared_dumps",
     "range": "lar.profiles.ranges",
-    "read_profile": "lar.profiles.trace_file",
+    "read_profile": "lar.engines.profile_files",
     "Profile": "lar.records.profile",
     "RunSpec": "lar.records.run",
     "RunResult": "lar.records.run",

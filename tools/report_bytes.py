@@ -36,6 +36,7 @@ MOST_LINES = 12  # of a difference
 VALUES = {
     "top": ("1", "3", "0"),
     "filter": ("(?i)conv", "zzz"),
+    "columns": ("median,disturbed",),
     "time_unit": ("s", "ms", "us", "ns"),
     "iteration": ("0",),
     "type": ("ConvolutionForward", "Convolution"),
@@ -73,10 +74,7 @@ TOGETHER = {
         *(["--group-by", each, "--top", "0"] for each in ("type", "range")),
         ["--view", "metrics", "--time-unit", "us", "--filter", "(?i)conv"],
     ),
-    "tensorboard": (
-        ["--view", "operator_table", "--group-by", "input_shape", "--sort", "name"],
-        ["--view", "kernel_table", "--filter", "(?i)conv", "--top", "2"],
-    ),
+    "tensorboard": (["--view", "operator", "--view", "kernel", "--group-by", "input_shape"],),
     "diff": (
         ["--view", "calls", "--group-by", "type", "--time-unit", "us"],
         ["--view", "host", "--view", "device", "--sort", "percent", "--top", "3"],

@@ -26,12 +26,12 @@ from figures import Outcome, Settings, note, repeat
 from network import Network, Node
 
 from lar.engines import operator_kinds_of_both
+from lar.engines.profile_files import read_profile
 from lar.graphs.matching import is_generic
 from lar.graphs.profile_graph import COPY
 from lar.profiles.pairing import pair_operators
 from lar.profiles.run_differences import diff_of
 from lar.profiles.run_likeness import OperatorPair
-from lar.profiles.trace_file import read_profile
 from lar.records.profile import Profile
 
 SLOWER = 1.1

@@ -107,8 +107,8 @@ def record_profile(model: str, options: Mapping[str, Any], began: float) -> Prof
     Raises:
         LarError: the run does not end well.
     """
+    from lar.engines.profile_files import read_profile
     from lar.profiles.costs import fit_to_plain
-    from lar.profiles.trace_file import read_profile
     from lar.records.run import Failure, RunContext
     from lar.running.plan import plan_run
     from lar.running.steps import make_run

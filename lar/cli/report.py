@@ -10,9 +10,8 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lar.cli.screen import screen_of_output
 from lar.errors import UsageError
-from lar.files.input_file import check_input, read_input
+from lar.files.input_file import check_input
 from lar.options.option import flag_of
 from lar.reports.options import BY_KEY, add_report_options, collect_report_options, describe_choices
 from lar.reports.styles import EXPORTS, GONE_STYLES, STYLES, Style
@@ -20,28 +19,9 @@ from lar.reports.styles import EXPORTS, GONE_STYLES, STYLES, Style
 if TYPE_CHECKING:
     from lar.files.report_file import OutputFile
     from lar.records.profile import Profile
-    from lar.reports.report import Report
 
 
-def format_csv(report: Report) -> str:
-    from lar.reports.csv import format_csv
-
-    return format_csv(report)
-
-
-def format_json(report: Report) -> str:
-    from lar.reports.json import format_json
-
-    return format_json(report)
-
-
-def format_html(report: Report) -> str:
-    from lar.reports.html import format_html
-
-    return format_html(report)
-
-
-RENDERINGS = {"csv": format_csv, "json": format_json, "html": format_html}
+FORMS = ("csv", "json", "html")
 
 # What has gone, and what does the same.
 ADVISE = "`lar advise MODEL` profiles a model and tries what the profile speaks for"
@@ -87,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_report_options(parser)
     group = parser.add_argument_group("where to")
-    for kind in RENDERINGS:
+    for kind in FORMS:
         group.add_argument(
             f"--{kind}", metavar="FILE", help=f"write it as {kind.upper()}; - for stdout"
         )
@@ -144,26 +124,32 @@ def report(arguments: argparse.Namespace) -> int:
     check_pairs(arguments.more, name, style)
     paths += arguments.more
     options = collect_report_options(vars(arguments), name, style)
-    asked = [kind for kind in RENDERINGS if getattr(arguments, kind)]
+    asked = [kind for kind in FORMS if getattr(arguments, kind)]
     with contextlib.ExitStack() as stack:
         files = open_files(arguments, asked, paths, stack)
-        reading = style if arguments.style else STYLES["megengine"]  # which takes engines' files
-        profiles = [open_profile(path, reading, len(paths) > 1) for path in paths]
+        as_recorded = len(paths) > 1 or style.as_recorded
+        profiles = [open_profile(path, as_recorded=as_recorded) for path in paths]
         *baseline, profile = profiles[:2]
         if not arguments.style and name == "operators" and not profile.facts.lar_version:
-            style = reading
+            style = STYLES["megengine"]  # that of the engine's own tool
             options = collect_report_options(vars(arguments), "megengine", style)
         made = style.build(profile, options, *baseline, *profiles[2:])
+        has_tables = made.document is None or made.tables
+        if not has_tables and (refused := set(asked) - {"json"}):
+            raise UsageError(
+                f"the style {name} has no tables", "--json FILE", flag=flag_of(min(refused))
+            )
+        from lar.cli.table_output import render
         from lar.profiles.costs import describe_cost  # what makes a report has imported it
 
         corrected = describe_cost(profile) if profile.correction else ""
         footer = "" if style is STYLES["operators"] else corrected
         made = replace(made, footer=footer, corrected=corrected)
         if not any(file.to_stdout for file in files):
-            sys.stdout.write(made.text_for(screen_of_output()))
+            sys.stdout.write(render(made, "text", to_stdout=True))
             sys.stdout.flush()
         for kind, file in zip(asked, files, strict=True):
-            file.write(RENDERINGS[kind](made))
+            file.write(render(made, kind, to_stdout=file.to_stdout))
     return 0
 
 
@@ -213,8 +199,8 @@ def open_files(
     return files
 
 
-def open_profile(path: str, style: Style | None = None, as_recorded: bool = False) -> Profile:
-    """Read a profile of lar, or an engine's own where the style takes those.
+def open_profile(path: str, *, as_recorded: bool = True) -> Profile:
+    """Read a profile, lar's or an engine's own; - is standard input.
 
     The report of one profile has the times of operators without what profiling cost, an export as
     recorded. So have two that are compared: the cost is an estimate in each, which may differ.
@@ -225,34 +211,15 @@ def open_profile(path: str, style: Style | None = None, as_recorded: bool = Fals
     if path != "-":
         check_input(path)
     # Not before: a file that is missing needs nothing that is slow to import.
+    from lar.engines.profile_files import decode_any, read_profile
     from lar.profiles.costs import fit_to_plain
-    from lar.profiles.trace_file import read_as_written
     from lar.reports.printable_names import with_printable_names
 
-    profile = None if path == "-" else read_as_written(path)
-    if profile is None:
-        profile = read_otherwise(path, style)
-    is_corrected = style is not None and not as_recorded
-    return with_printable_names(fit_to_plain(profile) if is_corrected else profile)
-
-
-def read_otherwise(path: str, style: Style | None) -> Profile:
-    """Read a profile that another program has written, an engine's own where the style takes those,
-    or one that is damaged.
-
-    Raises:
-        UsageError: it is not a profile.
-    """
-    from lar.profiles.packed_file import unpack
-    from lar.profiles.trace_file import PROFILE_SCHEMA, decode_profile
-
-    data = sys.stdin.buffer.read() if path == "-" else read_input(path)
-    name = "standard input" if path == "-" else path
-    data = unpack(data, name)
-    # A profile that another program has written anew may have its schema anywhere.
-    is_foreign = f'"{PROFILE_SCHEMA.partition("/")[0]}'.encode() not in data
-    read = style.raw if style and style.raw and is_foreign else decode_profile
-    return read(data, name)
+    if path == "-":
+        profile = decode_any(sys.stdin.buffer.read(), "standard input")
+    else:
+        profile = read_profile(path)
+    return with_printable_names(profile if as_recorded else fit_to_plain(profile))
 
 
 def export(arguments: argparse.Namespace) -> int:
@@ -266,7 +233,7 @@ def export(arguments: argparse.Namespace) -> int:
 
     if arguments.other:
         raise UsageError("takes one profile", f"leave {arguments.other} out", flag="--export")
-    keys = ("style", *RENDERINGS, *BY_KEY)
+    keys = ("style", *FORMS, *BY_KEY)
     if refused := [flag_of(key) for key in keys if getattr(arguments, key) is not None]:
         raise UsageError(
             f"writes a trace instead of a report, and takes no {', '.join(refused)}",

@@ -1,15 +1,17 @@
-"""A table in the form that --format asks for, on standard output or for a file."""
+"""A report in the form that is asked for, on standard output or for a file."""
 
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 from lar.cli.screen import screen_of_output
 from lar.errors import printable
 from lar.reports.report import Report
-from lar.reports.results_report import warnings_of
 from lar.reports.text import PAPER, Screen
-from lar.results.side_by_side import SideBySide
+
+if TYPE_CHECKING:
+    from lar.results.side_by_side import SideBySide
 
 
 def render(report: Report, form: str, *, to_stdout: bool) -> str:
@@ -37,5 +39,7 @@ def render(report: Report, form: str, *, to_stdout: bool) -> str:
 def warn_of(compared: SideBySide, form: str) -> None:
     """Print the warnings of a table in CSV; the other forms have them beside it."""
     if form == "csv":
+        from lar.reports.results_report import warnings_of  # the other commands have no use for it
+
         for text in warnings_of(compared):
             print(printable(f"lar: warning: {text}"), file=sys.stderr)

@@ -420,14 +420,15 @@ class Engine(abc.ABC):
         return ()
 
     def writes_profile(self, data: bytes) -> bool:
-        """Return whether a file looks like a profile that the engine itself writes."""
+        """Return whether a file has the keys of a profile that the engine itself writes; it may
+        have been cut short."""
         return False
 
     def read_profile(self, data: bytes, name: str) -> Profile:
         """Return the profile in a file that the engine itself has written; `name` is for messages.
 
         Raises:
-            UsageError, ValueError: it is empty, cut short or damaged.
+            LarError, ValueError, msgspec.MsgspecError: it is cut short or damaged.
         """
         raise NotImplementedError(f"{self.title} writes no profile")
 

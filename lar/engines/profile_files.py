@@ -1,49 +1,82 @@
-"""Profiles that the engines have written themselves, distinguished by how they begin."""
+"""The file of a profile: lar's own, or one that an engine has written itself.
+
+Each is recognised by its keys.
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from lar.engines import ENGINES, all_engines
-from lar.errors import UsageError
+from lar.errors import UsageError, check_keywords
+from lar.files.input_file import read_input
+from lar.profiles.packed_file import unpack
+from lar.profiles.trace_file import decode_profile, is_written_by_lar, read_as_written
 
 if TYPE_CHECKING:
     from lar.engines.engine import Engine
     from lar.records.profile import Profile
 
+HINT = "make it again with --profile, or an engine's own with --profile-raw"
+# What is wrong with a file for which a reader raises an error of a kind.
+PROBLEMS: tuple[tuple[type[Exception], str], ...] = (
+    (msgspec.ValidationError, "is damaged, or no profile that lar knows"),
+    (msgspec.DecodeError, "is not a profile, or was cut short"),
+    (UnicodeDecodeError, "is not a profile, or was cut short"),
+    (RecursionError, "is not a profile: it is nested too deeply"),
+    (Exception, "is damaged"),
+)
+
+
+@check_keywords
+def read_profile(path: str | Path) -> Profile:
+    """Read a profile: what `--profile` or `--profile-raw` wrote.
+
+    Raises:
+        UsageError: the file is missing, truncated, foreign, empty or of a later schema.
+    """
+    found = read_as_written(path)
+    return decode_any(read_input(path), str(path)) if found is None else found
+
+
+def decode_any(data: bytes, name: str) -> Profile:
+    """Return the profile in a file's content; `name` is for messages.
+
+    Raises:
+        UsageError: it is empty, truncated, foreign, damaged or of a later schema.
+    """
+    data = unpack(data, name)
+    if not data.strip():
+        raise UsageError("the profile is empty", HINT, subject=name)
+    engine = None if is_written_by_lar(data) else writer_of(data)
+    try:
+        profile = engine.read_profile(data, name) if engine else decode_profile(data, name)
+        check_waits(profile)
+    except (msgspec.MsgspecError, RecursionError, OverflowError, ValueError) as error:
+        problem = next(text for kind, text in PROBLEMS if isinstance(error, kind))
+        raise UsageError(f"{problem}: {str(error).lower()}", HINT, subject=name) from None
+    return profile
+
+
+def check_waits(profile: Profile) -> None:
+    """Check that operators compute while they are executed.
+
+    Raises:
+        ValueError: one does not.
+    """
+    for each in profile.executions:
+        if not 0 <= (each.wait_ns or 0) <= each.duration_ns:
+            name = profile.operators[each.operator].name
+            raise ValueError(
+                f"{name} ends before it begins to compute, or computes before it begins"
+            )
+
 
 def writer_of(data: bytes) -> Engine | None:
-    """Return the engine that writes profiles that begin so."""
+    """Return the engine whose profiles have such keys."""
     own = next((engine for engine in ENGINES if engine.writes_profile(data)), None)
     # The engines of other packages are looked at last: finding them is slow.
     return own or next((each for each in all_engines() if each.writes_profile(data)), None)
-
-
-def read_foreign(data: bytes, name: str) -> Profile:
-    """Return the profile in an engine's own file; `name` is for messages.
-
-    Raises:
-        UsageError: it is empty, truncated, foreign or damaged.
-    """
-    hint = "make it again with --profile-raw"
-    engine = writer_of(data)
-    if not data.strip():
-        raise UsageError("the profile is empty", "make it again with --profile", subject=name)
-    if engine is None:
-        raise UsageError(
-            "is not a profile, or was cut short", "make it again with --profile", subject=name
-        )
-    try:
-        profile = engine.read_profile(data, name)
-    except RecursionError:
-        raise UsageError("is not a profile: it is nested too deeply", hint, subject=name) from None
-    except OverflowError:
-        raise UsageError("is damaged: it holds an infinite time", hint, subject=name) from None
-    except ValueError as error:  # in what is decoded where it is needed
-        raise UsageError(f"is damaged: {str(error).lower()}", hint, subject=name) from None
-    for each in profile.executions:
-        if not 0 <= (each.wait_ns or 0) <= each.duration_ns:
-            operator = profile.operators[each.operator].name
-            why = f"{operator} ends before it begins to compute, or computes before it begins"
-            raise UsageError(f"is damaged: {why}", hint, subject=name)
-    return profile

@@ -10,11 +10,10 @@ inputs and outputs, and the engine's own time around its operators. Other lies b
 own work between reading, feeding and running.
 
 Waiting for a CPU is not seen moment by moment. Known is how long a thread stood ready without a CPU
-in a step. So much of the step counts as waiting, but no more than the step took longer than it
-usually does: its operators in sum longer than their medians, its other buckets longer than in the
-steps that nothing disturbed. It is taken from the buckets in proportion to what they took longer.
-Where hardly a step was undisturbed, a bucket other than that of the operators usually takes the
-least that waiting cannot explain in any step.
+in a step. So much of the step counts as waiting, but no more than what lies outside of operators
+took longer than in the steps that nothing disturbed, from which it is taken in proportion. Where
+hardly a step was undisturbed, a bucket usually takes the least that waiting cannot explain in any
+step. What an operator waited within itself counts there: its execution is marked as disturbed.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from dataclasses import dataclass
 from lar.measurement.statistics import percentile_of
 from lar.profiles.copies import split_copies
 from lar.profiles.devices import is_of_device
-from lar.profiles.disturbance import FEWEST_CALM, disturbed_steps, excess_of, waiting_by_step
+from lar.profiles.disturbance import FEWEST_CALM, disturbed_steps, waiting_by_step
 from lar.profiles.intervals import merge_intervals, subtract_intervals, total_of
 from lar.profiles.totals import group_by
 from lar.records.profile import Interval, Profile, Span, Step
@@ -41,8 +40,8 @@ HOST_BUCKETS = (DATA_LOADER, CPU_EXEC)
 PHASES = {INPUT_COPY: ("input_copy",), OUTPUT_COPY: ("output_copy",), OVERHEAD: ("forward", "wait")}
 # The phases in which the engine runs, and nearly all waiting lies.
 ENGINE_PHASES = frozenset(PHASES[OVERHEAD])
-# What waits for a CPU: not a device.
-HOST_PARTS = frozenset({RUNTIME, DATA_LOADER, CPU_EXEC, INPUT_COPY, OUTPUT_COPY, OVERHEAD, OTHER})
+# What waits for a CPU beside operators: not a device.
+HOST_PARTS = frozenset({RUNTIME, DATA_LOADER, INPUT_COPY, OUTPUT_COPY, OVERHEAD, OTHER})
 
 
 @dataclass(frozen=True)
@@ -140,21 +139,12 @@ def longer_parts(
         unexplained = (step.buckets_ns.get(bucket, 0) - waits.get(step.number, 0) for step in steps)
         least = max(0, min(unexplained, default=0))
         usual[bucket] = round(percentile_of(own, 50)) if len(own) >= FEWEST_CALM else least
-    executed = dict.fromkeys((step.number for step in steps), 0)
-    executions = profile.timed_executions
-    if not profile.on_device:
-        excess = excess_of(profile)
-        for execution, ns in zip(executions, excess, strict=True):
-            if execution.step in executed:
-                executed[execution.step] += round(ns)
     longer = []
     for step in steps:
         parts = {
             bucket: max(0, step.buckets_ns[bucket] - usual[bucket])
             for bucket in HOST_PARTS.intersection(step.buckets_ns)
         }
-        if not profile.on_device:
-            parts[CPU_EXEC] = min(max(0, executed[step.number]), step.buckets_ns[CPU_EXEC])
         longer.append(parts)
     return longer
 
@@ -190,9 +180,10 @@ def intervals_by_bucket(profile: Profile) -> dict[str, list[Interval]]:
     """Return the merged intervals of each bucket but waiting and the last, by their priority,
     warm-up included; buckets beside the usual ones only where something of them was recorded."""
     phases = group_by((it for it in profile.spans if it.category == "phase"), lambda it: it.name)
+    # Beside operators that compute here, their dispatch is the engine's overhead.
     host = dispatch_intervals(profile)
     if not profile.on_device:
-        host += [each.work for each in profile.executions]
+        host = [each.work for each in profile.executions]
     merged = {
         DATA_LOADER: merge_spans(phases.get("dataloader", ())),
         CPU_EXEC: merge_intervals(host),

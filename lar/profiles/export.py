@@ -1,92 +1,160 @@
-"""A profile as a Chrome trace for other programs: one for viewers, and one for TensorBoard.
+"""A profile as a trace for other programs: Chrome's viewer, Perfetto, and TensorBoard's plugin.
 
-In the first, for chrome://tracing and ui.perfetto.dev, operators carry what is known of them, which
-the profile's own file keeps apart; arrows lead from each dispatch to the execution, devices have a
-process of their own, and slices that overlap on a thread lie on tracks beside each other, since
-viewers draw only nested ones.
+All read the same format, so that there is one trace, with the categories and facts by which the
+plugin of the PyTorch profiler knows operators (cpu_op), layers (python_function), iterations
+(ProfilerStep#N), kernels, copies and allocations. It draws other categories and counts them for
+nothing. For the viewers operators have their names; for the plugin, which sums up by name, that of
+their type, and the warm-up is left out.
 
-The second is for the PyTorch profiler's TensorBoard plugin, which looks for files
-`NAME.pt.trace.json` in a run's folder, one for each worker. It builds its views from events of the
-categories cpu_op, runtime, kernel, gpu_memcpy and gpu_memset, takes the operators' names for their
-kinds, and ties kernels to operators by `External id` and `correlation`; other categories it only
-draws. Warm-up iterations are left out.
+What a thread did stands on one or more tracks. On a track slices nest and no two begin or end at
+once: viewers and the plugin drop what overlaps, and the plugin gives an allocation to the innermost
+operator at its time. So times move by a few nanoseconds, and what lasted no time lasts one.
 """
 
 from __future__ import annotations
 
+import re
 from array import array
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from itertools import chain, count, islice
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain, count, groupby
 from typing import Any, NamedTuple
 
 import msgspec
 
 from lar.errors import UsageError
 from lar.measurement.time_origin import earliest_ns, with_zero_at
-from lar.profiles.activities import (
-    HostActivity,
-    device_activities_of,
-    host_activities_of,
-    nest_intervals,
-    position_of_call,
-    positions_of_dispatches,
+from lar.profiles.activities import execution_of, places_of
+from lar.profiles.breakdown import leaf_calls
+from lar.profiles.devices import device_number, device_title, is_of_device, kernel_name_of
+from lar.profiles.trace_events import (
+    LATEST_NS,
+    SPAN_FACTS,
+    Event,
+    arrow_end,
+    complete,
+    name_line,
+    pieces_of_trace,
+    point,
 )
-from lar.profiles.breakdown import kernel_intervals, leaf_calls
-from lar.profiles.devices import device_number, device_title, is_of_device
-from lar.profiles.intervals import intersect_intervals, merge_intervals, total_of
-from lar.profiles.memory_places import MemoryPlaces
-from lar.profiles.totals import group_by
-from lar.profiles.trace_writer import EVENTS_KEY, EXACT, PLUGIN, Event, pieces_of_trace
 from lar.records.profile import (
     THREADS_OF_A_COPY,
     Allocation,
     Execution,
+    Interval,
     Profile,
     ProfiledOperator,
     Span,
-    Step,
 )
 
-# The processes of a trace: a device's is its number, as in the traces of other profilers.
+# The process of the host; a device's is its number.
 HOST = 1000
-MOST_BUCKETS = 100  # of a device's utilization
-DEVICE_CATEGORIES = {"kernel": "kernel", "memcpy": "gpu_memcpy", "memset": "gpu_memset"}
+# What a category is called in the trace, where it is not as in the profile.
+ON_HOST = {"memcpy": "host_copy", "memset": "host_fill", "runtime": "engine_api"}
+ON_DEVICE = {"kernel": "kernel", "memcpy": "gpu_memcpy", "memset": "gpu_memset"}
 # The plugin takes operators of this name for the loading of data.
 DATA_LOADER = "enumerate(DataLoader)#lar.__next__"
 
 
-class Slice(NamedTuple):
-    """A time on a thread of the host or a stream of a device."""
+class Line(NamedTuple):
+    """What a thread did of one kind: iterations, layers and operators, or the calls around them."""
 
     process: int
     thread: int
+    calls: bool = False
+
+
+class Slice(NamedTuple):
+    """A time on a line. `execution` is the one that it is on the host; an `arrow` leads to the
+    slice from the one that began it, which has the same number."""
+
+    line: Line
     name: str
     category: str
+    interval: Interval
+    args: dict[str, Any]
+    execution: Execution | None = None
+    arrow: tuple[str, int] | None = None
+
+
+class Work(NamedTuple):
+    """When the host was busy with an execution, and the number of that."""
+
+    number: int
+    execution: Execution
+    line: Line
+    interval: Interval
+
+
+class Placed(NamedTuple):
+    """A slice as it is drawn."""
+
     start_ns: int
     end_ns: int
-    args: dict[str, Any]
+    track: int
 
 
 def export_chrome(profile: Profile) -> Iterator[bytes]:
-    """Yield the trace as JSON, some events at a time."""
-    return pieces_of_trace(*chrome_parts_of(profile))
+    """Yield the trace for viewers as JSON, some events at a time."""
+    return pieces_of_export(profile, [each.name for each in profile.operators])
 
 
-def chrome_trace_of(profile: Profile) -> dict[str, Any]:
-    """Return the trace in Chrome's object format, as `chrome_parts_of` has it."""
-    head, events = chrome_parts_of(profile)
-    return {**head, EVENTS_KEY: [*events]}
+def export_tensorboard(profile: Profile) -> Iterator[bytes]:
+    """Return an iterator over the trace for the plugin as JSON, some events at a time.
+
+    Raises:
+        UsageError: no operator was timed, so that the plugin could not show anything.
+    """
+    if not profile.timed_executions:
+        raise UsageError(
+            "the profile has no timed operators, and the plugin loads none without",
+            "make it with --iter 1 or more",
+        )
+    return pieces_of_export(timed_part(profile), [each.type for each in profile.operators])
 
 
-def chrome_parts_of(profile: Profile) -> tuple[dict[str, Any], Iterator[Event]]:
-    """Return what stands before the events in the trace, and the events. Their times are
-    microseconds, to the ns, from the profile's zero or, where something begins before that, from
-    the earliest begin."""
+def timed_part(profile: Profile) -> Profile:
+    """Return a profile without its warm-up, and without what lies around the iterations except for
+    ranges that overlap with them; data are loaded by what the plugin takes for a loader."""
+    steps = profile.timed_steps()
+    begin, end = (steps[0].start_ns, steps[-1].end_ns) if steps else (0, 0)
+
+    def is_timed(span: Span) -> bool:
+        if span.step is not None or span.warmup:
+            return not span.warmup
+        overlaps = span.start_ns < end and span.end_ns > begin
+        return span.category == "user_annotation" and overlaps
+
+    return replace(
+        profile,
+        steps=steps,
+        executions=profile.timed_executions,
+        spans=tuple(
+            msgspec.structs.replace(it, name=DATA_LOADER) if is_loading(it) else it
+            for it in profile.spans
+            if is_timed(it)
+        ),
+        allocations=profile.timed_allocations(),
+    )
+
+
+def is_loading(span: Span) -> bool:
+    return span.category == "phase" and span.name in ("dataloader", DATA_LOADER)
+
+
+def pieces_of_export(profile: Profile, names: Sequence[str]) -> Iterator[bytes]:
+    """Return an iterator over the trace's JSON; `names` are those of the operators. Times are
+    microseconds from the profile's zero or, where something begins before that, from the earliest
+    begin."""
     facts = profile.facts
     head = {
+        "schemaVersion": 1,
         "displayTimeUnit": "ms",
+        "deviceProperties": [
+            msgspec.to_builtins(device) for device in profile.devices if device.kind != "cpu"
+        ],
         "otherData": {
             "lar_version": facts.lar_version,
             "engine": f"{facts.engine} {facts.engine_version}".strip(),
@@ -94,110 +162,213 @@ def chrome_parts_of(profile: Profile) -> tuple[dict[str, Any], Iterator[Event]]:
             "model": facts.model.path,
         },
     }
-    return head, chrome_events(with_zero_at(profile, earliest_ns(profile)))
+    trace = Trace(with_zero_at(profile, earliest_ns(profile)), names)
+    return pieces_of_trace(msgspec.json.encode(head)[:-1], trace.events())
 
 
-def chrome_events(profile: Profile) -> Iterator[Event]:
-    """Yield the events of the trace. The slices are made again for each pass over them: all of them
-    at once take much more memory than the profile."""
-    tracks = array("q")
-    yield from place_slices(profile, tracks)
-    for part, track in zip(slices_of(profile), tracks, strict=True):
-        yield event_of(part, track)
-    places = islice(tracks, len(profile.spans) + len(profile.steps), None)
-    numbers = count(1)
-    for own, dispatch in slices_of_executions(profile):
-        track = next(places)
-        if dispatch is not None:
-            yield from arrow_of(next(numbers), (dispatch, next(places)), (own, track))
-    yield from counter_events(profile)
+class Trace:
+    """The events of a trace. The slices are made again for each pass over them: all of them at once
+    take much more memory than the profile."""
 
+    def __init__(self, profile: Profile, names: Sequence[str]) -> None:
+        self.profile, self.names = profile, names
+        self.device = device_number(profile.facts.device)
+        self.has_kernels = any(span.category == "kernel" for span in profile.spans)
+        self.facts = [facts_of_operator(operator) for operator in profile.operators]
+        self.paths = [re.findall(r"[^./]+", operator.module) for operator in profile.operators]
+        # Of layers: numbers for each time, and one for each path.
+        self.numbers, self.modules = count(1), dict[tuple[int | str, ...], int]()
 
-def slices_of(profile: Profile) -> Iterator[Slice]:
-    """Yield the slices: spans, iterations, and executions with their dispatches."""
-    for span in profile.spans:
-        yield slice_of_span(profile, span)
-    yield from step_slices(profile)
-    for own, dispatch in slices_of_executions(profile):
-        yield own
-        if dispatch is not None:
-            yield dispatch
+    def events(self) -> Iterator[Event]:
+        """Yield the names of processes and lines, slices with their arrows, counters, memory."""
+        profile, lines = self.profile, Lines()
+        for part in self.slices():
+            lines.add(part.line, part.interval)
+        yield name_line("process_name", HOST, 0, profile.facts.model.path or "lar")
+        if profile.on_device:
+            title = f"{device_title(profile.facts.device)} {self.device}"
+            yield name_line("process_name", self.device, 0, title)
+        yield from lines.place(profile.threads)
+        begun: dict[int, list[tuple[Execution, Placed]]] = {}
+        for part, placed in zip(self.slices(), lines.placed(), strict=True):
+            yield from self._events_of(part, placed)
+            if (own := part.execution) is not None and profile.allocations:
+                begun.setdefault(own.operator, []).append((own, placed))
+        for sample in profile.counters:
+            values = {sample.name: sample.value}
+            yield point("C", sample.name, HOST, 0, sample.at_ns, values)
+        yield from self._memory_events(begun)
 
+    def _events_of(self, part: Slice, placed: Placed) -> Iterator[Event]:
+        """Yield the event of a slice and the end of an arrow; after what the host dispatched to a
+        device, a call of the runtime, by which alone the plugin ties kernels to operators."""
+        start, end, track = placed
+        process = part.line.process
+        yield complete(part.name, part.category, process, track, (start, end), part.args)
+        if part.arrow:
+            yield arrow_end(*part.arrow, process, track, start)
+        if part.execution is not None and self.profile.on_device:
+            number = part.args["External id"]
+            ids = {"External id": number, "correlation": number}
+            yield complete("launch", "runtime", process, track, (end - 1, end - 1), ids)
 
-def slices_of_executions(profile: Profile) -> Iterator[tuple[Slice, Slice | None]]:
-    """Yield executions and the dispatch of each, None where it is not recorded."""
-    known = [facts_of_operator(operator) for operator in profile.operators]
-    for execution in profile.executions:
-        own = slice_of_execution(profile, execution, known[execution.operator])
-        yield own, slice_of_dispatch(profile, execution)
+    def slices(self) -> Iterator[Slice]:
+        """Yield the slices; of those that last equally long, the outer one first."""
+        return chain(
+            self._steps(), self._layers(), self._operators(), self._handing_over(), self._spans()
+        )
 
+    def _work(self) -> Iterator[Work]:
+        """Yield what kept the host busy: of what a device executes, the dispatch."""
+        for number, each in enumerate(self.profile.executions, 1):
+            if not self.profile.on_device:
+                yield Work(number, each, Line(HOST, each.thread), each.work)
+            elif (dispatch := each.dispatch) is not None:
+                yield Work(number, each, Line(HOST, each.host_thread), dispatch)
 
-def step_slices(profile: Profile) -> Iterator[Slice]:
-    """Yield the iterations, on a track of their own."""
-    thread = max(profile.threads, default=0) + 1
-    for step in profile.steps:
-        args = {"warmup": step.warmup}
-        yield Slice(HOST, thread, step.trace_name, "profiler_step", *step.interval, args)
+    def _steps(self) -> Iterator[Slice]:
+        """Yield the iterations, on the busiest thread of each copy of the model: the plugin's diff
+        compares what lies in them."""
+        busy: Counter[int] = Counter()
+        for _, _, line, (start, end) in self._work():
+            busy[line.thread] += end - start
+        busiest: dict[int, int] = {}
+        for thread, _ in busy.most_common():
+            busiest.setdefault(thread // THREADS_OF_A_COPY, thread)
+        for step in self.profile.steps:
+            line = Line(HOST, busiest.get(step.copy, step.copy * THREADS_OF_A_COPY))
+            args = {"warmup": step.warmup}
+            yield Slice(line, step.trace_name, "user_annotation", step.interval, args)
 
+    def _layers(self) -> Iterator[Slice]:
+        """Yield the layers, each from the first to the last of its operators that follow one
+        another in an iteration. One that runs within another operator is part of that."""
+        lines: dict[Line, list[Work]] = {}
+        for each in self._work():
+            own = lines.setdefault(each.line, [])
+            if not own or each.interval[0] >= own[-1].interval[1]:
+                own.append(each)
+        for own in lines.values():
+            yield from self._layers_in(own, 1)
 
-def slice_of_span(profile: Profile, span: Span) -> Slice:
-    """Return a span; kernels, copies and fills of a device lie on its streams."""
-    of_device = span.category in ("kernel", "memcpy", "memset") and is_of_device(profile, span)
-    details = {
-        "step": span.step,
-        "bytes": span.size_bytes,
-        "tensor": span.tensor,
-        "device": span.device,
-        "stream": span.stream,
-        "grid": span.grid,
-        "block": span.block,
-        "result": span.result,
-        "source": span.source,
-    }
-    args = {key: value for key, value in details.items() if value is not None}
-    if span.operator is not None:
-        args["operator"] = profile.operators[span.operator].name
-    stream = span.thread if span.stream is None else span.stream
-    return Slice(
-        device_number(profile.facts.device) if of_device else HOST,
-        stream if of_device else span.thread,
-        span.name,
-        span.category,
-        *span.interval,
-        args,
-    )
+    def _layers_in(
+        self, work: Iterable[Work], depth: int, around: int | None = None
+    ) -> Iterator[Slice]:
+        """Yield the layers at a depth, and those in them; `around` is the number of the layer that
+        the operators are of."""
 
+        def path_of(each: Work) -> tuple[int | str, ...]:
+            return each.execution.step, *self.paths[each.execution.operator][:depth]
 
-def slice_of_execution(profile: Profile, execution: Execution, facts: dict[str, Any]) -> Slice:
-    """Return an execution with what is known of its operator."""
-    args = {"step": execution.step, **facts}
-    if execution.wait_ns is not None:
-        args["wait_us"] = execution.wait_ns / 1000
-    return Slice(
-        device_number(profile.facts.device) if profile.on_device else HOST,
-        execution.thread,
-        profile.operators[execution.operator].name,
-        "cpu_op" if not profile.on_device else "device_op",
-        *execution.interval,
-        args,
-    )
+        for path, group in groupby(work, path_of):
+            if len(path) > depth:
+                own, number = [*group], next(self.numbers)
+                module = self.modules.setdefault(path[1:], len(self.modules))
+                args = {"Python id": number, "Python parent id": around}
+                args["Python module id"] = module
+                times_ns = own[0].interval[0], own[-1].interval[1]
+                yield Slice(own[0].line, str(path[-1]), "python_function", times_ns, args)
+                yield from self._layers_in(own, depth + 1, number)
 
+    def _operators(self) -> Iterator[Slice]:
+        """Yield the operators on the host."""
+        side = "s" if self.profile.on_device else "f"
+        for number, each, line, interval in self._work():
+            args = {"External id": number, "step": each.step, **self.facts[each.operator]}
+            arrow = (side, number) if each.dispatch else None
+            yield Slice(line, self.names[each.operator], "cpu_op", interval, args, each, arrow)
 
-def slice_of_dispatch(profile: Profile, execution: Execution) -> Slice | None:
-    """Return the dispatch of an execution, None if it is not recorded."""
-    if (times := execution.dispatch) is None:
-        return None
-    name = f"dispatch {profile.operators[execution.operator].name}"
-    args = {"step": execution.step}
-    return Slice(HOST, execution.host_thread, name, "dispatch", *times, args)
+    def _handing_over(self) -> Iterator[Slice]:
+        """Yield the other ends of arrows: dispatches to another thread, executions on a device."""
+        for number, each in enumerate(self.profile.executions, 1):
+            ids: dict[str, Any] = {"External id": number, "step": each.step}
+            if self.profile.on_device:
+                name, kind = self.names[each.operator], "device_op"
+                if not self.has_kernels:
+                    name, kind = kernel_name_of(self.profile.operators[each.operator]), "kernel"
+                ids |= {"correlation": number, "device": self.device}
+                args = self.facts[each.operator] | ids
+                line = Line(self.device, each.thread)
+                arrow = ("f", number) if each.dispatch else None
+                yield Slice(line, name, kind, each.computation, args, arrow=arrow)
+            elif each.dispatch:
+                line = Line(HOST, each.host_thread, calls=True)
+                name = f"dispatch {self.names[each.operator]}"
+                yield Slice(line, name, "dispatch", each.dispatch, ids, arrow=("s", number))
+
+    def _spans(self) -> Iterator[Slice]:
+        """Yield phases, ranges and calls, and what a device did. Those calls of the runtime that
+        the plugin's overview counts have the category runtime, on a device."""
+        profile = self.profile
+        runtime = {id(span) for span in leaf_calls(profile)} if profile.on_device else set()
+        places = places_of(profile.executions, on_device=True) if profile.on_device else {}
+        for number, span in enumerate(profile.spans, len(profile.executions) + 1):
+            args = self._facts_of(span)
+            line = Line(HOST, span.thread, calls=True)
+            category = "cpu_op" if is_loading(span) else ON_HOST.get(span.category, span.category)
+            is_device = is_of_device(profile, span) and span.category in ON_DEVICE
+            if is_device or id(span) in runtime:
+                own = execution_of(span, places)
+                tied = 0 if own is None else own + 1
+                args["External id"] = tied
+                args["correlation"] = tied if is_device and tied else number
+                category = "runtime"
+            if is_device:
+                line, category = Line(self.device, span.thread), ON_DEVICE[span.category]
+                args["device"] = self.device
+            yield Slice(line, span.name, category, span.interval, args)
+
+    def _facts_of(self, span: Span) -> dict[str, Any]:
+        """Return what is known of a span, with its operator's name."""
+        facts = {name: getattr(span, name) for name in SPAN_FACTS}
+        if span.operator is not None:
+            facts["operator"] = self.profile.operators[span.operator].name
+        return {key: value for key, value in facts.items() if value is not None}
+
+    def _memory_events(
+        self, begun: Mapping[int, Sequence[tuple[Execution, Placed]]]
+    ) -> Iterator[Event]:
+        """Yield what was allocated and released, each within an execution of its operator, and how
+        much was in use then."""
+        allocated: Counter[str] = Counter()
+        for number, each in enumerate(self.profile.allocations):
+            allocated[each.device] += each.size_bytes
+            total, at_ns, track = allocated[each.device], each.at_ns, 0
+            yield point("C", f"memory {each.device}", HOST, 0, at_ns, {"allocated": total})
+            own = None if each.operator is None else begun.get(each.operator)
+            if own:
+                last = bisect_right(own, at_ns, key=lambda it: it[0].start_ns) - 1
+                # What is released when one ends and the next one begins is that one's.
+                last -= each.size_bytes < 0 and last > 0 and own[last - 1][0].end_ns == at_ns
+                start, end, track = own[max(last, 0)][1]
+                at_ns = min(max(at_ns, start), end - 1)
+            args = self._facts_of_allocation(number, each, total)
+            yield point("i", "[memory]", HOST, track, at_ns, args, s="t")
+
+    def _facts_of_allocation(self, number: int, each: Allocation, total: int) -> dict[str, Any]:
+        """Return the facts of an allocation. The plugin's curve leaves out what has no address and
+        what says nothing of the memory that is reserved, which is no less than is allocated."""
+        on_host = device_title(each.device) == "CPU"
+        reserved = self.profile.memory_plan.static_bytes
+        return {
+            "Device Type": 0 if on_host else 1,
+            "Device Id": -1 if on_host else device_number(each.device),
+            "Bytes": each.size_bytes,
+            "Total Allocated": total,
+            "Total Reserved": total if reserved is None else reserved,
+            # Where it is not known, one that no other has: no release is paired by it.
+            "Addr": -1 - number if each.address is None else each.address,
+        }
 
 
 def facts_of_operator(operator: ProfiledOperator) -> dict[str, Any]:
-    """Return what is known of an operator."""
+    """Return what is known of an operator; the plugin reads the facts of its inputs."""
     facts = {
+        "name": operator.name,
         "type": operator.type,
         "module": operator.module or None,
-        "inputs": [f"{fact.dtype}{list(fact.shape)}" for fact in operator.inputs] or None,
+        "Input Dims": [list(fact.shape) for fact in operator.inputs],
+        "Input type": [fact.dtype for fact in operator.inputs],
         "outputs": [f"{fact.dtype}{list(fact.shape)}" for fact in operator.outputs] or None,
         "flops": operator.flops,
         "bytes": operator.size_bytes,
@@ -207,326 +378,88 @@ def facts_of_operator(operator: ProfiledOperator) -> dict[str, Any]:
     return {key: value for key, value in facts.items() if value is not None}
 
 
-def place_slices(profile: Profile, tracks: array[int]) -> Iterator[Event]:
-    """Add the track of each slice to `tracks`, and yield the events that name processes and tracks.
-
-    The first track of a thread has its number, the others have numbers above all threads.
-    """
-    yield EXACT.name("process_name", HOST, 0, f"host ({profile.facts.model.path or 'lar'})")
-    if profile.on_device:
-        number = device_number(profile.facts.device)
-        yield EXACT.name(
-            "process_name", number, 0, f"{device_title(profile.facts.device)} {number}"
-        )
-    by_thread: dict[tuple[int, int], Lane] = {}
-    for number, each in enumerate(slices_of(profile)):
-        lane = by_thread.setdefault((each.process, each.thread), Lane())
-        lane.numbers.append(number)
-        lane.starts_ns.append(each.start_ns)
-        lane.ends_ns.append(each.end_ns)
-        tracks.append(each.thread)
-    steps = max(profile.threads, default=0) + 1
-    free = max([steps, *(thread for _, thread in by_thread)]) + 1
-    for (process, thread), lane in by_thread.items():
-        name = (
-            profile.threads.get(thread) or f"{'thread' if process == HOST else 'stream'} {thread}"
-        )
-        if process == HOST and thread == steps:
-            name = "iterations"
-        others = 0
-        places = nest_intervals([*zip(lane.starts_ns, lane.ends_ns, strict=True)])
-        for number, place in zip(lane.numbers, places, strict=True):
-            if place.track:
-                tracks[number] = free + place.track - 1
-                others = max(others, place.track)
-        yield EXACT.name("thread_name", process, thread, name)
-        for number in range(others):
-            yield EXACT.name("thread_name", process, free + number, f"{name} ({number + 2})")
-        free += others
-
-
-class Lane:
-    """The numbers of the slices of one thread, and their times in nanoseconds."""
+class Lines:
+    """Where slices are drawn: each line on as many tracks as its slices need to nest."""
 
     def __init__(self) -> None:
-        self.numbers, self.starts_ns, self.ends_ns = array("q"), array("q"), array("q")
+        self.known: dict[Line, int] = {}
+        self.of_slices, self.starts, self.ends = array("q"), array("q"), array("q")
+        self.tracks = array("q")
+
+    def add(self, line: Line, interval: Interval) -> None:
+        """Add the next slice."""
+        self.of_slices.append(self.known.setdefault(line, len(self.known)))
+        self.starts.append(interval[0])
+        self.ends.append(interval[1])
+
+    def placed(self) -> Iterator[Placed]:
+        """Return an iterator over the slices as they are placed."""
+        return map(Placed, self.starts, self.ends, self.tracks)
+
+    def place(self, threads: Mapping[int, str]) -> Iterator[Event]:
+        """Place the slices, and yield the names of the tracks. The first track of a thread has its
+        number, the others have numbers above all threads."""
+        groups = [array("q") for _ in self.known]
+        for number, line in enumerate(self.of_slices):
+            groups[line].append(number)
+        self.tracks = array("q", bytes(8 * len(self.starts)))
+        free = max([*threads, *(line.thread for line in self.known)], default=0) + 1
+        taken: set[tuple[int, int]] = set()
+        for own, group in sorted(zip(self.known, groups, strict=True)):
+            title = threads.get(own.thread) or f"thread {own.thread}"
+            if (own.process, own.thread) in taken:
+                title += ": calls"
+            numbers = []
+            for place in range(self._nest(group)):
+                is_first = (own.process, own.thread) not in taken
+                taken.add((own.process, own.thread))
+                numbers.append(own.thread if is_first else free)
+                free += not is_first
+                name = f"{title} ({place + 1})" if place else title
+                yield name_line("thread_name", own.process, numbers[-1], name)
+            for number in group:
+                self.tracks[number] = numbers[self.tracks[number]]
+
+    def _nest(self, group: Sequence[int]) -> int:
+        """Place the slices of a line, and return the number of tracks."""
+        starts, ends = self.starts, self.ends
+        tracks: list[Track] = []
+        # What lasts no time comes before what begins then.
+        for at in sorted(group, key=lambda at: (starts[at], starts[at] < ends[at], -ends[at])):
+            for track in tracks:
+                track.close(starts[at], ends)
+            fits = (place for place, track in enumerate(tracks) if track.fits(ends[at]))
+            if (chosen := next(fits, len(tracks))) == len(tracks):
+                tracks.append(Track())
+            self.tracks[at] = chosen
+            starts[at] = tracks[chosen].begin(at, starts[at], ends[at])
+        for track in tracks:
+            track.close(LATEST_NS, ends)
+        return len(tracks)
 
 
-def event_of(part: Slice, track: int) -> Event:
-    times_ns = part.start_ns, part.end_ns
-    return EXACT.complete(part.name, part.category, part.process, track, times_ns, part.args)
+class Track:
+    """A track, on which no two times are the same."""
 
+    def __init__(self) -> None:
+        self._open: list[tuple[int, int]] = []  # ends and numbers of slices
+        self._last_ns = -LATEST_NS
 
-def arrow_of(number: int, source: tuple[Slice, int], target: tuple[Slice, int]) -> Iterator[Event]:
-    """Yield the two ends of an arrow, which begin with the slices on their tracks."""
-    begin, end = ((part.process, track, part.start_ns) for part, track in (source, target))
-    return EXACT.arrow(number, "dispatch", (begin, end))
+    def fits(self, end_ns: int) -> bool:
+        """Return whether a slice that begins now ends within the one that is open."""
+        return not self._open or end_ns <= self._open[-1][0]
 
+    def begin(self, number: int, start_ns: int, end_ns: int) -> int:
+        """Add a slice, and return when it begins."""
+        self._open.append((end_ns, number))
+        return self._next(start_ns)
 
-def counter_events(profile: Profile) -> Iterator[Event]:
-    """Yield the counters, the memory in use by device, and how busy a device is."""
-    for sample in profile.counters:
-        values = {sample.name: sample.value}
-        yield EXACT.point("C", sample.name, HOST, 0, sample.at_ns, values)
-    allocated: dict[str, int] = {}
-    for each in profile.allocations:
-        allocated[each.device] = allocated.get(each.device, 0) + each.size_bytes
-        size = {"allocated": allocated[each.device]}
-        yield EXACT.point("C", f"memory {each.device}", HOST, 0, each.at_ns, size)
-    if profile.on_device:
-        number = device_number(profile.facts.device)
-        name = f"{device_title(profile.facts.device)} {number} Utilization"
-        for at_ns, share in utilization_of(profile):
-            yield EXACT.point("C", name, number, 0, at_ns, {"utilization": share})
+    def close(self, until_ns: int, ends: array[int]) -> None:
+        """End the slices that have ended, and keep when in `ends`."""
+        while self._open and self._open[-1][0] <= until_ns:
+            end_ns, number = self._open.pop()
+            ends[number] = self._next(end_ns)
 
-
-def utilization_of(profile: Profile) -> list[tuple[int, float]]:
-    """Return when each part of the profile began, and the share of it in which the device computed.
-
-    The parts are a power of ten of microseconds long, at most 100 of them; after the last stands
-    a 0.
-    """
-    busy = merge_intervals(kernel_intervals(profile))
-    if not busy:
-        return []
-    start, end = busy[0][0], busy[-1][1]
-    if profile.steps:
-        start = min(start, profile.steps[0].start_ns)
-        end = max(end, profile.steps[-1].end_ns)
-    length = 1000
-    while (end - start) > MOST_BUCKETS * length:
-        length *= 10
-    parts = [(at, min(at + length, end)) for at in range(start, end, length)]
-    shares = [
-        (part[0], total_of(intersect_intervals(busy, [part])) / (part[1] - part[0]))
-        for part in parts
-    ]
-    return [*shares, (end, 0.0)]
-
-
-def export_tensorboard(profile: Profile) -> Iterator[bytes]:
-    """Return an iterator over the trace as JSON, some events at a time.
-
-    Raises:
-        UsageError: no operator was timed, so that the plugin could not show anything.
-    """
-    return pieces_of_trace(*tensorboard_parts_of(profile))
-
-
-def tensorboard_trace_of(profile: Profile) -> dict[str, Any]:
-    """Return the trace.
-
-    Raises:
-        UsageError: no operator was timed.
-    """
-    head, events = tensorboard_parts_of(profile)
-    return {**head, EVENTS_KEY: [*events]}
-
-
-def tensorboard_parts_of(profile: Profile) -> tuple[dict[str, Any], Iterator[Event]]:
-    """Return what stands before the events in the trace, and the events.
-
-    Raises:
-        UsageError: no operator was timed.
-    """
-    if not any(not each.warmup for each in profile.executions):
-        raise UsageError(
-            "the profile has no timed operators, and the plugin loads none without",
-            "make it with --iter 1 or more",
-        )
-    events = PluginEvents(with_zero_at(profile, earliest_ns(profile)))
-    head = {
-        "schemaVersion": 1,
-        "displayTimeUnit": "ms",
-        "deviceProperties": [
-            msgspec.to_builtins(device) for device in profile.devices if device.kind != "cpu"
-        ],
-    }
-    return head, chain(
-        events.of_names(),
-        events.of_steps(),
-        events.of_operators(),
-        events.of_device(),
-        events.of_spans(),
-        events.of_memory(),
-    )
-
-
-class PluginEvents:
-    """The events of the plugin's trace, by where they come from."""
-
-    def __init__(self, profile: Profile) -> None:
-        self.profile = profile
-        self.activities = host_activities_of(profile)
-        self.dispatches = positions_of_dispatches(self.activities)
-        threads = [each.thread for each in self.activities]
-        self.thread = Counter(threads).most_common(1)[0][0] if threads else 0
-        known = [*threads, *profile.threads, *(span.thread for span in profile.spans)]
-        self.free = max(known, default=0) + 1  # the first number above all threads
-        self.memory_places = MemoryPlaces(profile, self.activities)
-        self.tracks: dict[tuple[int, int], int] = {}
-        for each in self.activities:
-            if each.track and (each.thread, each.track) not in self.tracks:
-                self.tracks[each.thread, each.track] = self.free + 2 + len(self.tracks)
-
-    def track_of(self, activity: HostActivity) -> int:
-        return self.tracks.get((activity.thread, activity.track), activity.thread)
-
-    def of_names(self) -> Iterator[Event]:
-        """Yield the names of processes and threads."""
-        yield PLUGIN.name("process_name", HOST, 0, self.profile.facts.model.path or "lar")
-        for thread, name in self.profile.threads.items():
-            yield PLUGIN.name("thread_name", HOST, thread, name)
-        for (thread, track), number in self.tracks.items():
-            name = self.profile.threads.get(thread) or f"thread {thread}"
-            yield PLUGIN.name("thread_name", HOST, number, f"{name} ({track + 1})")
-        yield PLUGIN.name("thread_name", HOST, self.free, "iterations")
-        yield PLUGIN.name("thread_name", HOST, self.free + 1, "data loading")
-        if self.profile.on_device:
-            number = device_number(self.profile.facts.device)
-            yield PLUGIN.name(
-                "process_name", number, 0, f"{device_title(self.profile.facts.device)} {number}"
-            )
-            for stream in sorted({each.stream for each in device_activities_of(self.profile)}):
-                yield PLUGIN.name("thread_name", number, stream, f"stream {stream}")
-
-    def of_steps(self) -> Iterator[Event]:
-        """Yield the timed iterations, on the thread with most operators if all of those are each
-        within one or none: the plugin's diff compares what lies in the iterations. Copies of a
-        model that ran at once have such a thread each."""
-        copies = group_by(self.profile.timed_steps(), lambda step: step.copy)
-        for copy, steps in copies.items():
-            busiest = self.thread % THREADS_OF_A_COPY + copy * THREADS_OF_A_COPY
-            outer = [
-                each
-                for each in self.activities
-                if each.thread == busiest and each.track == 0 and each.parent < 0
-            ]
-            thread = busiest if are_within_steps(outer, steps) else self.free
-            for step in steps:
-                times_ns = step.interval
-                yield PLUGIN.complete(
-                    step.trace_name, "user_annotation", HOST, thread, times_ns, {}
-                )
-
-    def of_operators(self) -> Iterator[Event]:
-        """Yield the operators on the host; their `External id` is their position after 1."""
-        lengthened = self.memory_places.lengthened
-        for index, each in enumerate(self.activities):
-            operator = self.profile.operators[each.operator]
-            args = {
-                "External id": index + 1,
-                "Input Dims": [list(fact.shape) for fact in operator.inputs],
-                "Input type": [fact.dtype for fact in operator.inputs],
-                "name": operator.name,
-            }
-            times_ns = lengthened.get(index, (each.start_ns, each.end_ns))
-            yield PLUGIN.complete(each.name, "cpu_op", HOST, self.track_of(each), times_ns, args)
-        for span in self.profile.spans_of("phase"):
-            if span.name == "dataloader":
-                thread = self.free + 1
-                yield PLUGIN.complete(DATA_LOADER, "cpu_op", HOST, thread, span.interval, {})
-
-    def of_device(self) -> Iterator[Event]:
-        """Yield what a device did. Each dispatch gets a launch that lasts no time, the only way for
-        the plugin to assign kernels to operators; it stands at the end of the dispatch, since the
-        begin may be the end of the iteration before."""
-        launched: set[int] = set()
-        process = device_number(self.profile.facts.device)
-        unknown = len(self.activities)
-        for each in device_activities_of(self.profile):
-            index = -1
-            if each.operator is not None:
-                index = self.dispatches.get((each.operator, each.step), -1)
-            unknown += index < 0
-            number = index + 1 if index >= 0 else unknown
-            if index >= 0 and index not in launched:
-                launched.add(index)
-                own = self.activities[index]
-                args = {"External id": number, "correlation": number}
-                times_ns = (own.end_ns, own.end_ns)
-                yield PLUGIN.complete("launch", "runtime", HOST, self.track_of(own), times_ns, args)
-            details: dict[str, Any] = {
-                "External id": number,
-                "correlation": number,
-                "device": process,
-                "stream": each.stream,
-                "bytes": each.size_bytes,
-                "grid": each.grid,
-                "block": each.block,
-            }
-            args = {key: value for key, value in details.items() if value is not None}
-            times_ns = (each.start_ns, each.end_ns)
-            category = DEVICE_CATEGORIES[each.kind]
-            yield PLUGIN.complete(each.name, category, process, each.stream, times_ns, args)
-
-    def of_spans(self) -> Iterator[Event]:
-        """Yield phases, ranges and calls. Those calls of the runtime that the plugin's overview
-        counts, on a device, have the category runtime."""
-        runtime = {id(span) for span in leaf_calls(self.profile)} if self.profile.on_device else ()
-        # Above the numbers of operators and of kernels without one.
-        unknown = len(self.activities) + len(self.profile.executions) + len(self.profile.spans)
-        spans = self.profile.spans_of("phase", "runtime", "user_annotation", "relayout", "osrt")
-        for span in (*spans, *ranges_around(self.profile)):
-            args: dict[str, Any] = {}
-            category: str = span.category if span.category != "runtime" else "engine_api"
-            if id(span) in runtime:
-                unknown += 1
-                category = "runtime"
-                index = position_of_call(span, self.dispatches)
-                args = {"External id": index + 1, "correlation": unknown}
-            yield PLUGIN.complete(span.name, category, HOST, span.thread, span.interval, args)
-
-    def of_memory(self) -> Iterator[Event]:
-        """Yield what was allocated and released, where the plugin takes it for its operator's."""
-        allocated: dict[str, int] = {}
-        at_ns = 0
-        for number, each in enumerate(self.profile.allocations):
-            allocated[each.device] = allocated.get(each.device, 0) + each.size_bytes
-            # In the thread of the iterations no operator is.
-            place, thread = self.memory_places.places.get(number), self.free
-            if place is not None:
-                at_ns, thread = place.at_ns, self.track_of(self.activities[place.activity])
-            elif not number or not self.profile.on_device:
-                at_ns = max(each.at_ns, at_ns)
-            # Else with what was moved before it: the plugin sorts them by time.
-            args = self.memory_args(number, each, allocated[each.device])
-            yield PLUGIN.point("i", "[memory]", HOST, thread, at_ns, args, scope="t")
-
-    def memory_args(self, number: int, allocation: Allocation, total_bytes: int) -> dict[str, Any]:
-        """Return the facts of an allocation. The plugin's curve leaves out what has no address and
-        what says nothing of the memory that is reserved, which is no less than is allocated."""
-        on_host = device_title(allocation.device) == "CPU"
-        reserved = self.profile.memory_plan.static_bytes
-        return {
-            "Device Type": 0 if on_host else 1,
-            "Device Id": -1 if on_host else device_number(allocation.device),
-            "Bytes": allocation.size_bytes,
-            "Total Allocated": total_bytes,
-            "Total Reserved": total_bytes if reserved is None else reserved,
-            # Where it is not known, one that no other has: no release is paired by it.
-            "Addr": -1 - number if allocation.address is None else allocation.address,
-        }
-
-
-def ranges_around(profile: Profile) -> list[Span]:
-    """Return the ranges that belong to no single iteration, such as those of the program, if they
-    overlap with the timed ones."""
-    steps = profile.timed_steps()
-    if not steps:
-        return []
-    start, end = steps[0].start_ns, steps[-1].end_ns
-    return [
-        span
-        for span in profile.spans_of("user_annotation", timed=False)
-        if span.step is None and span.start_ns < end and span.end_ns > start
-    ]
-
-
-def are_within_steps(activities: Sequence[HostActivity], steps: Sequence[Step]) -> bool:
-    """Return whether no activity lies across the begin or end of a step."""
-    edges = sorted(edge for step in steps for edge in step.interval)
-    return all(
-        bisect_right(edges, each.start_ns) >= bisect_right(edges, each.end_ns - 1)
-        for each in activities
-    )
+    def _next(self, at_ns: int) -> int:
+        self._last_ns = max(at_ns, self._last_ns + 1)
+        return self._last_ns

@@ -9,14 +9,12 @@ Times are seconds with six places; the host's and the device's have different ze
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
 
-from lar.errors import UsageError
 from lar.records.profile import Count
-
-HINT = "MegEngine's file is what --profile-raw wrote, lar's what --profile wrote"
 
 
 class RawTimes(msgspec.Struct, frozen=True, gc=False):
@@ -100,28 +98,17 @@ DECODER = msgspec.json.Decoder(RawProfile)
 
 
 def is_raw_profile(data: bytes) -> bool:
-    """Return whether an engine's own profile begins as one of these: with an object."""
-    return data.lstrip()[:1] == b"{"
+    """Return whether a file has the keys of such a profile; it may have been cut short."""
+    return re.search(rb'"(graph_exec|opr_footprint)"\s*:', data) is not None
 
 
-def decode_raw(data: bytes, name: str) -> RawProfile:
-    """Return what is in a file; `name` is for messages.
+def decode_raw(data: bytes) -> RawProfile:
+    """Return what is in a file.
 
     Raises:
-        UsageError: it is empty, truncated, foreign or damaged.
+        msgspec.MsgspecError, ValueError: it is truncated, foreign or damaged.
     """
-    if not data.strip():
-        raise UsageError("the profile is empty", "make it again", subject=name)
-    try:
-        raw = DECODER.decode(data)
-    except msgspec.ValidationError as error:
-        why = str(error).lower()
-        raise UsageError(
-            f"is JSON, but not a profile that lar knows: {why}", HINT, subject=name
-        ) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        why = str(error).lower()
-        raise UsageError(f"is not a profile, or was cut short: {why}", HINT, subject=name) from None
+    raw = DECODER.decode(data)
     graph, times = raw.graph_exec, raw.profiler
     for what, there, keys in (
         ("operator", graph.operator, [*graph.comp_seq, *times.device, *times.host]),
@@ -133,5 +120,5 @@ def decode_raw(data: bytes, name: str) -> RawProfile:
         ("variable", graph.var, [chunk.owner_var for chunk in graph.mem_chunk.values()]),
     ):
         if missing := set(keys).difference(there):
-            raise UsageError(f"is damaged: {what} {min(missing)} is not in it", HINT, subject=name)
+            raise ValueError(f"{what} {min(missing)} is not in it")
     return raw

@@ -11,7 +11,7 @@ import io
 import os
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from itertools import chain
 from typing import IO, cast
 
 from lar.errors import UsageError
@@ -19,13 +19,6 @@ from lar.errors import UsageError
 MAGIC = b"\x1f\x8b"
 # Most profiles are smaller, and JSON that any program reads.
 LARGEST_PLAIN_BYTES = 8_000_000
-# How the files of other programs for compression begin.
-OTHER_PACKERS = {
-    b"\xfd7zXZ\0": "xz",
-    b"BZh": "bzip2",
-    b"\x28\xb5\x2f\xfd": "zstd",
-    b"PK\x03\x04": "zip",
-}
 # The higher levels take longer, and make little of it.
 LEVEL = 4
 AGAIN = "make it again with --profile"
@@ -43,35 +36,16 @@ def write_pieces(file: IO[bytes], pieces: Iterable[bytes], *, packed: bool | Non
     Raises:
         OSError: it cannot be written.
     """
-    if packed is False:
-        file.writelines(pieces)
-        return
     waiting: list[bytes] = []
     size_bytes, rest = 0, iter(pieces)
-    for piece in rest:
-        waiting.append(piece)
-        size_bytes += len(piece)
-        if packed or size_bytes > LARGEST_PLAIN_BYTES:
-            # Without a time in it: equal profiles are equal files.
-            with gzip.GzipFile("", "wb", LEVEL, file, mtime=0) as archive:
-                while waiting:
-                    archive.write(waiting.pop(0))
-                for other in rest:
-                    archive.write(other)
-            return
-    file.writelines(waiting)
-
-
-def is_better_packed(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file is in gzip, or should be when it is written again.
-
-    Raises:
-        OSError: it cannot be read.
-    """
-    with open(path, "rb") as file:
-        if is_packed_name(path) or is_packed(file.read(len(MAGIC))):
-            return True
-        return file.seek(0, os.SEEK_END) > LARGEST_PLAIN_BYTES
+    while packed is None and size_bytes <= LARGEST_PLAIN_BYTES:
+        if (piece := next(rest, None)) is None:
+            packed = False
+        else:
+            waiting.append(piece)
+            size_bytes += len(piece)
+    found = chain(waiting, rest)
+    file.writelines(found if packed is False else pack(found))
 
 
 def pack(pieces: Iterable[bytes]) -> Iterator[bytes]:
@@ -94,15 +68,8 @@ def unpack(data: bytes, name: str, hint: str = AGAIN) -> bytes:
     """Return the JSON of a file's content; `name` and `hint` are for messages.
 
     Raises:
-        UsageError: its gzip is damaged or was cut short, it does not fit into memory, or it is in
-            another form than gzip.
+        UsageError: its gzip is damaged or was cut short, or it does not fit into memory.
     """
-    if other := next((it for start, it in OTHER_PACKERS.items() if data.startswith(start)), ""):
-        raise UsageError(
-            f"is compressed with {other}, and only gzip is read",
-            "decompress it first",
-            subject=name,
-        )
     if not is_packed(data):
         return data
     try:
@@ -112,17 +79,6 @@ def unpack(data: bytes, name: str, hint: str = AGAIN) -> bytes:
         raise UsageError(problem, hint, subject=name) from None
     except MemoryError:
         raise UsageError("does not fit into memory", hint, subject=name) from None
-
-
-@contextmanager
-def open_json(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """Open the JSON of a file as a stream.
-
-    Raises:
-        OSError: it cannot be read.
-    """
-    with open(path, "rb") as file:
-        yield unpacked(file)
 
 
 def unpacked(file: IO[bytes]) -> IO[bytes]:

@@ -138,16 +138,20 @@ def add_range(path: str, t0_ns: int, named: NamedRange) -> None:
     Raises:
         UsageError: it cannot be written.
     """
-    from lar.profiles.file_additions import read_unread, write_with
+    from dataclasses import replace
+
+    from lar.profiles.file_additions import change_profile
+
+    def add(profile: Profile) -> Profile:
+        if profile.facts.clock.t0_ns != t0_ns:
+            raise ValueError("is another run's")
+        spans = tuple(spans_of_ranges([named], t0_ns))
+        return replace(profile, spans=spans, threads={PYTHON_THREAD: "python"})
 
     try:
-        trace = read_unread(path)
-    except (OSError, ValueError):
+        change_profile(path, add)
+    except (FileNotFoundError, ValueError):
         return
-    if trace.facts.clock.t0_ns != t0_ns:
-        return
-    try:
-        write_with(trace, spans_of_ranges([named], t0_ns), {PYTHON_THREAD: "python"}, path)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise UsageError(

@@ -1,18 +1,73 @@
-"""The events in the file of a profile: those of a Chrome trace, and how a profile becomes them.
+"""The events of Chrome traces, and those of a profile's own file, which is one.
 
-An operator's execution is an event of category `cpu_op` and up to three of `op_inner` whose
-`parent` it is: dispatch, wait and compute.
+An operator's execution is an event of category `cpu_op` and, where its dispatch is recorded, one of
+`op_inner` whose `parent` it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from operator import attrgetter
+from typing import Any
 
 import msgspec
 
-from lar.profiles.trace_writer import EXACT, Event
-from lar.records.profile import THREADS_OF_A_COPY, Execution, Profile, Span
+from lar.records.profile import THREADS_OF_A_COPY, Execution, Interval, Profile, Span
+
+Event = dict[str, Any]
+
+EVENTS_AT_ONCE = 250
+# Where the events begin in the file, as they come last.
+EVENTS_BEGIN = b'"traceEvents":['
+
+
+def pieces_of_trace(head: bytes, events: Iterable[Event]) -> Iterator[bytes]:
+    """Yield the JSON of a trace, some events at a time: all of them at once take much memory.
+
+    `head` is the JSON of what stands before the events, without the brace that ends it.
+    """
+    rest, separator = iter(events), b""
+    yield head + b"," + EVENTS_BEGIN
+    while some := [*islice(rest, EVENTS_AT_ONCE)]:
+        yield separator + msgspec.json.encode(some)[1:-1]
+        separator = b","
+    yield b"]}"
+
+
+# Every event names its process and its thread: Chrome's viewer opens no file without.
+
+
+def complete(
+    name: str, category: str, process: int, thread: int, times_ns: Interval, args: Any
+) -> Event:
+    """Return something that lasts; `args` may be any record that becomes JSON."""
+    start_ns, end_ns = times_ns
+    return {
+        **{"ph": "X", "name": name, "cat": category},
+        **{"ts": start_ns / 1000, "dur": (end_ns - start_ns) / 1000},
+        **{"pid": process, "tid": thread, "args": args},
+    }
+
+
+def point(
+    kind: str, name: str, process: int, thread: int, at_ns: int, args: Any, **more: str
+) -> Event:
+    """Return what happens at a time: `kind` is C for a counter, i for an instant."""
+    begin: Event = {"ph": kind, "name": name, **more, "pid": process, "tid": thread}
+    return begin | {"ts": at_ns / 1000, "args": args}
+
+
+def name_line(what: str, process: int, thread: int, name: str) -> Event:
+    """Return the name of a process or a thread."""
+    return {"ph": "M", "name": what, "pid": process, "tid": thread, "args": {"name": name}}
+
+
+def arrow_end(kind: str, number: int, process: int, thread: int, at_ns: int) -> Event:
+    """Return the begin (s) or the end (f) of an arrow, bound to the slice around it."""
+    event: Event = {"ph": kind, "id": number, "name": "dispatch", "cat": "dispatch"}
+    event |= {"ts": at_ns / 1000, "pid": process, "tid": thread}
+    return event | ({"bp": "e"} if kind == "f" else {})
 
 
 class TraceArgs(
@@ -76,93 +131,46 @@ class TraceEvent(msgspec.Struct, gc=False):
     args: TraceArgs | None = None
 
 
-def events_of(profile: Profile, numbers: Iterator[int]) -> Iterator[Event]:
-    """Yield the events of a profile, numbered by `numbers`.
-
-    The parent of a span is the innermost phase or step on its thread around it, that of an
-    execution its step.
-    """
-    steps: dict[int, int] = {}
+def events_of(profile: Profile) -> Iterator[Event]:
+    """Yield the events of a profile."""
     for thread, name in profile.threads.items():
-        yield EXACT.name("thread_name", 0, thread, name)
+        yield name_line("thread_name", 0, thread, name)
     for step in profile.steps:
-        steps[step.number] = number = next(numbers)
-        args = TraceArgs(id=number, step=step.number, warmup=step.warmup)
+        args = TraceArgs(step=step.number, warmup=step.warmup)
         # The steps of copies that ran at once stand on lines of their own.
         line = step.copy * THREADS_OF_A_COPY
-        yield EXACT.complete(step.trace_name, "profiler_step", 0, line, step.interval, args)
-    yield from events_of_spans(profile, numbers, steps)
-    for execution in profile.executions:
-        yield from events_of_execution(profile, execution, numbers, steps)
+        yield complete(step.trace_name, "profiler_step", 0, line, step.interval, args)
+    for span in profile.spans:
+        args = TraceArgs(**dict(zip(SPAN_FACTS, facts_of(span), strict=True)))
+        yield complete(span.name, span.category, 0, span.thread, span.interval, args)
+    for number, each in enumerate(profile.executions, 1):
+        yield from events_of_execution(profile, number, each)
     for sample in profile.counters:
         value = TraceArgs(value=sample.value)
-        yield EXACT.point("C", sample.name, 0, 0, sample.at_ns, value, cat="counter")
-    for each in profile.allocations:
+        yield point("C", sample.name, 0, 0, sample.at_ns, value, cat="counter")
+    for taken in profile.allocations:
         args = TraceArgs(
-            size_bytes=each.size_bytes,
-            operator=each.operator,
-            address=each.address,
-            device=each.device,
-            source=each.source,
+            size_bytes=taken.size_bytes,
+            operator=taken.operator,
+            address=taken.address,
+            device=taken.device,
+            source=taken.source,
         )
-        yield EXACT.point("i", "[memory]", 0, 0, each.at_ns, args, cat="memory")
+        yield point("i", "[memory]", 0, 0, taken.at_ns, args, cat="memory")
 
 
-def events_of_spans(
-    profile: Profile, numbers: Iterator[int], steps: dict[int, int]
-) -> Iterator[Event]:
-    """Yield the events of the spans."""
-    around: dict[int, list[tuple[int, int]]] = {}  # by thread: the ends and numbers of phases
-    for span in in_order(profile.spans):
-        number = next(numbers)
-        enclosing = around.setdefault(span.thread, [])
-        while enclosing and enclosing[-1][0] <= span.start_ns:
-            enclosing.pop()
-        parent = enclosing[-1][1] if enclosing else None
-        if parent is None and span.step is not None:
-            parent = steps.get(span.step)
-        if span.category == "phase":
-            enclosing.append((span.end_ns, number))
-        args = TraceArgs(
-            id=number, parent=parent, **dict(zip(SPAN_FACTS, facts_of(span), strict=True))
-        )
-        yield EXACT.complete(span.name, span.category, 0, span.thread, span.interval, args)
-
-
-def in_order(spans: Sequence[Span]) -> Sequence[Span]:
-    """Return spans in the order in which they began, and of those that began at once the longer
-    first."""
-    before = (-LATEST_NS, 0)
-    for span in spans:
-        place = span.start_ns, -span.end_ns
-        if place < before:
-            return sorted(spans, key=lambda span: (span.start_ns, -span.end_ns))
-        before = place
-    return spans
-
-
-def events_of_execution(
-    profile: Profile, execution: Execution, numbers: Iterator[int], steps: dict[int, int]
-) -> Iterator[Event]:
-    """Yield the event of an execution, and those of its recorded parts."""
-    number, thread, wait = next(numbers), execution.thread, execution.wait_ns
+def events_of_execution(profile: Profile, number: int, execution: Execution) -> Iterator[Event]:
+    """Yield the event of an execution, and that of its dispatch."""
+    dispatch = execution.dispatch
     args = TraceArgs(
-        id=number,
-        parent=steps.get(execution.step),
+        id=number if dispatch else None,
         step=execution.step,
         warmup=execution.warmup,
         operator=execution.operator,
-        wait_ns=wait,
+        wait_ns=execution.wait_ns,
     )
     name = profile.operators[execution.operator].name
-    yield EXACT.complete(name, "cpu_op", 0, thread, execution.interval, args)
-    inner = TraceArgs(parent=number)
-    if (dispatch := execution.dispatch) is not None:
-        host = execution.dispatch_thread or 0
-        yield EXACT.complete("dispatch", "op_inner", 0, host, dispatch, inner)
-    if wait is not None:
-        computes_ns, _ = execution.computation
-        if wait:
-            waiting = (execution.start_ns, computes_ns)
-            yield EXACT.complete("wait", "op_inner", 0, thread, waiting, inner)
-        yield EXACT.complete("compute", "op_inner", 0, thread, execution.computation, inner)
+    yield complete(name, "cpu_op", 0, execution.thread, execution.interval, args)
+    if dispatch:
+        host, own = execution.dispatch_thread or 0, TraceArgs(parent=number)
+        yield complete("dispatch", "op_inner", 0, host, dispatch, own)

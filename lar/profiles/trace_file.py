@@ -1,18 +1,16 @@
 """The file of a profile: a Chrome trace in the object format, which trace viewers open.
 
     {"schema": "lar.profile/1", "otherData": facts, "deviceProperties": [...], "ops": [...],
-     "memPlan": {...}, "engineRaw": the engine's own profile, "displayTimeUnit": "ms",
-     "zeroNs": 0, "traceEvents": [...]}
+     "memPlan": {...}, "displayTimeUnit": "ms", "zeroNs": 0, "traceEvents": [...]}
 
-The events come last, so that they are read, and more of them written, some at a time: those of
-thousands of iterations take much memory at once. A large file is in gzip
-(`lar.profiles.packed_file`).
+An engine's own profile, which is an object, has its keys beside these: the engine's own tools read
+the file. The events come last, so that they are read some at a time: those of thousands of
+iterations take much memory at once. A large file is in gzip (`lar.profiles.packed_file`).
 
 Times of events are microseconds with three decimals, that is nanoseconds, after the zero of the
 clock in the facts. That lies at `zeroNs` of the profile's own clock: where something begins before
 the profile's zero, the file's is when the first of all begins (`lar.measurement.time_origin`).
-An operator's execution is an event of category `cpu_op` and up to three of `op_inner` whose
-`parent` it is: dispatch, wait and compute. History of the schema:
+History of the schema:
 
     lar.profile/1  first version; later a peak has a spread, a time and a count of its rounds, and
                    operators that move nothing have 0 bytes; operators have their use of threads,
@@ -20,36 +18,37 @@ An operator's execution is an event of category `cpu_op` and up to three of `op_
                    a machine has instruction_sets; operators have the tensors that they read and
                    write; the events stand last, a large file is in gzip; noise of the
                    timed iterations, which are numbered from 0, those of the warm-up below 0;
-                   the folder that the run was started in; settings that were tried
+                   the folder that the run was started in; settings that were tried; the engine's
+                   own keys, which stood in "engineRaw"
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from itertools import count
 from pathlib import Path
 from typing import IO, Annotated, Any, cast, get_args
 
 import msgspec
 
-from lar.errors import UsageError, check_keywords
-from lar.files.input_file import open_input, read_input
+from lar.errors import UsageError
+from lar.files.input_file import open_input
 from lar.measurement.time_origin import earliest_ns, with_zero_at
-from lar.profiles.operator_filter import may_move_nothing
-from lar.profiles.packed_file import is_packed_name, unpack, unpacked, write_pieces
+from lar.profiles.packed_file import is_packed_name, unpacked, write_pieces
 from lar.profiles.trace_events import (
+    EVENTS_BEGIN,
     LATEST_NS,
     SPAN_FACTS,
     TraceArgs,
     TraceEvent,
     events_of,
     facts_of,
+    pieces_of_trace,
 )
-from lar.profiles.trace_writer import EVENTS_BEGIN, pieces_of_trace
 from lar.records.profile import (
     THREADS_OF_A_COPY,
     Allocation,
@@ -72,28 +71,23 @@ CATEGORIES = frozenset(get_args(Category))
 BETWEEN_EVENTS = b'},{"ph":'
 BYTES_AT_ONCE = 1 << 20
 FILE_BEGINS = b'{"schema":"lar.profile/'
-FOREIGN_HINT = (
-    "make one with --profile; of an engine's own file, as of --profile-raw, use --style megengine"
-)
+FOREIGN_HINT = "make one with --profile, or an engine's own with --profile-raw"
 
 
-class TraceFile(
-    msgspec.Struct, kw_only=True, rename={"events": "traceEvents", "facts": "otherData"}
-):
-    # Named as in the file, but for the two.
+class TraceHead(msgspec.Struct, kw_only=True, rename={"facts": "otherData"}):
+    """What stands before the events, named as in the file but for the facts."""
+
     schema: str
     facts: ProfileFacts
     deviceProperties: list[DeviceFacts] = msgspec.field(default_factory=list)
     ops: list[ProfiledOperator] = msgspec.field(default_factory=list)
     memPlan: MemoryPlan = msgspec.field(default_factory=MemoryPlan)
-    engineRaw: msgspec.Raw = msgspec.Raw(b"null")
     displayTimeUnit: str = "ms"
     zeroNs: Annotated[int, msgspec.Meta(ge=-LATEST_NS, le=0)] = 0
+
+
+class TraceFile(TraceHead, kw_only=True, rename={"facts": "otherData", "events": "traceEvents"}):
     events: list[TraceEvent]
-
-
-class SchemaOnly(msgspec.Struct):
-    schema: str = ""
 
 
 EVENTS = msgspec.json.Decoder(list[TraceEvent])
@@ -121,78 +115,49 @@ def pieces_of(profile: Profile) -> Iterator[bytes]:
     """Return an iterator over the file's content, some events at a time."""
     zero_ns = earliest_ns(profile)
     profile = with_zero_at(profile, zero_ns)
-    file = TraceFile(
+    return pieces_of_trace(head_of_profile(profile, zero_ns), events_of(profile))
+
+
+def head_of_profile(profile: Profile, zero_ns: int) -> bytes:
+    """Return the JSON of what stands before the events of a profile, whose zero is at `zero_ns` of
+    its own clock; without the brace that ends it."""
+    head = TraceHead(
         schema=PROFILE_SCHEMA,
-        events=[],
         facts=profile.facts,
         deviceProperties=list(profile.devices),
         ops=list(profile.operators),
         memPlan=profile.memory_plan,
-        engineRaw=msgspec.Raw(profile.engine_raw or b"null"),
         zeroNs=zero_ns,
     )
-    return pieces_of_trace(file, events_of(profile, count(1)))
-
-
-@check_keywords
-def read_profile(path: str | Path) -> Profile:
-    """Read a profile.
-
-    Raises:
-        UsageError: the file is missing, truncated, foreign, empty or of a later schema.
-    """
-    found = read_as_written(path)
-    return decode_profile(read_input(path), str(path)) if found is None else found
+    own = profile.engine_raw.strip()[1:-1].strip()
+    return msgspec.json.encode(head)[:-1] + (b"," + own if own else b"")
 
 
 def decode_profile(data: bytes, name: str) -> Profile:
-    """Return the profile in a file's content; `name` is for messages.
+    """Return the profile in the JSON of a file; `name` is for messages.
 
     Raises:
-        UsageError: it is truncated, foreign, empty or of a later schema.
+        UsageError: it is of another schema.
+        msgspec.MsgspecError, ValueError: it is damaged.
     """
-    data = unpack(data, name)
     if (found := decode_stream(io.BytesIO(data))) is not None:
         return found
-    # As another program or an earlier lar has written it, or damaged.
-    again = "make it again with --profile"
-    if not data.strip():
-        raise UsageError("the profile is empty", again, subject=name)
-    try:
-        schema = schema_in(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"is not a profile, or was cut short: {error}", again, subject=name
-        ) from None
-    except RecursionError:
-        raise UsageError("is not a profile: it is nested too deeply", again, subject=name) from None
-    if schema != PROFILE_SCHEMA:
-        what = f"has the schema {schema!r}" if schema else "is JSON, but not a profile of lar"
-        is_later = schema.startswith("lar.profile/")
-        raise UsageError(
-            f"{what}; this lar reads {PROFILE_SCHEMA}",
-            "a later lar reads it" if is_later else FOREIGN_HINT,
-            subject=name,
-        )
-    try:
-        file = msgspec.json.decode(data, type=TraceFile)
-        return profile_of(file)
-    except (msgspec.MsgspecError, UnicodeDecodeError, ValueError, OverflowError) as error:
-        raise UsageError(f"is damaged: {error}", again, subject=name) from None
+    # As another program has written it, or damaged.
+    keys = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+    if (schema := bytes(keys.get("schema", b"")).strip(b'"').decode()) != PROFILE_SCHEMA:
+        problem, hint = "is JSON, but not a profile that lar knows", FOREIGN_HINT
+        if schema.startswith("lar.profile/"):
+            problem, hint = f"has the schema {schema!r}", "a later lar reads it"
+        raise UsageError(f"{problem}; this lar reads {PROFILE_SCHEMA}", hint, subject=name)
+    file = msgspec.json.decode(data, type=TraceFile)
+    records = EventRecords()
+    records.add(file.events)
+    return records.profile_of(file, own_keys_in(data))
 
 
-def schema_in(data: bytes) -> str:
-    """Return the schema that JSON names, empty if it names none.
-
-    Raises:
-        msgspec.DecodeError: it is not JSON, or was cut short.
-    """
-    try:
-        return msgspec.json.decode(data, type=SchemaOnly).schema
-    except msgspec.ValidationError:
-        # Of what has another form, the rest was not read.
-        msgspec.json.decode(data, type=msgspec.Raw)
-        return ""
+def is_written_by_lar(data: bytes) -> bool:
+    """Return whether a file has lar's schema; one that was written anew may have it anywhere."""
+    return b'"lar.profile/' in data
 
 
 def read_as_written(path: str | os.PathLike[str]) -> Profile | None:
@@ -213,45 +178,51 @@ def decode_stream(content: IO[bytes]) -> Profile | None:
     """Return the profile in content that is written as lar writes it, whose events are decoded some
     at a time; None if it is not, or is damaged."""
     try:
-        begin = read_begin(content)
-        if begin is None:
+        if (begin := read_head(content)) is None:
             return None
-        head, rest = begin
-        file = msgspec.json.decode(head + b"]}", type=TraceFile)
-        if file.schema != PROFILE_SCHEMA:
-            return None
+        file, engine_raw, rest = begin
         found = EventRecords()
         for piece in split_events(rest, content):
             found.add(EVENTS.decode(piece))
-        return found.profile_of(file)
+        return found.profile_of(file, engine_raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, ValueError, OverflowError):
         return None
 
 
-def read_begin(content: IO[bytes]) -> tuple[bytes, bytes] | None:
-    """Read what stands before the events, and some of them; None if they do not come last."""
+def read_head(content: IO[bytes]) -> tuple[TraceHead, bytes, bytes] | None:
+    """Read what stands before the events, and return that, the engine's own profile and some of the
+    events; None if they do not come last.
+
+    Raises:
+        ValueError: it is of another schema.
+    """
     begin = b""
     while piece := content.read(max(BYTES_AT_ONCE, len(begin))):
         begin += piece
         if not begin.startswith(FILE_BEGINS[: len(begin)]):
             return None
-        if (head := head_in(begin)) is not None:
-            return head, begin[len(head) :]
+        at = begin.find(EVENTS_BEGIN)
+        while at >= 0:
+            end = at + len(EVENTS_BEGIN)
+            head = begin[:end] + b"]}"
+            # There may be others in an engine's own profile.
+            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                file = msgspec.json.decode(head, type=TraceHead)
+                if file.schema != PROFILE_SCHEMA:
+                    raise ValueError(f"has the schema {file.schema!r}")
+                return file, own_keys_in(head), begin[end:]
+            at = begin.find(EVENTS_BEGIN, end)
     return None
 
 
-def head_in(data: bytes) -> bytes | None:
-    """Return what stands before the events in the begin of content, None if they do not come last
-    or the begin is too short."""
-    at = -1
-    while (at := data.find(EVENTS_BEGIN, at + 1)) >= 0:
-        head = data[: at + len(EVENTS_BEGIN)]
-        try:
-            msgspec.json.decode(head + b"]}", type=SchemaOnly)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            continue  # those of an engine's own profile
-        return head
-    return None
+def own_keys_in(data: bytes) -> bytes:
+    """Return the engine's own profile in a file: the keys that are not lar's."""
+    keys = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+    if (earlier := keys.get("engineRaw")) is not None:
+        return b"" if bytes(earlier) == b"null" else bytes(earlier)
+    known = TraceFile.__struct_encode_fields__
+    own = {key: value for key, value in keys.items() if key not in known}
+    return msgspec.json.encode(own) if own else b""
 
 
 def split_events(held: bytes, content: IO[bytes]) -> Iterator[bytes]:
@@ -282,10 +253,7 @@ class EventRecords:
         self.allocations: list[Allocation] = []
         self.threads: dict[int, str] = {}
         self._names: dict[str, str] = {}  # one text for all that are equal
-        # The places of executions whose dispatch has not come yet, and dispatches whose execution
-        # has not, by the number of the execution.
-        self._places: dict[int, int] = {}
-        self._dispatches: dict[int, tuple[int, int, int]] = {}
+        self._places: dict[int, int] = {}  # of executions whose dispatch has not come yet
 
     def add(self, events: Iterable[TraceEvent]) -> None:
         """Add the records of events.
@@ -302,7 +270,7 @@ class EventRecords:
                 self.executions.append(execution_of(event, args))
             elif event.cat == "op_inner":
                 if event.name == "dispatch" and args.parent is not None:
-                    self._dispatches[args.parent] = *times_of(event), event.tid
+                    self._add_dispatch(self._places.pop(args.parent), event)
             elif event.cat == "profiler_step":
                 start, end = times_of(event)
                 copy = event.tid // THREADS_OF_A_COPY
@@ -317,48 +285,25 @@ class EventRecords:
                 self.allocations.append(allocation_of(event, args))
             elif event.ph == "M" and event.name == "thread_name":
                 self.threads[event.tid] = args.name or ""
-        self._add_dispatches()
 
-    def _add_dispatches(self) -> None:
-        """Add the dispatches that have come to their executions."""
-        for number in [*self._dispatches]:
-            place = self._places.pop(number, None)
-            if place is None:
-                continue
-            begin, done, thread = self._dispatches.pop(number)
-            self.executions[place] = msgspec.structs.replace(
-                self.executions[place],
-                dispatch_start_ns=begin,
-                dispatch_end_ns=done,
-                dispatch_thread=thread,
-            )
+    def _add_dispatch(self, place: int, event: TraceEvent) -> None:
+        begin, end = times_of(event)
+        self.executions[place] = msgspec.structs.replace(
+            self.executions[place],
+            dispatch_start_ns=begin,
+            dispatch_end_ns=end,
+            dispatch_thread=event.tid,
+        )
 
-    def _number_from_zero(self, facts: ProfileFacts) -> ProfileFacts:
-        """Number the iterations of a file of an earlier lar, which counted the warm-up's with the
-        others, and return the facts with these numbers."""
-        if not any(step.warmup and step.number >= 0 for step in self.steps):
-            return facts
-        ordered = sorted(self.steps, key=lambda step: step.number)
-        timed = [step.number for step in ordered if not step.warmup]
-        warmup = [step.number for step in ordered if step.warmup]
-        numbers: dict[int | None, int] = {old: new for new, old in enumerate(timed)}
-        numbers |= {old: -1 - new for new, old in enumerate(warmup)}
-        replace = msgspec.structs.replace
-        self.steps = [replace(step, number=numbers[step.number]) for step in self.steps]
-        self.executions = [
-            replace(each, step=numbers.get(each.step, each.step)) for each in self.executions
-        ]
-        self.spans = [replace(it, step=numbers.get(it.step, it.step)) for it in self.spans]
-        noise = tuple(replace(it, step=numbers.get(it.step, it.step)) for it in facts.noise)
-        return replace(facts, noise=noise)
-
-    def profile_of(self, file: TraceFile) -> Profile:
+    def profile_of(self, file: TraceHead, engine_raw: bytes) -> Profile:
         """Return the profile that a file with these events holds.
 
         Raises:
-            ValueError: an event names an operator that is not there, or two are iterations of one
-                number.
+            ValueError: an event names an operator that is not there, two are iterations of one
+                number, or they are counted as an earlier lar did.
         """
+        if any(step.warmup and step.number >= 0 for step in self.steps):
+            raise ValueError("an earlier lar has made it, which counted the warm-up's iterations")
         # What was added to the file later stands at the end.
         self.spans.sort(key=lambda span: (span.start_ns, -span.end_ns))
         known = range(len(file.ops))
@@ -370,11 +315,9 @@ class EventRecords:
         numbers = Counter(step.number for step in self.steps)
         if twice := [number for number, times in numbers.items() if times > 1]:
             raise ValueError(f"two iterations are number {twice[0]}")
-        raw = bytes(file.engineRaw)
-        facts = self._number_from_zero(file.facts)
         profile = Profile(
-            facts=facts,
-            operators=tuple(operators_in(file)),
+            facts=file.facts,
+            operators=tuple(file.ops),
             steps=tuple(self.steps),
             executions=tuple(self.executions),
             spans=tuple(self.spans),
@@ -383,42 +326,9 @@ class EventRecords:
             memory_plan=file.memPlan,
             devices=tuple(file.deviceProperties),
             threads=self.threads,
-            engine_raw=b"" if raw == b"null" else raw,
+            engine_raw=engine_raw,
         )
         return with_zero_at(profile, -file.zeroNs)
-
-
-def operators_in(file: TraceFile) -> Iterator[ProfiledOperator]:
-    """Yield the operators of a file.
-
-    An earlier lar counted the bytes of views and constants as if they were moved, and a tensor that
-    is read twice as two. Its files do not say which tensors are one: of those it may be, the bytes
-    are not known.
-    """
-    peak = file.facts.peak
-    is_early = (
-        bool(file.facts.lar_version)
-        and (peak is None or peak.rounds is None)
-        and not any(each.reads or each.writes for each in file.ops)
-    )
-    for each in file.ops:
-        is_certain = not may_move_nothing(each.type) and len({*each.inputs}) == len(each.inputs)
-        if is_early and each.size_bytes and not is_certain:
-            yield msgspec.structs.replace(each, size_bytes=None)
-        else:
-            yield each
-
-
-def profile_of(file: TraceFile) -> Profile:
-    """Return the profile that a file holds.
-
-    Raises:
-        ValueError: an event names an operator that is not there or has impossible times, or two
-            are iterations of one number.
-    """
-    found = EventRecords()
-    found.add(file.events)
-    return found.profile_of(file)
 
 
 def nanoseconds(microseconds: float) -> int:

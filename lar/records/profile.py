@@ -265,6 +265,7 @@ class CounterSample(msgspec.Struct, frozen=True, gc=False):
 class Allocation(msgspec.Struct, frozen=True, gc=False):
     """A piece of memory taken (`size_bytes` above 0) or given back (below 0).
 
+    What is given back was taken last at the same `address`; for an estimate that is any number.
     `source` says where that is known from: `static plan`, `estimate`, `engine`.
     """
 

@@ -66,14 +66,13 @@ def row_of_one(side: str, tensor: TensorFacts, problem: str) -> Row:
 def badness_of(tensor: TensorComparison) -> tuple[bool, float]:
     """Return how far a tensor is from its twin; one that cannot be compared is the worst, and one
     that differs is worse than any that does not."""
-    error = number_of(tensor)
+    error = number_of(tensor.figures, tensor.over_items)
     return (not tensor.passed, math.inf if error is None else error)
 
 
-def number_of(tensor: TensorComparison) -> float | None:
-    """Return the error of a pair, None where it is no number."""
-    is_number = tensor.figures and not tensor.figures.nonfinite_mismatches
-    return error_of(tensor) if is_number else None
+def number_of(figures: Figures | None, items: ErrorsOverItems | None = None) -> float | None:
+    """Return an error, None where it is no number."""
+    return None if figures and figures.nonfinite_mismatches else finite_error(figures, items)
 
 
 def error_of(tensor: TensorComparison) -> float | None:

@@ -14,6 +14,7 @@ from lar.options.table import BY_KEY
 from lar.records.comparison import (
     AgainstTruth,
     Comparison,
+    ComparisonOfSides,
     Culprit,
     LeftOut,
     MatchedBy,
@@ -24,7 +25,6 @@ from lar.records.comparison import (
     UnmatchedTensor,
 )
 from lar.reports.compared_tensors import (
-    ALONE,
     Row,
     badness_of,
     columns_for,
@@ -42,7 +42,7 @@ from lar.reports.compared_tensors import (
     tensor_table,
     type_of,
 )
-from lar.reports.cut_names import cut_end
+from lar.reports.cut_names import cut_end, join_first
 from lar.reports.model import INDENTED, AnyTable, Cell, Column, Plot, Table
 from lar.reports.report import Part, Report
 
@@ -55,18 +55,12 @@ MOST_ROWS_OF_SAME = 5
 MOST_UNMATCHED = 8
 MOST_NOTES_OF_SAME = 4
 
-# Of more culprits, of more operators of one, and of more tensors, a line names the first.
-MOST_NAMED = 3
-
 # The longest line, as of an operator with long parameters.
 LONGEST_LINE = 2000
 
 # Where nothing differs, tensors with a smaller ratio of signal to noise are shown all the same: one
 # side computes in a coarser type.
 FINE_SNR_DB = 60.0
-
-# Left out of the table of a culprit.
-SPARED = ("SNR mean", "SNR p99", ALONE)
 
 VERDICTS = {"same": "same", "nothing": "nothing compared"}
 DEPTH = (
@@ -84,7 +78,7 @@ def report_comparison(
     """
     columns = columns_for(comparison, wide=wide)
     body: list[Part] = [*describe_head(comparison)]
-    body += format_culprits(comparison, columns, wide=wide)
+    body += format_culprits(comparison, columns)
     title, shown = rows_to_show(comparison, everything)
     if shown:
         body += ["", title, tensor_table(map(Row, shown), columns, heading_of(title))]
@@ -92,13 +86,20 @@ def report_comparison(
     if points := [*points_of(comparison)]:
         body += [Plot("depth", "Error over depth", [{"name": "", "points": points}], DEPTH)]
     body += ["", *format_summary(comparison, everything=everything)]
+    return report_of(comparison, body, table_of_all(comparison))
+
+
+def report_of(
+    found: Comparison | ComparisonOfSides, body: Sequence[Part], table: AnyTable
+) -> Report:
+    """Return the report of a comparison with these parts, and with a table of all tensors."""
     return Report(
         style="comparison",
-        title=f"lar compare: {VERDICTS.get(comparison.finding, 'different')}",
+        title=f"lar compare: {VERDICTS.get(found.finding, 'different')}",
         body=tuple(body),
         page_of_text=True,
-        tables=(table_of_all(comparison),),
-        document=comparison,
+        tables=(table,),
+        document=found,
     )
 
 
@@ -115,7 +116,8 @@ def points_of(comparison: Comparison) -> Iterator[tuple[Cell, ...]]:
         if not tensor.constant:
             is_fault = (tensor.actual.key, tensor.expected.key) in outputs
             mark = "fault" if is_fault else "" if tensor.passed else "differs"
-            yield tensor.depth, number_of(tensor), format_pair(Row(tensor)), mark
+            error = number_of(tensor.figures, tensor.over_items)
+            yield tensor.depth, error, format_pair(Row(tensor)), mark
 
 
 def describe_head(comparison: Comparison) -> Iterator[str]:
@@ -145,12 +147,6 @@ def by_reason(found: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     for name, reason in found:
         reasons.setdefault(reason, []).append(shorten(name))
     yield from ((join_first(names), reason) for reason, names in reasons.items())
-
-
-def join_first(names: Sequence[str], joint: str = ", ") -> str:
-    """Return the first names, and how many more there are."""
-    more = [f"{len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else []
-    return joint.join([*names[:MOST_NAMED], *more])
 
 
 def describe_sides(sides: Mapping[str, SideFacts]) -> Iterator[str]:
@@ -189,11 +185,9 @@ def describe_side(side: SideFacts) -> str:
 
 
 def format_culprits(
-    comparison: Comparison, columns: Sequence[Column[Row]], *, wide: bool
+    comparison: Comparison, columns: Sequence[Column[Row]]
 ) -> Iterator[str | AnyTable]:
     """Yield the culprits, then the suspects: what each is, its proof, and what stands below it."""
-    if not wide:
-        columns = [it for it in columns if it.title not in SPARED]
     for word, culprits in by_word(comparison.culprits).items():
         for number, culprit in enumerate(culprits, 1):
             of = f" {number} of {len(culprits)}" if len(culprits) > 1 else ""

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from lar.reports.model import AnyTable
-from lar.reports.report import LateJson, Report
+from lar.reports.report import Report
 
 
 def format_json(report: Report) -> str:
@@ -22,16 +22,9 @@ def format_json(report: Report) -> str:
         document = {"style": report.style, "tables": [*map(document_of, report.tables)]}
     if report.corrected and isinstance(document, dict) and "style" in document:
         document = {**document, "cost_of_profiling": report.corrected}
-    encoded = msgspec.json.encode(document, enc_hook=encode_late)
+    encoded = msgspec.json.encode(document)
     is_record = not isinstance(document, (dict, list, tuple))
     return (encoded if is_record else msgspec.json.format(encoded, indent=1)).decode() + "\n"
-
-
-def encode_late(part: object) -> msgspec.Raw:
-    """Return the JSON of a part of a document that msgspec does not know."""
-    if isinstance(part, LateJson):
-        return msgspec.Raw(part.encode())
-    raise NotImplementedError(f"{type(part).__name__} has no JSON")
 
 
 def document_of(table: AnyTable) -> dict[str, Any]:

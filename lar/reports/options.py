@@ -11,7 +11,6 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from lar.errors import UsageError
@@ -47,7 +46,7 @@ def parse_time(text: str) -> float:
 
 def parse_rows(text: str) -> int:
     """Parse a number of rows; 0 means all, which is more than there can be."""
-    if not text.isascii() or not text.isdigit() or len(text) > 9:
+    if not re.fullmatch(r"[0-9]{1,9}", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of rows; 0 shows all")
     return int(text) or sys.maxsize
 
@@ -145,7 +144,10 @@ def collect_report_options(values: Mapping[str, Any], name: str, style: Style) -
     check_choice("sort", given.get("sort"), style.sorts, name)
     check_choice("group_by", given.get("group_by"), style.groups, name)
     for view in given.get("view", ()):
-        check_choice("view", view, style.views, name, style.former_views)
+        if now := style.former_views.get(view):
+            hint = f"--view {now} has it now"
+            raise UsageError("is a view no more", hint, flag=f"--view {view}")
+        check_choice("view", view, style.views, name)
     for column in given.get("columns", ()):
         check_choice("columns", column, style.columns, name)
     return given
@@ -160,15 +162,8 @@ UNKNOWN_CHOICES = {
 }
 
 
-def check_choice(
-    key: str,
-    value: str | None,
-    known: tuple[str, ...],
-    name: str,
-    former: Mapping[str, str] = MappingProxyType({}),
-) -> None:
-    """Refuse a value that a style does not know; a sort key may begin with + or -. `former` values
-    are gone, and have others in their place.
+def check_choice(key: str, value: str | None, known: tuple[str, ...], name: str) -> None:
+    """Refuse a value that a style does not know; a sort key may begin with + or -.
 
     Raises:
         UsageError: with the nearest that it knows, and all of them.
@@ -179,7 +174,7 @@ def check_choice(
     from lar.options.suggestions import nearest_spelling  # a mistake alone needs it
 
     problem, listed = UNKNOWN_CHOICES[key]
-    near = former.get(plain) or nearest_spelling(plain, known)
+    near = nearest_spelling(plain, known)
     raise UsageError(
         f"the style {name} {problem}",
         f"{near and f'did you mean {near}? '}{listed} {', '.join(known)}",

@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from lar.records.profile import Profile
 from lar.reports.model import AnyTable, Plot
 from lar.reports.text import PAPER, Screen, format_table, printable_text
 
 Part = str | AnyTable | Plot
-
-
-class LateJson:
-    """A part of a document that takes much memory: its JSON is made of the profile only where it is
-    asked for. No dataclass, whose fields would become JSON."""
-
-    def __init__(self, make: Callable[[Profile], Iterable[bytes]], profile: Profile) -> None:
-        self.make, self.profile = make, profile
-
-    def encode(self) -> bytes:
-        return b"".join(self.make(self.profile))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,10 +16,10 @@ class Report:
     """The report that a command or a style makes of a record.
 
     `body` is the text, in lines and tables; `tables` become CSV, JSON and HTML. `document`, where
-    it is not None, is what JSON is made of instead, some parts of it late (`LateJson`). With
-    `page_of_text` the page has the parts of the text, and the plots among them; without it the page
-    has the lines, the tables and then `plots`. `title` is the page's, where it is not that of a
-    profile's report. On a terminal lines are wrapped, but those for another program are not.
+    it is not None, is what JSON is made of instead. With `page_of_text` the page has the parts of
+    the text, and the plots among them; without it the page has the lines, the tables and then
+    `plots`. `title` is the page's, where it is not that of a profile's report. On a terminal lines
+    are wrapped, but those for another program are not.
     `footer` is the line below the text, but not of a text for programs. `corrected` says by how
     much the times of operators were scaled, empty where they are as recorded; it stands in JSON, as
     other documents have no room.

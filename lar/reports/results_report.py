@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from lar.measurement.summary import median_of_known
+from lar.reports.cut_names import join_first
 from lar.reports.model import Column, Table, milliseconds, number, value_at
 from lar.reports.report import Report
 from lar.reports.verdicts import describe_difference, format_interval
@@ -14,7 +15,6 @@ from lar.results.rows import Row
 from lar.results.side_by_side import DISTURBED, SEVERAL, SideBySide, is_apart
 
 TITLE = "Results side by side"
-NAMED = 3  # rows in a warning
 OF_ENGINE = ("engine", "version", "driver", "device")
 
 
@@ -77,9 +77,7 @@ def warnings_of(side_by_side: SideBySide) -> list[str]:
 
 
 def name_rows(rows: Sequence[Row]) -> str:
-    """Return the names of the first rows, and how many there are more."""
-    more = [f"{len(rows) - NAMED} more"] if len(rows) > NAMED else []
-    return ", ".join([*(row.name for row in rows[:NAMED]), *more])
+    return join_first([row.name for row in rows])
 
 
 def describe_failure(row: Row) -> str:

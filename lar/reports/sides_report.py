@@ -10,16 +10,16 @@ from string import ascii_uppercase as LETTERS
 from typing import Any
 
 from lar.errors import count_of, printable
-from lar.records.comparison import ComparisonOfSides, Figures, SideFacts, TensorOfSides
-from lar.reports.compared_tensors import finite_error, format_relative, shorten, table_of, type_of
+from lar.records.comparison import ComparisonOfSides, SideFacts, TensorOfSides
+from lar.reports.compared_tensors import format_relative, number_of, shorten, table_of, type_of
 from lar.reports.comparison_report import (
-    VERDICTS,
     describe_basis,
     describe_culprits,
     describe_gaps,
     describe_left_out,
     describe_sides,
     heading_of,
+    report_of,
     worst_of,
 )
 from lar.reports.model import ANY_DIGITS, Cell, Column, Plot
@@ -42,14 +42,7 @@ def report_sides(found: ComparisonOfSides, *, everything: bool = False) -> Repor
     if curves := [*curves_of(found)]:
         body += [Plot("depth", "Error over depth", curves, DEPTH)]
     body += ["", *format_summary(found)]
-    return Report(
-        style="comparison",
-        title=f"lar compare: {VERDICTS.get(found.finding, 'different')}",
-        body=tuple(body),
-        page_of_text=True,
-        tables=(table_of(columns, found.tensors, is_alike),),
-        document=found,
-    )
+    return report_of(found, body, table_of(columns, found.tensors, is_alike))
 
 
 def columns_of(found: ComparisonOfSides) -> list[Column[TensorOfSides]]:
@@ -76,11 +69,6 @@ def column_of_side(side: int) -> Column[TensorOfSides]:
 
     letter = LETTERS[side]
     return Column(letter, error, text, key=f"error_{letter}", rank=1, digits=ANY_DIGITS)
-
-
-def number_of(figures: Figures | None) -> float | None:
-    """Return an error, None where it is no number."""
-    return None if figures and figures.nonfinite_mismatches else finite_error(figures)
 
 
 def name_of(row: TensorOfSides) -> str:

@@ -22,7 +22,7 @@ from lar.options.table import BY_KEY, OPTIONS, PROFILE_SYSCALLS, PROFILES
 from lar.records.run import Failure, RunContext, RunResult, RunSpec, Samples
 
 if TYPE_CHECKING:
-    from lar.records.profile import Machine
+    from lar.records.profile import Machine, Profile
 
 PROFILE_KEYS = frozenset(option.key for option in OPTIONS if option.purpose == "profile")
 # Enough for a median; a long profiled run should not take twice as long for it.
@@ -122,31 +122,37 @@ def complete_profile(path: str, place: str, result: RunResult, deadline: float |
     from lar.measurement.kept_peaks import find_peak
     from lar.profiles.costs import cost_of, plain_iterations_of
     from lar.profiles.disturbance import noise_of
-    from lar.profiles.file_additions import read_unread, write_with
+    from lar.profiles.file_additions import change_profile
     from lar.profiles.ranges import PYTHON_THREAD, ranges_during, spans_of_ranges, watch_open_ranges
-    from lar.records.profile import ProfiledOperator
     from lar.running.model_names import name_operators
 
-    trace = read_unread(path)
-    on_host, t0_ns = trace.facts.device.startswith("cpu"), trace.facts.clock.t0_ns
-    trace.facts = msgspec.structs.replace(
-        trace.facts,
-        arguments=command_line(),
-        folder=current_folder(),
-        machine=machine_of(result),
-        peak_memory_bytes=result.peak_memory_bytes,
-        cost=cost_of(result.samples, result.unprofiled),
-        peak=find_peak(trace.facts.threads or 1, deadline) if on_host else None,
-        noise=noise_of(result.samples, result.spec.runners),
-        plain=plain_iterations_of(result.unprofiled),
-    )
-    operators = msgspec.json.decode(trace.ops, type=tuple[ProfiledOperator, ...])
-    model = Path(result.spec.model)
-    operators = name_operators(operators, model=model, engine=trace.facts.engine)
-    trace.ops = msgspec.Raw(msgspec.json.encode(operators))
-    watch_open_ranges(place, t0_ns)
-    ranges = spans_of_ranges(ranges_during(t0_ns), t0_ns)
-    write_with(trace, ranges, {PYTHON_THREAD: "python"} if ranges else {}, path)
+    def complete(profile: Profile) -> Profile:
+        facts, t0_ns = profile.facts, profile.facts.clock.t0_ns
+        watch_open_ranges(place, t0_ns)
+        ranges = tuple(spans_of_ranges(ranges_during(t0_ns), t0_ns))
+        return replace(
+            profile,
+            facts=msgspec.structs.replace(
+                facts,
+                arguments=command_line(),
+                folder=current_folder(),
+                machine=machine_of(result),
+                peak_memory_bytes=result.peak_memory_bytes,
+                cost=cost_of(result.samples, result.unprofiled),
+                peak=None if profile.on_device else find_peak(facts.threads or 1, deadline),
+                noise=noise_of(result.samples, result.spec.runners),
+                plain=plain_iterations_of(result.unprofiled),
+            ),
+            operators=tuple(
+                name_operators(
+                    profile.operators, model=Path(result.spec.model), engine=facts.engine
+                )
+            ),
+            spans=ranges,
+            threads={PYTHON_THREAD: "python"} if ranges else {},
+        )
+
+    change_profile(path, complete)
 
 
 def machine_of(result: RunResult) -> Machine:

@@ -18,6 +18,10 @@ from tests.profiles.synthetic import profile_of_times
 
 RunLar = Callable[..., subprocess.CompletedProcess[str]]
 
+# The answers of TensorBoard's plugin are JSON alone.
+WITH_TABLES = sorted(
+    name for name, style in STYLES.items() if 1 in style.profiles and name != "tensorboard"
+)
 SINGLE = sorted(name for name, style in STYLES.items() if 1 in style.profiles)
 DOUBLE = sorted(name for name, style in STYLES.items() if 2 in style.profiles)
 
@@ -38,7 +42,7 @@ def profile(tmp_path: Path) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("style", SINGLE)
+@pytest.mark.parametrize("style", WITH_TABLES)
 def test_each_style_prints_and_writes_each_form(
     run_lar: RunLar, tmp_path: Path, profile: str, style: str
 ) -> None:
@@ -64,8 +68,6 @@ def test_two_profiles_are_compared(run_lar: RunLar, profile: str) -> None:
     ("style", "operator", "place", "figures"),
     [
         ("diff", "conv", 7, ["30.5", "47.0"]),
-        # Sums without the dispatch, which has a row of its own.
-        ("tensorboard", "Convolution", 5, ["57", "180"]),
     ],
 )
 def test_the_first_of_two_is_the_baseline(
@@ -131,7 +133,7 @@ def test_what_cannot_be_is_told_in_one_line(
     assert not done.stdout
 
 
-@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("style", [name for name in STYLES if "top" in STYLES[name].options])
 def test_top_0_shows_all_rows(
     run_lar: RunLar, tmp_path: Path, capsys: pytest.CaptureFixture[str], style: str
 ) -> None:
@@ -163,18 +165,17 @@ def test_a_bad_profile_is_told_in_one_line(
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("content", [b"[1, 2]", b"[]", b'{"profiler": {}}'])
+@pytest.mark.parametrize("content", [b"{}", b'{"profiler": {}}', b'{"traceEvents": []}'])
 def test_another_programs_json_is_told_from_a_cut_profile(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes
 ) -> None:
-    (name,) = (name for name, style in STYLES.items() if style.raw)
     other = tmp_path / "other.json"
     other.write_bytes(content)
     assert main(["report", str(other), "--style", "torch"]) == 2
     assert capsys.readouterr().err == (
-        f"lar: error: {other}: is JSON, but not a profile of lar; this lar reads lar.profile/1\n"
-        "hint: make one with --profile; of an engine's own file, as of --profile-raw, "
-        f"use --style {name}\n"
+        f"lar: error: {other}: is JSON, but not a profile that lar knows; "
+        "this lar reads lar.profile/1\n"
+        "hint: make one with --profile, or an engine's own with --profile-raw\n"
     )
 
 
@@ -194,7 +195,7 @@ def test_a_profile_that_was_written_anew_is_none_of_an_engine(
 
 
 @pytest.mark.parametrize(
-    ("style", "count"), [(name, n) for name, style in STYLES.items() for n in style.profiles]
+    ("style", "count"), [(name, n) for name in WITH_TABLES for n in STYLES[name].profiles]
 )
 def test_names_control_no_terminal_and_end_no_line(
     run_lar: RunLar, tmp_path: Path, style: str, count: int

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lar.engines.profile_files import read_foreign
+from lar.engines.profile_files import decode_any
 from lar.errors import UsageError
 
 NODE = 'CompNode("cpu0:0" from "cpu0:0")'
@@ -25,7 +25,7 @@ def megengine_file(**times: float) -> bytes:
 
 
 def test_megengines_file_is_read() -> None:
-    (execution,) = read_foreign(megengine_file(), "raw.json").executions
+    (execution,) = decode_any(megengine_file(), "raw.json").executions
     assert (execution.duration_ns, execution.wait_ns) == (3_000_000, 1_000_000)
 
 
@@ -43,7 +43,7 @@ def onnxruntime_file(**args: Any) -> bytes:
 
 
 def test_onnxruntimes_file_is_read() -> None:
-    profile = read_foreign(onnxruntime_file(), "raw.json")
+    profile = decode_any(onnxruntime_file(), "raw.json")
     assert [fact.shape for fact in profile.operators[0].inputs] == [(2, 3)]
 
 
@@ -60,15 +60,18 @@ def test_onnxruntimes_file_is_read() -> None:
     ],
 )
 def test_what_onnxruntime_tells_of_a_node_may_be_damaged(args: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match=r"raw\.json: is damaged: expected `"):
-        read_foreign(onnxruntime_file(**args), "raw.json")
+    with pytest.raises(UsageError, match=r"raw\.json: is damaged, or .*: expected `"):
+        decode_any(onnxruntime_file(**args), "raw.json")
 
 
-@pytest.mark.parametrize("opening", [b'{"more":', b'[{"args":{"input_type_shape":'])
+@pytest.mark.parametrize(
+    "opening",
+    [b'{"more":', b'{"graph_exec":{"more":', b'[{"cat":"Node","args":{"input_type_shape":'],
+)
 def test_a_file_that_is_nested_too_deeply_is_refused(opening: bytes) -> None:
     content = opening + b"[" * 3000 + b"]" * 3000
     with pytest.raises(UsageError, match=r"raw\.json: is not a profile: it is nested too deeply"):
-        read_foreign(content, "raw.json")
+        decode_any(content, "raw.json")
 
 
 @pytest.mark.parametrize(
@@ -76,11 +79,11 @@ def test_a_file_that_is_nested_too_deeply_is_refused(opening: bytes) -> None:
     [
         ({"end": 0.0005}, "relu ends before it begins to compute"),
         ({"kern": 0.0005}, "or computes before it begins"),
-        ({"end": 1e305}, "it holds an infinite time"),
+        ({"end": 1e305}, "cannot convert float infinity"),
     ],
 )
 def test_times_that_cannot_be_are_told(times: dict[str, float], said: str) -> None:
     with pytest.raises(UsageError) as caught:
-        read_foreign(megengine_file(**times), "raw.json")
+        decode_any(megengine_file(**times), "raw.json")
     assert caught.value.message.startswith("raw.json: is damaged: ")
     assert said in caught.value.message

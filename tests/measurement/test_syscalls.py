@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lar.engines.profile_files import read_profile
 from lar.errors import UsageError
 from lar.measurement.syscalls import (
     LEAST_NS,
@@ -21,7 +22,6 @@ from lar.measurement.syscalls import (
     parse_calls,
     spans_of_calls,
 )
-from lar.profiles.trace_file import read_profile
 from lar.records.profile import Step
 
 if TYPE_CHECKING:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import json
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
 
+from lar.engines.profile_files import decode_any
 from lar.profiles.activities import device_times_of
-from lar.profiles.export import chrome_trace_of, tensorboard_trace_of
+from lar.profiles.export import export_chrome, export_tensorboard
 from lar.profiles.launches import launches_of
 from lar.profiles.times import self_host_times_of, self_times_of
-from lar.profiles.trace_file import decode_profile, encode_profile
+from lar.profiles.trace_file import encode_profile
 from lar.records.profile import Execution, Profile, Span
 from lar.reports.styles import STYLES
 from tests.profiles.layers import profile_of_layers
@@ -172,13 +174,12 @@ def test_kernels_are_as_many_and_take_as_long_in_every_style(profile: Profile) -
 
 def test_iterations_are_numbered_from_0_in_every_style() -> None:
     """As a run prints them: those of the warm-up do not count."""
-    profile = decode_profile(encode_profile(profile_of_layers(2, 3, warmup=2)), "p.json")
+    profile = decode_any(encode_profile(profile_of_layers(2, 3, warmup=2)), "p.json")
     assert [step.number for step in profile.timed_steps()] == [0, 1, 2]
     assert {each.step for each in profile.timed_executions} == {0, 1, 2}
     assert [row["step"] for row in table_of(profile, "paddle", "log", view=["log"])] == [0, 1, 2]
-    traces: Sequence[Callable[[Profile], Any]] = (chrome_trace_of, tensorboard_trace_of)
-    for trace_of in traces:
-        names = [event["name"] for event in trace_of(profile)["traceEvents"]]
+    for export in (export_chrome, export_tensorboard):
+        names = [each["name"] for each in json.loads(b"".join(export(profile)))["traceEvents"]]
         assert [name for name in names if name.startswith("ProfilerStep")] == [
             *("ProfilerStep#0", "ProfilerStep#1", "ProfilerStep#2"),
         ]

@@ -1,9 +1,9 @@
-"""The Chrome trace: slices that nest, arrows, names, counters."""
+"""The trace for other programs: slices that nest, arrows, layers, names, counters, memory."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,20 +14,14 @@ from hypothesis import strategies as st
 
 import lar
 from lar.cli.main import main
-from lar.profiles.activities import HostActivity
+from lar.errors import UsageError
 from lar.profiles.export import HOST as HOST_PROCESS
-from lar.profiles.export import (
-    are_within_steps,
-    chrome_trace_of,
-    export_chrome,
-    utilization_of,
-)
+from lar.profiles.export import export_chrome, export_tensorboard
 from lar.profiles.trace_file import write_profile
-from lar.records.profile import Allocation, CounterSample, Profile, Step
+from lar.records.profile import Allocation, CounterSample, Profile
 from lar.reports.styles import EXPORTS
 from tests.profiles.synthetic import operator_of, profile_of_times
 from tests.profiles.timelines import (
-    HOST,
     STREAM,
     WORKER,
     execution_of,
@@ -38,6 +32,8 @@ from tests.profiles.timelines import (
 
 TYPES = {"conv1": "Convolution", "conv2": "Convolution", "relu": "Elemwise"}
 TIMES = {"conv1": 300, "conv2": 500, "relu": 7}
+Export = Callable[[Profile], Iterator[bytes]]
+each_export = pytest.mark.parametrize("export", [export_chrome, export_tensorboard])
 CONV = operator_of("conv", "Convolution", flops=2_000, size_bytes=512, algorithm="winograd")
 
 
@@ -45,8 +41,9 @@ def timed_run(**fields: Any) -> Profile:
     return profile_of_times(TYPES, [TIMES] * 3, step_us=1000, warmup=1, **fields)
 
 
-def events_of(profile: Profile, phase: str) -> list[dict[str, Any]]:
-    return [event for event in chrome_trace_of(profile)["traceEvents"] if event["ph"] == phase]
+def events_of(profile: Profile, phase: str, export: Export = export_chrome) -> list[dict[str, Any]]:
+    events = json.loads(b"".join(export(profile)))["traceEvents"]
+    return [event for event in events if event["ph"] == phase]
 
 
 def thread_names(profile: Profile) -> dict[int, str]:
@@ -55,25 +52,33 @@ def thread_names(profile: Profile) -> dict[int, str]:
 
 
 def test_all_that_was_recorded_is_there_with_its_times() -> None:
-    profile = timed_run(dispatch_us=5)
-    slices = events_of(profile, "X")
-    steps = [each for each in slices if each["cat"] == "profiler_step"]
+    slices = events_of(timed_run(dispatch_us=5), "X")
+    steps = [each for each in slices if each["cat"] == "user_annotation"]
     assert [(each["name"], each["ts"], each["dur"]) for each in steps] == [
         ("Warmup#0", 1000, 1000),
-        ("ProfilerStep#0", 2000, 1000),
-        ("ProfilerStep#1", 3000, 1000),
+        ("ProfilerStep#0", 2000.001, 999.999),
+        ("ProfilerStep#1", 3000.001, 999.999),
     ]
     assert [each["args"]["warmup"] for each in steps] == [True, False, False]
-    by_category: dict[str, int] = {}
-    for each in slices:
-        by_category[each["cat"]] = by_category.get(each["cat"], 0) + 1
-    assert by_category == {
-        "profiler_step": 3,
+    categories = [each["cat"] for each in slices]
+    assert {it: categories.count(it) for it in categories} == {
+        "user_annotation": 3,
         "cpu_op": 9,
         "dispatch": 9,
         "phase": 6,
-        "runtime": 6,
+        "engine_api": 6,
     }
+
+
+def test_for_tensorboard_operators_have_their_types_and_the_warm_up_is_left_out() -> None:
+    slices = events_of(timed_run(), "X", export_tensorboard)
+    names = [each["name"] for each in slices if each["cat"] == "user_annotation"]
+    assert names == ["ProfilerStep#0", "ProfilerStep#1"]
+    operators = [each for each in slices if each["cat"] == "cpu_op"]
+    assert [each["name"] for each in operators] == ["Convolution", "Convolution", "Elemwise"] * 2
+    assert [each["args"]["name"] for each in operators] == [*TYPES] * 2
+    with pytest.raises(UsageError, match="no timed operators"):
+        export_tensorboard(profile_of_times(TYPES, [TIMES], step_us=1000, warmup=1))
 
 
 def test_an_operator_carries_what_is_known_of_it() -> None:
@@ -81,14 +86,16 @@ def test_an_operator_carries_what_is_known_of_it() -> None:
     (own,) = (each for each in events_of(profile, "X") if each["cat"] == "cpu_op")
     assert (own["name"], own["ts"], own["dur"]) == ("conv", 5, 15.125)
     assert own["args"] == {
+        "External id": 1,
         "step": 0,
+        "name": "conv",
         "type": "Convolution",
-        "inputs": ["float32[1, 4, 4, 4]"],
+        "Input Dims": [[1, 4, 4, 4]],
+        "Input type": ["float32"],
         "outputs": ["float32[1, 4, 4, 4]"],
         "flops": 2000,
         "bytes": 512,
         "algorithm": "winograd",
-        "wait_us": 2,
     }
 
 
@@ -125,7 +132,7 @@ intervals = st.lists(st.tuples(st.integers(0, 90), st.integers(0, 30)), max_size
 
 
 @given(operators=intervals, dispatches=intervals, calls=intervals)
-def test_slices_of_a_track_are_apart_or_one_contains_the_other(
+def test_slices_of_a_track_nest_and_no_two_begin_or_end_at_once(
     operators: Any, dispatches: Any, calls: Any
 ) -> None:
     executions = [execution_of(0, start, start + length) for start, length in operators]
@@ -139,7 +146,10 @@ def test_slices_of_a_track_are_apart_or_one_contains_the_other(
         for other in slices[:index]:
             if (one["pid"], one["tid"]) == (other["pid"], other["tid"]):
                 a, b, c, d = *edges(one), *edges(other)
-                assert b <= c or d <= a or (a <= c and d <= b) or (c <= a and b <= d)
+                assert b < c or d < a or (a < c and d < b) or (c < a and b < d)
+    recorded = sorted(start for start, _ in [*operators, *dispatches, *dispatches, *calls])
+    drawn = sorted(each["ts"] for each in slices if each["cat"] != "user_annotation")
+    assert drawn == pytest.approx(recorded, abs=0.1)
 
 
 def edges(event: dict[str, Any]) -> tuple[float, float]:
@@ -150,32 +160,76 @@ def test_tracks_beside_a_thread_have_its_name() -> None:
     executions = [execution_of(0, 0, 50), execution_of(0, 25, 75), execution_of(0, 30, 80)]
     profile = profile_of([CONV], [step_of(0, 0, 100)], executions)
     names = thread_names(profile)
-    assert sorted(names.values()) == ["host", "host (2)", "host (3)", "iterations"]
+    assert sorted(names.values()) == ["host", "host (2)", "host (3)"]
     used = {event["tid"] for event in events_of(profile, "X")}
     assert used == names.keys()
 
 
-def test_a_device_is_a_process_of_its_own() -> None:
+@each_export
+def test_a_device_is_a_process_of_its_own(export: Export) -> None:
     spans = [
-        span_of("kernel", "gemm", 20, 30, operator=0, device="cuda1", stream=STREAM),
+        span_of("kernel", "gemm", 20, 30, operator=0, device="cuda1", stream=STREAM, thread=STREAM),
+        span_of("kernel", "nobody's", 31, 32, device="cuda1", thread=STREAM),
         span_of("memcpy", "HtoH", 0, 5),
+        span_of("runtime", "synchronise", 60, 80),
     ]
     executed = execution_of(0, 10, 60, thread=STREAM, dispatch=(5, 9))
     profile = profile_of([CONV], [step_of(0, 0, 100)], [executed], spans, device="cuda1")
     processes = {
         event["pid"]: event["args"]["name"]
-        for event in events_of(profile, "M")
+        for event in events_of(profile, "M", export)
         if event["name"] == "process_name"
     }
-    assert processes == {HOST_PROCESS: "host (lar)", 1: "GPU 1"}
-    places = {event["name"]: (event["pid"], event["tid"]) for event in events_of(profile, "X")}
-    assert places["gemm"] == places["conv"] == (1, STREAM)
-    assert places["HtoH"] == places["dispatch conv"] == (HOST_PROCESS, HOST)
+    assert processes == {HOST_PROCESS: "lar", 1: "GPU 1"}
+    slices = events_of(profile, "X", export)
+    places = {each["name"]: (each["pid"], each["tid"], each["cat"]) for each in slices}
+    assert places["gemm"] == (1, STREAM, "kernel")
+    assert places["HtoH"][::2] == (HOST_PROCESS, "host_copy")
+    assert places["synchronise"][2] == "runtime"
+    # Kernels belong to the operator that a call of the runtime with their number was made by.
+    ids = {each["name"]: each["args"] for each in slices}
+    (own,) = (each for each in slices if each["cat"] == "cpu_op")
+    assert own["args"]["External id"] == ids["launch"]["External id"]
+    assert ids["launch"]["correlation"] == ids["gemm"]["correlation"]
+    assert ids["launch"]["correlation"] != ids["nobody's"]["correlation"]
+    assert ids["nobody's"]["External id"] == 0
 
 
-def test_a_cpu_has_no_process_of_a_device() -> None:
-    assert {event["pid"] for event in events_of(timed_run(dispatch_us=5), "X")} == {HOST_PROCESS}
-    assert b"Utilization" not in b"".join(export_chrome(timed_run()))
+@each_export
+def test_on_a_cpu_nothing_is_called_a_kernel_or_a_call_of_the_runtime(export: Export) -> None:
+    slices = events_of(timed_run(dispatch_us=5), "X", export)
+    assert {event["pid"] for event in slices} == {HOST_PROCESS}
+    assert not {each["cat"] for each in slices} & {"kernel", "runtime", "memcpy", "memset"}
+
+
+@each_export
+def test_iterations_stand_on_the_thread_that_computes(export: Export) -> None:
+    slices = events_of(timed_run(dispatch_us=5), "X", export)
+    assert {each["tid"] for each in slices if each["name"].startswith("Profiler")} == {WORKER}
+
+
+def test_layers_lie_around_operators_that_follow_one_another() -> None:
+    modules = ["a.b", "a.b", "a.c", "", "a/c", "d"]
+    operators = [operator_of(f"op{at}", "Op", module=it) for at, it in enumerate(modules)]
+    executions = [execution_of(at, 10 * at, 10 * at + 9) for at in range(len(modules))]
+    executions.insert(3, execution_of(5, 22, 24))  # within a.c's
+    profile = profile_of(operators, [step_of(0, 0, 100)], executions)
+    found = [each for each in events_of(profile, "X") if each["cat"] == "python_function"]
+    names = {each["args"]["Python id"]: each["name"] for each in found}
+    assert [
+        (
+            each["name"],
+            names.get(each["args"]["Python parent id"]),
+            round(each["ts"]),
+            round(each["dur"]),
+        )
+        for each in found
+    ] == [
+        *(("a", None, 0, 29), ("b", "a", 0, 19), ("c", "a", 20, 9)),
+        *(("a", None, 40, 9), ("c", "a", 40, 9), ("d", None, 50, 9)),
+    ]
+    kinds = [each["args"]["Python module id"] for each in found]
+    assert kinds == [0, 1, 2, 0, 2, 3]
 
 
 def test_counters_and_memory_in_use() -> None:
@@ -193,26 +247,29 @@ def test_counters_and_memory_in_use() -> None:
     ]
 
 
-def test_utilization_is_told_in_at_most_100_parts() -> None:
-    executions = [execution_of(0, 0, 150), execution_of(0, 1500, 1999)]
-    profile = profile_of([CONV], [step_of(0, 0, 2000)], executions, device="cuda0")
-    parts = utilization_of(profile)
-    assert len(parts) == 21  # of 100 us each, and the end
-    assert parts[:3] == [(0, 1), (100_000, 0.5), (200_000, 0)]
-    assert parts[-1] == (2_000_000, 0)
-    busy = sum(share * 100_000 for _, share in parts)
-    assert busy == pytest.approx(150_000 + 499_000)
-    assert utilization_of(profile_of([CONV], [step_of(0, 0, 10)], device="cuda0")) == []
+MIXED = [operator_of("a", "A"), operator_of("b", "B")]
 
 
-def test_utilization_is_a_counter_of_the_devices_process() -> None:
-    executions = [execution_of(0, 0, 150)]
-    profile = profile_of([CONV], [step_of(0, 0, 200)], executions, device="cuda1")
-    events = [e for e in events_of(profile, "C") if "utilization" in e["args"]]
-    assert [event["ts"] for event in events] == [at / 1000 for at, _ in utilization_of(profile)]
-    assert {(event["name"], event["pid"], event["tid"]) for event in events} == {
-        ("GPU 1 Utilization", 1, 0)
-    }
+def test_an_allocation_lies_within_its_operator() -> None:
+    """What one gives back when it ends would be the next one's, which begins then."""
+    executions = [execution_of(0, 0, 10), execution_of(1, 10, 10), execution_of(0, 10, 20)]
+    allocations = (
+        Allocation(0, 64, 0, 1),
+        Allocation(10_000, -64, 0, 1),
+        Allocation(10_000, 32, 1, 2),
+        Allocation(10_000, -32, 1, 2),
+        Allocation(20_000, -8, None),
+    )
+    profile = profile_of(MIXED, [step_of(0, 0, 30)], executions, allocations=allocations)
+    first, short, _ = (each for each in events_of(profile, "X") if each["cat"] == "cpu_op")
+    memory = events_of(profile, "i")
+    owners = [first, first, short, short]
+    for event, owner in zip(memory, owners, strict=False):
+        begin, end = edges(owner)
+        assert begin <= event["ts"] < end
+        assert event["tid"] == owner["tid"]
+    assert [event["args"]["Addr"] for event in memory] == [1, 1, 2, 2, -5]
+    assert [event["args"]["Total Allocated"] for event in memory] == [64, 0, 32, 0, -8]
 
 
 def test_an_empty_profile_has_a_trace_too() -> None:
@@ -229,9 +286,8 @@ def test_what_begins_before_the_clocks_zero_is_drawn_too() -> None:
         [executed],
         [outer],
         counters=(CounterSample("rss", -1_000, 1e6),),
-        allocations=(Allocation(7_000, 64),),
     )
-    events = chrome_trace_of(profile)["traceEvents"]
+    events = json.loads(b"".join(export_chrome(profile)))["traceEvents"]
     found = {(event["name"], event["ph"]): event["ts"] for event in events if "ts" in event}
     assert found == {
         ("outer", "X"): 0,
@@ -241,8 +297,31 @@ def test_what_begins_before_the_clocks_zero_is_drawn_too() -> None:
         ("dispatch", "s"): 597,
         ("dispatch", "f"): 605,
         ("rss", "C"): 599,
-        ("memory cpu", "C"): 607,
     }
+
+
+def test_ranges_of_the_program_are_there_where_something_was_timed() -> None:
+    """The steps are at 1000, which is the warm-up, 2000 and 3000 us."""
+    ranges = [
+        span_of("user_annotation", name, start, end, step=None, thread=0)
+        for name, start, end in (
+            ("around", -50, 9000),
+            ("within", 2100, 2200),
+            ("of the warm-up", 900, 1500),
+            ("after", 4000, 4100),
+        )
+    ]
+    run = timed_run()
+    slices = events_of(
+        replace(run, spans=(*run.spans, *ranges), steps=run.steps), "X", export_tensorboard
+    )
+    found = {each["name"] for each in slices if each["cat"] == "user_annotation"}
+    assert found == {"ProfilerStep#0", "ProfilerStep#1", "around", "within"}
+
+
+def test_a_profile_that_has_lost_its_iterations_has_a_trace() -> None:
+    slices = events_of(replace(timed_run(), steps=()), "X", export_tensorboard)
+    assert len([each for each in slices if each["cat"] == "cpu_op"]) == 6
 
 
 @pytest.mark.parametrize("export", ["perfetto", "tensorboard"])
@@ -267,12 +346,12 @@ def end_of(event: dict[str, Any]) -> float:
     return float(event["ts"] + event["dur"])
 
 
-@pytest.mark.parametrize("name", ["chrome", "perfetto"])
+@pytest.mark.parametrize("name", EXPORTS)
 def test_the_command(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, target = tmp_path / "profile.json", tmp_path / "trace.json"
     write_profile(timed_run(dispatch_us=5), source)
     assert main(["report", str(source), "--export", name, "-o", str(target)]) == 0
-    assert target.read_bytes() == b"".join(export_chrome(timed_run(dispatch_us=5)))
+    assert target.read_bytes() == b"".join(EXPORTS[name][0](timed_run(dispatch_us=5)))
     capsys.readouterr()
     assert main(["report", str(source), "--export", name]) == 2
     assert "add -o FILE" in capsys.readouterr().err
@@ -283,14 +362,3 @@ def test_the_help_names_the_exports(capsys: pytest.CaptureFixture[str]) -> None:
     text = " ".join(capsys.readouterr().out.split())
     for name, (_, what) in EXPORTS.items():
         assert f"{name}: {what}" in text
-
-
-@pytest.mark.parametrize(
-    ("start_ns", "end_ns", "within"),
-    [(5, 10, True), (10, 20, True), (9, 10, True), (9, 11, False), (15, 21, False), (25, 30, True)],
-)
-def test_an_activity_lies_across_a_step_from_one_nanosecond_on(
-    start_ns: int, end_ns: int, within: bool
-) -> None:
-    activity = HostActivity("a", 0, 0, HOST, 0, start_ns, end_ns, 0, -1, False)
-    assert are_within_steps([activity], [Step(0, 10, 20)]) == within

@@ -4,18 +4,37 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
-from lar.profiles.file_additions import read_unread, write_with
-from lar.profiles.trace_file import read_profile, write_profile
+from lar.engines.profile_files import read_profile
+from lar.profiles.file_additions import change_profile
+from lar.profiles.trace_file import write_profile
 from lar.records.profile import Cost, Profile, Span
 from tests.profiles.synthetic import profile_of_times
 
 ADDED = Span(category="user_annotation", name="head", start_ns=10**9, end_ns=10**9 + 5, thread=0)
+
+
+def add(span: Span, **facts: Any) -> Callable[[Profile], Profile]:
+    """Return a change of a profile: its facts, and a span on a thread of its own."""
+    return lambda profile: replace(
+        profile,
+        facts=msgspec.structs.replace(profile.facts, **facts),
+        spans=(span,),
+        threads={0: "python"},
+    )
+
+
+def named(engine: str) -> Callable[[Profile], Profile]:
+    return lambda profile: replace(
+        profile, facts=msgspec.structs.replace(profile.facts, engine=engine)
+    )
 
 
 @pytest.fixture
@@ -30,16 +49,22 @@ def test_what_is_added_is_read_with_what_was_there(path: Path, empty: bool) -> N
     if empty:
         write_profile(Profile(), path)
     before = read_profile(path)
-    trace = read_unread(path)
-    trace.facts = msgspec.structs.replace(trace.facts, cost=Cost(2.0, 1.0, 3, 3))
-    write_with(trace, [ADDED], {0: "python"}, path)
+    cost = Cost(2.0, 1.0, 3, 3)
+    change_profile(path, add(ADDED, cost=cost))
     after = read_profile(path)
     assert after == replace(
         before,
-        facts=trace.facts,
+        facts=msgspec.structs.replace(before.facts, cost=cost),
         spans=(*before.spans, ADDED),
         threads={**before.threads, 0: "python"},
     )
+
+
+def test_where_facts_alone_change_the_events_are_copied(path: Path) -> None:
+    before, events = read_profile(path), path.read_bytes().partition(b'"traceEvents"')[2]
+    change_profile(path, named("another"))
+    assert read_profile(path) == named("another")(before)
+    assert path.read_bytes().partition(b'"traceEvents"')[2] == events
 
 
 def test_what_begins_before_all_else_moves_the_times_in_the_file_alone(path: Path) -> None:
@@ -49,9 +74,7 @@ def test_what_begins_before_all_else_moves_the_times_in_the_file_alone(path: Pat
         for start in (-600_000_001, -600_000_002)
     )
     for span in (early, earlier, ADDED):
-        trace = read_unread(path)
-        assert trace.facts == before.facts
-        write_with(trace, [span], {0: "python"}, path)
+        change_profile(path, add(span))
     after = read_profile(path)
     assert after == replace(
         before,
@@ -60,8 +83,6 @@ def test_what_begins_before_all_else_moves_the_times_in_the_file_alone(path: Pat
     )
     events = json.loads(path.read_text())["traceEvents"]
     assert min(event.get("ts", 0) for event in events) == 0
-    numbers = [event["args"]["id"] for event in events if "id" in event["args"]]
-    assert len(numbers) == len({*numbers})
 
 
 @pytest.mark.parametrize("written", [False, True])
@@ -77,7 +98,7 @@ def test_an_interrupt_leaves_the_old_file_or_the_new_one_alone(
 
     monkeypatch.setattr(os, "replace", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        write_with(read_unread(path), [ADDED], {}, path)
+        change_profile(path, add(ADDED))
     assert os.listdir(path.parent) == [path.name]
     assert (path.read_bytes() != before) is written
     assert (ADDED in read_profile(path).spans) is written

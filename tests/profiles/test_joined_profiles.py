@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from lar.engines import operator_kinds_of_both
+from lar.engines.profile_files import read_profile
 from lar.profiles.run_differences import diff_of
-from lar.profiles.trace_file import read_profile
 from lar.records.profile import Profile
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))

@@ -6,15 +6,15 @@ import contextlib
 import json
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as replaced
 
+from lar.engines.profile_files import decode_any, read_profile
 from lar.errors import UsageError
-from lar.profiles.trace_file import decode_profile, encode_profile, read_profile, write_profile
+from lar.profiles.trace_file import encode_profile, write_profile
 from lar.records.facts import MachineFacts
 from lar.records.profile import (
     Alignment,
@@ -33,11 +33,7 @@ from lar.records.profile import (
     ProfileFacts,
     Span,
     Step,
-    StepNoise,
-    TensorFact,
 )
-from lar.reports.styles import STYLES
-from tests.conftest import RunLar
 from tests.profiles.synthetic import operator_of, profile_of_times
 
 # Nanoseconds of up to a day: microseconds with three decimals are exact in a double.
@@ -110,7 +106,7 @@ def test_a_profile_reads_back_equal(found: list[Span], ran: list[Execution], nam
         threads={1: "host", 2: name},
         engine_raw=b'{"raw":[1,2]}',
     )
-    assert decode_profile(encode_profile(profile), "p.json") == profile
+    assert decode_any(encode_profile(profile), "p.json") == profile
 
 
 def begun_before_zero() -> Profile:
@@ -137,7 +133,7 @@ def begun_before_zero() -> Profile:
 def test_no_event_is_before_0_and_the_profile_reads_back_equal() -> None:
     profile = begun_before_zero()
     content = encode_profile(profile)
-    assert decode_profile(content, "p.json") == profile
+    assert decode_any(content, "p.json") == profile
     document = json.loads(content)
     times = {event["name"]: event["ts"] for event in document["traceEvents"] if "ts" in event}
     assert (times["outer"], times["forward"]) == (0, 600_004.501)
@@ -158,34 +154,36 @@ def test_the_file_is_a_chrome_trace() -> None:
     document = json.loads(encode_profile(profile))
     assert document["schema"] == "lar.profile/1"
     assert document["displayTimeUnit"] == "ms"
-    events = {
-        event["args"]["id"]: event for event in document["traceEvents"] if "id" in event["args"]
-    }
-    runs = [event for event in events.values() if event["cat"] == "cpu_op"]
+    events = document["traceEvents"]
+    runs = [event for event in events if event.get("cat") == "cpu_op"]
     assert [(event["name"], event["ts"], event["dur"]) for event in runs] == [
         ("conv", 1002.0, 10.0),
         ("conv", 1052.0, 12.0),
     ]
-    assert [events[event["args"]["parent"]]["name"] for event in runs] == [
-        "Warmup#0",
-        "ProfilerStep#0",
-    ]
-    inner = [event for event in document["traceEvents"] if event.get("cat") == "op_inner"]
-    assert [event["name"] for event in inner] == ["dispatch", "compute"] * 2
-    assert {event["args"]["parent"] for event in inner} == {run["args"]["id"] for run in runs}
+    inner = [event for event in events if event.get("cat") == "op_inner"]
+    assert [event["name"] for event in inner] == ["dispatch"] * 2
+    assert [event["args"]["parent"] for event in inner] == [run["args"]["id"] for run in runs]
 
 
-def test_a_call_inside_a_phase_has_it_as_its_parent() -> None:
-    profile = Profile(
-        spans=(
-            Span(category="phase", name="load", start_ns=0, end_ns=100, thread=1),
-            Span(category="runtime", name="open", start_ns=10, end_ns=50, thread=1),
-            Span(category="runtime", name="elsewhere", start_ns=10, end_ns=50, thread=2),
-        )
+def test_an_engines_keys_stand_beside_lars() -> None:
+    """Its own tools read them there; an earlier lar wrote them as one."""
+    profile = Profile(engine_raw=b'{"profiler": {"device": {}}, "graph_exec": [1, "traceEvents"]}')
+    document = json.loads(encode_profile(profile))
+    own = json.loads(profile.engine_raw)
+    assert {key: document[key] for key in own} == own
+    assert json.loads(decode_any(encode_profile(profile), "p.json").engine_raw) == own
+    earlier = encode_profile(Profile()).replace(
+        b',"displayTimeUnit"', b',"engineRaw":' + profile.engine_raw + b',"displayTimeUnit"'
     )
-    events = json.loads(encode_profile(profile))["traceEvents"]
-    load, *calls = sorted(events, key=lambda event: event["args"]["id"])
-    assert [event["args"].get("parent") for event in calls] == [load["args"]["id"], None]
+    assert decode_any(earlier, "p.json").engine_raw == profile.engine_raw
+
+
+def test_a_file_in_which_the_warm_up_was_counted_is_refused() -> None:
+    profile = profile_of_times({"a": "A"}, [{"a": 10}] * 2, step_us=50, warmup=1)
+    numbers = {-1: 0, 0: 1}
+    steps = tuple(replaced(it, number=numbers[it.number]) for it in profile.steps)
+    with pytest.raises(UsageError, match="an earlier lar has made it"):
+        decode_any(encode_profile(replace(profile, steps=steps)), "p.json")
 
 
 WHOLE = encode_profile(profile_of_times({"conv": "Conv"}, [{"conv": 10}], step_us=50))
@@ -198,13 +196,9 @@ WHOLE = encode_profile(profile_of_times({"conv": "Conv"}, [{"conv": 10}], step_u
         (b" \n", "the profile is empty"),
         (WHOLE[: len(WHOLE) // 2], "was cut short"),
         (b"\x80\x81", "is not a profile"),
-        (b"[]", "is JSON, but not a profile of lar; this lar reads lar.profile/1"),
-        (b"[1, 2]", "is JSON, but not a profile of lar"),
-        (b"[1, 2", "was cut short"),
+        (b"[]", "is damaged, or no profile that lar knows"),
         (b'{"schema": 1, "trace', "was cut short"),
-        (b'"text"', "is JSON, but not a profile of lar"),
-        (b'{"traceEvents": []}', "is JSON, but not a profile of lar"),
-        (b"[" * 3000 + b"]" * 3000, "is not a profile: it is nested too deeply"),
+        (b'{"traceEvents": []}', "is JSON, but not a profile that lar knows"),
         (
             WHOLE.replace(b'"traceEvents":[', b'"traceEvents":[' + b"[" * 3000 + b"]" * 3000),
             "is not a profile: it is nested too deeply",
@@ -227,7 +221,7 @@ WHOLE = encode_profile(profile_of_times({"conv": "Conv"}, [{"conv": 10}], step_u
 def test_what_is_no_profile_is_told_in_one_line(content: bytes, said: str) -> None:
     assert content != WHOLE
     with pytest.raises(UsageError) as caught:
-        decode_profile(content, "p.json")
+        decode_any(content, "p.json")
     assert caught.value.message.startswith("p.json: ")
     assert said in caught.value.message
     assert "\n" not in caught.value.message
@@ -243,7 +237,7 @@ def test_two_iterations_of_one_number_are_damage() -> None:
     first, second, third = profile.steps
     twice = encode_profile(replace(profile, steps=(first, replaced(second, number=0), third)))
     with pytest.raises(UsageError, match=r"p\.json: is damaged: two iterations are number 0"):
-        decode_profile(twice, "p.json")
+        decode_any(twice, "p.json")
 
 
 @settings(max_examples=150, deadline=None)
@@ -251,7 +245,7 @@ def test_two_iterations_of_one_number_are_damage() -> None:
 def test_a_damaged_file_never_ends_in_another_error(place: int, byte: int) -> None:
     damaged = WHOLE[:place] + bytes([byte]) + WHOLE[place + 1 :]
     with contextlib.suppress(UsageError):
-        decode_profile(damaged, "p.json")
+        decode_any(damaged, "p.json")
 
 
 def test_a_profile_is_written_and_read(tmp_path: Path) -> None:
@@ -262,29 +256,6 @@ def test_a_profile_is_written_and_read(tmp_path: Path) -> None:
     assert read == replace(profile, spans=tuple(ordered))
     with pytest.raises(UsageError, match=r"none\.json: no such file"):
         read_profile(tmp_path / "none.json")
-
-
-def test_iterations_of_an_older_file_are_numbered_from_0() -> None:
-    """It counted those of the warm-up with the others."""
-    durations = [{"a": us} for us in (10, 12, 14, 16)]
-    profile = profile_of_times({"a": "A"}, durations, step_us=50, warmup=2)
-    profile = replace(
-        profile,
-        facts=replaced(profile.facts, noise=(StepNoise(1, 7000, ("steal",)),)),
-    )
-    old = {-1: 0, -2: 1, 0: 2, 1: 3}
-    renumbered = replace(
-        profile,
-        facts=replaced(profile.facts, noise=(StepNoise(3, 7000, ("steal",)),)),
-        steps=tuple(replaced(it, number=old[it.number]) for it in profile.steps),
-        executions=tuple(replaced(it, step=old[it.step]) for it in profile.executions),
-        spans=tuple(
-            replaced(it, step=None if it.step is None else old[it.step]) for it in profile.spans
-        ),
-    )
-    read = decode_profile(encode_profile(renumbered), "old.json")
-    assert read == decode_profile(encode_profile(profile), "new.json")
-    assert [step.number for step in read.steps] == [-1, -2, 0, 1]
 
 
 def test_warm_up_iterations_are_left_out_of_what_is_timed() -> None:
@@ -312,51 +283,3 @@ def test_time_that_a_dispatch_shares_with_its_execution_counts_once() -> None:
     assert [profile.host_ns(each) for each in (apart, common, alone)] == [70, 140, 50]
     cuda = replace(profile, facts=ProfileFacts(device="cuda:0"))
     assert [cuda.host_ns(each) for each in (apart, alone)] == [20, 0]
-
-
-class TestFirstVersion:
-    """`tests/data/profile_v1.json` is of digits_cnn.onnx, by an early lar: it counted the bytes of
-    views, and the iterations of the warm-up with the others."""
-
-    FILE = Path(__file__).resolve().parents[1] / "data" / "profile_v1.json"
-
-    def test_its_iterations_are_numbered_as_today_and_its_views_have_no_bytes(self) -> None:
-        profile = read_profile(self.FILE)
-        assert [step.number for step in profile.steps] == [-1, 0, 1]
-        assert {each.step for each in profile.executions} == {-1, 0, 1}
-        sizes = {operator.name: operator.size_bytes for operator in profile.operators}
-        assert (sizes["features"], sizes["relu2_nchwc"]) == (None, 30848)  # a Flatten, a Conv
-        assert (profile.facts.noise, profile.facts.folder) == ((), "")
-
-    def test_every_style_opens_it(self, tmp_path: Path, run_lar: RunLar) -> None:
-        written = [str(tmp_path / name) for name in ("a.csv", "a.json", "a.html")]
-        words = ["--csv", written[0], "--json", written[1], "--html", written[2]]
-        for name, style in STYLES.items():
-            files = [str(self.FILE)] * style.profiles[0]
-            done = run_lar("report", *files, "--style", name, *words)
-            assert (done.returncode, done.stderr) == (0, ""), name
-        done = run_lar("report", str(self.FILE), "--style", "ncu", "--json", "-")
-        (table,) = json.loads(done.stdout)["tables"]
-        name, *others = (table["columns"].index(it) for it in ("Name", "GB/s", "Memory%"))
-        (view,) = (row for row in table["rows"] if row[name] == "features")
-        assert [view[place] for place in others] == [None, None]
-
-    def test_only_where_bytes_were_counted_so_are_they_withheld(self) -> None:
-        types = ("ImmutableTensor", "Host2DeviceCopy", "Reshape", "Dimshuffle", "Concat", "Relu")
-        operators = tuple(operator_of(each, each, size_bytes=256) for each in types)
-        peak = Peak(1e9, 1e9, 1)
-        facts = ProfileFacts(lar_version="0.1.0", peak=peak)
-
-        def sizes(facts: ProfileFacts, **fields: Any) -> list[int | None]:
-            made = tuple(replaced(each, **fields) for each in operators)
-            content = encode_profile(Profile(facts=facts, operators=made))
-            return [each.size_bytes for each in decode_profile(content, "p.json").operators]
-
-        assert sizes(facts) == [None, None, None, None, 256, 256]
-        assert sizes(replaced(facts, peak=replaced(peak, rounds=3))) == [256] * 6
-        assert sizes(facts, reads=("x",)) == [256] * 6  # the graph came later than these bytes
-        # Inputs that are alike may be one tensor, whose bytes were counted twice.
-        one, other = TensorFact((1, 8), "float32"), TensorFact((1, 8), "int8")
-        assert sizes(facts, inputs=(one, one)) == [None] * 6
-        assert sizes(facts, inputs=(one, other))[4:] == [256] * 2
-        assert sizes(facts, inputs=(one, one), reads=("x", "x")) == [256] * 6

@@ -15,7 +15,8 @@ import pytest
 from lar.reports.csv import format_csv
 from lar.reports.html import format_html
 from lar.reports.json import format_json
-from lar.reports.model import AnyTable, table_of_values
+from lar.reports.markdown import format_markdown
+from lar.reports.model import AnyTable, Plot, table_of_values
 from lar.reports.report import Report
 from tests.profiles.browser import NEEDS_BROWSER, open_page
 
@@ -70,6 +71,21 @@ def test_a_page_escapes_names_and_keeps_every_value() -> None:
     assert table["notes"] == list(TIMES.notes)
     assert table["table"]["rows"] == [list(row) for row in TIMES.records]
     assert [name for name, *_ in table["table"]["columns"]] == list(TIMES.headings)
+
+
+def test_lines_tables_and_plots_are_sections_of_a_page_and_plots_are_nothing_else() -> None:
+    plot = Plot("ratios", "Ratios", [], "Time over the baseline's.")
+    body = ("engine: fake", "", "calls:", CALLS, plot, "", "ended: a <tag>")
+    report = Report(style="bench", body=body, page_of_text=True, tables=(CALLS,))
+    page = format_html(report)
+    assert re.findall("<h2>(.*?)</h2>", page) == ["Result", "Calls", "Ratios"]
+    assert "<th scope=row>ended</th><td>a &lt;tag&gt;</td>" in page
+    assert "<p class=about>Time over the baseline&#x27;s.</p>" in page
+    kinds = [[*part] for each in figures_of(page)["sections"] for part in each["parts"]]
+    assert kinds == [["table", "notes"], ["plot", "figures"]]
+    assert report.text.splitlines()[:3] == ["engine: fake", "", "calls:"]
+    for text in (report.text, format_csv(report), format_markdown(report)):
+        assert "Ratios" not in text
 
 
 @NEEDS_BROWSER

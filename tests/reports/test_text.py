@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from operator import itemgetter
 from typing import Any
 
@@ -194,6 +195,12 @@ def test_cells_may_be_wrapped_instead(width: int) -> None:
 def test_a_long_name_loses_its_middle() -> None:
     (_, line) = format_rows(["name"], [["layer1.conv2.weight"]], screen=Screen(14))
     assert line == "layer1...eight"
+
+
+def test_names_give_way_before_columns_do() -> None:
+    rows = [("net.stage1.conv.weight", 1.5), ("net.stage2.conv.weight", 22.25)]
+    lines = format_table(replace(table_of(), rows=tuple(rows)), Screen(22))
+    assert lines == ["name              size", "ne...e1.co...ght   1.5", "ne...e2.co...ght  22.2"]
 
 
 def test_columns_for_which_there_is_no_room_are_named() -> None:

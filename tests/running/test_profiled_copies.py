@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
@@ -11,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from lar.engines.profile_files import read_profile
 from lar.profiles.breakdown import breakdown_of
 from lar.profiles.copies import split_copies
 from lar.profiles.costs import fit_to_plain
-from lar.profiles.export import tensorboard_trace_of
+from lar.profiles.export import export_tensorboard
 from lar.profiles.totals import group_by
-from lar.profiles.trace_file import read_profile
 from lar.records.profile import Cost, Profile
 from lar.reports.styles import STYLES
 
@@ -96,7 +97,7 @@ def test_every_style_reports_them(run_lar: RunLar, place: Path, tmp_path: Path, 
 
 
 def test_iterations_that_overlap_stand_on_tracks_of_their_own_in_a_viewer(profile: Profile) -> None:
-    events = tensorboard_trace_of(profile)["traceEvents"]
+    events = json.loads(b"".join(export_tensorboard(profile)))["traceEvents"]
     steps = [each for each in events if each.get("name", "").startswith("ProfilerStep")]
     tracks = group_by(steps, lambda each: each["tid"])
     assert len(tracks) == 2

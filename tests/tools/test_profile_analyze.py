@@ -40,7 +40,7 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
 def test_it_prints_the_report(words: list[str], options: dict[str, object]) -> None:
     done = run(str(DATA), *words)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == build(profile_of_raw(DATA.read_bytes(), "profile"), options).text
+    assert done.stdout == build(profile_of_raw(DATA.read_bytes()), options).text
 
 
 def test_what_cannot_be_is_told(tmp_path: Path) -> None:

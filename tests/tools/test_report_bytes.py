@@ -48,7 +48,7 @@ def test_the_same_code_makes_the_same_bytes(kept: Path, capsys: pytest.CaptureFi
 def test_a_byte_that_differs_is_printed(
     kept: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lar.reports.styles.torch.table.LAYOUT", PLAIN)
+    monkeypatch.setattr("lar.reports.styles.torch.LAYOUT", PLAIN)
     assert report_bytes.main(["compare", str(kept), "torch", "--top", "1"]) == 1
     assert "--style torch --top 1: text" in capsys.readouterr().out
 

@@ -178,7 +178,7 @@ class MegEngine(Engine):
     def read_profile(self, data: bytes, name: str) -> Profile:
         from lar.engines.megengine.profile import profile_of_raw
 
-        return profile_of_raw(data, name)
+        return profile_of_raw(data)
 
     def prints_log(self, data: bytes) -> bool:
         from lar.engines.megengine.load_and_run_log import is_log

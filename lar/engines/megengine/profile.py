@@ -282,15 +282,15 @@ def device_of(raw: RawProfile) -> str:
     return {"multithread": "cpu", "gpu": "cuda"}.get(kind, kind)
 
 
-def profile_of_raw(data: bytes, name: str) -> Profile:
+def profile_of_raw(data: bytes) -> Profile:
     """Return the profile of the one iteration that a file holds.
 
     Its step lasts from the first operator's start to the last one's end on the device's clock.
 
     Raises:
-        UsageError: it is empty, truncated, foreign or damaged.
+        msgspec.MsgspecError, ValueError: it is truncated, foreign or damaged.
     """
-    raw = decode_raw(data, name)
+    raw = decode_raw(data)
     operators = operators_of(raw)
     executions = executions_of(raw, places_of(operators))
     steps: tuple[Step, ...] = ()
@@ -704,9 +704,6 @@ def overlap(chunk: MemoryChunk, other: MemoryChunk) -> bool:
     )
 
 
-NAME = "MegEngine's profile"
-
-
 def begin_profile(driver: LiteDriver | GraphDriver, _: object) -> None:
     """Begin to profile, before the model is loaded."""
     if driver.profiler is not None:
@@ -803,7 +800,7 @@ class MegEngineProfiler:
         """Keep what the engine has reported of an iteration that has just ended."""
         self._listener.end()
         self._last = self.read()
-        raw = decode_raw(self._last, NAME)
+        raw = decode_raw(self._last)
         if not raw.profiler.device:
             return  # nothing was computed: the first execution of --fake-first
         places = self._graphs.places_in(raw)

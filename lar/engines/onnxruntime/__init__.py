@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -136,7 +137,7 @@ class OnnxRuntime(OnnxFileEngine):
         return dimensions_of(site)
 
     def writes_profile(self, data: bytes) -> bool:
-        return data.lstrip()[:1] == b"["
+        return re.search(rb'"cat"\s*:\s*"(Session|Node)"', data) is not None
 
     def read_profile(self, data: bytes, name: str) -> Profile:
         from lar.engines.onnxruntime.profile import profile_of_raw

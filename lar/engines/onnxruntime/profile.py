@@ -157,15 +157,13 @@ BETWEEN_EVENTS = b"},\n{"  # but not within one, whose name is a single line
 TENSORS = msgspec.json.Decoder(Tensors)
 
 
-def decode_raw(data: bytes, name: str) -> RawProfile:
-    """Return what is in a file; `name` is for messages.
+def decode_raw(data: bytes) -> RawProfile:
+    """Return what is in a file.
 
     Raises:
-        UsageError: it is empty, truncated, foreign or damaged.
+        msgspec.MsgspecError, ValueError: it is truncated, foreign or damaged.
     """
-    if not data.strip():
-        raise UsageError("the profile is empty", "make it again", subject=name)
-    return profile_in(decode_events(data, name))
+    return profile_in(decode_events(data))
 
 
 def read_raw(path: str) -> RawProfile:
@@ -173,7 +171,7 @@ def read_raw(path: str) -> RawProfile:
     runs after the first, each is there once: `nodes_by_run` reads all, some at a time.
 
     Raises:
-        UsageError: it is damaged.
+        msgspec.MsgspecError, ValueError: it is damaged.
     """
     load: list[RawEvent] = []
     runs: list[RawRun] = []
@@ -209,10 +207,10 @@ def events_in(path: str) -> Iterator[RawEvent]:
     """Yield the events in a file.
 
     Raises:
-        UsageError: it is damaged.
+        msgspec.MsgspecError, ValueError: it is damaged.
     """
     for piece in pieces_of_list(path):
-        yield from decode_events(piece, path)
+        yield from decode_events(piece)
 
 
 def pieces_of_list(path: str) -> Iterator[bytes]:
@@ -234,25 +232,16 @@ def fingerprint_of(event: RawEvent) -> tuple[object, ...]:
     return *key_of(event), bytes(args.input_type_shape), bytes(args.output_type_shape)
 
 
-def decode_events(data: bytes, name: str) -> list[RawEvent]:
-    """Return the events in a list; `name` is for messages.
+def decode_events(data: bytes) -> list[RawEvent]:
+    """Return the events in a list.
 
     Raises:
-        UsageError: it is truncated, foreign or damaged.
+        msgspec.MsgspecError, ValueError: it is truncated, foreign or damaged.
     """
     try:
-        try:
-            return DECODER.decode(data)
-        except msgspec.DecodeError:
-            return DECODER.decode(NAMES.sub(escape_name, data))
-    except msgspec.ValidationError as error:
-        why = str(error).lower()
-        raise UsageError(
-            f"is JSON, but not a profile that lar knows: {why}", HINT, subject=name
-        ) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        why = str(error).lower()
-        raise UsageError(f"is not a profile, or was cut short: {why}", HINT, subject=name) from None
+        return DECODER.decode(data)
+    except msgspec.DecodeError:
+        return DECODER.decode(NAMES.sub(escape_name, data))
 
 
 def escape_name(found: re.Match[bytes]) -> bytes:
@@ -678,6 +667,8 @@ def module_of(name: str, node: GraphNode | None, constants: Mapping[str, TensorF
 
 
 SOURCE = "estimate"
+# An estimate has no addresses: the number of an iteration and, in these bits, that of a tensor.
+ADDRESS_BITS = 32
 
 
 def allocations_of(
@@ -697,29 +688,34 @@ def allocations_of(
 def allocations_in(
     executions: Sequence[Execution], end_ns: int, table: OperatorTable
 ) -> list[Allocation]:
-    """Return what the executions of one iteration take and give back."""
+    """Return what the executions of one iteration take and give back. A tensor in the body of a
+    loop is taken each time."""
     roots: dict[str, str] = {}  # of a view, the tensor that it shows
-    last: dict[str, int] = {}
-    taken: list[tuple[str, int, int]] = []  # tensor, size, execution
+    held: dict[str, int] = {}  # the place in `taken`
+    last: list[int] = []
+    taken: list[tuple[int, int]] = []  # size, execution
     for index, execution in enumerate(executions):
         node = table.nodes[execution.operator]
         if node is None:
             continue
         for name in node.inputs:
-            last[roots.get(name, name)] = index
+            if (place := held.get(roots.get(name, name))) is not None:
+                last[place] = index
         if node.proto.op_type in VIEWS:
             roots.update({name: roots.get(node.inputs[0], node.inputs[0]) for name in node.outputs})
             continue
         for name, size in sizes_of(node, table.operators[execution.operator]):
-            last[name] = index
-            taken.append((name, size, index))
-    kept = {roots.get(name, name) for name in table.graph.outputs}
+            held[name] = len(taken)
+            last.append(index)
+            taken.append((size, index))
+    kept = {held.get(roots.get(name, name)) for name in table.graph.outputs}
     found = []
-    for name, size, index in taken:
-        taker, reader = executions[index], executions[last[name]]
-        at = end_ns if name in kept else reader.end_ns
-        found.append(Allocation(taker.start_ns, size, taker.operator, source=SOURCE))
-        found.append(Allocation(at, -size, reader.operator, source=SOURCE))
+    for place, (size, index) in enumerate(taken):
+        taker, reader = executions[index], executions[last[place]]
+        at = end_ns if place in kept else reader.end_ns
+        address = (taker.step << ADDRESS_BITS) + place
+        for time, signed, user in ((taker.start_ns, size, taker), (at, -size, reader)):
+            found.append(Allocation(time, signed, user.operator, address, source=SOURCE))
     return found
 
 
@@ -915,9 +911,10 @@ def profile_of_raw(data: bytes, name: str) -> Profile:
     """Return the profile of the runs that the engine's own file holds, which may all be timed.
 
     Raises:
-        UsageError: it is empty, truncated, foreign or damaged, or holds no run.
+        UsageError: it holds no run.
+        msgspec.MsgspecError, ValueError: it is truncated, foreign or damaged.
     """
-    raw = decode_raw(data, name)
+    raw = decode_raw(data)
     if not raw.runs:
         raise UsageError("no run of a model is in it", HINT, subject=name)
     table = OperatorTable(raw, None)
@@ -1025,7 +1022,7 @@ class SessionProfiler:
         on_host = driver.facts().device.startswith("cpu")
         steps = [*self._steps]
         calls = [Call(step, *times) for step, times in zip(steps, self._times, strict=True)]
-        raw = read_raw(file) if on_host else decode_raw(Path(file).read_bytes(), file)
+        raw = read_raw(file) if on_host else decode_raw(Path(file).read_bytes())
         graph, unknown = self.read_graph()
         dropped = [*unknown, *cut_of(raw, len(calls))]
         offset, error = align_runs(raw.runs, calls, began_ns - driver.recorder.unix_ns)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -19,11 +18,10 @@ class Style(NamedTuple):
 
     `options` are the keys of those in `lar.reports.options` that it honours; any other
     is refused. `sorts` and `groups` are what --sort and --group-by may say, `views` its parts for
-    --view, the first of each being the default, but for views, which are all shown. `former_views`
-    are names that are gone, with those that show most of what they did. `columns` are those that
-    text has only where --columns asks for them. A style with
-    `raw` also takes the engine's own profile file: `raw` reads the file's content, with its name.
-    `profiles` says how many it may take, with `takes_pairs` more pairs of them too.
+    --view, the first of each being the default, but for views, which are all shown. `columns` are
+    those that text has only where --columns asks for them, `former_views` names that a view had
+    before, and what has it now. `profiles` says how many it may take, with `takes_pairs` more pairs
+    of them too. With `as_recorded` what profiling cost is left in the times.
     """
 
     build: Callable[..., Report]
@@ -32,11 +30,11 @@ class Style(NamedTuple):
     sorts: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     views: tuple[str, ...] = ()
-    former_views: Mapping[str, str] = MappingProxyType({})
     columns: tuple[str, ...] = ()
-    raw: Callable[[bytes, str], Profile] | None = None
     profiles: tuple[int, ...] = (1,)
     takes_pairs: bool = False
+    as_recorded: bool = False
+    former_views: Mapping[str, str] = {}
 
 
 # Each style is imported when it is built.
@@ -92,12 +90,6 @@ def build_diff(profile: Profile, options: Options, baseline: Profile, *more: Pro
     return build(profile, options, baseline, *more)
 
 
-def read_engine_profile(data: bytes, name: str) -> Profile:
-    from lar.engines.profile_files import read_foreign
-
-    return read_foreign(data, name)
-
-
 def export_chrome(profile: Profile) -> Iterator[bytes]:
     from lar.profiles.export import export_chrome
 
@@ -144,7 +136,6 @@ STYLES: Mapping[str, Style] = {
             *("time", "computation", "memory", "flops", "bandwidth"),
             *("in_shapes", "in_layouts", "out_shapes", "opr_id"),
         ),
-        raw=read_engine_profile,
     ),
     "paddle": Style(
         build_paddle,
@@ -208,20 +199,18 @@ STYLES: Mapping[str, Style] = {
     ),
     "tensorboard": Style(
         build_tensorboard,
-        "the views of the TensorBoard plugin, in its JSON (of two profiles those of the "
-        "second, and a diff)",
-        options=frozenset({"top", "sort", "group_by", "filter", "view"}),
-        sorts=(
-            *("typical", "device_self_duration", "device_total_duration", "host_self_duration"),
-            *("host_total_duration", "calls", "name"),
-        ),
-        groups=("type", "name", "input_shape"),
-        views=(
-            *("overview", "operator_pie", "operator_table", "kernel_table", "kernel_pie"),
-            *("stack", "trace", "memory", "module"),
-            "diff",  # the only one that takes a baseline
-        ),
+        "what TensorBoard's profiler plugin answers, in its JSON, with lar[tensorboard] installed "
+        "(of two profiles the diff)",
+        options=frozenset({"group_by", "view"}),
+        groups=("type", "input_shape"),
+        views=("overview", "operator", "kernel", "trace", "memory", "module", "diff"),
+        former_views={
+            **dict.fromkeys(("operator_pie", "operator_table", "stack"), "operator"),
+            **dict.fromkeys(("kernel_table", "kernel_pie"), "kernel"),
+            "recommendations": "overview",
+        },
         profiles=(1, 2),
+        as_recorded=True,
     ),
     "diff": Style(
         build_diff,

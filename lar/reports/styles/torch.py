@@ -314,15 +314,15 @@ def time_column(
     def in_unit(row: KeyAverage) -> float | None:
         return None if (ns := value(row)) is None else ns / UNITS_NS[unit or "us"]
 
-    key = f"{title} ({unit or 'us'})"
-    text = {"text": lambda row: format_time(value(row), unit)}
-    return column(title, in_unit, **text, key=key, rank=rank, **fields)
+    def text(row: KeyAverage) -> str:
+        return format_time(value(row), unit)
+
+    return column(title, in_unit, text, key=f"{title} ({unit or 'us'})", rank=rank, **fields)
 
 
 def memory_columns(side: str, key: str) -> tuple[Column[KeyAverage], ...]:
     def memory(title: str, size: Value) -> Column[KeyAverage]:
-        text = {"text": lambda row: format_memory(size(row))}
-        return column(title, size, **text, key=f"{title} (bytes)")
+        return column(title, size, lambda row: format_memory(size(row)), key=f"{title} (bytes)")
 
     return (
         memory(f"{side} Mem", SORTS[f"{key}_memory_usage"]),
@@ -337,16 +337,18 @@ def name_column(rows: Sequence[KeyAverage]) -> Column[KeyAverage]:
 
     longest = max((len(row.name) for row in rows), default=0)
     width = min(longest + 4, NAME_WIDTH)
-    given: dict[str, Any] = {"width": width, "rank": 0}
-    return column("Name", lambda row: row.name, cell, **given)
+    return column("Name", lambda row: row.name, cell, width=width, rank=0)
 
 
 def shapes_columns(rows: Sequence[KeyAverage]) -> list[Column[KeyAverage]]:
     longest = max((len(row.shapes) for row in rows), default=0)
     width = min(longest + 4, SHAPES_WIDTH)
     # Rows differ by nothing else where they have shapes.
-    given: dict[str, Any] = {"width": width, "rank": 0}
-    shapes = column("Input Shapes", lambda it: it.shapes, lambda it: it.shapes[:width], **given)
+    shapes = column(
+        *("Input Shapes", lambda row: row.shapes, lambda row: row.shapes[:width]),
+        width=width,
+        rank=0,
+    )
     return [shapes] if longest else []
 
 

@@ -21,9 +21,10 @@ from lar.engines.megengine.profile import (
     profile_of_raw,
     threads_of,
 )
+from lar.engines.profile_files import decode_any
 from lar.errors import UsageError
 from lar.profiles.megengine_file import RawFootprint, RawProfile, decode_raw
-from lar.profiles.trace_file import decode_profile, encode_profile
+from lar.profiles.trace_file import encode_profile
 from lar.records.profile import TensorFact
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "megengine_profile.json"
@@ -32,14 +33,14 @@ CONVOLUTION = "19"
 
 @pytest.fixture(scope="module")
 def raw() -> RawProfile:
-    return decode_raw(DATA.read_bytes(), "profile.json")
+    return decode_raw(DATA.read_bytes())
 
 
 def changed(change: Callable[[Any], object]) -> RawProfile:
     """The profile after a change of its JSON."""
     document = json.loads(DATA.read_bytes())
     change(document)
-    return decode_raw(json.dumps(document).encode(), "profile.json")
+    return decode_raw(json.dumps(document).encode())
 
 
 def test_every_executed_operator_is_there_in_the_order_of_execution(raw: RawProfile) -> None:
@@ -190,7 +191,7 @@ def test_threads_are_the_dispatching_one_and_one_for_each_computing_node(raw: Ra
 
 def test_what_is_computed_in_place_is_on_the_thread_that_dispatches() -> None:
     text = DATA.read_text().replace("cpu0:0", "cpu:default")
-    raw = decode_raw(text.encode(), "profile.json")
+    raw = decode_raw(text.encode())
     assert threads_of(raw) == {1: "host"}
     assert {each.thread for each in executions_of(raw, places_of(operators_of(raw)))} == {1}
 
@@ -200,7 +201,7 @@ def test_what_is_computed_in_place_is_on_the_thread_that_dispatches() -> None:
     [("cpu0:0", "cpu"), ("cpu:default", "cpu"), ("multithread2:0", "cpu"), ("gpu0:0", "cuda")],
 )
 def test_a_computing_node_is_on_a_cpu_or_a_device(node: str, device: str) -> None:
-    raw = decode_raw(DATA.read_text().replace("cpu0:0", node).encode(), "profile.json")
+    raw = decode_raw(DATA.read_text().replace("cpu0:0", node).encode())
     assert device_of(raw) == device
 
 
@@ -228,7 +229,7 @@ def test_the_memory_plan_is_what_lives_while_it_runs(raw: RawProfile) -> None:
 
 def test_a_file_is_a_profile_of_one_iteration() -> None:
     data = DATA.read_bytes()
-    profile = profile_of_raw(data, "profile.json")
+    profile = profile_of_raw(data)
     (step,) = profile.timed_steps()
     assert (step.start_ns, step.end_ns) == (
         min(each.start_ns for each in profile.executions),
@@ -236,7 +237,7 @@ def test_a_file_is_a_profile_of_one_iteration() -> None:
     )
     assert (profile.facts.engine, profile.on_device) == ("megengine", False)
     assert profile.engine_raw == data
-    again = decode_profile(encode_profile(profile), "profile")
+    again = decode_any(encode_profile(profile), "profile")
     assert (again.executions, again.operators) == (profile.executions, profile.operators)
     assert json.loads(again.engine_raw) == json.loads(data)
 
@@ -248,14 +249,8 @@ def break_variable(document: Any) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "the profile is empty"),
-        (b" \n", "the profile is empty"),
-        (b"\x89PNG", "is not a profile, or was cut short"),
         (DATA.read_bytes()[:5000], "is not a profile, or was cut short"),
-        (b"{}", "is JSON, but not a profile that lar knows"),
-        (b'{"traceEvents":[]}', "is JSON, but not a profile that lar knows"),
-        (b"[]", "is JSON, but not a profile that lar knows"),
-        (b'{"profiler":{"device":{},"host":{}},"graph_exec":0}', "is JSON, but not a profile"),
+        (b'{"profiler":{"device":{},"host":{}},"graph_exec":0}', "is damaged, or no profile"),
         (
             b'{"profiler":{"device":{"7":{}},"host":{}},"graph_exec":{"operator":{},"var":{}}}',
             "is damaged: operator 7 is not in it",
@@ -264,13 +259,13 @@ def break_variable(document: Any) -> None:
 )
 def test_what_is_no_profile_is_told_in_one_line(content: bytes, said: str) -> None:
     with pytest.raises(UsageError) as caught:
-        decode_raw(content, "some.json")
+        decode_any(content, "some.json")
     assert caught.value.message.startswith(f"some.json: {said}")
     assert "\n" not in caught.value.message
 
 
 def test_a_missing_variable_is_told() -> None:
-    with pytest.raises(UsageError, match="is damaged: variable 9999 is not in it"):
+    with pytest.raises(ValueError, match="variable 9999 is not in it"):
         changed(break_variable)
 
 
@@ -279,7 +274,7 @@ def test_a_profile_without_operators_is_one_without_steps() -> None:
         "profiler": {"device": {}, "host": {}},
         "graph_exec": {"operator": {}, "var": {}, "comp_seq": [], "mem_chunk": {}},
     }
-    profile = profile_of_raw(msgspec.json.encode(empty), "empty.json")
+    profile = profile_of_raw(msgspec.json.encode(empty))
     assert (profile.steps, profile.executions, profile.operators) == ((), (), ())
     assert profile.memory_plan.static_bytes is None
 

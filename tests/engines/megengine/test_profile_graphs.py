@@ -39,7 +39,7 @@ LOG = (
 def raw_after(change: Callable[[Any], object] = lambda document: None) -> RawProfile:
     document = json.loads(DATA.read_bytes())
     change(document)
-    return decode_raw(json.dumps(document).encode(), "profile.json")
+    return decode_raw(json.dumps(document).encode())
 
 
 def renumber(document: Any) -> None:

@@ -25,11 +25,10 @@ from lar.engines.onnxruntime.profile import (
     module_of,
 )
 from lar.engines.onnxruntime.saving import save_optimized
-from lar.engines.profile_files import read_foreign
+from lar.engines.profile_files import decode_any, read_profile
 from lar.errors import LarError
 from lar.measurement.loop import take_samples
 from lar.measurement.rows import SampleRows
-from lar.profiles.trace_file import read_profile
 from lar.records.profile import Profile, TensorFact
 from lar.worker.recorder import Recorder
 from tests.engines.onnxruntime.conftest import feed_driver
@@ -333,7 +332,7 @@ def test_a_run_writes_both_profiles_and_tells_the_cost(run_lar: RunLar, tmp_path
     assert set(ranges) == {"activations"}
     # The raw file is the engine's, and can be reported by itself.
     assert Counter(event["name"] for event in json.loads(raw.read_bytes()))["model_run"] == 4
-    plain = read_foreign(raw.read_bytes(), "raw.json")
+    plain = decode_any(raw.read_bytes(), "raw.json")
     assert [each.name for each in plain.operators] == [each.name for each in found.operators]
     assert len(plain.steps) == 4
     assert {operator.source for operator in plain.operators} == {"none"}
@@ -344,7 +343,7 @@ def test_the_raw_profile_alone_is_made_without_a_second_run(
 ) -> None:
     ended = run_lar(str(DIGITS), "--iter", "2", "--profile-raw", "raw.json", cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
-    assert len(decode_raw((tmp_path / "raw.json").read_bytes(), "raw.json").runs) == 3
+    assert len(decode_raw((tmp_path / "raw.json").read_bytes()).runs) == 3
 
 
 def test_the_host_alone_cannot_be_profiled(run_lar: RunLar, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from math import ceil, floor
 from pathlib import Path
 from typing import NamedTuple
 
+from lar.profiles.totals import Totals
 from lar.records.profile import (
     CpuUse,
     Execution,
@@ -22,6 +23,7 @@ from lar.records.profile import (
     Span,
     Step,
 )
+from lar.reports.styles.paddle.layout import TimeRow
 
 SAMPLE = Path(__file__).parents[2] / "data" / "paddle_summary.txt"
 HOST, STREAM = 1, 7
@@ -275,101 +277,27 @@ def costs_of(count: int, average: float, longest: float, shortest: float) -> lis
     return [first, *split_evenly(round(count * average * 1e9) - first - last, count - 2), last]
 
 
-class OperatorRows(NamedTuple):
-    """An operator of the sample, its parts with their kernels, and its own kernels."""
-
-    own: SampleRow
-    parts: list[tuple[SampleRow, list[SampleRow]]]
-    kernels: list[SampleRow]
-
-
-def sample_operators() -> list[OperatorRows]:
-    """Return the operators; on a device, what has no time on the host is a kernel."""
-    found: list[OperatorRows] = []
-    for row in rows_of(sample_table("Operator Summary")):
-        if row.level == 0:
-            found.append(OperatorRows(row, [], []))
-        elif row.level == 2:
-            found[-1].parts[-1][1].append(row)
-        elif row.cells[0][0] == "-":
-            found[-1].kernels.append(row)
-        else:
-            found[-1].parts.append((row, []))
-    return found
+def rows_of_operators() -> list[TimeRow]:
+    """The rows of the sample's operators; the ratios of their parts are to the row above."""
+    wholes = [(2_977_580_000, 2_763_970_000)]
+    rows = []
+    for sample in rows_of(sample_table("Operator Summary")):
+        wholes = wholes[: sample.level + 1]
+        whole = wholes[-1]
+        cpu, gpu = (
+            totals_of_cell(sample.calls, cell, ns)
+            for cell, ns in zip(sample.cells, whole, strict=True)
+        )
+        wholes.append((cpu.total_ns if cpu else 0, gpu.total_ns if gpu else 0))
+        name = sample.name.replace("...", ", cut off there")
+        row = TimeRow(name, sample.calls, cpu, gpu, *whole, sample.level)
+        rows.append(row._replace(flops=None if sample.level else 0))
+    return rows
 
 
-def shares_of(rows: Sequence[SampleRow], whole_ns: int) -> list[list[int]]:
-    """Return the durations on the device of rows that together took that long."""
-    ratios = [float(row.cells[1][4]) / 100 for row in rows]
-    return [
-        durations_of(row.calls, row.cells[1], whole_ns, near_ns=ratio * whole_ns)
-        for row, ratio in zip(rows, ratios, strict=True)
-    ]
-
-
-def profile_of_operators() -> Profile:
-    """A profile that gives the sample's operators, and one called `rest` that makes up the sums
-    over all."""
-    operators: list[ProfiledOperator] = []
-    executions: list[Execution] = []
-    spans: list[Span] = []
-    cpu_ns, gpu_ns = 2_977_580_000, 2_763_970_000
-    for rows in sample_operators():
-        index, name = len(operators), rows.own.name
-        operators.append(ProfiledOperator(id=name, type=name, name=name, flops=0))
-        lengths = durations_of(rows.own.calls, rows.own.cells[0], cpu_ns)
-        near_ns = float(rows.own.cells[1][0]) * 1e6
-        works = durations_of(rows.own.calls, rows.own.cells[1], gpu_ns, near_ns=near_ns)
-        begins = [(len(executions) + number) * 100_000_000 for number in range(rows.own.calls)]
-        for begin, length in zip(begins, lengths, strict=True):
-            end = begin + length
-            executions.append(Execution(index, 0, STREAM, end, end, None, begin, end, HOST))
-        below = shares_of([*(part for part, _ in rows.parts), *rows.kernels], sum(works))
-        offset = 0
-        for (part, kernels), own in zip(rows.parts, below, strict=False):
-            parts = durations_of(part.calls, part.cells[0], sum(lengths))
-            for begin, length in zip(begins, parts, strict=False):
-                at = begin + offset
-                spans.append(span_at("runtime", part.name, at, max(length, 1), operator=index))
-            # Where the kernels are not as many as the calls of the part, each has calls of its own.
-            alike = all(row.calls == part.calls for row in kernels)
-            free = iter(begins)
-            for number, (row, share) in enumerate(
-                zip(kernels, shares_of(kernels, sum(own)), strict=True)
-            ):
-                places = iter(begins) if alike else free
-                for work, begin in zip(share, places, strict=False):
-                    spans.append(kernel_at(row, number, begin + offset, work, index))
-            offset += 50_000_000
-        for number, (row, share) in enumerate(
-            zip(rows.kernels, below[len(rows.parts) :], strict=True)
-        ):
-            for work, begin in zip(share, begins, strict=False):
-                spans.append(kernel_at(row, number, begin + 90_000_000, work, index))
-    return with_rest(operators, executions, spans, cpu_ns, gpu_ns)
-
-
-def kernel_at(row: SampleRow, number: int, at_ns: int, work_ns: int, operator: int) -> Span:
-    name = f"{row.name[:-3]}, cut off here, number {number}"
-    return span_at("kernel", name, at_ns, work_ns, thread=STREAM, operator=operator)
-
-
-def with_rest(
-    operators: list[ProfiledOperator],
-    executions: list[Execution],
-    spans: list[Span],
-    cpu_ns: int,
-    gpu_ns: int,
-) -> Profile:
-    """Return the profile with one more operator, so that the sums over all are those given."""
-    index, begin = len(operators), len(executions) * 100_000_000
-    cpu_ns -= sum(each.dispatch_ns or 0 for each in executions)
-    gpu_ns -= sum(span.duration_ns for span in spans if span.category == "kernel")
-    pairs = zip(split_evenly(cpu_ns, 1000), split_evenly(gpu_ns, 1000), strict=True)
-    for cpu, gpu in pairs:
-        end = begin + cpu
-        spans.append(span_at("kernel", "rest", begin, gpu, thread=STREAM, operator=index))
-        executions.append(Execution(index, 0, STREAM, end, end, None, begin, end, HOST))
-        begin = end
-    rest = ProfiledOperator(id="rest", type="rest", name="rest")
-    return profile_on_device(spans, operators=[*operators, rest], executions=executions)
+def totals_of_cell(calls: int, parts: Sequence[str], whole_ns: int) -> Totals | None:
+    if parts[0] == "-":
+        return None
+    low, high = total_bounds(calls, parts, whole_ns)
+    longest, shortest = (round(float(part) * 1e6) for part in parts[2:4])
+    return Totals(calls, (low + high) // 2, longest, shortest)

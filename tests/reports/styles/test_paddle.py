@@ -23,8 +23,11 @@ from lar.records.profile import (
     Step,
     StepNoise,
 )
+from lar.reports.report import Report
 from lar.reports.styles import STYLES
 from lar.reports.styles.paddle import SECTIONS, build
+from lar.reports.styles.paddle.layout import TimedRun
+from lar.reports.styles.paddle.operators import operator_table
 from tests.profiles.layers import profile_of_layers
 from tests.profiles.synthetic import profile_of_times
 from tests.profiles.test_rows import profile_of_loop
@@ -101,10 +104,10 @@ class TestSample:
         assert lines_of(make(), view) == sample_table(title)
 
     def test_operators(self) -> None:
-        lines = lines_of(sample.profile_of_operators(), "operator")
-        rest = next(number for number, line in enumerate(lines) if line.startswith("rest "))
-        assert lines[rest + 1].startswith("  rest ")
-        assert lines[:rest] + lines[rest + 2 :] == sample_table("Operator Summary")
+        run = TimedRun(profile_on_device(()), {})
+        tables = operator_table(run, sample.rows_of_operators(), {0: "Thread: All threads merged"})
+        text = Report(style="paddle", body=tuple(tables)).text
+        assert text.split("\n")[:-1] == sample_table("Operator Summary")
 
     def test_the_costs_of_iterations(self) -> None:
         assert lines_of(sample.profile_of_costs(), "perf") == [*sample.sample_lines()[-8:-1]]
@@ -175,8 +178,8 @@ class TestOnADevice:
 
 class TestIterations:
     def test_waiting_for_a_cpu_is_a_row_beside_the_phases(self) -> None:
-        times = [{"conv": 500, "relu": 40} for _ in range(10)]
-        times[4] = {"conv": 500, "relu": 8040}
+        times = [{"conv": 500, "relu": 8040} for _ in range(10)]
+        times[4] = {"conv": 500, "relu": 40}  # and the engine waits for the rest
         profile = profile_of_times({"conv": "Conv", "relu": "Relu"}, times, step_us=9000)
         noise = [StepNoise(number) for number in range(10)]
         noise[4] = StepNoise(4, 8_000_000, ("queue delay",))

@@ -1,349 +1,279 @@
-"""The tensorboard style: its lines against the plugin's own, and what its views sum up."""
+"""The style tensorboard: what TensorBoard's own plugin makes of lar's trace."""
 
 from __future__ import annotations
 
-import csv
+import importlib.util
 import json
-import re
+import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from lar.cli.main import main
 from lar.errors import UsageError
-from lar.profiles.breakdown import breakdown_of
 from lar.profiles.trace_file import write_profile
-from lar.records.profile import Allocation, MemoryPlan, Profile
-from lar.reports.csv import format_csv
-from lar.reports.json import format_json
+from lar.records.profile import Allocation, DeviceFacts, Execution, Profile
 from lar.reports.styles import STYLES
-from lar.reports.styles.tensorboard import LINES, VIEWS, build
-from lar.reports.styles.tensorboard.operators import GROUPS, SORTS
+from lar.reports.styles.tensorboard import build
+from tests.profiles.layers import profile_of_layers
 from tests.profiles.synthetic import operator_of, profile_of_times
-from tests.profiles.timelines import execution_of, profile_of, span_of, step_of
-from tests.reports.styles import tensorboard_sample as sample
+from tests.profiles.timelines import STREAM, execution_of, profile_of, span_of, step_of
 
+needs_plugin = pytest.mark.skipif(
+    importlib.util.find_spec("torch_tb_profiler") is None, reason="the plugin is not installed"
+)
 TYPES = {"conv1": "Convolution", "conv2": "Convolution", "relu": "Elemwise"}
-TIMES = {"conv1": 300, "conv2": 500, "relu": 7}
+RUN = profile_of_times(
+    TYPES, [{"conv1": 300, "conv2": 500, "relu": 7}] * 3, step_us=1000, warmup=1, dispatch_us=5
+)
+DOCUMENT = Path(__file__).parents[2] / "data" / "tensorboard_views.jsonl"
 
 
-def small_profile(**fields: Any) -> Profile:
-    """A warm-up and two timed iterations of three operators."""
-    return profile_of_times(TYPES, [TIMES] * 3, step_us=1000, warmup=1, **fields)
+def view_of(profile: Profile, view: str, **options: Any) -> Any:
+    return build(profile, {"view": [view], **options}).document[view]
 
 
-def views_of(profile: Profile, **options: Any) -> Any:
-    return build(profile, options).document
+def rows_of(profile: Profile, **options: Any) -> dict[str, dict[str, Any]]:
+    _, table = view_of(profile, "operator", **options)
+    return {row["name"]: row for row in table["data"]}
 
 
-def names_of(view: Any) -> list[str]:
-    return [row["name"] for row in view["data"]]
-
-
-def text_of(profile: Profile, *views: str) -> str:
-    return build(profile, {"view": views}).text
-
-
-# The layout, byte for byte.
-
-
-def test_the_overview_is_the_samples() -> None:
-    assert text_of(sample.profile_of_overview(), "overview") == sample.OVERVIEW + "\n"
-
-
-def test_operator_table_and_pie_are_the_samples() -> None:
-    lines = text_of(sample.profile_of_operators(), "operator_pie", "operator_table")
-    assert lines.splitlines() == [sample.OPERATOR_PIE, sample.OPERATOR_TABLE]
-
-
-def test_kernel_table_and_pie_are_the_samples() -> None:
-    lines = text_of(sample.profile_of_kernels(), "kernel_table", "kernel_pie")
-    assert lines.splitlines() == [sample.KERNEL_TABLE, sample.KERNEL_PIE]
-
-
-def test_the_text_has_the_five_lines_in_the_samples_order() -> None:
-    lines = build(sample.profile_of_overview(), {}).text.splitlines()
-    keys = [list(json.loads(line)) for line in lines]
-    assert keys == [list(json.loads(line)) for line in sample.LINES]
-
-
-# What is shown of a CPU.
-
-
-def test_a_cpu_has_no_columns_of_a_device() -> None:
-    profile = small_profile()
-    views = views_of(profile)
-    named = [column["name"] for column in views["overview"]["steps"]["columns"] if "name" in column]
-    assert named == ["Step", "DataLoader", "CPU Exec", "Engine Overhead", "Other"]
-    assert views["overview"]["environments"][1] == {"title": "Device Type", "value": "CPU"}
-    assert views["operator_table"]["metadata"]["sort"] == "host_self_duration"
-    assert not any("device" in key for row in views["operator_table"]["data"] for key in row)
-    empty = ("kernel_table", "kernel_pie", "stack", "memory", "module")
-    assert [views[name] for name in empty] == [None] * 5
-    assert views["operator_pie"]["device_self_time"] is None
-    assert not re.search("GPU|Kernel", build(profile, {}).text.replace("self-kernels", ""))
-
-
-def test_steps_are_those_of_the_breakdown_to_the_nanosecond() -> None:
-    profile = profile_of(
-        [operator_of("conv", "Convolution")], [step_of(4, 0, 99.5)], [execution_of(0, 0.125, 60.25)]
+def device_run() -> Profile:
+    """Kernels by name on a stream, a copy, and calls of the runtime beside dispatches."""
+    executions, spans = [], []
+    for step in (3, 4):
+        at = step * 1000
+        given: dict[str, Any] = {"step": step, "device": "cuda0", "thread": STREAM}
+        executions += [
+            execution_of(0, at + 60, at + 300, step=step, thread=STREAM, dispatch=(at, at + 50)),
+            execution_of(
+                1, at + 300, at + 400, step=step, thread=STREAM, dispatch=(at + 110, at + 120)
+            ),
+        ]
+        spans += [
+            span_of("kernel", "gemm", at + 60, at + 200, operator=0, **given),
+            span_of("kernel", "gemm", at + 210, at + 300, operator=0, **given),
+            span_of("memcpy", "HtoD", at + 300, at + 400, operator=1, **given),
+            span_of("runtime", "synchronise", at + 500, at + 900, step=step),
+            span_of("phase", "dataloader", at + 910, at + 960, step=step),
+        ]
+    return profile_of(
+        [operator_of("conv", "Conv"), operator_of("copy", "Copy")],
+        [step_of(3, 3000, 4000), step_of(4, 4000, 5000)],
+        executions,
+        spans,
+        device="cuda0",
+        devices=(DeviceFacts(0, "cuda", "a device", 24 << 30, 7, 5),),
     )
-    (row,) = views_of(profile)["overview"]["steps"]["rows"]
-    assert row[:2] == ["4", 0]
-    assert row[3::2] == [60.125, 39.375]
-    assert "Step 4<br>Total: 99.5us<br><b>CPU Exec: 60.125us</b><br>Percentage: 60.43%" in row[4]
-    assert sum(row[1::2]) == breakdown_of(profile).total_ns / 1000
 
 
-def test_the_average_is_that_of_the_timed_steps() -> None:
-    (average,) = views_of(small_profile())["overview"]["performance"]
-    assert (average["value"], average["extra"]) == (1000, 100)
-    assert {child["name"]: child["value"] for child in average["children"]} == {
-        "DataLoader": 0,
-        "CPU Exec": 807,
-        "Engine Overhead": 193,
-        "Other": 0,
-    }
-    assert sum(child["extra"] for child in average["children"]) == pytest.approx(100)
-
-
-def test_a_dispatch_elsewhere_has_a_row_of_its_own() -> None:
-    rows = views_of(small_profile(dispatch_us=5))["operator_table"]["data"]
-    figures = {row["name"]: (row["calls"], row["host_self_duration"]) for row in rows}
-    assert figures == {
+@needs_plugin
+def test_operators_take_as_long_as_recorded(caplog: pytest.LogCaptureFixture) -> None:
+    rows = rows_of(RUN)
+    assert {name: (row["calls"], row["host_self_duration"]) for name, row in rows.items()} == {
         "Convolution": (4, 1600),
         "Elemwise": (2, 14),
-        "Convolution dispatch": (4, 20),
-        "Elemwise dispatch": (2, 10),
     }
+    assert caplog.text == ""  # it drops what overlaps, and says so
 
 
-def test_an_operator_within_another_is_no_part_of_its_self_time() -> None:
-    profile = profile_of(
-        [operator_of("loop", "Loop"), operator_of("conv", "Conv")],
-        [step_of(0, 0, 100)],
-        [execution_of(0, 0, 90), execution_of(1, 10, 30)],
-    )
-    rows = {row["name"]: row for row in views_of(profile)["operator_table"]["data"]}
-    assert (rows["Loop"]["host_self_duration"], rows["Loop"]["host_total_duration"]) == (70, 90)
-
-
-# What is shown of a device.
-
-
-def test_without_a_dispatch_the_hosts_times_are_not_known() -> None:
-    rows = views_of(small_profile(device="cuda0"))["operator_table"]["data"]
-    assert [(row["name"], row["calls"], row["device_self_duration"]) for row in rows] == [
-        ("Convolution", 4, 1600),
-        ("Elemwise", 2, 14),
+@needs_plugin
+def test_operators_that_nest_have_the_rest_of_their_time_to_themselves(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    executions = [
+        execution_of(0, 0, 100),
+        *(execution_of(1, 10 * at, 10 * at + 8) for at in range(1, 6)),
+        execution_of(2, 100, 100),
     ]
-    assert [row["host_self_duration"] for row in rows] == [None, None]
+    operators = [operator_of(name, name) for name in ("Loop", "MatMul", "Identity")]
+    rows = rows_of(profile_of(operators, [step_of(0, 0, 110)], executions))
+    assert {name: (row["calls"], row["host_self_duration"]) for name, row in rows.items()} == {
+        "Loop": (1, 60),
+        "MatMul": (5, 40),
+        "Identity": (1, 0),
+    }
+    assert rows["Loop"]["host_total_duration"] == 100
+    assert caplog.text == ""
 
 
-def test_of_a_cuda_device_nothing_is_said_of_tensor_cores() -> None:
-    views = views_of(small_profile(device="cuda0", dispatch_us=5))
-    assert {row["tc_eligible"] for row in views["operator_table"]["data"]} == {None}
-    assert {row[1] for row in views["kernel_table"]["data"]["rows"]} == {None}
-    metrics = views["overview"]["gpu_metrics"]
-    assert metrics["title"] == "GPU Summary"
-    assert "Tensor" not in json.dumps(metrics)
-    assert {"title": "GPU Utilization", "value": "80.7 %"} in metrics["data"]
+@needs_plugin
+def test_a_step_is_cut_into_buckets() -> None:
+    overview = view_of(device_run(), "overview")
+    (step,) = overview["performance"]
+    buckets = {each["name"]: each["value"] for each in step["children"]}
+    assert buckets == {
+        **{"Kernel": 230, "Memcpy": 100, "Memset": 0, "Runtime": 400},
+        **{"DataLoader": 50, "CPU Exec": 50, "Other": 170},
+    }
+    assert step["value"] == 1000
+    assert overview["environments"][1] == {"title": "Device Type", "value": "GPU"}
+    assert {"title": "Name", "value": "a device"} in overview["gpu_metrics"]["data"]
+    (step,) = view_of(RUN, "overview")["performance"]
+    assert [(it["name"], it["value"]) for it in step["children"]] == [
+        *(("DataLoader", 0), ("CPU Exec", 807), ("Other", 193)),
+    ]
 
 
-def test_self_times_of_the_device_are_those_of_its_kernels() -> None:
-    profile = sample.profile_of_operators()
-    views = views_of(profile)
-    own = sum(row["device_self_duration"] for row in views["operator_table"]["data"])
-    assert own == sum(row[3] for row in views["kernel_table"]["data"]["rows"])
+@needs_plugin
+def test_kernels_belong_to_their_operators() -> None:
+    rows = rows_of(device_run())
+    times = {name: row["device_self_duration"] for name, row in rows.items()}
+    assert times == {"Conv": 460, "Copy": 200}
+    table, pie = view_of(device_run(), "kernel")
+    assert [row[0] for row in table["data"]["rows"]] == ["gemm"]
+    assert table["data"]["rows"][0][2:] == [4, 460, 115, 140, 90]
+    assert pie["total"]["rows"] == [["gemm", pytest.approx(460, abs=0.1)]]
+    assert view_of(RUN, "kernel") == [None, None]
+    assert view_of(device_run(), "trace")["traceEvents"]
 
 
-# The options.
+@needs_plugin
+def test_operators_by_input_shape() -> None:
+    profile = profile_of_layers()
+    _, table = view_of(profile, "operator", group_by="input_shape")
+    shapes = Counter(
+        (operator.type, str([list(fact.shape) for fact in operator.inputs]))
+        for operator in (profile.operators[it.operator] for it in profile.timed_executions)
+    )
+    calls = {(row["name"], row["input_shape"]): row["calls"] for row in table["data"]}
+    assert calls == shapes
 
 
-def test_the_styles_row_names_what_there_is() -> None:
-    style = STYLES["tensorboard"]
-    assert (style.sorts, style.groups, style.views) == (SORTS, GROUPS, VIEWS)
-    assert set(LINES) < set(VIEWS)
+@needs_plugin
+def test_layers_are_a_tree() -> None:
+    operators = [operator_of(f"op{at}", "Op", module=f"net.{'ab'[at // 2]}") for at in range(4)]
+    executions = [
+        execution_of(at, 100 * step + 10 * at, 100 * step + 10 * at + 10, step=step)
+        for step in range(2)
+        for at in range(4)
+    ]
+    profile = profile_of(operators, [step_of(0, 0, 90), step_of(1, 100, 190)], executions)
+    (net,) = view_of(profile, "module")["data"]
+    assert (net["name"], net["occurences"], round(net["host_duration"])) == ("net", 2, 80)
+    assert [
+        (each["name"], each["operators"], round(each["host_duration"])) for each in net["children"]
+    ] == [("a", 4, 40), ("b", 4, 40)]
+    assert view_of(RUN, "module") is None
+
+
+def memory_run(device: str) -> Profile:
+    """Operators one right after the other, some of which last no time: each takes memory when it
+    begins, and the next one gives it back when it ends. The first iteration is the warm-up."""
+    steps, executions, allocations = [], [], []
+    for number in (-1, 0, 1):
+        start = at = 10_000 * (number + 2)
+        for operator in range(9):
+            end = at + (0, 1000, 2000)[operator % 3]
+            own = Execution(operator, number, STREAM, at, end, warmup=number < 0)
+            if device != "cpu":
+                begin = start + 300 * operator
+                own = msgspec.structs.replace(
+                    own, dispatch_start_ns=begin, dispatch_end_ns=begin + 300, dispatch_thread=1
+                )
+            executions.append(own)
+            place = 100 + operator
+            allocations.append(Allocation(at, 1024, operator, place, device))
+            if operator:
+                allocations.append(Allocation(end, -1024, operator, place - 1, device))
+            at = end
+        allocations.append(Allocation(at, -1024, 8, 108, device))
+        steps.append(step_of(number, start / 1000, at / 1000, number < 0))
+    operators = [operator_of(f"op{at}", f"Type{at % 4}") for at in range(9)]
+    profile = profile_of(operators, steps, executions, device=device)
+    return replace(profile, allocations=tuple(allocations))
+
+
+@needs_plugin
+@pytest.mark.parametrize("device", ["cpu", "cuda0"])
+def test_memory_is_its_operators_and_has_a_duration(device: str) -> None:
+    profile = memory_run(device)
+    statistics, curve, events = view_of(profile, "memory")
+    title = "CPU" if device == "cpu" else "GPU0"
+    taken = {row[0]: row[4] for row in statistics["rows"][title]}
+    assert taken == {"Type0": 6, "Type1": 4, "Type2": 4, "Type3": 4}
+    assert {row[0] for row in events["rows"][title]} == set(taken)
+    assert len(events["rows"][title]) == 18
+    assert all(row[2] is not None and row[4] is not None for row in events["rows"][title])
+    assert curve["metadata"]["peaks"] == {title: "Peak Memory Usage: 2.0KB"}
+    assert view_of(RUN, "memory") == [None, None, None]
+
+
+@needs_plugin
+def test_the_diff_has_the_operators_of_both() -> None:
+    slower = [{"conv1": 300, "conv2": 700, "relu": 7}] * 2
+    other = profile_of_times({**TYPES, "relu": "Relu"}, slower, step_us=1100)
+    report = build(other, {}, RUN)
+    sides = [report.document["diff"][side]["aggs"] for side in ("left", "right")]
+    assert [
+        {each["name"]: (each["calls"], round(each["host_duration"])) for each in side}
+        for side in sides
+    ] == [
+        {"Convolution": (4, 1600), "Elemwise": (2, 14)},
+        {"Convolution": (4, 2000), "Relu": (2, 14)},
+    ]
+    assert json.loads(report.text) == report.document["diff"]
+    with pytest.raises(UsageError, match="of two profiles there is --view diff"):
+        build(other, {"view": ["overview"]}, RUN)
+
+
+@needs_plugin
+def test_its_lines_are_the_answers_of_the_document() -> None:
+    theirs = [json.loads(line) for line in DOCUMENT.read_text().splitlines()]
+    views = ["overview", "operator", "kernel"]
+    ours = [*map(json.loads, build(device_run(), {"view": views}).text.splitlines())]
+    assert len(ours) == len(theirs)
+    for own, other in zip(ours, theirs, strict=True):
+        assert {*own} == {key.replace("mlu", "gpu") for key in other}
+    assert [*ours[2]["data"][0]] == [*theirs[2]["data"][0]]
+    assert ours[0]["steps"]["columns"] == theirs[0]["steps"]["columns"]
+    assert ours[3]["data"]["columns"][2:] == theirs[3]["data"]["columns"][2:]
+
+
+@needs_plugin
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "p.json"
+    write_profile(RUN, path)
+    words = ["report", str(path), "--style", "tensorboard"]
+    assert main(words) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert json.loads(line) == view_of(RUN, "overview")
+    assert main([*words, "--view", "operator", "--view", "module", "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out).keys() == {"operator", "module"}
+    assert main([*words, "--csv", "-"]) == 2
+    assert "--csv: the style tensorboard has no tables" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("sort", "first"),
+    ("words", "said"),
     [
-        ("name", "Convolution"),
-        ("-name", "Elemwise"),
-        ("calls", "Convolution"),
-        ("+calls", "Elemwise"),
-        ("+host_total_duration", "Elemwise"),
-        ("host_self_duration", "Convolution"),
+        (["--view", "diff"], "--view diff: compares two profiles"),
+        (["--view", "operator_table"], "hint: --view operator has it now"),
+        (["--view", "kernels"], "did you mean kernel?"),
+        (["--top", "3"], "--top: the style tensorboard does not know this"),
     ],
 )
-def test_sort(sort: str, first: str) -> None:
-    table = views_of(small_profile(), sort=sort)["operator_table"]
-    assert names_of(table)[0] == first
-    assert table["metadata"]["sort"] == sort.lstrip("+-")
+def test_what_it_has_not_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    path = tmp_path / "p.json"
+    write_profile(RUN, path)
+    assert main(["report", str(path), "--style", "tensorboard", *words]) == 2
+    assert said in capsys.readouterr().err
 
 
-def test_what_is_not_known_is_sorted_last() -> None:
-    profile = small_profile(device="cuda0", dispatch_us=5)
-    without = [
-        replace_dispatch(each) if each.operator == 2 else each for each in profile.executions
-    ]
-    profile = replace(profile, executions=tuple(without))
-    for sort in ("host_self_duration", "+host_self_duration"):
-        rows = views_of(profile, sort=sort)["operator_table"]["data"]
-        assert [row["host_self_duration"] for row in rows] == [20, None]
-
-
-def replace_dispatch(execution: Any) -> Any:
-    return type(execution)(
-        execution.operator, execution.step, execution.thread, execution.start_ns, execution.end_ns
-    )
-
-
-def test_a_cpu_is_not_sorted_by_a_device() -> None:
-    with pytest.raises(UsageError, match="device_self_duration: this profile is of a CPU"):
-        build(small_profile(), {"sort": "device_self_duration"})
-
-
-def test_group_by() -> None:
-    by_name = views_of(small_profile(), group_by="name")["operator_table"]
-    assert names_of(by_name) == ["conv2", "conv1", "relu"]
-    by_shape = views_of(small_profile(), group_by="input_shape")["operator_table"]
-    assert [(row["name"], row["input_shape"]) for row in by_shape["data"]] == [
-        ("Convolution", "[[1, 4, 4, 4]]"),
-        ("Elemwise", "[[1, 4, 4, 4]]"),
-    ]
-
-
-def test_filter_and_top() -> None:
-    profile = small_profile(device="cuda0", dispatch_us=5)
-    views = views_of(profile, filter="^relu$", group_by="name")
-    assert names_of(views["operator_table"]) == ["relu"]
-    assert [row[0] for row in views["kernel_table"]["data"]["rows"]] == ["Elemwise"]
-    assert views["overview"] == views_of(profile)["overview"]
-    top = views_of(profile, top=1)
-    assert names_of(top["operator_table"]) == ["Convolution"]
-    assert len(top["kernel_pie"]["total"]["rows"]) == 1
-    assert len(top["operator_pie"]["host_self_time"]["rows"]) == 1
-    assert views_of(profile, filter="nothing")["operator_table"]["data"] == []
-
-
-def test_views_are_those_asked_for_in_their_order() -> None:
-    report = build(small_profile(), {"view": ["kernel_pie", "overview", "module"]})
-    assert list(report.document) == ["overview", "kernel_pie", "module"]
-    assert len(report.text.splitlines()) == 3
-
-
-def test_nothing_timed_is_refused() -> None:
-    profile = profile_of_times(TYPES, [TIMES], step_us=1000, warmup=1)
-    with pytest.raises(UsageError, match="no timed iterations"):
-        build(profile, {})
-
-
-# The other views.
-
-
-def test_modules_are_a_tree() -> None:
-    operators = [
-        operator_of("a", "Conv", module="net.layer1"),
-        operator_of("b", "Conv", module="net.layer1.0"),
-        operator_of("c", "Conv", module="net/layer2"),
-        operator_of("d", "Conv"),
-    ]
-    executions = [
-        execution_of(number, 10 * number, 10 * number + number + 1, step=step)
-        for step in (0, 1)
-        for number in range(4)
-    ]
-    steps = [step_of(0, 0, 50), step_of(1, 50, 100)]
-    (net,) = views_of(profile_of(operators, steps, executions))["module"]["data"]
-    assert (net["name"], net["occurences"], net["operators"]) == ("net", 2, 0)
-    assert (net["host_duration"], net["self_host_duration"]) == (12, 0)
-    assert net["device_duration"] is None
-    assert [(part["name"], part["host_duration"]) for part in net["children"]] == [
-        ("layer1", 6),
-        ("layer2", 6),
-    ]
-    assert [part["name"] for part in net["children"][0]["children"]] == ["0"]
-
-
-def test_memory_has_statistics_a_curve_and_events() -> None:
-    allocations = (
-        Allocation(2_000_000, 4096, 0, 100, "cpu", "static plan"),
-        Allocation(3_000_000, 1024, 2, 200, "cpu", "static plan"),
-        Allocation(6_000_000, -4096, 0, 100, "cpu", "static plan"),
-        Allocation(7_000_000, -512, None, 300, "cpu", "static plan"),
-    )
-    profile = replace(
-        small_profile(), allocations=allocations, memory_plan=MemoryPlan(static_bytes=8192)
-    )
-    memory = views_of(profile)["memory"]
-    assert memory["statistics"]["rows"] == {
-        "CPU": [["Convolution", 4, 0, 0, 1, 1, 4, 4], ["Elemwise", 2, 1, 1, 1, 1, 1, 1]]
-    }
-    assert memory["curve"]["metadata"]["peaks"] == {"CPU": "Peak Memory Usage: 5.0KB"}
-    assert memory["curve"]["rows"]["CPU"][:3] == [[2, 4, 8], [3, 4, 8], [3, 5, 8]]
-    assert memory["events"]["rows"]["CPU"] == [
-        ["Convolution", 4, 2, 6, 4],
-        ["Elemwise", 1, 3, None, None],
-        ["<unknown>", 0.5, None, 7, None],
-    ]
-    without = views_of(replace(profile, memory_plan=MemoryPlan()))["memory"]
-    assert {row[2] for row in without["curve"]["rows"]["CPU"]} == {None}
-
-
-def test_statistics_of_memory_leave_out_the_warmup() -> None:
-    allocations = (Allocation(1_500_000, 4096, 0), Allocation(2_500_000, 1024, 0))
-    memory = views_of(replace(small_profile(), allocations=allocations))["memory"]
-    assert memory["statistics"]["rows"]["CPU"] == [["Convolution", 4, 1, 1, 1, 1, 1, 1]]
-    assert len(memory["events"]["rows"]["CPU"]) == 2
-
-
-def test_the_trace_is_a_chrome_trace() -> None:
-    trace = json.loads(views_of(small_profile())["trace"].encode())
-    names = {event["name"] for event in trace["traceEvents"] if event["ph"] == "X"}
-    assert {"conv1", "relu", "ProfilerStep#1", "forward"} <= names
-
-
-# As files.
-
-
-def test_csv_has_the_tables() -> None:
-    profile = replace(
-        small_profile(device="cuda0", dispatch_us=5),
-        allocations=(Allocation(1_000_000, 4096, 0, 100, "cuda0"),),
-        operators=tuple(operator_of(n, t, module="net") for n, t in TYPES.items()),
-    )
-    text = format_csv(build(profile, {}))
-    titles = re.findall(r"^# (.*)$", text, re.MULTILINE)
-    assert titles == ["Steps", "Operators", "Kernels", "Modules", "Memory GPU0"]
-    rows = list(csv.reader(text.splitlines()))
-    assert rows[1][:2] == ["Step", "Kernel (us)"]
-    assert rows[2] == ["0", "807", "0", "0", "191", "0", "2", "0", "0"]
-    assert ["net", "2", "6", "30", "30", "1614", "1614"] in rows
-
-
-def test_json_is_one_object_by_view() -> None:
-    document = json.loads(format_json(build(small_profile(), {})))
-    assert list(document) == list(VIEWS[:-1])  # a diff takes two profiles
-
-
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "profile.json"
-    write_profile(small_profile(), path)
-    words = ["report", str(path), "--style", "tensorboard"]
-    assert main([*words, "--view", "operator_table", "--sort=-name", "--top", "1"]) == 0
-    assert names_of(json.loads(capsys.readouterr().out)) == ["Elemwise"]
-    assert main([*words, "--json", "-"]) == 0
-    assert list(json.loads(capsys.readouterr().out)) == list(VIEWS[:-1])
-    assert main([*words, "--time-unit", "ms"]) == 2
-    assert "--time-unit: the style tensorboard does not know this" in capsys.readouterr().err
-    assert main([*words, "--view", "pie"]) == 2
-    assert "--view pie" in capsys.readouterr().err
-
-
-def test_unknown_spans_do_not_stop_it() -> None:
-    profile = replace(small_profile(), spans=(span_of("osrt", "read", 0, 5, step=None),))
-    assert len(build(profile, {}).text.splitlines()) == 5
+def test_without_the_plugin_one_line_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch_tb_profiler.profiler.loader", None)
+    path = tmp_path / "p.json"
+    write_profile(RUN, path)
+    assert main(["report", str(path), "--style", "tensorboard"]) == 3
+    assert "hint: pip install 'lar[tensorboard]'" in capsys.readouterr().err
+    place = str(tmp_path / "host_1.pt.trace.json")
+    assert main(["report", str(path), "--export", "tensorboard", "-o", place]) == 0
+    assert STYLES["tensorboard"].profiles == (1, 2)

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+import msgspec
+
 from lar.errors import UsageError
 from lar.profiles.breakdown import steps_of
 from lar.profiles.megengine_file import (
@@ -77,7 +79,10 @@ def records_of(profile: Profile) -> list[Record]:
     """
     is_own = is_single(profile) and not profile.has_estimates
     if is_own and is_raw_profile(profile.engine_raw):
-        raw = decode_raw(profile.engine_raw, "MegEngine's own profile")
+        try:
+            raw = decode_raw(profile.engine_raw)
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise UsageError(f"MegEngine's own profile in it is damaged: {error}") from None
         is_infinite = not profile.facts.lar_version
         operators = raw.graph_exec.operator.items()
         return [

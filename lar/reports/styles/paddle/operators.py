@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
@@ -123,6 +123,13 @@ def operator_section(run: TimedRun) -> list[Table[TimeRow]]:
             "--style paddle --group-by name lists them",
             flag=f"--filter {run.options['filter']}",
         )
+    return operator_table(run, rows, titles)
+
+
+def operator_table(
+    run: TimedRun, rows: Sequence[TimeRow], titles: Mapping[int, str]
+) -> list[Table[TimeRow]]:
+    """Return the table of these rows, with the titles of threads before some of them."""
     columns = (
         *(THREAD, Column[TimeRow]("Level", lambda row: row.level, in_text=False)),
         name_column(NAME_WIDTH, cut_name),

@@ -104,7 +104,8 @@ def phases_of(run: TimedRun) -> dict[str, list[list[Span]]]:
     steps = {step.number: step for step in run.profile.timed_steps()}
     calls: dict[str, dict[object, list[Span]]] = {}
     for span in run.profile.spans_of("phase"):
-        step = steps[span.step or 0]
+        if (step := steps.get(span.step or 0)) is None:
+            continue
         common_ns = min(span.end_ns, step.end_ns) - max(span.start_ns, step.start_ns)
         if common_ns > 0 or common_ns == span.duration_ns:
             name = FORWARD if span.name == "wait" else camel_case(span.name)

@@ -1,0 +1,130 @@
+"""What TensorBoard's profiler plugin answers of a profile, in its JSON.
+
+The plugin's own classes load the trace that `--export tensorboard` writes, and make the answers
+that its page asks for. The text has a line for each answer.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from lar.errors import EngineMissing, UsageError
+from lar.profiles.export import export_tensorboard
+from lar.reports.report import Report
+
+if TYPE_CHECKING:
+    from lar.records.profile import Profile
+
+# One trace of one worker, as the plugin calls them.
+WORKER, SPAN = "lar", "1"
+DEFAULT_VIEW = "overview"
+
+
+class Loaded:
+    """A profile as the plugin has loaded it: `run` is its RunProfile, `trace` what it has read."""
+
+    def __init__(self, profile: Profile) -> None:
+        try:
+            # Before the modules that import it: they import each other.
+            from torch_tb_profiler.profiler.loader import RunGenerator, RunProfileData
+        except ImportError as error:
+            raise EngineMissing(
+                f"TensorBoard's plugin cannot be imported: {error}",
+                "pip install 'lar[tensorboard]'; --export tensorboard writes its trace without it",
+                flag="--style tensorboard",
+            ) from None
+        self.trace = b"".join(export_tensorboard(profile))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # on what later libraries will do otherwise
+            data = RunProfileData.from_json(WORKER, SPAN, json.loads(self.trace))
+            self.run: Any = RunGenerator(WORKER, SPAN, data).generate_run_profile()
+
+
+def overview_of(loaded: Loaded, by_shape: bool) -> Iterator[Any]:
+    """Yield the overview, with what the plugin adds when its page asks."""
+    run = loaded.run
+    on_device = run.has_runtime or run.has_kernel or run.has_memcpy_or_memset
+    answer = {
+        **run.overview,
+        "environments": [
+            {"title": "Number of Worker(s)", "value": "1"},
+            {"title": "Device Type", "value": "GPU" if on_device else "CPU"},
+        ],
+    }
+    if run.gpu_summary and run.gpu_tooltip:
+        facts = {"data": run.gpu_summary, "tooltip": run.gpu_tooltip}
+        answer["gpu_metrics"] = {"title": "GPU Summary", **facts}
+    yield answer
+
+
+def operators_of(loaded: Loaded, by_shape: bool) -> Iterator[Any]:
+    """Yield the pies and the table of operators."""
+    run = loaded.run
+    yield run.operation_pie_by_name_input if by_shape else run.operation_pie_by_name
+    yield run.operation_table_by_name_input if by_shape else run.operation_table_by_name
+
+
+def kernels_of(loaded: Loaded, by_shape: bool) -> Iterator[Any]:
+    """Yield the table and the pie of kernels, null without a device."""
+    yield loaded.run.kernel_table
+    yield loaded.run.kernel_pie
+
+
+def trace_of(loaded: Loaded, by_shape: bool) -> Iterator[Any]:
+    """Yield the trace, with how busy the device was."""
+    run, trace = loaded.run, loaded.trace
+    yield json.loads(gzip.decompress(run.append_gpu_metrics(trace)) if run.has_kernel else trace)
+
+
+def memory_of(loaded: Loaded, by_shape: bool) -> Iterator[Any]:
+    """Yield statistics, the curve and the events, null where no memory was recorded."""
+    run = loaded.run
+    known = run.memory_snapshot is not None
+    yield run.get_memory_stats() if known else None
+    yield run.get_memory_curve() if known else None
+    yield run.get_memory_events() if known else None
+
+
+def modules_of(loaded: Loaded, by_shape: bool) -> Iterator[Any]:
+    """Yield the tree of layers, null where names do not show them."""
+    yield loaded.run.get_module_view()
+
+
+ANSWERS: Mapping[str, Callable[[Loaded, bool], Iterator[Any]]] = {
+    "overview": overview_of,
+    "operator": operators_of,
+    "kernel": kernels_of,
+    "trace": trace_of,
+    "memory": memory_of,
+    "module": modules_of,
+}
+
+
+def build(profile: Profile, options: Mapping[str, Any], baseline: Profile | None = None) -> Report:
+    """Make the views of a profile or, with a baseline, the diff from that.
+
+    Raises:
+        EngineMissing: the plugin is not installed.
+        UsageError: nothing was timed, or a view is asked for that is another number of profiles'.
+    """
+    views = list(dict.fromkeys(options.get("view") or ["diff" if baseline else DEFAULT_VIEW]))
+    if baseline is None and "diff" in views:
+        raise UsageError("--view diff: compares two profiles", "give its baseline before it")
+    if baseline is not None and views != ["diff"]:
+        raise UsageError("of two profiles there is --view diff", "give one for the other views")
+    loaded = Loaded(profile)
+    if baseline is not None:
+        answers = {"diff": [Loaded(baseline).run.compare_run(loaded.run).get_diff_tree_summary()]}
+    else:
+        by_shape = options.get("group_by") == "input_shape"
+        answers = {view: [*ANSWERS[view](loaded, by_shape)] for view in views}
+    return Report(
+        style="tensorboard",
+        body=tuple(json.dumps(answer) for own in answers.values() for answer in own),
+        document={view: own if len(own) > 1 else own[0] for view, own in answers.items()},
+        is_for_programs=True,
+    )
