@@ -72,7 +72,8 @@ TOGETHER = {
     ),
     "ncu": (
         *(["--group-by", each, "--top", "0"] for each in ("type", "range")),
-        ["--view", "metrics", "--time-unit", "us", "--filter", "(?i)conv"],
+        ["--metrics", "cpu__time_duration.sum,cpu__launch_count", "--time-unit", "us"],
+        ["--view", "metrics", "--filter", "(?i)conv"],
     ),
     "tensorboard": (["--view", "operator", "--view", "kernel", "--group-by", "input_shape"],),
     "diff": (
