@@ -71,6 +71,8 @@ class Words(NamedTuple):
 def report_words(folder: Path) -> Iterator[tuple[str, Words]]:
     """Yield each style and each export, and the words that ask for it."""
     for name, style in STYLES.items():
+        if name == "tensorboard":
+            continue  # what it takes is the plugin's
         yield f"--style {name}", Words(style.profiles[0] == 2, ("--style", name))
     yield "--html FILE", Words(False, ("--html", str(folder / "page.html")))
     for name in EXPORTS:

@@ -77,8 +77,8 @@ TOGETHER = {
     ),
     "tensorboard": (["--view", "operator", "--view", "kernel", "--group-by", "input_shape"],),
     "diff": (
-        ["--view", "calls", "--group-by", "type", "--time-unit", "us"],
-        ["--view", "host", "--view", "device", "--sort", "percent", "--top", "3"],
+        ["--group-by", "type", "--time-unit", "ms"],
+        ["--sort", "percent", "--top", "3"],
     ),
 }
 

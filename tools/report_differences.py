@@ -4,7 +4,7 @@ Operators are joined: between layouts, levels of optimisation and engines. The t
 of the model's nodes: those of the weights that an operator reads, and of what it gives.
 
 Operators are called slower or faster: never between two runs of one command, and where one of them
-was made a tenth slower in the record of one run, that one alone.
+was made slower in the record of one run, that one alone.
 """
 
 from __future__ import annotations
@@ -28,20 +28,19 @@ from network import Network, Node
 from lar.engines import operator_kinds_of_both
 from lar.engines.profile_files import read_profile
 from lar.graphs.matching import is_generic
+from lar.graphs.operator_twins import OperatorPair, match_operators
 from lar.graphs.profile_graph import COPY
-from lar.profiles.pairing import pair_operators
-from lar.profiles.run_differences import diff_of
-from lar.profiles.run_likeness import OperatorPair
+from lar.profiles.differences import compare_profiles
 from lar.records.profile import Profile
 
-SLOWER = 1.1
+SLOWER = 2
 SHORTEST_SHARE = 0.005  # of an iteration, for an operator that is made slower
 BLOCKED = re.compile("_nchwc$")
 OF_WEIGHT = re.compile(r"(.+)\.(weight|bias)")
 
 LEAST_SHARE = 0.95
-ITERATIONS = 200
-PAIRS = 8
+ITERATIONS = 100
+PAIRS = 3
 FEWEST_PAIRS = 3  # that are judged
 MOBILENET_ONNX = Path(MOBILENET).with_suffix(".onnx")
 
@@ -200,7 +199,7 @@ def judge_joined(profiles: tuple[Profile, Profile], *, hidden: bool = False) -> 
     unknown to what joins them."""
     labels, times = [*map(labels_of, profiles)], [*map(times_of, profiles)]
     given = (profiles[0], without_names(profiles[1])) if hidden else profiles
-    pairs = pair_operators(*given, operator_kinds_of_both(*profiles))
+    pairs = match_operators(*given, operator_kinds_of_both(*profiles))
     wrong, missed, right = [], [], 0.0
     for pair in pairs:
         if not pair.is_joined:
@@ -208,16 +207,16 @@ def judge_joined(profiles: tuple[Profile, Profile], *, hidden: bool = False) -> 
         if problem := problem_of(pair, labels):
             names = [
                 " + ".join(profile.operators[place].name for place in places)
-                for profile, places in zip(profiles, (pair.baseline, pair.experiment), strict=True)
+                for profile, places in zip(profiles, pair, strict=True)
             ]
             wrong.append(f"{names[0]} = {names[1]}: {problem}")
         else:
-            right += sum(times[0][it] for it in pair.baseline)
-            right += sum(times[1][it] for it in pair.experiment)
+            right += sum(times[0][it] for it in pair.a)
+            right += sum(times[1][it] for it in pair.b)
     total = right
     known = [{name for each in side for names in each for name in names} for side in labels]
     for pair in pairs:
-        for side, places in enumerate((pair.baseline, pair.experiment)):
+        for side, places in enumerate(pair):
             for place in places if not pair.is_joined else ():
                 # What only one run has, as conversions of layouts, has no partner; weights are no
                 # operators of the model.
@@ -238,10 +237,7 @@ def problem_of(
     pair: OperatorPair, labels: Sequence[Sequence[tuple[frozenset[str], frozenset[str]]]]
 ) -> str:
     """Return what names say against a pair, empty if they say nothing against it."""
-    sides = [
-        [labels[side][place] for place in places]
-        for side, places in enumerate((pair.baseline, pair.experiment))
-    ]
+    sides = [[labels[side][place] for place in places] for side, places in enumerate(pair)]
     weights = [frozenset().union(*(each[0] for each in side)) for side in sides]
     given = [frozenset().union(*(each[1] for each in side)) for side in sides]
     if all(weights) and weights[0] != weights[1]:
@@ -283,20 +279,10 @@ def without_names(profile: Profile) -> Profile:
     return replace(profile, operators=operators)
 
 
-def called_different(
-    baseline: Profile, experiment: Profile, more: Sequence[tuple[Profile, Profile]] = ()
-) -> list[str]:
+def called_different(pairs: Sequence[tuple[Profile, Profile]]) -> list[str]:
     """Return the operators that are called slower or faster."""
-    kinds = operator_kinds_of_both(baseline, experiment)
-    diff = diff_of(baseline, experiment, kinds=kinds, more=more)
-    return [
-        row.name
-        for row in diff.rows
-        if any(
-            change and change.difference and change.difference.is_shown
-            for change in row.values.values()
-        )
-    ]
+    found = compare_profiles(pairs, operator_kinds_of_both(*pairs[0]))
+    return [it.name for it in found.operators if it.difference and it.difference.is_shown]
 
 
 def slow_down(profile: Profile, operator: int, factor: float) -> Profile:
@@ -367,7 +353,7 @@ def measure_same(settings: Settings, folder: Path) -> Outcome:
             places = [folder / f"same.{number}.{run}.json" for run in range(2 * FEWEST_PAIRS)]
             made = [make_profile(MOBILENET_ONNX, (), place, ITERATIONS) for place in places]
         pairs = [*zip(made[::2], made[1::2], strict=True)]
-        names = called_different(*pairs[0], pairs[1:])
+        names = called_different(pairs)
         called += bool(names)
         note(f"pair {number}: {names}")
     return Outcome(f"{called} of {settings.repetitions}", called <= settings.repetitions // 20)
@@ -390,7 +376,7 @@ def measure_slower(settings: Settings, folder: Path) -> Outcome:
         operator = draw.choice(operators_to_slow(made[0]))
         name = made[0].operators[operator].name
         pairs = [(one, slow_down(two, operator, SLOWER)) for one, two in turned]
-        names = called_different(*pairs[0], pairs[1:])
+        names = called_different(pairs)
         found += name in names
         alone += names == [name]
         note(f"{number}: {name}, called: {names}")

@@ -52,16 +52,13 @@ def users_engines(engines: Iterable[Engine]) -> list[Engine]:
 
 def format_engines(engines: list[Engine]) -> list[str]:
     """Return the table of engines."""
-    from lar.measurement.machine import installed_version  # slow to import, as what it asks is
-
     rows = []
     for engine in engines:
         installed = engine.is_installed
-        version = installed_version(engine.distribution) or ("unknown" if installed else "")
         rows.append(
             [
                 engine.name,
-                version if installed else "not installed",
+                (engine.version or "unknown") if installed else "not installed",
                 describe_devices(engine) if installed else engine.install_hint,
                 ", ".join(driver.name for driver in engine.drivers),
                 " ".join(engine.suffixes),

@@ -65,8 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--baseline",
         metavar="TAG",
         type=parse_tag,
-        required=True,
-        help="the tag of the runs to compare with",
+        help="the tag of the runs to compare with; it has to be given, before --run",
     )
     add_option(check, TAG, "the tag of the new runs in the store; with --run they are stored so")
     check.add_argument(

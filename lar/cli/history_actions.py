@@ -30,6 +30,9 @@ from lar.results.store import Added, Entry, Kind, Selection, Store, kind_of, ope
 
 MOST_RUNS = 100  # of a kind, that are read for a check
 
+# Flags of a check, which a run has not.
+BEFORE_RUN = ("--baseline", "--runs", "--fail-if-slower", "--fail-if-unjudged")
+
 # Facts that may differ between the runs that a check compares. It prints those that do: a
 # regression may come from them, and not from the model.
 SOFTWARE: Mapping[str, Callable[[RunResult], str]] = {
@@ -264,6 +267,13 @@ def check_results(arguments: argparse.Namespace) -> int:
     Raises:
         UsageError: there is nothing to compare with.
     """
+    for word in arguments.run_words or ():
+        if (flag := word.partition("=")[0]) in BEFORE_RUN:
+            problem = "stands after --run, which takes all that follows for flags of the model"
+            raise UsageError(problem, "put it before --run", flag=flag)
+    if arguments.baseline is None:
+        hint = "give the tag of the runs to compare with"
+        raise UsageError("is required", hint, flag="--baseline")
     if arguments.run_words is not None and arguments.files:
         raise UsageError("--run and FILE cannot go together", "leave one out")
     is_stored = arguments.run_words is None and not arguments.files

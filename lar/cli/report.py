@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "other",
         metavar="OTHER",
         nargs="?",
-        help=f"another, which is compared with the first as its baseline [{styles_of_two()}]",
+        help=f"another, B, which is compared with the first, A [{styles_of_two()}]",
     )
     parser.add_argument(
         "more",
@@ -127,8 +127,7 @@ def report(arguments: argparse.Namespace) -> int:
     asked = [kind for kind in FORMS if getattr(arguments, kind)]
     with contextlib.ExitStack() as stack:
         files = open_files(arguments, asked, paths, stack)
-        as_recorded = len(paths) > 1 or style.as_recorded
-        profiles = [open_profile(path, as_recorded=as_recorded) for path in paths]
+        profiles = [open_profile(path, as_recorded=style.as_recorded) for path in paths]
         *baseline, profile = profiles[:2]
         if not arguments.style and name == "operators" and not profile.facts.lar_version:
             style = STYLES["megengine"]  # that of the engine's own tool
@@ -142,7 +141,8 @@ def report(arguments: argparse.Namespace) -> int:
         from lar.cli.table_output import render
         from lar.profiles.costs import describe_cost  # what makes a report has imported it
 
-        corrected = describe_cost(profile) if profile.correction else ""
+        # What is made of several says it of each.
+        corrected = describe_cost(profile) if profile.correction and not baseline else ""
         footer = "" if style is STYLES["operators"] else corrected
         made = replace(made, footer=footer, corrected=corrected)
         if not any(file.to_stdout for file in files):
@@ -202,8 +202,7 @@ def open_files(
 def open_profile(path: str, *, as_recorded: bool = True) -> Profile:
     """Read a profile, lar's or an engine's own; - is standard input.
 
-    The report of one profile has the times of operators without what profiling cost, an export as
-    recorded. So have two that are compared: the cost is an estimate in each, which may differ.
+    A report has the times of operators on the scale of a plain iteration, an export as recorded.
 
     Raises:
         UsageError: the file is missing, or is not a profile.

@@ -5,6 +5,7 @@ the relative rounding u of a floating-point type or the step s of a quantised on
 
 - storing adds u of each element, or s / 2 at most and s / sqrt(12) on average;
 - a sum of K products in precision u adds about sqrt(K) u, with K that of a usual convolution;
+  where only its factors are rounded, as to TF32, it adds u, and storing does not;
 - weights that are stored so add as much of their own.
 
 Errors of the inputs are passed on: an addition or a maximum adds them up, what else an operator
@@ -39,6 +40,9 @@ from lar.records.comparison import Figures, TensorComparison, TensorFacts
 # The relative rounding of coarse floating-point types.
 UNITS = {"float16": 2.0**-11, "BFloat16": 2.0**-8}
 FINE_UNIT = 2.0**-24
+
+# The relative rounding of types that factors of float32 products are rounded to.
+OF_FACTORS = {"tf32": 2.0**-11}
 
 # An error that float32 explains.
 FINE = 1e-5
@@ -84,7 +88,14 @@ WEIGHTS_OF_8_BITS = 0.02
 LEAST_ELEMENTS = 4
 
 # Where no graph is known, what rounding adds up to in a deep network.
-WITHOUT_GRAPH = {"float16": 0.03, "bfloat16": 0.1, "int16": 0.03, "int8": 0.3, "int4": 1.0}
+WITHOUT_GRAPH = {
+    "tf32": 0.03,
+    "float16": 0.03,
+    "bfloat16": 0.1,
+    "int16": 0.03,
+    "int8": 0.3,
+    "int4": 1.0,
+}
 
 # The largest error of elements, in units of the error of the whole.
 PEAK = 2.0
@@ -188,12 +199,15 @@ def precision_of(tensor: DumpedTensor) -> str:
 
 
 def type_named(precision: str) -> str:
+    """Return the type that a side stores which computes in a precision."""
+    if precision in OF_FACTORS:
+        return "float32"
     return "BFloat16" if precision == "bfloat16" else precision
 
 
 def coarsest(precisions: Iterable[str]) -> str:
     """Return the coarsest of some types; empty if none is coarse."""
-    order = ("", "int16", "float16", "bfloat16", "int8", "int4")
+    order = ("", "tf32", "int16", "float16", "bfloat16", "int8", "int4")
     return max(precisions, key=order.index, default="")
 
 
@@ -226,12 +240,13 @@ class Rounding:
         taken = {bits for side in weights for bits, _ in side}
         quantised = [f"int{bits}" for bits in (*(it.bits for it in steps), *taken) if bits <= 16]
         before = [it.precision for it in sources]
-        precision = coarsest([*own, *quantised, *before, self.whole])
-        if not precision:
-            return None
         kinds = {step for node in nodes for step in node.steps}
         summed = not kinds.isdisjoint(HEAVY)
         lonely = not any(graph.makers for graph in self.graphs)
+        whole = self.whole if summed or lonely or self.whole not in OF_FACTORS else ""
+        precision = coarsest([*own, *quantised, *before, whole])
+        if not precision:
+            return None
 
         def explained(size: Size, elements: Elements) -> Explained:
             if lonely:
@@ -243,7 +258,7 @@ class Rounding:
             if size.scale:
                 added.append(step / math.sqrt(12) / size.scale)
             if summed:
-                added.append(unit * math.sqrt(USUAL_SUM))
+                added.append(OF_FACTORS.get(precision, unit * math.sqrt(USUAL_SUM)))
             stored = alike or not (summed or taken)
             if precision.startswith("int") and not stored:
                 added.append(WEIGHTS_OF_8_BITS * 2.0 ** (8 - int(precision[3:])))
@@ -294,7 +309,7 @@ class Rounding:
         makers = [graph.makers.get(it.key) for graph, it in zip(self.graphs, pair[:2], strict=True)]
         if not steps and not any(it and "dequantize" in it.type.lower() for it in makers):
             # One side alone may have them in a coarse type, whatever the engine stores them in.
-            whole = self.whole
+            whole = "" if self.whole in OF_FACTORS else self.whole
             once = Explained(whole, UNITS[type_named(whole)]) if whole else None
             return (lambda size, elements: once) if once else None
 
@@ -318,7 +333,7 @@ class Rounding:
             for side, values in enumerate(self.values)
         ]
         if len(large) > 1 and rounded[0] != rounded[1]:
-            self.whole = self.whole or "float16"
+            self.whole = coarsest([self.whole, "float16"])
 
     def steps_of(self, side: int, nodes: Iterable[Node]) -> list[Step]:
         """Return the steps of those tensors that are quantised."""
@@ -355,7 +370,8 @@ class Rounding:
 
 
 def precision_of_sides(graphs: Sequence[Graph]) -> str:
-    """Return the coarse floating-point type that one of two sides computes in.
+    """Return the coarse floating-point type that one of two sides computes in, or rounds factors
+    to.
 
     Where both have its weights and compute the same graph in a wider type, nothing is rounded to it
     but once; what a fusion makes of weights is rounded again.
@@ -365,7 +381,8 @@ def precision_of_sides(graphs: Sequence[Graph]) -> str:
         coarsest(graph.kinds.rounded_type_of(it.name) for it in graph.dump) for graph in graphs
     ]
     alike = named[0] == named[1] and len(graphs[0].nodes) == len(graphs[1].nodes)
-    return stored or ("" if alike else coarsest(named))
+    factors = coarsest(graph.dump.index.products for graph in graphs)
+    return stored or ("" if alike else coarsest(named)) or factors
 
 
 def stored_type_of(graph: Graph) -> str:

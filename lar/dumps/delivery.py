@@ -69,6 +69,7 @@ def finish_dump(
         engine_version=engine.version if engine else "",
         device=engine.device if engine else spec.device,
         provider=engine.libraries.get("provider", "") if engine else "",
+        products=engine.products if engine else "",
         system=result.machine.system if result.machine else "",
         architecture=result.machine.architecture if result.machine else "",
         processor=result.machine.processor if result.machine else "",

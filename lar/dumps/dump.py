@@ -80,7 +80,8 @@ class DumpIndex:
     name why the dump lacks something that the engine computed. `inputs` are what `--input` was
     given, and `feeding` the options that say what was made of it; `files` has for each file of the
     items the size in bytes and the time of its content. `system`, `architecture` and `processor`
-    are those of the machine that ran it, `provider` what computed there for an engine with several.
+    are those of the machine that ran it, `provider` what computed there for an engine with several,
+    and `products` the type that it rounded the factors of float32 products to.
     Unknown facts are empty.
     """
 
@@ -93,6 +94,7 @@ class DumpIndex:
     driver: str = ""
     device: str = ""
     provider: str = ""
+    products: str = ""
     system: str = ""
     architecture: str = ""
     processor: str = ""

@@ -138,7 +138,7 @@ def site_of(profile: Profile) -> Site:
     return Site(
         cores=cores[: max(1, math.ceil(min(limit, MOST_CORES)))] if limit else cores,
         processor=machine.get("instruction_sets") or "unknown ",
-        device=facts.device if profile.on_device else "cpu",
+        device="cpu" if facts.device.startswith("cpu") else facts.device,
         environment=machine.get("variables", {}),
     )
 

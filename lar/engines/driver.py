@@ -42,7 +42,9 @@ class EngineTrace:
     """An engine's own report of all iterations.
 
     Times are those of the recorder's clock. Threads are numbered from 2, the host's being 1;
-    `thread_count` is how many the engine computes on. `dropped` names what it cannot report.
+    `thread_count` is how many the engine computes on. `dropped` names what it cannot report, and
+    `dispatch_only` says that it reports no times of the device that operators ran on; `notes` are
+    for the user.
     `engine_raw` is the engine's own profile of the last iteration; `raw_file` is the file in
     which it has written that of all.
     """
@@ -56,6 +58,8 @@ class EngineTrace:
     thread_count: int | None = None
     alignments: tuple[Alignment, ...] = ()
     dropped: tuple[str, ...] = ()
+    dispatch_only: bool = False
+    notes: tuple[str, ...] = ()
     engine_raw: bytes = b""
     raw_file: str = ""
 

@@ -120,6 +120,11 @@ class Farm:
         with contextlib.suppress(Exception):  # a scheduler that has gone, or is slow
             self._client.close(timeout=2)
 
+    def interrupt(self) -> None:
+        """End the jobs that go on, as an interrupt of each would."""
+        for playing in [*self._playing.values()]:
+            playing.inbox.put(KeyboardInterrupt())
+
     def play(
         self,
         sending: Sending,
@@ -311,15 +316,13 @@ class Playing:
 
         match error:
             case KilledWorker():
-                worker = error.last_worker.address
-                raise Killed(f"the worker was lost, again and again; the last was {worker}")
+                raise Killed(f"workers were lost, again and again: {error.last_worker.address}")
             case TaskLost():
                 raise Killed(f"{error}, again and again")
             case CancelledError():
                 raise self.farm.connection_lost()
-            case LarError():
+            case LarError() | KeyboardInterrupt():
                 raise error
             case _:  # whatever another version of lar does, or a worker without lar
                 problem = f"a worker failed: {type(error).__name__}: {first_line(error)}"
-                hint = "start it where the same lar is installed"
-                raise LarError(problem, hint, flag=FLAG) from None
+                raise LarError(problem, "start it where lar is installed", flag=FLAG) from None

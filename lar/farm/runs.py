@@ -46,7 +46,8 @@ def run_many(specs: Sequence[RunSpec], scheduler: str | Farm, *, on: str = "") -
 
     Returns:
         The results, in the order of the specs. What became of a run is its `status`: nothing is
-        raised for it, or for a worker that is lost.
+        raised for it, or for a worker that is lost. An interrupt ends the runs that go on; a farm
+        that was given stays open.
 
     Raises:
         LarError: no scheduler answers.
@@ -66,7 +67,7 @@ def run_many(specs: Sequence[RunSpec], scheduler: str | Farm, *, on: str = "") -
             return [*threads.map(make, specs)]
         except BaseException:
             threads.shutdown(wait=False, cancel_futures=True)
-            scheduler.close()
+            scheduler.interrupt()
             raise
 
 

@@ -79,16 +79,14 @@ def graph_of(operators: Sequence[ProfiledOperator], engine: str) -> ProfileGraph
     return ProfileGraph(with_operators(index, (*inputs, *made)), places)
 
 
-def plain_graph_of(profile: Profile, items: int) -> ProfileGraph:
-    """Return the graph of a profile, with shapes in plain axes; those of `items` are of one."""
+def plain_graph_of(profile: Profile) -> ProfileGraph:
+    """Return the graph of a profile, with shapes in plain axes."""
     graph = graph_of(profile.operators, profile.facts.engine)
     layouts = layouts_of(graph.dump_index.tensors, graph.dump_index.operators)
 
     def make_plain(tensor: DumpedTensor) -> DumpedTensor:
         layout = layouts.get(tensor.key)
         shape = plain_shape(tensor.shape, layout) if layout else tensor.shape
-        if shape and shape[0] % items == 0:
-            shape = (shape[0] // items, *shape[1:])
         return replace(tensor, shape=shape, layout=layout or tensor.layout)
 
     index = replace(

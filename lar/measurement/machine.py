@@ -132,11 +132,12 @@ def read_field(path: str, name: str) -> str:
     return ""
 
 
-def installed_version(distribution: str) -> str:
-    """Return the version of an installed package, empty when it is not installed."""
+def installed_version(distribution: str, folders: Sequence[str] = ()) -> str:
+    """Return the version of an installed package, empty when it is not installed; `folders` are
+    where it is looked for, those of Python if none is given."""
     # The name of its folder says it; the library that reads what is in it is slow to import.
     wanted = re.sub("[-_.]+", "_", distribution).lower()
-    for folder in sys.path:
+    for folder in folders or sys.path:
         for name in glob("*.dist-info", root_dir=folder or os.curdir):
             package, _, version = name.removesuffix(".dist-info").partition("-")
             if re.sub("[-_.]+", "_", package).lower() == wanted:

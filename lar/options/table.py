@@ -289,7 +289,16 @@ NO_ARENA = Switch(
     "no_arena", "give memory back to the system at once, and keep none for later", IN_DEVICE
 )
 PROVIDER = Option(
-    "provider", "run on this execution provider and on no other", IN_DEVICE, str, "NAME"
+    "provider",
+    "run on this execution provider and on no other; NAME,cpu has the CPU run what it cannot",
+    IN_DEVICE,
+    str,
+    "NAME",
+)
+NO_TF32 = Switch(
+    "no_tf32",
+    "multiply float32 numbers as they are on a CUDA device, without rounding them to TF32",
+    IN_DEVICE,
 )
 
 # Layouts of convolutions
@@ -610,7 +619,7 @@ OPTIONS: tuple[Option[Any], ...] = (
     *(INPUT, INPUT_LAYOUT, RESIZE, MEAN, SCALE, BGR, RGB, BATCH_SIZE, FILL, SEED),
     *(LABELS, RESUME),
     *(CPU, CUDA, CPU_DEFAULT, MULTITHREAD, MULTITHREAD_DEFAULT, MULTI_THREAD_CORE_IDS, THREAD),
-    *(SHARE_PARAM_MEM, NO_SPINNING, NO_ARENA, PROVIDER),
+    *(SHARE_PARAM_MEM, NO_SPINNING, NO_ARENA, PROVIDER, NO_TF32),
     *(ENABLE_NCHW4, ENABLE_CHWN4, ENABLE_NCHW44, ENABLE_NCHW44_DOT, ENABLE_NCHW88),
     *(ENABLE_NCHW32, ENABLE_NCHW64, ENABLE_NHWCD4, LAYOUT_TRANSFORM, LAYOUT_TRANSFORM_DUMP),
     *(FAST_RUN, FULL_RUN, FAST_RUN_ALGO_POLICY, FAST_RUN_SHARED_BATCH_SIZE),

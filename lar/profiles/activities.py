@@ -12,7 +12,7 @@ to it.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from operator import itemgetter
 from typing import Literal, NamedTuple, Protocol
@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple, Protocol
 import msgspec
 
 from lar.profiles.breakdown import device_copies
-from lar.profiles.devices import Extent, kernel_name_of
+from lar.profiles.devices import kernel_name_of
 from lar.profiles.range_members import Starts, starts_of
 from lar.records.profile import Execution, Interval, Profile, Span, keep_with_profile
 
@@ -70,9 +70,6 @@ class DeviceActivity(NamedTuple):
     start_ns: int
     end_ns: int
     stream: int
-    size_bytes: int | None
-    grid: Extent | None
-    block: Extent | None
     device: str
     execution: int | None
     launch_ns: int
@@ -155,22 +152,6 @@ def host_activities_of(profile: Profile) -> list[HostActivity]:
     return activities
 
 
-def positions_of_dispatches(activities: Sequence[HostActivity]) -> dict[tuple[int, int], int]:
-    """Return the positions of the dispatches, by operator and step; the last where several are."""
-    return {
-        (each.operator, each.step): index
-        for index, each in enumerate(activities)
-        if each.is_dispatch
-    }
-
-
-def position_of_call(span: Span, dispatches: Mapping[tuple[int, int], int]) -> int:
-    """Return the position of the dispatch that a call of the runtime belongs to, -1 for none."""
-    if span.operator is None or span.step is None:
-        return -1
-    return dispatches.get((span.operator, span.step), -1)
-
-
 @keep_with_profile
 def device_activities_of(profile: Profile) -> Sequence[DeviceActivity]:
     """Return the timed kernels, copies and fills of a device; empty on a CPU.
@@ -213,9 +194,6 @@ def activity_of(profile: Profile, span: Span, place: int | None) -> DeviceActivi
         -1 if span.step is None else span.step,
         *span.interval,
         span.thread if span.stream is None else span.stream,
-        span.size_bytes,
-        span.grid,
-        span.block,
         span.device or profile.facts.device,
         place,
         span.start_ns if dispatch is None else dispatch,

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from lar.profiles.disturbance import disturbed_steps
 from lar.profiles.intervals import merge_intervals, total_of
 from lar.profiles.ranges import OPERATOR_RANGE
 from lar.profiles.times import iterations_of
@@ -122,7 +123,7 @@ def fit_to_plain(profile: Profile) -> Profile:
 
 def scale_of(profile: Profile, plain_ns: float) -> float:
     """Return by how much operators are shortened to fit into a plain iteration with the copies of
-    its inputs and outputs: 1 where they do as recorded.
+    its inputs and outputs: 1 where they do as recorded. Undisturbed iterations say how long.
 
     Operators of several copies of a model each have an iteration of their own.
     """
@@ -140,8 +141,9 @@ def scale_of(profile: Profile, plain_ns: float) -> float:
             copied.setdefault(span.step, []).append(times)
     if not busy:
         return 1.0
-    busy_ns = median(total_of(merge_intervals(each)) for each in busy.values())
-    copied_ns = median(total_of(merge_intervals(copied.get(step, ()))) for step in busy)
+    steps = busy.keys() - disturbed_steps(profile).keys() or busy.keys()
+    busy_ns = median(total_of(merge_intervals(busy[step])) for step in steps)
+    copied_ns = median(total_of(merge_intervals(copied.get(step, ()))) for step in steps)
     room_ns = max(plain_ns - copied_ns, 0.0)
     return min(1.0, room_ns / busy_ns) if busy_ns else 1.0
 

@@ -1,31 +1,292 @@
-"""The change of a figure between two runs."""
+"""Two commands side by side, by pairs of their profiles: what an iteration takes of each, and what
+their operators take of it.
+
+Each profile is one process. Three pairs or more show what differs (`lar.measurement.differences`),
+one pair shows times.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from statistics import median
+from typing import NamedTuple
 
+from lar.errors import UsageError
+from lar.graphs.operator_kinds import OperatorKinds
+from lar.graphs.operator_twins import OperatorPair, match_operators
+from lar.measurement.differences import (
+    FEWEST_DEGREES,
+    Spread,
+    compare_pairs,
+    spread_of,
+    usual_spread,
+)
+from lar.profiles.rows import rows_of
+from lar.profiles.run_contrast import are_of_one_command
+from lar.profiles.times import CLOCK_STEP_NS, iteration_times_of
+from lar.records.profile import Profile, ProfiledOperator
 from lar.records.summary import Difference
+
+MOST_NAMES = 3
+WITHIN_A_STEP = "the change is within a step of the clock"
+
+
+class Use(NamedTuple):
+    """How often an operator is executed in an iteration, and how many nanoseconds that takes."""
+
+    calls: float
+    time_ns: float
 
 
 @dataclass(frozen=True)
-class Change:
-    """A figure in both runs; `percent` is None for a change from nothing.
+class ComparedTimes:
+    """What the same work takes in each process of A and of B, in nanoseconds.
 
-    `difference` is what pairs of runs show of it, None for what is not compared.
+    A side that does no such work has no times. `calls` are those of an iteration. `difference` is
+    what the pairs of processes show, None for work of one side alone.
     """
 
-    baseline: float
-    experiment: float
+    name: str
+    type: str
+    times_ns: tuple[Sequence[float], Sequence[float]]
+    calls: tuple[float, float] = (1, 1)
     difference: Difference | None = None
 
     @property
-    def delta(self) -> float:
-        return self.experiment - self.baseline
+    def a_ns(self) -> float:
+        return median(self.times_ns[0] or [0.0])
 
     @property
-    def percent(self) -> float | None:
-        return self.delta / self.baseline * 100 if self.baseline else None
+    def b_ns(self) -> float:
+        return median(self.times_ns[1] or [0.0])
 
     @property
-    def verdict(self) -> str:
-        return self.difference.verdict if self.difference else "not judged"
+    def change_ns(self) -> float:
+        return self.b_ns - self.a_ns
+
+    @property
+    def change_percent(self) -> float | None:
+        """The change in percent of A, None for a change from nothing."""
+        return 100 * self.change_ns / self.a_ns if self.a_ns else None
+
+    @property
+    def is_of_both(self) -> bool:
+        return all(self.times_ns)
+
+
+@dataclass(frozen=True)
+class ComparedProfiles:
+    """The iteration, the operators in the order of A's, and their sum.
+
+    The iteration is the plain one or, where a profile has none, the profiled one of all.
+    """
+
+    iteration: ComparedTimes
+    operators: tuple[ComparedTimes, ...]
+    total: ComparedTimes
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether there are pairs enough."""
+        rows = (self.iteration, *self.operators)
+        return any(it.difference and it.difference.verdict != "not judged" for it in rows)
+
+
+def compare_profiles(
+    pairs: Sequence[tuple[Profile, Profile]],
+    kinds: tuple[OperatorKinds, OperatorKinds],
+    group_by: str = "name",
+    pattern: str = "",
+) -> ComparedProfiles:
+    """Compare the iterations of two commands, and their operators or the types or modules of these.
+
+    `pairs` are profiles of A and B, made by turns. Operators are those with a name or type that
+    matches `pattern`; `kinds` are those of the engines of A and B.
+
+    Raises:
+        UsageError: a profile has no timed iterations, or is of another command than the first.
+    """
+    a, b = pairs[0]
+    sides = [*zip(*pairs, strict=True)]
+    for own in sides:
+        for each in own:
+            check_comparable(own[0], each)
+    uses = [
+        [uses_like(own[0], each, kind) for each in own]
+        for own, kind in zip(sides, kinds, strict=True)
+    ]
+    joined = [
+        pair
+        for pair in match_operators(a, b, kinds)
+        if any(
+            re.search(pattern, each.name) or re.search(pattern, each.type)
+            for side, places in zip((a, b), pair, strict=True)
+            for each in operators_at(side, places)
+        )
+    ]
+    rows = [
+        add_up(name, type, pair, uses) for name, type, pair in grouped(joined, (a, b), group_by)
+    ]
+    rows = [row for row in rows if any(row.times_ns)]
+    ratios = [*filter(None, map(log_ratios, rows))]
+    usual = usual_spread(ratios) if len(pairs) > FEWEST_DEGREES else None
+    plain = [[plain_ns(each) for each in own] for own in sides]
+    if all(map(all, plain)):
+        iteration = ComparedTimes("plain iteration", "", (plain[0], plain[1]))
+    else:
+        profiled = [[median(iteration_times_of(each)) for each in own] for own in sides]
+        iteration = ComparedTimes("profiled iteration", "", (profiled[0], profiled[1]))
+    return ComparedProfiles(
+        judged(iteration),
+        tuple(judged(row, usual, len(ratios), CLOCK_STEP_NS) for row in rows),
+        add_up("all operators", "", merged(joined), uses),
+    )
+
+
+def check_comparable(first: Profile, other: Profile) -> None:
+    """Check that a profile has iterations, and that it is of the same command as the first of its
+    side.
+
+    Raises:
+        UsageError: it is not.
+    """
+    about = f"a profile of {other.facts.model.path}"
+    if not other.timed_steps():
+        raise UsageError(
+            f"{about} has no timed iterations, and there is nothing to compare",
+            "make it with --iter 2 or more",
+        )
+    if not are_of_one_command(first, other):
+        raise UsageError(
+            f"{about} is of another command than the first of its side",
+            "give profiles of two commands by turns",
+        )
+
+
+def plain_ns(profile: Profile) -> float:
+    """Return the median iteration without profiling, of the undisturbed where there are enough; 0
+    where it was not measured."""
+    cost = profile.facts.cost
+    return max(0.0, 1e9 * cost.calm[1]) if cost else 0.0
+
+
+def uses_like(first: Profile, profile: Profile, kinds: OperatorKinds) -> Mapping[int, Use]:
+    """Return what operators take in an iteration, by the places of those of the first profile of
+    this command that do the same work."""
+    uses = uses_of(profile)
+    if profile is first:
+        return uses
+    twins = {
+        place: original
+        for pair in match_operators(first, profile, (kinds, kinds))
+        for original, place in zip(pair.a, pair.b, strict=False)
+    }
+    return {twins[place]: use for place, use in uses.items() if place in twins}
+
+
+def uses_of(profile: Profile) -> Mapping[int, Use]:
+    """Return what each operator takes of an iteration, without those within it."""
+    steps = len(profile.timed_steps())
+    return {
+        place: Use(row.times.calls / steps, row.iteration_ns)
+        for row in rows_of(profile)
+        for place in row.operators
+    }
+
+
+def grouped(
+    joined: Sequence[OperatorPair], sides: tuple[Profile, Profile], group_by: str
+) -> Iterator[tuple[str, str, OperatorPair]]:
+    """Yield the name, the type and the operators of each row."""
+    groups: dict[str, list[OperatorPair]] = {}
+    for pair in joined:
+        operators = [operators_at(*each) for each in zip(sides, pair, strict=True)]
+        heads = [max(own, key=work_of) for own in operators if own]
+        type = joined_title(head.type for head in heads)
+        if group_by == "name":
+            yield joined_title(name_of(own) for own in operators if own), type, pair
+        else:
+            title = type if group_by == "type" else heads[0].module or "(no module)"
+            groups.setdefault(title, []).append(pair)
+    for title, own in groups.items():
+        yield title, "", merged(own)
+
+
+def operators_at(profile: Profile, places: Iterable[int]) -> list[ProfiledOperator]:
+    return [profile.operators[place] for place in places]
+
+
+def work_of(operator: ProfiledOperator) -> tuple[int, int]:
+    return operator.flops or 0, operator.size_bytes or 0
+
+
+def name_of(operators: Sequence[ProfiledOperator]) -> str:
+    """Return the names of operators, of many the first."""
+    names = [*dict.fromkeys(each.name for each in operators)]
+    if len(names) > MOST_NAMES:
+        names[MOST_NAMES - 1 :] = [f"{len(names) - MOST_NAMES + 1} more"]
+    return " + ".join(names)
+
+
+def joined_title(titles: Iterable[str]) -> str:
+    return " = ".join(dict.fromkeys(titles))
+
+
+def merged(pairs: Sequence[OperatorPair]) -> OperatorPair:
+    """Return the operators of several pairs as one."""
+    return OperatorPair(
+        tuple(chain.from_iterable(pair.a for pair in pairs)),
+        tuple(chain.from_iterable(pair.b for pair in pairs)),
+    )
+
+
+def add_up(
+    name: str, type: str, pair: OperatorPair, uses: Sequence[Sequence[Mapping[int, Use]]]
+) -> ComparedTimes:
+    """Return what operators take together in each process; `uses` are those of A and of B."""
+    times, calls = [], []
+    for places, own in zip(pair, uses, strict=True):
+        used = [[each[place] for place in places if place in each] for each in own]
+        is_used = any(used)
+        times.append([math.fsum(it.time_ns for it in each) for each in used] if is_used else [])
+        calls.append(median(math.fsum(it.calls for it in each) for each in used))
+    return ComparedTimes(name, type, (times[0], times[1]), (calls[0], calls[1]))
+
+
+def judged(
+    times: ComparedTimes, usual: Spread | None = None, comparisons: int = 1, step_ns: float = 0.0
+) -> ComparedTimes:
+    """Return times with what the pairs show; `usual` is how much such times differ as a rule, and
+    counts where these times differ no more.
+
+    A difference must be longer than a step of the clock for each call: times that are recorded in
+    whole steps may agree in all processes by chance.
+    """
+
+    own = spread_of(log_ratios(times))
+    if usual and own:
+        usual = replace(usual, deviation=max(usual.deviation, own.deviation))
+
+    def compare(step: float) -> Difference | None:
+        ratios = [[ratio] for ratio in log_ratios(times, step)]
+        return compare_pairs(ratios, usual=usual, comparisons=comparisons, once=True)
+
+    found = compare(0.0)
+    if found and found.is_shown:
+        nearer = compare(step_ns * max(times.calls))
+        if not nearer or nearer.verdict != found.verdict:
+            found = replace(found, verdict="not judged", reason=WITHIN_A_STEP)
+    return replace(times, difference=found)
+
+
+def log_ratios(times: ComparedTimes, step: float = 0.0) -> list[float]:
+    """Return the logarithm of B's time over A's of each pair, B's moved towards A's by a step; none
+    where a time is 0."""
+    pairs = [*zip(*times.times_ns, strict=False)]
+    if not all(a > 0 and b > 0 for a, b in pairs):
+        return []
+    return [math.log((max(a, b - step) if b > a else min(a, b + step)) / a) for a, b in pairs]

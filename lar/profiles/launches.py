@@ -39,14 +39,17 @@ class Launch(NamedTuple):
 
 
 def launches_of(profile: Profile) -> list[Launch]:
-    """Return the kernels of the timed iterations, or the executions if no kernels are known."""
+    """Return the kernels of the timed iterations and what the host executed beside them, or the
+    executions if no kernels are known."""
     kernels = profile.spans_of("kernel") if profile.on_device else ()
+    timed = enumerate(zip(profile.timed_executions, self_times_of(profile), strict=True))
     if not kernels:
-        timed = zip(profile.timed_executions, self_times_of(profile), strict=True)
-        return [launch_of(profile, it, place, ns) for place, (it, ns) in enumerate(timed)]
+        return [launch_of(profile, it, place, ns) for place, (it, ns) in timed]
+    of_device = profile.spans_of("kernel", "memcpy", "memset")
+    reported = {(span.operator, span.step) for span in of_device}
     counts = Counter((kernel.operator, kernel.step) for kernel in kernels)
     places = places_of(profile.timed_executions, on_device=True)
-    return [
+    launches = [
         launch_of_kernel(
             profile,
             kernel,
@@ -54,6 +57,11 @@ def launches_of(profile: Profile) -> list[Launch]:
             place=execution_of(kernel, places),
         )
         for kernel in kernels
+    ]
+    return launches + [
+        launch_of(profile, it, place, ns)
+        for place, (it, ns) in timed
+        if it.dispatch is None and (it.operator, it.step) not in reported
     ]
 
 

@@ -44,7 +44,7 @@ def write_pieces(file: IO[bytes], pieces: Iterable[bytes], *, packed: bool | Non
         else:
             waiting.append(piece)
             size_bytes += len(piece)
-    found = chain(waiting, rest)
+    found = chain((waiting.pop(0) for _ in range(len(waiting))), rest)
     file.writelines(found if packed is False else pack(found))
 
 

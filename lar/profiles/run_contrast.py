@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection
 from typing import NamedTuple
 
 from lar.options.command_line import text_of
@@ -35,76 +35,65 @@ class Contrast(NamedTuple):
     """A fact of which two runs have different values, as texts."""
 
     what: str
-    baseline: str
-    experiment: str
+    a: str
+    b: str
 
 
-def contrasts_of(baseline: Profile, experiment: Profile) -> list[Contrast]:
+def contrasts_of(a: Profile, b: Profile) -> list[Contrast]:
     """Return what differs, in the order: model, engine, options, amounts, machine. What one of them
     did not record, as an earlier lar some facts of the machine, is no difference."""
-    both = (baseline, experiment)
-    recorded = frozenset.intersection(*(frozenset(it.facts.machine) for it in both))
-    sides = [[*facts_of(profile, recorded)] for profile in both]
-    first, second = (dict(facts) for facts in sides)
-    names = dict.fromkeys(name for facts in sides for name, _ in facts)
+    recorded = a.facts.machine.keys() & b.facts.machine.keys()
+    first, second = (facts_of(profile, recorded - CHANGING) for profile in (a, b))
     return [
-        Contrast(name, *shorten(first.get(name, NOTHING), second.get(name, NOTHING)))
-        for name in names
-        if first.get(name, NOTHING) != second.get(name, NOTHING)
+        Contrast(name, *without_common_words(first.get(name, NOTHING), second.get(name, NOTHING)))
+        for name in {**first, **second}
+        if first.get(name) != second.get(name)
     ]
 
 
-def shorten(one: str, other: str) -> tuple[str, str]:
-    """Return two texts, of long lists of words, as of instruction sets, those that the other has
-    not."""
+def without_common_words(one: str, other: str) -> tuple[str, str]:
+    """Return two texts; of long lists of words, as instruction sets, those of one alone."""
     words = one.split(), other.split()
     if min(map(len, words)) <= MOST_WORDS:
         return one, other
-    own = [word for word in words[0] if word not in {*words[1]}]
-    theirs = [word for word in words[1] if word not in {*words[0]}]
-    return shorten_words(own), shorten_words(theirs)
+    common = {*words[0]} & {*words[1]}
+    first, second = (" ".join(it for it in each if it not in common) or NOTHING for each in words)
+    return first, second
 
 
-def shorten_words(words: Sequence[str]) -> str:
-    left = len(words) - MOST_WORDS
-    return " ".join([*words[:MOST_WORDS], *([f"and {left} more"] if left > 0 else [])]) or NOTHING
-
-
-def are_of_one_command(baseline: Profile, experiment: Profile) -> bool:
+def are_of_one_command(a: Profile, b: Profile) -> bool:
     """Return whether two runs were made alike, but for how many iterations they have."""
-    return all(each.what in AMOUNTS for each in contrasts_of(baseline, experiment))
+    return all(each.what in AMOUNTS for each in contrasts_of(a, b))
 
 
-def facts_of(profile: Profile, recorded: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yield the known facts of a run that another run may not share; of the machine those that
+def facts_of(profile: Profile, recorded: Collection[str]) -> dict[str, str]:
+    """Return the known facts of a run that another run may not share; of the machine those that
     both have `recorded`."""
     facts = profile.facts
-    yield from known("model", facts.model.path)
-    yield from known("content of the model", facts.model.sha256[:12])
-    yield from known("engine", facts.engine)
-    yield from known("version of the engine", facts.engine_version)
-    yield from known("driver", facts.driver)
-    yield from known("device", facts.device)
-    yield from known("lar", facts.lar_version)
-    for key, value in facts.options.items():
-        if is_set(value) and is_about_computing(key):
-            yield flag_of(key), "given" if value is True else text_of(value)
-    yield from known("batch", facts.batch)
-    yield from known("threads", facts.threads)
-    yield from known("iterations", facts.iterations)
-    yield from known("warm-up iterations", facts.warmup_iterations)
-    for name, value in facts.machine.items():
-        if name not in recorded or name in CHANGING:
-            continue
-        if name == "variables" and isinstance(value, dict):
-            yield from ((f"${variable}", str(text)) for variable, text in value.items())
-        else:
-            yield from known(f"machine: {name.replace('_', ' ')}", value)
-
-
-def known(name: str, value: object) -> Iterator[tuple[str, str]]:
-    if value not in (None, "", ()):
-        yield name, text_of(value)
+    options = {
+        flag_of(key): "given" if value is True else value
+        for key, value in facts.options.items()
+        if is_set(value) and is_about_computing(key)
+    }
+    machine = {name: value for name, value in facts.machine.items() if name in recorded}
+    variables = facts.machine.get("variables", {}) if machine.pop("variables", None) else {}
+    found: dict[str, object] = {
+        "model": facts.model.path,
+        "content of the model": facts.model.sha256[:12],
+        "engine": facts.engine,
+        "version of the engine": facts.engine_version,
+        "driver": facts.driver,
+        "device": facts.device,
+        "lar": facts.lar_version,
+        **options,
+        "batch": facts.batch,
+        "threads": facts.threads,
+        "iterations": facts.iterations,
+        "warm-up iterations": facts.warmup_iterations,
+        **{f"machine: {name.replace('_', ' ')}": value for name, value in machine.items()},
+        **{f"${name}": text for name, text in variables.items()},
+    }
+    return {name: text_of(it) for name, it in found.items() if it not in (None, "", ())}
 
 
 def is_about_computing(key: str) -> bool:

@@ -41,7 +41,11 @@ def summarize(profile: Profile, advice: str = "") -> list[Line]:
     rows = rows_of(profile)
     if not rows and not profile.timed_steps():
         return []
-    trust = [describe_cost(profile), sentence(describe_disturbance(profile))]
+    trust = [
+        describe_dispatches(profile),
+        describe_cost(profile),
+        sentence(describe_disturbance(profile)),
+    ]
     return [
         Line("time", describe_iteration(profile)),
         *([Line("slowest", describe_slowest(profile, rows))] if rows else []),
@@ -104,6 +108,17 @@ def describe_bounds(kind: Row) -> str:
     shares = kind.bounds.items()
     named = [f"{share:.0%} is {BOUNDS[it]}" for it, share in shares if share >= LEAST_SHARE]
     return f"of its time {', '.join(named)}"
+
+
+def describe_dispatches(profile: Profile) -> str:
+    """Return that operators have the times of the host, which had a device do them; empty for what
+    was recorded where it was done."""
+    if not profile.facts.dispatch_only:
+        return ""
+    return (
+        f"What operators take on {profile.facts.device} is not known: their times are those of the "
+        "host, which has the device do them."
+    )
 
 
 def describe_far(profile: Profile, kind: Row, rows: Sequence[Row]) -> str:

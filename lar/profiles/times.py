@@ -14,27 +14,12 @@ input, where each iteration has its own, as with a data set. The iteration is wh
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Literal
+from collections.abc import Sequence
 
 from lar.records.profile import Interval, Profile, keep_with_profile
 
 # Engines record whole microseconds.
 CLOCK_STEP_NS = 1_000
-
-Kind = Literal["compute", "dispatch + compute", "wall"]
-
-# What each means, as the reports print it.
-MEANINGS: Mapping[Kind, str] = {
-    "compute": "compute, without its dispatch and without what it waits",
-    "dispatch + compute": "dispatch + compute, without what it waits",
-    "wall": "wall, from its begin to its end with what it waits, without its dispatch",
-}
-
-
-def describe_time(kind: Kind) -> str:
-    """Return the sentence that says which time of operators a report shows."""
-    return f"The time of an operator: {MEANINGS[kind]}."
 
 
 def iterations_of(profile: Profile) -> tuple[Interval, ...]:

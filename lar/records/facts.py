@@ -62,6 +62,7 @@ class ModelFile:
 class EngineFacts:
     """The engine that really ran: its version, driver and device, and the libraries beside it.
 
+    `products` is the type that factors of float32 products are rounded to, empty for none.
     `threads` is how many threads of the CPU compute a copy of the model; None if not known.
     `spin_seconds` is how much CPU time one of them spends at most while it waits for work; 0 if it
     sleeps, or if that is not known.
@@ -74,3 +75,4 @@ class EngineFacts:
     libraries: dict[str, str] = field(default_factory=dict)
     threads: int | None = None
     spin_seconds: float = 0.0
+    products: str = ""

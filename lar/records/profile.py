@@ -479,6 +479,9 @@ class ProfileFacts(
 ):
     """The origin of a profile. `dropped` lists what the engine could not record, a line each.
 
+    `dispatch_only` is for operators that ran on a device of whose times the engine says nothing:
+    their times are those of the host, which had the device do them.
+
     `noise` has the timed iterations in order, and is empty where it was not recorded. `plain` has
     those of the run without the profiler: their seconds, and whether something disturbed them.
     `folder` is the one that the run was started in, from which relative paths start. `tried` has
@@ -505,6 +508,7 @@ class ProfileFacts(
     cost: Cost | None = None
     peak: Peak | None = None
     dropped: tuple[str, ...] = ()
+    dispatch_only: bool = False
     noise: tuple[StepNoise, ...] = ()
     plain: tuple[tuple[float, bool], ...] = ()
     tried: tuple[TriedSetting, ...] = ()
@@ -533,8 +537,8 @@ class Profile:
 
     @cached_property
     def on_device(self) -> bool:
-        """True if operators ran on a device of their own; a CPU is the host."""
-        return not self.facts.device.startswith("cpu")
+        """True if operators' times are those of a device of their own; a CPU is the host."""
+        return not (self.facts.device.startswith("cpu") or self.facts.dispatch_only)
 
     @property
     def has_estimates(self) -> bool:

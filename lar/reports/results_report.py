@@ -10,7 +10,7 @@ from lar.reports.cut_names import join_first
 from lar.reports.model import Column, Table, milliseconds, number, value_at
 from lar.reports.report import Report
 from lar.reports.verdicts import describe_difference, format_interval
-from lar.results.facts import describe_options, is_option
+from lar.results.facts import describe_kind_of_options, describe_options, is_option
 from lar.results.rows import Row
 from lar.results.side_by_side import DISTURBED, SEVERAL, SideBySide, is_apart
 
@@ -95,7 +95,8 @@ def columns_of(side_by_side: SideBySide) -> Iterator[Column[Row]]:
         yield Column("result", lambda row: row.name, rank=0)
     for name in side_by_side.varying:
         is_name = is_option(name) and not side_by_side.has_names
-        yield Column(name, fact_named(name), rank=0 if is_name else 3)
+        shown = not (side_by_side.has_names and stands_in_names(name, rows))
+        yield Column(name, fact_named(name), in_text=shown, rank=0 if is_name else 3)
     if not side_by_side.has_names and not side_by_side.varying:
         yield Column("rows", lambda row: row.name, rank=0)
     if any(row.statuses != "ok" for row in rows):
@@ -140,6 +141,13 @@ def columns_of(side_by_side: SideBySide) -> Iterator[Column[Row]]:
 
 def fact_named(name: str) -> Callable[[Row], str]:
     return lambda row: row.facts[name]
+
+
+def stands_in_names(fact: str, rows: Sequence[Row]) -> bool:
+    """Return whether the name of each row says a fact: that of a store's runs has their options."""
+    if is_option(fact):
+        return all(describe_kind_of_options(row.facts) in row.name for row in rows)
+    return all(row.facts[fact] and row.facts[fact] in row.name for row in rows)
 
 
 def percentile(rank: int) -> Callable[[Row], float | None]:

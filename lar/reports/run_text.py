@@ -57,6 +57,11 @@ def format_ms(seconds: float | None) -> str:
     return "N/A" if seconds is None or math.isnan(seconds) else f"{seconds * 1e3:.3f}"
 
 
+def in_ms(seconds: float | None) -> str:
+    """Format a time in milliseconds with the unit, if it is known."""
+    return "N/A" if seconds is None else f"{format_ms(seconds)}ms"
+
+
 def format_event(event: Event, spec: RunSpec) -> str:
     """Return the line that an event makes, empty for none."""
     match event:
@@ -163,11 +168,10 @@ def format_finish(result: RunResult) -> list[str]:
 
 def format_finished(number: int, statistics: Statistics) -> str:
     """Return the line that ends a test."""
-    deviation = statistics.standard_deviation
     return (
         f"=== finished test #{number}: time={format_ms(statistics.total)}ms "
         f"avg_time={format_ms(statistics.mean)}ms "
-        f"sd={format_ms(deviation)}{'ms' if deviation is not None else ''} "
+        f"sd={in_ms(statistics.standard_deviation)} "
         f"minmax={format_ms(statistics.minimum)},{format_ms(statistics.maximum)}"
     )
 
@@ -312,10 +316,8 @@ def format_trust(summary: Summary, result: RunResult) -> list[str]:
 
 def format_median(median: float | None, interval: Interval | None = None) -> str:
     """Return a median, with its interval if there is one."""
-    if median is None:
-        return "median=N/A"
-    text = f"median={format_ms(median)}ms"
-    if interval is None:
+    text = f"median={in_ms(median)}"
+    if median is None or interval is None:
         return text
     return f"{text} interval={format_ms(interval.low)},{format_ms(interval.high)}ms"
 
@@ -526,13 +528,8 @@ def format_numeric_error(error: NumericError) -> str:
 
 def format_choice(choice: AlgorithmChoice) -> str:
     """Return the line of a convolution: times as the search measured them."""
-    text = f"  {choice.winograd} {format_search_time(choice.seconds)}"
+    text = f"  {choice.winograd} {in_ms(choice.seconds)}"
     if choice.other_algorithm:
-        text += f", {choice.other_algorithm} {format_search_time(choice.other_seconds)}"
+        text += f", {choice.other_algorithm} {in_ms(choice.other_seconds)}"
         text += format_speedup(choice.seconds or 0, choice.other_seconds or 0)
     return f"{text}: {choice.operator} {choice.shapes}"
-
-
-def format_search_time(seconds: float | None) -> str:
-    """Return a time of a search with its unit; N/A if none was measured."""
-    return "N/A" if seconds is None else f"{format_ms(seconds)}ms"

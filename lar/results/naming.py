@@ -21,9 +21,10 @@ def read_named(words: Sequence[str]) -> list[NamedResult]:
     names, paths = zip(*map(split_name, words), strict=True)
     if sum(path == "-" for path in paths) > 1:
         raise UsageError("standard input is given twice", "give it once", subject="-")
+    shorts = shorten(paths) if len(paths) > 1 else [""]  # runs of the only file have own names
     parts = [
-        (f"{name or short} {part.name}".strip(), name, path, part)
-        for name, short, path in zip(names, shorten(paths), paths, strict=True)
+        (f"{name or short} {part.name}".strip() or os.path.basename(path), name, path, part)
+        for name, short, path in zip(names, shorts, paths, strict=True)
         for part in read_parts(path)
     ]
     labels = distinguish([label for label, *_ in parts])

@@ -43,8 +43,7 @@ def compare_results(
     """
     figure, runs = figure_of([each.result for each in named])
     facts = facts_of_all(named)
-    chosen = names_by(by, list(facts[0]))
-    rows = rows_of(named, runs, facts, chosen)
+    rows = rows_of(named, runs, facts, names_by(by, list(facts[0])))
     every = list(rows[0].facts)
     varying = tuple(name for name in every if len({row.facts[name] for row in rows}) > 1)
     rows = compare_rows(rows, find_baselines(rows, varying, baseline))

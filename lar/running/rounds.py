@@ -134,14 +134,16 @@ class Rounds:
         most_seconds: float = MOST_ROUND_SECONDS,
         least_cycles: int = LEAST_CYCLES,
         slowest: float = math.inf,
+        ready_by: float = math.inf,
         keep: Callable[[Samples], Samples] = kept_of,
         on_ended: Callable[[Member], None] = lambda member: None,
     ) -> None:
-        """`began` and `deadline` are on the monotonic clock. Each member makes `least_cycles`
-        turns, but one whose first iterations take `slowest` times as long as those of the first
-        member makes none. `keep` takes what is kept of the samples of a turn. `on_ended` is
-        called with each member whose process in a round has ended, with the first one before
-        others that have ended well."""
+        """`began`, `deadline` and `ready_by` are on the monotonic clock. A process that is not
+        ready by then is ended, and all are if it is that of the first member. Each member makes
+        `least_cycles` turns, but one whose first iterations take `slowest` times as long as those
+        of the first member makes none. `keep` takes what is kept of the samples of a turn.
+        `on_ended` is called with each member whose process in a round has ended, with the first
+        one before others that have ended well."""
         self.folder = folder
         self.began = began
         self.deadline = deadline
@@ -151,6 +153,7 @@ class Rounds:
         self.most_seconds = most_seconds
         self.least_cycles = least_cycles
         self.slowest = slowest
+        self.ready_by = ready_by
         self.keep = keep
         self.on_ended = on_ended
         self.alive: dict[Member, TurnTaker] = {}  # in the round that is played
@@ -166,7 +169,7 @@ class Rounds:
             self.alive = {}
             began = time.monotonic()
             try:
-                self.start(number, self.order.sample(members, len(members)), takers, stack)
+                self.start(number, members, takers, stack)
                 slow = self.leave_out_slow(number, members[0], takers)
                 able = {each: taker for each, taker in takers.items() if each not in slow}
                 self.play_turns(number, able, time.monotonic() - began)
@@ -181,12 +184,12 @@ class Rounds:
     def start(
         self,
         number: int,
-        members: Iterable[Member],
+        members: Sequence[Member],
         takers: dict[Member, TurnTaker],
         stack: contextlib.ExitStack,
     ) -> None:
         """Start processes, and wait until they are ready."""
-        for member in members:
+        for member in self.order.sample(members, len(members)):
             if member.spec is None or member.failed:
                 continue
             place = os.path.join(self.folder, f"{member.number}-{number}")
@@ -198,7 +201,11 @@ class Rounds:
                 outputs_folder="" if member.result else os.path.join(place, "outputs"),
             )
             takers[member] = self.alive[member] = TurnTaker(stack, member.spec, context)
-        await_all([*self.alive.values()], lambda taker: self.settle(number))
+        await_all([*self.alive.values()], lambda taker: self.settle(number), self.ready_by)
+        late = [member for member, taker in self.alive.items() if not taker.is_ready]
+        for member in [*takers] if members[0] in late else late:
+            takers.pop(member).end()
+            self.alive.pop(member, None)
 
     def settle(self, number: int) -> None:
         """End the members whose processes have ended by themselves."""
@@ -269,7 +276,7 @@ class Rounds:
         for cycle in range(MOST_CYCLES):
             self.settle(number)
             able = [member for member, taker in takers.items() if taker.is_able]
-            if len(able) < len(takers) and len(able) < 2:
+            if not able or len(able) < min(2, len(takers)):
                 return
             self.show()
             if cycle and self.is_late():
@@ -370,10 +377,12 @@ def merge_results(first: RunResult | None, last: RunResult) -> RunResult:
 
 
 def iterations_in_turn(seconds: float) -> tuple[int, int]:
-    """Return how many iterations of that length a turn has: untimed and timed ones."""
+    """Return how many iterations of that length a turn has: untimed and timed ones. What a long one
+    finds in the caches is a small part of it."""
     seconds = max(seconds, SHORTEST_SECONDS)
-    least = 2 if seconds < 10 * TURN_SECONDS else 1
-    timed = min(max(round(TURN_SECONDS / seconds), least), MOST_PER_TURN)
+    timed = min(max(round(TURN_SECONDS / seconds), 2), MOST_PER_TURN)
+    if seconds >= 10 * TURN_SECONDS:
+        return 0, timed
     return min(max(math.ceil(UNTIMED_SECONDS / seconds), 1), MOST_UNTIMED), timed
 
 

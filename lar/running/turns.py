@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -120,17 +121,19 @@ class TurnTaker(Listener):
 
 
 def await_all(
-    takers: Iterable[TurnTaker], on_ended: Callable[[TurnTaker], None] = lambda taker: None
+    takers: Iterable[TurnTaker],
+    on_ended: Callable[[TurnTaker], None] = lambda taker: None,
+    ready_by: float = math.inf,
 ) -> None:
-    """Wait until each is warmed up and waits for its turn, or has ended; `on_ended` is called with
-    those as soon as they have.
+    """Wait until each is warmed up and waits for its turn, or has ended, or until a time on the
+    monotonic clock; `on_ended` is called with those that have ended as soon as they have.
 
     They load beside each other and warm up one after the other: threads that wait for each other
     at the end of each kernel take a hundred times as long where another process computes.
     """
     loading = [taker for taker in takers if not taker.is_ready]
     loaded: list[TurnTaker] = []
-    while loading:
+    while loading and time.monotonic() < ready_by:
         for taker in loading:
             taker.attend(START_LOOK_SECONDS)
             if taker.ended:
@@ -142,7 +145,7 @@ def await_all(
     for taker in loaded:
         if not taker.is_ready:
             taker.go_on()
-            while not taker.is_ready:
+            while not taker.is_ready and time.monotonic() < ready_by:
                 taker.attend(LOOK_SECONDS)
             if taker.ended:
                 on_ended(taker)

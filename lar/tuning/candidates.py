@@ -25,10 +25,6 @@ class Combinations:
                 self.choices[choice.name] = choice
                 self.dimension_of[choice.name] = number
 
-    def is_free(self, candidate: Candidate) -> bool:
-        """Return whether a candidate needs no permission."""
-        return not any(self.choices[name].allow for name in candidate.choices)
-
     def make(self, choices: Iterable[str]) -> Candidate:
         """Return the candidate with these choices, in the order of the dimensions."""
         ordered = sorted(choices, key=self.dimension_of.__getitem__)

@@ -169,7 +169,7 @@ class Survey:
             found += self.pick(others)[: MOST_BESIDE - len(found)]
         if found:
             return self.round_of(found, ROOM_FOR_RIVALS)
-        return self.race()
+        return self.round_of([], MOST_RACERS) if self.rivals() else None
 
     def prove(self, left: float) -> Step | None:
         """Return a round of the best, and of those that seem as good, beside the plain run; None
@@ -185,11 +185,6 @@ class Survey:
         """Return whether a candidate seems as good as the best."""
         levels = self.evidence.levels
         return levels[candidate] - levels[self.best] < math.log1p(self.request.margin)
-
-    def race(self) -> Step | None:
-        """Return a round of those that may still beat the best; None if none can."""
-        rivals = self.rivals()[:MOST_RACERS]
-        return self.round_of([], MOST_RACERS) if rivals else None
 
     def rivals(self) -> list[Candidate]:
         """Return those that may still beat the best by the margin, the likeliest first."""

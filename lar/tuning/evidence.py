@@ -101,24 +101,30 @@ class Evidence:
         return {each: math.log(it.ratio) for each, it in found.items() if it is not None}
 
     @cached_property
-    def usual(self) -> Spread:
-        """How much the ratios of one candidate differ, by all of them."""
-        others = (each for each in self.scores if each != BASELINE)
-        found = usual_spread(self.log_ratios(BASELINE, each) for each in others)
-        if found is None or found.degrees < USUAL.degrees:
-            return pool([found, USUAL]) or USUAL
+    def usual(self) -> dict[int, Spread | None]:
+        """How much the ratios of one candidate of each model differ, by all of that model: other
+        work disturbs another engine in another way."""
+        found: dict[int, Spread | None] = {}
+        for model in {each.model for each in self.scores}:
+            own = (it for it in self.scores if it.model == model and it != BASELINE)
+            spread = usual_spread(self.log_ratios(BASELINE, each) for each in own)
+            is_known = spread and spread.degrees >= USUAL.degrees
+            found[model] = spread if is_known else pool([spread, USUAL])
         return found
 
-    def judge(self, ratios: Sequence[float], comparisons: int = 1) -> Difference | None:
-        """Return what pairs of processes show by their ratios, None without any."""
+    def judge(self, ratios: Sequence[float], candidate: Candidate, looks: int) -> Difference | None:
+        """Return what pairs of processes show by a candidate's ratios, None without any; with
+        enough of them, how much those of others differ has no say."""
+        usual = self.usual.get(candidate.model) if len(ratios) <= FIRST_LOOK else None
         pairs = [[ratio] for ratio in ratios]
-        return compare_pairs(pairs, usual=self.usual, comparisons=max(1, comparisons))
+        return compare_pairs(pairs, usual=usual, comparisons=max(1, looks))
 
     def compare(
         self, first: Candidate, second: Candidate, *, comparisons: int = 1
     ) -> Difference | None:
         """Return how the second differs from the first, None where no round had both."""
-        return self.judge(self.log_ratios(first, second), comparisons)
+        noisier = max(first, second, key=lambda each: each.model)  # the baseline is of the first
+        return self.judge(self.log_ratios(first, second), noisier, comparisons)
 
     def proofs_of(self, candidate: Candidate) -> list[Difference]:
         """Return how a candidate differs from the baseline at each look, the last one last: its
@@ -127,7 +133,7 @@ class Evidence:
         ratios = self.log_ratios(BASELINE, candidate)[1:]
         proven = sum(len(scores) > FEWEST_LOOKS for scores in self.scores.values()) - 1
         found = (
-            self.judge(ratios[:count], max(1, proven) * max(1, FIRST_LOOK - count))
+            self.judge(ratios[:count], candidate, max(1, proven) * max(1, FIRST_LOOK - count))
             for count in range(1, len(ratios) + 1)
             if count < FIRST_LOOK or is_look(count)
         )
@@ -145,7 +151,7 @@ class Evidence:
     def may_beat(self, candidate: Candidate, best: Candidate) -> bool:
         """Return whether a candidate may still be better than the best so far."""
         gap = self.levels[candidate] - self.levels[best]
-        found = self.judge(self.log_ratios(best, candidate) or [gap])
+        found = self.judge(self.log_ratios(best, candidate) or [gap], candidate, 1)
         return found is None or found.verdict != "slower"
 
     def is_excluded(self, candidate: Candidate) -> bool:

@@ -7,7 +7,6 @@ is the result of a run; outputs that are not the plain run's make it a failed on
 from __future__ import annotations
 
 import contextlib
-import math
 import random
 import time
 from collections.abc import Callable
@@ -62,10 +61,12 @@ class Entrant:
 
 @dataclass(frozen=True, kw_only=True)
 class RoundOrder:
-    """A round that is to be played: the baseline first. `seconds` is how long to measure."""
+    """A round that is to be played: the baseline first. `seconds` is how long to measure; what is
+    not ready in `left_seconds` is left out."""
 
     number: int
     seconds: float
+    left_seconds: float
     entrants: tuple[Entrant, ...]
     seed: int = 0
     names: dict[str, str] = field(default_factory=dict)
@@ -114,7 +115,8 @@ class LocalPlayer:
             rounds = Rounds(
                 str(place),
                 began=began,
-                deadline=math.inf,  # a process that hangs shall not take the time of the others
+                deadline=began + order.left_seconds,
+                ready_by=began + order.left_seconds,
                 order=random.Random(order.seed + order.number),
                 show=lambda: show("measuring"),
                 least_seconds=order.seconds,

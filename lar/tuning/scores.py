@@ -46,8 +46,4 @@ def undisturbed(samples: Samples) -> list[float]:
 
 def time_of_slowest_copy(samples: Samples) -> float:
     """Return the time that the copy of the model computed which computed longest."""
-    runners = samples.runner or (0,) * len(samples.end_to_end)
-    sums: dict[int, list[float]] = {}
-    for runner, seconds in zip(runners, samples.end_to_end, strict=True):
-        sums.setdefault(runner, []).append(seconds)
-    return max(math.fsum(times) for times in sums.values())
+    return max(math.fsum(samples.of_runner(it).end_to_end) for it in {*samples.runner} or {0})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import os
 import time
 import weakref
@@ -284,6 +285,7 @@ class Search:
         order = RoundOrder(
             number=number,
             seconds=step.seconds,
+            left_seconds=self.left_seconds if evidence.scores else math.inf,
             entrants=tuple(self.entrant_of(it, evidence.fastest(it)) for it in step.candidates),
             seed=self.request.seed,
             names=self.given.names if self.given else {},

@@ -157,9 +157,15 @@ def find_reason(
 
 def find_permits(choice: Choice, known: Iterable[Dimension]) -> set[Allowed]:
     """Return all that the user has to allow for a choice: flags of a file may hold several of the
-    engine's choices, each with a need of its own."""
+    engine's choices, each with a need of its own; of a choice that is within another, that counts.
+    """
     parts = [each for dimension in known for each in dimension.choices if each.options]
-    needs = [each.allow for each in parts if each.options.items() <= choice.options.items()]
+    held = [each for each in parts if each.options.items() <= choice.options.items()]
+    needs = [
+        each.allow
+        for each in held
+        if not any(each.options.items() < other.options.items() for other in held)
+    ]
     return {need for need in (choice.allow, *needs) if need}.union(
         PERMITS[key] for key in choice.options if key in PERMITS
     )

@@ -207,7 +207,7 @@ class Recorder(Silent):
                 shutil.copyfile(trace.raw_file, place)
             else:
                 Path(place).write_bytes(trace.engine_raw)
-        return unmatched(trace.operators, patterns)
+        return [*unmatched(trace.operators, patterns), *trace.notes]
 
     def with_syscalls(self, trace: EngineTrace, calls: TracedCalls) -> EngineTrace:
         """Return the engine's profile with the system calls added, and threads for them."""
@@ -249,6 +249,7 @@ class Recorder(Silent):
                 clock=types.Clock("perf_counter_ns", self.t0_ns, self.unix_ns, trace.alignments),
                 cpu=types.CpuUse(os.cpu_count() or 0, *self._cpu.percents()),
                 dropped=trace.dropped,
+                dispatch_only=trace.dispatch_only,
             ),
             operators=trace.operators,
             steps=tuple(sorted(self.steps, key=lambda step: (not step.warmup, abs(step.number)))),

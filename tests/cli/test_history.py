@@ -288,7 +288,7 @@ def test_another_engine_version_is_noted(run_lar: RunLar, store: str, tmp_path: 
         ),
         (["--baseline", "v1", "x.json", "--run", "x"], "--run and FILE cannot go together"),
         (["--baseline", ""], "--baseline: '' is not a tag: give a short text"),
-        ([], "the following arguments are required: --baseline"),
+        ([], "--baseline: is required"),
     ],
 )
 def test_without_a_comparable_run_the_check_says_why(
@@ -409,3 +409,14 @@ def test_the_processes_of_a_bench_are_saved(
     assert "--copy-to-host" in done.stdout
     done = run_lar(*bench, "--tag", "b", cwd=tmp_path)
     assert done.stderr.startswith("lar: error: --tag: needs --save: nothing is stored")
+
+
+@pytest.mark.parametrize("words", [["--baseline", "v1"], ["--baseline=v1"], ["--fail-if-slower"]])
+def test_a_flag_of_a_check_that_run_takes_is_named(
+    run_lar: RunLar, store: str, words: list[str]
+) -> None:
+    done = run_lar("history", "check", "--store", store, "--run", "net.onnx", *words)
+    assert done.returncode == 2
+    flag = words[0].partition("=")[0]
+    assert done.stderr.startswith(f"lar: error: {flag}: stands after --run, which takes all")
+    assert "hint: put it before --run" in done.stderr

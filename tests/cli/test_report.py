@@ -64,34 +64,6 @@ def test_two_profiles_are_compared(run_lar: RunLar, profile: str) -> None:
     assert done.stdout == run_lar("report", profile, profile, "--style", "diff").stdout
 
 
-@pytest.mark.parametrize(
-    ("style", "operator", "place", "figures"),
-    [
-        ("diff", "conv", 7, ["30.5", "47.0"]),
-    ],
-)
-def test_the_first_of_two_is_the_baseline(
-    run_lar: RunLar,
-    tmp_path: Path,
-    profile: str,
-    style: str,
-    operator: str,
-    place: int,
-    figures: list[str],
-) -> None:
-    slower = tmp_path / "slower.json"
-    times = [{"conv": 45, "relu": 5}] * 4
-    types = {"conv": "Convolution", "relu": "Relu"}
-    write_profile(profile_of_times(types, times, step_us=70, dispatch_us=2), slower)
-    table = tmp_path / "report.csv"
-    words = ["--style", style, "--csv", str(table)]
-    done = run_lar("report", profile, str(slower), *words)
-    assert (done.returncode, done.stderr) == (0, "")
-    rows = list(csv.reader(table.read_text().splitlines()))
-    row = [row for row in rows if row and row[0] == operator][-1]
-    assert row[place : place + 2] == figures
-
-
 def test_styles_of_two_name_themselves(run_lar: RunLar, profile: str) -> None:
     assert DOUBLE == ["diff", "tensorboard"]
     done = run_lar("report", profile, profile, "--style", "paddle")

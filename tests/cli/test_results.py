@@ -12,6 +12,7 @@ import pytest
 
 from lar.records.run import record_to_json
 from lar.results.naming import distinguish, shorten, split_name
+from lar.results.store import open_store
 from tests.conftest import REPOSITORY, RunLar
 from tests.results.made_results import make_result, make_runs
 
@@ -57,6 +58,29 @@ def test_runs_are_pooled_by_facts(run_lar: RunLar, saved: Path) -> None:
     assert "slower (1.0" in fast
 
 
+def test_the_runs_of_a_store_are_called_by_their_options_once(
+    run_lar: RunLar, tmp_path: Path
+) -> None:
+    place = str(tmp_path / "session.sqlite")
+    flags: list[dict[str, bool]] = [{}, {"enable_nchw44": True}, {"fast_run": True}]
+    with open_store(place, create=True) as store:
+        for number, options in enumerate(flags):
+            store.add(make_runs(3, 0.010, seed=number, **options))
+    done = run_lar("results", place, env={"COLUMNS": "100"})
+    assert done.returncode == 0, done.stderr
+    table = [line for line in done.stdout.splitlines() if "10.0" in line or "median" in line]
+    assert [line.split("  ")[0] for line in table] == [
+        "result",
+        "plain",
+        "--enable-nchw44",
+        "--fast-run",
+    ]
+    assert table[0].split()[1:5] == ["runs", "samples", "latency", "median"]
+    assert all(row.endswith(")") or "baseline" in row for row in table[1:])
+    records = run_lar("results", place, "--format", "csv").stdout
+    assert records.startswith("result,--enable-nchw44,--fast-run,")
+
+
 def test_csv_has_every_figure_and_warnings_beside_it(run_lar: RunLar, tmp_path: Path) -> None:
     out = tmp_path / "table.csv"
     done = run_lar("results", *FILES, "--format", "csv", "-o", str(out))
@@ -100,7 +124,7 @@ def test_names_are_given_and_told_apart(run_lar: RunLar, tmp_path: Path) -> None
 def test_a_file_of_several_runs_numbers_them(run_lar: RunLar) -> None:
     done = run_lar("results", f"{LOGS}/manual_8.4.txt", "--format", "csv")
     rows = list(csv.DictReader(io.StringIO(done.stdout)))
-    assert [row["result"] for row in rows] == [f"manual_8.4.txt #{n}" for n in range(1, 7)]
+    assert [row["result"] for row in rows] == [f"#{n}" for n in range(1, 7)]
     assert rows[4]["--winograd-transform"] == "yes"
 
 

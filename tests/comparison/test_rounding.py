@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,12 @@ def no_fault(name: str, array: Array) -> Array:
 def quantised(array: Array, scale: float) -> Array:
     integers: Array = np.clip(np.rint(array / scale), -128, 127).astype(np.float32)
     return integers
+
+
+def to_tf32(array: Array) -> Array:
+    """Round to ten bits of mantissa, as NVIDIA's tensor cores do with what they multiply."""
+    rounded: Array = ((array.view(np.uint32) + 0x1000) & np.uint32(0xFFFFE000)).view(np.float32)
+    return rounded
 
 
 def network(kind: str, fault: Fault = no_fault) -> Dump:
@@ -79,30 +86,48 @@ def network(kind: str, fault: Fault = no_fault) -> Dump:
             weight = quantised(weight, scale) * np.float32(scale)
         elif kind == "float16":
             weight = weight.astype(np.float16).astype(np.float32)
+        factors = (x, weight) if kind != "tf32" else (to_tf32(x), to_tf32(weight))
         with np.errstate(invalid="ignore"):
-            product = x @ weight
+            product = factors[0] @ factors[1]
         x = add(f"dense{layer}", "MatMul", product)
         x = add(f"relu{layer}", "Relu", np.maximum(x, 0))
     add("out", "MatMul", x @ WEIGHTS[0])
-    return dump_of(*steps, prefix=kind[0])
+    dump = dump_of(*steps, prefix=kind[0])
+    if kind != "tf32":
+        return dump
+    return replace(dump, index=replace(dump.index, products=kind))
 
 
 @pytest.fixture(scope="module")
 def healthy() -> dict[str, Dump]:
-    return {kind: network(kind) for kind in ("float64", "float32", "float16", "BFloat16", "int8")}
+    kinds = ("float64", "float32", "tf32", "float16", "BFloat16", "int8")
+    return {kind: network(kind) for kind in kinds}
 
 
 def verdict_of(comparison: Comparison) -> str:
     return report_comparison(comparison).text.splitlines()[-1].partition(" (")[0]
 
 
-@pytest.mark.parametrize("kinds", [*itertools.permutations(("float32", "float16"), 2)])
-def test_a_float16_run_is_the_same_within_its_rounding(
-    healthy: dict[str, Dump], kinds: tuple[str, str]
+@pytest.mark.parametrize("coarse", ["float16", "tf32"])
+def test_a_coarse_run_is_the_same_within_its_rounding(
+    healthy: dict[str, Dump], coarse: str
 ) -> None:
-    found = compare_dumps(healthy[kinds[0]], healthy[kinds[1]])
-    assert (found.finding, found.culprits, found.precision) == ("same", (), "float16")
-    assert verdict_of(found) == "result: the same within float16's rounding"
+    for sides in itertools.permutations(("float32", coarse), 2):
+        found = compare_dumps(*(healthy[side] for side in sides))  # type: ignore[arg-type]
+        assert (found.finding, found.culprits, found.precision) == ("same", (), coarse)
+        assert verdict_of(found) == f"result: the same within {coarse}'s rounding"
+
+
+def test_what_comes_before_the_first_product_is_not_rounded_to_tf32(
+    healthy: dict[str, Dump],
+) -> None:
+    wrong = network("tf32", altered("stem", lambda array: array * np.float32(1.0003)))
+    found = compare_dumps(wrong, healthy["float32"], only="common")
+    assert [it.output for it in found.culprits[0].actual] == ["stem"]
+    # A side that is not known to round has the tolerance of float32.
+    dump = healthy["tf32"]
+    unknown = replace(dump, index=replace(dump.index, products=""))
+    assert compare_dumps(unknown, healthy["float32"]).finding != "same"
 
 
 @pytest.mark.parametrize("other", ["float64", "float32", "float16"])
@@ -160,14 +185,16 @@ KINDS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("layer", [0, 6, 11])
-@pytest.mark.parametrize("kinds", ["float16-float32", "float16-float16", "int8-float32"])
+@pytest.mark.parametrize(
+    "kinds", ["float16-float32", "float16-float16", "tf32-float32", "tf32-tf32", "int8-float32"]
+)
 def test_a_fault_in_a_coarse_type_is_named(
     healthy: dict[str, Dump], kinds: str, layer: int, fault: str
 ) -> None:
     kind, expected = kinds.split("-")
     name = f"dense{layer}"
-    if kind == "int8" and fault == "infinite":
-        pytest.skip("int8 has no infinity")
+    if kind in ("int8", "tf32") and fault == "infinite":
+        pytest.skip("a number that is infinite in float16 is not in it")
     wrong = network(kind, altered(name, FAULTS[fault]))
     found = compare_dumps(wrong, healthy[expected], only="common")
     assert found.finding == "fault"

@@ -12,6 +12,7 @@ from lar.engines import engine_named
 from lar.engines.engine import Site
 from lar.engines.megengine import dimensions as of_megengine
 from lar.engines.onnxruntime import dimensions as of_onnxruntime
+from lar.engines.onnxruntime import providers
 from lar.options.option import Option
 from lar.options.variants import can_vary
 from lar.records.choices import Choice
@@ -174,9 +175,10 @@ class TestThreads:
 
 def install_providers(monkeypatch: pytest.MonkeyPatch, folder: Path, *names: str) -> None:
     """Pretend that the installed package of ONNX Runtime brings these providers."""
+    (folder / "capi").mkdir()
     for name in names:
-        (folder / f"libonnxruntime_providers_{name}.so").touch()
-    monkeypatch.setattr(of_onnxruntime, "library_folder", lambda: str(folder))
+        (folder / "capi" / f"libonnxruntime_providers_{name}.so").touch()
+    monkeypatch.setattr(providers, "package_folder", lambda: str(folder))
     monkeypatch.setattr(of_onnxruntime, "NVIDIA_DRIVER", str(folder))
 
 
@@ -186,8 +188,13 @@ class TestOnnxRuntime:
     ) -> None:
         install_providers(monkeypatch, tmp_path, "cuda", "tensorrt", "openvino")
         found = tried(ONNX)
-        options = [found[name].options for name in ("cuda", "tensorrt", "openvino")]
-        assert options == [{"cuda": 0}, {"tensorrt": True}, {"provider": "openvino"}]
+        names = ("cuda", "cuda with TF32", "tensorrt", "openvino")
+        assert [(found[name].options, found[name].allow) for name in names] == [
+            ({"cuda": 0, "no_tf32": True}, ""),
+            ({"cuda": 0}, "reduced-precision"),
+            ({"tensorrt": True}, "reduced-precision"),
+            ({"provider": "openvino"}, ""),
+        ]
         monkeypatch.setattr(of_onnxruntime, "NVIDIA_DRIVER", str(tmp_path / "none"))
         assert not {"cuda", "tensorrt"} & tried(ONNX).keys()
 

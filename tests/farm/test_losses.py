@@ -69,6 +69,21 @@ def test_an_interrupt_ends_the_run_there(
     await_that(lambda: not cluster.runs_of("arm"))
 
 
+def test_an_interrupt_of_many_runs_leaves_the_farm_open(
+    farm: Farm, cluster: LocalCluster, write_script: WriteScript
+) -> None:
+    def interrupt_when_they_run() -> None:
+        await_that(lambda: len(cluster.computing()) == 2)
+        time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with meanwhile(interrupt_when_they_run), pytest.raises(KeyboardInterrupt):
+        run_many([planned(write_script(**HANGS))] * 3, farm)
+    await_that(lambda: not any(map(cluster.runs_of, LABELS)))
+    (result,) = run_many([planned(write_script(times=[[0.1, 0.01, 0.1]]))], farm)
+    assert result.status == "ok"
+
+
 def test_a_client_that_goes_ends_its_run(cluster: LocalCluster, write_script: WriteScript) -> None:
     gone = Farm(cluster.address)
     with meanwhile(run_many, [planned(write_script(**HANGS))], gone):
@@ -127,7 +142,7 @@ def end_worker(stream: object) -> None:
     ("end", "message"),
     [
         (end_own_process, "its process ended by SIGKILL, again and again"),
-        (end_worker, "the worker was lost, again and again; the last was tcp://"),
+        (end_worker, "workers were lost, again and again: tcp://"),
     ],
 )
 def test_what_kills_workers_is_given_up(farm: Farm, end: Any, message: str) -> None:

@@ -45,7 +45,11 @@ def test_one_candidate_alone_is_blamed_for_lost_workers(
     entrants = (Entrant(spec=spec_of(write_script(times=TIMES))),) * count
     kept: dict[int, RunResult] = {}
     player = FarmPlayer(DeadlyFarm(), "arm", read_machine())
-    player.play(RoundOrder(number=2, seconds=0.1, entrants=entrants), print, kept.__setitem__)
+    player.play(
+        RoundOrder(number=2, seconds=0.1, left_seconds=600.0, entrants=entrants),
+        print,
+        kept.__setitem__,
+    )
     assert [*kept] == [blamed]
     assert kept[blamed].status == "crashed"
 
@@ -84,7 +88,7 @@ def test_a_search_on_another_machine(
         dimensions=[choice("constant", "const_shape"), choice("wrong", "enable_ioc16")],
     )
     session = str(tmp_path / "session")
-    words = ("tune", model, "--session", session, "--budget", "8", "--scheduler", cluster.address)
+    words = ("tune", model, "--session", session, "--budget", "60", "--scheduler", cluster.address)
     done = run_lar(*words, "--json", str(tmp_path / "found.json"))
     assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / "found.json").read_text())

@@ -88,7 +88,7 @@ SAMPLES: Mapping[str, tuple[Any, ...]] = {
     "graph_optimization_level": ("basic", "all"),
     "mean": ((1.0,),),
     "multi_thread_core_ids": ("0,1,2",),
-    "provider": ("cpu", "cuda"),
+    "provider": ("cpu", "cuda", "cuda,tensorrt"),
     "range_by": (["a=b"],),
     "resize": ((8, 8),),
     "scale": ((2.0,),),

@@ -12,7 +12,7 @@ import pytest
 from lar.profiles.breakdown import breakdown_of
 from lar.profiles.costs import describe_cost, extra_share, fit_to_plain
 from lar.profiles.trace_file import write_profile
-from lar.records.profile import Cost, Profile
+from lar.records.profile import Cost, Profile, StepNoise
 from tests.profiles.synthetic import profile_of_times
 
 if TYPE_CHECKING:
@@ -87,6 +87,18 @@ def test_what_lies_within_an_operator_still_does() -> None:
     around = replace(profile, executions=(loop, *profile.executions[1:3]))
     outer, *inner = fit_to_plain(around).executions
     assert all(outer.start_ns <= each.start_ns <= each.end_ns <= outer.end_ns for each in inner)
+
+
+def test_disturbed_iterations_do_not_shorten_operators() -> None:
+    """Those of two of three iterations wait for a CPU."""
+    times = [RECORDED, {"conv": 9000, "relu": 3, "fc": 7}, {"conv": 9000, "relu": 3, "fc": 7}]
+    made = profile_of_times(TYPES, times, step_us=10_000)
+    noise = tuple(StepNoise(n, 0, ("queue delay",) * (n > 0)) for n in range(3))
+    cost = Cost(9e-3, 9e-3, 3, 3, 28e-6, 20e-6)
+    facts = msgspec.structs.replace(made.facts, cost=cost, noise=noise)
+    correction = fit_to_plain(replace(made, facts=facts)).correction
+    assert correction is not None
+    assert correction.scale == pytest.approx(20 / 22)
 
 
 def test_disturbed_runs_say_nothing_of_the_cost() -> None:

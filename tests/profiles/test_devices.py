@@ -6,6 +6,7 @@ import pytest
 
 from lar.profiles.activities import device_times_of
 from lar.profiles.devices import device_number, device_title, is_of_device, streams_of
+from lar.profiles.rows import rows_of
 from lar.records.profile import Category
 from tests.profiles.synthetic import operator_of
 from tests.profiles.timelines import HOST, STREAM, execution_of, profile_of, span_of, step_of
@@ -41,6 +42,25 @@ def test_streams_are_threads_where_nothing_is_dispatched() -> None:
     executions = [execution_of(0, 5, 9, thread=STREAM, dispatch=(0, 1), dispatch_thread=HOST)]
     assert streams_of(profile_of(OPERATORS, (), executions, device="cuda0")) == {STREAM}
     assert streams_of(profile_of(OPERATORS, (), executions)) == frozenset()
+
+
+def test_what_the_host_runs_beside_a_device_is_an_operator_too() -> None:
+    profile = profile_of(
+        [operator_of("conv", "Conv"), operator_of("shape", "Shape"), operator_of("copy", "Copy")],
+        [step_of(0, 0, 100)],
+        [
+            execution_of(0, 20, 30, thread=STREAM, dispatch=(10, 15)),
+            execution_of(1, 40, 60),
+            execution_of(2, 70, 75, thread=STREAM),
+        ],
+        [
+            span_of("kernel", "fast", 20, 30, thread=STREAM, operator=0, device="cuda:0"),
+            span_of("memcpy", "copy", 70, 75, thread=STREAM, operator=2, device="cuda:0"),
+        ],
+        device="cuda:0",
+    )
+    times = {(row.name, row.kernel): row.iteration_ns for row in rows_of(profile)}
+    assert times == {("shape", "Shape"): 20_000, ("conv", "fast"): 10_000}
 
 
 def test_an_execution_takes_the_time_of_its_kernels_and_copies_without_the_gaps() -> None:

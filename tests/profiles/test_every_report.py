@@ -71,6 +71,14 @@ def of_one_iteration() -> Profile:
     return replace(profile, executions=tuple(executions))
 
 
+def dispatch_only(profile: Profile) -> Profile:
+    """A profile of a device of whose times the engine says nothing."""
+    facts = msgspec.structs.replace(
+        profile.facts, device="cuda:0", dispatch_only=True, peak=None, options={"cuda": 0}
+    )
+    return replace(in_one_thread(profile), facts=facts)
+
+
 PROFILES = {
     "worker": profile_of_layers(),
     "one thread": in_one_thread(profile_of_layers()),
@@ -78,6 +86,7 @@ PROFILES = {
     "loop": profile_of_loop(),
     "kernels": on_device(profile_of_layers(), has_kernels=True),
     "no kernels": on_device(profile_of_layers(), has_kernels=False),
+    "dispatch only": dispatch_only(profile_of_layers()),
 }
 on_all = pytest.mark.parametrize("profile", PROFILES.values(), ids=PROFILES)
 

@@ -14,7 +14,7 @@ import pytest
 
 from lar.engines import operator_kinds_of_both
 from lar.engines.profile_files import read_profile
-from lar.profiles.run_differences import diff_of
+from lar.profiles.differences import compare_profiles
 from lar.records.profile import Profile
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
@@ -64,18 +64,18 @@ def heavy_of(names: list[str]) -> list[str]:
 
 def test_the_rows_of_two_layouts(profiles: dict[str, Profile]) -> None:
     sides = profiles["plain"], profiles["nchw44"]
-    diff = diff_of(*sides, kinds=operator_kinds_of_both(*sides))
-    joined = [row for row in diff.rows if row.side == "both" and "conv" in row.name.lower()]
+    rows = compare_profiles([sides], operator_kinds_of_both(*sides)).operators
+    joined = [row for row in rows if row.is_of_both and "conv" in row.name.lower()]
     assert len(joined) >= 3
-    alone = {row.type for row in diff.rows if row.side != "both"}
+    alone = {row.type for row in rows if not row.is_of_both}
     assert not {"ConvolutionForward", "ConvBiasForward", "PoolingForward", "MatrixMul"} & alone
 
 
 def test_modules_are_compared_across_engines(profiles: dict[str, Profile]) -> None:
     sides = profiles["plain"], profiles["basic"]
-    diff = diff_of(*sides, "module", kinds=operator_kinds_of_both(*sides))
-    named = {row.name: row.side for row in diff.rows}
-    assert {named[name] for name in ("conv1", "conv2", "conv3", "logits")} == {"both"}
+    rows = compare_profiles([sides], operator_kinds_of_both(*sides), "module").operators
+    both = {row.name for row in rows if row.is_of_both}
+    assert {"conv1", "conv2", "conv3", "logits"} <= both
 
 
 def test_a_profile_without_names_has_the_same_graph(profiles: dict[str, Profile]) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import msgspec
 
+from lar.engines.advice import site_of
 from lar.profiles.costs import fit_to_plain
 from lar.profiles.summary import summarize, summary_lines
 from lar.records.profile import Cost, Profile, TensorFact
@@ -62,6 +63,19 @@ def test_a_layout_that_others_do_not_have_is_the_cause() -> None:
     operators = (conv("a", "NCHW"), conv("b", "NCHW16c"))
     profile = replace(made, operators=operators, facts=facts)  # type: ignore[arg-type]
     assert said(profile)["slowest"].endswith("a runs in NCHW (8 input channels), others in NCHW16c")
+
+
+def test_times_of_the_host_alone_are_said_to_be_that() -> None:
+    made = profile_with(Cost(24e-6, 21e-6, 3, 3))
+    facts = msgspec.structs.replace(made.facts, device="cuda:0", dispatch_only=True, peak=None)
+    profile = replace(made, facts=facts)
+    assert not profile.on_device
+    assert said(profile)["trust"].startswith(
+        "What operators take on cuda:0 is not known: their times are those of the host, which has "
+        "the device do them. Profiling adds "
+    )
+    # What is suggested is for the device all the same.
+    assert site_of(profile).device == "cuda:0"
 
 
 def test_what_to_try_is_a_line() -> None:

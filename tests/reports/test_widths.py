@@ -26,7 +26,7 @@ STYLES_AND_TITLES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "torch": ({"group_by": "instance"}, ("Name", "# of Calls", "Self CPU")),
     "nsys": ({}, ("Instances", "Total Time", "Minimum", "Name")),
     "ncu": ({"group_by": "kernel"}, ("Calls", "Duration", "Name")),
-    "diff": ({}, ("Operator", "Delta", "Verdict")),
+    "diff": ({}, ("name", "change us", "verdict")),
 }
 ALIKE = "CONVOLUTION_FORWARD_{}_OF_A_SIZE_THAT_FITS:X86_FALLBACK:LARGE_GROUP"
 

@@ -292,3 +292,12 @@ def test_rounds_after_the_last_look_count_too(write_script: WriteScript, tmp_pat
     assert found[0].difference is None
     assert found[1].difference is not None
     assert found[1].difference.ratio == pytest.approx(2, rel=1e-3)
+
+
+@pytest.mark.parametrize("seconds", [0.05, 0.5])
+def test_each_turn_has_two_iterations_or_more(write_script: WriteScript, seconds: float) -> None:
+    models = [script(write_script, seconds), script(write_script, 2 * seconds)]
+    bench = lar.bench(models)
+    turns = [turn for each in bench.variants for turn in each.turns]
+    assert {len(turn.samples.end_to_end) for turn in turns} == {2}
+    assert verdicts(bench) == ["", "slower"]

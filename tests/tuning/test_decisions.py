@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -39,6 +39,13 @@ def space_of(engine: str, **dimensions: tuple[str, ...]) -> ModelSpace:
             for name, names in dimensions.items()
         ),
     )
+
+
+def result_of(seconds: float) -> RunResult:
+    """Return the result of a process whose iterations took so long."""
+    samples = Samples(end_to_end=(seconds,) * 5)
+    spec = RunSpec(model="net", engine="e", driver="d")
+    return RunResult(spec=spec, status="ok", phase="done", samples=samples)
 
 
 @dataclass
@@ -79,11 +86,9 @@ class Machine:
             for each in step.candidates:
                 failed = [self.faults[it] for it in each.choices if it in self.faults]
                 ratio = draw.lognormvariate(0.0, self.noise)
-                result = RunResult(
-                    spec=RunSpec(model="net", engine="e", driver="d"),
+                result = replace(
+                    result_of(self.time_of(each) * ratio),
                     status="failed" if failed else "ok",
-                    phase="done",
-                    samples=Samples(end_to_end=(self.time_of(each) * ratio,) * 5),
                     wall_seconds=spent,
                 )
                 self.trials.append(Trial(step.kind, len(self.rounds) - 1, each, result))
@@ -208,3 +213,40 @@ def test_a_lucky_look_does_not_win() -> None:
         machine.play(request, seed)
         wins += machine.winner(request) != BASELINE
     assert wins <= 1
+
+
+def trials_of(scores: Mapping[Candidate, list[float]]) -> list[Trial]:
+    """Return processes with these times, one of each candidate in each round."""
+    return [
+        Trial("round", number, candidate, result_of(seconds))
+        for candidate, times in scores.items()
+        for number, seconds in enumerate(times)
+    ]
+
+
+@pytest.mark.parametrize("rounds", [3, 8])
+def test_a_noisy_rival_hides_no_gain_of_another(rounds: int) -> None:
+    """How much another engine's processes differ does not say how much these do."""
+    draw, good, rival = random.Random(1), Candidate(choices=("nchw88",)), Candidate(model=1)
+    calm = [0.1 * draw.lognormvariate(0, 0.005) for _ in range(rounds)]
+    scores = {
+        BASELINE: calm,
+        good: [0.07 * draw.lognormvariate(0, 0.005) for _ in calm],
+        rival: [0.2 * 4.0 ** (-1) ** number for number in range(rounds)],
+    }
+    found = Evidence("latency", trials_of(scores)).compare(BASELINE, good)
+    assert found is not None
+    assert found.verdict == "faster"
+
+
+def test_a_noisy_candidate_has_no_say_in_what_was_measured_often() -> None:
+    draw, good = random.Random(1), Candidate(choices=("nchw88",))
+    calm = [0.1 * draw.lognormvariate(0, 0.005) for _ in range(6)]
+    scores = {
+        BASELINE: calm,
+        good: [0.095 * draw.lognormvariate(0, 0.005) for _ in calm],
+        Candidate(choices=("2 threads",)): [0.2 * 4.0 ** (-1) ** number for number in range(6)],
+    }
+    found = Evidence("latency", trials_of(scores)).compare(BASELINE, good)
+    assert found is not None
+    assert found.verdict == "faster"

@@ -214,6 +214,16 @@ def test_all_that_flags_hold_has_to_be_allowed() -> None:
     assert find_permits(chosen(x=["--multithread 2"]).popitem()[1], (parts,)) == set()
 
 
+def test_what_makes_a_choice_exact_takes_its_need_away() -> None:
+    rounded = Choice(name="rounded", options={"cuda": 0}, allow="reduced-precision")
+    exact = Choice(name="exact", options={"cuda": 0, "no_tf32": True})
+    known = (Dimension(name="provider", choices=(rounded, exact)),)
+    assert find_permits(rounded, known) == {"reduced-precision"}
+    assert find_permits(exact, known) == set()
+    of_file = Choice(name="file", options={**exact.options, "graph_optimization_level": "basic"})
+    assert find_permits(of_file, known) == set()
+
+
 @needs_megengine
 def test_one_permit_is_not_enough_for_two_needs(tmp_path: Path) -> None:
     file = tmp_path / "space.json"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -92,6 +93,16 @@ class OnnxRuntime(OnnxFileEngine):
     )
     isolating_driver = "session"
     packing = TestcaseFolders()
+
+    @property
+    def version(self) -> str:
+        # One of several packages, which have the module in common.
+        from lar.engines.onnxruntime.providers import PACKAGES, package_folder
+        from lar.measurement.machine import installed_version
+
+        beside = [os.path.dirname(package_folder())]
+        names = [*dict.fromkeys(PACKAGES.values()), self.distribution]
+        return next(filter(None, (installed_version(name, beside) for name in names)), "")
 
     @property
     def cache(self) -> CacheFiles:

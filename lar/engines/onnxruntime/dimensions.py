@@ -5,7 +5,6 @@ Each option that says how a model is run, and that can vary, stands here or in `
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from lar.engines.choices import copies_dimension, set_to, thread_choices, turn_o
 from lar.engines.engine import Site
 from lar.engines.onnxruntime.operator_kinds import KINDS
 from lar.engines.onnxruntime.options import BLOCKED_LAYOUT
+from lar.engines.onnxruntime.providers import library_of
 from lar.engines.signs import Clue, Sign, computing_ns_of, read_clues, share_of
 from lar.options.option import Option
 from lar.options.table import (
@@ -32,6 +32,7 @@ from lar.options.table import (
     MULTITHREAD_DEFAULT,
     NO_ARENA,
     NO_SPINNING,
+    NO_TF32,
     PROVIDER,
     REPRODUCIBLE,
     TENSORRT,
@@ -39,7 +40,7 @@ from lar.options.table import (
     THREAD,
     WEIGHT_PREPROCESS,
 )
-from lar.records.choices import Choice, Dimension
+from lar.records.choices import Allowed, Choice, Dimension
 
 if TYPE_CHECKING:
     from lar.records.profile import Profile, ProfiledOperator
@@ -57,8 +58,7 @@ NOT_TRIED: Mapping[Option[Any], str] = {
     C_OPR_LIB: "a model needs its library or does not",
 }
 
-# The providers that another package than `onnxruntime` brings are libraries of this name.
-LIBRARY = "libonnxruntime_providers_{}.so"
+# The providers that another package than `onnxruntime` brings.
 ON_NVIDIA = ("cuda", "tensorrt")
 OTHERS = ("openvino", "dnnl", "migraphx", "rocm", "qnn", "vitisai", "cann")
 NVIDIA_DRIVER = "/dev/nvidiactl"
@@ -70,15 +70,10 @@ def dimensions_of(site: Site) -> tuple[Dimension, ...]:
     table: dict[str, tuple[Choice, ...]] = {
         "provider": tuple(providers_here()) if on_cpu else (),
         "graph": (
-            set_to(DISABLE_OPTIMIZER, (BLOCKED_LAYOUT,), "no-blocked-layout"),
+            *([set_to(DISABLE_OPTIMIZER, (BLOCKED_LAYOUT,), "no-blocked-layout")] * on_cpu),
             set_to(GRAPH_OPTIMIZATION_LEVEL, "extended", "extended", for_full=True),
             set_to(GRAPH_OPTIMIZATION_LEVEL, "basic", "basic"),
             set_to(GRAPH_OPTIMIZATION_LEVEL, "disable", "no-optimisation", for_full=True),
-        ),
-        "algorithms": (
-            ()
-            if on_cpu
-            else (set_to(FAST_RUN, True, "fast-run"),)  # cuDNN's: no file keeps what it finds
         ),
         "threads": tuple(threads_for(site)) if on_cpu else (),
         "spinning": (turn_on(NO_SPINNING),) if on_cpu else (),
@@ -106,24 +101,16 @@ def threads_for(site: Site) -> Iterator[Choice]:
 
 def providers_here() -> Iterator[Choice]:
     """Yield the providers besides the CPU's that the installed package has a library of."""
-    folder = library_folder()
-    names = [
-        name for name in (*ON_NVIDIA, *OTHERS) if os.path.exists(f"{folder}/{LIBRARY.format(name)}")
-    ]
-    for name in names:
+    for name in filter(library_of, (*ON_NVIDIA, *OTHERS)):
         if name not in ON_NVIDIA:
             yield set_to(PROVIDER, name, name)
         elif os.path.exists(NVIDIA_DRIVER):
-            option, value = (TENSORRT, True) if name == "tensorrt" else (CUDA, 0)
-            yield set_to(option, value, name, for_full=option is TENSORRT)
-
-
-def library_folder() -> str:
-    """Return the folder of the engine's libraries, which is found without importing them; empty if
-    the engine is not installed."""
-    found = importlib.util.find_spec("onnxruntime")
-    places = found.submodule_search_locations if found is not None else None
-    return os.path.join(places[0], "capi") if places else ""
+            rounded: Allowed = "reduced-precision"
+            if name == "tensorrt":
+                yield set_to(TENSORRT, True, name, for_full=True, allow=rounded)
+            else:
+                yield Choice(name=name, options={CUDA.key: 0, NO_TF32.key: True})
+                yield set_to(CUDA, 0, "cuda with TF32", allow=rounded)
 
 
 # The signs of a profile. The engine's defaults fit most models, and often there is none.
@@ -173,6 +160,6 @@ CLUES = (
     # Of devices, and of providers that the package does not always have.
     *(
         Clue(name, "kernels", saves, "convolutions and matrix products", is_heavy)
-        for name, saves in {"fast-run": 0.1, "cuda": 0.9, **dict.fromkeys(OTHERS, 0.3)}.items()
+        for name, saves in {"cuda": 0.9, **dict.fromkeys(OTHERS, 0.3)}.items()
     ),
 )

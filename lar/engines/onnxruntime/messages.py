@@ -8,6 +8,9 @@ from lar.errors import LarError, UsageError
 
 BROKEN = "copy or export it again"
 
+# What the engine says of a model that its provider cannot run as a whole.
+NO_FALLBACK = "fallback to CPU EP has been explicitly disabled"
+
 # Pattern in the engine's message, what is wrong (\1 is the pattern's group), what to do; the first
 # that matches counts.
 WHILE_LOADING: tuple[tuple[str, str, str], ...] = (
@@ -90,13 +93,6 @@ def explain_onnxruntime(
     """
     if loading and (lacking := explain_lacking(message, model, version)):
         return lacking
-    if loading and "fallback to CPU EP has been explicitly disabled" in message:
-        return UsageError(
-            "the provider cannot run it, or not all of its operators",
-            "lar does not fall back to the CPU; check the device's driver and libraries "
-            "(--verbose shows what ONNX Runtime says), or choose another provider",
-            subject=model,
-        )
     for pattern, what, hint in WHILE_LOADING if loading else ():
         if found := re.search(pattern, message):
             return UsageError(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lar.engines.onnxruntime.optimizers import OPTIMIZERS
-from lar.engines.onnxruntime.providers import short_name
+from lar.engines.onnxruntime.providers import first_provider, short_name
 from lar.engines.option_rows import Drivers, LazyModule, OptionRow
 from lar.errors import UsageError, count_of, nearest
 from lar.options.option import Option
@@ -49,6 +49,7 @@ from lar.options.table import (
     MULTITHREAD_DEFAULT,
     NO_ARENA,
     NO_SPINNING,
+    NO_TF32,
     PROFILE,
     PROFILE_MEMORY,
     PROFILE_RAW,
@@ -247,9 +248,11 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
     OptionRow(
         PROVIDER,
         SESSION,
-        "that provider (cuda, CUDAExecutionProvider, ...), without falling back to the CPU",
+        "that provider (cuda, CUDAExecutionProvider, ...), falling back with NAME,cpu alone",
         before_load=session.choose_provider,
+        after_load=session.warn_of_fallback,
     ),
+    OptionRow(NO_TF32, SESSION, "on CUDA, use_tf32 is 0", before_load=session.multiply_in_float32),
     OptionRow(
         THREAD,
         SESSION,
@@ -303,8 +306,7 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
     OptionRow(
         FAST_RUN,
         SESSION,
-        "builds the file of --fast-run-algo-policy; on CUDA, cudnn_conv_algo_search is EXHAUSTIVE",
-        before_load=session.measure_algorithms,
+        "builds the file of --fast-run-algo-policy; on CUDA, algorithms are always measured",
     ),
     OptionRow(
         FAST_RUN_ALGO_POLICY,
@@ -398,7 +400,18 @@ def is_on_cuda(values: Any) -> bool:
     """Return whether a provider for CUDA devices is asked for."""
     provider = PROVIDER.of(values)
     by_flag = TENSORRT.of(values) or CUDA.is_given(values)
-    return short_name(provider) in ("cuda", "tensorrt") if provider is not None else bool(by_flag)
+    if provider is None:
+        return bool(by_flag)
+    return short_name(first_provider(provider)) in ("cuda", "tensorrt")
+
+
+def find_wrong_providers(asked: Asked) -> tuple[str, str] | None:
+    """Find more providers than one and, behind it, the CPU's."""
+    name = str(PROVIDER.of(asked.values))
+    first, comma, rest = name.partition(",")
+    if not comma or (short_name(rest) == "cpu" != short_name(first)):
+        return None
+    return f"cannot run on {name}", "give one name, as cuda, or one with the CPU, as cuda,cpu"
 
 
 def find_cores_too_many(asked: Asked) -> tuple[str, str] | None:
@@ -460,6 +473,9 @@ FAST_RUN_OFF_CUDA = Condition(
     TENSORRT,
     PROVIDER,
 )
+PROVIDER_CUDA = Condition(
+    lambda _: "--provider cuda", lambda asked: is_on_cuda(asked.values), PROVIDER
+)
 CPU_OPTIONS: tuple[Option[Any], ...] = (
     *(CPU, CPU_DEFAULT, MULTITHREAD, MULTITHREAD_DEFAULT, MULTI_THREAD_CORE_IDS),
 )
@@ -471,6 +487,9 @@ RULES: tuple[Rule, ...] = (
     ),
     needs(TENSORRT_CACHE, any_of=(TENSORRT,), why="it keeps what TensorRT builds"),
     excludes(OTHER_PROVIDER, CPU, CPU_DEFAULT, why="they name different devices"),
+    Limit(PROVIDER, find_wrong_providers, why="the CPU alone runs what another provider cannot"),
+    excludes(NO_TF32, TENSORRT, why="ONNX Runtime cannot have TensorRT do without"),
+    needs(NO_TF32, any_of=(CUDA, PROVIDER_CUDA), why="the CPU rounds to no type of fewer bits"),
     Limit(MULTI_THREAD_CORE_IDS, find_cores_too_many, why="each thread is bound to a core"),
     # Layouts and optimisers
     excludes(

@@ -28,7 +28,7 @@ import json
 import os
 import re
 import tempfile
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
@@ -40,11 +40,14 @@ import msgspec
 
 from lar.engines.driver import HOST_THREAD, EngineTrace
 from lar.engines.flops import Shape, flops_of
+from lar.engines.onnxruntime.cupti import DeviceRecorder, DeviceWork, open_recorder
 from lar.engines.onnxruntime.kernel_kinds import kernel_kind
 from lar.engines.onnxruntime.messages import one_line
+from lar.engines.onnxruntime.providers import CPU, DEVICES
 from lar.engines.onnxruntime.thread_use import ThreadUses
 from lar.errors import LarError, UsageError
 from lar.options.table import PROFILE_MEMORY, PROFILES, one_of
+from lar.profiles.intervals import merge_intervals, total_of
 from lar.records.columns import ExecutionColumns, RecordColumns, SpanColumns, step_columns
 from lar.records.profile import (
     Alignment,
@@ -132,7 +135,7 @@ class NodeEvent(NamedTuple):
     """One execution of a node, and what it had a device do."""
 
     event: RawEvent
-    kernels: tuple[RawEvent, ...]
+    kernels: tuple[DeviceWork, ...]
 
 
 class RawRun(NamedTuple):
@@ -282,7 +285,22 @@ def run_of(run: RawEvent, nodes: Iterable[tuple[RawEvent, list[RawEvent]]]) -> R
         run.start_ns,
         max((run.end_ns, *ends)),
         run.tid,
-        tuple(NodeEvent(event, tuple(kernels)) for event, kernels in ordered),
+        tuple(NodeEvent(event, tuple(map(work_of, kernels))) for event, kernels in ordered),
+    )
+
+
+def work_of(event: RawEvent) -> DeviceWork:
+    """Return what the engine itself reports of a kernel or, without a grid, of a copy."""
+    args = event.args
+    is_copy = args.grid_x in ("", NO_GRID)
+    return DeviceWork(
+        event.name,
+        event.start_ns,
+        event.start_ns,
+        event.end_ns,
+        int(args.stream) if args.stream.isdigit() else 0,
+        None if is_copy else triple_of(args.grid_x, args.grid_y, args.grid_z),
+        None if is_copy else triple_of(args.block_x, args.block_y, args.block_z),
     )
 
 
@@ -737,14 +755,45 @@ COPIES = {
     "MemcpyToHost": ("device", "host", "[CUDA memcpy DtoH]"),
 }
 
+ENDS = {name: (source, destination) for source, destination, name in COPIES.values()}
+
 NO_GRID = "-1"  # of a kernel event that is a copy
-DEVICE_PROVIDERS = ("CUDAExecutionProvider", "TensorrtExecutionProvider")
 
 NO_PARTS = "dispatch and wait of an operator: ONNX Runtime does not report them separately"
 NO_KERNELS = (
     "times on the device: this ONNX Runtime was built without them, and reports an operator's "
     "dispatch alone"
 )
+ONE_COPY = "the profile has no times of the device: they are recorded of a single copy alone"
+WITH_CUPTI = (
+    "the profile has no times of the device: pip install nvidia-cuda-cupti, NVIDIA's library for "
+    "profilers, for them"
+)
+NO_RATES = "FLOPs and bytes: those of a dispatch say nothing"
+
+
+def has_kernels(runs: Iterable[RawRun]) -> bool:
+    """Return whether it is known what a device did in some runs."""
+    return any(node.kernels for run in runs for node in run.nodes)
+
+
+def with_works(runs: Sequence[TimedRun], works: Sequence[DeviceWork]) -> list[TimedRun]:
+    """Return runs with what their nodes had a device do: a work, of which the host asked for in the
+    order given, is of the node that was last begun then and had not ended."""
+    called = [work.called_ns for work in works]
+    found = []
+    for run in runs:
+        nodes, offset = run.raw.nodes, run.offset_ns
+        starts = [node.event.start_ns + offset for node in nodes]
+        own: list[list[DeviceWork]] = [[] for _ in nodes]
+        first = bisect_left(called, run.raw.start_ns + offset)
+        for work in works[first : bisect_right(called, run.raw.end_ns + offset)]:
+            place = bisect_right(starts, work.called_ns) - 1
+            if place >= 0 and work.called_ns <= nodes[place].event.end_ns + offset + ROUNDING_NS:
+                own[place].append(work.moved(-offset))
+        kept = tuple(NodeEvent(node.event, tuple(it)) for node, it in zip(nodes, own, strict=True))
+        found.append(run._replace(raw=run.raw._replace(nodes=kept)))
+    return found
 
 
 class TimedRun(NamedTuple):
@@ -759,17 +808,20 @@ class RunEvents:
     """The contents of runs: executions of operators, and spans that belong to them.
 
     On the CPU an operator is executed where and when the engine reports. On a device it is
-    executed while its kernels run, and the engine reports its dispatch.
+    executed while its kernels run, and the engine reports its dispatch, which stands for it where
+    there are `no_kernels`.
     """
 
-    def __init__(self, table: OperatorTable, device: str) -> None:
+    def __init__(self, table: OperatorTable, device: str, *, no_kernels: bool = False) -> None:
         self.table = table
         self.device = device
-        self.on_device = not device.startswith("cpu")
+        self.on_device = not device.startswith("cpu") and not no_kernels
+        self.dispatch_only = not device.startswith("cpu") and no_kernels
         self.executions = ExecutionColumns()
         self.spans = SpanColumns()
         self.threads: dict[int, str] = {}
-        self.dropped: list[str] = [NO_PARTS]
+        self.dropped = [] if self.on_device else [NO_PARTS]
+        self.dropped += (NO_KERNELS, NO_RATES) if self.dispatch_only else ()
         self.uses = ThreadUses()
         self._numbers: dict[str, int] = {}
 
@@ -784,7 +836,11 @@ class RunEvents:
 
     def operators(self) -> tuple[ProfiledOperator, ...]:
         """Return the operators, with the use that each made of the engine's threads."""
-        return self.uses.added_to(self.table.operators)
+        operators = self.uses.added_to(self.table.operators)
+        if not self.dispatch_only:
+            return operators
+        nothing = {"flops": None, "size_bytes": None, "source": "none"}
+        return tuple(msgspec.structs.replace(each, **nothing) for each in operators)
 
     def add_busy_threads(self) -> int:
         """Add the threads that did some of the work, in which nothing begins or ends; return how
@@ -807,15 +863,14 @@ class RunEvents:
         self.uses.add(place, bytes(event.args.thread_scheduling_stats), timed=not step.warmup)
         same = event.tid == run.raw.thread
         thread = HOST_THREAD if same else self._number_of(f"{event.tid}", f"thread {event.tid}")
-        if not self.on_device:
+        by_host = event.args.provider == CPU and not node.kernels
+        if by_host or not self.on_device:
             self.executions.append(
                 Execution(place, step.number, thread, start, end, warmup=step.warmup)
             )
         elif node.kernels:
             self._add_kernels(run, node, place)
-        else:
-            if NO_KERNELS not in self.dropped:
-                self.dropped.append(NO_KERNELS)
+        else:  # it has nothing to do there, as a view
             self._add_span(run, "runtime", event.node, start, end, place, thread)
         if event.args.op_name in RELAYOUTS and not self.on_device:
             self._add_span(run, "relayout", "[relayout]", start, end, place, thread)
@@ -827,17 +882,19 @@ class RunEvents:
     def _add_kernels(self, run: TimedRun, node: NodeEvent, place: int) -> None:
         """Add what a node had the device do, and the execution that this makes."""
         event, offset = node.event, run.offset_ns
-        streams = [
-            self._number_of(f"stream {each.args.stream}", f"stream {each.args.stream}")
-            for each in node.kernels
-        ]
+        start = min(each.start_ns for each in node.kernels)
+        end = max(each.end_ns for each in node.kernels)
+        busy = total_of(merge_intervals((each.start_ns, each.end_ns) for each in node.kernels))
+        names = [f"stream {each.stream}" for each in node.kernels]
+        streams = [self._number_of(name, name) for name in names]
         self.executions.append(
             Execution(
                 place,
                 run.step.number,
                 streams[0],
-                min(each.start_ns for each in node.kernels) + offset,
-                max(each.end_ns for each in node.kernels) + offset,
+                start + offset,
+                end + offset,
+                wait_ns=end - start - busy,  # for the host to dispatch the next kernel
                 dispatch_start_ns=event.start_ns + offset,
                 dispatch_end_ns=event.end_ns + offset,
                 dispatch_thread=HOST_THREAD,
@@ -845,21 +902,23 @@ class RunEvents:
             )
         )
         for each, thread in zip(node.kernels, streams, strict=True):
-            args = each.args
-            is_copy = args.grid_x in ("", NO_GRID)
+            kinds = ENDS.get(each.name, (None, None))
             self.spans.add(
                 each.start_ns + offset,
                 each.end_ns + offset,
                 run.step.number,
-                category="memcpy" if is_copy else "kernel",
+                category=each.category,
                 name=each.name,
                 thread=thread,
                 warmup=run.step.warmup,
                 operator=place,
                 device=self.device,
-                stream=int(args.stream) if args.stream.isdigit() else None,
-                grid=None if is_copy else triple_of(args.grid_x, args.grid_y, args.grid_z),
-                block=None if is_copy else triple_of(args.block_x, args.block_y, args.block_z),
+                stream=each.stream,
+                grid=each.grid,
+                block=each.block,
+                size_bytes=each.size_bytes,
+                source_kind=kinds[0],
+                destination_kind=kinds[1],
             )
 
     def _add_span(
@@ -919,7 +978,8 @@ def profile_of_raw(data: bytes, name: str) -> Profile:
         raise UsageError("no run of a model is in it", HINT, subject=name)
     table = OperatorTable(raw, None)
     providers = {node.event.args.provider for run in raw.runs for node in run.nodes}
-    events = RunEvents(table, "cuda" if providers & set(DEVICE_PROVIDERS) else "cpu")
+    device = "cuda" if providers & DEVICES.keys() else "cpu"
+    events = RunEvents(table, device, no_kernels=not has_kernels(raw.runs))
     runs = [
         TimedRun(run, Step(number, run.start_ns, run.end_ns), 0)
         for number, run in enumerate(raw.runs)
@@ -937,6 +997,7 @@ def profile_of_raw(data: bytes, name: str) -> Profile:
                 "FLOPs and bytes: the file has neither the weights nor the attributes",
                 "warm-up: the file does not record which runs were part of it",
             ),
+            dispatch_only=events.dispatch_only,
         ),
         operators=events.operators(),
         steps=tuple(run.step for run in runs),
@@ -960,7 +1021,10 @@ class Call(NamedTuple):
 def start_profiling(driver: SessionDriver, _: object) -> None:
     """Have the driver's session write its profile, beside where lar's is written."""
     if driver.profiler is None:
-        driver.profiler = SessionProfiler(driver)
+        is_read = one_of(PROFILES, driver.spec.settings) is not None
+        on_device = driver.asked_provider() in DEVICES and driver.spec.runners == 1
+        device = open_recorder() if is_read and on_device else None
+        driver.profiler = SessionProfiler(driver, device)
         driver.options.enable_profiling = True
         # The engine adds the second in which it began, which copies may have in common.
         prefix = os.path.join(folder_of(driver), f"onnxruntime_{driver.runner}")
@@ -982,10 +1046,11 @@ def folder_of(driver: SessionDriver) -> str:
 class SessionProfiler:
     """Keeps the times of the iterations, and reads the session's report when all have ended."""
 
-    def __init__(self, driver: SessionDriver) -> None:
+    def __init__(self, driver: SessionDriver, device: DeviceRecorder | None = None) -> None:
         self.driver = driver
         self._steps = step_columns()
         self._times = RecordColumns(lambda *times_ns: times_ns, "qq")
+        self._device = device
         self._graph: tuple[OptimizedGraph | None, list[str]] | None = None
 
     def take(self, step: Step, forward_ns: int, dispatched_ns: int, waited_ns: int) -> None:
@@ -1006,6 +1071,7 @@ class SessionProfiler:
         from lar.engines.onnxruntime.dumps import release_memory
 
         driver, session = self.driver, self.driver.session
+        works = self._device.finish() if self._device else []
         began_ns = session.get_profiling_start_time_ns()
         file = session.end_profiling()
         # It holds all its events until it goes.
@@ -1019,7 +1085,8 @@ class SessionProfiler:
         settings = driver.spec.settings
         if one_of(PROFILES, settings) is None:
             return EngineTrace(raw_file=file)
-        on_host = driver.facts().device.startswith("cpu")
+        device = driver.facts().device
+        on_host = device.startswith("cpu")
         steps = [*self._steps]
         calls = [Call(step, *times) for step, times in zip(steps, self._times, strict=True)]
         raw = read_raw(file) if on_host else decode_raw(Path(file).read_bytes())
@@ -1027,12 +1094,16 @@ class SessionProfiler:
         dropped = [*unknown, *cut_of(raw, len(calls))]
         offset, error = align_runs(raw.runs, calls, began_ns - driver.recorder.unix_ns)
         table = OperatorTable(raw, graph)
-        events = RunEvents(table, driver.facts().device)
         runs = place_runs(raw.runs, calls, offset)
+        if works and not has_kernels(raw.runs):
+            runs = with_works(runs, [work.moved(-driver.recorder.unix_ns) for work in works])
+        hint = WITH_CUPTI if driver.spec.runners == 1 else ONE_COPY
+        told = has_kernels(run.raw for run in runs)
+        events = RunEvents(table, device, no_kernels=not told)
         events.add_runs(runs, nodes_by_run(file) if on_host else None)
         others = events.add_busy_threads()
         executions = events.executions
-        with_memory = PROFILE_MEMORY.is_given(settings) and not events.on_device
+        with_memory = PROFILE_MEMORY.is_given(settings) and on_host
         events.spans.add_all(load_spans(raw.load, offset))
         return EngineTrace(
             operators=events.operators(),
@@ -1044,6 +1115,8 @@ class SessionProfiler:
             thread_count=driver.thread_count() or 1 + others,
             alignments=(Alignment("onnxruntime", offset, error),),
             dropped=(*events.dropped, *dropped),
+            dispatch_only=events.dispatch_only,
+            notes=(hint,) if events.dispatch_only else (),
             raw_file=file,
         )
 

@@ -1,9 +1,15 @@
-"""The execution providers: their names, and which one a run asks for."""
+"""The execution providers: their names, libraries and devices, and which one a run asks for."""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import importlib.util
+import io
+import os
+from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from lar.options import table
 
@@ -25,16 +31,100 @@ PACKAGES: Mapping[str, str] = {
 }
 
 
+def package_folder() -> str:
+    """Return the folder of the package `onnxruntime`, which is found without importing it; empty if
+    there is none."""
+    found = importlib.util.find_spec("onnxruntime")
+    places = found.submodule_search_locations if found is not None else None
+    return places[0] if places else ""
+
+
+def library_of(name: str) -> str:
+    """Return the path of the library of the provider with that short name; empty without one."""
+    path = os.path.join(package_folder(), "capi", f"libonnxruntime_providers_{name}.so")
+    return path if os.path.exists(path) else ""
+
+
+def why_unloadable(name: str) -> str:
+    """Return what the system says against loading a provider's library; empty if it loads, or if
+    there is none. The engine itself says it in its log alone."""
+    try:
+        ctypes.CDLL(library_of(name) or None)
+    except OSError as error:
+        return str(error)
+    return ""
+
+
+def load_cuda(onnxruntime: Any) -> None:
+    """Load CUDA's libraries out of the Python packages that have them, where the system does not
+    look for them. Of those that are missing the engine complains later, if it needs them."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        onnxruntime.preload_dlls()
+
+
+class CudaDevice(NamedTuple):
+    """What NVIDIA calls a device, and the first number of its compute capability."""
+
+    name: str
+    generation: int
+
+    @property
+    def has_tf32(self) -> bool:
+        return self.generation >= 8
+
+
+GENERATION = 75  # NVIDIA's number of that attribute
+
+
+def cuda_devices() -> tuple[CudaDevice, ...]:
+    """Return the CUDA devices that this process may use: none without NVIDIA's driver."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return ()
+    count, device, generation = ctypes.c_int(0), ctypes.c_int(0), ctypes.c_int(0)
+    name = ctypes.create_string_buffer(256)
+    if driver.cuInit(0) == 0:
+        driver.cuDeviceGetCount(ctypes.byref(count))
+    found = []
+    for number in range(count.value):
+        driver.cuDeviceGet(ctypes.byref(device), number)
+        driver.cuDeviceGetName(name, len(name), device)
+        driver.cuDeviceGetAttribute(ctypes.byref(generation), GENERATION, device)
+        found.append(CudaDevice(name.value.decode(errors="replace"), generation.value))
+    return tuple(found)
+
+
+ASSIGNMENTS = "session.record_ep_graph_assignment_info"
+
+
+def operators_on_cpu(session: Any) -> str:
+    """Return the types of the operators that a session runs on the CPU, with how many each has, as
+    `Det (1), Relu (3)`; empty without any, or if this ONNX Runtime does not say."""
+    if not hasattr(session, "get_provider_graph_assignment_info"):
+        return ""
+    parts = session.get_provider_graph_assignment_info()
+    types = Counter(
+        node.op_type for part in parts if part.ep_name == CPU for node in part.get_nodes()
+    )
+    return ", ".join(f"{name} ({count})" for name, count in types.items())
+
+
 def short_name(provider: str) -> str:
     """Return what a provider is called for short: `CUDAExecutionProvider` is `cuda`."""
     return provider.lower().removesuffix(SUFFIX.lower())
+
+
+def first_provider(asked: str) -> str:
+    """Return the provider that --provider names first: what it cannot run, the CPU may run."""
+    return asked.partition(",")[0]
 
 
 def provider_for(settings: Mapping[str, Any], known: list[str]) -> str:
     """Return the engine's name of the provider to run on; an unknown name is returned as is."""
     on_cuda = CUDA if table.CUDA.is_given(settings) else CPU
     by_flag = TENSORRT if table.TENSORRT.is_given(settings) else on_cuda
-    asked = table.PROVIDER.of(settings) or by_flag
+    asked = first_provider(table.PROVIDER.of(settings) or by_flag)
     return next((name for name in known if short_name(name) == short_name(asked)), asked)
 
 

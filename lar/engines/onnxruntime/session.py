@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from lar.engines.driver import Driver
-from lar.engines.onnxruntime.messages import explain_onnxruntime
+from lar.engines.onnxruntime.messages import NO_FALLBACK, explain_onnxruntime
 from lar.engines.onnxruntime.model_fields import (
     SavedModel,
     inputs_without_rank,
@@ -19,19 +20,28 @@ from lar.engines.onnxruntime.model_fields import (
     mapped,
 )
 from lar.engines.onnxruntime.providers import (
+    ASSIGNMENTS,
     CPU,
     CUDA,
     DEVICES,
     PACKAGES,
     TENSORRT,
+    CudaDevice,
+    cuda_devices,
+    first_provider,
     flag_for,
+    load_cuda,
+    operators_on_cpu,
     provider_for,
     short_name,
+    why_unloadable,
 )
-from lar.errors import EngineMissing, LarError, UsageError
+from lar.errors import EngineMissing, LarError, UsageError, count_of
 from lar.options import table
 from lar.records.facts import EngineFacts
 from lar.records.run import TensorInfo
+
+FALLBACK = "session.disable_cpu_ep_fallback"
 
 # ONNX Runtime's names of element types that NumPy has too.
 DTYPES: Mapping[str, str] = {
@@ -62,7 +72,9 @@ def import_onnxruntime() -> Any:
 
 def find_devices() -> tuple[str, ...]:
     """Return the devices that this ONNX Runtime has a provider for, the CPU first."""
-    return ("cpu", *(["cuda:0"] if CUDA in import_onnxruntime().get_available_providers() else []))
+    has_cuda = CUDA in import_onnxruntime().get_available_providers()
+    devices = cuda_devices() if has_cuda else ()
+    return ("cpu", *(f"cuda:{number} ({it.name})" for number, it in enumerate(devices)))
 
 
 class SessionDriver(Driver):
@@ -103,9 +115,27 @@ class SessionDriver(Driver):
             version=self.onnxruntime.__version__,
             driver=self.name,
             device=device,
-            libraries={"numpy": np.__version__, **({"provider": provider} if installed else {})},
+            libraries={
+                "numpy": np.__version__,
+                **({"provider": provider} if installed else {}),
+                **({"device": self.gpu.name} if self.gpu else {}),
+            },
             threads=self.thread_count(),
+            products="tf32" if self.rounds_to_tf32() else "",
         )
+
+    @cached_property
+    def gpu(self) -> CudaDevice | None:
+        """The CUDA device that is asked for, None for another device or if it is not there."""
+        number = table.CUDA.of(self.spec.settings) or 0
+        devices = cuda_devices() if self.asked_provider() in DEVICES else ()
+        return devices[number] if number < len(devices) else None
+
+    def rounds_to_tf32(self) -> bool:
+        if self.gpu is None or not self.gpu.has_tf32:
+            return False
+        forbidden = os.environ.get("NVIDIA_TF32_OVERRIDE") == "0"
+        return not (forbidden or table.NO_TF32.is_given(self.spec.settings))
 
     def thread_count(self) -> int | None:
         # How many threads of the CPU another provider starts, it does not say.
@@ -146,7 +176,16 @@ class SessionDriver(Driver):
             providers=self.providers,
             provider_options=[self.options_of(provider) for provider in self.providers],
             disabled_optimizers=self.disabled_optimizers,
+            enable_fallback=0,
         )
+
+    def find_lacking(self) -> str:
+        """Return the operators that would run on the CPU; empty where nothing says which."""
+        self.options.add_session_config_entry(FALLBACK, "0")
+        self.options.add_session_config_entry(ASSIGNMENTS, "1")
+        with contextlib.suppress(Exception):  # the engine has no one kind for its errors
+            return operators_on_cpu(self.open_session(self.spec.model))
+        return ""
 
     def options_of(self, provider: str) -> dict[str, str]:
         """Return a provider's options: those that hooks have set, and its device."""
@@ -184,6 +223,8 @@ class SessionDriver(Driver):
         # nothing.
         self.wait = bool
         if device == "cuda":
+            asynchronous = asynchronous_run(self.onnxruntime)
+            self.start = partial(self.session.run_with_iobinding, binding, asynchronous)
             self.wait = binding.synchronize_outputs
             self.calls = {**self.calls, "wait": "IOBinding.synchronize_outputs"}
         for check in self.feed_checks:
@@ -194,9 +235,32 @@ class SessionDriver(Driver):
         return SessionOutputs(self.session.get_outputs(), self.binding.get_outputs())
 
     def explain(self, error: BaseException, *, loading: bool) -> LarError | None:
+        name = short_name(self.providers[0])
+        if loading and (missing := why_unloadable(name)):
+            return UsageError(
+                f"the provider {name} of ONNX Runtime does not load: {missing}",
+                LIBRARY_HINTS.get(name, "install the libraries that it needs"),
+                flag=flag_for(self.spec.settings),
+            )
+        if loading and NO_FALLBACK in str(error):
+            lacking = self.find_lacking()
+            return UsageError(
+                f"the provider {name} cannot run {lacking or 'all of its operators'}",
+                f"--provider {name},cpu has the CPU run what it cannot",
+                subject=self.spec.model,
+            )
         return explain_onnxruntime(
             str(error), self.spec.model, loading=loading, version=self.onnxruntime.__version__
         )
+
+
+def asynchronous_run(onnxruntime: Any) -> Any:
+    """Return the options of a run that returns when all that it does is dispatched to a device."""
+    options = onnxruntime.RunOptions()
+    options.add_run_config_entry("disable_synchronize_execution_providers", "1")
+    # No graph is captured. Where it is not set, version 1.31 raises and catches an error each time.
+    options.add_run_config_entry("gpu_graph_id", "-1")
+    return options
 
 
 class SessionOutputs(Mapping[str, Any]):
@@ -246,6 +310,13 @@ def info_of(node: Any) -> TensorInfo:
     return TensorInfo(name=node.name, dtype=DTYPES[node.type], shape=shape)
 
 
+# What to do where a provider's library does not load.
+LIBRARY_HINTS: Mapping[str, str] = {
+    "cuda": "pip install 'onnxruntime-gpu[cuda,cudnn]' brings the libraries of CUDA",
+    "tensorrt": "put the folder of TensorRT's libraries into LD_LIBRARY_PATH",
+}
+
+
 # The hooks of the options that choose a provider: they set the driver's `providers`,
 # `provider_options` and `device`.
 
@@ -281,13 +352,13 @@ def use_device(driver: SessionDriver, providers: list[str], device_id: int) -> N
             f"pip install {PACKAGES[providers[0]]} in its place; `lar engines` lists the devices",
             flag=flag_for(driver.spec.settings),
         )
+    open_cuda(driver, device_id)
     forbid_fallback(driver)
     driver.providers = providers
-    driver.device = ("cuda", device_id)
 
 
 def choose_provider(driver: SessionDriver, name: str) -> None:
-    """Run on that provider, and on no other.
+    """Run on that provider, and on no other but, where it stands behind a comma, the CPU's.
 
     Raises:
         UsageError: the installed ONNX Runtime has no such provider.
@@ -297,21 +368,55 @@ def choose_provider(driver: SessionDriver, name: str) -> None:
     if provider not in installed:
         package = PACKAGES.get(provider)
         raise UsageError(
-            f"the installed ONNX Runtime has no provider {name!r}",
+            f"the installed ONNX Runtime has no provider {first_provider(name)!r}",
             f"installed: {', '.join(map(short_name, installed))}"
             + (f"; pip install {package} in its place" if package else ""),
             flag="--provider",
         )
     if provider == CPU:
         return
-    forbid_fallback(driver)
+    if provider in DEVICES:
+        open_cuda(driver, 0)
+    if "," in name:
+        driver.options.add_session_config_entry(ASSIGNMENTS, "1")
+    else:
+        forbid_fallback(driver)
     driver.providers = [provider]
-    driver.device = (DEVICES.get(provider, "cpu"), 0)
+
+
+def warn_of_fallback(driver: SessionDriver, name: str) -> None:
+    """Say what runs on the CPU beside another provider."""
+    if "," in name and (found := operators_on_cpu(driver.session)):
+        driver.notes.append(f"the CPU runs what {short_name(driver.providers[0])} cannot: {found}")
+
+
+def open_cuda(driver: SessionDriver, device_id: int) -> None:
+    """Make sure that there is a CUDA device of that number, and have it hold inputs and outputs.
+
+    Raises:
+        UsageError: there is none.
+    """
+    devices = cuda_devices()
+    if device_id >= len(devices):
+        raise UsageError(
+            f"there is no CUDA device {device_id} here",
+            f"{count_of(len(devices), 'device')} can be used, counted from 0"
+            if devices
+            else "nvidia-smi lists those that NVIDIA's driver has, CUDA_VISIBLE_DEVICES hides some",
+            flag=flag_for(driver.spec.settings),
+        )
+    load_cuda(driver.onnxruntime)
+    driver.device = ("cuda", device_id)
 
 
 def forbid_fallback(driver: SessionDriver) -> None:
     """Have the session fail where it would run on the CPU what its provider cannot."""
-    driver.options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    driver.options.add_session_config_entry(FALLBACK, "1")
+
+
+def multiply_in_float32(driver: SessionDriver, _: bool) -> None:
+    """Have CUDA's libraries multiply float32 numbers as they are."""
+    driver.provider_options[CUDA] = {"use_tf32": "0"}
 
 
 def keep_tensorrt_engines(driver: SessionDriver, file: str) -> None:
@@ -330,9 +435,3 @@ def keep_tensorrt_engines(driver: SessionDriver, file: str) -> None:
         "trt_engine_cache_path": folder,
         "trt_engine_cache_prefix": name,
     }
-
-
-def measure_algorithms(driver: SessionDriver, _: bool) -> None:
-    """Have cuDNN measure the algorithms of convolutions; on the CPU, there is a cache to build."""
-    if driver.asked_provider() in DEVICES:
-        driver.provider_options[CUDA] = {"cudnn_conv_algo_search": "EXHAUSTIVE"}

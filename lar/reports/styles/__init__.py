@@ -84,10 +84,10 @@ def build_tensorboard(
     return build(profile, options, baseline)
 
 
-def build_diff(profile: Profile, options: Options, baseline: Profile, *more: Profile) -> Report:
+def build_diff(b: Profile, options: Options, a: Profile, *more: Profile) -> Report:
     from lar.reports.styles.diff import build
 
-    return build(profile, options, baseline, *more)
+    return build(b, options, a, *more)
 
 
 def export_chrome(profile: Profile) -> Iterator[bytes]:
@@ -214,11 +214,10 @@ STYLES: Mapping[str, Style] = {
     ),
     "diff": Style(
         build_diff,
-        "two runs, and which operators differ by more than noise",
-        options=frozenset({"top", "sort", "group_by", "filter", "view", "time_unit"}),
-        sorts=("delta", "percent", "baseline", "exp", "calls", "name"),
+        "two profiles side by side; with more pairs of them, what differs",
+        options=frozenset({"top", "sort", "group_by", "filter", "time_unit"}),
+        sorts=("change", "percent", "a", "b", "calls", "name"),
         groups=("name", "type", "module"),
-        views=("calls", "host", "self_host", "device", "self_device"),
         profiles=(2,),
         takes_pairs=True,
     ),

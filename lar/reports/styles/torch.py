@@ -25,12 +25,12 @@ from lar.records.profile import Profile
 from lar.reports.model import Column, Layout, Rule, Table
 from lar.reports.report import Report
 from lar.reports.sorting import sort_rows
-from lar.reports.styles import STYLES
 from lar.reports.styles.figures import FIGURES, Figure, asked_for, figure_columns
 
 ROW_LIMIT = 100
 WIDTH, NAME_WIDTH, SHAPES_WIDTH = 12, 55, 80
 UNKNOWN = "--"
+ADDED = ("saving", "median", "p90", "min", "max", "disturbed")  # those that torch has not
 FLOP_PREFIXES = ("", "K", "M", "G", "T", "P")
 RULE = Rule(right="  ")
 LAYOUT = Layout(end="  ", over=RULE, under=RULE, closing=RULE)
@@ -245,7 +245,7 @@ def table_of(
     memory, device_memory = memory_columns("CPU", "cpu"), memory_columns(device, "device")
     has_memory = any(row.memory is not None for row in rows if row.kind != "kernel")
     calls = (column("# of Calls", SORTS["count"], rank=0), *shapes_columns(rows))
-    extra = figure_columns(STYLES["torch"].columns, added)
+    extra = figure_columns(ADDED, added)
     kind = Column[KeyAverage]("Kind", lambda row: row.kind)
     sums = [("CPU", totals.self_cpu_ns), *([(device, totals.device_ns)] if device else [])]
     return Table(

@@ -15,6 +15,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from lar.engines.onnxruntime import session as session_driver
+from lar.engines.onnxruntime.providers import CudaDevice
 from lar.errors import UsageError
 from tests.engines.onnxruntime.drivers import DIGITS, MOBILENET, load, make_driver, run
 from tests.options.ruling import check, refusal
@@ -62,6 +64,7 @@ def test_a_provider_of_another_package_is_refused_naming_it(
 
 
 def test_a_provider_that_was_not_used_is_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_driver, "cuda_devices", lambda: (CudaDevice("a GPU", 9),))
     driver = make_driver(DIGITS, provider="cuda")
     facts = driver.facts()
     assert facts.device == "cuda:0"
@@ -93,7 +96,9 @@ def test_a_provider_does_not_fall_back_to_the_cpu(run_lar: RunLar) -> None:
         pytest.skip("needs a provider that runs no operator of the model")
     ended = run_lar(str(DIGITS), "--provider", "azure")
     assert ended.returncode == 2
-    assert "the provider cannot run it, or not all of its operators" in ended.stderr
+    assert "digits_cnn.onnx: the provider azure cannot run " in ended.stderr
+    assert "hint: --provider azure,cpu has the CPU run what it cannot" in ended.stderr
+    assert run_lar(str(DIGITS), "--provider", "azure,cpu", "--iter", "1").returncode == 0
 
 
 @pytest.mark.parametrize("flag", ["cpu", "cpu_default"])

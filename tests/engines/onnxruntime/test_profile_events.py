@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from onnx import helper
 
+from lar.engines.driver import HOST_THREAD
 from lar.engines.onnxruntime import profile
+from lar.engines.onnxruntime.cupti import DeviceWork
 from lar.engines.onnxruntime.profile import (
     NO_KERNELS,
     TYPES,
@@ -24,11 +26,14 @@ from lar.engines.onnxruntime.profile import (
     decode_raw,
     match_nodes,
     moved_bytes_of,
+    with_works,
 )
 from lar.engines.onnxruntime.session import DTYPES
 from lar.engines.profile_files import decode_any
 from lar.errors import UsageError
 from lar.records.profile import Step, TensorFact
+
+CUDA_PROFILE = Path(__file__).resolve().parents[2] / "data" / "onnxruntime_cuda_profile.json"
 
 # The file
 
@@ -182,7 +187,57 @@ def test_kernels_are_the_execution_and_the_node_is_its_dispatch() -> None:
     assert (copy.category, copy.grid) == ("memcpy", None)
     # Of the other operator the engine tells no time on the device: it has no execution.
     assert (dispatch.category, dispatch.name, dispatch.operator) == ("runtime", "mul", 1)
-    assert NO_KERNELS in found.dropped
+    assert NO_KERNELS not in found.dropped
+
+
+def test_what_cupti_records_is_of_the_node_that_was_begun_then() -> None:
+    raw = raw_of(
+        node("add", 105, 20, "CUDA"),
+        node("mul", 130, 20, "CUDA", node_index="1"),
+        node("shape", 155, 4, node_index="2"),
+        event("model_run", "Session", 100, 70),
+    )
+    runs = [TimedRun(raw.runs[0], Step(0, 0, 10**9), 500)]
+    kernel = DeviceWork("fast", 0, 0, 0, 7, (4, 2, 1), (64, 1, 1))
+    copy = DeviceWork("[CUDA memcpy HtoD]", 0, 0, 0, 7, size_bytes=64)
+    works = [
+        kernel._replace(called_ns=50_000),  # of an earlier run
+        kernel._replace(called_ns=106_000, start_ns=110_250, end_ns=111_000),
+        copy._replace(called_ns=107_000, start_ns=112_000, end_ns=113_000),
+        kernel._replace(called_ns=128_000),  # between the nodes
+        kernel._replace(called_ns=131_000, start_ns=140_000, end_ns=145_000),
+    ]
+    found = RunEvents(OperatorTable(raw, None), "cuda:0")
+    found.add_runs(with_works(runs, works))
+    assert [(each.start_ns, each.end_ns) for each in found.executions] == [
+        (110_250, 113_000),
+        (140_000, 145_000),
+        (155_500, 159_500),  # the CPU ran it
+    ]
+    # Between the kernel and the copy the device waited for the host.
+    assert [each.wait_ns for each in found.executions] == [1_000, 0, None]
+    assert [each.dispatch for each in found.executions] == [
+        (105_500, 125_500),
+        (130_500, 150_500),
+        None,
+    ]
+    spans = [(span.category, span.name, span.start_ns, span.size_bytes) for span in found.spans]
+    assert spans == [
+        ("kernel", "fast", 110_250, None),
+        ("memcpy", "[CUDA memcpy HtoD]", 112_000, 64),
+        ("kernel", "fast", 140_000, None),
+    ]
+
+
+def test_where_no_kernels_are_reported_the_dispatches_are_the_times() -> None:
+    # As the packages of ONNX Runtime 1.31 for CUDA report it, of three runs on an H100.
+    found = decode_any(CUDA_PROFILE.read_bytes(), "raw.json")
+    assert (found.facts.device, found.facts.dispatch_only, found.on_device) == ("cuda", True, False)
+    assert NO_KERNELS in found.facts.dropped
+    assert [operator.type for operator in found.operators] == ["Conv", "Relu", "Reshape", "MatMul"]
+    assert len(found.executions) == 3 * len(found.operators)
+    assert {execution.thread for execution in found.executions} == {HOST_THREAD}
+    assert found.executions[-1].duration_ns == 22_000
 
 
 def test_copies_to_a_device_are_memcpys() -> None:

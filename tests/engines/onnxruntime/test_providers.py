@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
+from lar.engines import engine_named
+from lar.engines.onnxruntime import providers, session
 from lar.engines.onnxruntime.messages import explain_onnxruntime
+from lar.engines.onnxruntime.providers import CudaDevice
 from lar.errors import UsageError
 from tests.options.ruling import check, refusal
 
@@ -20,6 +25,16 @@ DIGITS = Path(__file__).resolve().parents[3] / "models" / "digits_cnn.onnx"
 CUDA = "CUDAExecutionProvider"
 TENSORRT = "TensorrtExecutionProvider"
 FALLBACK = "session.disable_cpu_ep_fallback"
+
+
+class OnCpu(NamedTuple):
+    """What a session says of the operators that the CPU runs."""
+
+    types: tuple[str, ...]
+    ep_name: str = "CPUExecutionProvider"
+
+    def get_nodes(self) -> list[SimpleNamespace]:
+        return [SimpleNamespace(op_type=each) for each in self.types]
 
 
 class EngineWithGpu:
@@ -38,38 +53,55 @@ class EngineWithGpu:
         session = self.engine.InferenceSession(model)
         session.given = {
             **dict(zip(keywords["providers"], keywords["provider_options"], strict=True)),
-            FALLBACK: options.get_session_config_entry(FALLBACK),
+            FALLBACK: entry_of(options, FALLBACK),
         }
+        assert keywords["enable_fallback"] == 0  # to providers that nobody asked for
+        if entry_of(options, "session.record_ep_graph_assignment_info") == "1":
+            parts = [OnCpu(("Gemm",), CUDA), OnCpu(("Conv", "Relu")), OnCpu(("Conv",))]
+            session.get_provider_graph_assignment_info = lambda: parts
         session.get_providers = lambda: [*keywords["providers"], "CPUExecutionProvider"]
         return session
 
+
+def entry_of(options: Any, key: str) -> str:
+    """An entry of the session's configuration; the engine raises an error where it is not set."""
+    try:
+        return str(options.get_session_config_entry(key))
+    except RuntimeError:
+        return "0"
+
+
+GPUS = (*[CudaDevice("NVIDIA A", 9)] * 3, CudaDevice("NVIDIA B", 7))
 
 Asked = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
-def asked_of(make_driver: MakeDriver) -> Asked:
-    """Load a model on a machine with a GPU; return what the engine was asked for."""
+def asked_of(make_driver: MakeDriver, monkeypatch: pytest.MonkeyPatch) -> Asked:
+    """Load a model on a machine with four GPUs; return what the engine was asked for."""
+    monkeypatch.setattr(session, "cuda_devices", lambda: GPUS)
 
     def asked(**settings: Any) -> dict[str, Any]:
         driver = make_driver(DIGITS, **settings)
         driver.onnxruntime = EngineWithGpu(driver.onnxruntime, TENSORRT, CUDA)
         driver.load()
         given: dict[str, Any] = driver.session.given
-        assert driver.facts().libraries["provider"] == next(iter(given))
-        return {**given, "device": driver.device}
+        facts = driver.facts()
+        assert facts.libraries["provider"] == next(iter(given))
+        assert facts.libraries["device"] == GPUS[driver.device[1]].name
+        told = {"products": facts.products, "notes": driver.notes}
+        return {**given, **told, "device": driver.device}
 
     return asked
 
 
 def test_tensorrt_runs_what_it_can_and_cuda_the_rest_and_the_cpu_nothing(asked_of: Asked) -> None:
-    device = {"device_id": "0"}
-    asked = asked_of(tensorrt=True)
-    assert asked == {TENSORRT: device, CUDA: device, FALLBACK: "1", "device": ("cuda", 0)}
-    assert list(asked)[:2] == [TENSORRT, CUDA]
-    device = {"device_id": "3"}
-    asked = asked_of(tensorrt=True, cuda=3)
-    assert asked == {TENSORRT: device, CUDA: device, FALLBACK: "1", "device": ("cuda", 3)}
+    for settings, number in (({}, 0), ({"cuda": 3}, 3)):
+        asked = asked_of(tensorrt=True, **settings)
+        device = {"device_id": str(number)}
+        assert (asked[TENSORRT], asked[CUDA], asked[FALLBACK]) == (device, device, "1")
+        assert asked["device"] == ("cuda", number)
+        assert list(asked)[:2] == [TENSORRT, CUDA]
 
 
 def test_tensorrt_keeps_its_engines_beside_the_name_given(asked_of: Asked, tmp_path: Path) -> None:
@@ -82,12 +114,142 @@ def test_tensorrt_keeps_its_engines_beside_the_name_given(asked_of: Asked, tmp_p
     }
 
 
-def test_fast_run_has_cuda_measure_its_algorithms(asked_of: Asked) -> None:
-    search = {"cudnn_conv_algo_search": "EXHAUSTIVE"}
-    for settings in ({"cuda": 1}, {"provider": "cuda"}, {"tensorrt": True}):
-        asked = asked_of(fast_run=True, **settings)
-        assert asked[CUDA].items() >= search.items()
-        assert not asked_of(**settings)[CUDA].items() >= search.items()
+def test_a_device_that_is_not_there_is_refused(
+    asked_of: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UsageError, match="--cuda: there is no CUDA device 4 here") as caught:
+        asked_of(cuda=4)
+    assert caught.value.hint == "4 devices can be used, counted from 0"
+    monkeypatch.setattr(session, "cuda_devices", tuple)
+    for settings, flag in (
+        ({"provider": "cuda"}, "--provider"),
+        ({"tensorrt": True}, "--tensorrt"),
+    ):
+        with pytest.raises(UsageError, match=f"{flag}: there is no CUDA device 0") as caught:
+            asked_of(**settings)
+        assert caught.value.hint.startswith("nvidia-smi lists")
+
+
+class CudaDriver:
+    """NVIDIA's driver as it would be with two devices."""
+
+    def cuInit(self, flags: int) -> int:
+        return 0
+
+    def cuDeviceGetCount(self, count: Any) -> None:
+        count._obj.value = 2
+
+    def cuDeviceGet(self, device: Any, number: int) -> None:
+        device._obj.value = number
+
+    def cuDeviceGetName(self, name: Any, size: int, device: Any) -> None:
+        name.value = f"NVIDIA {'AB'[device.value]}".encode()
+
+    def cuDeviceGetAttribute(self, value: Any, attribute: int, device: Any) -> None:
+        value._obj.value = 9 - 2 * device.value
+
+
+def test_the_driver_of_the_gpus_is_asked_for_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: CudaDriver())
+    assert providers.cuda_devices() == (CudaDevice("NVIDIA A", 9), CudaDevice("NVIDIA B", 7))
+    assert [device.has_tf32 for device in providers.cuda_devices()] == [True, False]
+
+
+def test_devices_are_those_that_the_driver_of_the_gpus_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import onnxruntime
+
+    monkeypatch.setattr(session, "cuda_devices", lambda: GPUS[-2:])
+    on_gpus = ("cpu", "cuda:0 (NVIDIA A)", "cuda:1 (NVIDIA B)")
+    for names, devices in (((CUDA,), on_gpus), ((), ("cpu",))):
+        engine = EngineWithGpu(onnxruntime, *names)
+        monkeypatch.setattr(session, "import_onnxruntime", lambda engine=engine: engine)
+        assert session.find_devices() == devices
+
+
+def test_a_provider_whose_libraries_are_missing_says_which(
+    make_driver: MakeDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(providers, "package_folder", lambda: str(tmp_path))
+    (tmp_path / "capi").mkdir()
+    library = tmp_path / "capi" / "libonnxruntime_providers_cuda.so"
+    driver = make_driver(DIGITS, cuda=0)
+    driver.providers = [CUDA]
+    unusable = RuntimeError("fallback to CPU EP has been explicitly disabled by the user")
+    error = driver.explain(unusable, loading=True)
+    assert error is not None
+    assert "the provider cuda cannot run all of its operators" in error.message
+    library.write_text("no library")
+    error = driver.explain(unusable, loading=True)
+    assert error is not None
+    assert error.message.startswith("--cuda: the provider cuda of ONNX Runtime does not load: ")
+    assert str(library) in error.message
+    assert error.hint.startswith("pip install 'onnxruntime-gpu[cuda,cudnn]'")
+
+
+def test_the_version_is_that_of_the_package_that_python_imports(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "onnxruntime").mkdir()
+    (tmp_path / "onnxruntime_gpu-9.8.7.dist-info").mkdir()
+    folder = str(tmp_path / "onnxruntime")
+    monkeypatch.setattr(providers, "package_folder", lambda: folder)
+    assert engine_named("onnxruntime").version == "9.8.7"
+
+
+def test_products_are_rounded_to_tf32_unless_that_is_forbidden(asked_of: Asked) -> None:
+    assert asked_of(cuda=1)["products"] == "tf32"
+    for settings in ({"cuda": 1}, {"provider": "cuda"}):
+        asked = asked_of(no_tf32=True, **settings)
+        assert asked[CUDA]["use_tf32"] == "0"
+        assert asked["products"] == ""
+    assert asked_of(cuda=3)["products"] == ""  # it is too old to have them
+
+
+def test_a_run_on_a_device_returns_when_it_is_dispatched() -> None:
+    import onnxruntime
+
+    options = session.asynchronous_run(onnxruntime)
+    assert options.get_run_config_entry("disable_synchronize_execution_providers") == "1"
+
+
+def test_rounding_to_tf32_is_for_cuda_alone() -> None:
+    check("onnxruntime", {"no_tf32": True, "provider": "cuda,cpu"})
+    message = refusal("onnxruntime", {"no_tf32": True}).message
+    assert message.startswith(
+        "--no-tf32 needs --cuda or --provider cuda: the CPU rounds to no type of fewer bits"
+    )
+    message = refusal("onnxruntime", {"no_tf32": True, "tensorrt": True}).message
+    assert message.startswith("--no-tf32 and --tensorrt exclude each other: ")
+
+
+def test_the_cpu_runs_the_rest_where_that_is_asked_for(asked_of: Asked) -> None:
+    asked = asked_of(provider="cuda,cpu")
+    assert (asked[FALLBACK], asked["device"]) == ("0", ("cuda", 0))
+    assert asked["notes"] == ["the CPU runs what cuda cannot: Conv (2), Relu (1)"]
+    assert asked_of(provider="cuda")["notes"] == []
+    for name in ("cuda,tensorrt", "cpu,cpu", "cuda,cpu,cpu"):
+        message = refusal("onnxruntime", {"provider": name}).message
+        assert message.startswith(f"--provider: cannot run on {name}: the CPU alone runs what")
+
+
+def test_a_model_that_the_provider_cannot_run_names_what_it_lacks(
+    make_driver: MakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = make_driver(DIGITS, cuda=0)
+    driver.onnxruntime = EngineWithGpu(driver.onnxruntime, CUDA)
+    driver.providers = [CUDA]
+    unusable = RuntimeError("fallback to CPU EP has been explicitly disabled by the user")
+    error = driver.explain(unusable, loading=True)
+    assert error is not None
+    assert error.message.endswith(": the provider cuda cannot run Conv (2), Relu (1)")
+    assert error.hint == "--provider cuda,cpu has the CPU run what it cannot"
+    # ONNX Runtime before 1.24 says nothing about operators.
+    monkeypatch.setattr(driver, "open_session", lambda model: object())
+    error = driver.explain(unusable, loading=True)
+    assert error is not None
+    assert error.message.endswith(": the provider cuda cannot run all of its operators")
 
 
 def test_a_cache_and_the_blocked_layout_are_for_the_cpu_alone() -> None:

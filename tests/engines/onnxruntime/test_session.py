@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lar.engines.onnxruntime.session import choose_provider, measure_algorithms
+from lar.engines.onnxruntime.session import choose_provider
 from lar.errors import UsageError
 
 CPU, OPENVINO = "CPUExecutionProvider", "OpenVINOExecutionProvider"
@@ -44,15 +44,3 @@ def test_a_provider_that_is_not_installed_is_refused_and_the_others_are_named() 
         choose_provider(driver_for("CUDAExecutionProvider", OPENVINO), "cuda")
     assert "no provider 'cuda'" in str(caught.value)
     assert caught.value.hint.startswith("installed: openvino, cpu; pip install onnxruntime-gpu")
-
-
-@pytest.mark.parametrize(
-    ("provider", "measured"),
-    [("CUDAExecutionProvider", True), ("TensorrtExecutionProvider", True), (CPU, False)],
-)
-def test_algorithms_are_measured_where_cudnn_is(provider: str, measured: bool) -> None:
-    driver = driver_for(provider)
-    driver.provider_options = {}
-    measure_algorithms(driver, True)
-    search = {"CUDAExecutionProvider": {"cudnn_conv_algo_search": "EXHAUSTIVE"}}
-    assert driver.provider_options == (search if measured else {})

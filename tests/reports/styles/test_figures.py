@@ -12,6 +12,7 @@ import pytest
 from lar.cli.main import main
 from lar.profiles.trace_file import write_profile
 from lar.records.profile import Profile, StepNoise
+from lar.reports.model import Table
 from lar.reports.report import Report
 from lar.reports.styles import STYLES
 from tests.profiles.synthetic import profile_of_times
@@ -65,6 +66,15 @@ def test_text_has_those_asked_for(profile: Profile, name: str) -> None:
     assert "p90" not in header
     assert "30.0" in line
     assert line.split()[-1] == "1"
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_all_that_a_style_names_can_be_asked_for(profile: Profile, name: str) -> None:
+    known = STYLES[TABLES[name][0]].columns
+    tables = [it for it in report_of(profile, name, columns=known).body if isinstance(it, Table)]
+    titles = " ".join(column.title.lower() for column in tables[0].text_columns)
+    empty = {"flops", "bytes"}  # the operators of this profile have none
+    assert all(it in titles.replace("could save", "saving") for it in known if it not in empty)
 
 
 @pytest.mark.parametrize("name", [name for name in TABLES if name != "memory_manipulation"])

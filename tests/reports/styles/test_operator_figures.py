@@ -55,15 +55,3 @@ def test_the_metrics_have_all_figures(profile: Profile) -> None:
     assert figures == pytest.approx([30, 830, 830, 30, 8030, 8300])
     assert found["cpu__launch_count"] == 10
     assert found["cpu__launch_count.disturbed"] == 1
-
-
-def test_a_comparison_has_all_figures_and_the_mark(profile: Profile) -> None:
-    report = STYLES["diff"].build(profile, {}, profile)
-    table = next(table for table in report.tables if table.name == "operators")
-    (own,) = (row for row in table.records if "pool" in row)
-    found = dict(zip(table.headings, own, strict=True))
-    names = ("", "P90 ", "Mean ", "Min ", "Max ", "Total ")
-    figures = [found[f"Exp {name}Host Duration (us)"] for name in names]
-    assert figures == pytest.approx([30, 830, 830, 30, 8030, 8300])
-    assert (found["Exp Calls"], found["Exp Disturbed"]) == (1, 1)
-    assert "disturbed" in report.text.lower()

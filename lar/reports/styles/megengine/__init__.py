@@ -31,6 +31,9 @@ from lar.reports.styles.megengine.table import CONFLUENCE, operators_table_of
 COPY_TYPES = frozenset({"Copy", "MemcpyFromHost", "MemcpyToHost"})
 LINES = Layout(over=Rule(), closing=Rule(), has_header=False, is_stripped=True)
 ON_CPU = "the device is what the engine computes on: here the CPU"
+ON_HOST = (
+    "the engine reports no times of the device: these are of the host, which has it do the work"
+)
 
 
 class SummaryRow(NamedTuple):
@@ -52,7 +55,9 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
     iterations = len(steps_of(profile))
     means = f"times, computation and memory are the mean of {iterations} iterations"
     lines = [means] if iterations > 1 else []
-    notes = (*lines, *(() if profile.on_device else (ON_CPU,)))
+    if profile.facts.dispatch_only:
+        lines.append(ON_HOST)
+    notes = (*lines, *((ON_CPU,) if profile.facts.device.startswith("cpu") else ()))
     has_names = bool(options.get("dump_only_opr"))
     parts: list[list[str | AnyTable]] = [[*lines]] if lines and not has_names else []
     tables: list[AnyTable] = []

@@ -9,12 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from lar.engines import operator_kinds_of_both
-from lar.profiles.pairing import pair_operators
-from lar.profiles.run_contrast import contrasts_of
-from lar.profiles.run_likeness import are_fed_alike
+from lar.graphs.operator_twins import OperatorPair, match_operators
 from lar.records.profile import (
-    Machine,
-    ModelFacts,
     Profile,
     ProfiledOperator,
     ProfileFacts,
@@ -53,19 +49,23 @@ def profile_of(*operators: ProfiledOperator, engine: str = "megengine") -> Profi
     return Profile(facts=ProfileFacts(engine=engine), operators=operators)
 
 
+def joined(first: Profile, second: Profile) -> list[OperatorPair]:
+    return match_operators(first, second, operator_kinds_of_both(first, second))
+
+
 def titles_of(first: Profile, second: Profile) -> dict[str, str]:
     """By the names of the first run's operators those of the second's; `-` for none."""
     found = {}
-    for pair in pair_operators(first, second, operator_kinds_of_both(first, second)):
+    for pair in joined(first, second):
         names = [
             " + ".join(side.operators[place].name for place in places) or "-"
-            for side, places in ((first, pair.baseline), (second, pair.experiment))
+            for side, places in ((first, pair.a), (second, pair.b))
         ]
         found[names[0] if names[0] != "-" else f"- {names[1]}"] = names[1]
     return found
 
 
-IMAGE, SMALL = (1, 16, 8, 8), (1, 16, 4, 4)
+IMAGE = (1, 16, 8, 8)
 
 
 def plain_network(*, shift: int = 0, hidden: bool = False) -> Profile:
@@ -117,10 +117,8 @@ def fused_network() -> Profile:
 
 def test_the_same_graph_is_joined_step_by_step() -> None:
     first, second = plain_network(hidden=True), plain_network(hidden=True, shift=40)
-    pairs = pair_operators(first, second)
-    assert [(each.baseline, each.experiment) for each in pairs] == [
-        ((place,), (place,)) for place in range(7)
-    ]
+    pairs = joined(first, second)
+    assert [*map(tuple, pairs)] == [((place,), (place,)) for place in range(7)]
 
 
 def test_what_is_fused_is_joined_with_its_parts_and_relayouts_are_added() -> None:
@@ -155,26 +153,24 @@ def test_between_engines_names_and_kinds_join() -> None:
 
 
 def test_without_names_likeness_is_no_proof() -> None:
-    """Three convolutions of one input that nothing distinguishes: none is joined alone."""
+    """Three convolutions of one input that nothing but their order distinguishes."""
 
-    def branches(order: Sequence[int], shift: int) -> Profile:
-        names = [f"(x)[{number + shift}]" for number in order]
+    def branches(shift: int, *more: ProfiledOperator) -> Profile:
+        names = [f"(x)[{number + shift}]" for number in (1, 2, 3)]
         return profile_of(
             operator_of("Host2DeviceCopy", (), "data", IMAGE),
             *(operator_of("ConvolutionForward", ["data"], name, IMAGE) for name in names),
-            operator_of("Concat", sorted(names), f"(all)[{shift}]", (1, 48, 8, 8)),
+            operator_of("Concat", names, f"(all)[{shift}]", (1, 48, 8, 8)),
+            *more,
         )
 
-    found = titles_of(branches((1, 2, 3), 0), branches((3, 1, 2), 50))
-    joined = {left: right for left, right in found.items() if "-" not in (left[0], right)}
-    assert all(left.count("(x)") in (0, 3) for left in joined)
-
-
-def test_another_shape_or_amount_of_work_is_another_operator() -> None:
-    first = profile_of(operator_of("Conv", ["x"], "a(1)", IMAGE, flops=1000), engine="onnxruntime")
-    for fields in ({"shape": SMALL}, {"shape": IMAGE, "flops": 5000}):
-        second = profile_of(operator_of("Conv", ["x"], "b(1)", **fields), engine="onnxruntime")
-        assert titles_of(first, second) == {"a(1)": "-", "- b(1)": "b(1)"}
+    # Where all else is the same, the order proves enough; else none is joined alone.
+    assert all(len(pair.a) == len(pair.b) == 1 for pair in joined(branches(0), branches(50)))
+    end = operator_of("Elemwise", ["(all)[50]"], "(end)[51]", (1, 48, 8, 8))
+    found = titles_of(branches(0), branches(50, end))
+    assert all(
+        left.count("(x)") in (0, 3) for left, right in found.items() if "-" not in left + right
+    )
 
 
 def test_old_profiles_are_joined_by_names_of_one_type_alone() -> None:
@@ -208,34 +204,6 @@ def test_an_old_profile_and_a_new_one_of_the_same_run_are_joined_by_names() -> N
     assert titles_of(old, some) == {**dict(zip(names, names, strict=True)), names[0]: "-"}
 
 
-def test_what_one_of_two_did_not_record_is_no_difference() -> None:
-    machine = Machine(processor="x", cores=2)
-    facts = ProfileFacts(lar_version="1", machine=machine)
-    newer = replace(facts, machine={**machine, "architecture": "x86_64", "variables": {"A": "1"}})
-    assert contrasts_of(Profile(facts=facts), Profile(facts=newer)) == []
-    other = replace(newer, machine={**machine, "architecture": "aarch64", "variables": {}})
-    found = contrasts_of(Profile(facts=newer), Profile(facts=other))
-    assert [it.what for it in found] == ["machine: architecture", "$A"]
-
-
-def test_of_long_lists_of_instruction_sets_those_that_differ_are_shown() -> None:
-    common = [f"set{number}" for number in range(40)]
-    sides = [
-        Profile(facts=ProfileFacts(machine=Machine(instruction_sets=" ".join([*common, *own]))))
-        for own in (["avx512f", "avx512bw"], [f"sve{number}" for number in range(14)])
-    ]
-    (found,) = contrasts_of(*sides)
-    shown = " ".join(f"sve{number}" for number in range(12))
-    assert found[1:] == ("avx512f avx512bw", f"{shown} and 2 more")
-
-
-@pytest.mark.parametrize("count", [0, 1])
-def test_profiles_without_operators(count: int) -> None:
-    one = profile_of(*[operator_of("Relu", ["x"], "y", (4,))] * count)
-    assert [each.is_joined for each in pair_operators(one, one)] == [True] * count
-    assert [each.is_joined for each in pair_operators(one, profile_of())] == [False] * count
-
-
 def test_names_that_are_numbered_in_each_session_join_nothing() -> None:
     def reorders(first: int, second: int) -> Profile:
         return profile_of(
@@ -246,80 +214,35 @@ def test_names_that_are_numbered_in_each_session_join_nothing() -> None:
             engine="onnxruntime",
         )
 
-    pairs = pair_operators(reorders(7, 8), reorders(8, 7))
-    assert [(each.baseline, each.experiment) for each in pairs] == [
-        ((place,), (place,)) for place in range(4)
-    ]
+    pairs = joined(reorders(7, 8), reorders(8, 7))
+    assert [*map(tuple, pairs)] == [((place,), (place,)) for place in range(4)]
 
 
-def convolution(
-    name: str, reads: str, shape: Shape, window: int, **fields: Any
-) -> ProfiledOperator:
-    """A convolution of as many channels as it gives, without a count of its operations."""
-    weight = (shape[1], shape[1], window, window)
-    facts = tuple(TensorFact(each, "float32") for each in (shape, weight))
-    weights = [f"{name}.weight"]
-    return operator_of("Conv", [reads], name, shape, weights=weights, inputs=facts, **fields)
-
-
-def network_of(*windows: int, shape: Shape = IMAGE, **facts: Any) -> Profile:
-    """Convolutions with activations, one behind the other, with the model's own names."""
-    operators, given = [], "data"
-    for place, window in enumerate(windows):
-        operators.append(convolution(f"conv{place}", given, shape, window))
-        operators.append(operator_of("Relu", [f"conv{place}"], f"relu{place}", shape))
-        given = f"relu{place}"
-    operators.append(operator_of("Softmax", [given], "scores", shape))
-    facts = {"engine": "onnxruntime", **facts}
-    return Profile(facts=ProfileFacts(**facts), operators=tuple(operators))
-
-
-def test_one_name_joins_no_operators_of_other_work() -> None:
-    found = titles_of(network_of(3, 3, 3), network_of(3, 5, 3))
-    assert found == {
-        "conv0": "conv0",
-        "relu0": "relu0",
-        "conv1": "-",
-        "relu1": "relu1",
-        "conv2": "conv2",
-        "relu2": "relu2",
-        "scores": "scores",
-        "- conv1": "conv1",
-    }
-
-
-def test_what_lies_between_an_input_and_an_output_of_one_name_may_be_another_model() -> None:
-    one, two = network_of(3), network_of(5, 5, 5, 5)
-    hidden = [
-        [
-            replace(
-                each,
-                name=f"{side}{each.name}",
-                reads=tuple(f"{side}{key}" if key[:4] in HIDDEN else key for key in each.reads),
-                writes=tuple(f"{side}{key}" if key[:4] in HIDDEN else key for key in each.writes),
-            )
-            for each in run.operators
-        ]
-        for side, run in (("a", one), ("b", two))
-    ]
-    found = titles_of(*(profile_of(*side, engine="onnxruntime") for side in hidden))
-    assert found["aconv0"] == "-"
-
-
-HIDDEN = ("conv", "relu")
-
-
-@pytest.mark.parametrize("name", ["strides", "kernel_shape", "pads", "window_w"])
-def test_operators_of_one_type_with_another_window_are_two(name: str) -> None:
-    sides = [
-        profile_of(
-            operator_of("MaxPool", ["data"], "pool", IMAGE, parameters={name: size}),
+def test_one_structure_is_joined_whatever_its_shapes_and_windows() -> None:
+    def network(shape: Shape, window: int, end: str = "Softmax") -> Profile:
+        parameters = {"kernel_shape": window}
+        return profile_of(
+            operator_of("Conv", ["data"], "conv", shape, weights=["w"], parameters=parameters),
+            operator_of("Relu", ["conv"], "relu", shape),
+            operator_of(end, ["relu"], "scores", shape),
             engine="onnxruntime",
         )
-        for size in (2, 3)
-    ]
-    assert titles_of(*sides) == {"pool": "-", "- pool": "pool"}
-    assert titles_of(sides[0], sides[0]) == {"pool": "pool"}
+
+    same = {name: name for name in ("conv", "relu", "scores")}
+    assert titles_of(network(IMAGE, 3), network((4, 16, 32, 32), 5)) == same
+
+
+def test_branches_in_another_order_are_joined_by_their_names() -> None:
+    def branches(first: str, second: str) -> Profile:
+        return profile_of(
+            operator_of("Conv", ["data"], first, IMAGE, weights=["w"]),
+            operator_of("Conv", ["data"], second, IMAGE, weights=["w"]),
+            operator_of("Add", [first, second], "sum", IMAGE),
+            engine="onnxruntime",
+        )
+
+    same = {name: name for name in ("left", "right", "sum")}
+    assert titles_of(branches("left", "right"), branches("right", "left")) == same
 
 
 @pytest.mark.parametrize("depthwise", [False, True])
@@ -347,25 +270,6 @@ def test_channels_that_fill_up_blocks_are_no_more_work(depthwise: bool) -> None:
 
     found = titles_of(run(10, "", 20_000), run(16, "NCHW16c", 51_200))
     assert found["conv"] == "conv"
-
-
-def test_two_batches_are_joined_by_what_they_compute_of_an_item() -> None:
-    one = network_of(3, 3, batch=1)
-    two = network_of(3, 3, shape=(4, *IMAGE[1:]), batch=4)
-    assert all(left == right for left, right in titles_of(one, two).items())
-    assert not are_fed_alike(one, two)
-    assert are_fed_alike(one, network_of(3, 5, batch=1))
-
-
-def test_one_model_file_fed_with_larger_images_is_joined_by_names() -> None:
-    model = ModelFacts("m.onnx", "00", "onnx")
-    one = network_of(3, 3, batch=1, model=model)
-    two = network_of(3, 3, shape=(1, 16, 32, 32), batch=1, model=model)
-    assert all(left == right for left, right in titles_of(one, two).items())
-    assert not are_fed_alike(one, two)
-    other = ModelFacts("n.onnx", "11", "onnx")
-    found = titles_of(one, network_of(3, 3, shape=(1, 16, 32, 32), batch=1, model=other))
-    assert {found[name] for name in ("conv0", "relu0", "conv1", "relu1", "scores")} == {"-"}
 
 
 def encoder_of(engine: str, layers: int) -> Profile:
@@ -414,22 +318,16 @@ def encoder_of(engine: str, layers: int) -> Profile:
 
 def test_equal_blocks_without_names_are_joined_in_the_order_of_the_graph() -> None:
     sides = encoder_of("megengine", 4), encoder_of("onnxruntime", 4)
-    kinds = operator_kinds_of_both(*sides)
-    pairs = [each for each in pair_operators(*sides, kinds) if each.is_joined]
+    pairs = [each for each in joined(*sides) if each.is_joined]
     layers = [
-        {
-            (place - (side == 0)) // ((len(run.operators) - (side == 0)) // 4)
-            for place in (pair.baseline, pair.experiment)[side]
-        }
+        {(place - (side == 0)) // ((len(run.operators) - (side == 0)) // 4) for place in pair[side]}
         for pair in pairs
         for side, run in enumerate(sides)
     ]
     assert all(len(each) == 1 for each in layers)
     assert layers[::2] == layers[1::2]
-    joined = [
-        {it for pair in pairs for it in (pair.baseline, pair.experiment)[side]} for side in (0, 1)
-    ]
-    assert [len(side) for side in joined] == [
+    done = [{it for pair in pairs for it in pair[side]} for side in (0, 1)]
+    assert [len(side) for side in done] == [
         len(sides[0].operators) - 1,
         len(sides[1].operators),
     ]
@@ -448,10 +346,8 @@ def test_a_bias_that_was_folded_into_the_next_convolution_hides_nothing() -> Non
                 operators.append(operator_of("Relu", [name], given, IMAGE))
         return profile_of(*operators, engine="onnxruntime")
 
-    pairs = pair_operators(chain(folded=False), chain(folded=True))
-    assert [(each.baseline, each.experiment) for each in pairs] == [
-        ((place,), (place,)) for place in range(9)
-    ]
+    pairs = joined(chain(folded=False), chain(folded=True))
+    assert [*map(tuple, pairs)] == [((place,), (place,)) for place in range(9)]
 
 
 def test_biases_of_two_branches_may_be_added_as_one_behind_their_sum() -> None:

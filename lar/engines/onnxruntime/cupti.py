@@ -1,0 +1,239 @@
+"""What a CUDA device does, and when: CUPTI, NVIDIA's library for profilers, records it.
+
+ONNX Runtime's own packages report nothing of a device. CUPTI comes with CUDA's toolkit, and as the
+Python package nvidia-cuda-cupti, which PyTorch needs too. Its records are laid out as in
+cupti_activity.h of CUDA 12 and 13: the fields named here stand in the same places in both.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sys
+import time
+from collections.abc import Iterator
+from ctypes import c_char_p, c_int32, c_int64, c_size_t, c_uint8, c_uint32, c_uint64
+from functools import cache
+from typing import Any, Literal, NamedTuple
+
+Extent = tuple[int, int, int]
+
+PLACES = (
+    "nvidia/cu13/lib/libcupti.so.13",
+    "nvidia/cuda_cupti/lib/libcupti.so.12",
+)
+SYSTEMS = ("libcupti.so.13", "libcupti.so.12")
+
+# The kinds of records. Calls are those of the driver and of the library above it, whichever was
+# called first.
+MEMCPY, MEMSET, DRIVER, RUNTIME, KERNEL = 1, 2, 4, 5, 10
+KINDS = (MEMCPY, MEMSET, DRIVER, RUNTIME, KERNEL)
+# Whole buffers are given back; the last one when it is asked for.
+BUFFER_BYTES = 4 << 20
+# More than what belongs to as many operators as the engine's own profile holds; the rest is lost.
+MOST_BUFFERS = 256
+FORCED = 1
+
+# From where to where memory is copied, by NVIDIA's numbers: as profilers call it.
+MEMSET_NAME = "[CUDA memset]"
+COPIES = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 8: "DtoD", 9: "HtoH", 10: "PtoP"}
+
+
+class KernelRecord(ctypes.Structure):
+    _fields_ = (
+        ("kind", c_uint32),
+        ("configuration", c_uint32 * 3),
+        ("start", c_uint64),
+        ("end", c_uint64),
+        ("completed", c_uint64),
+        ("device", c_uint32),
+        ("context", c_uint32),
+        ("stream", c_uint32),
+        ("grid", c_int32 * 3),
+        ("block", c_int32 * 3),
+        ("memory", c_uint32 * 4),
+        ("correlation", c_uint32),
+        ("grid_id", c_int64),
+        ("name", c_char_p),
+    )
+
+
+class TransferRecord(ctypes.Structure):
+    """A copy, or a fill, which has its value where a copy says what it is."""
+
+    _fields_ = (
+        ("kind", c_uint32),
+        ("copy", c_uint8),
+        ("ends", c_uint8 * 3),
+        ("bytes", c_uint64),
+        ("start", c_uint64),
+        ("end", c_uint64),
+        ("device", c_uint32),
+        ("context", c_uint32),
+        ("stream", c_uint32),
+        ("correlation", c_uint32),
+    )
+
+
+class CallRecord(ctypes.Structure):
+    _fields_ = (
+        ("kind", c_uint32),
+        ("function", c_uint32),
+        ("start", c_uint64),
+        ("end", c_uint64),
+        ("process", c_uint32),
+        ("thread", c_uint32),
+        ("correlation", c_uint32),
+    )
+
+
+class DeviceWork(NamedTuple):
+    """A kernel, copy or fill; times are Unix ones. The host asked for it at `called_ns`."""
+
+    name: str
+    called_ns: int
+    start_ns: int
+    end_ns: int
+    stream: int
+    grid: Extent | None = None
+    block: Extent | None = None
+    size_bytes: int | None = None
+
+    @property
+    def category(self) -> Literal["kernel", "memcpy", "memset"]:
+        if self.grid is not None:
+            return "kernel"
+        return "memset" if self.name == MEMSET_NAME else "memcpy"
+
+    def moved(self, offset_ns: int) -> DeviceWork:
+        """Return it with all times later by an offset."""
+        return self._replace(
+            called_ns=self.called_ns + offset_ns,
+            start_ns=self.start_ns + offset_ns,
+            end_ns=self.end_ns + offset_ns,
+        )
+
+
+class DeviceRecorder:
+    """Records what this process has its CUDA devices do, from when it is made to `finish`."""
+
+    def __init__(self, library: Any) -> None:
+        self._library = library
+        self._buffers: dict[int, Any] = {}
+        self._filled: list[tuple[int, int]] = []
+        # CUPTI calls these from threads of its own, as long as it records.
+        self._callbacks = REQUESTED(self._give), COMPLETED(self._take)
+        library.cuptiActivityRegisterCallbacks(*self._callbacks)
+        now = c_uint64()
+        library.cuptiGetTimestamp(ctypes.byref(now))
+        self._offset_ns = time.time_ns() - now.value
+        for kind in KINDS:
+            library.cuptiActivityEnable(kind)
+
+    def _give(self, buffer: Any, size: Any, most: Any) -> None:
+        if len(self._buffers) == MOST_BUFFERS:
+            buffer[0], size[0], most[0] = None, 0, 0
+            return
+        made = (c_uint64 * (BUFFER_BYTES // 8))()
+        self._buffers[ctypes.addressof(made)] = made
+        buffer[0], size[0], most[0] = ctypes.addressof(made), BUFFER_BYTES, 0
+
+    def _take(self, context: Any, stream: int, buffer: int, size: int, valid: int) -> None:
+        self._filled.append((buffer, valid))
+
+    def finish(self) -> list[DeviceWork]:
+        """Stop recording; return what was done, in the order in which it was asked for."""
+        self._library.cuptiActivityFlushAll(FORCED)
+        for kind in KINDS:
+            self._library.cuptiActivityDisable(kind)
+        self._library.cuptiActivityFlushAll(FORCED)
+        called: dict[int, int] = {}
+        works: list[tuple[int, DeviceWork]] = []
+        for place in self._records():
+            kind = c_uint32.from_address(place).value
+            if kind in (DRIVER, RUNTIME):
+                call = CallRecord.from_address(place)
+                called[call.correlation] = min(call.start, called.get(call.correlation, call.start))
+            elif kind == KERNEL:
+                works.append(self._kernel(KernelRecord.from_address(place)))
+            elif kind in (MEMCPY, MEMSET):
+                works.append(self._transfer(TransferRecord.from_address(place)))
+        self._buffers.clear()
+        found = [
+            work._replace(called_ns=called[correlation]).moved(self._offset_ns)
+            for correlation, work in works
+            if correlation in called
+        ]
+        return sorted(found, key=lambda work: work.called_ns)
+
+    def _records(self) -> Iterator[int]:
+        record = ctypes.c_void_p()
+        for buffer, valid in self._filled:
+            record.value = None
+            while not self._library.cuptiActivityGetNextRecord(
+                ctypes.c_void_p(buffer), c_size_t(valid), ctypes.byref(record)
+            ):
+                if record.value is not None:
+                    yield record.value
+
+    def _kernel(self, record: KernelRecord) -> tuple[int, DeviceWork]:
+        return record.correlation, DeviceWork(
+            readable_name(record.name),
+            0,
+            record.start,
+            record.end,
+            record.stream,
+            extent_of(record.grid),
+            extent_of(record.block),
+        )
+
+    def _transfer(self, record: TransferRecord) -> tuple[int, DeviceWork]:
+        copy = f"[CUDA memcpy {COPIES.get(record.copy, '')}]"
+        return record.correlation, DeviceWork(
+            copy if record.kind == MEMCPY else MEMSET_NAME,
+            0,
+            record.start,
+            record.end,
+            record.stream,
+            size_bytes=record.bytes,
+        )
+
+
+REQUESTED = ctypes.CFUNCTYPE(
+    None, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(c_size_t), ctypes.POINTER(c_size_t)
+)
+COMPLETED = ctypes.CFUNCTYPE(None, ctypes.c_void_p, c_uint32, ctypes.c_void_p, c_size_t, c_size_t)
+
+
+def extent_of(values: Any) -> Extent:
+    x, y, z = values
+    return x, y, z
+
+
+def open_recorder() -> DeviceRecorder | None:
+    """Begin to record what CUDA devices do; None without CUPTI."""
+    files = [os.path.join(folder, place) for folder in sys.path for place in PLACES]
+    for name in (*filter(os.path.exists, files), *SYSTEMS):
+        with contextlib.suppress(OSError):
+            return DeviceRecorder(ctypes.CDLL(name))
+    return None
+
+
+@cache
+def readable_name(mangled: bytes | None) -> str:
+    """Return a kernel's name as its source has it."""
+    if not mangled:
+        return ""
+    with contextlib.suppress(OSError, AttributeError):
+        demangle = ctypes.CDLL("libstdc++.so.6").__cxa_demangle
+        demangle.restype = ctypes.c_void_p
+        status = ctypes.c_int()
+        found = demangle(c_char_p(mangled), None, None, ctypes.byref(status))
+        if found:
+            text = ctypes.string_at(found).decode(errors="replace")
+            release = ctypes.CDLL(None).free
+            release.argtypes = (ctypes.c_void_p,)
+            release(found)
+            return text
+    return mangled.decode(errors="replace")
