@@ -41,7 +41,8 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         dumps = open_dump(arguments.input0), open_dump(arguments.input1)
         tolerance = Tolerance(max_error=arguments.max_err)
-        comparison = compare_dumps(*dumps, Request(tolerance=tolerance), operator_kinds_of)
+        request = Request(tolerance=tolerance)
+        comparison = compare_dumps(*dumps, request, operator_kinds_of, lambda side: "not known")
     except LarError as error:
         print(f"error: {error.message}", file=sys.stderr)
         return error.exit_code

@@ -62,6 +62,8 @@ MISSING = "give two sides: A B"
 
 def hint_at(flag: str, near: str) -> str:
     """Return the hint at a flag that is not one of this command: one of `lar run` is for a side."""
+    if flag == "--map":
+        return "values and graphs say which tensor is which; --model FILE gives the model's names"
     option = option_of(flag.removeprefix("--").replace("-", "_"))
     if option is None:
         return near or 'a flag for one model is quoted with it: "model.onnx --cpu"'
@@ -127,11 +129,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "have",
     )
     group = parser.add_argument_group("matching")
-    group.add_argument(
-        "--map",
-        metavar="FILE",
-        help="which tensor of A is which of B: a name in A and one in B in each line, or JSON",
-    )
     group.add_argument(
         "--model",
         action="append",
@@ -230,7 +227,6 @@ def main(arguments: argparse.Namespace) -> int:
                 isolate=arguments.isolate,
                 only=arguments.only,
                 truth=arguments.truth,
-                name_map=arguments.map,
                 models=parse_models(arguments.model),
                 progress=line.show,
                 make_on=make_on,
@@ -329,8 +325,7 @@ def open_reports(
     from lar.running.places import places_of
 
     files = [stack.enter_context(OutputFile(name, "--report")) for name in arguments.report]
-    read = [*paths_in(arguments.input or ()), *filter(None, [arguments.map])]
-    read += parse_models(arguments.model).values()
+    read = [*paths_in(arguments.input or ()), *parse_models(arguments.model).values()]
     places: list[Place] = []
     for side in sides:
         if isinstance(side, Dump):

@@ -1,15 +1,39 @@
-"""What is said of a culprit: its operators, the weights that differ, what is wrong in words."""
+"""What is said of a culprit: its operators, the weights that differ, what is wrong in words.
+
+Where the elements show it, a cause has a name: a scale, a zero point, ... Each kind is a way to
+make one side of the other. Where what it leaves is a small part of the difference, it is named;
+rounding and other errors may be the rest.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
 
 from lar.comparison.culprits import Blame
-from lar.comparison.fault_kinds import Names, Sides, find_kind
-from lar.comparison.paired import Paired, error_of
-from lar.graphs.elements import whole
+from lar.comparison.pairs import Names, Paired, error_of, facts_from
+from lar.graphs.elements import channel_axis, whole
 from lar.graphs.graph import Node
+from lar.graphs.matching import Array
+from lar.graphs.signatures import Values
 from lar.records.comparison import Culprit, OperatorFacts, TensorComparison
+
+# The part of the difference's energy that a kind may leave.
+LEFT = 0.05
+
+# A factor nearer to 1 than this changes nothing.
+SAME = 0.02
+
+# Factors of all channels that are nearer to each other are one.
+SAME_FACTORS = 1e-3
+
+# A channel whose error has that many times the energy of any other is the wrong one.
+OUTSTANDING = 20
+
+# Steps nearer to a whole number than this are one.
+WHOLE = 0.1
 
 
 def culprit_of(blame: Blame, paired: Paired) -> Culprit:
@@ -46,11 +70,10 @@ def kind_of(output: TensorComparison, paired: Paired) -> str:
     if output.figures is None or output.axes or paired.measure.excerpts:
         return ""
     keys = output.actual.key, output.expected.key
-    one, other = (
-        whole(values.elements(values.dump.tensor(key))).reshape(output.expected.shape)
-        for values, key in zip(paired.values, keys, strict=True)
-    )
-    found = (side.quantizations.get(key) for side, key in zip(paired.values, keys, strict=True))
+    tensors = [it.dump.tensor(key) for it, key in zip(paired.values, keys, strict=True)]
+    arrays = map(whole, map(Values.elements, paired.values, tensors))
+    one, other = (array.reshape(output.expected.shape) for array in arrays)
+    found = map(Values.quantization_of, paired.values, tensors)
     step = max((max(it.scale) for it in found if it), default=0.0)
     # Of weights the channels of the output come first.
     axis = 0 if output.constant else None
@@ -72,19 +95,163 @@ def describe_difference(found: TensorComparison, names: Names) -> str:
 
 
 def operator_facts(paired: Paired, side: int, node: Node) -> OperatorFacts:
-    assert node.operator
-    return OperatorFacts(
-        key=node.operator.key,
-        name=node.operator.name,
-        type=node.operator.type,
-        parameters=node.operator.parameters,
-        algorithm=node.operator.algorithm,
-        output=node.name,
-        layout=node.tensor.layout if node.tensor else "",
-        origin=node.operator.origin,
-        opaque=node.operator.type.lower() in paired.graphs[side].kinds.opaque,
-    )
+    operator = node.operator
+    assert operator
+    layout = node.tensor.layout if node.tensor else ""
+    opaque = operator.type.lower() in paired.graphs[side].kinds.opaque
+    return facts_from(OperatorFacts, operator, output=node.name, layout=layout, opaque=opaque)
 
 
 def is_identical(found: TensorComparison) -> bool:
     return found.figures is not None and found.figures.max_absolute in (0.0, None)
+
+
+class Sides(NamedTuple):
+    """The elements of both sides, of one shape and in plain axes.
+
+    `step` is that of a quantised type, 0 for any other; `axis` is that of the channels, if it is
+    known; `names` are what the sides are called.
+    """
+
+    one: Array
+    other: Array
+    step: float = 0.0
+    axis: int | None = None
+    names: Names = ("A", "B")
+
+    @property
+    def difference(self) -> Array:
+        return self.one - self.other
+
+    def explain(self, rest: Array) -> bool:
+        """Return whether what a kind leaves is a small part of the difference."""
+        return energy_of(rest) <= LEFT * energy_of(self.difference)
+
+    def both_ways(self) -> Iterator[tuple[str, Array, Array]]:
+        """Yield the name of each side, its elements and those of the other."""
+        yield self.names[0], self.one, self.other
+        yield self.names[1], self.other, self.one
+
+
+def find_kind(sides: Sides) -> str:
+    """Return what one side's elements are beside the other's, in words; empty if nothing simple is
+    found."""
+    sides = sides._replace(
+        one=np.asarray(sides.one, np.float64), other=np.asarray(sides.other, np.float64)
+    )
+    if text := find_nonfinite(sides):
+        return text
+    energy = energy_of(sides.difference)
+    if not energy or not np.isfinite(energy):
+        return ""
+    return next(filter(None, (find(sides) for find in KINDS)), "")
+
+
+def find_nonfinite(sides: Sides) -> str:
+    """Detect a side that alone has infinite numbers or NaN."""
+    for name, side, twin in sides.both_ways():
+        for what, kind, is_bad in (
+            ("infinite", "overflow to infinity", np.isinf),
+            ("NaN", "no number", np.isnan),
+        ):
+            if count := int(np.count_nonzero(is_bad(side) & np.isfinite(twin))):
+                return f"{kind}: {count} of {side.size} elements are {what} in {name}"
+    return ""
+
+
+def find_scale(sides: Sides) -> str:
+    """Detect a factor of the whole tensor."""
+    one, other = sides.one, sides.other
+    square = energy_of(other)
+    factor = float((one * other).sum()) / square if square else 1.0
+    if abs(factor - 1) > SAME and sides.explain(one - factor * other):
+        return f"scale: {sides.names[0]} is {factor:.4g} times {sides.names[1]}"
+    return ""
+
+
+def find_zero_point(sides: Sides) -> str:
+    """Detect a number that is added to all elements but those that are clipped."""
+    inside = is_inside(sides.one) & is_inside(sides.other)
+    difference = sides.difference
+    share = np.count_nonzero(inside) / difference.size
+    if share < 1 / 8:
+        return ""
+    shift = float(np.median(difference[inside]))
+    energy = energy_of(difference[inside])
+    # What is clipped differs less than the others, not more.
+    if not shift or energy < energy_of(difference) * share / 2:
+        return ""
+    if energy_of(difference[inside] - shift) > LEFT * energy:
+        return ""
+    steps = abs(shift / sides.step) if sides.step else 0.0
+    number = f", {steps:.0f} steps" if steps and abs(steps - round(steps)) < WHOLE else ""
+    sign = "plus" if shift > 0 else "minus"
+    return f"zero point: {sides.names[0]} is {sides.names[1]} {sign} {abs(shift):.4g}{number}"
+
+
+def find_saturation(sides: Sides) -> str:
+    """Detect a side whose elements end at a number that the other's exceed; where that is 0, an
+    activation is missing on the other side."""
+    for name, side, twin in sides.both_ways():
+        low, high = float(side.min()), float(side.max())
+        clipped = ((side == high) & (twin > high)) | ((side == low) & (twin < low))
+        ends = [
+            f"{end:.4g}" for end in (low, high) if np.count_nonzero(clipped & (side == end)) > 1
+        ]
+        if ends and low < high and sides.explain(sides.difference[~clipped]):
+            kind = "activation" if ends == ["0"] else "saturation"
+            count = np.count_nonzero(clipped)
+            return f"{kind}: {count} elements of {name} end at {' and '.join(ends)}"
+    return ""
+
+
+def find_border(sides: Sides) -> str:
+    """Detect a difference at the borders of images alone."""
+    difference = sides.difference
+    if difference.ndim != 4 or min(difference.shape[2:]) < 5:
+        return ""
+    if sides.explain(difference[:, :, 1:-1, 1:-1]):
+        return f"padding: {sides.names[0]} and {sides.names[1]} differ at the border alone"
+    return ""
+
+
+def find_channels(sides: Sides) -> str:
+    """Detect factors of the channels: one wrong channel, or the scales of another axis."""
+    shape = sides.one.shape
+    axis = channel_axis(len(shape)) if sides.axis is None else sides.axis
+    if len(shape) < 2 or shape[axis] < 2:
+        return ""
+    one, other = (
+        np.moveaxis(side, axis, 0).reshape(shape[axis], -1) for side in (sides.one, sides.other)
+    )
+    energies = np.square(one - other).sum(axis=1)
+    worst = int(energies.argmax())
+    others = np.delete(energies, worst)
+    stands_out = energies[worst] > OUTSTANDING * others.max()
+    if one.shape[1] > 1 and (stands_out or others.sum() <= LEFT * energies.sum()):
+        return f"one wrong channel: number {worst} of axis {axis}"
+    squares = np.square(other).sum(axis=1)
+    products = (one * other).sum(axis=1)
+    factors = np.divide(products, squares, out=np.ones_like(products), where=squares > 0)
+    if one.shape[1] < 4 or not sides.explain(one - factors[:, None] * other):
+        return ""
+    known = factors[squares > 0]
+    if float(np.ptp(known)) <= SAME_FACTORS:
+        return f"scale: {sides.names[0]} is {known.mean():.4g} times {sides.names[1]}"
+    return (
+        f"scales of channels: {sides.names[0]} is {known.min():.3g} to {known.max():.3g} times "
+        f"{sides.names[1]} along axis {axis}"
+    )
+
+
+KINDS = (find_scale, find_zero_point, find_saturation, find_border, find_channels)
+
+
+def energy_of(array: Array) -> float:
+    return float(np.square(array).sum())
+
+
+def is_inside(side: Array) -> Array:
+    """Return which elements are neither the least nor the greatest."""
+    inside: Array = (side > side.min()) & (side < side.max())
+    return inside

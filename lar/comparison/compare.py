@@ -3,20 +3,17 @@ makes them differ is found and proven."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from lar.comparison.causes import culprit_of
 from lar.comparison.culprits import Blame, Search, without_behind
-from lar.comparison.fault_kinds import Names
 from lar.comparison.isolation import Alone, OperatorsOf, Prover
-from lar.comparison.notes import find_notes
-from lar.comparison.paired import Paired
-from lar.comparison.pairs import Measure
+from lar.comparison.notes import find_left_out, find_notes, find_unmatched
+from lar.comparison.pairs import Measure, Names, Paired, facts_from
 from lar.comparison.ranges import find_coarse
 from lar.comparison.rounding import FINE, Rounding, coarsest
-from lar.comparison.unmatched import find_left_out, find_unmatched
 from lar.dumps.dump import Dump
 from lar.dumps.excerpts import excerpts_of
 from lar.errors import UsageError, count_of
@@ -25,7 +22,6 @@ from lar.graphs.matching import Pair
 from lar.graphs.operator_kinds import OperatorKinds
 from lar.graphs.signatures import Values
 from lar.graphs.twins import match
-from lar.options.suggestions import nearest_spelling
 from lar.records.comparison import Comparison, Finding, Only, SideFacts, TensorComparison, Tolerance
 
 # What takes a few words on what is being done now.
@@ -36,26 +32,20 @@ def ignore(text: str) -> None:
     """Take no notice of progress."""
 
 
-def run_nothing(side: int) -> str:
-    """Return why no operator is run alone."""
-    return "its model is not known"
-
-
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """What is wanted of a comparison of two dumps.
 
     With `raw`, quantised tensors are compared by their integers, else by the real numbers that
     they stand for. With `isolate`, each operator of the actual side is run alone. `only` says what
-    the finding rests on: the outputs, or all tensors that both have. `twins` are known by their
-    names. `progress` takes what is being done.
+    the finding rests on: the outputs, or all tensors that both have. `progress` takes what is
+    being done.
     """
 
     tolerance: Tolerance = field(default_factory=Tolerance)
     raw: bool = False
     isolate: bool = False
     only: Only = "outputs"
-    twins: Mapping[str, str] = field(default_factory=dict)
     progress: Progress = ignore
 
 
@@ -64,7 +54,7 @@ def compare_dumps(
     expected: Dump,
     request: Request,
     kinds_of: Callable[[str], OperatorKinds],
-    operators_of: OperatorsOf = run_nothing,
+    operators_of: OperatorsOf,
     names: Names = ("A", "B"),
 ) -> Comparison:
     """Compare two dumps; `kinds_of` takes an engine's name and returns what its operators do.
@@ -74,9 +64,8 @@ def compare_dumps(
 
     Raises:
         DumpError: a tensor is missing or damaged.
-        UsageError: a side has no tensor of a known twin's name.
+        UsageError: there is nothing to run operators alone on.
     """
-    check_name_map(request.twins, actual, expected)
     if request.isolate and expected.excerpts:
         raise UsageError(
             "has no whole tensors to feed operators with", flag="--isolate", subject=expected.source
@@ -90,28 +79,10 @@ def compare_dumps(
     )
     request.progress("matching tensors")
     measure = Measure(graphs, values, request.tolerance, Rounding(graphs, values))
-    paired = Paired(measure, match(*graphs, values, request.twins), names)
+    paired = Paired(measure, match(*graphs, values), names)
     paired.measure_all(request.progress)
     search = Search(paired, Prover(paired, operators_of), request.progress)
     return judge(paired, search, request.only, isolate=request.isolate)
-
-
-def check_name_map(name_map: Mapping[str, str], actual: Dump, expected: Dump) -> None:
-    """Refuse a map with a name that its side does not have.
-
-    Raises:
-        UsageError: naming it, and the nearest that there is.
-    """
-    for letter, dump, wanted in (("A", actual, name_map), ("B", expected, name_map.values())):
-        names = set(map(name_of, dump))
-        for name in wanted:
-            if name not in names:
-                near = nearest_spelling(name, names)
-                raise UsageError(
-                    f"{letter} has no tensor {name!r}",
-                    f"did you mean {near!r}?" if near else "--all lists the names",
-                    flag="--map",
-                )
 
 
 def make_graphs(
@@ -215,7 +186,7 @@ def find_finding(
         return "fault"
     if all(tensor.passed for tensor in deciding):
         return "same"
-    return "different" if any(paired.wrong_inputs()) or not paired.steepest() else "rounding"
+    return "different" if any(paired.wrong_inputs()) or not paired.grow_gradually() else "rounding"
 
 
 def rounding_of(tensors: Iterable[TensorComparison]) -> tuple[str, float | None]:
@@ -230,6 +201,4 @@ def rounding_of(tensors: Iterable[TensorComparison]) -> tuple[str, float | None]
 
 def side_facts(dump: Dump) -> SideFacts:
     """Return where a dump comes from."""
-    own: dict[str, Any] = {"source": dump.source, "tensors": len(dump)}
-    others = (each.name for each in fields(SideFacts) if each.name not in own)
-    return SideFacts(**own, **{name: getattr(dump.index, name) for name in others})
+    return facts_from(SideFacts, dump.index, source=dump.source, tensors=len(dump))

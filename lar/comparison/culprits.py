@@ -13,12 +13,19 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from lar.comparison.isolation import Alone, Prover
-from lar.comparison.loops import sources_in_step
 from lar.comparison.metrics import DEFAULT_RTOL
-from lar.comparison.paired import Paired, error_of, growth_of
-from lar.comparison.pairs import known_side, type_of
+from lar.comparison.pairs import Paired, error_of, growth_of, known_side, type_of
 from lar.comparison.rounding import SLACK
-from lar.graphs.graph import BODY_INPUT, Node, region_of
+from lar.graphs.graph import (
+    BODY_INPUT,
+    IN_BODY,
+    LOOPS,
+    Node,
+    children_of,
+    is_within,
+    region_of,
+    walk,
+)
 from lar.graphs.matching import Pair
 from lar.graphs.operator_kinds import DISCRETE, HEAVY
 from lar.records.comparison import TensorComparison
@@ -78,7 +85,7 @@ class Search:
         self.paired, self.prover, self.progress = paired, prover, progress
         self.blames: list[Blame] = []
         self.first: list[Pair] = []  # where differences that reach the outputs begin
-        self.behind: set[Node] = set()  # of culprits and suspects
+        self.behind: set[Node] = set()  # culprits, suspects and what is computed from them
         self.alone: dict[Node, Alone] = {}
 
     def find(self, ends: Sequence[Pair]) -> list[Blame]:
@@ -133,7 +140,7 @@ class Search:
             blame = self.try_one(pair)
             if blame and (blame.proven or not until_proven):
                 add_blame(self.blames, blame)
-                self.behind |= after(known_side(pair))
+                self.behind |= walk([known_side(pair)], children_of).keys()
                 if until_proven:
                     return
 
@@ -177,11 +184,11 @@ class Search:
         # What is more than rounding: the error of the whole, or of the worst element.
         place = 1 if error_of(found)[0] <= SLACK * (found.explained or 0.0) else 0
         before = error_of(found)[place]
-        open_pairs, seen = [pair], {id(pair)}
+        open_pairs, seen = [pair], {pair}
         while open_pairs:
-            results = [it for it in self.paired.results(open_pairs.pop()) if id(it) not in seen]
-            for each in results:
-                seen.add(id(each))
+            results = self.paired.results(open_pairs.pop())
+            for each in [it for it in results if it not in seen]:
+                seen.add(each)
                 behind = self.paired.found(each)
                 less = error_of(behind)[place] <= HEALED * before
                 if behind.passed and (less or not behind.precision):
@@ -190,6 +197,53 @@ class Search:
                     return False
                 open_pairs.append(each)
         return len(seen) > 1
+
+
+def sources_in_step(pair: Pair, paired: Paired) -> list[TensorComparison] | None:
+    """Return what was found of the sources that can have made a pair differ; None for a pair that
+    is of other iterations or of another branch on each side.
+
+    Tensors in the body of a loop hold all iterations in a row. A loop hands on what an iteration
+    gave to the next one: only what differs in the same iteration, or before, can have made a tensor
+    differ.
+    """
+    branches = [IN_BODY.findall(node.name) for node in pair[:2]]
+    if all(branches) and branches[0] != branches[1]:
+        return None
+    found, sources = paired.found(pair), paired.sources(pair)
+    if any(is_inside(pair, loop) for loop in paired.loops):
+        if found.actual.shape[:1] != found.expected.shape[:1]:
+            return None
+        sources = [each for each in sources if not differs_later(paired.found(each), found)]
+    if type_of(pair) in LOOPS and begins_off(pair, paired):
+        sources = [each for each in sources if not is_inside(each, pair)]
+    return [*map(paired.found, sources)]
+
+
+def is_inside(pair: Pair, outer: Pair) -> bool:
+    """Return whether a pair is in a body of the operator that gives another one."""
+    return is_within(known_side(pair), known_side(outer))
+
+
+def begins_off(loop: Pair, paired: Paired) -> bool:
+    """Return whether the body of a loop is fed with other data from the start, or is run in other
+    iterations."""
+    fed = (it for it in paired.pairs if type_of(it) == BODY_INPUT and is_inside(it, loop))
+    return any(first_iteration(paired.found(each)) == 0 for each in fed)
+
+
+def first_iteration(found: TensorComparison) -> float:
+    """Return the first iteration of a loop in which a tensor of its body differs."""
+    if found.passed:
+        return math.inf
+    first = found.figures.first if found.figures else None
+    return first.index[0] if first and first.index else 0
+
+
+def differs_later(source: TensorComparison, found: TensorComparison) -> bool:
+    """Return whether an input differs only after the iteration in which the output does first."""
+    in_step = source.expected.shape[:1] == found.expected.shape[:1]
+    return in_step and not source.passed and first_iteration(source) > first_iteration(found)
 
 
 def blame_of(pair: Pair, paired: Paired, alone: Alone) -> Blame:
@@ -201,32 +255,20 @@ def blame_of(pair: Pair, paired: Paired, alone: Alone) -> Blame:
 def without_behind(blames: Sequence[Blame], others: Sequence[Blame]) -> list[Blame]:
     """Return culprits without those that are among others, or behind them."""
     ends = {node for blame in others for node in (*blame.actual, *blame.expected)}
-    behind = ends.union(*map(after, ends))
+    behind = walk(ends, children_of).keys()
     return [it for it in blames if behind.isdisjoint((*it.actual, *it.expected))]
 
 
 def is_off(found: TensorComparison) -> bool:
     """Return whether a pair differs, or nearly does: it may hide where a difference began."""
     types = found.actual.dtype, found.expected.dtype
-    least = SUSPECT * max(DEFAULT_RTOL.get(each, math.inf) for each in types)
+    least = SUSPECT * max(DEFAULT_RTOL.get(each.lower(), math.inf) for each in types)
     return not found.passed or (not found.precision and error_of(found)[0] >= least)
 
 
 def is_gross(found: TensorComparison) -> bool:
     """Return whether an error is far more than what rounding explains."""
     return found.figures is None or error_of(found)[0] > GROSS * (found.explained or 0.0)
-
-
-def after(node: Node) -> set[Node]:
-    """Return all that is computed from a node."""
-    found: set[Node] = set()
-    stack = list(node.children)
-    while stack:
-        child = stack.pop()
-        if child not in found:
-            found.add(child)
-            stack.extend(child.children)
-    return found
 
 
 def in_weight(nodes: Iterable[Node]) -> tuple[Node, ...]:

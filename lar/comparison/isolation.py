@@ -12,13 +12,12 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from lar.comparison.metrics import bounds_of, measure
-from lar.comparison.paired import Paired
-from lar.comparison.pairs import tensor_of, tensors_of
+from lar.comparison.pairs import Paired, tensor_of, tensors_of
 from lar.dumps.binary import BY_DTYPE
-from lar.dumps.dump import DumpedTensor, Stored
+from lar.dumps.dump import DumpedTensor
 from lar.dumps.layouts import to_blocked
 from lar.errors import DumpError, LarError
-from lar.graphs.elements import dequantized, elements_of, integers_of, whole
+from lar.graphs.elements import integers_of, whole
 from lar.graphs.graph import Node, is_within, region_of, sources_of
 from lar.graphs.matching import Array, Pair
 from lar.graphs.signatures import Values, is_blocked, squeezed
@@ -164,16 +163,16 @@ class Prover:
             LarError: nothing does.
         """
         if side not in self.loaded:
-            found = self.loaded[side] = self.operators_of(side)
+            found, missing = self.operators_of(side), set[str]()
             # The expected tensor can stand for the actual one where both can be compared.
             comparable = (it for it in self.pairs.values() if self.compared[it.actual].figures)
             nodes = {pair[:2][side] for pair in comparable}
             try:
-                missing = (
-                    set() if isinstance(found, str) else found.find_missing(map(tensor_of, nodes))
-                )
+                if not isinstance(found, str):
+                    missing = found.find_missing(map(tensor_of, nodes))
             except LarError as error:
-                self.loaded[side], missing = error.message, set()
+                found = error.message
+            self.loaded[side] = found
             self.fed[side] = {node for node in nodes if tensor_of(node).key not in missing}
         known = self.loaded[side]
         if isinstance(known, str):
@@ -197,16 +196,11 @@ def stored_as(pair: Pair, values: tuple[Values, Values], axes: Collection[int]) 
     """
     actual, expected = tensors_of(pair)
     shape = values[0].shape_of(actual)
-    stored = values[1].read_without_padding(expected, [shape])
-    array = stored.decode(stored.raw)
-    here, there = (
-        side.quantizations.get(tensor.key)
-        for side, tensor in zip(values, (actual, expected), strict=True)
-    )
+    here, there = map(Values.quantization_of, values, (actual, expected))
     # Where one side does not say what its integers stand for, the integers are all there is.
     plain = actual.dtype == expected.dtype and (here == there or None in (here, there))
-    if not plain and there is not None:
-        array = whole(dequantized(elements_of(Stored(array)), there))
+    values[1].learn_padding(expected, [shape])
+    array = whole(values[1].elements(expected, integers=plain))
     if axes:
         array = array.reshape(squeezed(array.shape)).transpose(np.argsort([*axes]))
     array = array.reshape(shape)
@@ -226,10 +220,7 @@ def converted(array: Array, actual: DumpedTensor, quantization: Quantization | N
     if element is None or element.bits or element.name == "BFloat16" or unscaled:
         raise LarError(f"numbers cannot be fed as {actual.dtype}", subject=actual.name)
     wanted = np.dtype(element.storage)
-    if quantization is not None:
-        return integers_of(array, quantization, wanted)
-    if wanted.kind in "iu" and array.dtype.kind == "f":
-        limits = np.iinfo(wanted)
-        array = np.clip(np.rint(array), limits.min, limits.max)
+    if quantization is not None or (wanted.kind in "iu" and array.dtype.kind == "f"):
+        return integers_of(array, quantization or Quantization(scale=(1.0,)), wanted)
     with np.errstate(over="ignore", invalid="ignore"):
         return array.astype(wanted)

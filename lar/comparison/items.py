@@ -6,12 +6,10 @@ Of each pair of tensors only sums, one number an item, and the worst item's comp
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 
 from lar.comparison.metrics import finite
-from lar.dumps.dump import Dump, DumpIndex
 from lar.records.comparison import (
     Comparison,
     Culprit,
@@ -24,10 +22,6 @@ from lar.records.comparison import (
 Key = tuple[str, str]
 
 SEVERITY = ("nothing", "same", "rounding", "different", "fault")
-# Of the items, the share whose SNR is above the one that stands for most of them.
-MOST_ITEMS = 0.99
-# What the name of an output of one of several runs ends in.
-RUN = re.compile(r" run \d+$")
 
 # A note names so many items.
 MOST_NAMED = 3
@@ -38,19 +32,17 @@ class Errors:
 
     def __init__(self) -> None:
         self.noise = self.signal = 0.0  # sums of squares over all items
-        self.elements = 0
-        self.snrs: dict[str, float] = {}  # infinite where the sides are equal
+        self.elements = self.items = 0
         self.worst: Figures | None = None
+        self.worst_item = ""
 
     def add(self, item: str, figures: Figures | None) -> None:
-        """Add what was found of an item, if it could be compared; of one that was run again, the
-        worst counts."""
+        """Add what was found of an item, if it could be compared."""
         if figures is None:
             return
-        snr = snr_of(figures)
-        if self.worst is None or snr < snr_of(self.worst):
-            self.worst = figures
-        self.snrs[item] = min(snr, self.snrs.get(item, math.inf))
+        if self.worst is None or snr_of(figures) < snr_of(self.worst):
+            self.worst, self.worst_item = figures, item
+        self.items += 1
         counted = figures.elements - max(sum(figures.nan_counts), sum(figures.infinity_counts))
         energy = (figures.scale or 0.0) ** 2 * counted
         self.signal += energy
@@ -64,19 +56,14 @@ class Errors:
         """Return the errors over all items, None without any."""
         if self.worst is None:
             return None
-        worst_item, *_ = items = sorted(self.snrs, key=self.snrs.__getitem__)
-        ordered = [self.snrs[item] for item in items]
-        known = [snr for snr in ordered if math.isfinite(snr)]
-        place = max(0, math.ceil((1 - MOST_ITEMS) * len(ordered) - 1e-9) - 1)
+        snr = snr_of(self.worst)
         step = step_of(pair.actual) or step_of(pair.expected)
         rms = math.sqrt(self.noise / self.elements) if self.elements else 0.0
         return ErrorsOverItems(
-            items=len(ordered),
-            worst_item=worst_item if ordered[0] < math.inf else "",
+            items=self.items,
+            worst_item=self.worst_item if snr < math.inf else "",
             relative_l2=math.sqrt(self.noise / self.signal) if self.signal else None,
-            worst_snr_db=finite(ordered[0]),
-            p99_snr_db=finite(ordered[place]),
-            mean_snr_db=math.fsum(known) / len(known) if known else None,
+            worst_snr_db=finite(snr),
             rmse_over_scale=rms / step if step else None,
         )
 
@@ -157,34 +144,6 @@ def describe_items(culprits: Mapping[str, Culprit]) -> str:
     more = ", ..." if len(culprits) > MOST_NAMED else ""
     names = ", ".join([*culprits][:MOST_NAMED])
     return f"only {len(culprits)} items show the fault at {name}: {names}{more}"
-
-
-def collect_runs(found: Comparison, actual: Dump, expected: Dump) -> Comparison:
-    """Return a comparison of dumps with one pair for each output, where they have the outputs of
-    each item of one data set; else what it is."""
-    items = expected.index.items
-    if len(items) < 2 or len(items) != len(actual.index.items):
-        return found
-    pairs: dict[Key, Pair] = {}
-    for tensor in found.tensors:
-        run = expected.tensor(tensor.expected.key).run
-        plain = replace(
-            tensor, actual=without_run(tensor.actual), expected=without_run(tensor.expected)
-        )
-        key = plain.actual.name, plain.expected.name
-        pairs.setdefault(key, Pair(plain)).add(item_of(expected.index, run), plain)
-    return replace(found, items=items, tensors=tuple(pair.sum_up() for pair in pairs.values()))
-
-
-def without_run(facts: TensorFacts) -> TensorFacts:
-    """Return a tensor as it is called without the number of its run."""
-    return replace(facts, name=RUN.sub("", facts.name))
-
-
-def item_of(index: DumpIndex, run: int) -> str:
-    """Return the item that a run of a data set was fed with."""
-    number = max(0, run - index.warmup_iterations) // max(1, index.iterations)
-    return index.items[min(number, len(index.items) - 1)]
 
 
 def key_of(tensor: TensorComparison) -> Key:

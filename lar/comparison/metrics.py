@@ -9,23 +9,13 @@ from __future__ import annotations
 import ctypes
 import math
 from dataclasses import replace
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from lar.comparison.norms import (
-    FILL,
-    Size,
-    has_exact_squares,
-    inner,
-    least_energy,
-    size_of,
-    square,
-    wider_type,
-    working_type,
-)
 from lar.dumps.dump import Stored
-from lar.graphs.elements import Elements, elements_of
+from lar.graphs.elements import BLOCK, Elements, elements_of
 from lar.records.comparison import Element, Figures, Tolerance
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -33,8 +23,14 @@ Array = np.ndarray[Any, np.dtype[Any]]
 # Default tolerance of a type, relative to the element and to the size of the tensor:
 # sums in another order and winograd algorithms stay below it, a cast to the next smaller type
 # does not.
-DEFAULT_RTOL = {"float64": 1e-7, "float32": 1e-4, "float16": 1e-2, "BFloat16": 5e-2}
+DEFAULT_RTOL = {"float64": 1e-7, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
 DEFAULT_RTOL |= {"complex64": 1e-4, "complex128": 1e-7}
+
+# A fill stands for what is to be left out, as -1e9 in the mask of an attention: a number as large
+# as this that is so many octaves above all others. An image has no coordinates as large, and
+# numbers that a network computes, as powers and probabilities, have no such gap or are smaller.
+FILL = 2.0**13
+GAP = 8
 
 # What is as far below 0 stands for minus infinity.
 MASK = -1e8
@@ -76,7 +72,7 @@ def bounds_of(tolerance: Tolerance, *dtypes: str, step: float | None = None) -> 
     if tolerance.max_error is not None:
         return Bounds(max_error=tolerance.max_error)
     names = {dtype.partition("(")[0] for dtype in dtypes}
-    default = max((DEFAULT_RTOL.get(name, 0.0) for name in names), default=0.0)
+    default = max((DEFAULT_RTOL.get(name.lower(), 0.0) for name in names), default=0.0)
     rtol = default if tolerance.rtol is None else tolerance.rtol
     if tolerance.atol is not None:
         return Bounds(rtol, tolerance.atol)
@@ -85,6 +81,14 @@ def bounds_of(tolerance: Tolerance, *dtypes: str, step: float | None = None) -> 
     if tolerance.rtol is None and not names.isdisjoint(ONE_STEP) and not default:
         return Bounds(rtol, 1.0, symmetric=True)
     return Bounds(rtol, rtol, scaled=True, symmetric=tolerance.rtol is None)
+
+
+class Size(NamedTuple):
+    """The size of a tensor's elements: the root mean square of the finite ones without fills, and
+    the absolute value from which elements count as fills."""
+
+    scale: float
+    fill: float = math.inf
 
 
 class Sums(NamedTuple):
@@ -96,7 +100,6 @@ class Sums(NamedTuple):
 
     counted: Any
     absolute: Any
-    relative: Any
     kept: Any
     difference: Any
     actual: Any
@@ -106,10 +109,7 @@ class Sums(NamedTuple):
 
 
 def measure(
-    actual: Array | Elements,
-    expected: Array | Elements,
-    bounds: Bounds,
-    size: Size | None = None,
+    actual: Array | Elements, expected: Array | Elements, bounds: Bounds, size: Size | None = None
 ) -> Figures:
     """Return all figures of a pair of one shape, of any numeric types; `size` is that of the
     expected tensor, if it is known.
@@ -184,7 +184,7 @@ class PairOfBlocks:
         if self.fill < math.inf:
             block = block[np.abs(block) < self.fill].astype(wider_type(block.dtype))
             energy = square(block)
-        self.sums += Sums(counted, 0, 0, block.size, 0, energy, energy, 0, energy)
+        self.sums += Sums(counted, 0, block.size, 0, energy, energy, 0, energy)
         return True
 
     def add_pair(self, actual: Array, expected: Array) -> None:
@@ -201,7 +201,7 @@ class PairOfBlocks:
             noise, energy = square(difference), square(expected)
             counted -= int(np.count_nonzero(~np.isfinite(self.raw[0]) | ~np.isfinite(self.raw[1])))
         absolute = np.abs(difference)
-        past, relative = self.add_errors(absolute, actual, expected, bad)
+        past = self.add_errors(absolute, actual, expected, bad)
         total, kept_count = absolute.sum(), counted
         if self.fill < math.inf:
             kept = np.abs(expected) < self.fill
@@ -217,7 +217,6 @@ class PairOfBlocks:
         self.sums += Sums(
             counted=counted,
             absolute=total,
-            relative=relative,
             kept=kept_count,
             difference=noise,
             actual=square(actual),
@@ -241,13 +240,12 @@ class PairOfBlocks:
 
     def add_errors(
         self, absolute: Array, actual: Array, expected: Array, bad: Array | None
-    ) -> tuple[Array | None, float]:
+    ) -> Array | None:
         """Add the errors of a block of finite elements; `bad` marks mismatches known before.
 
-        Returns where elements are past the tolerance, None if nowhere, and the sum of the relative
-        errors.
+        Returns where elements are past the tolerance, None if nowhere.
         """
-        largest, summed, mask = float(absolute.max()), 0.0, bad
+        largest, mask = float(absolute.max()), bad
         bounds = self.bounds_for(largest)
         if largest > 0:
             self.max_absolute = max(self.max_absolute, largest)
@@ -269,9 +267,8 @@ class PairOfBlocks:
                 if bounds.max_error is not None:
                     past = errors > bounds.max_error
             np.maximum(greater, np.finfo(greater.dtype).smallest_subnormal, out=greater)
-            relative = np.divide(absolute, greater, out=greater)
-            summed = float(relative.sum())
-            self.max_relative = max(self.max_relative, float(relative.max()))
+            relative = float(np.divide(absolute, greater, out=greater).max())
+            self.max_relative = max(self.max_relative, relative)
             if past is not None:
                 mask = past if bad is None else past | bad
         if bad is not None:
@@ -282,7 +279,7 @@ class PairOfBlocks:
             self.mismatches += int(np.count_nonzero(mask))
             if self.first is None and mask.any():
                 self.first = self.element(mask)
-        return mask, summed
+        return mask
 
     def bounds_for(self, largest: float) -> Bounds:
         """Return the tolerance of a block with a largest error."""
@@ -323,10 +320,9 @@ class PairOfBlocks:
             max_absolute=finite(self.max_absolute),
             mean_absolute=finite(sums.absolute / sums.counted),
             max_relative=finite(self.max_relative),
-            mean_relative=finite(sums.relative / sums.counted),
             relative_l2=noise,
             scale=finite(scale),
-            peak=units_of(scale, self.peak),
+            peak=finite(np.divide(self.peak, scale)) if self.peak else 0.0,
             gain=finite(1 + sums.shift / sums.expected),
             cosine=cosine_of(sums),
             snr_db=0.0 - 20 * math.log10(noise) if noise else None,
@@ -367,12 +363,83 @@ def cosine_of(sums: Sums) -> float | None:
     return float(max(-1.0, min(1.0, cosine)))
 
 
-def units_of(scale: float, error: float) -> float | None:
-    """Return an error in units of a scale, None if that is not finite."""
-    if not error:
-        return 0.0
-    return finite(error / scale) if scale else None
-
-
 def finite(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
+
+
+@cache
+def working_type(actual: np.dtype[Any], expected: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the type that differences of two types are computed in, without loss."""
+    common = np.result_type(actual, expected)
+    if common.kind in "fc" and common.itemsize >= 4:
+        return common
+    if common.kind in "iu" and common.itemsize == 8:
+        return np.dtype(np.longdouble)
+    return np.dtype(np.float64 if common.itemsize == 4 else np.float32)
+
+
+def wider_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return a working type that holds the squares of another one, however large or small."""
+    real = np.dtype(np.float64 if dtype.name in ("float32", "complex64") else np.longdouble)
+    return np.result_type(real, np.complex64) if dtype.kind == "c" else real
+
+
+@cache
+def least_energy(dtype: np.dtype[Any]) -> float:
+    """Return the energy of a block below which squares that were rounded to 0 may matter."""
+    limits = np.finfo(dtype)
+    return float(limits.tiny) * BLOCK / float(limits.eps)
+
+
+def inner(one: Array, other: Array) -> Any:
+    """Return the inner product of two vectors, the real part of a complex one."""
+    return np.vdot(one, other).real
+
+
+def square(block: Array) -> Any:
+    return inner(block, block)
+
+
+def has_exact_squares(block: Array, energy: Any) -> bool:
+    """Return whether no square of a block has overflowed or was rounded to 0."""
+    return bool(least_energy(block.dtype) < energy < math.inf or not block.any())
+
+
+def size_of(elements: Elements) -> Size:
+    """Return the size of a tensor, 0 where nothing in it is finite."""
+    total, counted, may_have_fills = add_up(elements, math.inf)
+    fill = find_fill(elements) if may_have_fills else math.inf
+    if fill < math.inf:
+        total, counted, _ = add_up(elements, fill)
+    return Size(float(np.sqrt(total / counted)) if counted else 0.0, fill)
+
+
+def add_up(elements: Elements, fill: float) -> tuple[Any, int, bool]:
+    """Return the sum of the squares of the finite elements below a fill, their number, and whether
+    there may be fills among them."""
+    dtype = working_type(elements.dtype, elements.dtype)
+    total, counted, may_have_fills = np.longdouble(0.0), 0, False
+    for each in elements.blocks():
+        block: Array = each.astype(dtype, copy=False)
+        energy = square(block)
+        if fill < math.inf or not has_exact_squares(block, energy):
+            block = block[np.isfinite(block)].astype(wider_type(dtype))
+            block = block[np.abs(block) < fill]
+            energy = square(block)
+        # Looked at only where its energy shows that there may be some.
+        may_have_fills |= bool(energy >= FILL**2 and np.abs(block).max() >= FILL)
+        total, counted = total + energy, counted + block.size
+    return total, counted, may_have_fills
+
+
+def find_fill(elements: Elements) -> float:
+    """Return the smallest absolute value that is a fill; infinity if the tensor has no fill."""
+    octaves: set[int] = set()  # in n are 2**(n-1) to 2**n, and in 0 what is 0
+    for block in elements.blocks():
+        absolute = np.abs(block[np.isfinite(block)])
+        octaves.update(np.unique(np.frexp(absolute)[1]).tolist())
+    for octave in sorted(octaves):
+        below = [each for each in octaves if each < octave]
+        if 2.0 ** (octave - 1) >= FILL and below and max(below) < octave - GAP:
+            return float(np.ldexp(1.0, octave - 1))
+    return math.inf

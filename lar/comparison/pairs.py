@@ -1,22 +1,26 @@
-"""The comparison of two tensors: in plain axes, as real numbers, by what rounding explains."""
+"""The pairs of twins of two graphs, each measured: in plain axes, as real numbers, by what rounding
+explains."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from itertools import permutations
-from math import inf, prod
+from math import inf
+from typing import Any, TypeVar
 
 import numpy as np
 
 from lar.comparison.metrics import Bounds, bounds_of, measure, size_beside
-from lar.comparison.rounding import BITS, Explain, Rounding, worst_channel_of
+from lar.comparison.rounding import Explain, Rounding, worst_channel_of
 from lar.dumps.dump import DumpedTensor, Stored
 from lar.dumps.excerpts import STATISTICS, as_printed
 from lar.graphs.elements import Elements, elements_of, whole
-from lar.graphs.graph import Graph, Node, name_of
+from lar.graphs.graph import LOOPS, Graph, Node, is_end, name_of, results_of, sources_of, walk
 from lar.graphs.matching import Array, Pair
 from lar.graphs.operator_kinds import UNKNOWN_STEPS
+from lar.graphs.quantities import BITS
 from lar.graphs.signatures import (
     Values,
     leave_out_padding,
@@ -24,15 +28,14 @@ from lar.graphs.signatures import (
     share_quantization,
     squeezed,
 )
-from lar.graphs.twins import ConstantPair
-from lar.records.comparison import (
-    Element,
-    Figures,
-    MatchedBy,
-    TensorComparison,
-    TensorFacts,
-    Tolerance,
-)
+from lar.graphs.twins import ConstantPair, Twins
+from lar.records.comparison import MatchedBy, TensorComparison, TensorFacts, Tolerance
+
+Facts = TypeVar("Facts")
+Names = tuple[str, str]  # of the sides
+
+# Tensors in other axes are one quantity though they differ, where their cosine is above this.
+SAME_QUANTITY = 0.99
 
 # Orders of more axes than that are not gone through.
 MOST_AXES = 6
@@ -63,30 +66,16 @@ class Measure:
         """Whether there are a few numbers of each tensor alone."""
         return self.values[0].dump.excerpts
 
-    def measure_pair(
-        self, pair: Pair, sources: Sequence[TensorComparison], *, is_output: bool
-    ) -> TensorComparison:
-        """Compare a pair of computed tensors; `sources` are the twins before."""
-        known = known_side(pair)
-        found = self.compare_explained(pair, sources, self.rounding)
-        return replace(
-            found,
-            depth=known.depth,
-            is_output=is_output,
-            is_input=known.is_input,
-        )
-
     def measure_constants(self, pairs: Sequence[ConstantPair]) -> dict[str, TensorComparison]:
         """Compare pairs of constants; return what was found by the actual key."""
         if self.by_default and not self.excerpts:
             self.rounding.learn_from_weights(pairs)
-        explain = self.rounding.explain_constant if self.by_default else lambda _: None
-        return {
-            pair.actual.key: replace(
-                self.compare((pair.actual, pair.expected), pair.by, explain(pair)), constant=True
-            )
-            for pair in pairs
-        }
+        found = {}
+        for pair in pairs:
+            explain = partial(self.rounding.explain_constant, pair) if self.by_default else None
+            compared = self.compare((pair.actual, pair.expected), pair.by, explain)
+            found[pair.actual.key] = replace(compared, constant=True)
+        return found
 
     def measure_alone(
         self,
@@ -100,29 +89,26 @@ class Measure:
 
         What its values lost when they were brought into the actual types is explained.
         """
+        sources = []
+        for each, value in fed.items():
+            lost = self.with_actual(each, value).compare(tensors_of(each), each.by)
+            precision = compared[each.actual].precision
+            sources.append(replace(lost, passed=True, precision=precision))
         rounding = self.rounding.among((*fed, pair))
-        sources = [
-            replace(
-                self.with_actual(each, value).compare(tensors_of(each), each.by),
-                passed=True,
-                precision=compared[each.actual].precision,
-            )
-            for each, value in fed.items()
-        ]
-        found = self.with_actual(pair, array).compare_explained(pair, sources, rounding)
-        known = compared[pair.actual]
-        return replace(found, depth=known.depth, is_output=known.is_output)
+        found = self.with_actual(pair, array).measure_pair(pair, sources, rounding)
+        return replace(found, is_output=compared[pair.actual].is_output)
 
-    def compare_explained(
+    def measure_pair(
         self, pair: Pair, sources: Sequence[TensorComparison], rounding: Rounding
     ) -> TensorComparison:
-        """Compare a pair by what rounding explains; what is rounded on the way to it counts as
-        another source."""
-        explain = None
+        """Compare a pair of computed tensors by what rounding explains; `sources` are the twins
+        before, and what is rounded on the way to it counts as another source."""
+        known, explain = known_side(pair), None
         if self.by_default and not self.excerpts:
             sources = [*sources, *self.measure_rounded(pair, rounding)]
-            explain = rounding.explain(pair, sources)
-        return self.compare(tensors_of(pair), pair.by, explain, sources)
+            explain = partial(rounding.explain, pair, sources)
+        found = self.compare(tensors_of(pair), pair.by, explain, sources)
+        return replace(found, depth=known.depth, is_input=known.is_input)
 
     def measure_rounded(self, pair: Pair, rounding: Rounding) -> Iterator[TensorComparison]:
         """Yield what rounding to integers, and clipping to their range, takes from tensors between
@@ -146,8 +132,8 @@ class Measure:
 
     def with_actual(self, pair: Pair, array: Array) -> Measure:
         """Return a measure with an array in the place of the actual tensor of a pair."""
-        alone = self.values[0].dump.of_array(tensor_of(pair.actual).key, array)
-        return replace(self, values=(self.values[0].of_other_dump(alone), self.values[1]))
+        alone = self.values[0].with_array(tensor_of(pair.actual).key, array)
+        return replace(self, values=(alone, self.values[1]))
 
     def compare(
         self,
@@ -164,33 +150,27 @@ class Measure:
         if self.excerpts:
             return self.compare_excerpts(tensors, by)
         share_quantization(self.values, tensors)
-        quantizations = [
-            side.quantizations.get(tensor.key)
-            for side, tensor in zip(self.values, tensors, strict=True)
-        ]
+        quantizations = [*map(Values.quantization_of, self.values, tensors)]
         # Where one side does not say what its integers stand for, the integers are all there is.
         as_integers = None in quantizations and tensors[0].dtype == tensors[1].dtype
         if (tensors[0].shape, tensors[0].layout) == (tensors[1].shape, tensors[1].layout):
             leave_out_padding(self.values, tensors)
-        one, other = (
-            side.elements(tensor, integers=as_integers)
-            for side, tensor in zip(self.values, tensors, strict=True)
-        )
+        read = partial(Values.elements, integers=as_integers)
+        one, other = map(read, self.values, tensors)
         if tensors[0].dtype == tensors[1].dtype == "string":
             one, other = padded(one, other), padded(other, one)
         found = self.unlike(tensors, by)
         fits = squeezed(one.shape) == squeezed(other.shape)
         axes = () if fits else axes_between(one, other)
         if not fits and not axes:
-            return replace(found, problem=f"shapes differ: {one.shape} and {other.shape}")
+            return found
         one = (permuted(one, axes) if axes else one)._replace(shape=other.shape)
         scales = [] if as_integers else [max(it.scale) for it in quantizations if it]
-        if as_integers and any(quantizations):
-            explain = None
         dtypes = (it.dtype for it in tensors)
         bounds = bounds_of(self.tolerance, *dtypes, step=max(scales, default=None))
         size = size_beside(one, other)
-        explained = explain(size, other) if explain else None
+        plain = not (as_integers and any(quantizations))
+        explained = explain(size, other) if explain and plain else None
         figures = measure(one, other, explained.bounds if explained else bounds, size)
         passed = not figures.mismatches
         if explained:
@@ -198,7 +178,7 @@ class Measure:
             passed = explained.passes(
                 figures, before, lambda: worst_channel_of(one, other, size.fill)
             )
-        if axes and not passed and not is_alike(figures):
+        if axes and not passed and (figures.cosine or 0.0) <= SAME_QUANTITY:
             return found
         return replace(
             found,
@@ -229,58 +209,150 @@ class Measure:
         found = self.unlike(tensors, by)
         if squeezed(found.actual.shape) != squeezed(found.expected.shape):
             return found
-        one, other = (
-            side.dump.read(tensor.key) for side, tensor in zip(self.values, tensors, strict=True)
-        )
+        one, other = (side.dump.read(it.key) for side, it in zip(self.values, tensors, strict=True))
         if tensors[0].layout != tensors[1].layout or one.size != other.size:
             one, other = (side[: len(STATISTICS)] for side in (one, other))
         bounds = bounds_of(self.tolerance, tensors[1].dtype)
         figures = measure(as_printed(one, other), other, bounds)
-        shape = () if tensors[1].layout else found.expected.shape
-        figures = replace(
-            figures,
-            first=name_element(figures.first, shape),
-            worst=name_element(figures.worst, shape),
-        )
+        figures = replace(figures, first=None, worst=None)  # they have no place in the tensor
         return replace(found, passed=not figures.mismatches, figures=figures, problem="")
 
     def facts_of(self, side: int, tensor: DumpedTensor) -> TensorFacts:
         """Return the record of a tensor of one side."""
         maker = self.graphs[side].makers.get(tensor.key)
-        return TensorFacts(
-            key=tensor.key,
+        return facts_from(
+            TensorFacts,
+            tensor,
             name=name_of(tensor),
-            dtype=tensor.dtype,
             shape=self.values[side].shape_of(tensor),
-            layout=tensor.layout,
             engine_name=tensor.name if tensor.origin else "",
             operator=maker.name if maker else "",
             operator_type=maker.type if maker else "",
-            quantization=self.values[side].quantizations.get(tensor.key, tensor.quantization),
+            quantization=self.values[side].quantization_of(tensor) or tensor.quantization,
         )
+
+
+class Paired:
+    """Two graphs, their twins and what was found of each pair.
+
+    `compared` has what was found by the actual node, `constants` by the actual key. `drawn` are
+    pairs that random operators made differ; they are not among the `pairs`. `outputs` are the
+    actual nodes of the models' outputs. `names` are what the sides are called.
+    """
+
+    def __init__(self, measure: Measure, twins: Twins, names: Names) -> None:
+        self.measure, self.twins, self.names = measure, twins, names
+        self.graphs, self.values = measure.graphs, measure.values
+        self.by_node = measure.rounding.by_node = {
+            node: pair for pair in in_order(twins.pairs) for node in pair[:2]
+        }
+        self.outputs = self.find_outputs()
+        self.compared: dict[Node, TensorComparison] = {}
+        self.constants: dict[str, TensorComparison] = {}
+        self.drawn: list[Pair] = []
+
+    @property
+    def pairs(self) -> list[Pair]:
+        """All pairs, in the order of the expected side."""
+        return [pair for node, pair in self.by_node.items() if node is pair.actual]
+
+    @cached_property
+    def loops(self) -> list[Pair]:
+        """The pairs that operators give which run a body for each iteration."""
+        return [pair for pair in self.pairs if type_of(pair) in LOOPS]
+
+    def find_outputs(self) -> set[Node]:
+        """Return the actual nodes of the pairs that are outputs of a model, and those of outputs
+        without a pair; an output that merely holds the data of another tensor may be that one's
+        pair.
+
+        Where a dump does not say what the model gives, it is that from which nothing is computed.
+        """
+        found: set[Node] = set()
+        for side, graph in enumerate(self.graphs):
+            for node in graph.outputs or filter(is_end, graph.present):
+                pair = self.pair_of(node)
+                if pair is not None:
+                    found.add(pair.actual)
+                elif side == 0 and graph.outputs:
+                    found.add(node)
+        return found
+
+    def pair_of(self, node: Node) -> Pair | None:
+        """Return the pair of a tensor, or that of the tensor whose data it holds."""
+        return self.by_node.get(node) or self.by_node.get(self.twins.originals.get(node, node))
+
+    def measure_all(self, progress: Callable[[str], None]) -> None:
+        """Measure every pair, one at a time; those that random operators made differ are put
+        apart."""
+        self.constants = self.measure.measure_constants(self.twins.constants)
+        pairs = self.pairs
+        for number, pair in enumerate(pairs):
+            progress(f"{number} of {len(pairs)} tensors compared")
+            sources = [self.found(it) for it in self.sources(pair) if it.actual in self.compared]
+            found = self.measure.measure_pair(pair, sources, self.measure.rounding)
+            random = (graph.random for graph in self.graphs)
+            if not found.passed and any(map(set.__contains__, random, pair[:2])):
+                self.drawn.append(pair)
+            else:
+                is_output = pair.actual in self.outputs
+                self.compared[pair.actual] = replace(found, is_output=is_output)
+        for node in (node for pair in self.drawn for node in pair[:2]):
+            del self.by_node[node]
+
+    def found(self, pair: Pair) -> TensorComparison:
+        return self.compared[pair.actual]
+
+    def around(self, pair: Pair, near: Callable[..., list[Node]]) -> list[Pair]:
+        """Return the nearest twins before or behind a pair, on either side."""
+        nodes = (node for side in pair[:2] for node in near(side, self.by_node))
+        return [*dict.fromkeys(map(self.by_node.__getitem__, nodes))]
+
+    def sources(self, pair: Pair) -> list[Pair]:
+        return self.around(pair, sources_of)
+
+    def results(self, pair: Pair) -> list[Pair]:
+        return self.around(pair, results_of)
+
+    def leading_to(self, ends: Iterable[Pair], is_off: Callable[[Pair], bool]) -> list[Pair]:
+        """Return the pairs that lead to some through pairs that are off, these among them."""
+        return [*in_order(walk(ends, lambda pair: filter(is_off, self.sources(pair))))]
+
+    def grow_gradually(self) -> bool:
+        """Return whether errors grow anywhere from inputs that differ too."""
+        found = ((self.found(pair), self.sources(pair)) for pair in self.pairs)
+        return any(1 < growth_of(it, map(self.found, sources)) < inf for it, sources in found)
+
+    def wrong_inputs(self) -> Iterator[TensorComparison]:
+        """Yield what was found of inputs of the model that differ."""
+        return (it for it in self.compared.values() if it.is_input and not it.passed)
+
+    def constants_of(self, nodes: Iterable[Node]) -> list[TensorComparison]:
+        """Return what was found of the constants that some actual operators take."""
+        integers_of = self.graphs[0].integers_of
+        taken = dict.fromkeys(integers_of(key) for node in nodes for _, key in node.constants)
+        return [self.constants[key] for key in taken if key in self.constants]
+
+
+def facts_from(kind: type[Facts], source: object, /, **own: Any) -> Facts:
+    """Return a record with what a source has under the same names, and values of its own."""
+    names = {name for name in kind.__annotations__ if hasattr(source, name)} - own.keys()
+    return kind(**own, **{name: getattr(source, name) for name in names})
 
 
 def axes_between(one: Elements, other: Elements) -> tuple[int, ...]:
     """Return the order in which the axes of one tensor are nearest to another one's, empty if none
     fits their shapes; axes of one element count for nothing."""
-    sizes = squeezed(one.shape), squeezed(other.shape)
-    if sorted(sizes[0]) != sorted(sizes[1]) or not 2 <= len(sizes[0]) <= MOST_AXES:
-        return ()
-    array = whole(one).reshape(sizes[0])
-    places = sample_places(other.size)
-    wanted = whole(other).reshape(-1)[places]
-    spots = np.unravel_index(places, sizes[1])
-    orders = (
-        axes
-        for axes in permutations(range(len(sizes[0])))
-        if tuple(sizes[0][axis] for axis in axes) == sizes[1]
-    )
+    array, wanted = (whole(it).reshape(squeezed(it.shape)) for it in (one, other))
+    orders = permutations(range(array.ndim)) if array.ndim <= MOST_AXES else ()
+    fitting = [axes for axes in orders if array.transpose(axes).shape == wanted.shape]
+    spots = np.unravel_index(sample_places(other.size), wanted.shape)
 
     def distance(axes: tuple[int, ...]) -> float:
-        apart = np.subtract(array.transpose(axes)[spots], wanted, dtype=np.float64)
+        apart = np.subtract(array.transpose(axes)[spots], wanted[spots], dtype=np.float64)
         return float(np.abs(np.nan_to_num(apart)).sum())
 
-    return min(orders, key=distance)
+    return min(fitting, key=distance, default=())
 
 
 def padded(text: Elements, other: Elements) -> Elements:
@@ -296,27 +368,6 @@ def permuted(elements: Elements, axes: tuple[int, ...]) -> Elements:
     """Return the elements of a tensor with its axes, without those of one element, in an order."""
     array = whole(elements).reshape(squeezed(elements.shape)).transpose(axes)
     return elements_of(Stored(np.ascontiguousarray(array)))
-
-
-def is_alike(figures: Figures) -> bool:
-    """Return whether two tensors are one quantity, though not within the tolerance."""
-    return (figures.cosine or 0.0) > 0.99
-
-
-def name_element(element: Element | None, shape: Sequence[int]) -> Element | None:
-    """Return an element of an excerpt: a statistic with its name, a value with its place in a
-    tensor of plain axes."""
-    if element is None:
-        return None
-    (place,) = element.index
-    if place < len(STATISTICS):
-        name = STATISTICS[place]
-        return Element(
-            index=(), actual=f"{name}={element.actual}", expected=f"{name}={element.expected}"
-        )
-    place -= len(STATISTICS)
-    index = np.unravel_index(place, shape) if place < prod(shape) and shape else ()
-    return replace(element, index=tuple(map(int, index)))
 
 
 def known_side(pair: Pair) -> Node:
@@ -342,3 +393,27 @@ def tensors_of(pair: Pair) -> tuple[DumpedTensor, DumpedTensor]:
 def in_order(pairs: Iterable[Pair]) -> Iterator[Pair]:
     """Yield pairs in the order of the expected side."""
     yield from sorted(pairs, key=lambda pair: known_side(pair).place)
+
+
+def error_of(found: TensorComparison) -> tuple[float, float]:
+    """Return two errors in units of the tensor's size: of the whole, and of the worst element."""
+    figures = found.figures
+    if figures is None or figures.nonfinite_mismatches or figures.relative_l2 is None:
+        return (0.0, 0.0) if found.passed else (inf, inf)
+    return figures.relative_l2, figures.peak or 0.0
+
+
+def growth_of(found: TensorComparison, sources: Iterable[TensorComparison]) -> float:
+    """Return by which factor an error exceeds those of the inputs, infinite if the inputs have
+    none.
+
+    Of the error of the whole and that of the worst element, the one that grew more counts: a
+    fault may concern a single element.
+    """
+    before = [error_of(source) for source in sources]
+    growths = [0.0]
+    for place, error in enumerate(error_of(found)):
+        most = max((each[place] for each in before), default=0.0)
+        if error > 0:
+            growths.append(error / most if most > 0 else inf)
+    return max(growths)

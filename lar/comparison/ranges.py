@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from lar.comparison.culprits import Blame, blame_of
 from lar.comparison.isolation import Alone
-from lar.comparison.paired import Paired
+from lar.comparison.pairs import Paired
 from lar.graphs.elements import extent_of
 from lar.graphs.graph import Node, region_of, sources_of
 from lar.graphs.matching import Pair
@@ -140,13 +140,13 @@ class Ranges:
 
 def is_given(node: Node) -> bool:
     """Return whether a tensor is an input of the model, in whatever type."""
-    while node.steps == ("cast",) and len(node.parents) == 1:
+    while node.is_cast:
         (node,) = node.parents
     return node.is_input
 
 
 def bounds_of_results(node: Node) -> Iterator[tuple[float, float]]:
     """Yield where the results of what gives a tensor lie."""
-    for each in (node, *(node.parents if node.steps == ("cast",) else ())):
+    for each in (node, *(node.parents if node.is_cast else ())):
         for step in each.steps:
             yield from (ends for name, ends in BOUNDED.items() if name in step)

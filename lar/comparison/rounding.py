@@ -26,19 +26,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lar.comparison.metrics import DEFAULT_RTOL, SLIGHTLY_MORE, Bounds
-from lar.comparison.norms import Size
+from lar.comparison.metrics import DEFAULT_RTOL, SLIGHTLY_MORE, Bounds, Size
 from lar.dumps.dump import DumpedTensor
-from lar.graphs.elements import BLOCK, Elements, channel_axis, extent_of
+from lar.graphs.elements import Elements, channel_axis, extent_of, whole
 from lar.graphs.graph import Graph, Node, region_of, sources_of
 from lar.graphs.matching import Pair
 from lar.graphs.operator_kinds import GROUPS, HEAVY
+from lar.graphs.quantities import BITS, bits_of
 from lar.graphs.signatures import Values
 from lar.graphs.twins import ConstantPair
 from lar.records.comparison import Figures, TensorComparison, TensorFacts
 
 # The relative rounding of coarse floating-point types.
-UNITS = {"float16": 2.0**-11, "BFloat16": 2.0**-8}
+UNITS = {"float16": 2.0**-11, "bfloat16": 2.0**-8}
 FINE_UNIT = 2.0**-24
 
 # The relative rounding of types that factors of float32 products are rounded to.
@@ -46,13 +46,6 @@ OF_FACTORS = {"tf32": 2.0**-11}
 
 # An error that float32 explains.
 FINE = 1e-5
-
-# The bits of quantised types; wider ones, as of sums, are as good as floating-point numbers.
-BITS = {
-    **dict.fromkeys(("int8", "uint8", "QuantizedS8", "Quantized8Asymm"), 8),
-    **dict.fromkeys(("int4", "uint4", "QuantizedS4", "Quantized4Asymm"), 4),
-    **dict.fromkeys(("int16", "uint16"), 16),
-}
 
 # How much of a side's tensors are of a coarse type if the side as a whole computes in it; a cast
 # between float32 operators is a fault.
@@ -129,7 +122,8 @@ class Explained(NamedTuple):
     @property
     def limit(self) -> float:
         """The largest error of the whole that is still rounding."""
-        usual = DEFAULT_RTOL.get(type_named(self.precision), 0.0)
+        stored = "float32" if self.precision in OF_FACTORS else self.precision
+        usual = DEFAULT_RTOL.get(stored, 0.0)
         return max(min(SLACK * self.error, MOST_EXPLAINED), usual)
 
     def passes(
@@ -140,13 +134,8 @@ class Explained(NamedTuple):
         if figures.nonfinite_mismatches:
             return False
         known = [*sources]
-        equal = bool(known) and all(each.identical for each in known)
-        if (
-            self.step
-            and self.stored
-            and equal
-            and (figures.mean_absolute or 0.0) > OF_A_STEP * self.step
-        ):
+        equal = self.step and self.stored and known and all(each.identical for each in known)
+        if equal and (figures.mean_absolute or 0.0) > OF_A_STEP * self.step:
             return False
         if (figures.max_absolute or 0.0) <= self.step * SLIGHTLY_MORE:
             return True
@@ -167,7 +156,8 @@ class Step(NamedTuple):
     ends: tuple[int, int] = (0, 0)
 
 
-Explain = Callable[[Size, Elements], Explained]
+# Takes the size of an expected tensor, and the tensor.
+Explain = Callable[[Size, Elements], "Explained | None"]
 
 
 def worst_channel_of(one: Elements, other: Elements, fill: float) -> float:
@@ -180,29 +170,15 @@ def worst_channel_of(one: Elements, other: Elements, fill: float) -> float:
     axis = channel_axis(len(shape))
     if len(shape) < 2 or shape[axis] < 2 or other.size < LEAST_ELEMENTS * shape[axis]:
         return 0.0
-    channels, behind = shape[axis], prod(shape[axis + 1 :])
-    errors, mine, theirs = np.zeros((3, channels))
-    for number, (left, right) in enumerate(zip(one.blocks(), other.blocks(), strict=True)):
-        places = np.arange(number * BLOCK, number * BLOCK + right.size) // behind % channels
-        sides = left.astype(np.float64), right.astype(np.float64)
-        counted = np.isfinite(sides[0]) & (np.abs(sides[1]) < fill)
-        for sums, values in ((errors, sides[0] - sides[1]), (mine, sides[0]), (theirs, sides[1])):
-            sums += np.bincount(places, np.square(np.where(counted, values, 0.0)), channels)
+    sides = [whole(it).astype(np.float64).reshape(shape) for it in (one, other)]
+    counted = np.isfinite(sides[0]) & (np.abs(sides[1]) < fill)
+    left, right = (np.moveaxis(np.where(counted, it, 0.0), axis, 0) for it in sides)
+    errors, mine, theirs = (
+        np.square(it).reshape(shape[axis], -1).sum(axis=1) for it in (left - right, left, right)
+    )
     lengths = np.maximum(mine, theirs)
     usual = max(float(mine.mean()), float(theirs.mean()))
     return math.sqrt(float((errors / np.maximum(lengths, usual)).max())) if usual else 0.0
-
-
-def precision_of(tensor: DumpedTensor) -> str:
-    """Return the name of a coarse floating-point type, empty for any other."""
-    return tensor.dtype.lower() if tensor.dtype in UNITS else ""
-
-
-def type_named(precision: str) -> str:
-    """Return the type that a side stores which computes in a precision."""
-    if precision in OF_FACTORS:
-        return "float32"
-    return "BFloat16" if precision == "bfloat16" else precision
 
 
 def coarsest(precisions: Iterable[str]) -> str:
@@ -226,12 +202,13 @@ class Rounding:
         other.by_node = {node: pair for pair in pairs for node in pair[:2]}
         return other
 
-    def explain(self, pair: Pair, sources: Sequence[TensorComparison]) -> Explain | None:
-        """Return what says how much rounding explains, None where the types are as fine as
-        float32."""
+    def explain(
+        self, pair: Pair, sources: Sequence[TensorComparison], size: Size, _: Elements
+    ) -> Explained | None:
+        """Return how much rounding explains of a pair whose expected tensor has a size, None where
+        the types are as fine as float32."""
         regions = [region_of(node, self.by_node) for node in pair[:2]]
-        nodes = [node for region in regions for node in region]
-        own = [precision_of(it.tensor) for it in pair[:2] if it.tensor]
+        types = (it.tensor.dtype.lower() for it in pair[:2] if it.tensor)
         by_side = [*map(self.steps_of, (0, 1), regions)]
         steps = [*by_side[0], *by_side[1]]
         weights = [*map(self.quantised_weights, (0, 1), regions)]
@@ -240,44 +217,38 @@ class Rounding:
         taken = {bits for side in weights for bits, _ in side}
         quantised = [f"int{bits}" for bits in (*(it.bits for it in steps), *taken) if bits <= 16]
         before = [it.precision for it in sources]
-        kinds = {step for node in nodes for step in node.steps}
+        kinds = {step for region in regions for node in region for step in node.steps}
         summed = not kinds.isdisjoint(HEAVY)
         lonely = not any(graph.makers for graph in self.graphs)
         whole = self.whole if summed or lonely or self.whole not in OF_FACTORS else ""
-        precision = coarsest([*own, *quantised, *before, whole])
+        precision = coarsest([*filter(UNITS.get, types), *quantised, *before, whole])
         if not precision:
             return None
-
-        def explained(size: Size, elements: Elements) -> Explained:
-            if lonely:
-                return Explained(precision, WITHOUT_GRAPH[precision] / SLACK)
-            step = max((it.size for it in steps), default=0.0)
-            unit = UNITS.get(type_named(precision), FINE_UNIT)
-            growth = self.growth_of(pair) if summed else GROWTH
-            added = [unit, inherited(sources, kinds, size.scale, growth)]
-            if size.scale:
-                added.append(step / math.sqrt(12) / size.scale)
-            if summed:
-                added.append(OF_FACTORS.get(precision, unit * math.sqrt(USUAL_SUM)))
-            stored = alike or not (summed or taken)
-            if precision.startswith("int") and not stored:
-                added.append(WEIGHTS_OF_8_BITS * 2.0 ** (8 - int(precision[3:])))
-            return Explained(precision, math.hypot(*added), step, stored)
-
-        return explained
+        if lonely:
+            return Explained(precision, WITHOUT_GRAPH[precision] / SLACK)
+        step = max((it.size for it in steps), default=0.0)
+        unit = UNITS.get(precision, FINE_UNIT)
+        growth = self.growth_of(pair) if summed else GROWTH
+        added = [unit, inherited(sources, kinds, size.scale, growth)]
+        if size.scale:
+            added.append(step / math.sqrt(12) / size.scale)
+        if summed:
+            added.append(OF_FACTORS.get(precision, unit * math.sqrt(USUAL_SUM)))
+        stored = alike or not (summed or taken)
+        if precision.startswith("int") and not stored:
+            added.append(WEIGHTS_OF_8_BITS * 2.0 ** (8 - int(precision[3:])))
+        return Explained(precision, math.hypot(*added), step, stored)
 
     def rounded_within(self, pair: Pair) -> Iterator[tuple[int, DumpedTensor, DumpedTensor]]:
         """Yield what is rounded to integers between a pair and its sources, on its way to both
         tensors: the side, the integers and the numbers that were rounded."""
         for side, end in enumerate(pair[:2]):
             for node in region_of(end, self.by_node):
-                before = node.parents[0] if node.parents else None
-                if node is end or node.steps != ("cast",) or before is None:
+                before = node.parents[0].tensor if node.is_cast else None
+                if node is end or not (node.tensor and before):
                     continue
-                if not (node.tensor and before.tensor) or self.step_of(side, before.tensor):
-                    continue
-                if self.step_of(side, node.tensor):
-                    yield side, node.tensor, before.tensor
+                if self.step_of(side, node.tensor) and not self.step_of(side, before):
+                    yield side, node.tensor, before
 
     def round_alike(self, pair: Pair) -> bool:
         """Return whether both sides round alike between a pair and its sources, if they round at
@@ -302,26 +273,23 @@ class Rounding:
         found = [(graph.dump.tensor(key).dtype, known[key].scale) for key in keys & known.keys()]
         return {(BITS[dtype], scales) for dtype, scales in found if dtype in BITS}
 
-    def explain_constant(self, pair: ConstantPair) -> Explain | None:
-        """Return what says how much rounding explains of two constants, None where none is of a
-        coarse type."""
+    def explain_constant(
+        self, pair: ConstantPair, size: Size, elements: Elements
+    ) -> Explained | None:
+        """Return how much rounding explains of two constants, None where none is of a coarse
+        type."""
         steps = [step for step in map(self.step_of, (0, 1), pair[:2]) if step]
         makers = [graph.makers.get(it.key) for graph, it in zip(self.graphs, pair[:2], strict=True)]
         if not steps and not any(it and "dequantize" in it.type.lower() for it in makers):
             # One side alone may have them in a coarse type, whatever the engine stores them in.
-            whole = "" if self.whole in OF_FACTORS else self.whole
-            once = Explained(whole, UNITS[type_named(whole)]) if whole else None
-            return (lambda size, elements: once) if once else None
-
-        def explained(size: Size, elements: Elements) -> Explained:
-            low, high = extent_of(elements)
-            # Of integers that the dump lacks, the scale is not known.
-            known = steps or [Step((high - low) / 2.0**8, 8)]
-            step = max(it.size for it in known)
-            error = step / math.sqrt(12) / size.scale if size.scale else 0.0
-            return Explained(f"int{min(it.bits for it in known)}", error, step)
-
-        return explained
+            unit = UNITS.get(self.whole)
+            return Explained(self.whole, unit) if unit else None
+        low, high = extent_of(elements)
+        # Of integers that the dump lacks, the scale is not known.
+        known = steps or [Step((high - low) / 2.0**8, 8)]
+        step = max(it.size for it in known)
+        error = step / math.sqrt(12) / size.scale if size.scale else 0.0
+        return Explained(f"int{min(it.bits for it in known)}", error, step)
 
     def learn_from_weights(self, pairs: Sequence[ConstantPair]) -> None:
         """Detect a side whose weights have been rounded to float16 and are stored in a wider type:
@@ -343,12 +311,11 @@ class Rounding:
     def step_of(self, side: int, tensor: DumpedTensor | TensorFacts) -> Step | None:
         """Return the step of a quantised tensor, the largest of several; None for any other
         tensor."""
-        quantization = self.values[side].quantizations.get(tensor.key)
+        quantization = self.values[side].quantization_of(tensor)
         if quantization is None:
             return None
-        bits = BITS.get(tensor.dtype.partition("(")[0], 32)
-        unsigned = tensor.dtype.startswith("uint") or "Asymm" in tensor.dtype
-        least = (0 if unsigned else -(2 ** (bits - 1))) - quantization.zero_point[0]
+        bits, lowest = bits_of(tensor.dtype)
+        least = lowest - quantization.zero_point[0]
         return Step(max(quantization.scale), bits, (least, least + 2**bits - 1))
 
     def growth_of(self, pair: Pair) -> float:
@@ -358,13 +325,10 @@ class Rounding:
         for node in sources_of(pair.expected, self.by_node):
             if node.tensor is None:
                 continue
-            count, total, square = 0, 0.0, 0.0
-            for block in self.values[1].elements(node.tensor).blocks():
-                finite = block[np.isfinite(block)].astype(np.float64)
-                count += finite.size
-                total += float(finite.sum())
-                square += float(finite @ finite)
-            varying = square - total**2 / count if count else 0.0
+            values = whole(self.values[1].elements(node.tensor)).astype(np.float64)
+            finite = values[np.isfinite(values)]
+            square = float(finite @ finite)
+            varying = square - float(finite.sum()) ** 2 / finite.size if finite.size else 0.0
             found.append(LEAST_GROWTH * math.sqrt(square / varying) if varying > 0 else MOST_GROWTH)
         return min(max(found), MOST_GROWTH)
 
@@ -387,11 +351,11 @@ def precision_of_sides(graphs: Sequence[Graph]) -> str:
 
 def stored_type_of(graph: Graph) -> str:
     """Return the coarse type that a good part of a side's tensors are of."""
-    types = [node.tensor.dtype for node in graph.nodes if node.tensor]
-    floats = [name for name in types if "float" in name.lower()]
+    types = [node.tensor.dtype.lower() for node in graph.nodes if node.tensor]
+    floats = [name for name in types if "float" in name]
     for name in UNITS:
         if floats and floats.count(name) >= COARSE_SHARE * len(floats):
-            return name.lower()
+            return name
     return ""
 
 

@@ -25,9 +25,8 @@ def compare_sides(count: int, compare: Callable[[int, int], Comparison]) -> Comp
         for other in range(one):
             if not found.same and not against_first[other].same:
                 across = compare(one + 1, other + 1)
-                between[other, one] = {
-                    it.actual.key: it for it in across.tensors if it.passed or across.same
-                }
+                agreeing = (it for it in across.tensors if it.passed or across.same)
+                between[other, one] = {it.actual.key: it for it in agreeing}
     passed = [found.same for found in against_first]
     keys = dict.fromkeys(it.expected.key for found in against_first for it in found.tensors)
     rows = ([found.get(key) for found in by_key] for key in keys)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from lar.dumps.dump import Dump
@@ -11,8 +11,8 @@ from lar.records.comparison import AgainstTruth, Comparison, TensorComparison, T
 # So many reasons why there is no truth are listed.
 MOST_REASONS = 3
 
-# Compares a dump with another, the expected one, given twins that are known by their names.
-Compare = Callable[[Dump, Dump, Mapping[str, str]], Comparison]
+# Compares a dump with another, the expected one.
+Compare = Callable[[Dump, Dump], Comparison]
 
 
 def judge_by_truth(
@@ -20,15 +20,12 @@ def judge_by_truth(
 ) -> Comparison:
     """Return a comparison of two dumps with the distance of both from the truth.
 
-    The side that is `nearest` to the truth's model, 0 or 1, is matched with it first; where the
-    other side has a twin on that side, it has the same one in the truth.
+    The twins in the truth are those of the side that is `nearest` to its model, 0 or 1.
 
     Raises:
         DumpError: a tensor is missing or damaged.
     """
-    against = {nearest: compare(dumps[nearest], truth, {})}
-    names = names_by_way_of(found, against[nearest], nearest)
-    against[1 - nearest] = compare(dumps[1 - nearest], truth, names)
+    against = [compare(dump, truth) for dump in dumps]
     mine, theirs = (
         {it.actual.key: it for it in against[side].tensors if not it.constant} for side in (0, 1)
     )
@@ -87,20 +84,3 @@ def has_coarse_tensors(dump: Dump) -> bool:
     """Return whether a dump has quantised tensors, or some of half precision: the model that it was
     made from may have the same of another one."""
     return any(it.quantization is not None or it.dtype in ("float16", "BFloat16") for it in dump)
-
-
-def names_by_way_of(found: Comparison, against: Comparison, nearest: int) -> dict[str, str]:
-    """Return the names of the other side's tensors with those of their twins' twins in the truth;
-    names that occur twice are left out, and so are tensors to which one side adds a bias later."""
-    twins = {it.actual.key: it.expected for it in against.tensors if not it.constant}
-    names: dict[str, str] = {}
-    taken: set[str] = set()
-    for pair in found.tensors:
-        other, near = (pair.actual, pair.expected)[:: 1 if nearest else -1]
-        there = twins.get(near.key)
-        if there is None or pair.constant:
-            continue
-        if other.name not in names and there.name not in taken:
-            names[other.name] = there.name
-            taken.add(there.name)
-    return names

@@ -58,27 +58,24 @@ def blocks_of(array: Array) -> Iterator[Array]:
 
 def dequantized(elements: Elements, quantization: Quantization) -> Elements:
     """Return the real numbers that the elements of a tensor in plain axes stand for."""
-    shape, axis = elements.shape, quantization.axis
-    behind = 1 if axis is None else prod(shape[axis + 1 :])
 
     def blocks() -> Iterator[Array]:
         for number, block in enumerate(elements.blocks()):
-            rows = None if axis is None else (np.arange(block.size) + number * BLOCK) // behind
-            yield real_numbers(block, quantization, rows)
+            places = np.arange(number * BLOCK, number * BLOCK + block.size)
+            yield real_numbers(block, quantization, places, elements.shape)
 
-    return Elements(shape, real_type(elements.dtype), blocks)
+    return Elements(elements.shape, real_type(elements.dtype), blocks)
 
 
-def real_numbers(integers: Array, quantization: Quantization, rows: Array | None = None) -> Array:
-    """Return the real numbers that integers stand for, as an engine computes them.
-
-    `rows` are the places of the elements without the axes behind that of the quantization, where it
-    has one.
-    """
-    dtype = real_type(integers.dtype)
+def real_numbers(
+    integers: Array, quantization: Quantization, places: Array, shape: tuple[int, ...]
+) -> Array:
+    """Return the real numbers that integers at places of a tensor in plain axes stand for, as an
+    engine computes them."""
+    dtype, axis = real_type(integers.dtype), quantization.axis
     scale, zero = np.array(quantization.scale, dtype), np.array(quantization.zero_point, dtype)
-    if quantization.axis is not None and rows is not None:
-        channels = rows % len(scale)
+    if axis is not None:
+        channels = places // prod(shape[axis + 1 :]) % len(scale)
         scale, zero = scale[channels], zero[channels % len(zero)]
     real: Array = integers.astype(dtype)
     np.subtract(real, zero, out=real)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Container, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import TypeVar
 
 from lar.dumps.dump import Dump, DumpedOperator, DumpedTensor
 from lar.dumps.values import ELEMENT
 from lar.graphs.operator_kinds import UNKNOWN_STEPS, OperatorKinds, Steps, steps_of
+
+Item = TypeVar("Item")
 
 # What the name of a tensor in a body of If, Loop or Scan has behind that of the operator.
 IN_BODY = re.compile(r"/(then|else|body)/")
@@ -49,6 +53,11 @@ class Node:
     @property
     def is_input(self) -> bool:
         return self.steps == INPUT
+
+    @property
+    def is_cast(self) -> bool:
+        """Whether it holds the data of the one before it, in another type."""
+        return self.steps == ("cast",) and len(self.parents) == 1
 
     @property
     def has_bodies(self) -> bool:
@@ -158,9 +167,7 @@ class Graph:
         if maker is None or (not maker.inputs and maker.type in INPUT_TYPES):
             return Node(key, tensor, maker, INPUT)
         flags = [each in self.constants for each in maker.inputs]
-        constants = tuple(
-            (place, each) for place, each in enumerate(maker.inputs) if each in self.constants
-        )
+        constants = tuple(it for it in enumerate(maker.inputs) if it[1] in self.constants)
         return Node(key, tensor, maker, steps_of(maker, flags, self.kinds), constants=constants)
 
     def put_in_order(self) -> list[Node]:
@@ -186,12 +193,9 @@ class Graph:
 
     def find_random(self) -> set[Node]:
         """Return what operators draw, and what is computed from that."""
-        drawn: set[Node] = set()
-        for node in self.nodes:
-            kind = node.operator.type.lower() if node.operator else ""
-            if kind in self.kinds.random or not drawn.isdisjoint(node.parents):
-                drawn.add(node)
-        return drawn
+        made = ((node, node.operator) for node in self.nodes if node.operator)
+        drawn = [node for node, maker in made if maker.type.lower() in self.kinds.random]
+        return {*walk(drawn, children_of)}
 
     @property
     def present(self) -> list[Node]:
@@ -220,24 +224,28 @@ def walk_back(ends: Collection[Node], *, by_depth: bool) -> Iterator[Node]:
                 yield node
 
 
+parents_of: Callable[[Node], Sequence[Node]] = attrgetter("parents")
+children_of: Callable[[Node], Sequence[Node]] = attrgetter("children")
+
+
 def sources_of(node: Node, stops: Container[Node]) -> list[Node]:
     """Return the nearest nodes in `stops` that a node is computed from."""
-    return reach(node, stops, lambda it: it.parents)[1]
+    return reach(node, stops, parents_of)[1]
 
 
 def results_of(node: Node, stops: Container[Node]) -> list[Node]:
     """Return the nearest nodes in `stops` that are computed from a node."""
-    return reach(node, stops, lambda it: it.children)[1]
+    return reach(node, stops, children_of)[1]
 
 
 def region_of(node: Node, stops: Container[Node]) -> list[Node]:
     """Return a node and those it is computed from, up to the nearest in `stops`."""
-    return reach(node, stops, lambda it: it.parents)[0]
+    return reach(node, stops, parents_of)[0]
 
 
 def is_end(node: Node) -> bool:
     """Return whether nothing is computed from a tensor, or its data is merely moved."""
-    copies, _ = reach(node, (), lambda it: [each for each in it.children if each.steps == MOVED])
+    copies = walk([node], lambda it: (each for each in it.children if each.steps == MOVED))
     return any(not each.children for each in copies)
 
 
@@ -246,14 +254,17 @@ def reach(
 ) -> tuple[list[Node], list[Node]]:
     """Return a node and those that steps from it lead to, up to the nearest in `stops`, and these;
     both in the graph's order."""
-    between: dict[Node, None] = {node: None}
-    ends: dict[Node, None] = {}
-    stack = [*step(node)]
-    while stack:
-        following = stack.pop()
-        if following in stops:
-            ends[following] = None
-        elif following not in between:
-            between[following] = None
-            stack.extend(step(following))
+    between = walk([node], lambda it: (each for each in step(it) if each not in stops))
+    ends = {each for it in between for each in step(it) if each in stops}
     return sorted(between, key=lambda it: it.place), sorted(ends, key=lambda it: it.place)
+
+
+def walk(begin: Iterable[Item], step: Callable[[Item], Iterable[Item]]) -> dict[Item, None]:
+    """Return some items and all that steps from them lead to."""
+    found = dict.fromkeys(begin)
+    stack = [*found]
+    while stack:
+        new = dict.fromkeys(each for each in step(stack.pop()) if each not in found)
+        found |= new
+        stack += new
+    return found

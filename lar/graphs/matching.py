@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -29,7 +30,7 @@ from lar.graphs.graph import (
 from lar.graphs.operator_kinds import UNKNOWN_STEPS, kind_score
 from lar.graphs.origins import PART, SEPARATORS
 from lar.graphs.quantities import is_dequantizing, is_quantized, names_of, steps_to
-from lar.graphs.signatures import NEAR, UNSCALED, Signature, Values, distances, signatures_of
+from lar.graphs.signatures import NEAR, UNSCALED, Signature, Values, distances, signature_of
 from lar.records.comparison import MatchedBy
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -81,28 +82,21 @@ class Matching:
 
     Of tensors that hold the same data because an operator merely moved it, the first stands for
     all, under all their names. Where a side has no operators, separators in names do not count:
-    `layer1.0/conv` is `layer1_0_conv`. `name_map` has the names of known twins.
+    `layer1.0/conv` is `layer1_0_conv`.
     """
 
-    def __init__(
-        self,
-        actual: Graph,
-        expected: Graph,
-        values: tuple[Values, Values],
-        name_map: Mapping[str, str],
-    ) -> None:
+    def __init__(self, actual: Graph, expected: Graph, values: tuple[Values, Values]) -> None:
         self.without_operators = not (actual.has_operators and expected.has_operators)
         present = (actual.present, expected.present)
         shapes = [
-            [values[side].shape_of(node.tensor) for node in nodes if node.tensor]
-            for side, nodes in enumerate(present)
+            {side.shape_of(node.tensor) for node in nodes if node.tensor}
+            for side, nodes in zip(values, present, strict=True)
         ]
         self.signatures: dict[Node, Signature] = {}
         self.near_enough = NEAR_QUANTIZED if any(map(is_quantized, chain(*present))) else NEAR
         for side, nodes in enumerate(present):
-            tensors = [node.tensor for node in nodes if node.tensor]
-            found = signatures_of(values[side], tensors, shapes[1 - side])
-            self.signatures |= {node: found[node.key] for node in nodes}
+            read = partial(signature_of, values[side], other_shapes=shapes[1 - side])
+            self.signatures |= {node: read(node.tensor) for node in nodes if node.tensor}
         self.copies: dict[Node, list[Node]] = defaultdict(list)
         self.originals: dict[Node, Node] = {}
         self.actual, self.expected = ([*self.without_copies(nodes)] for nodes in present)
@@ -116,7 +110,7 @@ class Matching:
         self.names = [self.unique_names(side) for side in (self.actual, self.expected)]
         if not (self.without_operators or is_one_model(actual, expected)):
             self.names = self.names_that_hold()
-        self.given = self.find_given(actual, expected, name_map)
+        self.given = self.find_given(actual, expected)
         self.twins: dict[Node, Node] = {}  # both ways
 
     def match(self) -> list[Pair]:
@@ -178,9 +172,6 @@ class Matching:
                 found[self.class_of(node)].append(node)
         return found
 
-    def has_values(self, node: Node) -> bool:
-        return bool(self.signatures[node].sample.any())
-
     def fits(self, one: Node, other: Node) -> bool:
         return bool(self.class_of(one) == self.class_of(other))
 
@@ -228,26 +219,16 @@ class Matching:
             counted = [{name for name in side if kind_of_name(name) == kind} for side in kept]
             if counted[0] != counted[1]:
                 kept = [
-                    {n: it for n, it in side.items() if n not in counted[0] | counted[1]}
-                    for side in kept
+                    {n: it for n, it in side.items() if kind_of_name(n) != kind} for side in kept
                 ]
         shared = [(kept[0][name], kept[1][name]) for name in kept[0] if name in kept[1]]
         fitting = sum(self.fits(*pair) and self.kind_score(*pair) > 0 for pair in shared)
         return kept if fitting >= MOST * len(shared) else [{}, {}]
 
-    def find_given(
-        self, actual: Graph, expected: Graph, name_map: Mapping[str, str]
-    ) -> dict[Node, Node]:
-        """Return the twins that the user names, and the outputs of two models, by the actual
-        node."""
-        nodes = [{node.name: node for node in graph.present} for graph in (actual, expected)]
-        known = [
-            (nodes[0][one], nodes[1][other])
-            for one, other in name_map.items()
-            if one in nodes[0] and other in nodes[1]
-        ]
+    def find_given(self, actual: Graph, expected: Graph) -> dict[Node, Node]:
+        """Return the outputs of two models that are twins, by the actual node."""
         given: dict[Node, Node] = {}
-        for pair in (*known, *pair_outputs(actual, expected)):
+        for pair in pair_outputs(actual, expected):
             one, other = (self.originals.get(node, node) for node in pair)
             if one not in given and other not in given.values():
                 given[one] = other
@@ -265,16 +246,11 @@ class Matching:
         found = dict.fromkeys(
             self.names[1][name] for name in names if name in self.names[0] and name in self.names[1]
         )
-        return [
-            other
-            for other in found
-            if other not in self.given.values()
-            and (
-                is_quantized(node) == is_quantized(other)
-                or self.without_operators
-                or self.kind_score(node, other) > 0
-            )
-        ]
+        free = [other for other in found if other not in self.given.values()]
+        if self.without_operators:
+            return free
+        form = is_quantized(node)
+        return [it for it in free if is_quantized(it) == form or self.kind_score(node, it) > 0]
 
     def match_names(self) -> None:
         """Match tensors of one name; where several claim one, what was done last has it.
@@ -356,19 +332,16 @@ class Matching:
             (kind, likely), near = known[alike], relative <= self.near_enough
             fits = np.flatnonzero(likely | (near & (kind >= 0)))
             found = kind[fits] + SAME_GENERIC_NAME * (names[fits] == node.name)
-            found += self.values_score(node, relative[fits])
-            yield columns[fits], found + self.evidence(node, [others[place] for place in fits])
+            found += self.evidence(node, [others[place] for place in fits], relative[fits])
+            yield columns[fits], found
 
-    def values_score(self, node: Node, relative: Array) -> Array:
-        """Return how well the values of others fit those of a node, by how far they are from it."""
-        # So many tensors are zero.
-        digits = -np.log10(np.maximum(relative, 1e-6)) if self.has_values(node) else 3 - NEAR_VALUES
+    def evidence(self, node: Node, others: Sequence[Node], relative: Array) -> Array:
+        """Return what speaks for others as twins besides names and the operators' kinds: how well
+        their values fit those of a node, by how far they are from it."""
+        is_zero = not self.signatures[node].sample.any()  # so many tensors are
+        digits = 3 - NEAR_VALUES if is_zero else -np.log10(np.maximum(relative, 1e-6))
         # The same samples in other rows are rounded otherwise.
         return np.where(relative <= self.near_enough, NEAR_VALUES - 2 + digits, 0).round(2)
-
-    def evidence(self, node: Node, others: Sequence[Node]) -> Array:
-        """Return what speaks for others as twins besides names, values and the operators' kinds."""
-        return np.zeros(len(others))
 
     # What crosses the order
 
@@ -423,12 +396,6 @@ class Matching:
     def expected_of(self, nodes: Iterable[Node]) -> frozenset[Node]:
         return frozenset(it if it in self.places else self.twins[it] for it in nodes)
 
-    def are_computed_alike(self, one: Node, other: Node) -> bool:
-        """Return whether two tensors that are computed from the same twins may be twins."""
-        if self.without_operators:
-            return True
-        return self.kind_score(one, other) > 0 and not self.are_named_apart(one, other)
-
     def drop_before_bias(self) -> None:
         """Drop pairs that neither names nor values confirm, where one side adds a bias that the
         other adds behind the pair."""
@@ -482,18 +449,11 @@ class Matching:
             return "graph"
         return "content" if near else "graph"
 
-    def pair_copies(self, pair: Pair) -> Iterable[Pair]:
-        """Yield pairs of the copies of a pair's tensors, by name and then in order."""
-        copies = [list(self.copies.get(node, ())) for node in pair[:2]]
-        for one in list(copies[0]):
-            for other in copies[1]:
-                if one.name == other.name:
-                    yield Pair(one, other, "name")
-                    copies[0].remove(one)
-                    copies[1].remove(other)
-                    break
-        for one, other in zip(*copies, strict=False):
-            yield Pair(one, other, "content")
+    def pair_copies(self, pair: Pair) -> list[Pair]:
+        """Return pairs of the copies of a pair's tensors, by name and then in order."""
+        named, *left = pair_by_name(*(self.copies.get(node, ()) for node in pair[:2]))
+        pairs = [Pair(one, other, "name") for one, other in named]
+        return pairs + [Pair(one, other, "content") for one, other in zip(*left, strict=False)]
 
 
 def is_one_model(actual: Graph, expected: Graph) -> bool:
@@ -502,16 +462,19 @@ def is_one_model(actual: Graph, expected: Graph) -> bool:
     return bool(one.model_sha256) and one.model_sha256 == other.model_sha256
 
 
-def pair_outputs(actual: Graph, expected: Graph) -> Iterator[tuple[Node, Node]]:
-    """Yield the outputs of two models that correspond: those of one name, else of one place."""
-    named = [{node.name: node for node in graph.outputs} for graph in (actual, expected)]
-    yield from ((named[0][name], named[1][name]) for name in named[0] if name in named[1])
-    left = [
-        [node for node in graph.outputs if node.name not in names]
-        for graph, names in zip((actual, expected), reversed(named), strict=True)
-    ]
-    if len(left[0]) == len(left[1]):
-        yield from zip(*left, strict=True)
+def pair_outputs(actual: Graph, expected: Graph) -> list[tuple[Node, Node]]:
+    """Return the outputs of two models that correspond: those of one name, else of one place."""
+    named, *left = pair_by_name(actual.outputs, expected.outputs)
+    return [*named, *(zip(*left, strict=True) if len(left[0]) == len(left[1]) else ())]
+
+
+def pair_by_name(
+    one: Iterable[Node], other: Iterable[Node]
+) -> tuple[list[tuple[Node, Node]], list[Node], list[Node]]:
+    """Return the pairs of nodes of one name, and what is left of either side."""
+    mine, theirs = ({node.name: node for node in nodes} for nodes in (one, other))
+    pairs = [(mine.pop(name), theirs.pop(name)) for name in [*mine] if name in theirs]
+    return pairs, [*mine.values()], [*theirs.values()]
 
 
 def kind_of_name(name: str) -> str:

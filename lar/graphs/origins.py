@@ -19,6 +19,7 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from lar.dumps.dump import DumpedOperator, DumpIndex
+from lar.graphs.graph import walk
 
 # What engines put behind the name of an operator that they change, and behind all of them.
 SUFFIXES = re.compile(r"(_nchwc|_token_\d+|_nchwc_token_\d+)$")
@@ -91,18 +92,16 @@ class ModelGraph:
         """Return the operators between tensors and one that is computed from them, and which of
         the tensors it needs; what it needs besides, from before them, is among these as well."""
         first = min((self.places.get(name, -1) for name in begin), default=-1)
-        places: set[int] = set()
-        needed: set[str] = set()
-        stack = [end]
-        while stack:
-            name = stack.pop()
+
+        def before(name: str) -> list[str]:
             place = self.places.get(name, -1)
-            if name in begin or place <= first:
-                needed.add(name)
-            elif place not in places:
-                places.add(place)
-                stack += [each for each in self.operators[place].inputs if each in self.data]
-        return [self.operators[place] for place in sorted(places)], needed
+            stops = name in begin or place <= first
+            return [] if stops else [it for it in self.operators[place].inputs if it in self.data]
+
+        reached = walk([end], before)
+        needed = {it for it in reached if it in begin or self.places.get(it, -1) <= first}
+        places = sorted({self.places[name] for name in reached.keys() - needed})
+        return [self.operators[place] for place in places], needed
 
     def behind(self, sources: Collection[str]) -> Iterator[str]:
         """Yield what is computed from all of some tensors and from no other data, the first first,
@@ -262,16 +261,12 @@ class Alignment:
     def named_index(self) -> DumpIndex:
         """Return the index with the model's names."""
         names = {key: PART + name for key, name in self.parts.items()} | self.origins
-        return replace(
-            self.index,
-            tensors=tuple(
-                it if names.get(it.key, it.name) == it.name else replace(it, origin=names[it.key])
-                for it in self.index.tensors
-            ),
-            operators=tuple(
-                replace(it, origin=self.origin_of_operator(it)) for it in self.index.operators
-            ),
+        tensors = (
+            it if names.get(it.key, it.name) == it.name else replace(it, origin=names[it.key])
+            for it in self.index.tensors
         )
+        made = (replace(it, origin=self.origin_of_operator(it)) for it in self.index.operators)
+        return replace(self.index, tensors=tuple(tensors), operators=tuple(made))
 
     def origin_of_operator(self, operator: DumpedOperator) -> tuple[str, ...]:
         """Return what the model's operators give that one stands for; none if it is one of them."""

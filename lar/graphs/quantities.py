@@ -11,8 +11,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-import numpy as np
-
 from lar.dumps.dump import DumpedTensor
 from lar.graphs.graph import Graph, Node, name_of
 from lar.graphs.operator_kinds import HEAVY, UNKNOWN, Steps
@@ -25,7 +23,12 @@ APPENDED = re.compile(
 # Sums, whose result may be clipped where a range of integers begins at 0.
 SUMS = ("sum", "add", "qlinearadd")
 
-LOWEST = {"QuantizedS8": -128, "Quantized8Asymm": 0}
+# The bits of quantised types; wider ones, as of sums, are as good as floating-point numbers.
+BITS = {
+    **dict.fromkeys(("int8", "uint8", "QuantizedS8", "Quantized8Asymm"), 8),
+    **dict.fromkeys(("int4", "uint4", "QuantizedS4", "Quantized4Asymm"), 4),
+    **dict.fromkeys(("int16", "uint16"), 16),
+}
 
 
 def is_quantized(node: Node) -> bool:
@@ -34,21 +37,15 @@ def is_quantized(node: Node) -> bool:
 
 def is_quantizing(node: Node) -> bool:
     """Return whether a tensor is the rounded one of a tensor that an operator gives."""
-    if not is_quantized(node) or node.steps != ("cast",) or len(node.parents) != 1:
+    if not (node.is_cast and node.operator and is_quantized(node)):
         return False
-    (before,) = node.parents
-    alone = node.operator is not None and len(node.operator.outputs) == 1
+    before, alone = node.parents[0], len(node.operator.outputs) == 1
     return alone and not is_quantized(before) and not before.is_input
 
 
 def is_dequantizing(node: Node) -> bool:
     """Return whether a tensor has the real numbers that the integers before it stand for."""
-    return (
-        node.steps == ("cast",)
-        and not is_quantized(node)
-        and len(node.parents) == 1
-        and is_quantized(node.parents[0])
-    )
+    return node.is_cast and not is_quantized(node) and is_quantized(node.parents[0])
 
 
 def steps_to(node: Node) -> Steps:
@@ -66,13 +63,14 @@ def steps_to(node: Node) -> Steps:
 
 def begins_at_zero(tensor: DumpedTensor) -> bool:
     """Return whether the integers of a tensor stand for no negative number."""
-    quantization = tensor.quantization
-    if quantization is None:
-        return False
-    lowest = LOWEST.get(tensor.dtype)
-    if lowest is None and re.fullmatch(r"u?int(8|16)", tensor.dtype):
-        lowest = int(np.iinfo(tensor.dtype).min)
-    return lowest is not None and set(quantization.zero_point) == {lowest}
+    _, lowest = bits_of(tensor.dtype)
+    return tensor.quantization is not None and set(tensor.quantization.zero_point) == {lowest}
+
+
+def bits_of(dtype: str) -> tuple[int, int]:
+    """Return how many bits the integers of a quantised type have, and the lowest of them."""
+    bits = BITS.get(dtype.partition("(")[0], 32)
+    return bits, 0 if dtype.startswith("uint") or "Asymm" in dtype else -(2 ** (bits - 1))
 
 
 def names_of(

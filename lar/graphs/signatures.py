@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Container, Iterator, Sequence
-from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +12,7 @@ from lar.dumps.dump import Array, Dump, DumpedTensor, Stored
 from lar.dumps.excerpts import STATISTICS
 from lar.dumps.layouts import axes_of, block_of, fits_layout, is_padded, plain_shape, to_plain
 from lar.graphs.elements import Elements, dequantized, elements_of, real_numbers
+from lar.records.comparison import TensorFacts
 from lar.records.quantization import Quantization
 
 SAMPLES = 256
@@ -54,11 +54,15 @@ class Values:
         self.unscaled = set() if raw else unscaled_in(dump, self.quantizations, scales_of)
         self.shapes: dict[str, tuple[int, ...]] = {}  # of blocked tensors without their padding
 
-    def of_other_dump(self, dump: Dump) -> Values:
-        """Return the values of a dump of the same tensors."""
+    def with_array(self, key: str, array: Array) -> Values:
+        """Return these values with an array in the place of one of the tensors."""
         values = copy.copy(self)
-        values.dump = dump
+        values.dump = self.dump.of_array(key, array)
         return values
+
+    def quantization_of(self, tensor: DumpedTensor | TensorFacts) -> Quantization | None:
+        """Return which real numbers the integers of a tensor stand for, None where it is none."""
+        return self.quantizations.get(tensor.key)
 
     def shape_of(self, tensor: DumpedTensor) -> tuple[int, ...]:
         """Return the plain shape of a tensor."""
@@ -76,22 +80,16 @@ class Values:
         """
         layout = tensor.layout if is_blocked(tensor) else ""
         elements = elements_of(self.dump.read_stored(tensor.key), layout, self.shape_of(tensor))
-        quantization = None if integers else self.quantizations.get(tensor.key)
+        quantization = None if integers else self.quantization_of(tensor)
         return dequantized(elements, quantization) if quantization else elements
-
-    def is_scaled(self, tensor: DumpedTensor) -> bool:
-        """Return whether a tensor's numbers can be compared with those of the other side."""
-        return tensor.key not in self.unscaled
 
     def family_of(self, tensor: DumpedTensor) -> str:
         """Return the family of a tensor's values: tensors of different families are never twins."""
-        if not self.is_scaled(tensor):
+        if tensor.key in self.unscaled:
             return UNSCALED
         return "float" if tensor.key in self.quantizations else family_of(tensor.dtype)
 
-    def read_without_padding(
-        self, tensor: DumpedTensor, shapes: Collection[tuple[int, ...]]
-    ) -> Stored:
+    def learn_padding(self, tensor: DumpedTensor, shapes: Collection[tuple[int, ...]]) -> Stored:
         """Read a tensor in plain axes, and learn what of it is padding.
 
         Blocked layouts may pad the channels: where trailing channels hold nothing, the shape is
@@ -122,14 +120,11 @@ def quantizations_in(dump: Dump, other: Dump | None) -> dict[str, Quantization]:
     in another dump says it, also one of another engine.
     """
     known = {tensor.key: tensor.quantization for tensor in dump if tensor.quantization}
-    if other is not None:
-        named = {
-            (each.name, integer_of(each)): each.quantization for each in other if each.quantization
-        }
-        for tensor in dump:
-            likely = named.get((tensor.name, integer_of(tensor)))
-            if likely and not tensor.quantization and tensor.dtype.startswith("Quantized"):
-                known[tensor.key] = likely
+    named = {(it.name, integer_of(it)): it.quantization for it in other or () if it.quantization}
+    for tensor in dump:
+        likely = named.get((tensor.name, integer_of(tensor)))
+        if likely and not tensor.quantization and tensor.dtype.startswith("Quantized"):
+            known[tensor.key] = likely
     return known
 
 
@@ -195,19 +190,12 @@ def is_empty_behind(array: Array, shape: Sequence[int]) -> bool:
     return part.size == array.size or np.count_nonzero(part) == np.count_nonzero(array)
 
 
-def signatures_of(
-    values: Values, tensors: Collection[DumpedTensor], other_shapes: Collection[tuple[int, ...]]
-) -> dict[str, Signature]:
-    """Read each tensor once; return what is kept of it, by key."""
-    shapes = set(other_shapes)
-    return {tensor.key: signature_of(values, tensor, shapes) for tensor in tensors}
-
-
 def signature_of(
-    values: Values, tensor: DumpedTensor, other_shapes: Collection[tuple[int, ...]]
+    values: Values, tensor: DumpedTensor, other_shapes: Collection[tuple[int, ...]] = ()
 ) -> Signature:
-    stored = values.read_without_padding(tensor, other_shapes)
-    array, quantization = stored.raw, values.quantizations.get(tensor.key)
+    """Read a tensor, and return what is kept of it."""
+    stored = values.learn_padding(tensor, other_shapes)
+    array, quantization = stored.raw, values.quantization_of(tensor)
     if values.dump.excerpts:
         # The first values depend on the layout, the statistics do not.
         sample, shape = array[: len(STATISTICS)], values.shape_of(tensor)
@@ -215,9 +203,7 @@ def signature_of(
         places, shape = sample_places(array.size), array.shape
         sample = stored.decode(array.reshape(-1)[places])
         if quantization is not None:
-            axis = quantization.axis
-            behind = 1 if axis is None else prod(shape[axis + 1 :])
-            sample = real_numbers(sample, quantization, places // behind)
+            sample = real_numbers(sample, quantization, places, shape)
     if sample.dtype.kind == "c":
         sample = np.abs(sample)
     numbers = np.nan_to_num(sample.astype(np.float64), posinf=1e30, neginf=-1e30)

@@ -2,7 +2,7 @@
 
 The rules, the surer one first:
 
-- what the user or the order of the outputs says;
+- what the order of the outputs says;
 - two graphs of one structure are gone through side by side, whatever their tensors are called;
 - names, where they are the model's: not those that count tensors, when another model counts on;
 - what tensors are computed from and by, in an order that is that of both graphs;
@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lar.dumps.dump import DumpedTensor
-from lar.graphs.elements import dequantized, elements_of
+from lar.graphs.elements import whole
 from lar.graphs.graph import Graph, Node, branches_of, name_of, region_of
 from lar.graphs.matching import NEAR_QUANTIZED, Matching, Pair, is_generic
 from lar.graphs.operator_kinds import GROUPS
 from lar.graphs.quantities import names_of_constants
-from lar.graphs.signatures import NEAR, Values, distances, signatures_of, squeezed
+from lar.graphs.signatures import NEAR, Values, distances, signature_of, squeezed
 from lar.records.comparison import MatchedBy
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -49,24 +49,19 @@ class Twins(NamedTuple):
     originals: Mapping[Node, Node]
 
 
-def match(
-    actual: Graph,
-    expected: Graph,
-    values: tuple[Values, Values],
-    name_map: Mapping[str, str] | None = None,
-) -> Twins:
-    """Find the twins of two graphs; `name_map` has some that are known, by name.
+def match(actual: Graph, expected: Graph, values: tuple[Values, Values]) -> Twins:
+    """Find the twins of two graphs.
 
     Tensors of graphs of one structure are not read; of others each is, one at a time.
 
     Raises:
         DumpError: a tensor is missing or damaged.
     """
-    graphs, known = (actual, expected), name_map or {}
-    constants = Constants(graphs, values)
+    constants = Constants((actual, expected), values)
     alone = len(actual.dump) == len(expected.dump) == 1
-    alike = not known and are_one_structure(actual, expected)
-    if alone or (alike and not are_crossed(actual, expected, values)):
+    alike = are_one_structure(actual, expected)
+    near = (are_near(pair, values) for pair in crossing(actual, expected)[:MOST_READ])
+    if alone or (alike and all(near)):
         in_step = [*zip(actual.nodes, expected.nodes, strict=False)]
         for one, other in in_step:
             constants.match_places(one, other)
@@ -76,9 +71,9 @@ def match(
             if one.tensor and other.tensor
         ]
         return Twins(pairs, constants.pairs, {})
-    matching = Matching(actual, expected, values, known)
+    matching = Matching(actual, expected, values)
     pairs = matching.match()
-    constants.match_names(known)
+    constants.match_names()
     for pair in pairs:
         constants.match_places(pair.actual, pair.expected)
     twins = {node for pair in pairs for node in pair[:2]}
@@ -95,22 +90,18 @@ def are_one_structure(actual: Graph, expected: Graph) -> bool:
     return structure_of(actual) == structure_of(expected)
 
 
-def are_crossed(actual: Graph, expected: Graph, values: tuple[Values, Values]) -> bool:
-    """Return whether two graphs of one structure have their names in other places and, there, other
-    values: branches that are joined in another order look alike, and so do names that count on."""
+def crossing(actual: Graph, expected: Graph) -> list[tuple[Node, Node]]:
+    """Return the pairs of two graphs of one structure of which one has its name elsewhere in the
+    other: branches that are joined in another order look alike, and so do names that count on."""
     names = {node.name for node in expected.present if not is_generic(node.name)}
     pairs = zip(actual.present, expected.present, strict=False)
-    crossing = [pair for pair in pairs if pair[0].name != pair[1].name and pair[0].name in names]
-    return not all(are_near(*pair, values) for pair in crossing[:MOST_READ])
+    return [pair for pair in pairs if pair[0].name != pair[1].name and pair[0].name in names]
 
 
-def are_near(one: Node, other: Node, values: tuple[Values, Values]) -> bool:
+def are_near(pair: tuple[Node, Node], values: tuple[Values, Values]) -> bool:
     """Return whether two tensors hold the same values, by samples of them."""
-    found = [
-        signatures_of(side, [node.tensor], ())[node.tensor.key]
-        for side, node in zip(values, (one, other), strict=True)
-        if node.tensor
-    ]
+    sides = zip(values, pair, strict=True)
+    found = [signature_of(side, node.tensor) for side, node in sides if node.tensor]
     if len(found) < 2 or found[0].shape != found[1].shape:
         return False
     (relative,) = distances(*(each.sample[None] for each in found))
@@ -150,22 +141,19 @@ class Constants:
     def add(self, one: DumpedTensor, other: DumpedTensor, by: MatchedBy) -> None:
         """Pair two constants of one shape that are still free."""
         free = one.key not in self.used[0] and other.key not in self.used[1]
-        sides = [*zip(self.values, (one, other), strict=True)]
-        shapes, scaled = ({get(*it) for it in sides} for get in (Values.shape_of, Values.is_scaled))
-        if free and len(shapes) == len(scaled) == 1:
+        shapes = {*map(Values.shape_of, self.values, (one, other))}
+        unscaled = one.key in self.values[0].unscaled, other.key in self.values[1].unscaled
+        if free and len(shapes) == len({*unscaled}) == 1:
             self.pairs.append(ConstantPair(one, other, by))
             self.used[0].add(one.key)
             self.used[1].add(other.key)
 
-    def match_names(self, name_map: Mapping[str, str]) -> None:
+    def match_names(self) -> None:
         """Pair constants of one name."""
         counts = [Counter(known.values()) for known in self.names]
         named = {name: self.stores[1][key] for key, name in self.names[1].items()}
         for one in self.stores[0].values():
             name = self.names[0][one.key]
-            mapped = name_map.get(name_of(one), "")
-            if mapped in named:
-                self.add(one, named[mapped], "name")
             if not is_generic(name) and counts[0][name] == counts[1][name] == 1:
                 self.add(one, named[name], "name")
 
@@ -219,8 +207,7 @@ class Constants:
                 continue
             if np.array_equal(there.ravel(), array.ravel()):
                 return other
-            quantized = [values.quantizations for values in self.values]
-            rounded = one.key in quantized[0] or other.key in quantized[1]
+            rounded = any(map(Values.quantization_of, self.values, (one, other)))
             if near is None and rounded and is_near(array.ravel(), there.ravel()):
                 near = other
         return near
@@ -245,10 +232,5 @@ def is_near(one: Array, other: Array) -> bool:
 
 def read(values: Values, tensor: DumpedTensor, shapes: Collection[tuple[int, ...]]) -> Array:
     """Read a tensor in plain axes, without the padding that shapes of the other side show."""
-    stored = values.read_without_padding(tensor, shapes)
-    array = stored.decode(stored.raw)
-    quantization = values.quantizations.get(tensor.key)
-    if quantization is None:
-        return array
-    real = dequantized(elements_of(stored), quantization)
-    return np.concatenate([*real.blocks()] or [array]).reshape(array.shape)
+    values.learn_padding(tensor, shapes)
+    return whole(values.elements(tensor))

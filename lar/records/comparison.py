@@ -60,7 +60,6 @@ class Figures:
     max_absolute: float | None = None
     mean_absolute: float | None = None
     max_relative: float | None = None
-    mean_relative: float | None = None
     relative_l2: float | None = None
     scale: float | None = None
     peak: float | None = None
@@ -100,18 +99,15 @@ class ErrorsOverItems:
     """The errors of a pair of tensors over the items of a data set.
 
     `items` counts those that have the pair, `worst_item` is the one whose ratio of signal to noise
-    is the least. `relative_l2` is that of all items together. `worst_snr_db` is the least ratio,
-    `p99_snr_db` one that 99 % of the items reach, `mean_snr_db` the mean of those items whose
-    sides differ; None where that is not finite. `rmse_over_scale` is the root mean square of the
-    difference over the scale of a quantised tensor: 0.289 is what rounding alone makes.
+    is the least, `worst_snr_db`; None where that is not finite. `relative_l2` is that of all items
+    together. `rmse_over_scale` is the root mean square of the difference over the scale of a
+    quantised tensor: 0.289 is what rounding alone makes.
     """
 
     items: int
     worst_item: str = ""
     relative_l2: float | None = None
     worst_snr_db: float | None = None
-    p99_snr_db: float | None = None
-    mean_snr_db: float | None = None
     rmse_over_scale: float | None = None
 
 

@@ -330,7 +330,7 @@ def field_column(path: str) -> Column[Row]:
 # The columns of the text and of the page, each of which leaves out some.
 ROLE = Column[Row]("role", lambda row: row.role or None, rank=0)
 ALONE = "alone"
-ITEM_COLUMNS = ("SNR mean", "SNR p99", "SNR worst", "worst item", "RMSE/scale")
+ITEM_COLUMNS = ("SNR worst", "worst item", "RMSE/scale")
 TRUTH_COLUMNS = ("A to truth", "B to truth")
 COLUMNS: tuple[Column[Row], ...] = (
     Column("tensor", format_pair, format_pair, rank=0),
@@ -344,8 +344,6 @@ COLUMNS: tuple[Column[Row], ...] = (
     truth_column(TRUTH_COLUMNS[0], "actual"),
     truth_column(TRUTH_COLUMNS[1], "expected"),
     figure_column("SNR dB", "snr_db", figure("snr_db"), ".1f", 1),
-    figure_column("SNR mean", "all_mean_snr_db", over_items("mean_snr_db"), ".1f", 4),
-    figure_column("SNR p99", "all_p99_snr_db", over_items("p99_snr_db"), ".1f", 6),
     figure_column("SNR worst", "all_worst_snr_db", over_items("worst_snr_db"), ".1f", 1),
     Column("worst item", over_items("worst_item"), key="all_worst_item", rank=1),
     figure_column("RMSE/scale", "all_rmse_over_scale", steps_of, ".3f", 2),

@@ -385,7 +385,7 @@ def format_summary(comparison: Comparison, *, everything: bool = True) -> Iterat
     if comparison.items:
         yield (
             f"{count_of(len(comparison.items), 'item')} of a data set: errors are those of all "
-            "items together; SNR in dB: the mean, what 99% of the items reach, the worst item"
+            "items together; SNR in dB: that of the worst item"
         )
     notes = comparison.notes
     most = MOST_NOTES_OF_SAME if comparison.same and not everything else len(notes)

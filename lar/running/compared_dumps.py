@@ -12,10 +12,9 @@ from string import ascii_uppercase as LETTERS
 from typing import TYPE_CHECKING, Any, get_args, overload
 
 from lar.comparison.compare import Progress, Request, compare_dumps
-from lar.comparison.items import CollectedItems, collect_runs
+from lar.comparison.items import CollectedItems
 from lar.comparison.truth import has_coarse_tensors, judge_by_truth
 from lar.dumps.dump import Dump
-from lar.dumps.name_map import read_name_map
 from lar.engines import operator_kinds_of
 from lar.errors import LarError, UsageError, count_of
 from lar.options.option import is_set
@@ -48,7 +47,6 @@ class Asked(Request):
 
     case: int | None = None
     truth: bool | str | os.PathLike[str] = False
-    name_map: Mapping[str, str] | str | os.PathLike[str] | None = None
     models: Mapping[str, str | os.PathLike[str]] | str | os.PathLike[str] | None = None
     make_on: MakeOn | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -99,8 +97,6 @@ def compare(
             truth: also compute what the model should give, and how far each side is from it: True
                 for the .onnx of a side, or the one beside its model; else the model's file.
             progress: is called with a few words on what is being done, again and again.
-            name_map: names of tensors in `actual` with those of the same ones in `expected`, or a
-                file with them, as `--map` takes it.
             models: the model file that dumps and arrays are of, for its names and its graph; or
                 such files by the letters of their sides, as {"A": "model.onnx"}.
             make_on: makes the runs of models on other machines.
@@ -127,7 +123,7 @@ def read_keywords(given: Mapping[str, Any]) -> Asked:
         UsageError: one is not known, or has a wrong value.
     """
     tolerances = {it.name: given[it.name] for it in fields(Tolerance) if it.name in given}
-    own = {it.name for it in fields(Asked)} - {"tolerance", "options", "twins"}
+    own = {it.name for it in fields(Asked)} - {"tolerance", "options"}
     options = {key: value for key, value in given.items() if key not in {*own, *tolerances}}
     if options:
         from lar.running.plan import parse_values  # two dumps need none
@@ -186,9 +182,6 @@ def compare_two(sides: Sequence[Side], asked: Asked) -> Comparison:
         UsageError: an option cannot be used, or it is not clear what to feed.
         LarError: a model's run did not end well.
     """
-    names = asked.name_map or {}
-    twins = names if isinstance(names, Mapping) else read_name_map(names)
-    asked = replace(asked, twins=twins)
     if asked.truth:
         from lar.running.truth import check_unchanged, truth_model_for  # few need it
 
@@ -200,7 +193,6 @@ def compare_two(sides: Sequence[Side], asked: Asked) -> Comparison:
             alone.require(0)
         if not asked.truth and isinstance(sides[0], Dump) and isinstance(sides[1], Dump):
             found = compare_dumps(sides[0], sides[1], asked, operator_kinds_of, alone.of)
-            found = collect_runs(found, sides[0], sides[1])
         else:
             items = items_of_sides(sides, asked.options)
             folder = enter_work_folder(stack)
@@ -323,12 +315,12 @@ def judge(
     nearest = next((it for it in order if model_of(sides[it]) == exact.path), order[0])
     truth = run_truth(exact, [dumps[number] for number in order], folder, asked.progress)
 
-    def judge_side(one: Dump, exact: Dump, twins: Mapping[str, str]) -> Comparison:
+    def judge_side(one: Dump, exact: Dump) -> Comparison:
         number = dumps.index(one)
         return compare_dumps(
             one,
             exact,
-            replace(asked, twins=twins, isolate=False),
+            replace(asked, isolate=False),
             operator_kinds_of,
             lambda side: "the truth is not run alone" if side else alone.of(number),
             (LETTERS[number], "the truth"),
@@ -388,8 +380,6 @@ def compare_several(sides: Sequence[Side], asked: Asked) -> ComparisonOfSides:
     """
     if asked.isolate:
         raise UsageError("isolates one side from one other", "give two", flag="--isolate")
-    if asked.name_map:
-        raise UsageError("has the names of two sides", "give two", flag="--map")
     if asked.truth:
         raise UsageError("judges one side and one other", "give two", flag="--truth")
     items_of_sides(sides, asked.options)  # several sides have none

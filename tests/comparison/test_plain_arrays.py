@@ -12,7 +12,6 @@ import pytest
 from lar.dumps.arrays import dump_of_arrays
 from lar.dumps.dump import Dump
 from lar.dumps.excerpts import excerpts_of
-from lar.errors import UsageError
 from lar.records.comparison import Comparison
 from lar.reports.comparison_report import describe_culprit
 from tests.comparison.known_engines import compare_dumps
@@ -100,42 +99,12 @@ def test_a_wrong_input_is_no_fault_of_an_operator() -> None:
         assert "the input data differs: the sides were fed with other data" in found.notes
 
 
-def test_a_map_says_which_tensor_is_which() -> None:
-    # By their values alone, x would be taken for the convolution's.
-    arrays = {"data": DATA, "x": CONV, "y": WRONG, "z": draw(1, 8, 3, 3)}
-    found = compare_dumps(
-        dump_of_arrays(arrays), network(), twins={"y": "block1/conv", "z": "last"}
-    )
-    assert twins(found)["y"] == ("block1/conv", "name")
-    assert twins(found)["z"] == ("last", "name")
-    problems = {it.actual.name: it.problem for it in found.tensors}
-    assert problems["z"] == "shapes differ: (1, 8, 3, 3) and (1, 8, 4, 4)"
-
-
-@pytest.mark.parametrize(
-    ("name_map", "problem", "hint"),
-    [
-        ({"datta": "data"}, "--map: A has no tensor 'datta'", "did you mean 'data'?"),
-        ({"data": "nothing"}, "--map: B has no tensor 'nothing'", "--all lists the names"),
-    ],
-)
-def test_a_map_of_unknown_names_is_refused(
-    name_map: dict[str, str], problem: str, hint: str
-) -> None:
-    with pytest.raises(UsageError) as caught:
-        compare_dumps(network(), dump_of_arrays(layers()), twins=name_map)
-    assert (caught.value.message, caught.value.hint) == (problem, hint)
-
-
 def test_excerpts_are_compared_with_whole_tensors() -> None:
     found = compare_dumps(excerpts_of(network()), network())
     assert found.finding == "same"
     assert all(it.figures and it.figures.identical for it in found.tensors)
     found = compare_dumps(network(WRONG), excerpts_of(network()))
     assert [describe_culprit(each) for each in found.culprits] == ["Conv block1/conv"]
-    (worst,) = (it.figures.worst for it in found.tensors if it.figures and it.actual.name == "last")
-    assert worst
-    assert "=" in worst.actual or len(worst.index) == 4
 
 
 def test_excerpts_are_matched_by_their_statistics() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -37,13 +36,9 @@ def network(prefix: str, *, middle: Array | float = 1.0, names: str = "abc") -> 
 
 
 def judge(actual: Dump, expected: Dump, nearest: int = 1) -> Comparison:
-    def compare(one: Dump, other: Dump, names: Mapping[str, str]) -> Comparison:
-        return compare_dumps(one, other, twins=names)
-
-    truth = network("truth")
-    return judge_by_truth(
-        compare(actual, expected, {}), (actual, expected), truth, compare, nearest=nearest
-    )
+    found = compare_dumps(actual, expected)
+    sides = actual, expected
+    return judge_by_truth(found, sides, network("truth"), compare_dumps, nearest=nearest)
 
 
 @pytest.mark.parametrize("nearest", [0, 1])

@@ -42,7 +42,6 @@ GOOD = Figures(
     max_absolute=2e-6,
     mean_absolute=1e-6,
     max_relative=3e-6,
-    mean_relative=1e-6,
     relative_l2=1e-6,
     scale=1.0,
     cosine=1.0,

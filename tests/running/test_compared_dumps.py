@@ -36,14 +36,10 @@ def test_dumps_are_compared_from_python(tmp_path: Path) -> None:
     assert lar.compare(Path(one), side_of(other), atol=2.0).same
 
 
-def test_arrays_are_compared_from_python(tmp_path: Path) -> None:
+def test_arrays_are_compared_from_python() -> None:
     ones = np.ones((2, 3), np.float32)
     assert lar.compare(ones, ones).same
     assert not lar.compare({"a": ones}, {"a": ones + 1}).same
-    (tmp_path / "map").write_text("a b")
-    for names in ({"a": "b"}, tmp_path / "map"):
-        (pair,) = lar.compare({"a": ones}, {"b": ones}, name_map=names).tensors
-        assert (pair.actual.name, pair.expected.name) == ("a", "b")
     with pytest.raises(UsageError, match="arrays of B: x: holds elements of dtype <U4"):
         lar.compare(ones, {"x": ["text"]})
 
@@ -160,10 +156,9 @@ def test_models_are_compared_on_each_item_of_a_data_set(root: Path, two_digits: 
     assert last.over_items
     assert last.figures
     assert last.over_items.worst_snr_db == last.figures.snr_db
-    assert (last.over_items.mean_snr_db or 0) > (last.over_items.worst_snr_db or 0)
 
 
-def test_dumps_of_a_data_sets_outputs_are_collected(
+def test_dumps_of_outputs_are_compared_run_by_run(
     root: Path, tmp_path: Path, two_digits: str, run_lar: RunLar
 ) -> None:
     folders = []
@@ -173,12 +168,9 @@ def test_dumps_of_a_data_sets_outputs_are_collected(
         assert run_lar(f"models/digits_cnn.{suffix}", *flags, cwd=root).returncode == 0
     found = compare(folders[0], folders[1])
     assert found.same
-    assert found.items == ("0", "1")
-    assert found.tensors
-    for tensor in found.tensors:
-        assert " run " not in tensor.actual.name
-        assert tensor.over_items
-        assert tensor.over_items.items == 2
+    runs = {it.actual.name.partition(" run ")[2] for it in found.tensors}
+    assert len(runs) == len(found.tensors) >= 2
+    assert all(it.actual.name == it.expected.name for it in found.tensors)
 
 
 def test_of_several_testcases_one_is_compared_and_told(

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from lar.comparison.norms import Size, size_of
+from lar.comparison.metrics import Size, size_of
 from lar.dumps.dump import Stored
 from lar.graphs.elements import elements_of
 
