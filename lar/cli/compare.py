@@ -59,11 +59,17 @@ OPTIONS_OF_SIDES: tuple[Option[Any], ...] = (*INPUT_OPTIONS, *ENGINE_OPTIONS)
 
 MISSING = "give two sides: A B"
 
+# What has gone, and what does the same.
+GONE = {
+    "--map": "values and graphs say which tensor is which; --model FILE gives the model's names",
+    "--wide": "--report FILE.html and FILE.csv have every column",
+}
+
 
 def hint_at(flag: str, near: str) -> str:
     """Return the hint at a flag that is not one of this command: one of `lar run` is for a side."""
-    if flag == "--map":
-        return "values and graphs say which tensor is which; --model FILE gives the model's names"
+    if flag in GONE:
+        return GONE[flag]
     option = option_of(flag.removeprefix("--").replace("-", "_"))
     if option is None:
         return near or 'a flag for one model is quoted with it: "model.onnx --cpu"'
@@ -158,9 +164,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--all", action="store_true", help="print every tensor, not only the 20 worst that differ"
     )
     group.add_argument(
-        "--wide", action="store_true", help="print all columns, however wide the terminal is"
-    )
-    group.add_argument(
         "--report",
         action="append",
         default=[],
@@ -233,12 +236,10 @@ def main(arguments: argparse.Namespace) -> int:
                 **options_for_models(arguments),
             )
         if not any(file.to_stdout for file in files):
-            sys.stdout.write(
-                render(comparison, "text", everything=arguments.all, wide=arguments.wide)
-            )
+            sys.stdout.write(render(comparison, "text", everything=arguments.all))
             sys.stdout.flush()
         for file, form in zip(files, forms, strict=True):
-            file.write(render(comparison, form, everything=arguments.all, wide=arguments.wide))
+            file.write(render(comparison, form, everything=arguments.all))
     return exit_code_of(comparison)
 
 
@@ -273,9 +274,7 @@ def open_workers(arguments: argparse.Namespace) -> Iterator[MakeOn]:
         yield make_on
 
 
-def render(
-    comparison: Comparison | ComparisonOfSides, form: str, *, everything: bool, wide: bool
-) -> str:
+def render(comparison: Comparison | ComparisonOfSides, form: str, *, everything: bool) -> str:
     """Return a comparison in the form that is asked for."""
     from lar.cli.table_output import render
     from lar.records.comparison import ComparisonOfSides
@@ -288,9 +287,8 @@ def render(
     else:
         from lar.reports.comparison_report import report_comparison
 
-        wide |= form == "html"
-        made = report_comparison(comparison, everything=everything, wide=wide)
-    return render(made, form, to_stdout=not wide)
+        made = report_comparison(comparison, everything=everything)
+    return render(made, form, to_stdout=True)
 
 
 def form_of(name: str, asked: str | None) -> str:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from lar.errors import printable
 from lar.records.comparison import (
@@ -19,18 +18,16 @@ from lar.records.comparison import (
     TensorComparison,
     TensorFacts,
 )
-from lar.reports.model import ANY_DIGITS, Cell, Column, Table
+from lar.reports.model import ANY_DIGITS, Cell, Column, Table, no_value, number, value_at
 
 T = TypeVar("T")
 
 # MegEngine's quantised types, as it stores their integers.
 STORED = re.compile(r"Quantized(S?)(\d+)(?:Asymm)?")
-NO_TENSOR = TensorFacts(key="", name="", dtype="", shape=())
 
 
 class Row(NamedTuple):
-    """A pair of tensors, and its role for a culprit: an input, a parameter or the output. A tensor
-    without a twin is `alone`, and the other side has no name."""
+    """A pair of tensors, and its role for a culprit: an input, a parameter or the output."""
 
     tensor: TensorComparison
     role: str = ""
@@ -45,46 +42,20 @@ def rows_of_culprit(culprit: Culprit) -> list[Row]:
     ]
 
 
-def all_rows_of(comparison: Comparison) -> Iterator[Row]:
-    """Yield what a side did not record, all pairs, and the tensors without a twin."""
-    for lacking in comparison.left_out:
-        yield row_of_one(lacking.side, replace(NO_TENSOR, name=lacking.name), lacking.reason)
-    yield from map(Row, comparison.tensors)
-    for alone in comparison.unmatched:
-        yield row_of_one(alone.side, alone.tensor, alone.reason)
-
-
-def row_of_one(side: str, tensor: TensorFacts, problem: str) -> Row:
-    """Return the row of a tensor that one side alone has."""
-    actual, expected = (tensor if side == each else NO_TENSOR for each in ("actual", "expected"))
-    pair = TensorComparison(
-        actual=actual, expected=expected, matched_by="name", passed=False, problem=problem
-    )
-    return Row(pair, "alone")
-
-
 def badness_of(tensor: TensorComparison) -> tuple[bool, float]:
     """Return how far a tensor is from its twin; one that cannot be compared is the worst, and one
     that differs is worse than any that does not."""
-    error = number_of(tensor.figures, tensor.over_items)
+    error = error_of(tensor.figures, tensor.over_items)
     return (not tensor.passed, math.inf if error is None else error)
 
 
-def number_of(figures: Figures | None, items: ErrorsOverItems | None = None) -> float | None:
-    """Return an error, None where it is no number."""
-    return None if figures and figures.nonfinite_mismatches else finite_error(figures, items)
-
-
-def error_of(tensor: TensorComparison) -> float | None:
-    """Return the error of a pair, 0 where it is equal; of a data set that of all items together."""
-    return finite_error(tensor.figures, tensor.over_items)
-
-
-def finite_error(figures: Figures | None, items: ErrorsOverItems | None = None) -> float | None:
+def error_of(figures: Figures | None, items: ErrorsOverItems | None = None) -> float | None:
     """Return the length of a difference over that of the expected tensor, None where that is no
-    number."""
-    if figures is None or items is not None:
-        return items.relative_l2 if figures and items else None
+    number; of a data set that of all items together."""
+    if figures is None or figures.nonfinite_mismatches:
+        return None
+    if items is not None:
+        return items.relative_l2
     return 0.0 if figures.identical else figures.relative_l2
 
 
@@ -104,6 +75,7 @@ def table_of(
     rows: Iterable[T],
     is_alike: Callable[[T], bool],
     title: str = "Tensors",
+    shown: Iterable[Column[T]] = (),
 ) -> Table[T]:
     """Return a table of tensors; one that differs is red."""
     return Table(
@@ -111,49 +83,51 @@ def table_of(
         title=title,
         columns=tuple(columns),
         rows=tuple(rows),
+        shown=tuple(shown),
         color=lambda row: "" if is_alike(row) else "red",
     )
 
 
-def tensor_table(rows: Iterable[Row], columns: Sequence[Column[Row]], title: str) -> Table[Row]:
-    """Return a table of pairs, with their roles for a culprit if they have some."""
+def tensor_table(
+    rows: Iterable[Row], shown: Sequence[Column[Row]], title: str, more: Sequence[Column[Row]] = ()
+) -> Table[Row]:
+    """Return a table of pairs with all columns in which one has a value, and `more` before them;
+    its text has those that are shown. For a culprit both have the roles of the pairs."""
     rows = tuple(rows)
-    roles = [replace(ROLE, title="")] if any(row.role for row in rows) else []
-    return table_of((*roles, *columns), rows, lambda row: row.tensor.passed, title)
+    roles = [ROLE] if any(row.role for row in rows) else []
+    known = (it for it in (*more, *COLUMNS) if any(it.value(row) is not None for row in rows))
+    columns = (*roles, *known)
+    return table_of(columns, rows, lambda row: row.tensor.passed, title, (*roles, *shown))
 
 
-def columns_for(comparison: Comparison, *, wide: bool) -> tuple[Column[Row], ...]:
-    """Return the columns of the text: a few, or all with `wide`.
+def columns_for(comparison: Comparison) -> tuple[Column[Row], ...]:
+    """Return the columns of the text in which a tensor has a value.
 
-    Data types are shown where the sides have different ones, errors of operators alone and
-    distances from the truth where there are any, and the error that a tolerance is given for.
+    Data types are shown where the sides have different ones, and the error that a tolerance is
+    given for.
     """
-    rows, has_items = [*map(Row, comparison.tensors)], bool(comparison.items)
+    rows = [*map(Row, comparison.tensors)]
     # Of candidates for culprits alone it stands in their proofs.
     run_alone = [it for it in comparison.tensors if it.single is not None or it.single_problem]
     is_shown = {
-        **dict.fromkeys(("tensor", "type", "off by"), True),
-        **dict.fromkeys(TRUTH_COLUMNS, comparison.truth is not None),
-        **dict.fromkeys(ITEM_COLUMNS, has_items),
-        "data type": wide or any(format_data_type(it) != it.tensor.expected.dtype for it in rows),
+        "data type": any(format_data_type(it) != it.tensor.expected.dtype for it in rows),
         ALONE: 2 * len(run_alone) > comparison.computed_count,
-        "error": wide or comparison.tolerance.max_error is not None,
-        "SNR dB": not has_items,
-        "RMSE/scale": any(steps_of(it) is not None for it in rows),
+        "SNR dB": not comparison.items,
+        "error": comparison.tolerance.max_error is not None,
     }
-    return tuple(it for it in COLUMNS if it.in_text and is_shown.get(it.title, wide))
+    return tuple(
+        it
+        for it in COLUMNS
+        if it.in_text
+        and is_shown.get(it.title, True)
+        and (it.rank == 0 or any(it.value(row) is not None for row in rows))
+    )
 
 
 def format_pair(row: Row) -> str:
     """Return the name of a tensor, both where the sides call it otherwise."""
     names = dict.fromkeys(filter(None, (row.tensor.actual.name, row.tensor.expected.name)))
     return printable(" = ".join(shorten(name) for name in names))
-
-
-def name_with_form(tensor: TensorFacts) -> str:
-    """Return the model's name of a tensor, and the engine's where it is another one."""
-    form = f" (run as {shorten(tensor.engine_name)})" if tensor.engine_name else ""
-    return shorten(tensor.name) + form
 
 
 def shorten(name: str) -> str:
@@ -197,55 +171,12 @@ def format_range(numbers: Sequence[float]) -> str:
     return "..".join(dict.fromkeys(f"{number:.3g}" for number in (min(numbers), max(numbers))))
 
 
-def format_shape(shape: Sequence[int]) -> str:
-    return "{" + ",".join(map(str, shape)) + "}"
-
-
-def format_matched(row: Row) -> str:
-    axes = ", in other axes" if row.tensor.axes else ""
-    return "" if row.role == "alone" else row.tensor.matched_by + axes
-
-
-def format_error(row: Row) -> str:
-    """Return the error of a pair, `equal`, or why it cannot be compared."""
-    if row.tensor.figures is None:
-        return printable(row.tensor.problem)
-    return format_relative(row.tensor.figures, error_of(row.tensor))
-
-
-def alone_of(row: Row) -> float | None:
-    """Return the error of an operator alone, 0 where it gives the same."""
-    return finite_error(row.tensor.single, row.tensor.single_over_items)
-
-
-def format_alone(row: Row) -> str:
-    if row.tensor.single is None:
-        return "not run" if row.tensor.single_problem else ""
-    return format_relative(row.tensor.single, alone_of(row))
-
-
-def format_relative(figures: Figures, error: float | None) -> str:
+def format_error(figures: Figures, items: ErrorsOverItems | None = None) -> str:
     """Return an error; where it has no number, what it is instead."""
     if figures.nonfinite_mismatches:
         return f"{figures.nonfinite_mismatches} NaN or inf"
-    return "equal" if figures.identical else "N/A" if error is None else f"{error:.3g}"
-
-
-def format_mismatches(row: Row) -> str:
-    """Return how many elements are past the tolerance."""
-    figures = row.tensor.figures
-    if figures is None or figures.identical:
-        return ""
-    share = f" ({figures.mismatches / figures.elements:.1%})" if figures.mismatches else ""
-    return f"{figures.mismatches}{share}{describe_nonfinite(figures)}"
-
-
-def describe_nonfinite(figures: Figures) -> str:
-    """Return how many NaN and infinite numbers each side has, if the sides differ in them."""
-    if not figures.nonfinite_mismatches:
-        return ""
-    nan, inf = ("/".join(map(str, it)) for it in (figures.nan_counts, figures.infinity_counts))
-    return f", {figures.nonfinite_mismatches} NaN or infinite on one side (NaN {nan}, inf {inf})"
+    error = error_of(figures, items)
+    return "equal" if error == 0.0 else "N/A" if error is None else f"{error:.3g}"
 
 
 def steps_of(row: Row) -> float | None:
@@ -257,64 +188,47 @@ def steps_of(row: Row) -> float | None:
 
 def describe_element(element: Element) -> str:
     """Return where an element is and what both sides have there."""
-    place = f"{format_shape(element.index)}: " if element.index else ""
+    place = f"{{{','.join(map(str, element.index))}}}: " if element.index else ""
     return printable(f"{place}{element.actual} in A, {element.expected} in B")
 
 
-def format_worst(row: Row) -> str:
+def worst_of(row: Row) -> str | None:
     figures = row.tensor.figures
-    return describe_element(figures.worst) if figures and figures.worst else ""
+    return describe_element(figures.worst) if figures and figures.worst else None
 
 
-def figure(name: str, when_equal: float | None = None) -> Callable[[Row], Cell]:
-    """Return what takes a figure of a pair, and a number of those that are equal."""
-
-    def take(row: Row) -> Cell:
-        figures = row.tensor.figures
-        if figures is None or figures.identical:
-            return None if figures is None else when_equal
-        found: Cell = getattr(figures, name)
-        return found if not isinstance(found, float) or math.isfinite(found) else str(found)
-
-    return take
-
-
-def over_items(name: str) -> Callable[[Row], Cell]:
-    """Return what takes a figure over the items of a data set."""
-    return lambda row: getattr(row.tensor.over_items, name, None)
-
-
-def figure_column(
+def error_column(
     title: str,
     key: str,
-    value: Callable[[Row], Cell],
-    text: Callable[[Row], str] | str = ".3g",
-    rank: int = 5,
+    figures: str,
+    items: str = "",
+    unknown: Callable[[TensorComparison], str] = lambda tensor: "",
 ) -> Column[Row]:
-    """Return a column of a number; with a form for `text`, 0 and what is not known are empty."""
+    """Return the column of an error, made of figures and of errors over items at the ends of paths;
+    `unknown` is its text without them."""
+    of = value_at(f"tensor.{figures}")
+    over: Callable[[Row], Any] = value_at(f"tensor.{items}") if items else no_value
 
-    def formatted(row: Row) -> str:
-        found = value(row)
-        return found if isinstance(found, str) else format(found, str(text)) if found else ""
-
-    shown = formatted if isinstance(text, str) else text
-    return Column(title, value, shown, key=key, rank=rank, digits=ANY_DIGITS)
-
-
-def truth_column(title: str, side: str) -> Column[Row]:
-    """Return a column of the distance of one side from the truth."""
-
-    def figures(row: Row) -> Figures | None:
-        return getattr(row.tensor.truth, side, None)
+    def value(row: Row) -> float | None:
+        return error_of(of(row), over(row))
 
     def text(row: Row) -> str:
-        found = figures(row)
-        if found is not None and found.max_absolute == 0.0 and not found.nonfinite_mismatches:
-            return "equal"  # in float64 the bits are others
-        return "" if found is None else format_relative(found, found.relative_l2)
+        return format_error(of(row), over(row)) if of(row) else printable(unknown(row.tensor))
 
-    key = f"truth_{side}_relative_l2"
-    return figure_column(title, key, lambda row: finite_error(figures(row)), text, 1)
+    return Column(title, value, text, key=key, rank=1 if "truth" in key else 0, digits=ANY_DIGITS)
+
+
+def figure_column(title: str, name: str, *, in_text: bool = False) -> Column[Row]:
+    """Return a column of a figure with as many digits as it needs, three in text."""
+    value = value_at(f"tensor.figures.{name}")
+    return Column(
+        title,
+        value,
+        lambda row: format(value(row) or 0.0, ".3g"),
+        key=name,
+        in_text=in_text,
+        digits=ANY_DIGITS,
+    )
 
 
 def field_column(path: str) -> Column[Row]:
@@ -327,43 +241,45 @@ def field_column(path: str) -> Column[Row]:
     return Column(path.replace(".", "_"), value)
 
 
-# The columns of the text and of the page, each of which leaves out some.
-ROLE = Column[Row]("role", lambda row: row.role or None, rank=0)
+# The columns of the page; the text has some of those that are for it.
+ROLE = Column[Row]("", lambda row: row.role or None, key="role", rank=0)
 ALONE = "alone"
-ITEM_COLUMNS = ("SNR worst", "worst item", "RMSE/scale")
-TRUTH_COLUMNS = ("A to truth", "B to truth")
 COLUMNS: tuple[Column[Row], ...] = (
-    Column("tensor", format_pair, format_pair, rank=0),
-    Column("type", format_type, format_type, rank=3),
-    Column("data type", format_data_type, format_data_type, rank=5),
-    Column("shape", lambda row: format_shape(row.tensor.expected.shape), rank=3),
-    Column("matched by", format_matched, format_matched, key="matched_by", rank=9),
+    Column("tensor", format_pair, rank=0),
+    Column("type", format_type, rank=3),
+    Column("data type", format_data_type, rank=5),
+    Column("matched by", value_at("tensor.matched_by"), key="matched_by", in_text=False),
     Column("problem", lambda row: printable(row.tensor.problem) or None, in_text=False),
-    figure_column("off by", "relative_l2", lambda row: error_of(row.tensor), format_error, 0),
-    figure_column(ALONE, "single_relative_l2", alone_of, format_alone, 0),
-    truth_column(TRUTH_COLUMNS[0], "actual"),
-    truth_column(TRUTH_COLUMNS[1], "expected"),
-    figure_column("SNR dB", "snr_db", figure("snr_db"), ".1f", 1),
-    figure_column("SNR worst", "all_worst_snr_db", over_items("worst_snr_db"), ".1f", 1),
-    Column("worst item", over_items("worst_item"), key="all_worst_item", rank=1),
-    figure_column("RMSE/scale", "all_rmse_over_scale", steps_of, ".3f", 2),
-    figure_column("error", "max_error", figure("max_error", 0), rank=2),
-    figure_column("max abs", "max_absolute", figure("max_absolute", 0), rank=4),
-    figure_column("max rel", "max_relative", figure("max_relative", 0), rank=6),
-    figure_column("cosine", "cosine", figure("cosine"), ".7f", 7),
-    figure_column("past tolerance", "mismatches", figure("mismatches", 0), format_mismatches, 1),
-    Column("worst element", format_worst, format_worst, key="worst_element"),
+    error_column("off by", "relative_l2", "figures", "over_items", lambda it: it.problem),
+    error_column(
+        *(ALONE, "single_relative_l2", "single", "single_over_items"),
+        lambda it: "not run" if it.single_problem else "",
+    ),
+    error_column("A to truth", "truth_actual_relative_l2", "truth.actual"),
+    error_column("B to truth", "truth_expected_relative_l2", "truth.expected"),
+    number("SNR dB", "tensor.figures.snr_db", 1, key="snr_db", unknown="", rank=1),
+    number(
+        *("SNR worst", "tensor.over_items.worst_snr_db", 1),
+        key="all_worst_snr_db",
+        unknown="",
+        rank=1,
+    ),
+    Column("worst item", value_at("tensor.over_items.worst_item"), key="all_worst_item", rank=1),
+    number("RMSE/scale", steps_of, 3, key="all_rmse_over_scale", unknown="", rank=2),
+    figure_column("error", "max_error", in_text=True),
+    figure_column("max abs", "max_absolute"),
+    figure_column("max rel", "max_relative"),
+    figure_column("cosine", "cosine"),
+    figure_column("past tolerance", "mismatches"),
+    Column("worst element", worst_of, key="worst_element", in_text=False),
 )
 # What CSV has first, of each pair and of each side.
 FIELDS = (
     *("passed", "depth", "constant", "is_output", "actual.name", "actual.dtype", "actual.shape"),
     *("expected.name", "expected.dtype", "expected.shape", "expected.operator_type"),
 )
-ALL_COLUMNS = (*map(field_column, FIELDS), *COLUMNS)
 
 
 def table_of_all(comparison: Comparison) -> Table[Row]:
-    """Return the table of CSV, without the columns in which no row has a value."""
-    rows = [*all_rows_of(comparison)]
-    known = (it for it in ALL_COLUMNS if any(it.value(row) is not None for row in rows))
-    return table_of(known, rows, lambda row: row.tensor.passed)
+    """Return the table of CSV, a row a pair."""
+    return tensor_table(map(Row, comparison.tensors), (), "Tensors", [*map(field_column, FIELDS)])

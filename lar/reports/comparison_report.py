@@ -29,13 +29,10 @@ from lar.reports.compared_tensors import (
     badness_of,
     columns_for,
     describe_element,
-    describe_nonfinite,
-    finite_error,
+    error_of,
+    format_error,
     format_pair,
-    format_relative,
     merge_alike,
-    name_with_form,
-    number_of,
     rows_of_culprit,
     shorten,
     table_of_all,
@@ -58,10 +55,6 @@ MOST_NOTES_OF_SAME = 4
 # The longest line, as of an operator with long parameters.
 LONGEST_LINE = 2000
 
-# Where nothing differs, tensors with a smaller ratio of signal to noise are shown all the same: one
-# side computes in a coarser type.
-FINE_SNR_DB = 60.0
-
 VERDICTS = {"same": "same", "nothing": "nothing compared"}
 DEPTH = (
     "Length of the difference over that of the expected tensor. Blue: within the tolerance; "
@@ -69,14 +62,9 @@ DEPTH = (
 )
 
 
-def report_comparison(
-    comparison: Comparison, *, everything: bool = False, wide: bool = False
-) -> Report:
-    """Return the report of a comparison.
-
-    `everything` has each tensor, not only the worst; `wide` has all columns.
-    """
-    columns = columns_for(comparison, wide=wide)
+def report_comparison(comparison: Comparison, *, everything: bool = False) -> Report:
+    """Return the report of a comparison: the worst tensors, or with `everything` each."""
+    columns = columns_for(comparison)
     body: list[Part] = [*describe_head(comparison)]
     body += format_culprits(comparison, columns)
     title, shown = rows_to_show(comparison, everything)
@@ -116,7 +104,7 @@ def points_of(comparison: Comparison) -> Iterator[tuple[Cell, ...]]:
         if not tensor.constant:
             is_fault = (tensor.actual.key, tensor.expected.key) in outputs
             mark = "fault" if is_fault else "" if tensor.passed else "differs"
-            error = number_of(tensor.figures, tensor.over_items)
+            error = error_of(tensor.figures, tensor.over_items)
             yield tensor.depth, error, format_pair(Row(tensor)), mark
 
 
@@ -197,7 +185,6 @@ def format_culprits(
             yield from describe_sides_of(culprit)
             table = tensor_table(rows_of_culprit(culprit), columns, f"{word.capitalize()}{of}")
             yield replace(table, layout=INDENTED)
-            yield from describe_output(culprit)
 
 
 def by_word(culprits: Iterable[Culprit]) -> dict[str, list[Culprit]]:
@@ -258,14 +245,14 @@ def node_of(operator: OperatorFacts) -> str:
 def describe_proof(culprit: Culprit) -> Iterator[str]:
     """Yield what proves a culprit, or why nothing does, and what is wrong with its output."""
     alone, start = culprit.alone, "  alone, on the same inputs,"
+    figures = alone if culprit.proven else culprit.output.figures
+    worst = f"; worst element {describe_element(it)}" if (it := figures and figures.worst) else ""
     if culprit.proven and alone is not None:
-        error = format_relative(alone, finite_error(alone))
-        worst = f"; worst element {describe_element(alone.worst)}" if alone.worst else ""
-        yield f"{start} off by {error} (relative{worst})"
+        yield f"{start} off by {format_error(alone)} (relative{worst})"
     elif culprit.proven:
         yield f"{start} not comparable either: {printable(culprit.output.problem)}"
     elif culprit.doubt:
-        yield f"  not proven: {printable(culprit.doubt)}"
+        yield f"  not proven: {printable(culprit.doubt)}{worst}"
     if culprit.kind:
         yield f"  {printable(culprit.kind)}"
 
@@ -286,37 +273,24 @@ def describe_facts(operator: OperatorFacts, others: Sequence[OperatorFacts]) -> 
     differing = {key: value for key, value in parameters if key not in twin or twin[key] != value}
     facts = [f"{key}={format_value(value)}" for key, value in differing.items()]
     facts += [f"algorithm {operator.algorithm}"] if operator.algorithm else []
-    facts += [f"layout {operator.layout}"] if operator.layout else []
-    facts += ["opaque: no tensor within it is dumped"] if operator.opaque else []
-    text = f"{operator.type} {operator.name} gives {operator.output}"
-    return cut_end(printable(f"{text}; {', '.join(facts)}" if facts else text), LONGEST_LINE)
+    return cut_end(printable("; ".join([describe_operator(operator), *facts])), LONGEST_LINE)
 
 
 def format_value(value: Any) -> str:
     return "x".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
-def describe_output(culprit: Culprit) -> Iterator[str]:
-    """Yield where what a culprit gives is worst, and how much of it is past the tolerance."""
-    figures = culprit.output.figures
-    if figures is not None and figures.worst is not None:
-        count = f"{figures.mismatches} of {figures.elements}{describe_nonfinite(figures)}"
-        worst = describe_element(figures.worst)
-        yield f"  in the run: worst element {worst}; past the tolerance: {count}"
-
-
 def rows_to_show(comparison: Comparison, everything: bool) -> tuple[str, list[TensorComparison]]:
     """Return the tensors of the table in the order of execution, and the line above it.
 
-    Those that differ are shown; if none does, those which one side has in a coarser type.
+    Those that differ are shown; if none does, those of which more was asked than that.
     """
     if everything:
         return "tensors:", list(comparison.tensors)
-    found = [it for it in comparison.tensors if not it.passed]
-    title = "tensors that differ inside:" if comparison.same else "tensors that differ:"
+    title, found = "tensors that differ:", [it for it in comparison.tensors if not it.passed]
     if not found:
-        found = [it for it in comparison.tensors if is_coarse(it)]
-        title = "tensors that are least alike:"
+        title = "tensors:"
+        found = [it for it in comparison.tensors if it.single or it.truth or it.over_items]
     most = MOST_ROWS_OF_SAME if comparison.same else MOST_ROWS
     return worst_of(title, merge_alike(found), badness_of, most)
 
@@ -332,17 +306,9 @@ def worst_of(
     return title, [it for it in found if id(it) in kept]
 
 
-def is_coarse(tensor: TensorComparison) -> bool:
-    """Return whether a tensor is further from its twin than results of one type are."""
-    figures = tensor.figures
-    if tensor.single is not None or tensor.truth is not None:
-        return True
-    return bool(figures and figures.snr_db is not None and figures.snr_db < FINE_SNR_DB)
-
-
 UNMATCHED_COLUMNS: tuple[Column[UnmatchedTensor], ...] = (
     Column("side", lambda it: "A" if it.side == "actual" else "B", rank=0),
-    Column("tensor", lambda it: printable(name_with_form(it.tensor)), rank=0),
+    Column("tensor", lambda it: printable(shorten(it.tensor.name)), rank=0),
     Column("why", lambda it: printable(it.reason)),
 )
 
@@ -383,10 +349,7 @@ def format_summary(comparison: Comparison, *, everything: bool = True) -> Iterat
     for names, reason in by_reason(found):
         yield printable(f"not run alone: {names}: {reason}")
     if comparison.items:
-        yield (
-            f"{count_of(len(comparison.items), 'item')} of a data set: errors are those of all "
-            "items together; SNR in dB: that of the worst item"
-        )
+        yield f"errors are those of {count_of(len(comparison.items), 'item')} of a data set"
     notes = comparison.notes
     most = MOST_NOTES_OF_SAME if comparison.same and not everything else len(notes)
     yield from (printable(f"note: {note}") for note in notes[:most])
@@ -459,21 +422,20 @@ def describe_culprits(culprits: Sequence[Culprit], letters: Sequence[str] = "AB"
     return "; ".join(texts)
 
 
+AGAINST_TRUTH = {
+    "same": "rounds as it must",
+    "rounding": "has errors that grow gradually",
+    "nothing": "cannot be judged",
+}
+
+
 def describe_truth(truth: Truth) -> str:
-    """Return which side is off, or that both are what they must be."""
-    if truth.actual.finding == truth.expected.finding == "same":
-        return "both round as they must"
-    if truth.actual.finding == truth.expected.finding == "nothing":
-        return "nothing is known of either"
-    return f"A {describe_against(truth.actual)}, and B {describe_against(truth.expected)}"
+    """Return which side is off."""
+    return f"A {describe_against(truth.actual)}, B {describe_against(truth.expected)}"
 
 
 def describe_against(against: AgainstTruth) -> str:
     """Return what one side is beside the truth; operators are those of the truth, if it has any."""
-    if not against.is_off:
-        return {
-            "same": "rounds as it must",
-            "rounding": "has errors that grow gradually",
-        }.get(against.finding, "has no twin of what it knows")
     names = [describe_operators(it.expected or it.actual) for it in against.culprits]
-    return f"is off in {join_first(names)}" if names else "is off"
+    off = f"is off in {join_first(names)}" if names else "is off"
+    return AGAINST_TRUTH.get(against.finding, off)

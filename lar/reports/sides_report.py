@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator
 from operator import attrgetter
 from string import ascii_uppercase as LETTERS
-from typing import Any
 
-from lar.errors import count_of, printable
+from lar.errors import printable
 from lar.records.comparison import ComparisonOfSides, SideFacts, TensorOfSides
-from lar.reports.compared_tensors import format_relative, number_of, shorten, table_of, type_of
+from lar.reports.compared_tensors import error_of, format_error, shorten, table_of, type_of
 from lar.reports.comparison_report import (
     describe_basis,
     describe_culprits,
@@ -22,15 +20,13 @@ from lar.reports.comparison_report import (
     report_of,
     worst_of,
 )
-from lar.reports.model import ANY_DIGITS, Cell, Column, Plot
+from lar.reports.model import ANY_DIGITS, Cell, Column
 from lar.reports.report import Part, Report
-
-DEPTH = "Length of the difference from A over that of A's tensor, of each other side."
 
 
 def report_sides(found: ComparisonOfSides, *, everything: bool = False) -> Report:
     """Return the report of a comparison of several sides: where they come from, the worst tensors
-    or all, their errors over depth, and the odd one out."""
+    or all, and the odd one out."""
     columns, is_alike = columns_of(found), attrgetter("same")
     body: list[Part] = [*describe_head(found)]
     title, shown = "tensors:", list(found.tensors)
@@ -39,8 +35,6 @@ def report_sides(found: ComparisonOfSides, *, everything: bool = False) -> Repor
         title, shown = worst_of("tensors that differ:", shown, badness_of)
     if shown:
         body += ["", title, table_of(columns, shown, is_alike, heading_of(title))]
-    if curves := [*curves_of(found)]:
-        body += [Plot("depth", "Error over depth", curves, DEPTH)]
     body += ["", *format_summary(found)]
     return report_of(found, body, table_of(columns, found.tensors, is_alike))
 
@@ -59,13 +53,13 @@ def column_of_side(side: int) -> Column[TensorOfSides]:
     """Return the column of one side's error against the first side."""
 
     def error(row: TensorOfSides) -> Cell:
-        return number_of(row.figures[side])
+        return error_of(row.figures[side])
 
     def text(row: TensorOfSides) -> str:
         figures = row.figures[side]
         if figures is None:
             return "not comparable" if row.tensors[side] else "no twin"
-        return format_relative(figures, number_of(figures))
+        return format_error(figures)
 
     letter = LETTERS[side]
     return Column(letter, error, text, key=f"error_{letter}", rank=1, digits=ANY_DIGITS)
@@ -87,12 +81,8 @@ def describe_odd(row: TensorOfSides) -> str:
     agree with each other."""
     if row.odd:
         return " ".join(LETTERS[side] for side in row.odd)
-    return "" if row.same else describe_groups(row)
-
-
-def describe_groups(row: TensorOfSides) -> str:
     groups = (" ".join(LETTERS[side] for side in group) for group in row.groups)
-    return " | ".join(groups)
+    return "" if row.same else " | ".join(groups)
 
 
 def describe_head(found: ComparisonOfSides) -> Iterator[str]:
@@ -107,22 +97,13 @@ def describe_head(found: ComparisonOfSides) -> Iterator[str]:
 
 def badness_of(row: TensorOfSides) -> float:
     """Return the largest error of a tensor, infinite where two cannot be compared."""
-    errors = map(number_of, row.figures[1:])
+    errors = map(error_of, row.figures[1:])
     known = zip(errors, row.tensors[1:], strict=True)
     return max((math.inf if error is None else error for error, it in known if it), default=0.0)
 
 
 def format_summary(found: ComparisonOfSides) -> Iterator[str]:
-    """Yield the last lines: what was compared, how often each side is the odd one, the result."""
-    counts = [
-        f"{sum(row.tensors[side] is not None for row in found.tensors)} with {LETTERS[side]}"
-        for side in range(1, len(found.sides))
-    ]
-    differing = sum(not row.same for row in found.tensors)
-    yield (
-        f"{count_of(len(found.tensors), 'tensor')} of A compared, {', '.join(counts)}: "
-        f"{len(found.tensors) - differing} the same on all sides, {differing} differ"
-    )
+    """Yield the last lines: notes and the result."""
     for letter, each in zip(LETTERS[1:], found.comparisons, strict=False):
         yield from (printable(f"note: {letter} against A: {note}") for note in each.notes)
     yield from (printable(f"note: {note}") for note in found.notes)
@@ -138,20 +119,12 @@ def describe_result(found: ComparisonOfSides) -> str:
         empty = next(it for it in found.comparisons if it.finding == "nothing")
         lacking = describe_left_out(empty) or "two sides share no output and no computed tensor"
         return f"nothing compared: {lacking}"
-    differing = [row for row in found.tensors if not row.same]
     words = []
-    for side, count in Counter(side for row in differing for side in row.odd).most_common():
-        first = next(row for row in differing if side in row.odd)
-        words.append(
-            f"{LETTERS[side]} is the odd one out at {count} of "
-            f"{count_of(len(found.tensors), 'tensor')}, first "
-            f"at {name_of(first)}{describe_blame(found, side)}"
-        )
-    if differing and not words:
-        first = differing[0]
-        groups = f"at {name_of(first)} {describe_groups(first)} differ"
-        words = [f"no side is the odd one out: {groups}"]
-    return "; ".join(["different", *words])
+    for side in sorted({side for row in found.tensors for side in row.odd}):
+        first = next(row for row in found.tensors if side in row.odd)
+        where = f"first at {name_of(first)}{describe_blame(found, side)}"
+        words.append(f"{LETTERS[side]} is the odd one out, {where}")
+    return "; ".join(["different", *(words or ["no side is the odd one out"])])
 
 
 def describe_blame(found: ComparisonOfSides, side: int) -> str:
@@ -163,16 +136,3 @@ def describe_blame(found: ComparisonOfSides, side: int) -> str:
     letters = LETTERS[against], LETTERS[0]
     culprits = describe_culprits(found.comparisons[against - 1].culprits, letters)
     return f" ({culprits})" if culprits else ""
-
-
-def curves_of(found: ComparisonOfSides) -> Iterator[dict[str, Any]]:
-    """Yield `{name, points: [depth, error, name]}` of each side but the first, an error that is not
-    a number as None."""
-    for side in range(1, len(found.sides)):
-        points = [
-            [row.depth, number_of(figures), name_of(row)]
-            for row in found.tensors
-            if (figures := row.figures[side]) is not None and not row.constant
-        ]
-        if points:
-            yield {"name": LETTERS[side], "points": points}

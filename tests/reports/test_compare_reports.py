@@ -127,17 +127,13 @@ def test_the_culprit_comes_first_with_its_proof() -> None:
         "  alone, on the same inputs, off by 0.031 (relative; worst element {1,1}: nan in A, 2.0 "
         "in B)",
         "  padding",
-        "  A: Conv conv<2> gives conv<2>; pads=1x1",
-        "  B: Conv conv<2> gives conv<2>; pads=0x0",
+        "  A: Conv conv<2>; pads=1x1",
+        "  B: Conv conv<2>; pads=0x0",
     ]
-    head, given, made, worst = lines[start + 5 : start + 9]
+    head, given, made = lines[start + 5 : start + 8]
     assert head.split() == ["tensor", "type", "off", "by", "SNR", "dB"]
-    assert given.split() == ["input", "data", "Conv", "equal"]
+    assert given.split()[:4] == ["input", "data", "Conv", "equal"]
     assert made.split() == ["output", "conv<2>", "Conv", "1", "NaN", "or", "inf", "12.0"]
-    assert worst == (
-        "  in the run: worst element {1,1}: nan in A, 2.0 in B; past the tolerance: 3 of 4, 1 NaN "
-        "or infinite on one side (NaN 1/0, inf 0/0)"
-    )
 
 
 def test_what_is_not_proven_is_a_suspect_and_stands_behind_culprits() -> None:
@@ -147,7 +143,9 @@ def test_what_is_not_proven_is_a_suspect_and_stands_behind_culprits() -> None:
     lines = lines_of(found)
     start = lines.index("suspect 1 of 2: Conv conv<2> of B, which A lacks")
     assert lines.index("culprit: Conv conv<2>") < start
-    assert lines[start + 1] == "  not proven: A is a dump without a model"
+    assert lines[start + 1] == (
+        "  not proven: A is a dump without a model; worst element {1,1}: nan in A, 2.0 in B"
+    )
     assert lines[-1] == (
         "result: different; culprit: Conv conv<2>; suspects: Conv conv<2> of B, which A lacks; "
         "Conv e of B, which A lacks"
@@ -261,7 +259,7 @@ def test_sides_that_are_the_same_take_few_lines() -> None:
     lines = lines_of(healthy())
     assert len(lines) <= 20
     assert lines[-1] == "result: the same within the tolerance (1 output, 10 computed tensors)"
-    assert "tensors that differ inside: the 5 worst of 9; --all prints every tensor" in lines
+    assert "tensors that differ: the 5 worst of 9; --all prints every tensor" in lines
     assert "note: 5 more, which --all prints" in lines
     assert "without a twin: 20 of A, 0 of B" in text_of(healthy())
     whole = text_of(healthy(), everything=True)
@@ -269,20 +267,20 @@ def test_sides_that_are_the_same_take_few_lines() -> None:
     assert "A     t19     no such" in whole
 
 
-def test_results_of_a_coarser_type_are_shown_though_none_differs() -> None:
-    near, far = pair("near", GOOD), pair("far", replace(GOOD, snr_db=32.0))
+def test_what_was_asked_of_sides_that_are_the_same_is_shown() -> None:
+    near, far = pair("near", GOOD), pair("far", replace(GOOD, snr_db=32.0), single=GOOD)
     same = comparison(tensors=(near, far), culprits=(), finding="same", unmatched=())
     lines = lines_of(same)
-    rows = lines[lines.index("tensors that are least alike:") + 2 :]
+    rows = lines[lines.index("tensors:") + 2 :]
     assert rows[0].startswith("far")
     assert rows[1] == ""
-    assert "least alike" not in text_of(replace(same, tensors=(near,)))
+    assert "tensors:" not in text_of(replace(same, tensors=(near,)))
 
 
 GOLDEN = Path(__file__).parent / "golden"
 
 
-@pytest.mark.parametrize("form", ["80", "wide", "markdown", "same"])
+@pytest.mark.parametrize("form", ["80", "paper", "markdown", "same"])
 def test_no_byte_of_the_text_changes(form: str) -> None:
     """`LAR_GOLDEN=write` writes the files anew."""
     given = healthy() if form == "same" else replace(many(25), culprits=comparison().culprits)
@@ -290,7 +288,7 @@ def test_no_byte_of_the_text_changes(form: str) -> None:
         text = format_markdown(report_comparison(given))
     else:
         screen = Screen(int(form)) if form.isdigit() else PAPER
-        lines = lines_of(given, screen, wide=form == "wide")
+        lines = lines_of(given, screen)
         assert not form.isdigit() or max(map(len, lines)) <= int(form)
         text = "".join(f"{line}\n" for line in lines)
     file = GOLDEN / f"comparison_{form}.txt"
@@ -355,9 +353,6 @@ def test_what_a_side_did_not_record_is_said_first() -> None:
     assert format_markdown(report_comparison(found)).splitlines()[:2] == [f"- {it}" for it in said]
     page = page_of(found)
     assert page.index("B recorded less than it ran") < page.index("Culprit</h2>")
-    rows = rows_of_csv(found)
-    assert [row["expected_name"] for row in rows[:5]] == [*names]
-    assert rows[0]["problem"] == "the profile ended"
 
 
 def test_of_many_operators_of_a_culprit_the_first_are_in_its_heading() -> None:
@@ -367,7 +362,7 @@ def test_of_many_operators_of_a_culprit_the_first_are_in_its_heading() -> None:
     words = "Conv part0 + Conv part1 + Conv part2 + 2 more in A, Conv conv<2> in B"
     assert f"culprit: {words}" in lines
     assert lines[-1] == f"result: different; culprit: {words}"
-    assert "  A: Conv part4 gives part4" in lines
+    assert "  A: Conv part4" in lines
 
 
 def test_tensors_without_a_twin_are_listed_that_nothing_explains() -> None:
@@ -405,14 +400,12 @@ def rows_of_csv(found: Comparison) -> list[dict[str, str]]:
 def test_csv_has_a_row_a_tensor() -> None:
     rows = rows_of_csv(comparison())
     names = [row["actual_name"] for row in rows]
-    assert names == ["data", "relu", "conv<2>", "odd", "alone"]
-    conv, odd, alone = rows[2:]
+    assert names == ["data", "relu", "conv<2>", "odd"]
+    conv, odd = rows[2:]
     assert (conv["matched_by"], conv["passed"], conv["max_error"]) == ("name", "False", "0.5")
-    assert (conv["relative_l2"], conv["mismatches"]) == ("0.25", "3")
+    assert (conv["relative_l2"], conv["mismatches"]) == ("", "3")
     assert (conv["actual_shape"], conv["worst_element"]) == ("2x2", "{1,1}: nan in A, 2.0 in B")
     assert (odd["problem"], odd["max_error"]) == ("shapes differ", "")
-    assert (alone["expected_name"], alone["problem"]) == ("", "no such tensor")
-    assert alone["matched_by"] == ""
     assert not [name for name in rows[0] if name.startswith(("all_", "truth_", "single_"))]
 
 
