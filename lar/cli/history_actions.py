@@ -106,8 +106,7 @@ def plot_results(arguments: argparse.Namespace) -> int:
     """Print how times went, or write a page of it."""
     with open_store(arguments.store) as store:
         entries = store.entries(selection_of(arguments))
-    has_bars = (sys.stdout.encoding or "").lower().startswith("utf")
-    report = report_course(entries, has_bars=has_bars)
+    report = report_course(entries)
     if not report.tables[0].rows:
         raise UsageError("no result that fits has times", "`lar history list` lists the results")
     if arguments.html is None:

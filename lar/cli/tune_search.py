@@ -236,18 +236,17 @@ class Outputs:
         Raises:
             LarError: files cannot be written.
         """
-        errors, written, space = list[LarError](), "", space_of(found)
+        errors, space = list[LarError](), space_of(found)
         caches = outcome.caches_in(found.tuned) if found.tuned and self.arguments.session else {}
         if self.settings is not None and found.tuned is not None:
             with kept_for_later(errors):
                 settings = outcome.write_settings(self.settings, found)
-                written = self.settings.name
-                caches = outcome.caches_in(settings, os.path.dirname(written))
+                caches = outcome.caches_in(settings, os.path.dirname(self.settings.name))
         if self.packed and space is not None and found.runs:
             with kept_for_later(errors):
                 lines = write_packed(space, found.runs[-1].spec, self.packed)
                 print("\n".join(lines), file=self.reports.console, flush=True)
-        errors += self.reports.write(report_tuning(found, settings=written, caches=caches))
+        errors += self.reports.write(report_tuning(found, caches=caches))
         if self.store is not None:
             with kept_for_later(errors):
                 print_saved(self.store.add(found.runs, self.arguments.tag or ""), self.store)

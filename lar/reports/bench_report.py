@@ -8,14 +8,10 @@ from lar.errors import count_of, printable
 from lar.options.table import PYTHON
 from lar.records.bench import BenchResult, OutputDifference, VariantResult
 from lar.reports.iterations_plot import plot_iterations
-from lar.reports.model import Cell, Column, Plot, Table, number, table_of_values, value_at
+from lar.reports.model import Cell, Column, Plot, Table, number, table_of_values
 from lar.reports.report import Part, Report
 from lar.reports.verdicts import color_of_verdict, describe_difference, format_interval
 
-ABOUT_RATIOS = (
-    "Time over the baseline's, with its interval. An interval that does not reach 1 is a verdict."
-)
-RATIO = {"ratio": "ratio", "low": "interval.low", "high": "interval.high", "verdict": "verdict"}
 ENDS = {
     "clear": "every difference is clear",
     "precise": "a difference of {margin} would have been seen",
@@ -50,14 +46,7 @@ def report_bench(bench: BenchResult) -> Report:
 
 
 def plots_of(bench: BenchResult) -> Iterator[Plot]:
-    """Yield the plots of ratios, and of the iterations of the variants that were measured."""
-    ratios = [
-        {"name": it.name, **{key: value_at(path)(it.difference) for key, path in RATIO.items()}}
-        for it in bench.variants
-        if it.difference and it.difference.interval
-    ]
-    if ratios:
-        yield Plot("ratios", "Ratios", ratios, ABOUT_RATIOS)
+    """Yield the plot of the iterations of the variants that were measured."""
     measured = {it.name: it.turns for it in bench.variants if it.latency}
     began: dict[int, list[float]] = {}
     for turn in (turn for turns in measured.values() for turn in turns):
@@ -106,7 +95,7 @@ def columns_of(bench: BenchResult) -> Iterator[Column[VariantResult]]:
         yield Column("engine", engine_of, rank=1)
     if len(shapes) > 1:
         yield Column("shape", lambda it: it.shape, rank=3)
-    yield number("median ms", "latency.median", 3, scale=1e3, unknown=describe_end, rank=0)
+    yield number("median ms", "latency.median", 3, scale=1e3, unknown=lambda it: it.status, rank=0)
     if any(variant.latency and variant.latency.disturbed_count for variant in variants):
         yield number("undisturbed", "latency.undisturbed_median", 3, scale=1e3, unknown="", rank=4)
     if len(shapes) > 1:
@@ -121,11 +110,6 @@ def columns_of(bench: BenchResult) -> Iterator[Column[VariantResult]]:
         yield Column("error", lambda it: describe_failure(it) or None, rank=0)
     if any(variant.output_difference for variant in variants):
         yield Column("outputs", lambda it: describe_outputs(it.output_difference), rank=3)
-
-
-def describe_end(variant: VariantResult) -> str:
-    """Return how a variant without times ended."""
-    return "N/A" if variant.status == "ok" else variant.status
 
 
 def value_of(key: str) -> Callable[[VariantResult], Cell]:
@@ -144,7 +128,7 @@ def format_verdict(variant: VariantResult, bench: BenchResult) -> str:
     if variant.baseline:
         return describe_difference(variant.difference, "no time was left for it")
     is_base = any(each.baseline == variant.name for each in bench.variants)
-    return "baseline" if is_base else "compared with none: no other has data of this shape"
+    return "baseline" if is_base else "not compared"
 
 
 def describe_failure(variant: VariantResult) -> str:
@@ -160,25 +144,14 @@ def describe_outputs(outputs: OutputDifference | None) -> str:
         return ""
     if outputs.agreement == "equal":
         return "equal bit by bit"
-    if outputs.reason:
-        return printable(f"{outputs.agreement}: {outputs.output} {outputs.reason}")
-    if outputs.max_error is None:
-        return printable(f"{outputs.agreement}: {outputs.output} has NaN or infinities")
-    return printable(f"{outputs.agreement} ({outputs.output}: {outputs.max_error:.1e})")
+    error = "NaN or infinities" if outputs.max_error is None else f"{outputs.max_error:.1e}"
+    return printable(f"{outputs.agreement} ({outputs.output}: {outputs.reason or error})")
 
 
 def notes_of(bench: BenchResult) -> Iterator[str]:
     """Yield what else the user should know."""
     end = ENDS[bench.stopped].format(margin=f"{bench.margin:.1%}", budget=bench.budget_seconds)
     yield f"ended: {end}"
-    intervals = [each.interval for each in bench.differences.values() if each.interval]
-    confidences = [each.confidence for each in intervals]
-    if confidences:
-        yield (
-            "ratio: time over the baseline's; intervals pay for all comparisons and looks: "
-            f"{len(confidences)} comparison{'s' * (len(confidences) > 1)}, each looked at with "
-            f"{min(confidences):.2%}"
-        )
     for variant in bench.variants:
         for text in variant.warnings:
             yield printable(f"warning: {variant.name}: {text}")

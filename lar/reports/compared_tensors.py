@@ -59,17 +59,6 @@ def error_of(figures: Figures | None, items: ErrorsOverItems | None = None) -> f
     return 0.0 if figures.identical else figures.relative_l2
 
 
-def merge_alike(tensors: Iterable[TensorComparison]) -> list[TensorComparison]:
-    """Return tensors with the worst of those of one name: what an engine makes of one operator may
-    be several."""
-    kept: dict[str, TensorComparison] = {}
-    for tensor in tensors:
-        name = format_pair(Row(tensor))
-        if name not in kept or badness_of(tensor) > badness_of(kept[name]):
-            kept[name] = tensor
-    return list(kept.values())
-
-
 def table_of(
     columns: Iterable[Column[T]],
     rows: Iterable[T],
@@ -179,13 +168,6 @@ def format_error(figures: Figures, items: ErrorsOverItems | None = None) -> str:
     return "equal" if error == 0.0 else "N/A" if error is None else f"{error:.3g}"
 
 
-def steps_of(row: Row) -> float | None:
-    """Return the error of a quantised tensor in units of its scale: that of the operator alone
-    where it was run alone, else that of the run."""
-    errors = row.tensor.single_over_items or row.tensor.over_items
-    return errors.rmse_over_scale if errors else None
-
-
 def describe_element(element: Element) -> str:
     """Return where an element is and what both sides have there."""
     place = f"{{{','.join(map(str, element.index))}}}: " if element.index else ""
@@ -216,6 +198,11 @@ def error_column(
         return format_error(of(row), over(row)) if of(row) else printable(unknown(row.tensor))
 
     return Column(title, value, text, key=key, rank=1 if "truth" in key else 0, digits=ANY_DIGITS)
+
+
+def rounded_column(title: str, path: str, digits: int, key: str, rank: int) -> Column[Row]:
+    """Return a column of a number at the end of a path, with so many digits."""
+    return number(title, f"tensor.{path}", digits, key=key, unknown="", rank=rank)
 
 
 def figure_column(title: str, name: str, *, in_text: bool = False) -> Column[Row]:
@@ -257,15 +244,10 @@ COLUMNS: tuple[Column[Row], ...] = (
     ),
     error_column("A to truth", "truth_actual_relative_l2", "truth.actual"),
     error_column("B to truth", "truth_expected_relative_l2", "truth.expected"),
-    number("SNR dB", "tensor.figures.snr_db", 1, key="snr_db", unknown="", rank=1),
-    number(
-        *("SNR worst", "tensor.over_items.worst_snr_db", 1),
-        key="all_worst_snr_db",
-        unknown="",
-        rank=1,
-    ),
+    rounded_column("SNR dB", "figures.snr_db", 1, "snr_db", 1),
+    rounded_column("SNR worst", "over_items.worst_snr_db", 1, "all_worst_snr_db", 1),
     Column("worst item", value_at("tensor.over_items.worst_item"), key="all_worst_item", rank=1),
-    number("RMSE/scale", steps_of, 3, key="all_rmse_over_scale", unknown="", rank=2),
+    rounded_column("RMSE/scale", "over_items.rmse_over_scale", 3, "all_rmse_over_scale", 2),
     figure_column("error", "max_error", in_text=True),
     figure_column("max abs", "max_absolute"),
     figure_column("max rel", "max_relative"),

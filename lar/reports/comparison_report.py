@@ -22,7 +22,6 @@ from lar.records.comparison import (
     SideFacts,
     TensorComparison,
     Truth,
-    UnmatchedTensor,
 )
 from lar.reports.compared_tensors import (
     Row,
@@ -32,7 +31,6 @@ from lar.reports.compared_tensors import (
     error_of,
     format_error,
     format_pair,
-    merge_alike,
     rows_of_culprit,
     shorten,
     table_of_all,
@@ -40,21 +38,21 @@ from lar.reports.compared_tensors import (
     type_of,
 )
 from lar.reports.cut_names import cut_end, join_first
-from lar.reports.model import INDENTED, AnyTable, Cell, Column, Plot, Table
+from lar.reports.model import INDENTED, AnyTable, Cell, Column, Plot, table_of_values
 from lar.reports.report import Part, Report
 
 Item = TypeVar("Item")
 
 # What is printed without --all: so many of the worst tensors, fewer where the sides are the same,
-# so many tensors without a twin, and so many notes on sides that are the same.
+# and so many notes on sides that are the same.
 MOST_ROWS = 20
 MOST_ROWS_OF_SAME = 5
-MOST_UNMATCHED = 8
 MOST_NOTES_OF_SAME = 4
 
 # The longest line, as of an operator with long parameters.
 LONGEST_LINE = 2000
 
+LETTERS = {"actual": "A", "expected": "B"}
 VERDICTS = {"same": "same", "nothing": "nothing compared"}
 DEPTH = (
     "Length of the difference over that of the expected tensor. Blue: within the tolerance; "
@@ -70,7 +68,7 @@ def report_comparison(comparison: Comparison, *, everything: bool = False) -> Re
     title, shown = rows_to_show(comparison, everything)
     if shown:
         body += ["", title, tensor_table(map(Row, shown), columns, heading_of(title))]
-    body += format_unmatched(comparison, everything)
+    body += format_unmatched(comparison) if everything else ()
     if points := [*points_of(comparison)]:
         body += [Plot("depth", "Error over depth", [{"name": "", "points": points}], DEPTH)]
     body += ["", *format_summary(comparison, everything=everything)]
@@ -111,10 +109,9 @@ def points_of(comparison: Comparison) -> Iterator[tuple[Cell, ...]]:
 def describe_head(comparison: Comparison) -> Iterator[str]:
     """Yield the lines about the sides; what a side did not record comes first."""
     sides = {"A": comparison.actual, "B": comparison.expected}
-    for (letter, side), name in zip(sides.items(), ("actual", "expected"), strict=True):
-        yield from describe_gaps(
-            letter, side, (it for it in comparison.left_out if it.side == name)
-        )
+    for letter, side in sides.items():
+        left_out = (it for it in comparison.left_out if LETTERS[it.side] == letter)
+        yield from describe_gaps(letter, side, left_out)
     yield from describe_sides(sides)
     if comparison.truth is not None:
         yield f"truth: {describe_side(comparison.truth.side)}"
@@ -139,17 +136,11 @@ def by_reason(found: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
 
 def describe_sides(sides: Mapping[str, SideFacts]) -> Iterator[str]:
     """Yield the lines about the sides by letter: where each comes from, and the machines that ran
-    them."""
+    them where they differ."""
     yield from (f"{letter}: {describe_side(side)}" for letter, side in sides.items())
     machines = {letter: describe_machine(side) for letter, side in sides.items()}
-    if len(set(machines.values())) == 1:
-        on = "both on" if len(sides) == 2 else "all on"
-        yield from (f"{on}: {machine}" for machine in filter(None, set(machines.values())))
-    else:
-        yield from (
-            f"{letter} on: {machine or 'a machine that the dump does not name'}"
-            for letter, machine in machines.items()
-        )
+    if len(set(machines.values())) > 1:
+        yield from (f"{letter} on: {machine or 'unknown'}" for letter, machine in machines.items())
 
 
 def describe_machine(side: SideFacts) -> str:
@@ -271,13 +262,9 @@ def describe_facts(operator: OperatorFacts, others: Sequence[OperatorFacts]) -> 
     twin = {key: value for it in others for key, value in it.parameters.items()}
     parameters = operator.parameters.items()
     differing = {key: value for key, value in parameters if key not in twin or twin[key] != value}
-    facts = [f"{key}={format_value(value)}" for key, value in differing.items()]
+    facts = [f"{key}={value}" for key, value in differing.items()]
     facts += [f"algorithm {operator.algorithm}"] if operator.algorithm else []
     return cut_end(printable("; ".join([describe_operator(operator), *facts])), LONGEST_LINE)
-
-
-def format_value(value: Any) -> str:
-    return "x".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
 def rows_to_show(comparison: Comparison, everything: bool) -> tuple[str, list[TensorComparison]]:
@@ -292,7 +279,10 @@ def rows_to_show(comparison: Comparison, everything: bool) -> tuple[str, list[Te
         title = "tensors:"
         found = [it for it in comparison.tensors if it.single or it.truth or it.over_items]
     most = MOST_ROWS_OF_SAME if comparison.same else MOST_ROWS
-    return worst_of(title, merge_alike(found), badness_of, most)
+    # What an engine makes of one operator may be several: the worst stands for those of one name.
+    worst = {format_pair(Row(it)): id(it) for it in sorted(found, key=badness_of)}
+    kept = {*worst.values()}
+    return worst_of(title, [it for it in found if id(it) in kept], badness_of, most)
 
 
 def worst_of(
@@ -306,29 +296,16 @@ def worst_of(
     return title, [it for it in found if id(it) in kept]
 
 
-UNMATCHED_COLUMNS: tuple[Column[UnmatchedTensor], ...] = (
-    Column("side", lambda it: "A" if it.side == "actual" else "B", rank=0),
-    Column("tensor", lambda it: printable(shorten(it.tensor.name)), rank=0),
-    Column("why", lambda it: printable(it.reason)),
-)
-
-
-def format_unmatched(comparison: Comparison, everything: bool) -> Iterator[str | AnyTable]:
-    """Yield the tensors without a twin: all of them, or those that nothing explains where the
-    sides differ."""
-    shown = comparison.unmatched
-    title = "tensors without a twin:"
-    if not everything:
-        found = [] if comparison.same else [it for it in shown if not (it.fused or it.constant)]
-        shown = tuple(found[:MOST_UNMATCHED])
-        if len(shown) < len(found):
-            title += f" the first {len(shown)} of {len(found)}, --all prints them"
-    if shown:
-        yield ""
-        yield title
-        yield Table(
-            name="unmatched", title=heading_of(title), columns=UNMATCHED_COLUMNS, rows=shown
-        )
+def format_unmatched(comparison: Comparison) -> Iterator[str | AnyTable]:
+    """Yield the tensors without a twin."""
+    rows = [
+        (LETTERS[it.side], *map(printable, (shorten(it.tensor.name), it.reason)))
+        for it in comparison.unmatched
+    ]
+    if rows:
+        yield from ("", "tensors without a twin:")
+        columns = ("side", "tensor", "why")
+        yield table_of_values("unmatched", "Tensors without a twin", columns, rows)
 
 
 def format_summary(comparison: Comparison, *, everything: bool = True) -> Iterator[str]:
@@ -383,9 +360,8 @@ def describe_basis(comparison: Comparison) -> str:
 
 def describe_left_out(comparison: Comparison) -> str:
     """Return the outputs that could not be compared, and why."""
-    letters = {"actual": "A", "expected": "B"}
     outputs = (it for it in comparison.left_out if it.is_output)
-    found = by_reason((f"{it.name} of {letters[it.side]}", it.reason) for it in outputs)
+    found = by_reason((f"{it.name} of {LETTERS[it.side]}", it.reason) for it in outputs)
     return printable("; ".join(f"output {names} ({reason})" for names, reason in found))
 
 

@@ -12,10 +12,8 @@ from lar.reports.verdicts import describe_difference, format_interval
 from lar.results.regressions import Check
 from lar.results.store import Entry, Kind
 
-BARS = "▁▂▃▄▅▆▇█"
-PLAIN_BARS = "_.-=+*#@"  # where the output cannot hold those
-MOST_BARS = 40
 SMALLEST = "difference.smallest_detectable"
+INTERVAL = "difference.interval"
 
 
 def report_history(entries: Sequence[Entry], notes: Iterable[str] = ()) -> Report:
@@ -38,7 +36,9 @@ def columns_of(entries: Sequence[Entry]) -> Iterator[Column[Entry]]:
         len({getattr(it, name) for it in entries}) > 1 for name in ("driver", "device", "machine")
     )
     yield number("id", "id", rank=0)
-    yield Column("saved", lambda it: it.saved_at, lambda it: day_of(it.saved_at), rank=4)
+    yield Column(
+        "saved", lambda it: it.saved_at, lambda it: it.saved_at[:16].replace("T", " "), rank=4
+    )
     yield column("tag", rank=1, shown=any(it.tag for it in entries))
     yield column("model", rank=1)
     yield column("model sha256", "model_sha256", shown=False)
@@ -61,11 +61,6 @@ def columns_of(entries: Sequence[Entry]) -> Iterator[Column[Entry]]:
     yield column("started", "started_at", shown=False)
 
 
-def day_of(time: str) -> str:
-    """Return a time in UTC to the minute."""
-    return time[:16].replace("T", " ")
-
-
 class Series(NamedTuple):
     """The runs of one kind, oldest first, and what distinguishes it from the others."""
 
@@ -84,14 +79,10 @@ def series_of(entries: Sequence[Entry]) -> list[Series]:
     for entry in entries:
         if entry.median_seconds and entry.status == "ok":
             groups.setdefault(entry.kind, []).append(entry)
-    kinds = {kind: name_of_kind(group[0]) for kind, group in groups.items()}
-    names = distinguish_kinds(kinds)
+    names = distinguish_kinds(
+        {kind: f"{it.model or 'a model'} {it.options}".strip() for kind, (it, *_) in groups.items()}
+    )
     return [Series(names[kind], tuple(group)) for kind, group in groups.items()]
-
-
-def name_of_kind(entry: Entry) -> str:
-    """Return the model and the options of runs."""
-    return f"{entry.model or 'a model'} {entry.options}".strip()
 
 
 def distinguish_kinds(kinds: Mapping[Kind, str]) -> dict[Kind, str]:
@@ -107,19 +98,12 @@ def distinguish_kinds(kinds: Mapping[Kind, str]) -> dict[Kind, str]:
     return names
 
 
-def report_course(entries: Sequence[Entry], *, has_bars: bool = True) -> Report:
-    """Return how the medians of each kind of run went: small bars, on the page a curve each."""
+def report_course(entries: Sequence[Entry]) -> Report:
+    """Return how the medians of each kind of run went; the page has a curve each."""
     series = series_of(entries)
-    bars = BARS if has_bars else PLAIN_BARS
-
-    def drawn(each: Series) -> str:
-        return draw_bars(each.medians, bars)
-
     columns: tuple[Column[Series], ...] = (
         Column("runs of", lambda it: it.name, rank=0),
         number("count", lambda it: len(it.entries)),
-        Column("medians", text=drawn, rank=1),
-        number("least ms", lambda it: min(it.medians), 3, scale=1e3),
         number("first ms", lambda it: it.medians[0], 3, scale=1e3),
         number("last ms", lambda it: it.medians[-1], 3, scale=1e3),
         number("last/first", lambda it: it.medians[-1] / it.medians[0], 3),
@@ -147,14 +131,6 @@ def curve_of(series: Series) -> Plot:
     return Plot("curve", series.name, {**axes, "points": points})
 
 
-def draw_bars(values: Sequence[float], bars: str = BARS) -> str:
-    """Return a bar for each of the last values, the lowest for the least of them."""
-    values = values[-MOST_BARS:]
-    least, most = min(values), max(values)
-    step = (most - least) / (len(bars) - 1) or 1.0
-    return "".join(bars[round((value - least) / step)] for value in values)
-
-
 def report_check(checks: Sequence[Check], baseline: str, notes: Sequence[str]) -> Report:
     """Return what checks for regressions have found."""
     columns: tuple[Column[Check], ...] = (
@@ -164,20 +140,17 @@ def report_check(checks: Sequence[Check], baseline: str, notes: Sequence[str]) -
         Column("unit", lambda it: it.unit, rank=4),
         Column("figure", lambda it: it.figure, rank=4),
         number("ratio", "difference.ratio", 3, unknown="", rank=0),
-        Column("95 % interval", text=interval_of_check, rank=3),
+        Column("95 % interval", text=lambda it: format_interval(value_at(INTERVAL)(it)), rank=3),
         Column("smallest detectable", value_at(SMALLEST), key="smallest_detectable", in_text=False),
-        Column("verdict", lambda it: it.verdict, describe_check, rank=0),
+        Column(
+            "verdict",
+            lambda it: it.verdict,
+            lambda it: describe_difference(it.difference, it.reason),
+            rank=0,
+        ),
     )
     title = f"Against {baseline}"
     table = Table(
         name="check", title=title, columns=columns, rows=tuple(checks), notes=tuple(notes)
     )
     return Report(style="check", title=title, body=(table, *notes), tables=(table,))
-
-
-def interval_of_check(check: Check) -> str:
-    return format_interval(check.difference.interval if check.difference else None)
-
-
-def describe_check(check: Check) -> str:
-    return describe_difference(check.difference, check.reason)

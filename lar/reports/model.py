@@ -205,7 +205,7 @@ class Plot:
     `kind` names the function that draws it, in `pages/report.js`; `figures` are what that reads.
     """
 
-    kind: Literal["ratios", "iterations", "depth", "curve", "download"]
+    kind: Literal["iterations", "depth", "curve", "download"]
     title: str
     figures: Any
     about: str = ""

@@ -6,7 +6,6 @@ The row of a style (`lar.reports.styles`) names those that it honours.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import re
 import sys
 import textwrap
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple
 
 from lar.errors import UsageError
 from lar.options.option import flag_of
-from lar.options.values import parse_duration, parse_pattern
+from lar.options.values import parse_pattern
 from lar.reports.styles import STYLES, Style
 
 
@@ -29,19 +28,6 @@ class ReportOption(NamedTuple):
     choices: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
     repeatable: bool = False
-
-
-def parse_time(text: str) -> float:
-    """Parse a time in seconds, which may have a unit, or be 0, negative or infinite, as a bound."""
-    with contextlib.suppress(argparse.ArgumentTypeError):
-        return parse_duration(text)
-    try:
-        value = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds") from None
-    if value != value:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
-    return value
 
 
 def parse_rows(text: str) -> int:
@@ -79,9 +65,9 @@ REPORT_OPTIONS: tuple[ReportOption, ...] = (
     ReportOption("top_end_key", "what counts as an operator's time: to its end, or its wait alone",
                  str, choices=("end", "kern")),
     ReportOption("copy_time", "show the time that copies take"),
-    ReportOption("min_time", "only operators that take at least that many seconds", parse_time,
+    ReportOption("min_time", "only operators that take at least that many seconds", float,
                  "SECONDS"),
-    ReportOption("max_time", "only operators that take at most that many seconds", parse_time,
+    ReportOption("max_time", "only operators that take at most that many seconds", float,
                  "SECONDS"),
     ReportOption("show_host", "show the host's times"),
     ReportOption("dump_only_opr", "only the operators' names, for a diff of two profiles"),
@@ -153,15 +139,6 @@ def collect_report_options(values: Mapping[str, Any], name: str, style: Style) -
     return given
 
 
-# What is said of a value that a style does not know, and before those that it knows.
-UNKNOWN_CHOICES = {
-    "sort": ("does not sort by this", "it sorts by"),
-    "group_by": ("does not group by this", "it groups by"),
-    "view": ("has no such view", "its views are"),
-    "columns": ("has no such column to add", "it adds"),
-}
-
-
 def check_choice(key: str, value: str | None, known: tuple[str, ...], name: str) -> None:
     """Refuse a value that a style does not know; a sort key may begin with + or -.
 
@@ -173,10 +150,9 @@ def check_choice(key: str, value: str | None, known: tuple[str, ...], name: str)
         return
     from lar.options.suggestions import nearest_spelling  # a mistake alone needs it
 
-    problem, listed = UNKNOWN_CHOICES[key]
     near = nearest_spelling(plain, known)
     raise UsageError(
-        f"the style {name} {problem}",
-        f"{near and f'did you mean {near}? '}{listed} {', '.join(known)}",
+        f"the style {name} does not know it",
+        f"{near and f'did you mean {near}? '}it knows {', '.join(known)}",
         flag=f"{flag_of(key)} {value}",
     )

@@ -12,7 +12,7 @@ from lar.reports.report import Report
 from lar.reports.verdicts import describe_difference, format_interval
 from lar.results.facts import describe_kind_of_options, describe_options, is_option
 from lar.results.rows import Row
-from lar.results.side_by_side import DISTURBED, SEVERAL, SideBySide, is_apart
+from lar.results.side_by_side import DISTURBED, SideBySide, is_apart
 
 TITLE = "Results side by side"
 OF_ENGINE = ("engine", "version", "driver", "device")
@@ -51,7 +51,6 @@ def warnings_of(side_by_side: SideBySide) -> list[str]:
     """Return what the figures do not show, and why; columns show the rest."""
     rows = side_by_side.rows
     warnings = []
-    timed = [row for row in rows if row.timed]
     compared = [row for row in rows if row.ratio and row.baseline != row.name]
     judged = [row for row in compared if row.difference and row.difference.verdict != "not judged"]
     if len(judged) < len(compared):
@@ -63,21 +62,10 @@ def warnings_of(side_by_side: SideBySide) -> list[str]:
     apart = [row for row in judged if is_apart(row, by_name[row.baseline])]
     if apart:
         warnings.append(
-            f"the runs of {name_rows(apart)} and of the baseline were not made in turns: a change "
-            "of the machine between the two would look like a difference"
+            f"the runs of {join_first([row.name for row in apart])} and of the baseline were not "
+            "made in turns: a change of the machine between the two would look like a difference"
         )
-    unwatched = [row for row in timed if not any(it.is_watched for it in row.timed)]
-    if unwatched:
-        which = "" if len(unwatched) == len(timed) else f" in {name_rows(unwatched)}"
-        warnings.append(f"nothing is known of disturbances{which}")
-    pooled = sorted({name for row in rows for name, value in row.facts.items() if value == SEVERAL})
-    if pooled and not side_by_side.has_names:
-        warnings.append(f"rows pool runs that differ in {', '.join(pooled)}")
     return warnings + [f"{row.name}: {describe_failure(row)}" for row in rows if not row.timed]
-
-
-def name_rows(rows: Sequence[Row]) -> str:
-    return join_first([row.name for row in rows])
 
 
 def describe_failure(row: Row) -> str:

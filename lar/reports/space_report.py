@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -34,12 +33,8 @@ def report_space(requests: Sequence[TuneRequest]) -> Report:
 
 def describe_space(space: ModelSpace, not_tried: Sequence[NotTried]) -> Iterator[Part]:
     """Yield the lines and tables of a space."""
-    counts = [len(dimension.choices) for dimension in space.dimensions]
-    combinations = count_of(math.prod(count + 1 for count in counts), "combination")
     title = f"{space.model} on {space.engine}"
-    yield f"{title}: {count_of(sum(counts), 'choice')}, at most {combinations}"
-    if space.options:
-        yield f"all candidates: {format_flags(space.options)}"
+    yield f"{title}: {count_of(sum(len(it.choices) for it in space.dimensions), 'choice')}"
     rows = [
         ("" if index else dimension.name, choice.name, describe_choice(choice))
         for dimension in space.dimensions

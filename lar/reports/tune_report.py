@@ -7,7 +7,6 @@ from operator import attrgetter
 
 from lar.errors import count_of, printable
 from lar.options.command_line import format_command, format_flags
-from lar.options.table import BY_KEY, SETTINGS
 from lar.records.choices import Objective, OptionValue
 from lar.records.tuning import ModelSpace, RankedCandidate, TuneResult, choices_by_name, space_of
 from lar.reports.model import Column, Table, number
@@ -30,20 +29,14 @@ GOALS: Mapping[Objective, tuple[str, str, str, str]] = {
     "p99": ("lowest p99", "p99 ms", "lowest p99", "{plain} takes {times} times as long"),
     "memory": ("least memory", "held", "least memory", "{plain} holds {times} times as much"),
 }
-FIGURE_NOTE = (
-    "each figure is the plain run's times the ratio; the ratio is of processes that took turns"
-)
 Row = RankedCandidate
 
 
-def report_tuning(
-    result: TuneResult, *, settings: str = "", caches: Mapping[str, str] | None = None
-) -> Report:
+def report_tuning(result: TuneResult, *, caches: Mapping[str, str] | None = None) -> Report:
     """Return the report of a search.
 
     Args:
         result: of the search.
-        settings: the settings file that was written, empty if none was.
         caches: the files of the best candidate's caches that stay, by the key of their option.
     """
     table = Table(
@@ -53,7 +46,7 @@ def report_tuning(
         rows=result.ranking,
         color=color_of,
     )
-    notes = (*notes_of(result), *commands_of(result, settings, caches or {}), verdict_of(result))
+    notes = (*notes_of(result), *command_of(result, caches or {}), verdict_of(result))
     return Report(
         style="tune",
         title="lar tune",
@@ -141,38 +134,27 @@ def describe_outputs(row: Row) -> str:
 
 
 def notes_of(result: TuneResult) -> Iterator[str]:
-    """Yield what the figures are, what was not tried, what ended the search, and warnings."""
+    """Yield what failed, what was not tried, what ended the search, and warnings."""
     request = result.request
-    if result.best:
-        yield FIGURE_NOTE
     for row in result.ranking:
         if row.error:
             yield printable(f"{row.verdict}: {row.name}: {row.error}")
     for each in request.not_tried:
         if each.allow:
-            several = len(request.spaces) > 1
-            engine = f"{request.spaces[each.model].engine}: " if several else ""
-            yield printable(f"not tried: {engine}{each.choice}, which needs --allow {each.allow}")
-    why = f"{result.failure.message}; " if result.failure else ""
+            yield printable(f"not tried: {each.choice}, which needs --allow {each.allow}")
     text = ENDS[result.ending].format(margin=request.margin, budget=request.budget_seconds)
-    yield printable(f"ended: {why}{text}")
+    yield printable(f"ended: {text}")
     for text in result.warnings:
         yield printable(f"warning: {text}")
 
 
-def commands_of(result: TuneResult, settings: str, caches: Mapping[str, str]) -> Iterator[str]:
+def command_of(result: TuneResult, caches: Mapping[str, str]) -> Iterator[str]:
     """Yield the best settings as they would be typed."""
     best, space = result.best, space_of(result)
     if best is None or space is None:
         return
     chosen = {**best.options, **caches_of(best, space, caches)}
-    yield f"settings: {format_flags(chosen) or f'none: the plain run of {space.model}'}"
     yield f"command: {format_command(space.model, {**space.options, **chosen})}"
-    if settings:
-        fed = {key: it for key, it in space.options.items() if BY_KEY[key].purpose == "input"}
-        yield f"the same: {format_command(space.model, {**fed, SETTINGS.key: settings})}"
-    elif any(choices_by_name(space)[name].cache for name in best.choices):
-        yield "--output FILE keeps what the search for algorithms has found"
 
 
 def caches_of(best: Row, space: ModelSpace, caches: Mapping[str, str]) -> dict[str, OptionValue]:
@@ -195,21 +177,8 @@ def verdict_of(result: TuneResult) -> str:
     plain = f"{request.spaces[0].engine}: plain" if len(request.spaces) > 1 else "the plain run"
     if best.ratio is None or best.ratio_low is None or best.ratio_high is None:
         shown = "none was shown to be better" if len(result.ranking) > 1 else "measured alone"
-        likely = {it.name: it.ratio or 1 for it in result.ranking if it.processes > 1}
-        name = min(likely, key=likely.__getitem__, default="")
-        if name and likely[name] < 1 / (1 + request.margin):
-            compared = sentence.format(times=format_times(likely[name]), plain="it")
-            shown += f"; {name} seems to be: {compared}; more --budget may prove it"
         return printable(f"{title}: {plain}: {shown}")
-    low, times, high = (format_times(it) for it in (best.ratio_high, best.ratio, best.ratio_low))
-    agreement = {"equal": "same outputs bit by bit", "": "outputs not compared"}.get(
-        best.outputs, f"same outputs within the tolerance ({best.output_error or 0:.1e})"
-    )
+    low, times, high = (f"{1 / it:.3g}" for it in (best.ratio_high, best.ratio, best.ratio_low))
     compared = sentence.format(times=times, plain=plain)
-    return printable(f"{title}: {best.name}: {compared} ({low} to {high}), {agreement}")
-
-
-def format_times(ratio: float) -> str:
-    """Return how many times as fast a ratio of times is, with fewer digits from 2 and 20 on."""
-    times = 1 / ratio
-    return f"{times:.{2 if times < 2 else 1 if times < 20 else 0}f}"
+    outputs = f"outputs {describe_outputs(best) or 'not compared'}"
+    return printable(f"{title}: {best.name}: {compared} ({low} to {high}), {outputs}")

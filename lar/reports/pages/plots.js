@@ -1,4 +1,4 @@
-// Plots: axes, curves, bars, pies, the roofline, ratios in lanes. Each is drawn for a width.
+// Plots: axes, curves, bars, pies, the roofline, lanes. Each is drawn for a width.
 
 function ticksOf(least, most, count) {
   const raw = (most - least) / count || 1;
@@ -169,31 +169,4 @@ function makeLanes(names, label, x, height, width) {
       : { x: left - 12, y: place * height + height / 2 + 8, "text-anchor": "end", class: "lane" },
               shortenName(name, letters, pieces), makeShape("title", {}, name))));
   return { svg, atX, left, right, bottom, isNarrow };
-}
-
-// Ratios with their intervals, a lane each: {name, ratio, low, high, verdict}.
-function drawRatios(ratios, width) {
-  const values = ratios.flatMap((each) => [each.low, each.high, each.ratio, 1]);
-  const least = Math.min(...values), most = Math.max(...values);
-  const log = most > 4 * least;
-  const margin = (most - least) * 0.06 || 0.01;
-  const height = width < 800 ? 42 : 34;
-  const { svg, atX, bottom, isNarrow } = makeLanes(ratios.map((each) => each.name), "ratios",
-    { from: log ? least / 1.1 : least - margin, to: log ? most * 1.1 : most + margin, log,
-      label: "time over the baseline's" }, height, width);
-  svg.append(makeShape("line", { x1: atX(1), x2: atX(1), y1: 8, y2: bottom, stroke: "var(--ink)",
-                                 "stroke-dasharray": "5 4" }));
-  const colors = { faster: COLORS[2], slower: COLORS[5], "wrong numbers": COLORS[5] };
-  ratios.forEach((each, place) => {
-    const y = place * height + (isNarrow ? 30 : 21), color = colors[each.verdict] ?? GREY;
-    svg.append(makeShape("g", {},
-      makeShape("line", { x1: atX(each.low), x2: atX(each.high), y1: y, y2: y, stroke: color,
-                          "stroke-width": 3 }),
-      ...[each.low, each.high].map((end) => makeShape("line",
-        { x1: atX(end), x2: atX(end), y1: y - 6, y2: y + 6, stroke: color, "stroke-width": 2 })),
-      makeShape("circle", { cx: atX(each.ratio), cy: y, r: 5, fill: color }),
-      makeShape("title", {}, `${each.name}: ${formatNumber(each.ratio, 4)} `
-        + `(${formatNumber(each.low, 4)} to ${formatNumber(each.high, 4)}), ${each.verdict}`)));
-  });
-  return svg;
 }

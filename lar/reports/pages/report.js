@@ -138,7 +138,6 @@ function makeDownload({ name, data }) {
 }
 
 const PLOTS = {
-  ratios: drawRatios,
   iterations: (times, width) =>
     [drawDistributions(binLanes(times.lanes), width), ...drawSamples(times, width)],
   depth: drawCurves, curve: drawCurve, download: makeDownload,
