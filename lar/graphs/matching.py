@@ -17,16 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lar.graphs.graph import (
-    MOVED,
-    Graph,
-    Node,
-    branches_of,
-    is_end,
-    region_of,
-    results_of,
-    sources_of,
-)
+from lar.graphs.graph import Graph, Node, branches_of, is_end, region_of, results_of, sources_of
 from lar.graphs.operator_kinds import UNKNOWN_STEPS, kind_score
 from lar.graphs.origins import PART, SEPARATORS
 from lar.graphs.quantities import is_dequantizing, is_quantized, names_of, steps_to
@@ -69,7 +60,7 @@ class Pair(NamedTuple):
 
 def is_moved(node: Node) -> bool:
     """Return whether a tensor holds the data of the one before it, or its real numbers."""
-    return len(node.parents) == 1 and (node.steps == MOVED or is_dequantizing(node))
+    return len(node.parents) == 1 and (node.is_move or is_dequantizing(node))
 
 
 def is_generic(name: str) -> bool:
