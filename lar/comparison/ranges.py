@@ -30,12 +30,7 @@ ONE_DIRECTION = 1 - 1e-5
 MOST_BITS = 16
 
 # Where an operator's results lie, whatever it is fed with: a range may be chosen for all of them.
-BOUNDED = {
-    "softmax": (0.0, 1.0),
-    "sigmoid": (0.0, 1.0),
-    "relu6": (0.0, 6.0),
-    "tanh": (-1.0, 1.0),
-}
+BOUNDED = {"softmax": (0.0, 1.0), "sigmoid": (0.0, 1.0), "relu6": (0.0, 6.0), "tanh": (-1.0, 1.0)}
 
 
 def find_coarse(paired: Paired) -> Iterator[Blame]:

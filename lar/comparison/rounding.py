@@ -81,14 +81,8 @@ WEIGHTS_OF_8_BITS = 0.02
 LEAST_ELEMENTS = 4
 
 # Where no graph is known, what rounding adds up to in a deep network.
-WITHOUT_GRAPH = {
-    "tf32": 0.03,
-    "float16": 0.03,
-    "bfloat16": 0.1,
-    "int16": 0.03,
-    "int8": 0.3,
-    "int4": 1.0,
-}
+WITHOUT_GRAPH = dict.fromkeys(("tf32", "float16", "int16"), 0.03)
+WITHOUT_GRAPH |= {"bfloat16": 0.1, "int8": 0.3, "int4": 1.0}
 
 # The largest error of elements, in units of the error of the whole.
 PEAK = 2.0
@@ -122,8 +116,7 @@ class Explained(NamedTuple):
     @property
     def limit(self) -> float:
         """The largest error of the whole that is still rounding."""
-        stored = "float32" if self.precision in OF_FACTORS else self.precision
-        usual = DEFAULT_RTOL.get(stored, 0.0)
+        usual = DEFAULT_RTOL.get(self.precision, 0.0)
         return max(min(SLACK * self.error, MOST_EXPLAINED), usual)
 
     def passes(

@@ -116,11 +116,8 @@ class Matching:
         self.drop_before_bias()
         self.match_other_shapes()
         self.match_ends()
-        pairs = [
-            Pair(node, self.twins[node], self.found_by(node, self.twins[node]))
-            for node in self.actual
-            if node in self.twins
-        ]
+        found = [(node, self.twins[node]) for node in self.actual if node in self.twins]
+        pairs = [Pair(one, other, self.found_by(one, other)) for one, other in found]
         pairs += [copy for pair in pairs for copy in self.pair_copies(pair)]
         return sorted(pairs, key=lambda pair: pair.actual.place)
 
@@ -435,10 +432,8 @@ class Matching:
         near = self.fits(one, other) and self.near(one, other)
         if UNKNOWN_STEPS in (one.steps, other.steps) and one.steps != other.steps:
             return "content" if near else "shape"
-        exact = self.kind_score(one, other) == 2
-        if exact and self.sources(one) == self.sources(other):
-            return "graph"
-        return "content" if near else "graph"
+        alike = self.kind_score(one, other) == 2 and self.sources(one) == self.sources(other)
+        return "content" if near and not alike else "graph"
 
     def pair_copies(self, pair: Pair) -> list[Pair]:
         """Return pairs of the copies of a pair's tensors, by name and then in order."""

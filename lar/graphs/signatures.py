@@ -128,9 +128,7 @@ def quantizations_in(dump: Dump, other: Dump | None) -> dict[str, Quantization]:
     return known
 
 
-def learn_of_twins(
-    sides: tuple[Values, Values], tensors: tuple[DumpedTensor, DumpedTensor]
-) -> None:
+def learn_of_twins(sides: tuple[Values, Values], tensors: tuple[DumpedTensor, ...]) -> None:
     """Learn of two twins what the integers of one stand for, and the padding that both have.
 
     Raises:
