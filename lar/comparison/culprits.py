@@ -64,7 +64,8 @@ class Blame(NamedTuple):
     @property
     def proven(self) -> bool:
         """Whether it was run alone on both sides, and differs."""
-        return (self.alone.is_wrong and not self.alone.doubt) or self.is_coarse
+        is_wrong = self.alone.found is not None and not self.alone.found.passed
+        return (is_wrong and not self.alone.doubt) or self.is_coarse
 
 
 class Search:

@@ -99,7 +99,8 @@ class Matching:
             for node, names in names_of(nodes, self.copies).items()
         }
         self.names = [self.unique_names(side) for side in (self.actual, self.expected)]
-        if not (self.without_operators or is_one_model(actual, expected)):
+        models = {graph.dump.index.model_sha256 for graph in (actual, expected)}
+        if not self.without_operators and (len(models) > 1 or "" in models):
             self.names = self.names_that_hold()
         self.given = self.find_given(actual, expected)
         self.twins: dict[Node, Node] = {}  # both ways
@@ -440,12 +441,6 @@ class Matching:
         named, *left = pair_by_name(*(self.copies.get(node, ()) for node in pair[:2]))
         pairs = [Pair(one, other, "name") for one, other in named]
         return pairs + [Pair(one, other, "content") for one, other in zip(*left, strict=False)]
-
-
-def is_one_model(actual: Graph, expected: Graph) -> bool:
-    """Return whether two graphs are of one model file."""
-    one, other = actual.dump.index, expected.dump.index
-    return bool(one.model_sha256) and one.model_sha256 == other.model_sha256
 
 
 def pair_outputs(actual: Graph, expected: Graph) -> list[tuple[Node, Node]]:
