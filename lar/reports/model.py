@@ -49,7 +49,6 @@ class Column(Generic[AnyRow]):
     group: str = ""  # a heading above this column and its neighbours of the same group
     parts: tuple[Column[AnyRow], ...] = ()
     in_text: bool = True
-    in_records: bool = True
     digits: int | None = None  # after the point, in pages; None for text
     scale: float = 1.0  # of the numbers of text and pages: 1e3 shows seconds as milliseconds
     rank: int = 5  # the highest rank goes first on a narrow terminal or page; 0 never goes
@@ -182,7 +181,7 @@ class Table(Generic[Row]):
             part
             for column in self.columns
             for part in column.parts or (column,)
-            if column.in_records and part.in_records and not part.is_for_text
+            if not part.is_for_text
         )
 
     @property

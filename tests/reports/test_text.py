@@ -116,7 +116,7 @@ def test_the_last_row_may_be_a_total_below_a_rule_of_its_own() -> None:
 
 
 def test_a_cell_of_several_values_is_a_column_of_records_for_each() -> None:
-    place = Column[tuple[str, float]]("place", lambda row: 7, in_records=False)
+    place = Column[tuple[str, float]]("place", text=lambda row: "7")
     parts = (NAME, place, SIZE)
     table = table_of(Column("all", parts=parts), layout=Layout(has_lines=True, is_stripped=True))
     assert format_table(table) == ["all", "a", "7", "1.5", "longer", "7", "22.2"]

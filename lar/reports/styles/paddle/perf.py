@@ -106,6 +106,6 @@ def log_section(run: TimedRun) -> list[Table[StepCost]]:
     records: list[Column[Any]] = [
         Column(name, attrgetter(name), in_text=False) for name in StepCost._fields
     ]
-    columns = (Column[StepCost]("", text=line, in_records=False), *records)
+    columns = (Column[StepCost]("", text=line), *records)
     rows, layout = costs[: run.options.get("top")], Layout(has_header=False, is_stripped=True)
     return [Table(name="log", title="Log", columns=columns, rows=tuple(rows), layout=layout)]
