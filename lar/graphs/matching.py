@@ -58,11 +58,6 @@ class Pair(NamedTuple):
     by: MatchedBy
 
 
-def is_moved(node: Node) -> bool:
-    """Return whether a tensor holds the data of the one before it, or its real numbers."""
-    return len(node.parents) == 1 and (node.is_move or is_dequantizing(node))
-
-
 def is_generic(name: str) -> bool:
     """Return whether a name says nothing of the model, so that it can mean different tensors."""
     return GENERIC.search(name) is not None
@@ -125,10 +120,11 @@ class Matching:
     # What is known of either side
 
     def without_copies(self, nodes: Iterable[Node]) -> Iterable[Node]:
-        """Yield the nodes, without those that only hold the data of another node that was moved."""
+        """Yield the nodes, without those that only hold the data of another node that was moved, or
+        its real numbers."""
         for node in nodes:
             above = node
-            while is_moved(above):
+            while len(above.parents) == 1 and (above.is_move or is_dequantizing(above)):
                 (above,) = above.parents
                 if above.tensor and self.same_data(node, above):
                     self.originals[node] = self.originals.get(above, above)
