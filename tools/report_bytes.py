@@ -67,13 +67,13 @@ TOGETHER = {
     ),
     "torch": (["--group-by", "shape", "--sort", "count", "--top", "4", "--time-unit", "us"],),
     "nsys": (
-        ["--view", "engine_api_sum", "--time-unit", "ms", "--sort", "+average"],
-        ["--view", "cuda_kern_exec_sum", "--time-unit", "us", "--top", "3"],
-        ["--view", "nvtx_sum", "--view", "mem_size_sum", "--time-unit", "s"],
+        ["--view", "api_calls", "--sort", "+average"],
+        ["--view", "ranges", "--view", "memory_size", "--top", "3"],
     ),
     "ncu": (
-        *(["--group-by", each, "--view", "roofline", "--top", "0"] for each in ("type", "range")),
-        ["--view", "metrics", "--time-unit", "us", "--filter", "(?i)conv"],
+        *(["--group-by", each, "--top", "0"] for each in ("type", "range")),
+        ["--metrics", "cpu__time_duration.sum,cpu__launch_count", "--time-unit", "us"],
+        ["--view", "metrics", "--filter", "(?i)conv"],
     ),
     "tensorboard": (["--view", "operator", "--view", "kernel", "--group-by", "input_shape"],),
     "diff": (

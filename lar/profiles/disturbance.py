@@ -121,16 +121,6 @@ def excess_of(profile: Profile) -> Sequence[float]:
     return excess
 
 
-def disturbed_by_operator(profile: Profile) -> dict[int, int]:
-    """Return how many timed executions of each operator were disturbed, without those of none."""
-    executions = profile.timed_executions
-    counts: dict[int, int] = {}
-    for place in disturbed_executions(profile):
-        operator = executions[place].operator
-        counts[operator] = counts.get(operator, 0) + 1
-    return counts
-
-
 def describe_disturbance(profile: Profile) -> str:
     """Return how many of the timed iterations were disturbed and by what, in a sentence without its
     full stop; empty if none was, or if that was not recorded."""

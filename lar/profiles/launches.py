@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from lar.profiles.activities import execution_of, places_of
 from lar.profiles.devices import Extent, kernel_name_of
-from lar.profiles.range_members import Begun, starts_of
+from lar.profiles.range_members import Begun, members_of_ranges, starts_of
 from lar.profiles.roofline import Piece, piece_of
 from lar.profiles.times import self_times_of
-from lar.profiles.totals import group_by
 from lar.records.profile import Execution, Profile, Span
 
 
@@ -104,7 +104,12 @@ def launch_of_kernel(profile: Profile, kernel: Span, *, alone: bool, place: int 
     )
 
 
-def ranges_of(profile: Profile) -> dict[str, list[Span]]:
-    """Return the user's ranges by name, without those of the warm-up."""
-    spans = profile.spans_of("user_annotation", timed=False)
-    return group_by((span for span in spans if not span.warmup), lambda span: span.name)
+def put_in_ranges(profile: Profile, launches: Sequence[Launch]) -> list[Launch]:
+    """Return launches with the names of the ranges that each belongs to, in one order for all."""
+    members: dict[str, set[int]] = {}
+    for span, places in members_of_ranges(profile, [launch.begun for launch in launches]):
+        members.setdefault(span.name, set()).update(places)
+    return [
+        launch._replace(ranges=tuple(name for name in members if place in members[name]))
+        for place, launch in enumerate(launches)
+    ]

@@ -14,13 +14,11 @@ from typing import Literal
 from lar.profiles.breakdown import steps_of
 from lar.profiles.disturbance import disturbed_executions
 from lar.profiles.launches import Launch, launches_of
-from lar.profiles.roofline import Bound, Work, host_peak_of, saving_ns, work_of
+from lar.profiles.roofline import Bound, Work, host_peak_of, work_of
 from lar.profiles.totals import Totals, group_by, totals_of
 from lar.records.profile import Profile, keep_with_profile
 
-Key = Literal["operator", "type", "module", "shape", "kernel"]
-
-UNKNOWN: Literal["unknown"] = "unknown"
+Key = Literal["operator", "type", "module", "shape", "kernel", "range"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +29,9 @@ class Row:
     nanoseconds, and `total_ns` is all executions' sum with what ran within them. `iteration_ns` is
     what an iteration spends here: the median of each operator times its executions, so that a
     disturbed one counts little. `share` is the part of all rows' `iteration_ns`, from 0 to 1.
-    `saving_ns` is how much of an iteration it would save at the machine's roofs, None if unknown.
+    `bounds` has the part of the time that each bound limits, the largest first; None stands for
+    what is not known. `saving_ns` is how much of an iteration it would save at the machine's roofs,
+    None if unknown.
     """
 
     name: str
@@ -43,8 +43,21 @@ class Row:
     iteration_ns: float
     share: float
     work: Work
-    bound: Bound | None = None
+    bounds: Mapping[Bound | None, float]
     saving_ns: float | None = None
+
+    @property
+    def bound(self) -> Bound | None:
+        """What limits most of its time, None if that is not known."""
+        return next(iter(self.bounds), None)
+
+    def describe_bounds(self) -> str:
+        """Return what limits it; of several operators, how much of their time is limited by what.
+        Empty if that is not known."""
+        if len(self.operators) < 2 or max(self.bounds.values()) > 0.995:
+            return self.bound or ""
+        shares = self.bounds.items()
+        return ", ".join(f"{it} {share:.0%}" for it, share in shares if it and share >= 0.01)
 
 
 def rows_of(
@@ -68,7 +81,7 @@ def rows_of(
     rows = []
     for title, group in groups.items():
         work = work_of(launch.piece for launch in group)
-        saving = saving_ns(work, peak)
+        saving = work.saving_ns(peak)
         types = {launch.type for launch in group}
         rows.append(
             Row(
@@ -81,7 +94,7 @@ def rows_of(
                 iteration_ns=times[title].ranking_ns / steps,
                 share=times[title].ranking_ns / whole_ns if whole_ns else 0.0,
                 work=work,
-                bound=work.bound(peak),
+                bounds=work.bounds(peak),
                 saving_ns=None if saving is None else saving / steps,
             )
         )
@@ -117,6 +130,7 @@ KEYS: Mapping[Key, Callable[[Profile, Launch], object]] = {
     ),
     "shape": shape_of,
     "kernel": lambda profile, launch: launch.kernel,
+    "range": lambda profile, launch: " / ".join(launch.ranges) or "outside the ranges",
 }
 
 
@@ -126,13 +140,3 @@ def busiest_kernel(launches: Sequence[Launch]) -> str:
     for launch in launches:
         times[launch.kernel] = times.get(launch.kernel, 0) + launch.piece.duration_ns
     return max(times, key=times.__getitem__)
-
-
-def shares_of_bounds(rows: Sequence[Row]) -> dict[Bound | Literal["unknown"], float]:
-    """Return which part of the rows' time is bound by what, the largest first."""
-    whole_ns = sum(row.iteration_ns for row in rows)
-    parts: dict[Bound | Literal["unknown"], float] = {}
-    for row in rows:
-        bound = row.bound or UNKNOWN
-        parts[bound] = parts.get(bound, 0.0) + row.iteration_ns / (whole_ns or 1)
-    return dict(sorted(parts.items(), key=lambda it: -it[1]))

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from lar.errors import count_of
 from lar.profiles.breakdown import steps_of
 from lar.profiles.costs import describe_cost, format_time
 from lar.profiles.disturbance import describe_disturbance
 from lar.profiles.roofline import Bound
-from lar.profiles.rows import Row, rows_of, shares_of_bounds
+from lar.profiles.rows import Row, rows_of
 from lar.profiles.thread_balance import describe_balance
 from lar.profiles.times import iteration_times_of
 from lar.records.profile import Profile, TensorFact
 
 # What a part of the time is bound by, in words that follow "71% of its time is".
-BOUNDS: Mapping[Bound | Literal["unknown"], str] = {
+BOUNDS: Mapping[Bound | None, str] = {
     "compute": "bound by computing",
     "memory": "bound by memory",
     "cache": "served by the caches",
-    "latency": "far from both roofs",
-    "unknown": "of unknown bound",
+    "far": "far from both roofs",
+    None: "of unknown bound",
 }
 # A part of the time below that is not worth a word.
 LEAST_SHARE = 0.10
@@ -97,16 +97,16 @@ def describe_slowest(profile: Profile, rows: Sequence[Row]) -> str:
         text += (
             f" in {count_of(len(own), 'operator')}, most of it in {first.name} ({first.share:.0%})"
         )
-    reasons = [describe_bounds(own), describe_balance(profile), describe_far(profile, own)]
+    reasons = [describe_bounds(kind), describe_balance(profile), describe_far(profile, kind, own)]
     return "; ".join(filter(None, (text, *reasons)))
 
 
-def describe_bounds(rows: Sequence[Row]) -> str:
+def describe_bounds(kind: Row) -> str:
     """Return what the time of operators is bound by, part by part; empty if none is known."""
-    shares = shares_of_bounds(rows)
-    if set(shares) <= {"unknown"}:
+    if not any(kind.bounds):
         return ""
-    named = [f"{share:.0%} is {BOUNDS[it]}" for it, share in shares.items() if share >= LEAST_SHARE]
+    shares = kind.bounds.items()
+    named = [f"{share:.0%} is {BOUNDS[it]}" for it, share in shares if share >= LEAST_SHARE]
     return f"of its time {', '.join(named)}"
 
 
@@ -121,13 +121,12 @@ def describe_dispatches(profile: Profile) -> str:
     )
 
 
-def describe_far(profile: Profile, rows: Sequence[Row]) -> str:
-    """Return what operators far from both roofs have in common that may be the cause: a layout
-    that others of their type do not have, else the kernel; empty if none is far."""
-    far = [row for row in rows if row.bound == "latency"]
-    if not far or shares_of_bounds(rows).get("latency", 0.0) < LEAST_SHARE:
+def describe_far(profile: Profile, kind: Row, rows: Sequence[Row]) -> str:
+    """Return what operators of a type, far from both roofs, have in common that may be the cause: a
+    layout that others of their type do not have, else the kernel; empty if none is far."""
+    if kind.bounds.get("far", 0.0) < LEAST_SHARE:
         return ""
-    first = far[0]
+    first = next(row for row in rows if row.bound == "far")
     plain, others = layout_of(profile, first), {layout_of(profile, row) for row in rows}
     blocked = sorted(others - {plain, ""})
     if plain and blocked:

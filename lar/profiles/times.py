@@ -18,9 +18,8 @@ from collections.abc import Sequence
 
 from lar.records.profile import Interval, Profile, keep_with_profile
 
-# Engines record whole microseconds; an estimate of few steps of the clock has no rate.
+# Engines record whole microseconds.
 CLOCK_STEP_NS = 1_000
-LEAST_ESTIMATE_NS = 3 * CLOCK_STEP_NS
 
 
 def iterations_of(profile: Profile) -> tuple[Interval, ...]:

@@ -65,6 +65,7 @@ REPORT_OPTIONS: tuple[ReportOption, ...] = (
     ReportOption("filter", "only operators whose name or type matches", parse_pattern, "REGEX"),
     ReportOption("view", "only this part of the report; may be given again", str, "NAME",
                  repeatable=True),
+    ReportOption("metrics", "print these metrics of each row, A,B,...", parse_names, "A,B"),
     ReportOption("columns", "figures that text shows beside those of its style", parse_names,
                  "A,B"),
     ReportOption("time_unit", "unit of times", str, choices=("s", "ms", "us", "ns")),

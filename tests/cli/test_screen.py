@@ -133,7 +133,7 @@ def test_colours_are_for_a_terminal(
         except OSError:  # the other end is closed
             pass
     assert (b"\x1b[1m" in printed) is is_colored
-    assert b"Profile: models/layers.mge" in printed
+    assert b"Peak measured with 2 threads" in printed
 
 
 def test_a_pipe_has_any_width_and_no_colour(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,6 @@ from lar.measurement.summary import summarize
 from lar.profiles.breakdown import breakdown_of
 from lar.profiles.disturbance import (
     describe_disturbance,
-    disturbed_by_operator,
     disturbed_executions,
     disturbed_steps,
     noise_of,
@@ -133,12 +132,10 @@ def test_executions_that_took_longer_in_a_disturbed_step_are_marked() -> None:
     assert disturbed_steps(profile) == {3: WAITED}
     # The last is longer in a step that nothing disturbed: that is the operator's own.
     assert [profile.executions[place].step for place in disturbed_executions(profile)] == [3]
-    assert disturbed_by_operator(profile) == {0: 1}
 
 
 def test_a_slow_core_makes_all_of_an_iteration_longer() -> None:
     profile = run_of([100] * 5, [50, 50, 50, 75, 50], [0] * 5)
     noise = (*profile.facts.noise[:3], StepNoise(3, 0, ("slow core",)), profile.facts.noise[4])
     slow = profile_of(profile.operators, profile.steps, profile.executions, facts={"noise": noise})
-    assert disturbed_by_operator(slow) == {0: 1}
     assert "1 of 5" in describe_disturbance(slow)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lar.profiles.rows import Key, rows_of, shares_of_bounds
+from lar.profiles.rows import Key, rows_of
 from lar.profiles.times import own_times, self_times_of
 from lar.records.profile import Execution, Profile
 from tests.profiles.layers import profile_of_layers
@@ -46,7 +46,8 @@ def test_every_grouping_has_all_of_the_time(by: Key) -> None:
     assert [row.iteration_ns for row in rows] == sorted(
         (row.iteration_ns for row in rows), reverse=True
     )
-    assert sum(shares_of_bounds(rows).values()) == pytest.approx(1)
+    for row in rows:
+        assert sum(row.bounds.values()) == pytest.approx(1)
 
 
 def test_a_shape_tells_operators_of_one_type_apart() -> None:

@@ -17,9 +17,6 @@ from tests.profiles.layers import profile_of_layers
 
 COMMITTED = Path(__file__).parents[1] / "data" / "megengine_profile.json"
 GOLDEN = Path(__file__).parent / "golden"
-VIEWS = {
-    "nsys": ("engine_api_sum", "algorithm_sum", "operator_exec_sum", "nvtx_sum", "osrt_sum"),
-}
 
 
 @pytest.fixture(scope="module")
@@ -39,19 +36,13 @@ def words(request: pytest.FixtureRequest, profiles: list[str]) -> list[str]:
     name, _, kind = str(request.param).partition(" ")
     if name == "committed":
         return [str(COMMITTED), "--style", "megengine", *kind.split()]
-    views = VIEWS[name] if kind == "views" else ()
-    return [
-        *profiles[: STYLES[name].profiles[0]],
-        *("--style", name),
-        *(word for view in views for word in ("--view", view)),
-    ]
+    return [*profiles[: STYLES[name].profiles[0]], "--style", name]
 
 
 CASES = (
     "committed",
     "committed --confluence --show-host",
     *(style for style in STYLES if style != "tensorboard"),  # whose bytes are the plugin's
-    "nsys views",
 )
 
 

@@ -38,9 +38,9 @@ def test_an_option_that_a_style_lacks_names_the_styles_that_have_it() -> None:
     ("style", "values", "message", "hint"),
     [
         (
-            *("megengine", {"sort": "-medain"}),
-            "--sort -medain: the style megengine does not sort by this",
-            "did you mean median? it sorts by typical, time, median, ",
+            *("megengine", {"sort": "-tiem"}),
+            "--sort -tiem: the style megengine does not sort by this",
+            "did you mean time? it sorts by time, computation, ",
         ),
         (
             *("torch", {"group_by": "x"}),

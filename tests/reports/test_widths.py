@@ -21,10 +21,10 @@ WIDTHS = (80, 100, 120, 150)
 # Of each style the options, and what its table of operators has on any screen: how often operators
 # were called, their median, and the time that the style shows.
 STYLES_AND_TITLES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
-    "megengine": ({"top": 9}, ("device self time", "runs", "operator info")),
+    "megengine": ({"top": 9}, ("device self time", "operator info")),
     "paddle": ({"group_by": "name"}, ("Calls", "CPU Total / Avg")),
     "torch": ({"group_by": "instance"}, ("Name", "# of Calls", "Self CPU")),
-    "nsys": ({}, ("Instances", "Total Time", "Median", "Name")),
+    "nsys": ({}, ("Instances", "Total Time", "Minimum", "Name")),
     "ncu": ({"group_by": "kernel"}, ("Calls", "Duration", "Name")),
     "diff": ({}, ("name", "change us", "verdict")),
 }
@@ -122,7 +122,7 @@ def test_a_screen_of_150_columns_has_the_figures_of_operators(reports: dict[str,
     assert "GPU Total" not in paddle.partition("(too narrow")[0]
     assert "(too narrow to show: GPU Total / Avg" in paddle
     roofline = texts["ncu"].partition("(too narrow")[0]
-    assert all(title in roofline for title in ("p90", "Total", "Could save"))
+    assert all(title in roofline for title in ("Total", "Could save"))
     assert "# of Calls" in texts["torch"].partition("(too narrow")[0]
 
 
@@ -144,7 +144,7 @@ def test_the_letters_that_names_differ_by_stay(width: int) -> None:
         ("paddle", {"view": ["operator"]}, 30),
         ("paddle", {"view": ["kernel"]}, 70),
         ("torch", {"group_by": "instance"}, 60),
-        ("nsys", {"view": ["algorithm_sum"]}, 80),
+        ("nsys", {"view": ["computation"]}, 300),
         ("ncu", {"group_by": "kernel"}, 30),
     ],
 )
@@ -164,8 +164,8 @@ def test_names_that_a_style_cuts_at_their_ends_stay_apart(
     report = STYLES[style].build(replace(PROFILE, operators=operators), options)
     (table, *_) = tables_of(report)
     place = next(n for n, it in enumerate(table.text_columns) if it.title == "Name")
-    cells = " ".join(map(table.text_columns[place].cell, table.rows))
-    assert CUT in cells or "…" in cells
+    column = table.text_columns[place]
+    assert [*map(column.cell, table.rows)] != [*map(column.value, table.rows)]
     paper = len(report.text.splitlines()[0])
     for width in (it for it in WIDTHS if it < paper):
         drawing = Drawing(table, Screen(width))

@@ -32,7 +32,6 @@ SORTS: Mapping[str, Callable[[Row], Any]] = {
     "saving": FIGURES["saving"].value,
     "name": lambda row: row.name,
 }
-BOUNDS = {"latency": "far"}  # of both roofs
 
 
 def build(profile: Profile, options: Mapping[str, Any]) -> Report:
@@ -116,7 +115,7 @@ def table_of(
         *(share, spent),
         Column("kernel", lambda row: row.kernel, rank=3, in_text=group != "kernel"),
         Column("layout", lambda row: layout_of(profile, row), rank=4),
-        Column("bound", lambda row: BOUNDS.get(row.bound or "", row.bound or ""), rank=2),
+        Column("bound", lambda row: row.describe_bounds(), rank=2),
         time("could save", FIGURES["saving"].value, in_text=True),
         *figure_columns(("calls",), added),
         time("total", lambda row: row.total_ns),

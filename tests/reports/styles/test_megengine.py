@@ -27,6 +27,7 @@ from lar.reports.options import collect_report_options
 from lar.reports.styles import STYLES
 from lar.reports.styles.megengine import build
 from lar.reports.styles.megengine.records import is_single, sum_pairwise
+from lar.reports.text import Screen
 from tests.profiles.synthetic import profile_of_times
 from tests.reports.styles.megengine_sample import SAMPLE, profile_of_sample
 
@@ -123,6 +124,34 @@ def test_sums_have_the_last_digit_of_numpy(values: list[float]) -> None:
 
 def test_rows_of_the_manual_are_printed_as_there() -> None:
     assert build(profile_of_sample(), {"top": 5}).text == SAMPLE
+
+
+def test_names_give_way_before_columns_of_the_manual() -> None:
+    """`out_shapes` was left out at 150 columns while names had 30."""
+    report = build(profile_of_sample(), {"top": 5})
+    lines = report.lines_for(Screen(130))
+    assert max(map(len, lines)) <= 130
+    (paper,) = (line for line in SAMPLE.splitlines() if "operator info" in line)
+    (narrow,) = (line for line in lines if "operator info" in line)
+    assert narrow.split() == paper.split()
+    assert any("..." in line for line in lines)
+
+
+def test_rows_stand_in_the_order_of_the_time_that_they_show() -> None:
+    """They stood in that of the median, which the table does not have."""
+    times = [{"conv": 50, "relu": 30}, {"conv": 50, "relu": 30}, {"conv": 50, "relu": 300}]
+    table = build(profile_of_times(TYPES, times, step_us=500), {}).tables[1]
+    place = table.headings.index("time_seconds")
+    assert [row[place] for row in table.records] == pytest.approx([120e-6, 50e-6])
+
+
+def test_an_operator_that_runs_others_has_its_own_time() -> None:
+    profile = profile_of_times({"loop": "Loop", "body": "MatMul"}, TIMES[:0], step_us=1)
+    executions = (Execution(0, 0, 1, 0, 100_000), Execution(1, 0, 1, 5_000, 95_000))
+    made = replace(profile, steps=(Step(0, 0, 100_000),), executions=executions)
+    table = build(made, {}).tables[1]
+    place = table.headings.index("time_seconds")
+    assert [row[place] for row in table.records] == pytest.approx([90e-6, 10e-6])
 
 
 def lines_of(profile: Profile, **options: Any) -> list[str]:

@@ -1,4 +1,4 @@
-"""The nsys style without --view: its sections against those of nsys."""
+"""The style `nsys`: its sections against those of nsys."""
 
 from __future__ import annotations
 
@@ -12,14 +12,22 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from lar.cli.main import main
-from lar.errors import UsageError
 from lar.profiles.trace_file import write_profile
 from lar.records.profile import Profile
 from lar.reports.styles.nsys import build
-from tests.profiles.synthetic import WORKER
-from tests.reports.styles.nsys_sample import SAMPLE, profile_of_sample, small_profile, span_of
+from lar.reports.text import Screen
+from tests.profiles.synthetic import WORKER, profile_of_times
+from tests.reports.styles.nsys_sample import (
+    SAMPLE,
+    TYPES,
+    profile_of_sample,
+    small_profile,
+    span_of,
+)
 
 
 class TestSections:
@@ -127,11 +135,8 @@ class TestSections:
             "os_runtime_rest": [("futex", 1, 4000), ("[warm-up]", 2, 4000), ("mmap", 1, 2000)],
             "os_runtime_profiler": [("write", 1, 9000), ("openat", 1, 7000)],
         }
-        views = build(profile, {"view": ["syscall_sum", "osrt_sum"]})
-        assert [table.name for table in views.tables] == [
-            *("syscall_sum", "syscall_rest_sum", "syscall_profiler_sum"),
-            *("osrt_sum", "osrt_rest_sum", "osrt_profiler_sum"),
-        ]
+        (rest,) = build(profile, {"view": ["os_runtime_rest"]}).tables
+        assert rest.records == tables["os_runtime_rest"].records
 
     def test_a_call_within_a_call_counts_once(self) -> None:
         profile = small_profile(
@@ -183,9 +188,63 @@ class TestSections:
         (line,) = build(small_profile(), {"top": 1}).tables[1].records
         assert line[0] == 99.1  # of all, also of those that are not shown
 
-    def test_a_unit_is_refused(self) -> None:
-        with pytest.raises(UsageError, match="the sections are in nanoseconds"):
-            build(small_profile(), {"time_unit": "ms"})
+    def test_only_the_views_asked_for(self) -> None:
+        report = build(small_profile(), {"view": ["os_runtime_rest", "computation"]})
+        assert [table.name for table in report.tables] == ["computation"]
+        titles = [line for line in report.text.splitlines() if line.startswith("Generating")]
+        assert titles == [
+            "Generating Operating System Runtime API Statistics outside the iterations...",
+            "Generating Operator Algorithm Statistics...",
+        ]
+
+    def test_the_median_stands_beside_the_documents_columns_where_it_is_asked_for(self) -> None:
+        spans = [span_of("user_annotation", "head", 0, ns) for ns in (1000, 2000, 9000)]
+        options = {"view": ["ranges"], "columns": ("median", "p90")}
+        lines = build(small_profile(*spans), options).text.splitlines()
+        assert lines[3].split()[-3:] == ["Median", "P90", "Range"]
+        assert lines[5].split()[-3:] == ["2000.0", "-", "head"]
+        assert "Median" not in build(small_profile(*spans), {}).text
+
+    @pytest.mark.parametrize("key", ["total", "count", "average", "minimum", "maximum", "name"])
+    def test_orders(self, key: str) -> None:
+        spans = [span_of("user_annotation", "even", 0, 100) for _ in range(9)]
+        spans += [span_of("user_annotation", "wide", 0, length) for length in (101, 400)]
+        first = "even" if key in ("total", "count", "name") else "wide"
+        (table,) = build(small_profile(*spans), {"view": ["ranges"], "sort": key, "top": 1}).tables
+        assert [row[-1] for row in table.records] == [first]
+
+    def test_the_document_keeps_its_columns_on_a_narrow_terminal(self) -> None:
+        """`Minimum` was left out at 80 columns while a name of 17 letters had room to spare."""
+        name = "[CPU memcpy HtoH]"
+        copies = [span_of("memcpy", name, 0, ns, size_bytes=9) for ns in (1_000_001, 10_000_000)]
+        profile = small_profile(*copies)
+
+        def lines_for(width: int) -> list[list[str]]:
+            lines = build(profile, {"view": ["memory_time"]}).lines_for(Screen(width))
+            assert max(map(len, lines)) <= width
+            return [lines[3].split(), lines[5].split()]
+
+        header, row = lines_for(79)
+        assert header[-3:] == ["Minimum", "Maximum", "Name"]
+        assert " ".join(row[-3:]) == "[CPU me... HtoH]"
+        header, row = lines_for(70)  # what follows from the others goes then
+        assert header == ["Time(%)", "Total", "Time", "Operations", "Minimum", "Maximum", "Name"]
+        assert row[-2:] == ["memcpy", "HtoH]"]
+
+    @settings(max_examples=40, deadline=None)
+    @given(
+        st.lists(
+            st.fixed_dictionaries({name: st.integers(1, 300) for name in TYPES}),
+            min_size=1,
+            max_size=4,
+        )
+    )
+    def test_percentages_are_of_what_is_listed(self, times: list[dict[str, int]]) -> None:
+        profile = profile_of_times(TYPES, times, step_us=1000)
+        rows = build(profile, {"view": ["computation"]}).tables[0].rows
+        assert sum(row.share for row in rows) == pytest.approx(100, abs=0.1)
+        durations = sum(each.compute_ns for each in profile.timed_executions)
+        assert sum(row.times.total_ns for row in rows) == durations
 
 
 class TestCommand:
@@ -195,18 +254,31 @@ class TestCommand:
         words = ["report", str(path), "--style", "nsys"]
         assert main(words) == 0
         assert capsys.readouterr().out == build(small_profile(), {}).text
-        views = ["--view", "engine_api_sum", "--time-unit", "us", "--csv", "-"]
-        assert main([*words, *views]) == 0
+        assert main([*words, "--view", "api_calls", "--csv", "-"]) == 0
         rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
-        assert [row["Total Time (us)"] for row in rows] == ["1618.0", "382.0"]
-        assert main([*words, "--view", "nvtx_sum", "--view", "algorithm_sum", "--json", "-"]) == 0
+        assert [row["Total Time (ns)"] for row in rows] == ["1618000", "382000"]
+        assert main([*words, "--view", "ranges", "--view", "computation", "--json", "-"]) == 0
         (table,) = json.loads(capsys.readouterr().out)["tables"]
-        assert table["name"] == "algorithm_sum"
+        assert table["name"] == "computation"
 
-    def test_a_report_that_is_not_there(
-        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    @pytest.mark.parametrize(
+        ("words", "said"),
+        [
+            (["--view", "cuda_gpu_kern_sum"], "a view no more\nhint: --view computation has it"),
+            (["--view", "nvtx_kern_sum"], "has no such view\nhint: its views are api_calls, "),
+            (["--time-unit", "ms"], "--time-unit: the style nsys does not know this\nhint: "),
+            (["--sort", "stddev"], "does not sort by this\nhint: "),
+            (["--columns", "disturbed"], "has no such column to add\nhint: it adds median, p90"),
+        ],
+    )
+    def test_what_the_document_does_not_have(
+        self,
+        words: list[str],
+        said: str,
+        tmp_path: Path,
+        capsys: pytest.CaptureFixture[str],
     ) -> None:
         path = tmp_path / "profile.json"
         write_profile(small_profile(), path)
-        assert main(["report", str(path), "--style", "nsys", "--view", "gpukernsum"]) == 2
-        assert "has no such view\nhint: its views are cuda_api_sum, " in capsys.readouterr().err
+        assert main(["report", str(path), "--style", "nsys", *words]) == 2
+        assert said in capsys.readouterr().err

@@ -17,7 +17,7 @@ from lar.profiles.run_contrast import contrasts_of
 from lar.profiles.totals import UNITS_NS
 from lar.records.profile import Profile
 from lar.records.summary import Interval
-from lar.reports.model import Column, Layout, Rule, Table, table_of_values
+from lar.reports.model import Column, Layout, Rule, Table, number, table_of_values
 from lar.reports.report import Report
 from lar.reports.sorting import sort_rows
 from lar.reports.verdicts import (
@@ -120,10 +120,7 @@ def columns_of(found: ComparedProfiles, unit: str) -> tuple[TimeColumn, ...]:
         def value(row: ComparedTimes) -> float | None:
             return None if (known := figure_of(row)) is None else round(known, 6)
 
-        def text(row: ComparedTimes) -> str:
-            return "-" if (known := value(row)) is None else f"{known:.{digits}f}"
-
-        return Column(title, value, text, align="right", rank=rank, digits=digits)
+        return number(title, value, digits, unknown="-", rank=rank)
 
     scale = UNITS_NS[unit]
     return (
@@ -145,8 +142,8 @@ def columns_of(found: ComparedProfiles, unit: str) -> tuple[TimeColumn, ...]:
             "ratio",
             text=lambda it: format_interval(interval_of(it)) or "-",
             parts=(
-                Column("ratio low", lambda it: low_of(interval_of(it))),
-                Column("ratio high", lambda it: high_of(interval_of(it))),
+                Column("ratio low", lambda it: low_of(interval_of(it)), digits=3),
+                Column("ratio high", lambda it: high_of(interval_of(it)), digits=3),
             ),
             in_text=found.is_judged,
         ),

@@ -10,21 +10,22 @@ The device is what the engine computes on, which may be a CPU; the host is what 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
+from lar.profiles.breakdown import steps_of
 from lar.records.profile import Profile
 from lar.reports.model import AnyTable, Column, Layout, Rule, Table
 from lar.reports.report import Report
 from lar.reports.styles.megengine.records import (
+    Place,
     Record,
     TimeKey,
     aggregate,
     filter_records,
-    iterations_of,
     records_of,
     select_records,
 )
-from lar.reports.styles.megengine.table import CONFLUENCE, names_of, operators_table_of
+from lar.reports.styles.megengine.table import CONFLUENCE, operators_table_of
 
 # What is a copy from one device to another, for MegEngine and for ONNX Runtime.
 COPY_TYPES = frozenset({"Copy", "MemcpyFromHost", "MemcpyToHost"})
@@ -33,7 +34,6 @@ ON_CPU = "the device is what the engine computes on: here the CPU"
 ON_HOST = (
     "the engine reports no times of the device: these are of the host, which has it do the work"
 )
-SAVES = "could save: seconds of an iteration, with the operator at its roof (--style ncu)"
 
 
 class SummaryRow(NamedTuple):
@@ -42,7 +42,6 @@ class SummaryRow(NamedTuple):
     name: str
     total: float | None
     average: float | None = None
-    is_copy: bool = False
 
 
 def build(profile: Profile, options: Mapping[str, Any]) -> Report:
@@ -53,54 +52,38 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
     """
     records = records_of(profile)
     chosen = filter_records(records, options)
-    totals = {place: total_seconds(records, (place, "end")) for place in ("device", "host")}
-    iterations = iterations_of(profile)
+    iterations = len(steps_of(profile))
     means = f"times, computation and memory are the mean of {iterations} iterations"
-    has_savings = any(record.saving is not None for record in records)
     lines = [means] if iterations > 1 else []
-    if has_savings and "device" in parts_of(options):
-        lines.append(SAVES)
     if profile.facts.dispatch_only:
         lines.append(ON_HOST)
-    on_cpu = profile.facts.device.startswith("cpu")
-    notes = (*lines, *((ON_CPU,) if on_cpu else ()))
-    body: list[list[str | AnyTable]] = [[*lines]] if lines else []
-    if options.get("dump_only_opr"):
-        body = []
+    notes = (*lines, *((ON_CPU,) if profile.facts.device.startswith("cpu") else ()))
+    has_names = bool(options.get("dump_only_opr"))
+    parts: list[list[str | AnyTable]] = [[*lines]] if lines and not has_names else []
     tables: list[AnyTable] = []
-    in_confluence = bool(options.get("confluence"))
-    for part in parts_of(options):
-        if part == "summary":
-            rows = summary_rows_of(chosen, totals, bool(options.get("copy_time")))
-            table = summary_table_of(
-                rows, notes, in_confluence, is_rounded=bool(profile.facts.lar_version)
-            )
-            body.append([table])
-            tables.append(table)
-        else:
-            key: TimeKey = part, options.get("top_end_key", "end")
-            # Of the engine's own file the text is the tool's; in a profile of lar's unknown is N/A.
-            is_infinite = not profile.facts.lar_version
-            selected = select_records(chosen, key, options, is_infinite=is_infinite)
-            operators = operators_table_of(
-                selected, part, totals[part], notes, in_confluence=in_confluence
-            )
-            body.append([*names_of(selected)] if options.get("dump_only_opr") else [operators])
-            tables.append(operators)
-    joined = [part for place, each in enumerate(body) for part in ([""] if place else []) + each]
+    only = options.get("print_only")
+    layout = CONFLUENCE if options.get("confluence") else LINES
+    if only in (None, "summary"):
+        summary = summary_of(profile, summary_rows_of(records, chosen, options), notes, layout)
+        parts.append([summary])
+        tables.append(summary)
+    places: tuple[Place, ...] = ("device", "host") if options.get("show_host") else ("device",)
+    for place in places if only is None else (only,) if only != "summary" else ():
+        key: TimeKey = place, options.get("top_end_key", "end")
+        selected = select_records(chosen, key, options)
+        total = total_seconds(records, (place, "end"))
+        table = operators_table_of(
+            selected, place, total, notes, in_confluence=layout is CONFLUENCE
+        )
+        names = [" ".join(each.info.values()) for each in selected] or [""]
+        parts.append([*names] if has_names else [table])
+        tables.append(table)
     return Report(
         style="megengine",
-        body=tuple(joined),
+        body=tuple(it for n, part in enumerate(parts) for it in ([""] if n else []) + part),
         tables=tuple(tables),
-        is_for_programs=bool(options.get("dump_only_opr")),
+        is_for_programs=has_names,
     )
-
-
-def parts_of(options: Mapping[str, Any]) -> tuple[Literal["summary", "device", "host"], ...]:
-    """Return the parts of the report, in their order."""
-    if only := options.get("print_only"):
-        return (only,)
-    return ("summary", "device", "host") if options.get("show_host") else ("summary", "device")
 
 
 def total_seconds(records: Sequence[Record], key: TimeKey) -> float | None:
@@ -109,34 +92,33 @@ def total_seconds(records: Sequence[Record], key: TimeKey) -> float | None:
 
 
 def summary_rows_of(
-    chosen: Sequence[Record], totals: Mapping[str, float | None], with_copies: bool
+    records: Sequence[Record], chosen: Sequence[Record], options: Mapping[str, Any]
 ) -> list[SummaryRow]:
     """Return the totals of all operators and, if asked for, of the chosen copies."""
     rows = [
-        SummaryRow("total device time", totals["device"]),
-        SummaryRow("total host time", totals["host"]),
+        SummaryRow("total device time", total_seconds(records, ("device", "end"))),
+        SummaryRow("total host time", total_seconds(records, ("host", "end"))),
     ]
-    if with_copies:
+    if options.get("copy_time"):
         copies = [record for record in chosen if record.info["type"] in COPY_TYPES]
         for name, key in (("copy time", "end"), ("copy wait time", "kern")):
             times = [each.times["device", key] for each in copies if ("device", key) in each.times]
-            total, average = aggregate(times, "sum"), aggregate(times, "mean")
-            rows.append(SummaryRow(name, total, average, is_copy=True))
+            rows.append(SummaryRow(name, aggregate(times, "sum"), aggregate(times, "mean")))
     return rows
 
 
-def summary_table_of(
-    rows: Sequence[SummaryRow], notes: tuple[str, ...], in_confluence: bool, *, is_rounded: bool
+def summary_of(
+    profile: Profile, rows: Sequence[SummaryRow], notes: tuple[str, ...], layout: Layout
 ) -> Table[SummaryRow]:
     """Return the totals; in the text, the cell of a copy has its average too. The tool prints all
     digits where a total is not known, and so does the text of the engine's own file."""
 
     def text(row: SummaryRow) -> str:
-        if row.is_copy and row.total is not None:
-            return f"tot={row.total:.4f} avg={row.average:.4f}"
         if row.total is None:
             return "N/A"
-        return f"{row.total:g}" if is_rounded else str(row.total)
+        if row.average is not None:
+            return f"tot={row.total:.4f} avg={row.average:.4f}"
+        return f"{row.total:g}" if profile.facts.lar_version else str(row.total)
 
     return Table(
         name="summary",
@@ -148,5 +130,5 @@ def summary_table_of(
         ),
         rows=tuple(rows),
         notes=notes,
-        layout=CONFLUENCE if in_confluence else LINES,
+        layout=layout,
     )
