@@ -38,7 +38,8 @@ WHOLE = 0.1
 
 def culprit_of(blame: Blame, paired: Paired) -> Culprit:
     """Return the record of a culprit, with those of its own weights that differ."""
-    parameters = [it for it in paired.constants_of(blame.actual) if not is_identical(it)]
+    taken = [(it, it.figures) for it in paired.constants_of(blame.actual)]
+    parameters = [it for it, found in taken if not found or found.max_absolute not in (0.0, None)]
     alone = blame.alone.found
     return Culprit(
         actual=tuple(operator_facts(paired, 0, node) for node in blame.actual),
@@ -100,10 +101,6 @@ def operator_facts(paired: Paired, side: int, node: Node) -> OperatorFacts:
     layout = node.tensor.layout if node.tensor else ""
     opaque = operator.type.lower() in paired.graphs[side].kinds.opaque
     return facts_from(OperatorFacts, operator, output=node.name, layout=layout, opaque=opaque)
-
-
-def is_identical(found: TensorComparison) -> bool:
-    return found.figures is not None and found.figures.max_absolute in (0.0, None)
 
 
 class Sides(NamedTuple):

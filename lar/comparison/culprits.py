@@ -16,16 +16,7 @@ from lar.comparison.isolation import Alone, Prover
 from lar.comparison.metrics import DEFAULT_RTOL
 from lar.comparison.pairs import Paired, error_of, growth_of, known_side, type_of
 from lar.comparison.rounding import SLACK
-from lar.graphs.graph import (
-    BODY_INPUT,
-    IN_BODY,
-    LOOPS,
-    Node,
-    children_of,
-    is_within,
-    region_of,
-    walk,
-)
+from lar.graphs.graph import BODY_INPUT, IN_BODY, LOOPS, Node, is_within, region_of, with_results
 from lar.graphs.matching import Pair
 from lar.graphs.operator_kinds import DISCRETE, HEAVY
 from lar.records.comparison import TensorComparison
@@ -45,8 +36,6 @@ GROSS = 1.5 * SLACK
 
 # An error that has become that much smaller behind a pair was none: the pair was of two quantities.
 HEALED = 0.2
-
-MOVE = ("move",)
 
 # So many pairs behind one are looked at for that.
 MOST_BEHIND = 3
@@ -75,7 +64,8 @@ class Blame(NamedTuple):
     @property
     def proven(self) -> bool:
         """Whether it was run alone on both sides, and differs."""
-        return (self.alone.is_wrong and not self.alone.doubt) or self.is_coarse
+        is_wrong = self.alone.found is not None and not self.alone.found.passed
+        return (is_wrong and not self.alone.doubt) or self.is_coarse
 
 
 class Search:
@@ -140,7 +130,7 @@ class Search:
             blame = self.try_one(pair)
             if blame and (blame.proven or not until_proven):
                 add_blame(self.blames, blame)
-                self.behind |= walk([known_side(pair)], children_of).keys()
+                self.behind |= with_results([known_side(pair)])
                 if until_proven:
                     return
 
@@ -255,7 +245,7 @@ def blame_of(pair: Pair, paired: Paired, alone: Alone) -> Blame:
 def without_behind(blames: Sequence[Blame], others: Sequence[Blame]) -> list[Blame]:
     """Return culprits without those that are among others, or behind them."""
     ends = {node for blame in others for node in (*blame.actual, *blame.expected)}
-    behind = walk(ends, children_of).keys()
+    behind = with_results(ends)
     return [it for it in blames if behind.isdisjoint((*it.actual, *it.expected))]
 
 
@@ -283,7 +273,7 @@ def in_weight(nodes: Iterable[Node]) -> tuple[Node, ...]:
     own = [node for node in listed.values() if not is_added_move(node)] or listed.values()
 
     def weight(node: Node) -> int:
-        return 0 if node.steps[0] in HEAVY else 2 if node.steps == MOVE else 1
+        return 0 if node.steps[0] in HEAVY else 2 if node.is_move else 1
 
     return tuple(sorted(own, key=weight))
 
@@ -292,7 +282,7 @@ def is_added_move(node: Node) -> bool:
     """Return whether an engine has added an operator to bring a tensor of the model into another
     layout: both bear the model's name of it."""
     near = (*node.parents, *node.children)
-    return node.steps == MOVE and any(each.name == node.name for each in near)
+    return node.is_move and any(each.name == node.name for each in near)
 
 
 def add_blame(blames: list[Blame], blame: Blame) -> None:

@@ -59,11 +59,6 @@ class Alone(NamedTuple):
     doubt: str = ""
 
     @property
-    def is_wrong(self) -> bool:
-        """Whether it differs."""
-        return self.found is not None and not self.found.passed
-
-    @property
     def is_right(self) -> bool:
         """Whether it agrees."""
         return self.found is not None and self.found.passed
@@ -127,10 +122,8 @@ class Prover:
             if each.is_input or each.operator is None:
                 raise LarError("what it is computed from has no twin", subject=each.name)
         pairs = [self.pairs[each] for each in sources_of(node, fed)]
-        return {
-            pair: stored_as(pair, self.measure.values, self.compared[pair.actual].axes)
-            for pair in pairs
-        }
+        values, compared = self.measure.values, self.compared
+        return {it: stored_as(it, values, compared[it.actual].axes) for it in pairs}
 
     def check_repeated(self, pair: Pair) -> None:
         """Check that both sides, each on its own inputs of the run, give alone what they gave in
@@ -142,10 +135,8 @@ class Prover:
         for side, node in enumerate(pair[:2]):
             operators, tensor = self.operators(side), tensor_of(node)
             dump = self.measure.values[side].dump
-            before = {
-                tensor_of(each).name: dump.read(tensor_of(each).key)
-                for each in sources_of(node, self.fed_before(node, side))
-            }
+            taken = map(tensor_of, sources_of(node, self.fed_before(node, side)))
+            before = {it.name: dump.read(it.key) for it in taken}
             first = dump.read(tensor.key)
             try:
                 again = operators.compute(tensor, before)

@@ -10,14 +10,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from lar.comparison.metrics import finite
-from lar.records.comparison import (
-    Comparison,
-    Culprit,
-    ErrorsOverItems,
-    Figures,
-    TensorComparison,
-    TensorFacts,
-)
+from lar.records.comparison import Comparison, Culprit, ErrorsOverItems, Figures, TensorComparison
+from lar.records.quantization import Quantization
 
 Key = tuple[str, str]
 
@@ -57,7 +51,7 @@ class Errors:
         if self.worst is None:
             return None
         snr = snr_of(self.worst)
-        step = step_of(pair.actual) or step_of(pair.expected)
+        step = step_of(pair.actual.quantization) or step_of(pair.expected.quantization)
         rms = math.sqrt(self.noise / self.elements) if self.elements else 0.0
         return ErrorsOverItems(
             items=self.items,
@@ -169,7 +163,7 @@ def snr_of(figures: Figures) -> float:
     return math.inf if figures.identical or not figures.max_absolute else -math.inf
 
 
-def step_of(facts: TensorFacts) -> float:
+def step_of(quantization: Quantization | None) -> float:
     """Return the scale of a tensor that is quantised with one, else 0."""
-    scales = facts.quantization.scale if facts.quantization else ()
+    scales = quantization.scale if quantization else ()
     return scales[0] if len(scales) == 1 else 0.0

@@ -24,7 +24,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 # sums in another order and winograd algorithms stay below it, a cast to the next smaller type
 # does not.
 DEFAULT_RTOL = {"float64": 1e-7, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
-DEFAULT_RTOL |= {"complex64": 1e-4, "complex128": 1e-7}
+DEFAULT_RTOL |= {"complex64": 1e-4, "complex128": 1e-7, "tf32": 1e-4}
 
 # A fill stands for what is to be left out, as -1e9 in the mask of an attention: a number as large
 # as this that is so many octaves above all others. An image has no coordinates as large, and

@@ -109,7 +109,7 @@ def describe_moved(node: Node, paired: Paired) -> str:
     if node in originals:
         name = originals[node].name
         return "the same data in other axes" if name == node.name else f"the data of {name}"
-    for each in results_of(node, originals) if node.steps == ("move",) else ():
+    for each in results_of(node, originals) if node.is_move else ():
         original = originals[each]
         if original in sources_of(node, {original}):
             return f"between {original.name} and {each.name}, which holds its data"

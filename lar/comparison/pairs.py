@@ -21,13 +21,7 @@ from lar.graphs.graph import LOOPS, Graph, Node, is_end, name_of, results_of, so
 from lar.graphs.matching import Array, Pair
 from lar.graphs.operator_kinds import UNKNOWN_STEPS
 from lar.graphs.quantities import BITS
-from lar.graphs.signatures import (
-    Values,
-    leave_out_padding,
-    sample_places,
-    share_quantization,
-    squeezed,
-)
+from lar.graphs.signatures import Values, learn_of_twins, sample_places, squeezed
 from lar.graphs.twins import ConstantPair, Twins
 from lar.records.comparison import MatchedBy, TensorComparison, TensorFacts, Tolerance
 
@@ -119,10 +113,9 @@ class Measure:
             if squeezed(one.shape) == squeezed(other.shape):
                 one = one._replace(shape=other.shape)
                 figures = measure(one, other, Bounds(inf))
-                facts = self.facts_of(side, integers)
                 error = min(figures.relative_l2 or 0.0, MOST_CLIPPED)
                 yield TensorComparison(
-                    actual=facts,
+                    actual=self.facts_of(side, integers),
                     expected=self.facts_of(side, numbers),
                     matched_by="graph",
                     passed=True,
@@ -149,12 +142,10 @@ class Measure:
         """
         if self.excerpts:
             return self.compare_excerpts(tensors, by)
-        share_quantization(self.values, tensors)
+        learn_of_twins(self.values, tensors)
         quantizations = [*map(Values.quantization_of, self.values, tensors)]
         # Where one side does not say what its integers stand for, the integers are all there is.
         as_integers = None in quantizations and tensors[0].dtype == tensors[1].dtype
-        if (tensors[0].shape, tensors[0].layout) == (tensors[1].shape, tensors[1].layout):
-            leave_out_padding(self.values, tensors)
         read = partial(Values.elements, integers=as_integers)
         one, other = map(read, self.values, tensors)
         if tensors[0].dtype == tensors[1].dtype == "string":

@@ -30,12 +30,7 @@ ONE_DIRECTION = 1 - 1e-5
 MOST_BITS = 16
 
 # Where an operator's results lie, whatever it is fed with: a range may be chosen for all of them.
-BOUNDED = {
-    "softmax": (0.0, 1.0),
-    "sigmoid": (0.0, 1.0),
-    "relu6": (0.0, 6.0),
-    "tanh": (-1.0, 1.0),
-}
+BOUNDED = {"softmax": (0.0, 1.0), "sigmoid": (0.0, 1.0), "relu6": (0.0, 6.0), "tanh": (-1.0, 1.0)}
 
 
 def find_coarse(paired: Paired) -> Iterator[Blame]:
@@ -108,14 +103,12 @@ class Ranges:
         """Return how many times what their own values need the scales before a tensor are, at
         least 1; without end if one of the nearest is the same scale."""
         quantized = self.quantized[side]
-        sources = sources_of(node, {it for it in quantized if self.is_known(it)})
+        known = {it for it in quantized if it in self.paired.by_node or is_given(it)}
+        sources = sources_of(node, known)
         if any(self.step_of(side, each) == self.step_of(side, node) for each in sources):
             return math.inf
         behind = {*sources, *(each for source in sources for each in region_of(source, ()))}
         return max([1.0, *(self.times_of(side, each) for each in behind & quantized)])
-
-    def is_known(self, node: Node) -> bool:
-        return node in self.paired.by_node or is_given(node)
 
     def times_of(self, side: int, node: Node) -> float:
         """Return how many times what a tensor's own values need its scale is."""

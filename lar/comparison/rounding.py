@@ -28,7 +28,7 @@ import numpy as np
 
 from lar.comparison.metrics import DEFAULT_RTOL, SLIGHTLY_MORE, Bounds, Size
 from lar.dumps.dump import DumpedTensor
-from lar.graphs.elements import Elements, channel_axis, extent_of, whole
+from lar.graphs.elements import BLOCK, Elements, channel_axis, extent_of
 from lar.graphs.graph import Graph, Node, region_of, sources_of
 from lar.graphs.matching import Pair
 from lar.graphs.operator_kinds import GROUPS, HEAVY
@@ -81,14 +81,8 @@ WEIGHTS_OF_8_BITS = 0.02
 LEAST_ELEMENTS = 4
 
 # Where no graph is known, what rounding adds up to in a deep network.
-WITHOUT_GRAPH = {
-    "tf32": 0.03,
-    "float16": 0.03,
-    "bfloat16": 0.1,
-    "int16": 0.03,
-    "int8": 0.3,
-    "int4": 1.0,
-}
+WITHOUT_GRAPH = dict.fromkeys(("tf32", "float16", "int16"), 0.03)
+WITHOUT_GRAPH |= {"bfloat16": 0.1, "int8": 0.3, "int4": 1.0}
 
 # The largest error of elements, in units of the error of the whole.
 PEAK = 2.0
@@ -122,26 +116,24 @@ class Explained(NamedTuple):
     @property
     def limit(self) -> float:
         """The largest error of the whole that is still rounding."""
-        stored = "float32" if self.precision in OF_FACTORS else self.precision
-        usual = DEFAULT_RTOL.get(stored, 0.0)
+        usual = DEFAULT_RTOL.get(self.precision, 0.0)
         return max(min(SLACK * self.error, MOST_EXPLAINED), usual)
 
     def passes(
-        self, figures: Figures, sources: Iterable[Figures], worst_channel: Callable[[], float]
+        self, figures: Figures, sources: Sequence[Figures], worst_channel: Callable[[], float]
     ) -> bool:
         """Return whether the error of a tensor is rounding, beside the errors of its inputs;
         `worst_channel` measures its channels."""
         if figures.nonfinite_mismatches:
             return False
-        known = [*sources]
-        equal = self.step and self.stored and known and all(each.identical for each in known)
+        equal = self.step and self.stored and sources and all(each.identical for each in sources)
         if equal and (figures.mean_absolute or 0.0) > OF_A_STEP * self.step:
             return False
         if (figures.max_absolute or 0.0) <= self.step * SLIGHTLY_MORE:
             return True
         if figures.relative_l2 is None or figures.relative_l2 > self.limit:
             return False
-        before = max((each.peak or 0.0 for each in known), default=0.0)
+        before = max((each.peak or 0.0 for each in sources), default=0.0)
         if figures.mismatches and (figures.peak or 0.0) > PEAK_GROWTH * before:
             return False
         return worst_channel() <= self.limit
@@ -170,12 +162,14 @@ def worst_channel_of(one: Elements, other: Elements, fill: float) -> float:
     axis = channel_axis(len(shape))
     if len(shape) < 2 or shape[axis] < 2 or other.size < LEAST_ELEMENTS * shape[axis]:
         return 0.0
-    sides = [whole(it).astype(np.float64).reshape(shape) for it in (one, other)]
-    counted = np.isfinite(sides[0]) & (np.abs(sides[1]) < fill)
-    left, right = (np.moveaxis(np.where(counted, it, 0.0), axis, 0) for it in sides)
-    errors, mine, theirs = (
-        np.square(it).reshape(shape[axis], -1).sum(axis=1) for it in (left - right, left, right)
-    )
+    channels, behind = shape[axis], prod(shape[axis + 1 :])
+    errors, mine, theirs = np.zeros((3, channels))
+    for number, (left, right) in enumerate(zip(one.blocks(), other.blocks(), strict=True)):
+        places = np.arange(number * BLOCK, number * BLOCK + right.size) // behind % channels
+        sides = left.astype(np.float64), right.astype(np.float64)
+        counted = np.isfinite(sides[0]) & (np.abs(sides[1]) < fill)
+        for sums, values in ((errors, sides[0] - sides[1]), (mine, sides[0]), (theirs, sides[1])):
+            sums += np.bincount(places, np.square(np.where(counted, values, 0.0)), channels)
     lengths = np.maximum(mine, theirs)
     usual = max(float(mine.mean()), float(theirs.mean()))
     return math.sqrt(float((errors / np.maximum(lengths, usual)).max())) if usual else 0.0
@@ -325,10 +319,12 @@ class Rounding:
         for node in sources_of(pair.expected, self.by_node):
             if node.tensor is None:
                 continue
-            values = whole(self.values[1].elements(node.tensor)).astype(np.float64)
-            finite = values[np.isfinite(values)]
-            square = float(finite @ finite)
-            varying = square - float(finite.sum()) ** 2 / finite.size if finite.size else 0.0
+            sums = np.zeros(3)
+            for block in self.values[1].elements(node.tensor).blocks():
+                finite = block[np.isfinite(block)].astype(np.float64)
+                sums += finite.size, finite.sum(), finite @ finite
+            count, total, square = map(float, sums)
+            varying = square - total**2 / count if count else 0.0
             found.append(LEAST_GROWTH * math.sqrt(square / varying) if varying > 0 else MOST_GROWTH)
         return min(max(found), MOST_GROWTH)
 

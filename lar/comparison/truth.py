@@ -35,11 +35,8 @@ def judge_by_truth(
         twin = (one, other)[nearest] or one or other
         if tensor.constant or twin is None:
             return tensor
-        errors = TruthErrors(
-            tensor=twin.expected,
-            actual=one.figures if one else None,
-            expected=other.figures if other else None,
-        )
+        actual, expected = (it.figures if it else None for it in (one, other))
+        errors = TruthErrors(tensor=twin.expected, actual=actual, expected=expected)
         return replace(tensor, truth=errors)
 
     sides = [without_doubt(found, against[side], side) for side in (0, 1)]

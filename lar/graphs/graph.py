@@ -23,7 +23,6 @@ LOOPS = ("Loop", "Scan")
 BODY_INPUT = "BodyInput"
 
 INPUT: Steps = ("input",)
-MOVED: Steps = ("move",)
 INPUT_TYPES = ("Host2DeviceCopy", "InputCallback", "Input", "Parameter")
 
 
@@ -53,6 +52,11 @@ class Node:
     @property
     def is_input(self) -> bool:
         return self.steps == INPUT
+
+    @property
+    def is_move(self) -> bool:
+        """Whether it holds the data of the one before it, in other axes or another layout."""
+        return self.steps == ("move",)
 
     @property
     def is_cast(self) -> bool:
@@ -195,7 +199,7 @@ class Graph:
         """Return what operators draw, and what is computed from that."""
         made = ((node, node.operator) for node in self.nodes if node.operator)
         drawn = [node for node, maker in made if maker.type.lower() in self.kinds.random]
-        return {*walk(drawn, children_of)}
+        return with_results(drawn)
 
     @property
     def present(self) -> list[Node]:
@@ -238,6 +242,11 @@ def results_of(node: Node, stops: Container[Node]) -> list[Node]:
     return reach(node, stops, children_of)[1]
 
 
+def with_results(nodes: Iterable[Node]) -> set[Node]:
+    """Return nodes and all that is computed from them."""
+    return {*walk(nodes, children_of)}
+
+
 def region_of(node: Node, stops: Container[Node]) -> list[Node]:
     """Return a node and those it is computed from, up to the nearest in `stops`."""
     return reach(node, stops, parents_of)[0]
@@ -245,7 +254,7 @@ def region_of(node: Node, stops: Container[Node]) -> list[Node]:
 
 def is_end(node: Node) -> bool:
     """Return whether nothing is computed from a tensor, or its data is merely moved."""
-    copies = walk([node], lambda it: (each for each in it.children if each.steps == MOVED))
+    copies = walk([node], lambda it: (each for each in it.children if each.is_move))
     return any(not each.children for each in copies)
 
 

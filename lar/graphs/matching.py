@@ -17,16 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lar.graphs.graph import (
-    MOVED,
-    Graph,
-    Node,
-    branches_of,
-    is_end,
-    region_of,
-    results_of,
-    sources_of,
-)
+from lar.graphs.graph import Graph, Node, branches_of, is_end, region_of, results_of, sources_of
 from lar.graphs.operator_kinds import UNKNOWN_STEPS, kind_score
 from lar.graphs.origins import PART, SEPARATORS
 from lar.graphs.quantities import is_dequantizing, is_quantized, names_of, steps_to
@@ -67,11 +58,6 @@ class Pair(NamedTuple):
     by: MatchedBy
 
 
-def is_moved(node: Node) -> bool:
-    """Return whether a tensor holds the data of the one before it, or its real numbers."""
-    return len(node.parents) == 1 and (node.steps == MOVED or is_dequantizing(node))
-
-
 def is_generic(name: str) -> bool:
     """Return whether a name says nothing of the model, so that it can mean different tensors."""
     return GENERIC.search(name) is not None
@@ -108,7 +94,8 @@ class Matching:
             for node, names in names_of(nodes, self.copies).items()
         }
         self.names = [self.unique_names(side) for side in (self.actual, self.expected)]
-        if not (self.without_operators or is_one_model(actual, expected)):
+        models = {graph.dump.index.model_sha256 for graph in (actual, expected)}
+        if not self.without_operators and (len(models) > 1 or "" in models):
             self.names = self.names_that_hold()
         self.given = self.find_given(actual, expected)
         self.twins: dict[Node, Node] = {}  # both ways
@@ -125,21 +112,19 @@ class Matching:
         self.drop_before_bias()
         self.match_other_shapes()
         self.match_ends()
-        pairs = [
-            Pair(node, self.twins[node], self.found_by(node, self.twins[node]))
-            for node in self.actual
-            if node in self.twins
-        ]
+        found = [(node, self.twins[node]) for node in self.actual if node in self.twins]
+        pairs = [Pair(one, other, self.found_by(one, other)) for one, other in found]
         pairs += [copy for pair in pairs for copy in self.pair_copies(pair)]
         return sorted(pairs, key=lambda pair: pair.actual.place)
 
     # What is known of either side
 
     def without_copies(self, nodes: Iterable[Node]) -> Iterable[Node]:
-        """Yield the nodes, without those that only hold the data of another node that was moved."""
+        """Yield the nodes, without those that only hold the data of another node that was moved, or
+        its real numbers."""
         for node in nodes:
             above = node
-            while is_moved(above):
+            while len(above.parents) == 1 and (above.is_move or is_dequantizing(above)):
                 (above,) = above.parents
                 if above.tensor and self.same_data(node, above):
                     self.originals[node] = self.originals.get(above, above)
@@ -444,22 +429,14 @@ class Matching:
         near = self.fits(one, other) and self.near(one, other)
         if UNKNOWN_STEPS in (one.steps, other.steps) and one.steps != other.steps:
             return "content" if near else "shape"
-        exact = self.kind_score(one, other) == 2
-        if exact and self.sources(one) == self.sources(other):
-            return "graph"
-        return "content" if near else "graph"
+        alike = self.kind_score(one, other) == 2 and self.sources(one) == self.sources(other)
+        return "content" if near and not alike else "graph"
 
     def pair_copies(self, pair: Pair) -> list[Pair]:
         """Return pairs of the copies of a pair's tensors, by name and then in order."""
         named, *left = pair_by_name(*(self.copies.get(node, ()) for node in pair[:2]))
         pairs = [Pair(one, other, "name") for one, other in named]
         return pairs + [Pair(one, other, "content") for one, other in zip(*left, strict=False)]
-
-
-def is_one_model(actual: Graph, expected: Graph) -> bool:
-    """Return whether two graphs are of one model file."""
-    one, other = actual.dump.index, expected.dump.index
-    return bool(one.model_sha256) and one.model_sha256 == other.model_sha256
 
 
 def pair_outputs(actual: Graph, expected: Graph) -> list[tuple[Node, Node]]:

@@ -202,7 +202,7 @@ class StructuralMatching(Matching):
             steps, each = node.steps, node
             while steps[0] not in HEAVY and len(each.parents) == 1 and len(steps) < LONGEST_WAY:
                 (each,) = each.parents
-                if each.steps != ("move",):
+                if not each.is_move:
                     steps = each.steps + steps
             self.ways[node] = steps
         return self.ways[node]

@@ -128,6 +128,17 @@ def quantizations_in(dump: Dump, other: Dump | None) -> dict[str, Quantization]:
     return known
 
 
+def learn_of_twins(sides: tuple[Values, Values], tensors: tuple[DumpedTensor, ...]) -> None:
+    """Learn of two twins what the integers of one stand for, and the padding that both have.
+
+    Raises:
+        DumpError: a file is missing or damaged.
+    """
+    share_quantization(sides, tensors)
+    if (tensors[0].shape, tensors[0].layout) == (tensors[1].shape, tensors[1].layout):
+        leave_out_padding(sides, tensors)
+
+
 def share_quantization(sides: tuple[Values, Values], tensors: tuple[DumpedTensor, ...]) -> None:
     """Have a tensor of a quantised type without a scale stand for the same numbers as its twin of
     these integers."""
