@@ -112,7 +112,9 @@ def test_an_option_that_needs_a_hook_has_one() -> None:
     for engine in ENGINES:
         for row in engine.rows.values():
             hooks = (row.before_load, row.after_load, row.before_run, row.after_run)
-            assert any(hooks) == (row.key not in without)
+            # ONNX Runtime's own search is on; its cache file is another option's.
+            is_own = (engine.name, row.key) == ("onnxruntime", "fast_run")
+            assert any(hooks) == (row.key not in without and not is_own)
 
 
 # The engine of a file
