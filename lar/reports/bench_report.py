@@ -95,7 +95,7 @@ def columns_of(bench: BenchResult) -> Iterator[Column[VariantResult]]:
         yield Column("engine", engine_of, rank=1)
     if len(shapes) > 1:
         yield Column("shape", lambda it: it.shape, rank=3)
-    yield number("median ms", "latency.median", 3, scale=1e3, unknown=lambda it: it.status, rank=0)
+    yield number("median ms", "latency.median", 3, scale=1e3, unknown=describe_end, rank=0)
     if any(variant.latency and variant.latency.disturbed_count for variant in variants):
         yield number("undisturbed", "latency.undisturbed_median", 3, scale=1e3, unknown="", rank=4)
     if len(shapes) > 1:
@@ -110,6 +110,11 @@ def columns_of(bench: BenchResult) -> Iterator[Column[VariantResult]]:
         yield Column("error", lambda it: describe_failure(it) or None, rank=0)
     if any(variant.output_difference for variant in variants):
         yield Column("outputs", lambda it: describe_outputs(it.output_difference), rank=3)
+
+
+def describe_end(variant: VariantResult) -> str:
+    """Return how a variant without times ended."""
+    return "N/A" if variant.status == "ok" else variant.status
 
 
 def value_of(key: str) -> Callable[[VariantResult], Cell]:

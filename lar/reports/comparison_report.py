@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 from lar.errors import count_of, printable
 from lar.options.option import flag_of
@@ -17,7 +17,6 @@ from lar.records.comparison import (
     ComparisonOfSides,
     Culprit,
     LeftOut,
-    MatchedBy,
     OperatorFacts,
     SideFacts,
     TensorComparison,
@@ -309,16 +308,13 @@ def format_unmatched(comparison: Comparison) -> Iterator[str | AnyTable]:
 
 
 def format_summary(comparison: Comparison, *, everything: bool = True) -> Iterator[str]:
-    """Yield the last lines: how many tensors differ, how they were matched, notes, and the
-    result."""
+    """Yield the last lines: how many tensors differ, notes, and the result."""
     tensors = comparison.tensors
     differing = [tensor for tensor in tensors if not tensor.passed]
     equal = sum(tensor.figures is not None and tensor.figures.identical for tensor in tensors)
-    by = Counter(tensor.matched_by for tensor in tensors)
-    ways = ", ".join(f"{by[way]} by {way}" for way in get_args(MatchedBy) if by[way])
     without = Counter(it.side for it in comparison.unmatched)
     yield (
-        f"{count_of(len(tensors), 'tensor')} compared ({ways or 'none matched'}): {equal} equal, "
+        f"{count_of(len(tensors), 'tensor')} compared: {equal} equal, "
         f"{len(tensors) - equal - len(differing)} within the tolerance, {len(differing)} differ; "
         f"without a twin: {without['actual']} of A, {without['expected']} of B"
     )

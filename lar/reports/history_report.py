@@ -13,7 +13,6 @@ from lar.results.regressions import Check
 from lar.results.store import Entry, Kind
 
 SMALLEST = "difference.smallest_detectable"
-INTERVAL = "difference.interval"
 
 
 def report_history(entries: Sequence[Entry], notes: Iterable[str] = ()) -> Report:
@@ -133,6 +132,7 @@ def curve_of(series: Series) -> Plot:
 
 def report_check(checks: Sequence[Check], baseline: str, notes: Sequence[str]) -> Report:
     """Return what checks for regressions have found."""
+    interval = value_at("difference.interval")
     columns: tuple[Column[Check], ...] = (
         Column("runs of", lambda it: it.name, rank=0),
         number("runs", lambda it: len(it.new)),
@@ -140,17 +140,16 @@ def report_check(checks: Sequence[Check], baseline: str, notes: Sequence[str]) -
         Column("unit", lambda it: it.unit, rank=4),
         Column("figure", lambda it: it.figure, rank=4),
         number("ratio", "difference.ratio", 3, unknown="", rank=0),
-        Column("95 % interval", text=lambda it: format_interval(value_at(INTERVAL)(it)), rank=3),
+        Column("95 % interval", text=lambda it: format_interval(interval(it)), rank=3),
         Column("smallest detectable", value_at(SMALLEST), key="smallest_detectable", in_text=False),
-        Column(
-            "verdict",
-            lambda it: it.verdict,
-            lambda it: describe_difference(it.difference, it.reason),
-            rank=0,
-        ),
+        Column("verdict", lambda it: it.verdict, describe_check, rank=0),
     )
     title = f"Against {baseline}"
     table = Table(
         name="check", title=title, columns=columns, rows=tuple(checks), notes=tuple(notes)
     )
     return Report(style="check", title=title, body=(table, *notes), tables=(table,))
+
+
+def describe_check(check: Check) -> str:
+    return describe_difference(check.difference, check.reason)

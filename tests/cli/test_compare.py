@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import platform
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -307,7 +306,7 @@ def test_layers_from_elsewhere_are_compared(
     (tmp_path / "text").write_text("first\tlast\n")
     sides = [str(tmp_path / "layers"), str(tmp_path / "layers.npz")]
     assert main(["compare", *sides]) == 0
-    assert "2 tensors compared (2 by name): 2 equal" in capsys.readouterr().out
+    assert "2 tensors compared: 2 equal" in capsys.readouterr().out
     assert main(["compare", str(tmp_path / "text"), sides[0]]) == 2
     assert "text: holds no tensors that lar reads" in capsys.readouterr().err
 
@@ -331,8 +330,7 @@ def test_what_was_made_up_for_the_inputs_is_printed(root: Path, run_lar: RunLar)
         "note: the data of data {1,16} was generated: uniform, seed 0",
         "note: B: axes of any size: data {?,16} was run as {1,16}",
     ]
-    machine = f"both on: {platform.system()} {platform.release()} {platform.machine()}"
-    assert any(line.startswith(machine) for line in done.stdout.splitlines())
+    assert " on: " not in done.stdout  # it is one machine
 
 
 def test_data_that_was_given_is_not_mentioned(root: Path, run_lar: RunLar) -> None:

@@ -84,7 +84,7 @@ def test_styles_of_two_name_themselves(run_lar: RunLar, profile: str) -> None:
         (["--style", "torch", "--copy-time"], "--copy-time: the style torch does not know this"),
         (
             ["--style", "torch", "--sort", "colour"],
-            "--sort colour: the style torch does not sort by this",
+            "--sort colour: the style torch does not know it",
         ),
         (["--output", "x"], "--output: goes with --export"),
         (["--csv", "@"], "--csv"),

@@ -31,7 +31,7 @@ def test_the_fastest_with_right_numbers_wins(run_lar: RunLar, model: str, tmp_pa
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1].startswith(
-        "fastest: nchw44 + 2 threads: 2.1 times as fast as the plain run"
+        "fastest: nchw44 + 2 threads: 2.08 times as fast as the plain run"
     )
     with open("all.csv", newline="") as file:
         rows = {row["candidate"]: row for row in csv.DictReader(file)}

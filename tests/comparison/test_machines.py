@@ -64,15 +64,14 @@ def test_types_without_scales_have_those_of_the_other_engine(
     assert " 0 differ;" in done.stdout
 
 
-def test_records_and_pages_name_both_machines(root: Path, run_lar: RunLar, tmp_path: Path) -> None:
-    files = [str(tmp_path / f"found.{suffix}") for suffix in ("json", "html")]
+def test_records_name_both_machines(root: Path, run_lar: RunLar, tmp_path: Path) -> None:
+    file = tmp_path / "found.json"
     sides = (f"{DUMPS}/digits_cnn", f"{DUMPS}/digits_cnn")
-    run_lar("compare", *sides, "--report", files[0], "--report", files[1], cwd=root)
-    found = read_comparison(Path(files[0]).read_text())
+    run_lar("compare", *sides, "--report", str(file), cwd=root)
+    found = read_comparison(file.read_text())
     for side in (found.actual, found.expected):
         assert (side.system, side.architecture) == ("Linux 6.1.0", "aarch64")
         assert (side.processor, side.provider) == ("ARM part 0xd0c", "CPUExecutionProvider")
-    assert "Linux 6.1.0 aarch64, ARM part 0xd0c" in Path(files[1]).read_text()
 
 
 def test_dumps_are_made_on_an_emulated_processor(root: Path, tmp_path: Path) -> None:

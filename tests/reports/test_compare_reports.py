@@ -127,8 +127,8 @@ def test_the_culprit_comes_first_with_its_proof() -> None:
         "  alone, on the same inputs, off by 0.031 (relative; worst element {1,1}: nan in A, 2.0 "
         "in B)",
         "  padding",
-        "  A: Conv conv<2>; pads=1x1",
-        "  B: Conv conv<2>; pads=0x0",
+        "  A: Conv conv<2>; pads=[1, 1]",
+        "  B: Conv conv<2>; pads=[0, 0]",
     ]
     head, given, made = lines[start + 5 : start + 8]
     assert head.split() == ["tensor", "type", "off", "by", "SNR", "dB"]
@@ -365,24 +365,11 @@ def test_of_many_operators_of_a_culprit_the_first_are_in_its_heading() -> None:
     assert "  A: Conv part4" in lines
 
 
-def test_tensors_without_a_twin_are_listed_that_nothing_explains() -> None:
-    unmatched = tuple(
-        UnmatchedTensor(
-            side="expected",
-            tensor=facts(f"t{number}"),
-            fused=number != 11,
-            reason="within Conv that gives x",
-            constant=number < 2,
-        )
-        for number in range(12)
-    )
-    lines = lines_of(comparison(unmatched=unmatched))
-    start = lines.index("tensors without a twin:")
-    assert lines[start + 2 : start + 4] == ["B     t11     within Conv that gives x", ""]
-    assert "without a twin: 0 of A, 12 of B" in text_of(comparison(unmatched=unmatched))
-    assert "t10     within" in text_of(comparison(unmatched=unmatched), everything=True)
-    many = comparison(unmatched=(unmatched[11],) * 9)
-    assert "tensors without a twin: the first 8 of 9, --all prints them" in lines_of(many)
+def test_tensors_without_a_twin_are_counted_and_listed_with_all() -> None:
+    text = text_of(comparison())
+    assert "without a twin: 1 of A, 0 of B" in text
+    assert "no such tensor" not in text
+    assert "A     alone   no such tensor\n" in text_of(comparison(), everything=True)
 
 
 def test_operators_that_were_not_run_alone_are_told_with_the_reason() -> None:

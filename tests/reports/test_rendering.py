@@ -74,7 +74,7 @@ def test_a_page_escapes_names_and_keeps_every_value() -> None:
 
 
 def test_lines_tables_and_plots_are_sections_of_a_page_and_plots_are_nothing_else() -> None:
-    plot = Plot("ratios", "Ratios", [], "Time over the baseline's.")
+    plot = Plot("curve", "Ratios", [], "Time over the baseline's.")
     body = ("engine: fake", "", "calls:", CALLS, plot, "", "ended: a <tag>")
     report = Report(style="bench", body=body, page_of_text=True, tables=(CALLS,))
     page = format_html(report)

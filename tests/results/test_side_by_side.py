@@ -102,7 +102,7 @@ def test_runs_of_one_kind_show_none() -> None:
 def test_rows_that_pool_what_differs_say_so() -> None:
     table = compare(make_runs(2, 0.01) + make_runs(2, 0.02, multithread=2), by=["model"])
     assert [row.facts["--multithread"] for row in table.rows] == ["several"]
-    assert "rows pool runs that differ in --multithread" in warnings_of(table)
+    assert "options: --multithread several\n" in report_results(table).text
 
 
 def test_disturbed_samples_are_left_out_and_counted() -> None:

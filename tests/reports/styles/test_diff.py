@@ -196,7 +196,7 @@ def test_every_key_of_the_styles_row_is_honoured(report: Callable[..., str]) -> 
         for key in keys:
             assert "all operators" in report(runs, word, key)
     assert "A ms" in rows_in(report(runs, "--time-unit", "ms", "--json", "-"))["a"]
-    assert "it sorts by change, percent" in report(runs, "--sort", "delta", code=2)
+    assert "it knows change, percent" in report(runs, "--sort", "delta", code=2)
 
 
 @pytest.mark.parametrize("side", [0, 1])

@@ -107,5 +107,5 @@ def test_the_command_takes_them(
     assert "Median           P90" in capsys.readouterr().out
     assert main(["report", str(path), "--style", "torch", "--columns", "medan"]) == 2
     told = capsys.readouterr().err
-    assert "--columns medan: the style torch has no such column to add" in told
-    assert "did you mean median? it adds saving, median" in told
+    assert "--columns medan: the style torch does not know it" in told
+    assert "did you mean median? it knows saving, median" in told

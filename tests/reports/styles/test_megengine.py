@@ -422,11 +422,11 @@ def test_the_command_line_prints_both_kinds_of_files(
     [
         (
             ["--order-by", "colour"],
-            "the style megengine does not sort by this\n",
+            "the style megengine does not know it\n",
         ),
         (["--aggregate-by", "type"], "--aggregate-by type: how is not said"),
         (["--opr-name", "("], "is not a regular expression"),
-        (["--min-time", "soon"], "not a number of seconds"),
+        (["--min-time", "soon"], "invalid float value"),
     ],
 )
 def test_what_cannot_be_is_told(

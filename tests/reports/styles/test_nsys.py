@@ -265,10 +265,10 @@ class TestCommand:
         ("words", "said"),
         [
             (["--view", "cuda_gpu_kern_sum"], "a view no more\nhint: --view computation has it"),
-            (["--view", "nvtx_kern_sum"], "has no such view\nhint: its views are api_calls, "),
+            (["--view", "nvtx_kern_sum"], "does not know it\nhint: it knows api_calls, "),
             (["--time-unit", "ms"], "--time-unit: the style nsys does not know this\nhint: "),
-            (["--sort", "stddev"], "does not sort by this\nhint: "),
-            (["--columns", "disturbed"], "has no such column to add\nhint: it adds median, p90"),
+            (["--sort", "stddev"], "does not know it\nhint: "),
+            (["--columns", "disturbed"], "does not know it\nhint: it knows median, p90"),
         ],
     )
     def test_what_the_document_does_not_have(
