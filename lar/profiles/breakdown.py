@@ -19,7 +19,7 @@ step. What an operator waited within itself counts there: its execution is marke
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lar.measurement.statistics import percentile_of
@@ -28,7 +28,7 @@ from lar.profiles.devices import is_of_device
 from lar.profiles.disturbance import FEWEST_CALM, disturbed_steps, waiting_by_step
 from lar.profiles.intervals import merge_intervals, subtract_intervals, total_of
 from lar.profiles.totals import group_by
-from lar.records.profile import Interval, Profile, Span, Step
+from lar.records.profile import Category, Interval, Profile, Span, Step
 
 KERNEL, MEMCPY, MEMSET, RUNTIME = "Kernel", "Memcpy", "Memset", "Runtime"
 DATA_LOADER, CPU_EXEC, OTHER = "DataLoader", "CPU Exec", "Other"
@@ -36,10 +36,9 @@ PROFILING, INPUT_COPY, OUTPUT_COPY = "Profiling", "Input Copy", "Output Copy"
 OVERHEAD, WAITING = "Engine Overhead", "Waiting for a CPU"
 DEVICE_BUCKETS = (KERNEL, MEMCPY, MEMSET, RUNTIME, DATA_LOADER, CPU_EXEC)
 HOST_BUCKETS = (DATA_LOADER, CPU_EXEC)
+MOVES: Mapping[str, Category] = {MEMCPY: "memcpy", MEMSET: "memset"}
 # The phases that a bucket is the union of.
 PHASES = {INPUT_COPY: ("input_copy",), OUTPUT_COPY: ("output_copy",), OVERHEAD: ("forward", "wait")}
-# The phases in which the engine runs, and nearly all waiting lies.
-ENGINE_PHASES = frozenset(PHASES[OVERHEAD])
 # What waits for a CPU beside operators: not a device.
 HOST_PARTS = frozenset({RUNTIME, DATA_LOADER, INPUT_COPY, OUTPUT_COPY, OVERHEAD, OTHER})
 
@@ -149,22 +148,6 @@ def longer_parts(
     return longer
 
 
-def without_waiting(
-    parts: Mapping[str, int], waited: int, engine: Collection[str]
-) -> tuple[dict[str, int], int]:
-    """Return the parts of a step without so much waiting, and what was taken: from those in which
-    the `engine` runs in proportion, then from the others."""
-    left, taken = dict(parts), 0
-    for names in (parts.keys() & engine, parts.keys() - engine):
-        own = sum(left[name] for name in names)
-        share = min(1.0, (waited - taken) / own) if own > 0 else 0.0
-        for name in names:
-            part = round(share * left[name])
-            left[name] -= part
-            taken += part
-    return left, taken
-
-
 def steps_of(profile: Profile) -> tuple[Step, ...]:
     """Return the timed steps, or one around all operators if the profile has no steps."""
     if profile.steps:
@@ -190,9 +173,9 @@ def intervals_by_bucket(profile: Profile) -> dict[str, list[Interval]]:
     }
     if profile.on_device:
         merged[KERNEL] = merge_intervals(kernel_intervals(profile))
-        copies = device_copies(profile)
-        merged[MEMCPY] = merge_spans(s for s in copies if s.category == "memcpy")
-        merged[MEMSET] = merge_spans(s for s in copies if s.category == "memset")
+        for bucket, category in MOVES.items():
+            moves = profile.spans_of(category, timed=False)
+            merged[bucket] = merge_spans(it for it in moves if is_of_device(profile, it))
         merged[RUNTIME] = merge_spans(leaf_calls(profile))
     usual = DEVICE_BUCKETS if profile.on_device else HOST_BUCKETS
     ordered = {bucket: merged[bucket] for bucket in usual}
@@ -217,15 +200,6 @@ def kernel_intervals(profile: Profile) -> list[Interval]:
     """Return when the device computed: its kernels, or the operators if no kernels are known."""
     kernels = [span.interval for span in profile.spans if span.category == "kernel"]
     return kernels or [each.computation for each in profile.executions]
-
-
-def device_copies(profile: Profile) -> list[Span]:
-    """Return the copies and fills that a device took part in."""
-    return [
-        span
-        for span in profile.spans
-        if span.category in ("memcpy", "memset") and is_of_device(profile, span)
-    ]
 
 
 def leaf_calls(profile: Profile) -> list[Span]:

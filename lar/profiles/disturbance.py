@@ -74,11 +74,6 @@ def waiting_by_step(profile: Profile) -> dict[int, int]:
     }
 
 
-def is_recorded(profile: Profile) -> bool:
-    """Return whether a profile says which iterations were disturbed."""
-    return bool(profile.facts.noise)
-
-
 def disturbed_steps(profile: Profile) -> dict[int, tuple[str, ...]]:
     """Return the causes of each step that was disturbed."""
     return {each.step: each.causes for each in profile.facts.noise if each.causes}

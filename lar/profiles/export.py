@@ -30,8 +30,8 @@ from lar.profiles.activities import execution_of, places_of
 from lar.profiles.breakdown import leaf_calls
 from lar.profiles.devices import device_number, device_title, is_of_device, kernel_name_of
 from lar.profiles.trace_events import (
+    FACTS,
     LATEST_NS,
-    SPAN_FACTS,
     Event,
     arrow_end,
     complete,
@@ -320,7 +320,7 @@ class Trace:
 
     def _facts_of(self, span: Span) -> dict[str, Any]:
         """Return what is known of a span, with its operator's name."""
-        facts = {name: getattr(span, name) for name in SPAN_FACTS}
+        facts = {name: getattr(span, name) for name in FACTS[Span]}
         if span.operator is not None:
             facts["operator"] = self.profile.operators[span.operator].name
         return {key: value for key, value in facts.items() if value is not None}

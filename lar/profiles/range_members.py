@@ -9,34 +9,21 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from lar.profiles.ranges import patterns_of, runs_of_pattern, span_of_run
 from lar.records.profile import Execution, Profile, Span
 
 # What a range of `--range-by` is known by: name, thread, step, begin and end.
 RangeKey = tuple[str, int, int | None, int, int]
+# Each thread and the time when a record began there, first the thread where it ran.
 Starts = tuple[tuple[int, int], ...]
+# The position of a record's execution among the timed ones, if it has one, and its begins.
+Begun = tuple["int | None", Starts]
 
 
-class Begun(NamedTuple):
-    """A record that has begun: `execution` is its position among the timed executions, if it has
-    one; `starts` has each thread and the time when it began there, first the thread where it
-    ran."""
-
-    execution: int | None
-    starts: Starts
-
-
-class RangeMembers(NamedTuple):
-    """A range, and the positions of the records that belong to it."""
-
-    span: Span
-    places: tuple[int, ...]
-
-
-def members_of_ranges(profile: Profile, records: Iterable[Begun]) -> list[RangeMembers]:
-    """Return the user's ranges with what belongs to each, without those of the warm-up.
+def members_of_ranges(profile: Profile, records: Iterable[Begun]) -> list[tuple[Span, list[int]]]:
+    """Return the user's ranges with the positions of the records that belong to each, without those
+    of the warm-up.
 
     By time, what began within a range on its thread belongs to it, whether it ran there or was
     dispatched from there. To a range on a thread where nothing did belongs all that began to run
@@ -48,8 +35,8 @@ def members_of_ranges(profile: Profile, records: Iterable[Begun]) -> list[RangeM
     begun = [*records]
     made_of, starts = executions_by_range(profile), starts_by_thread(begun)
     parts: dict[int | None, list[int]] = {}
-    for place, each in enumerate(begun):
-        parts.setdefault(each.execution, []).append(place)
+    for place, (execution, _) in enumerate(begun):
+        parts.setdefault(execution, []).append(place)
     found = []
     for span in spans:
         if same := made_of.get(key_of(span)):
@@ -60,16 +47,8 @@ def members_of_ranges(profile: Profile, records: Iterable[Begun]) -> list[RangeM
             first = bisect_left(known, (span.start_ns, -1))
             last = bisect_left(known, (span.end_ns, -1))
             places = [place for _, place in known[first:last]]
-        found.append(RangeMembers(span, tuple(places)))
+        found.append((span, places))
     return found
-
-
-def executions_in_ranges(profile: Profile) -> list[RangeMembers]:
-    """Return the user's ranges with the positions of the timed executions that belong to each."""
-    executions = profile.timed_executions
-    return members_of_ranges(
-        profile, (Begun(place, starts_of(each)) for place, each in enumerate(executions))
-    )
 
 
 def executions_by_range(profile: Profile) -> dict[RangeKey, list[list[int]]]:
@@ -99,8 +78,7 @@ def starts_by_thread(begun: Sequence[Begun]) -> dict[int | None, list[tuple[int,
     there; under None, of all that ran."""
     ran: dict[int | None, list[tuple[int, int]]] = {None: []}
     dispatched: dict[int | None, list[tuple[int, int]]] = {}
-    for place, each in enumerate(begun):
-        (thread, start_ns), *earlier = each.starts
+    for place, (_, ((thread, start_ns), *earlier)) in enumerate(begun):
         ran.setdefault(thread, []).append((start_ns, place))
         ran[None].append((start_ns, place))
         for thread, start_ns in earlier:

@@ -52,15 +52,6 @@ def iterations_per_second(profile: Profile) -> float | None:
     return math.fsum(rates) or None
 
 
-def is_loaded_in_steps(profile: Profile) -> bool:
-    """Return whether steps are more than iterations: an item is loaded and copied in each."""
-    steps = profile.timed_steps()
-    return any(
-        begin > step.start_ns
-        for step, (begin, _) in zip(steps, iterations_of(profile), strict=True)
-    )
-
-
 def waiting_calls(profile: Profile) -> frozenset[int]:
     """Return the calls of the engine's API that only wait, by the identity of their spans: those
     that are the wait of an iteration and nothing else."""

@@ -6,16 +6,24 @@ An operator's execution is an event of category `cpu_op` and, where its dispatch
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from operator import attrgetter
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from lar.records.profile import THREADS_OF_A_COPY, Execution, Interval, Profile, Span
+from lar.records.profile import (
+    THREADS_OF_A_COPY,
+    Allocation,
+    CounterSample,
+    Execution,
+    Interval,
+    Profile,
+    Span,
+)
 
 Event = dict[str, Any]
+R = TypeVar("R")
 
 EVENTS_AT_ONCE = 250
 # Where the events begin in the file, as they come last.
@@ -108,14 +116,24 @@ class TraceArgs(
 
 
 LATEST_NS = 1 << 62  # nearly 150 years
+LATEST_US = LATEST_NS / 1000
 
-# What a span and its event have alike, by the names of both.
-SPAN_FACTS = tuple(
-    field
-    for field in Span.__struct_fields__
-    if field in TraceArgs.__struct_fields__ and field != "name"
-)
-facts_of = attrgetter(*SPAN_FACTS)
+# What a record and its event have alike, by the names of both.
+FACTS: Mapping[type, Sequence[str]] = {
+    kind: [it for it in kind.__struct_fields__ if it in {*TraceArgs.__struct_fields__} - {"name"}]
+    for kind in (Span, Execution, CounterSample, Allocation)
+}
+
+
+def args_of(record: object, **more: Any) -> TraceArgs:
+    """Return the facts of a record, and `more`."""
+    return TraceArgs(**{name: getattr(record, name) for name in FACTS[type(record)]}, **more)
+
+
+def record_of(kind: type[R], args: TraceArgs, **more: Any) -> R:
+    """Return the record that has these facts, and `more`."""
+    facts = {name: getattr(args, name) for name in FACTS[kind]} | more
+    return kind(**{name: value for name, value in facts.items() if value is not None})
 
 
 class TraceEvent(msgspec.Struct, gc=False):
@@ -124,8 +142,8 @@ class TraceEvent(msgspec.Struct, gc=False):
     ph: str
     name: str = ""
     cat: str = ""
-    ts: float = 0.0
-    dur: float | None = None
+    ts: Annotated[float, msgspec.Meta(ge=-LATEST_US, le=LATEST_US)] = 0.0
+    dur: Annotated[float, msgspec.Meta(ge=0, le=LATEST_US)] | None = None
     pid: int = 0
     tid: int = 0
     args: TraceArgs | None = None
@@ -141,36 +159,15 @@ def events_of(profile: Profile) -> Iterator[Event]:
         line = step.copy * THREADS_OF_A_COPY
         yield complete(step.trace_name, "profiler_step", 0, line, step.interval, args)
     for span in profile.spans:
-        args = TraceArgs(**dict(zip(SPAN_FACTS, facts_of(span), strict=True)))
-        yield complete(span.name, span.category, 0, span.thread, span.interval, args)
+        yield complete(span.name, span.category, 0, span.thread, span.interval, args_of(span))
     for number, each in enumerate(profile.executions, 1):
-        yield from events_of_execution(profile, number, each)
+        name, dispatch = profile.operators[each.operator].name, each.dispatch
+        args = args_of(each, id=number if dispatch else None)
+        yield complete(name, "cpu_op", 0, each.thread, each.interval, args)
+        if dispatch:
+            host, args = each.dispatch_thread or 0, TraceArgs(parent=number)
+            yield complete("dispatch", "op_inner", 0, host, dispatch, args)
     for sample in profile.counters:
-        value = TraceArgs(value=sample.value)
-        yield point("C", sample.name, 0, 0, sample.at_ns, value, cat="counter")
+        yield point("C", sample.name, 0, 0, sample.at_ns, args_of(sample), cat="counter")
     for taken in profile.allocations:
-        args = TraceArgs(
-            size_bytes=taken.size_bytes,
-            operator=taken.operator,
-            address=taken.address,
-            device=taken.device,
-            source=taken.source,
-        )
-        yield point("i", "[memory]", 0, 0, taken.at_ns, args, cat="memory")
-
-
-def events_of_execution(profile: Profile, number: int, execution: Execution) -> Iterator[Event]:
-    """Yield the event of an execution, and that of its dispatch."""
-    dispatch = execution.dispatch
-    args = TraceArgs(
-        id=number if dispatch else None,
-        step=execution.step,
-        warmup=execution.warmup,
-        operator=execution.operator,
-        wait_ns=execution.wait_ns,
-    )
-    name = profile.operators[execution.operator].name
-    yield complete(name, "cpu_op", 0, execution.thread, execution.interval, args)
-    if dispatch:
-        host, own = execution.dispatch_thread or 0, TraceArgs(parent=number)
-        yield complete("dispatch", "op_inner", 0, host, dispatch, own)
+        yield point("i", "[memory]", 0, 0, taken.at_ns, args_of(taken), cat="memory")

@@ -31,7 +31,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, Annotated, Any, cast, get_args
+from typing import IO, Annotated, get_args
 
 import msgspec
 
@@ -42,12 +42,11 @@ from lar.profiles.packed_file import is_packed_name, unpacked, write_pieces
 from lar.profiles.trace_events import (
     EVENTS_BEGIN,
     LATEST_NS,
-    SPAN_FACTS,
     TraceArgs,
     TraceEvent,
     events_of,
-    facts_of,
     pieces_of_trace,
+    record_of,
 )
 from lar.records.profile import (
     THREADS_OF_A_COPY,
@@ -91,6 +90,11 @@ class TraceFile(TraceHead, kw_only=True, rename={"facts": "otherData", "events":
 
 
 EVENTS = msgspec.json.Decoder(list[TraceEvent])
+# What reading a damaged file raises.
+UNREADABLE = (
+    *(msgspec.MsgspecError, ValueError, OverflowError),
+    *(OSError, EOFError, zlib.error, MemoryError),
+)
 
 
 def write_profile(profile: Profile, path: str | Path, *, packed: bool | None = None) -> None:
@@ -168,16 +172,14 @@ def read_as_written(path: str | os.PathLike[str]) -> Profile | None:
         UsageError: there is no such file, or it is not one that can be opened.
     """
     with open_input(path) as file:
-        try:
-            return decode_stream(unpacked(file))
-        except (OSError, EOFError, zlib.error, MemoryError):
-            return None
+        return decode_stream(file)
 
 
-def decode_stream(content: IO[bytes]) -> Profile | None:
-    """Return the profile in content that is written as lar writes it, whose events are decoded some
-    at a time; None if it is not, or is damaged."""
+def decode_stream(packed: IO[bytes]) -> Profile | None:
+    """Return the profile in content that is written as lar writes it, in gzip or not, whose events
+    are decoded some at a time; None if it is not, or is damaged."""
     try:
+        content = unpacked(packed)
         if (begin := read_head(content)) is None:
             return None
         file, engine_raw, rest = begin
@@ -185,7 +187,7 @@ def decode_stream(content: IO[bytes]) -> Profile | None:
         for piece in split_events(rest, content):
             found.add(EVENTS.decode(piece))
         return found.profile_of(file, engine_raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError, ValueError, OverflowError):
+    except UNREADABLE:
         return None
 
 
@@ -270,30 +272,32 @@ class EventRecords:
                 self.executions.append(execution_of(event, args))
             elif event.cat == "op_inner":
                 if event.name == "dispatch" and args.parent is not None:
-                    self._add_dispatch(self._places.pop(args.parent), event)
+                    begin, end = times_of(event)
+                    if (place := self._places.pop(args.parent, None)) is None:
+                        raise ValueError(f"a dispatch is of execution {args.parent}: there is none")
+                    self.executions[place] = msgspec.structs.replace(
+                        self.executions[place],
+                        dispatch_start_ns=begin,
+                        dispatch_end_ns=end,
+                        dispatch_thread=event.tid,
+                    )
             elif event.cat == "profiler_step":
                 start, end = times_of(event)
                 copy = event.tid // THREADS_OF_A_COPY
                 self.steps.append(Step(args.step or 0, start, end, args.warmup, copy))
             elif event.cat in CATEGORIES:
-                event.name = self._names.setdefault(event.name, event.name)
-                self.spans.append(span_of(event, args))
-            elif event.cat == "counter" and args.value is not None:
+                begin, end = times_of(event)
+                own = {"category": event.cat, "start_ns": begin, "end_ns": end, "thread": event.tid}
                 name = self._names.setdefault(event.name, event.name)
-                self.counters.append(CounterSample(name, nanoseconds(event.ts), args.value))
+                self.spans.append(record_of(Span, args, name=name, **own))
+            elif event.cat == "counter" and args.value is not None:
+                name, at_ns = self._names.setdefault(event.name, event.name), times_of(event)[0]
+                self.counters.append(record_of(CounterSample, args, name=name, at_ns=at_ns))
             elif event.cat == "memory" and args.size_bytes is not None:
-                self.allocations.append(allocation_of(event, args))
+                at_ns = times_of(event)[0]
+                self.allocations.append(record_of(Allocation, args, at_ns=at_ns))
             elif event.ph == "M" and event.name == "thread_name":
                 self.threads[event.tid] = args.name or ""
-
-    def _add_dispatch(self, place: int, event: TraceEvent) -> None:
-        begin, end = times_of(event)
-        self.executions[place] = msgspec.structs.replace(
-            self.executions[place],
-            dispatch_start_ns=begin,
-            dispatch_end_ns=end,
-            dispatch_thread=event.tid,
-        )
 
     def profile_of(self, file: TraceHead, engine_raw: bytes) -> Profile:
         """Return the profile that a file with these events holds.
@@ -331,52 +335,22 @@ class EventRecords:
         return with_zero_at(profile, -file.zeroNs)
 
 
-def nanoseconds(microseconds: float) -> int:
-    return round(microseconds * 1000)
-
-
 def times_of(event: TraceEvent) -> tuple[int, int]:
-    """Return begin and end.
-
-    Raises:
-        ValueError: it would end before it began, or at a time that no clock shows.
-    """
-    start, duration = round(event.ts * 1000), round((event.dur or 0.0) * 1000)
-    if duration < 0 or abs(start) > LATEST_NS or duration > LATEST_NS:
-        raise ValueError(f"the event {event.name} begins at {event.ts} and lasts {event.dur} us")
-    return start, start + duration
+    """Return begin and end."""
+    start = round(event.ts * 1000)
+    return start, start + round((event.dur or 0.0) * 1000)
 
 
 def execution_of(event: TraceEvent, args: TraceArgs) -> Execution:
-    """Return an execution without its dispatch, which is another event."""
+    """Return an execution without its dispatch, which is another event.
+
+    Raises:
+        ValueError: it is of no operator, or waits longer than it lasts.
+    """
     start, end = times_of(event)
     if args.operator is None:
         raise ValueError(f"the event {event.name} names no operator")
-    if args.wait_ns is not None and not 0 <= args.wait_ns <= end - start:
+    if not 0 <= (args.wait_ns or 0) <= end - start:
         raise ValueError(f"the event {event.name} waits {args.wait_ns} ns of {end - start}")
-    return Execution(
-        args.operator, args.step or 0, event.tid, start, end, args.wait_ns, warmup=args.warmup
-    )
-
-
-def span_of(event: TraceEvent, args: TraceArgs) -> Span:
-    start, end = times_of(event)
-    return Span(
-        category=cast(Any, event.cat),
-        name=event.name,
-        start_ns=start,
-        end_ns=end,
-        thread=event.tid,
-        **dict(zip(SPAN_FACTS, facts_of(args), strict=True)),
-    )
-
-
-def allocation_of(event: TraceEvent, args: TraceArgs) -> Allocation:
-    return Allocation(
-        nanoseconds(event.ts),
-        args.size_bytes or 0,
-        args.operator,
-        args.address,
-        args.device or "cpu",
-        args.source or "",
-    )
+    step = args.step or 0
+    return record_of(Execution, args, step=step, thread=event.tid, start_ns=start, end_ns=end)

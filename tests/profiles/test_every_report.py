@@ -11,9 +11,8 @@ import msgspec
 import pytest
 
 from lar.engines.profile_files import decode_any
-from lar.profiles.activities import device_times_of
+from lar.profiles.activities import device_times_of, launches_of
 from lar.profiles.export import export_chrome, export_tensorboard
-from lar.profiles.launches import launches_of
 from lar.profiles.times import self_host_times_of, self_times_of
 from lar.profiles.trace_file import encode_profile
 from lar.records.profile import Execution, Profile, Span

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from lar.profiles.range_members import executions_in_ranges, starts_of
+from lar.profiles.range_members import members_of_ranges, starts_of
 from lar.profiles.ranges import spans_of_patterns
 from lar.records.profile import Allocation, Execution, Profile, Span
 from lar.reports.styles import ncu, paddle, torch
@@ -41,9 +41,10 @@ def rows_of(table: Any) -> list[dict[str, Any]]:
 
 def members_of(profile: Profile) -> list[tuple[str, list[str]]]:
     executions = profile.timed_executions
+    begun = ((place, starts_of(each)) for place, each in enumerate(executions))
     return [
         (span.name, [profile.operators[executions[place].operator].name for place in places])
-        for span, places in executions_in_ranges(profile)
+        for span, places in members_of_ranges(profile, begun)
     ]
 
 

@@ -20,11 +20,11 @@ import pytest
 import lar
 from lar.engines.advice import suggestions_of
 from lar.engines.profile_files import read_profile
+from lar.profiles.activities import launches_of, put_in_ranges
 from lar.profiles.breakdown import breakdown_of
 from lar.profiles.costs import describe_cost, fit_to_plain
 from lar.profiles.disturbance import describe_disturbance, disturbed_steps
 from lar.profiles.intervals import merge_intervals, total_of
-from lar.profiles.range_members import executions_in_ranges
 from lar.profiles.roofline import (
     NEAR_PERCENT,
     host_peak_of,
@@ -253,8 +253,8 @@ def test_memory_is_taken_and_given_back(profile: Profile) -> None:
 def test_a_range_holds_the_operators_whose_names_match(profile: Profile) -> None:
     names = [profile.operators[each.operator].name for each in profile.timed_executions]
     matching = [place for place, name in enumerate(names) if re.search("conv|relu", name)]
-    held = [place for _, places in executions_in_ranges(profile) for place in places]
-    assert sorted(held) == matching
+    launches = put_in_ranges(profile, launches_of(profile))
+    assert [it.execution for it in launches if it.ranges] == matching
 
 
 def test_every_style_says_the_same(profile: Profile) -> None:

@@ -186,7 +186,9 @@ def test_a_file_in_which_the_warm_up_was_counted_is_refused() -> None:
         decode_any(encode_profile(replace(profile, steps=steps)), "p.json")
 
 
-WHOLE = encode_profile(profile_of_times({"conv": "Conv"}, [{"conv": 10}], step_us=50))
+WHOLE = encode_profile(
+    profile_of_times({"conv": "Conv"}, [{"conv": 10}], step_us=50, dispatch_us=3)
+)
 
 
 @pytest.mark.parametrize(
@@ -210,10 +212,11 @@ WHOLE = encode_profile(profile_of_times({"conv": "Conv"}, [{"conv": 10}], step_u
         (WHOLE.replace(b'"op":0', b'"op":7'), "an event names operator 7, and there are 1"),
         (WHOLE.replace(b'"op":0', b'"op":-1'), "an event names operator -1"),
         (WHOLE.replace(b'"op":0', b'"po":0'), "names no operator"),
+        (WHOLE.replace(b'"parent":1', b'"parent":2'), "a dispatch is of execution 2"),
         (WHOLE.replace(b'"dur":10.0', b'"dur":"10"'), "is damaged"),
         (WHOLE.replace(b'"ts":1002.0', b'"ts":1e400'), "is damaged"),
-        (WHOLE.replace(b'"ts":1002.0', b'"ts":1e300'), "conv begins at 1e+300 and lasts 10.0 us"),
-        (WHOLE.replace(b'"dur":10.0', b'"dur":-10.0'), "conv begins at 1002.0 and lasts -10.0 us"),
+        (WHOLE.replace(b'"ts":1002.0', b'"ts":1e300'), "is damaged"),
+        (WHOLE.replace(b'"dur":10.0', b'"dur":-10.0'), "expected `float` >= 0.0"),
         (WHOLE.replace(b'"wait_ns":0', b'"wait_ns":-1'), "conv waits -1 ns of 10000"),
         (WHOLE.replace(b'"wait_ns":0', b'"wait_ns":10001'), "conv waits 10001 ns of 10000"),
     ],

@@ -60,14 +60,19 @@ class TimedRun:
         return device_activities_of(self.profile)
 
     @cached_property
-    def by_step(self) -> Mapping[int, Sequence[DeviceActivity]]:
-        return group_by(self.activities, lambda each: each.step)
+    def kernels(self) -> Sequence[Span]:
+        return [it.span for it in self.activities if it.span.category == "kernel"]
+
+    @cached_property
+    def by_step(self) -> Mapping[int | None, Sequence[DeviceActivity]]:
+        return group_by(self.activities, lambda each: each.span.step)
 
     def launched_in(self, span: Span, kinds: Sequence[str] = ("kernel", "memcpy", "memset")) -> int:
         """Return how long a device worked at what its step had begun during a span."""
-        own = self.by_step.get(-1 if span.step is None else span.step, ())
+        own = self.by_step.get(span.step, ())
         start, end = span.interval
-        return sum(it.duration_ns for it in own if start <= it.launch_ns < end and it.kind in kinds)
+        work = [it.span for it in own if start <= it.starts[-1][1] < end]
+        return sum(it.duration_ns for it in work if it.category in kinds)
 
 
 class TimeRow(NamedTuple):
