@@ -17,12 +17,11 @@ from lar.profiles.times import iteration_times_of
 from lar.records.profile import Profile, TensorFact
 
 # What a part of the time is bound by, in words that follow "71% of its time is".
-BOUNDS: Mapping[Bound | None, str] = {
+BOUNDS: Mapping[Bound, str] = {
     "compute": "bound by computing",
     "memory": "bound by memory",
     "cache": "served by the caches",
     "far": "far from both roofs",
-    None: "of unknown bound",
 }
 # A part of the time below that is not worth a word.
 LEAST_SHARE = 0.10
@@ -94,20 +93,19 @@ def describe_slowest(profile: Profile, rows: Sequence[Row]) -> str:
     text = f"{kind.name or 'kernels'}{name}, {kind.share:.0%} of the operators' time"
     if len(own) > 1:
         first = own[0]
-        text += (
-            f" in {count_of(len(own), 'operator')}, most of it in {first.name} ({first.share:.0%})"
-        )
+        text += f" in {count_of(len(own), 'operator')}, above all {first.name} ({first.share:.0%})"
     reasons = [describe_bounds(kind), describe_balance(profile), describe_far(profile, kind, own)]
     return "; ".join(filter(None, (text, *reasons)))
 
 
 def describe_bounds(kind: Row) -> str:
     """Return what the time of operators is bound by, part by part; empty if none is known."""
-    if not any(kind.bounds):
-        return ""
-    shares = kind.bounds.items()
-    named = [f"{share:.0%} is {BOUNDS[it]}" for it, share in shares if share >= LEAST_SHARE]
-    return f"of its time {', '.join(named)}"
+    named = [
+        f"{share:.0%} is {BOUNDS[bound]}"
+        for bound, share in kind.bounds.items()
+        if bound is not None and share >= LEAST_SHARE
+    ]
+    return f"of its time {', '.join(named)}" if named else ""
 
 
 def describe_dispatches(profile: Profile) -> str:

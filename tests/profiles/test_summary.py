@@ -47,7 +47,7 @@ def test_the_slowest_has_its_bounds_part_by_part() -> None:
     facts = msgspec.structs.replace(made.facts, peak=PEAK)
     text = said(replace(made, operators=(small, large), facts=facts))["slowest"]
     assert text == (
-        "Conv, 100% of the operators' time in 2 operators, most of it in b (75%); of its time "
+        "Conv, 100% of the operators' time in 2 operators, above all b (75%); of its time "
         "75% is bound by computing, 25% is far from both roofs"
     )
 
