@@ -19,7 +19,7 @@ step. What an operator waited within itself counts there: its execution is marke
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lar.measurement.statistics import percentile_of
@@ -27,15 +27,12 @@ from lar.profiles.copies import split_copies
 from lar.profiles.devices import is_of_device
 from lar.profiles.disturbance import FEWEST_CALM, disturbed_steps, waiting_by_step
 from lar.profiles.intervals import merge_intervals, subtract_intervals, total_of
-from lar.profiles.totals import group_by
 from lar.records.profile import Category, Interval, Profile, Span, Step
 
 KERNEL, MEMCPY, MEMSET, RUNTIME = "Kernel", "Memcpy", "Memset", "Runtime"
 DATA_LOADER, CPU_EXEC, OTHER = "DataLoader", "CPU Exec", "Other"
 PROFILING, INPUT_COPY, OUTPUT_COPY = "Profiling", "Input Copy", "Output Copy"
 OVERHEAD, WAITING = "Engine Overhead", "Waiting for a CPU"
-DEVICE_BUCKETS = (KERNEL, MEMCPY, MEMSET, RUNTIME, DATA_LOADER, CPU_EXEC)
-HOST_BUCKETS = (DATA_LOADER, CPU_EXEC)
 MOVES: Mapping[str, Category] = {MEMCPY: "memcpy", MEMSET: "memset"}
 # The phases that a bucket is the union of.
 PHASES = {INPUT_COPY: ("input_copy",), OUTPUT_COPY: ("output_copy",), OVERHEAD: ("forward", "wait")}
@@ -109,27 +106,8 @@ def breakdown_of(profile: Profile) -> Breakdown:
 def take_out_waiting(
     profile: Profile, steps: Sequence[StepBreakdown], waits: Mapping[int, int]
 ) -> list[StepBreakdown]:
-    """Return the steps with a bucket for waiting, taken from the others."""
-    longer = longer_parts(profile, steps, waits)
-    found = []
-    for step, parts in zip(steps, longer, strict=True):
-        excess = sum(parts.values())
-        waited = min(waits.get(step.number, 0), excess)
-        times = {
-            bucket: time - (waited * parts.get(bucket, 0) // excess if excess else 0)
-            for bucket, time in step.buckets_ns.items()
-        }
-        other = times.pop(OTHER)
-        waiting = step.total_ns - sum(times.values()) - other
-        times |= {WAITING: waiting, OTHER: other}
-        found.append(StepBreakdown(step.number, step.total_ns, times))
-    return found
-
-
-def longer_parts(
-    profile: Profile, steps: Sequence[StepBreakdown], waits: Mapping[int, int]
-) -> list[dict[str, int]]:
-    """Return how much longer than usual each bucket of the host took in each step."""
+    """Return the steps with a bucket for waiting, taken from those buckets of the host that took
+    longer than usual."""
     disturbed = disturbed_steps(profile)
     calm = [step for step in steps if step.number in waits and step.number not in disturbed]
     usual = {}
@@ -138,14 +116,18 @@ def longer_parts(
         unexplained = (step.buckets_ns.get(bucket, 0) - waits.get(step.number, 0) for step in steps)
         least = max(0, min(unexplained, default=0))
         usual[bucket] = round(percentile_of(own, 50)) if len(own) >= FEWEST_CALM else least
-    longer = []
+    found = []
     for step in steps:
-        parts = {
-            bucket: max(0, step.buckets_ns[bucket] - usual[bucket])
-            for bucket in HOST_PARTS.intersection(step.buckets_ns)
-        }
-        longer.append(parts)
-    return longer
+        times = {**step.buckets_ns}
+        longer = {it: max(0, times[it] - usual[it]) for it in HOST_PARTS.intersection(times)}
+        excess = sum(longer.values())
+        waited = min(waits.get(step.number, 0), excess)
+        for bucket, ns in longer.items():
+            times[bucket] -= waited * ns // excess if excess else 0
+        other = times.pop(OTHER)
+        times |= {WAITING: step.total_ns - sum(times.values()) - other, OTHER: other}
+        found.append(StepBreakdown(step.number, step.total_ns, times))
+    return found
 
 
 def steps_of(profile: Profile) -> tuple[Step, ...]:
@@ -162,44 +144,32 @@ def steps_of(profile: Profile) -> tuple[Step, ...]:
 def intervals_by_bucket(profile: Profile) -> dict[str, list[Interval]]:
     """Return the merged intervals of each bucket but waiting and the last, by their priority,
     warm-up included; buckets beside the usual ones only where something of them was recorded."""
-    phases = group_by((it for it in profile.spans if it.category == "phase"), lambda it: it.name)
+    found: dict[str, list[Interval]] = {}
     # Beside operators that compute here, their dispatch is the engine's overhead.
-    host = dispatch_intervals(profile)
-    if not profile.on_device:
-        host = [each.work for each in profile.executions]
-    merged = {
-        DATA_LOADER: merge_spans(phases.get("dataloader", ())),
-        CPU_EXEC: merge_intervals(host),
-    }
+    host = [each.work for each in profile.executions]
     if profile.on_device:
-        merged[KERNEL] = merge_intervals(kernel_intervals(profile))
+        host = dispatch_intervals(profile)
+        kernels = [span.interval for span in profile.spans if span.category == "kernel"]
+        # Where no kernels are known, the device computed while operators did.
+        found[KERNEL] = kernels or [each.computation for each in profile.executions]
         for bucket, category in MOVES.items():
             moves = profile.spans_of(category, timed=False)
-            merged[bucket] = merge_spans(it for it in moves if is_of_device(profile, it))
-        merged[RUNTIME] = merge_spans(leaf_calls(profile))
-    usual = DEVICE_BUCKETS if profile.on_device else HOST_BUCKETS
-    ordered = {bucket: merged[bucket] for bucket in usual}
+            found[bucket] = [it.interval for it in moves if is_of_device(profile, it)]
+        found[RUNTIME] = [span.interval for span in leaf_calls(profile)]
+    phases = profile.spans_of("phase", timed=False)
+    found[DATA_LOADER] = [span.interval for span in phases if span.name == "dataloader"]
+    found[CPU_EXEC] = host
     if profile.correction is not None:
-        ordered[PROFILING] = []
+        found[PROFILING] = []
     for bucket, names in PHASES.items():
-        if spans := [span for name in names for span in phases.get(name, ())]:
-            ordered[bucket] = merge_spans(spans)
-    return ordered
-
-
-def merge_spans(spans: Iterable[Span]) -> list[Interval]:
-    return merge_intervals(span.interval for span in spans)
+        if own := [span.interval for span in phases if span.name in names]:
+            found[bucket] = own
+    return {bucket: merge_intervals(own) for bucket, own in found.items()}
 
 
 def dispatch_intervals(profile: Profile) -> list[Interval]:
     """Return when operators were dispatched, where that is recorded."""
     return [times for each in profile.executions if (times := each.dispatch) is not None]
-
-
-def kernel_intervals(profile: Profile) -> list[Interval]:
-    """Return when the device computed: its kernels, or the operators if no kernels are known."""
-    kernels = [span.interval for span in profile.spans if span.category == "kernel"]
-    return kernels or [each.computation for each in profile.executions]
 
 
 def leaf_calls(profile: Profile) -> list[Span]:
