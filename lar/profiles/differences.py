@@ -8,7 +8,6 @@ one pair shows times.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -25,6 +24,7 @@ from lar.measurement.differences import (
     spread_of,
     usual_spread,
 )
+from lar.profiles.operator_filter import operators_matching
 from lar.profiles.rows import rows_of
 from lar.profiles.run_contrast import are_of_one_command
 from lar.profiles.times import CLOCK_STEP_NS, iteration_times_of
@@ -119,14 +119,11 @@ def compare_profiles(
         [uses_like(own[0], each, kind) for each in own]
         for own, kind in zip(sides, kinds, strict=True)
     ]
+    shown = [operators_matching(side, pattern) for side in (a, b)]
     joined = [
         pair
         for pair in match_operators(a, b, kinds)
-        if any(
-            re.search(pattern, each.name) or re.search(pattern, each.type)
-            for side, places in zip((a, b), pair, strict=True)
-            for each in operators_at(side, places)
-        )
+        if any(own.intersection(places) for own, places in zip(shown, pair, strict=True))
     ]
     rows = [
         add_up(name, type, pair, uses) for name, type, pair in grouped(joined, (a, b), group_by)

@@ -7,7 +7,9 @@ was, and it took longer than the operator takes in the others.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from lar.errors import count_of
@@ -122,15 +124,11 @@ def describe_disturbance(profile: Profile) -> str:
     steps = disturbed_steps(profile)
     if not steps:
         return ""
-    counts: dict[str, int] = {}
-    for causes in steps.values():
-        for cause in causes:
-            counts[cause] = counts.get(cause, 0) + 1
-    parts = [f"{number} {CAUSES.get(cause, cause)}" for cause, number in counts.items()]
+    counts = Counter(chain.from_iterable(steps.values()))
+    parts = {cause: f"{number} {CAUSES.get(cause, cause)}" for cause, number in counts.items()}
     longest = max(waiting_by_step(profile).values(), default=0)
-    if longest and "queue delay" in counts:
-        place = list(counts).index("queue delay")
-        parts[place] += f", up to {longest / 1e6:.3f} ms"
+    if longest and "queue delay" in parts:
+        parts["queue delay"] += f", up to {longest / 1e6:.3f} ms"
     count = len(profile.facts.noise)
-    verb = "was" if len(steps) == 1 else "were"
-    return f"{len(steps)} of {count_of(count, 'iteration')} {verb} disturbed: {'; '.join(parts)}"
+    verb, what = "was" if len(steps) == 1 else "were", "; ".join(parts.values())
+    return f"{len(steps)} of {count_of(count, 'iteration')} {verb} disturbed: {what}"

@@ -132,8 +132,10 @@ def args_of(record: object, **more: Any) -> TraceArgs:
 
 def record_of(kind: type[R], args: TraceArgs, **more: Any) -> R:
     """Return the record that has these facts, and `more`."""
-    facts = {name: getattr(args, name) for name in FACTS[kind]} | more
-    return kind(**{name: value for name, value in facts.items() if value is not None})
+    for name in FACTS[kind]:
+        if (value := getattr(args, name)) is not None:
+            more[name] = value
+    return kind(**more)
 
 
 class TraceEvent(msgspec.Struct, gc=False):

@@ -31,13 +31,13 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, Annotated, get_args
+from typing import IO, Annotated, Any, get_args
 
 import msgspec
 
 from lar.errors import UsageError
 from lar.files.input_file import open_input
-from lar.measurement.time_origin import earliest_ns, with_zero_at
+from lar.measurement.time_origin import KINDS, earliest_ns, with_zero_at
 from lar.profiles.packed_file import is_packed_name, unpacked, write_pieces
 from lar.profiles.trace_events import (
     EVENTS_BEGIN,
@@ -248,13 +248,10 @@ class EventRecords:
     """The records that events stand for."""
 
     def __init__(self) -> None:
-        self.steps: list[Step] = []
-        self.executions: list[Execution] = []
-        self.spans: list[Span] = []
-        self.counters: list[CounterSample] = []
-        self.allocations: list[Allocation] = []
+        # By the names that they have in a profile.
+        self.found: dict[str, list[Any]] = {name: [] for name in KINDS}
         self.threads: dict[int, str] = {}
-        self._names: dict[str, str] = {}  # one text for all that are equal
+        self._names: dict[str, str] = {}
         self._places: dict[int, int] = {}  # of executions whose dispatch has not come yet
 
     def add(self, events: Iterable[TraceEvent]) -> None:
@@ -263,41 +260,41 @@ class EventRecords:
         Raises:
             ValueError: one names no operator or has impossible times.
         """
-        nothing = TraceArgs()
+        nothing, found = TraceArgs(), self.found
         for event in events:
-            args = event.args or nothing
+            args, thread, (begin, end) = event.args or nothing, event.tid, times_of(event)
+            times = {"start_ns": begin, "end_ns": end, "thread": thread}
             if event.cat == "cpu_op":
                 if args.id is not None:
-                    self._places[args.id] = len(self.executions)
-                self.executions.append(execution_of(event, args))
-            elif event.cat == "op_inner":
-                if event.name == "dispatch" and args.parent is not None:
-                    begin, end = times_of(event)
-                    if (place := self._places.pop(args.parent, None)) is None:
-                        raise ValueError(f"a dispatch is of execution {args.parent}: there is none")
-                    self.executions[place] = msgspec.structs.replace(
-                        self.executions[place],
-                        dispatch_start_ns=begin,
-                        dispatch_end_ns=end,
-                        dispatch_thread=event.tid,
-                    )
+                    self._places[args.id] = len(found["executions"])
+                check_execution(event, args, end - begin)
+                found["executions"].append(record_of(Execution, args, **{"step": 0, **times}))
+            elif event.cat == "op_inner" and event.name == "dispatch":
+                if (place := self._places.pop(args.parent or 0, None)) is None:
+                    raise ValueError(f"a dispatch is of execution {args.parent}: there is none")
+                found["executions"][place] = msgspec.structs.replace(
+                    found["executions"][place],
+                    dispatch_start_ns=begin,
+                    dispatch_end_ns=end,
+                    dispatch_thread=thread,
+                )
             elif event.cat == "profiler_step":
-                start, end = times_of(event)
-                copy = event.tid // THREADS_OF_A_COPY
-                self.steps.append(Step(args.step or 0, start, end, args.warmup, copy))
+                copy = thread // THREADS_OF_A_COPY
+                found["steps"].append(Step(args.step or 0, begin, end, args.warmup, copy))
             elif event.cat in CATEGORIES:
-                begin, end = times_of(event)
-                own = {"category": event.cat, "start_ns": begin, "end_ns": end, "thread": event.tid}
-                name = self._names.setdefault(event.name, event.name)
-                self.spans.append(record_of(Span, args, name=name, **own))
+                own = {"category": event.cat, "name": self._one_of(event.name), **times}
+                found["spans"].append(record_of(Span, args, **own))
             elif event.cat == "counter" and args.value is not None:
-                name, at_ns = self._names.setdefault(event.name, event.name), times_of(event)[0]
-                self.counters.append(record_of(CounterSample, args, name=name, at_ns=at_ns))
+                own = {"name": self._one_of(event.name), "at_ns": begin}
+                found["counters"].append(record_of(CounterSample, args, **own))
             elif event.cat == "memory" and args.size_bytes is not None:
-                at_ns = times_of(event)[0]
-                self.allocations.append(record_of(Allocation, args, at_ns=at_ns))
+                found["allocations"].append(record_of(Allocation, args, at_ns=begin))
             elif event.ph == "M" and event.name == "thread_name":
-                self.threads[event.tid] = args.name or ""
+                self.threads[thread] = args.name or ""
+
+    def _one_of(self, name: str) -> str:
+        """Return one text for all that are equal."""
+        return self._names.setdefault(name, name)
 
     def profile_of(self, file: TraceHead, engine_raw: bytes) -> Profile:
         """Return the profile that a file with these events holds.
@@ -306,31 +303,27 @@ class EventRecords:
             ValueError: an event names an operator that is not there, two are iterations of one
                 number, or they are counted as an earlier lar did.
         """
-        if any(step.warmup and step.number >= 0 for step in self.steps):
+        found, steps, spans = self.found, self.found["steps"], self.found["spans"]
+        if any(step.warmup and step.number >= 0 for step in steps):
             raise ValueError("an earlier lar has made it, which counted the warm-up's iterations")
         # What was added to the file later stands at the end.
-        self.spans.sort(key=lambda span: (span.start_ns, -span.end_ns))
+        spans.sort(key=lambda span: (span.start_ns, -span.end_ns))
         known = range(len(file.ops))
-        used = {execution.operator for execution in self.executions}
-        used |= {span.operator for span in self.spans if span.operator is not None}
-        used |= {each.operator for each in self.allocations if each.operator is not None}
-        if wrong := sorted(number for number in used if number not in known):
+        used = {each.operator for each in (*found["executions"], *spans, *found["allocations"])}
+        if wrong := sorted(number for number in used - {None} if number not in known):
             raise ValueError(f"an event names operator {wrong[0]}, and there are {len(known)}")
-        numbers = Counter(step.number for step in self.steps)
+        numbers = Counter(step.number for step in steps)
         if twice := [number for number, times in numbers.items() if times > 1]:
             raise ValueError(f"two iterations are number {twice[0]}")
+        records: dict[str, Any] = {name: tuple(own) for name, own in found.items()}
         profile = Profile(
             facts=file.facts,
             operators=tuple(file.ops),
-            steps=tuple(self.steps),
-            executions=tuple(self.executions),
-            spans=tuple(self.spans),
-            counters=tuple(self.counters),
-            allocations=tuple(self.allocations),
             memory_plan=file.memPlan,
             devices=tuple(file.deviceProperties),
             threads=self.threads,
             engine_raw=engine_raw,
+            **records,
         )
         return with_zero_at(profile, -file.zeroNs)
 
@@ -341,16 +334,13 @@ def times_of(event: TraceEvent) -> tuple[int, int]:
     return start, start + round((event.dur or 0.0) * 1000)
 
 
-def execution_of(event: TraceEvent, args: TraceArgs) -> Execution:
-    """Return an execution without its dispatch, which is another event.
+def check_execution(event: TraceEvent, args: TraceArgs, duration_ns: int) -> None:
+    """Check the facts of an execution.
 
     Raises:
         ValueError: it is of no operator, or waits longer than it lasts.
     """
-    start, end = times_of(event)
     if args.operator is None:
         raise ValueError(f"the event {event.name} names no operator")
-    if not 0 <= (args.wait_ns or 0) <= end - start:
-        raise ValueError(f"the event {event.name} waits {args.wait_ns} ns of {end - start}")
-    step = args.step or 0
-    return record_of(Execution, args, step=step, thread=event.tid, start_ns=start, end_ns=end)
+    if not 0 <= (args.wait_ns or 0) <= duration_ns:
+        raise ValueError(f"the event {event.name} waits {args.wait_ns} ns of {duration_ns}")
