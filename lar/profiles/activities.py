@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from lar.profiles.devices import is_of_device, kernel_name_of
-from lar.profiles.range_members import Starts, members_of_ranges, starts_of
+from lar.profiles.ranges import Starts, members_of_ranges, starts_of
 from lar.profiles.roofline import Piece, piece_of
 from lar.profiles.times import self_times_of
 from lar.records.profile import Execution, Profile, ProfiledOperator, Span, keep_with_profile

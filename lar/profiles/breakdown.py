@@ -49,38 +49,16 @@ class StepBreakdown:
     buckets_ns: Mapping[str, int]
 
 
-@dataclass(frozen=True)
-class Breakdown:
-    """The timed steps, each cut into the same buckets; no steps where none was timed."""
-
-    buckets: tuple[str, ...]
-    steps: tuple[StepBreakdown, ...]
-
-    @property
-    def total_ns(self) -> int:
-        return sum(step.total_ns for step in self.steps)
-
-    def bucket_ns(self, bucket: str) -> int:
-        """Return a bucket's time in all steps."""
-        return sum(step.buckets_ns[bucket] for step in self.steps)
-
-    def share(self, bucket: str) -> float | None:
-        """Return a bucket's part of all steps, from 0 to 1; None if nothing was timed."""
-        return self.bucket_ns(bucket) / self.total_ns if self.total_ns else None
-
-
-def breakdown_of(profile: Profile) -> Breakdown:
-    """Cut the timed steps into buckets.
+def breakdown_of(profile: Profile) -> list[StepBreakdown]:
+    """Cut the timed steps into buckets, the same for each.
 
     If a profile has no steps at all, the span of its operators is one step, number 0. A step of one
     copy of a model is cut by what that copy did.
     """
     if len(copies := split_copies(profile)) > 1:
-        parts = [breakdown_of(each) for each in copies]
-        every = sorted((step for part in parts for step in part.steps), key=lambda it: it.number)
-        return Breakdown(parts[0].buckets, tuple(every))
+        steps = [step for each in copies for step in breakdown_of(each)]
+        return sorted(steps, key=lambda step: step.number)
     intervals, correction = intervals_by_bucket(profile), profile.correction
-    buckets = (*intervals, OTHER)
     recorded = steps_of(profile)
     found: dict[str, list[int]] = {}
     taken: list[Interval] = []
@@ -97,10 +75,8 @@ def breakdown_of(profile: Profile) -> Breakdown:
             times[PROFILING] = between
         times[OTHER] = step.duration_ns - sum(times.values())
         steps.append(StepBreakdown(step.number, step.duration_ns, times))
-    if waits := waiting_by_step(profile):
-        buckets = (*intervals, WAITING, OTHER)
-        steps = take_out_waiting(profile, steps, waits)
-    return Breakdown(buckets, tuple(steps))
+    waits = waiting_by_step(profile)
+    return take_out_waiting(profile, steps, waits) if waits else steps
 
 
 def take_out_waiting(

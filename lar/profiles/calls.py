@@ -18,7 +18,7 @@ from lar.profiles.breakdown import PROFILING, breakdown_of
 from lar.profiles.devices import streams_of
 from lar.profiles.disturbance import disturbed_executions
 from lar.profiles.intervals import intersect_intervals, merge_intervals, total_of
-from lar.profiles.range_members import Begun, members_of_ranges, starts_of
+from lar.profiles.ranges import Begun, members_of_ranges, starts_of
 from lar.profiles.times import parents_of, waiting_calls
 from lar.profiles.totals import group_by
 from lar.records.profile import Profile, Span, keep_with_profile
@@ -60,7 +60,6 @@ class Call:
     self_device_ns: int = 0
     memory: Memory | None = None
     self_memory: Memory | None = None
-    only_waits: bool = False
     disturbed: bool = False
 
     def add_work(self, within: Call) -> None:
@@ -93,7 +92,8 @@ def calls_of(profile: Profile) -> Sequence[Call]:
     """Return the calls of timed iterations: ranges, calls of the engine and operators, each in the
     order of time, then ranges around iterations, what a device did, and what profiling cost."""
     streams, operators = streams_of(profile), operator_calls(profile)
-    ranges, runtime = range_calls(profile, operators), runtime_calls(profile)
+    ranges, spans = range_calls(profile, operators), profile.spans_of("runtime")
+    runtime = [call_of_span(it, "runtime", on_device=it.thread in streams) for it in spans]
     # A range around iterations is on no thread of the engine.
     within = [call for call in ranges if call.step is not None]
     pieces = [
@@ -103,6 +103,10 @@ def calls_of(profile: Profile) -> Sequence[Call]:
     ]
     pieces += pieces_of_operators(profile, operators)
     nest(pieces)
+    waiting = waiting_calls(profile)
+    for span, call in zip(spans, runtime, strict=True):
+        if id(span) in waiting:
+            call.take_out(call.self_cpu_ns or 0)
     spent = [*take_out_profiling(profile, runtime)]
     outer = [call for call in ranges if call.step is None]
     around = clip_to_steps(profile, outer, pieces)
@@ -148,16 +152,6 @@ def range_calls(profile: Profile, operators: Sequence[Call]) -> list[Call]:
     return calls
 
 
-def runtime_calls(profile: Profile) -> list[Call]:
-    """Return the calls of the engine's API."""
-    streams, waiting = streams_of(profile), waiting_calls(profile)
-    calls = []
-    for span in profile.spans_of("runtime"):
-        calls.append(call_of_span(span, "runtime", on_device=span.thread in streams))
-        calls[-1].only_waits = id(span) in waiting
-    return calls
-
-
 def call_of_span(span: Span, kind: Kind, *, on_device: bool) -> Call:
     ns = span.duration_ns
     times = (0, 0, ns, ns) if on_device else (ns, ns, 0, 0)
@@ -190,10 +184,6 @@ def nest(pieces: Sequence[Piece]) -> None:
             if id(outer.call) not in found and counts_for(piece, outer):
                 found.add(id(outer.call))
                 outer.call.add_work(piece.call)
-    for piece in pieces:
-        call = piece.call
-        if call.only_waits and call.cpu_ns is not None and call.self_cpu_ns is not None:
-            call.cpu_ns, call.self_cpu_ns = call.cpu_ns - call.self_cpu_ns, 0
 
 
 def counts_for(piece: Piece, outer: Piece) -> bool:
@@ -239,7 +229,7 @@ def take_out_profiling(profile: Profile, calls: Sequence[Call]) -> Iterator[Call
     if profile.correction is None:
         return
     own = group_by(calls, lambda call: call.step)
-    for step in breakdown_of(profile).steps:
+    for step in breakdown_of(profile):
         left = cost_ns = step.buckets_ns.get(PROFILING, 0)
         for call in sorted(own.get(step.number, ()), key=lambda it: -(it.self_cpu_ns or 0)):
             left -= call.take_out(left)

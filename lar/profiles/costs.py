@@ -105,10 +105,8 @@ def fit_to_plain(profile: Profile) -> Profile:
     fitted = replace(profile, correction=Correction(scale, cost_ns))
     if scale == 1.0:
         return fitted
-    begins = {
-        step.number: begin
-        for step, (begin, _) in zip(profile.timed_steps(), iterations_of(profile), strict=True)
-    } | {step.number: step.start_ns for step in profile.steps if step.warmup}
+    begins = {step.number: step.start_ns for step in profile.steps}
+    begins |= {step: begin for step, (begin, _) in iterations_of(profile).items()}
 
     def moved(record: R) -> R:
         """Return a record on the other scale, if it stands for operators."""
@@ -140,9 +138,7 @@ def scale_of(profile: Profile, plain_ns: float) -> float:
     copied: dict[int, list[Interval]] = {}
     for each in profile.timed_executions:
         busy.setdefault(each.step, []).append(each.interval)
-    iterations = dict(
-        zip((step.number for step in profile.timed_steps()), iterations_of(profile), strict=True)
-    )
+    iterations = iterations_of(profile)
     for span in profile.spans_of("phase"):
         if span.name in ("input_copy", "output_copy") and span.step in iterations:
             begin, end = iterations[span.step]

@@ -13,12 +13,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from lar.errors import count_of
-from lar.measurement.statistics import (
-    DISTURBED_SECONDS,
-    DISTURBED_SHARE,
-    causes_of,
-    percentile_of,
-)
+from lar.measurement.statistics import DISTURBED_SECONDS, DISTURBED_SHARE, causes_of, percentile_of
 from lar.profiles.totals import group_by
 from lar.records.profile import Profile, StepNoise, keep_with_profile
 

@@ -30,7 +30,6 @@ from lar.profiles.activities import execution_of, places_of
 from lar.profiles.breakdown import leaf_calls
 from lar.profiles.devices import device_number, device_title, is_of_device, kernel_name_of
 from lar.profiles.trace_events import (
-    FACTS,
     LATEST_NS,
     Event,
     arrow_end,
@@ -39,6 +38,7 @@ from lar.profiles.trace_events import (
     pieces_of_trace,
     point,
 )
+from lar.profiles.trace_file import FACTS
 from lar.records.profile import (
     THREADS_OF_A_COPY,
     Allocation,
@@ -372,13 +372,12 @@ class Lines:
     """Where slices are drawn: each line on as many tracks as its slices need to nest."""
 
     def __init__(self) -> None:
-        self.known: dict[Line, int] = {}
-        self.of_slices, self.starts, self.ends = array("q"), array("q"), array("q")
-        self.tracks = array("q")
+        self.groups: dict[Line, array[int]] = {}  # the numbers of the slices of each
+        self.starts, self.ends, self.tracks = array("q"), array("q"), array("q")
 
     def add(self, line: Line, interval: Interval) -> None:
         """Add the next slice."""
-        self.of_slices.append(self.known.setdefault(line, len(self.known)))
+        self.groups.setdefault(line, array("q")).append(len(self.starts))
         self.starts.append(interval[0])
         self.ends.append(interval[1])
 
@@ -389,13 +388,10 @@ class Lines:
     def place(self, threads: Mapping[int, str]) -> Iterator[Event]:
         """Place the slices, and yield the names of the tracks. The first track of a thread has its
         number, the others have numbers above all threads."""
-        groups = [array("q") for _ in self.known]
-        for number, line in enumerate(self.of_slices):
-            groups[line].append(number)
         self.tracks = array("q", bytes(8 * len(self.starts)))
-        free = max([*threads, *(line.thread for line in self.known)], default=0) + 1
+        free = max([*threads, *(line.thread for line in self.groups)], default=0) + 1
         taken: set[tuple[int, int]] = set()
-        for own, group in sorted(zip(self.known, groups, strict=True)):
+        for own, group in sorted(self.groups.items()):
             title = threads.get(own.thread) or f"thread {own.thread}"
             if (own.process, own.thread) in taken:
                 title += ": calls"

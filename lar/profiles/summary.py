@@ -11,8 +11,8 @@ from lar.profiles.costs import describe_cost, format_time
 from lar.profiles.disturbance import describe_disturbance
 from lar.profiles.roofline import Bound
 from lar.profiles.rows import Row, rows_of
-from lar.profiles.thread_balance import describe_balance
 from lar.profiles.times import iteration_times_of
+from lar.profiles.totals import use_of
 from lar.records.profile import Profile
 
 # What a part of the time is bound by, in words that follow "71% of its time is".
@@ -84,6 +84,16 @@ def describe_bounds(kind: Row) -> str:
         if bound is not None and share >= LEAST_SHARE
     ]
     return f"of its time {', '.join(named)}" if named else ""
+
+
+def describe_balance(profile: Profile) -> str:
+    """Return how long operators waited for threads in one sentence, empty if it is little or not
+    reported."""
+    use = use_of(profile.operators)
+    share = None if use is None else use.waiting_share
+    if share is None or share < LEAST_SHARE:
+        return ""
+    return f"the calling thread waits {share:.0%} of the time for other threads"
 
 
 def describe_dispatches(profile: Profile) -> str:

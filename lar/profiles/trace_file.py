@@ -10,7 +10,8 @@ iterations take much memory at once. A large file is in gzip (`lar.profiles.pack
 Times of events are microseconds with three decimals, that is nanoseconds, after the zero of the
 clock in the facts. That lies at `zeroNs` of the profile's own clock: where something begins before
 the profile's zero, the file's is when the first of all begins (`lar.measurement.time_origin`).
-History of the schema:
+An operator's execution is an event of category `cpu_op` and, where its dispatch is recorded, one of
+`op_inner` whose `parent` it is. History of the schema:
 
     lar.profile/1  first version; later a peak has a spread, a time and a count of its rounds, and
                    operators that move nothing have 0 bytes; operators have their use of threads,
@@ -27,26 +28,31 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import stat
+import tempfile
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
-from typing import IO, Annotated, Any, get_args
+from typing import IO, Annotated, Any, TypeVar, get_args
 
 import msgspec
 
 from lar.errors import UsageError
 from lar.files.input_file import open_input
+from lar.files.work_folders import prefix_of_owner
 from lar.measurement.time_origin import KINDS, earliest_ns, with_zero_at
 from lar.profiles.packed_file import is_packed_name, unpacked, write_pieces
 from lar.profiles.trace_events import (
     EVENTS_BEGIN,
     LATEST_NS,
-    TraceArgs,
-    TraceEvent,
-    events_of,
+    Event,
+    complete,
+    name_line,
     pieces_of_trace,
-    record_of,
+    point,
 )
 from lar.records.profile import (
     THREADS_OF_A_COPY,
@@ -61,7 +67,10 @@ from lar.records.profile import (
     ProfileFacts,
     Span,
     Step,
+    TriedSetting,
 )
+
+R = TypeVar("R")
 
 PROFILE_SCHEMA = "lar.profile/1"
 CATEGORIES = frozenset(get_args(Category))
@@ -71,6 +80,102 @@ BETWEEN_EVENTS = b'},{"ph":'
 BYTES_AT_ONCE = 1 << 20
 FILE_BEGINS = b'{"schema":"lar.profile/'
 FOREIGN_HINT = "make one with --profile, or an engine's own with --profile-raw"
+
+
+class TraceArgs(
+    msgspec.Struct,
+    omit_defaults=True,
+    gc=False,
+    rename={
+        "operator": "op",
+        "size_bytes": "bytes",
+        "source_kind": "src_kind",
+        "destination_kind": "dst_kind",
+        "address": "addr",
+    },
+):
+    """The facts of an event besides its times, without the unknown ones."""
+
+    id: int | None = None
+    parent: int | None = None
+    step: int | None = None
+    warmup: bool = False
+    operator: int | None = None
+    wait_ns: int | None = None
+    size_bytes: int | None = None
+    tensor: str | None = None
+    device: str | None = None
+    stream: int | None = None
+    grid: tuple[int, int, int] | None = None
+    block: tuple[int, int, int] | None = None
+    source_kind: str | None = None
+    destination_kind: str | None = None
+    color: str | None = None
+    style: str | None = None
+    source: str | None = None
+    result: str | None = None
+    address: int | None = None
+    value: float | None = None
+    name: str | None = None
+
+
+LATEST_US = LATEST_NS / 1000
+
+# What a record and its event have alike, by the names of both.
+FACTS: Mapping[type, Sequence[str]] = {
+    kind: [it for it in kind.__struct_fields__ if it in {*TraceArgs.__struct_fields__} - {"name"}]
+    for kind in (Span, Execution, CounterSample, Allocation)
+}
+
+
+def args_of(record: object, **more: Any) -> TraceArgs:
+    """Return the facts of a record, and `more`."""
+    return TraceArgs(**{name: getattr(record, name) for name in FACTS[type(record)]}, **more)
+
+
+def record_of(kind: type[R], args: TraceArgs, **more: Any) -> R:
+    """Return the record that has these facts, and `more`."""
+    for name in FACTS[kind]:
+        if (value := getattr(args, name)) is not None:
+            more[name] = value
+    return kind(**more)
+
+
+class TraceEvent(msgspec.Struct, gc=False):
+    """An event as it is read."""
+
+    ph: str
+    name: str = ""
+    cat: str = ""
+    ts: Annotated[float, msgspec.Meta(ge=-LATEST_US, le=LATEST_US)] = 0.0
+    dur: Annotated[float, msgspec.Meta(ge=0, le=LATEST_US)] | None = None
+    pid: int = 0
+    tid: int = 0
+    args: TraceArgs | None = None
+
+
+def events_of(profile: Profile) -> Iterator[Event]:
+    """Yield the events of a profile."""
+    for thread, name in profile.threads.items():
+        yield name_line("thread_name", 0, thread, name)
+    for step in profile.steps:
+        args = TraceArgs(step=step.number, warmup=step.warmup)
+        # The steps of copies that ran at once stand on lines of their own.
+        line = step.copy * THREADS_OF_A_COPY
+        yield complete(step.trace_name, "profiler_step", 0, line, step.interval, args)
+    for span in profile.spans:
+        yield complete(span.name, span.category, 0, span.thread, span.interval, args_of(span))
+    for number, each in enumerate(profile.executions, 1):
+        name, dispatch = profile.operators[each.operator].name, each.dispatch
+        args = args_of(each, id=number if dispatch else None)
+        yield complete(name, "cpu_op", 0, each.thread, each.interval, args)
+        if dispatch:
+            host, args = each.dispatch_thread or 0, TraceArgs(parent=number)
+            yield complete("dispatch", "op_inner", 0, host, dispatch, args)
+    for sample in profile.counters:
+        yield point("C", sample.name, 0, 0, sample.at_ns, args_of(sample), cat="counter")
+    for taken in profile.allocations:
+        yield point("i", "[memory]", 0, 0, taken.at_ns, args_of(taken), cat="memory")
 
 
 class TraceHead(msgspec.Struct, kw_only=True, rename={"facts": "otherData"}):
@@ -344,3 +449,65 @@ def check_execution(event: TraceEvent, args: TraceArgs, duration_ns: int) -> Non
         raise ValueError(f"the event {event.name} names no operator")
     if not 0 <= (args.wait_ns or 0) <= duration_ns:
         raise ValueError(f"the event {event.name} waits {args.wait_ns} ns of {duration_ns}")
+
+
+def change_profile(path: str | Path, change: Callable[[Profile], Profile]) -> None:
+    """Change the file of a profile; the old file stays until all is written.
+
+    Decoding and encoding all events again would take longer than many a run. That is done only if
+    ranges are added; else they are copied, a piece at a time.
+
+    `change` takes the profile without its events, and gives it with other facts or operators, and
+    with spans and threads that are added.
+
+    Raises:
+        OSError: it cannot be read or written.
+        ValueError: it is not a profile that lar has written.
+    """
+    with open(path, "rb") as packed:
+        content = unpacked(packed)
+        if (begin := read_head(content)) is None:
+            raise ValueError("its events do not come last")
+        file, engine_raw, first = begin
+        found = change(EventRecords().profile_of(file, engine_raw))
+        if found.spans or found.threads:
+            content.seek(0)
+            whole = decode_profile(content.read(), str(path))
+            spans, threads = (*whole.spans, *found.spans), {**whole.threads, **found.threads}
+            changed = replace(whole, facts=found.facts, operators=found.operators)
+            write_over(path, pieces_of(replace(changed, spans=spans, threads=threads)))
+        else:
+            own = head_of_profile(with_zero_at(found, file.zeroNs), file.zeroNs)
+            events = iter(lambda: content.read(BYTES_AT_ONCE), b"")
+            write_over(path, chain([own + b"," + EVENTS_BEGIN, first], events))
+
+
+def add_tried(path: str, tried: tuple[TriedSetting, ...]) -> None:
+    """Add the settings that were tried to the facts of a profile in a file.
+
+    Raises:
+        OSError: it cannot be written.
+        ValueError: it is not a profile that lar has written.
+    """
+    replaced = msgspec.structs.replace
+    change_profile(path, lambda it: replace(it, facts=replaced(it.facts, tried=tried)))
+
+
+def write_over(path: str | Path, pieces: Iterable[bytes]) -> None:
+    """Write a file in the place of one that may still be read.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    place = os.path.realpath(path)
+    descriptor, temporary = tempfile.mkstemp(prefix=prefix_of_owner(), dir=os.path.dirname(place))
+    try:
+        with open(descriptor, "wb") as file:
+            write_pieces(file, pieces, packed=is_packed_name(path) or None)
+        os.chmod(temporary, stat.S_IMODE(os.stat(place).st_mode))
+        os.replace(temporary, place)
+    except BaseException:
+        # An interrupt may come when it has its place already.
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise

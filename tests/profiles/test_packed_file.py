@@ -19,8 +19,7 @@ from lar.cli.main import main
 from lar.engines.profile_files import decode_any, read_profile
 from lar.errors import UsageError
 from lar.profiles import packed_file, trace_events, trace_file
-from lar.profiles.file_additions import change_profile
-from lar.profiles.trace_file import encode_profile, write_profile
+from lar.profiles.trace_file import change_profile, encode_profile, write_profile
 from lar.records.profile import Profile, Span
 from tests.profiles.synthetic import profile_of_times
 

@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from lar.profiles.range_members import members_of_ranges, starts_of
-from lar.profiles.ranges import spans_of_patterns
+from lar.profiles.ranges import members_of_ranges, spans_of_patterns, starts_of
 from lar.records.profile import Allocation, Execution, Profile, Span
 from lar.reports.styles import ncu, paddle, torch
 from tests.profiles.synthetic import HOST, WORKER, profile_of_times

@@ -216,8 +216,7 @@ def test_the_last_of_many_ranges_are_kept() -> None:
 
 
 def test_times_count_from_the_profiles_zero() -> None:
-    ranges = [NamedRange("a", "red", 1_000_500, 1_000_900), NamedRange("open", None, 1_000_600)]
-    (span,) = spans_of_ranges(ranges, 1_000_000)
+    (span,) = spans_of_ranges([NamedRange("a", "red", 1_000_500, 1_000_900)], 1_000_000)
     assert (span.name, span.color, span.start_ns, span.end_ns) == ("a", "red", 500, 900)
 
 

@@ -8,8 +8,9 @@ import msgspec
 
 from lar.engines.advice import site_of
 from lar.profiles.costs import fit_to_plain
-from lar.profiles.summary import summary_lines
-from lar.records.profile import Cost, Profile, TensorFact
+from lar.profiles.summary import describe_balance, summary_lines
+from lar.profiles.totals import use_of
+from lar.records.profile import Cost, Profile, TensorFact, ThreadUse
 from tests.profiles.layers import PEAK, profile_of_layers
 from tests.profiles.synthetic import operator_of, profile_of_times
 
@@ -80,3 +81,15 @@ def test_times_of_the_host_alone_are_said_to_be_that() -> None:
 
 def test_what_to_try_is_a_line() -> None:
     assert said(profile_of_layers())["try"] == "--enable-nchw88"
+
+
+def with_uses(*uses: ThreadUse | None) -> Profile:
+    return Profile(operators=tuple(operator_of("conv", "Conv", threads=use) for use in uses))
+
+
+def test_waiting_for_threads_is_that_of_all_operators_together() -> None:
+    profile = with_uses(ThreadUse(1, 60, 0, 20, (1,)), None, ThreadUse(2, 100, 20, 0, (3, 4)))
+    assert use_of(profile.operators) == ThreadUse(3, 160, 20, 20, (4, 4))
+    assert describe_balance(profile) == "the calling thread waits 10% of the time for other threads"
+    for use in (ThreadUse(1, 91, 0, 9, (1,)), ThreadUse(1, 0, 0, 0, (0,)), None):
+        assert describe_balance(with_uses(use)) == ""

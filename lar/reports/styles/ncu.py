@@ -17,8 +17,7 @@ from lar.errors import UsageError, count_of
 from lar.profiles.activities import Launch, launches_of, put_in_ranges
 from lar.profiles.roofline import NEAR_PERCENT, describe_measurement, host_peak_of, ridge_of
 from lar.profiles.rows import Row, rows_of
-from lar.profiles.thread_balance import use_of
-from lar.profiles.totals import UNITS_NS, group_by
+from lar.profiles.totals import UNITS_NS, group_by, use_of
 from lar.records.profile import Peak, Profile, ThreadUse
 from lar.reports.cut_names import cut_end, shorten_all
 from lar.reports.model import Align, AnyTable, Cell, Column, Layout, Rule, Table

@@ -49,7 +49,7 @@ class TimedRun:
         """What each step consists of, by its number, where more than it shows is known of it."""
         if not self.profile.facts.noise and self.profile.correction is None:
             return {}
-        return {step.number: step.buckets_ns for step in breakdown_of(self.profile).steps}
+        return {step.number: step.buckets_ns for step in breakdown_of(self.profile)}
 
     def lost_ns(self, bucket: str) -> Mapping[int, int]:
         """Return how long each step waited for a CPU, or what profiling cost it."""
