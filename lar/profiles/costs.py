@@ -22,6 +22,7 @@ from lar.profiles.disturbance import disturbed_steps
 from lar.profiles.intervals import merge_intervals, total_of
 from lar.profiles.ranges import OPERATOR_RANGE
 from lar.profiles.times import iterations_of
+from lar.profiles.totals import group_by
 from lar.records.profile import Correction, Cost, Execution, Interval, Profile, Span
 
 if TYPE_CHECKING:
@@ -134,10 +135,8 @@ def scale_of(profile: Profile, plain_ns: float) -> float:
 
     Operators of several copies of a model each have an iteration of their own.
     """
-    busy: dict[int, list[Interval]] = {}
+    busy = group_by(profile.timed_executions, lambda each: each.step)
     copied: dict[int, list[Interval]] = {}
-    for each in profile.timed_executions:
-        busy.setdefault(each.step, []).append(each.interval)
     iterations = iterations_of(profile)
     for span in profile.spans_of("phase"):
         if span.name in ("input_copy", "output_copy") and span.step in iterations:
@@ -147,7 +146,7 @@ def scale_of(profile: Profile, plain_ns: float) -> float:
     if not busy:
         return 1.0
     steps = busy.keys() - disturbed_steps(profile).keys() or busy.keys()
-    busy_ns = median(total_of(merge_intervals(busy[step])) for step in steps)
+    busy_ns = median(total_of(merge_intervals(it.interval for it in busy[step])) for step in steps)
     copied_ns = median(total_of(merge_intervals(copied.get(step, ()))) for step in steps)
     room_ns = max(plain_ns - copied_ns, 0.0)
     return min(1.0, room_ns / busy_ns) if busy_ns else 1.0
