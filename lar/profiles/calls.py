@@ -234,8 +234,9 @@ def take_out_profiling(profile: Profile, calls: Sequence[Call]) -> Iterator[Call
         for call in sorted(own.get(step.number, ()), key=lambda it: -(it.self_cpu_ns or 0)):
             left -= call.take_out(left)
         if cost_ns:
-            times = {"cpu_ns": cost_ns, "self_cpu_ns": cost_ns}
-            yield Call("profiling", PROFILING, step=step.number, **times)
+            call = Call("profiling", PROFILING, step=step.number)
+            call.cpu_ns = call.self_cpu_ns = cost_ns
+            yield call
 
 
 def memory_by_step(profile: Profile) -> dict[int, dict[int, Memory]]:
