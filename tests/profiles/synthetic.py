@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from lar.records.profile import (
     Clock,
@@ -78,28 +79,10 @@ def profile_of_times(
             dispatched = done or dispatched
         forward = dispatched if dispatch_us is not None else at
         for name, a, b in (("forward", start, forward), ("wait", forward, end)):
-            spans.append(
-                Span(
-                    category="phase",
-                    name=name,
-                    start_ns=a,
-                    end_ns=b,
-                    thread=HOST,
-                    step=number,
-                    warmup=is_warmup,
-                )
-            )
-            spans.append(
-                Span(
-                    category="runtime",
-                    name=f"LITE_{name}",
-                    start_ns=a,
-                    end_ns=b,
-                    thread=HOST,
-                    step=number,
-                    warmup=is_warmup,
-                )
-            )
+            given = {"thread": HOST, "step": number, "warmup": is_warmup}
+            lasts: dict[str, Any] = {"start_ns": a, "end_ns": b, **given}
+            spans.append(Span(category="phase", name=name, **lasts))
+            spans.append(Span(category="runtime", name=f"LITE_{name}", **lasts))
     return Profile(
         facts=ProfileFacts(
             engine="megengine",

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from lar.profiles.calls import Call, Kind, calls_of
 from lar.records.profile import Allocation, Correction, Profile
 from tests.profiles.synthetic import HOST, WORKER, profile_of_times
-from tests.profiles.test_rows import profile_of_loop
 from tests.profiles.timelines import span_of
 
 TYPES = {"conv1": "Convolution", "conv2": "Convolution", "relu": "Elemwise"}
@@ -55,11 +54,6 @@ def test_a_call_is_within_the_one_around_it() -> None:
     # Its dispatch, which has begun before it ran, and its execution.
     assert cpu_of(profile, "Elemwise") == (34, 34)
     assert cpu_of(small_profile(warmup=1), "Elemwise") == (7, 7)
-
-
-def test_the_body_of_a_loop_is_within_it() -> None:
-    assert cpu_of(profile_of_loop(), "Loop") == (20, 4)
-    assert cpu_of(profile_of_loop(), "MatMul") == (16, 16)
 
 
 def test_a_call_that_waits_is_no_work_of_the_cpu_but_what_is_computed_within() -> None:

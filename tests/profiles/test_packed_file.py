@@ -19,7 +19,7 @@ from lar.cli.main import main
 from lar.engines.profile_files import decode_any, read_profile
 from lar.errors import UsageError
 from lar.profiles import packed_file, trace_events, trace_file
-from lar.profiles.trace_file import change_profile, encode_profile, write_profile
+from lar.profiles.trace_file import encode_profile, write_profile
 from lar.records.profile import Profile, Span
 from tests.profiles.synthetic import profile_of_times
 
@@ -88,14 +88,6 @@ def test_a_viewer_finds_one_plain_member_with_a_chrome_trace(
         if event["ph"] == "X":
             assert event["ts"] >= 0
             assert event["dur"] >= 0
-
-
-def test_what_is_added_is_read_with_what_was_there(place: Path, profile: Profile) -> None:
-    change_profile(place, lambda it: replace(it, spans=(ADDED,), threads={0: "python"}))
-    threads = {**profile.threads, 0: "python"}
-    assert lar.read_profile(place) == replace(
-        profile, spans=(*profile.spans, ADDED), threads=threads
-    )
 
 
 def test_standard_input_and_reports_take_both(

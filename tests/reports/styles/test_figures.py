@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from lar.cli.main import main
-from lar.profiles.trace_file import write_profile
 from lar.records.profile import Profile, StepNoise
 from lar.reports.model import Table
 from lar.reports.report import Report
@@ -96,16 +93,3 @@ def test_too_few_calls_have_no_percentile(profile: Profile) -> None:
     (table,) = report_of(replace(profile, executions=executions), "operator").tables
     at = table.headings.index("P90 (us)")
     assert {row[at] for row in table.records} == {None}
-
-
-def test_the_command_takes_them(
-    profile: Profile, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "profile.json"
-    write_profile(profile, path)
-    assert main(["report", str(path), "--style", "torch", "--columns", "median, p90"]) == 0
-    assert "Median           P90" in capsys.readouterr().out
-    assert main(["report", str(path), "--style", "torch", "--columns", "medan"]) == 2
-    told = capsys.readouterr().err
-    assert "--columns medan: the style torch has no such column to add" in told
-    assert "did you mean median? it adds saving, median" in told
