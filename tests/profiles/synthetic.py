@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from lar.records.profile import (
@@ -100,3 +101,13 @@ def profile_of_times(
         spans=tuple(spans),
         threads={HOST: "host", WORKER: "worker"},
     )
+
+
+TYPES = {"conv1": "Convolution", "conv2": "Convolution", "relu": "Elemwise"}
+
+
+def small_profile(*spans: Span, **fields: Any) -> Profile:
+    """Two timed iterations of three operators from 1 ms on, and spans besides."""
+    times = {"conv1": 300, "conv2": 500, "relu": 7}
+    profile = profile_of_times(TYPES, [times, times], step_us=1000, **fields)
+    return replace(profile, spans=(*profile.spans, *spans))

@@ -11,16 +11,8 @@ from hypothesis import strategies as st
 
 from lar.profiles.calls import Call, Kind, calls_of
 from lar.records.profile import Allocation, Correction, Profile
-from tests.profiles.synthetic import HOST, WORKER, profile_of_times
+from tests.profiles.synthetic import HOST, TYPES, WORKER, profile_of_times, small_profile
 from tests.profiles.timelines import span_of
-
-TYPES = {"conv1": "Convolution", "conv2": "Convolution", "relu": "Elemwise"}
-
-
-def small_profile(**fields: Any) -> Profile:
-    """Two timed iterations of three operators, from 1 ms on."""
-    times = {"conv1": 300, "conv2": 500, "relu": 7}
-    return profile_of_times(TYPES, [times, times], step_us=1000, **fields)
 
 
 def with_range(

@@ -93,3 +93,27 @@ def test_too_few_calls_have_no_percentile(profile: Profile) -> None:
     (table,) = report_of(replace(profile, executions=executions), "operator").tables
     at = table.headings.index("P90 (us)")
     assert {row[at] for row in table.records} == {None}
+
+
+def test_a_disturbed_execution_puts_no_operator_first_in_the_roofline(profile: Profile) -> None:
+    def names(**options: Any) -> list[Any]:
+        (table,) = STYLES["ncu"].build(profile, options).tables
+        return [row[table.headings.index("Name")] for row in table.records]
+
+    assert (names(), names(sort="total")) == (["conv", "pool"], ["pool", "conv"])
+
+
+def test_text_marks_what_was_disturbed(profile: Profile) -> None:
+    calm = replace(profile, facts=msgspec.structs.replace(profile.facts, noise=()))
+    assert "disturbed" in STYLES["ncu"].build(profile, {}).text.lower()
+    assert "disturbed" not in STYLES["ncu"].build(calm, {}).text.lower()
+
+
+def test_the_metrics_have_all_figures(profile: Profile) -> None:
+    (table,) = STYLES["ncu"].build(profile, {"view": ["metrics"], "filter": "pool"}).tables
+    found = {row[-3]: row[-1] for row in table.records}
+    names = ("median", "p90", "avg", "min", "max", "sum")
+    figures = [found[f"cpu__time_duration.{name}"] for name in names]
+    assert figures == pytest.approx([30, 830, 830, 30, 8030, 8300])
+    assert found["cpu__launch_count"] == 10
+    assert found["cpu__launch_count.disturbed"] == 1

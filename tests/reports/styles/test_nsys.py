@@ -15,13 +15,8 @@ from lar.profiles.trace_file import write_profile
 from lar.records.profile import Profile
 from lar.reports.styles.nsys import build
 from lar.reports.text import Screen
-from tests.profiles.synthetic import WORKER
-from tests.reports.styles.nsys_sample import (
-    SAMPLE,
-    profile_of_sample,
-    small_profile,
-    span_of,
-)
+from tests.profiles.synthetic import WORKER, small_profile
+from tests.reports.styles.nsys_sample import SAMPLE, profile_of_sample, span_of
 
 
 class TestSections:

@@ -7,7 +7,6 @@ import gzip
 import json
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
@@ -19,9 +18,6 @@ from lar.reports.model import Plot
 from lar.reports.profile_plots import plots_of
 from lar.reports.styles.operators import build
 from tests.profiles.layers import profile_of_layers
-
-if TYPE_CHECKING:
-    pass
 
 
 @pytest.fixture(scope="module")

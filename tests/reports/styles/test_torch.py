@@ -19,8 +19,8 @@ from lar.profiles.calls import Memory
 from lar.records.profile import Allocation, Correction, Profile
 from lar.reports.report import Report
 from lar.reports.styles.torch import KeyAverage, TableTotals, build, table_of
-from tests.profiles.synthetic import WORKER, profile_of_times
-from tests.profiles.test_calls import small_profile, with_range
+from tests.profiles.synthetic import WORKER, profile_of_times, small_profile
+from tests.profiles.test_calls import with_range
 
 SAMPLE = (Path(__file__).parents[2] / "data" / "torch_key_averages.txt").read_text()
 NANOSECONDS = {"s": 1e9, "ms": 1e6, "us": 1e3}
