@@ -70,8 +70,7 @@ class TimedRun:
     def launched_in(self, span: Span, kinds: Sequence[str] = ("kernel", "memcpy", "memset")) -> int:
         """Return how long a device worked at what its step had begun during a span."""
         own = self.by_step.get(span.step, ())
-        start, end = span.interval
-        work = [it.span for it in own if start <= it.starts[-1][1] < end]
+        work = [it.span for it in own if span.start_ns <= it.starts[-1][1] < span.end_ns]
         return sum(it.duration_ns for it in work if it.category in kinds)
 
 
