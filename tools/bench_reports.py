@@ -52,10 +52,11 @@ def measure_accounts(settings: Settings) -> Outcome:
             words = (model, "--iter", "50", "--profile", place, "--json", kept)
             run_quietly([LAR, *words])
             measured = sum(json.loads(Path(kept).read_text())["samples"]["end_to_end"])
-            breakdown = breakdown_of(fit_to_plain(lar.read_profile(place)))
-        named = sum(breakdown.bucket_ns(it) for it in breakdown.buckets if it != OTHER)
+            steps = breakdown_of(fit_to_plain(lar.read_profile(place)))
+        named = sum(step.total_ns - step.buckets_ns[OTHER] for step in steps)
         off.append(abs(named / 1e9 / measured - 1))
-        waiting = breakdown.share(WAITING) or 0.0
+        waits = sum(step.buckets_ns.get(WAITING, 0) for step in steps)
+        waiting = waits / sum(step.total_ns for step in steps)
         note(f"{Path(model).name}: {off[-1]:.2%} off, {waiting:.0%} of it waiting")
     held = sum(share <= 0.03 for share in off)
     return Outcome(

@@ -57,8 +57,8 @@ def main(arguments: argparse.Namespace) -> int:
     from lar.cli.screen import screen_of_output
     from lar.engines.advice import describe_advice, suggestions_of
     from lar.files.work_folders import work_folder
-    from lar.profiles.file_additions import add_tried
     from lar.profiles.summary import summary_lines
+    from lar.profiles.trace_file import add_tried
     from lar.reports.advice_report import build_report
     from lar.reports.report import Report
     from lar.running.advice import MOST_TRIED, plan_plain, race, tried_in

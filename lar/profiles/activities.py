@@ -1,45 +1,56 @@
-"""What a device did, and which execution each record of an operator is part of."""
+"""What ran in the timed iterations: what a device did, and one launch for each execution or kernel.
+
+Each is part of the execution of an operator, as far as that is known.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from operator import itemgetter
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple
 
-from lar.profiles.breakdown import device_copies
-from lar.profiles.devices import kernel_name_of
-from lar.profiles.range_members import Starts, starts_of
-from lar.records.profile import Execution, Interval, Profile, Span, keep_with_profile
+from lar.profiles.devices import is_of_device, kernel_name_of
+from lar.profiles.ranges import Starts, members_of_ranges, starts_of
+from lar.profiles.roofline import Piece, piece_of
+from lar.profiles.times import self_times_of
+from lar.records.profile import Execution, Profile, ProfiledOperator, Span, keep_with_profile
+
+# What stands for the operator of a kernel that belongs to none.
+NO_OPERATOR = ProfiledOperator(id="", type="", name="")
 
 
 class DeviceActivity(NamedTuple):
-    """A kernel, copy or fill on a device; `operator` is None if unknown.
+    """A kernel, copy or fill on a device.
 
-    `execution` is the place of its execution among the timed ones. `launch_ns` is when the host had
-    it begun as far as that is known, else when it began; `starts` is on which threads it began
-    when.
+    `execution` is the place of its execution among the timed ones. `starts` is on which threads it
+    began when: first where it ran, then where it was dispatched, if that is known.
     """
 
-    kind: Literal["kernel", "memcpy", "memset"]
-    name: str
-    operator: int | None
-    step: int
-    start_ns: int
-    end_ns: int
-    stream: int
-    device: str
+    span: Span
     execution: int | None
-    launch_ns: int
     starts: Starts
 
-    @property
-    def interval(self) -> Interval:
-        return self.start_ns, self.end_ns
 
-    @property
-    def duration_ns(self) -> int:
-        return self.end_ns - self.start_ns
+class Launch(NamedTuple):
+    """One execution of an operator or, on a device that reports them, of a kernel.
+
+    `place` counts in `Profile.operators`, which may bear one name several times; it is None for a
+    kernel of no operator. `kernel` is the algorithm, or the provider and the type, if no kernel is
+    known. `piece` lasts as long as it took itself, `total_ns` has what ran within it too. `span` is
+    that of the kernel, `ranges` are the user's that it belongs to.
+    """
+
+    place: int | None
+    operator: ProfiledOperator
+    kernel: str
+    piece: Piece
+    total_ns: int
+    execution: int | None
+    starts: Starts
+    span: Span | None = None
+    ranges: tuple[str, ...] = ()
 
 
 @keep_with_profile
@@ -50,97 +61,110 @@ def device_activities_of(profile: Profile) -> Sequence[DeviceActivity]:
     """
     if not profile.on_device:
         return []
-    spans = [*profile.spans_of("kernel"), *device_copies(profile)]
-    places = places_of(profile.timed_executions, on_device=True)
-    activities = [
-        activity_of(profile, span, execution_of(span, places))
-        for span in spans
-        if span.step is not None and not span.warmup
-    ]
-    if not any(each.kind == "kernel" for each in activities):
-        for place, each in enumerate(profile.timed_executions):
-            start, end = each.computation
-            kernel = Span(
-                category="kernel",
-                name=kernel_name_of(profile.operators[each.operator]),
-                start_ns=start,
-                end_ns=end,
-                thread=each.thread,
-                step=each.step,
-                operator=each.operator,
-            )
-            activities.append(activity_of(profile, kernel, place))
+    executions = profile.timed_executions
+    places = places_of(executions, on_device=True)
+    kernels, moves = profile.spans_of("kernel"), profile.spans_of("memcpy", "memset")
+    spans = *kernels, *(span for span in moves if is_of_device(profile, span))
+    found = [(span, execution_of(span, places)) for span in spans]
+    if not kernels:
+        found += [(kernel_of(profile, each), place) for place, each in enumerate(executions)]
+    activities = []
+    for span, place in found:
+        dispatched = () if place is None else starts_of(executions[place])[1:]
+        activities.append(DeviceActivity(span, place, ((span.thread, span.start_ns), *dispatched)))
     return activities
 
 
-def activity_of(profile: Profile, span: Span, place: int | None) -> DeviceActivity:
-    """Return a span on a device, which is part of the timed execution at `place`."""
-    execution = None if place is None else profile.timed_executions[place]
-    dispatch = None if execution is None else execution.dispatch_start_ns
-    return DeviceActivity(
-        span.category,  # type: ignore[arg-type]
-        span.name,
-        span.operator,
-        -1 if span.step is None else span.step,
-        *span.interval,
-        span.thread if span.stream is None else span.stream,
-        span.device or profile.facts.device,
-        place,
-        span.start_ns if dispatch is None else dispatch,
-        ((span.thread, span.start_ns), *(starts_of(execution)[1:] if execution else ())),
+def kernel_of(profile: Profile, execution: Execution) -> Span:
+    """Return the kernel that an execution on a device stands for."""
+    start, end = execution.computation
+    return Span(
+        category="kernel",
+        name=kernel_name_of(profile.operators[execution.operator]),
+        start_ns=start,
+        end_ns=end,
+        thread=execution.thread,
+        step=execution.step,
+        operator=execution.operator,
     )
 
 
-# By operator and step: when each execution began, and where it is among those given.
-Places = dict[tuple[int, int], list[tuple[int, int]]]
+def launches_of(profile: Profile) -> list[Launch]:
+    """Return the kernels of the timed iterations and what the host executed beside them, or the
+    executions if no kernels are known."""
+    kernels = profile.on_device and profile.spans_of("kernel")
+    launches = [*launches_of_kernels(profile)] if kernels else []
+    of_device = profile.spans_of("kernel", "memcpy", "memset") if kernels else ()
+    reported = {(span.operator, span.step) for span in of_device}
+    timed = zip(profile.timed_executions, self_times_of(profile), strict=True)
+    for place, (each, self_ns) in enumerate(timed):
+        if kernels and (each.dispatch is not None or (each.operator, each.step) in reported):
+            continue
+        operator = profile.operators[each.operator]
+        what = each.operator, operator, kernel_name_of(operator)
+        times = piece_of(profile, each.operator, self_ns), each.compute_ns
+        launches.append(Launch(*what, *times, place, starts_of(each)))
+    return launches
 
 
-class Placed(Protocol):
-    """A record of an operator: a span, or an activity of a device."""
+def launches_of_kernels(profile: Profile) -> Iterator[Launch]:
+    """Yield the launches of kernels; how much one computes is known only if it is its operator's
+    only kernel in an iteration."""
+    kernels = [it for it in device_activities_of(profile) if it.span.category == "kernel"]
+    counts = Counter((it.span.operator, it.span.step) for it in kernels)
+    for span, execution, starts in kernels:
+        place, ns = span.operator, span.duration_ns
+        operator, piece = NO_OPERATOR, Piece(ns, None, None, operator=place)
+        if place is not None:
+            operator = profile.operators[place]
+            piece = piece_of(profile, place, ns) if counts[place, span.step] == 1 else piece
+        yield Launch(place, operator, span.name, piece, ns, execution, starts, span)
 
-    @property
-    def operator(self) -> int | None: ...
-    @property
-    def step(self) -> int | None: ...
-    @property
-    def start_ns(self) -> int: ...
+
+def put_in_ranges(profile: Profile, launches: Sequence[Launch]) -> list[Launch]:
+    """Return launches with the names of the ranges that each belongs to, in one order for all."""
+    members: dict[str, set[int]] = {}
+    begun = ((launch.execution, launch.starts) for launch in launches)
+    for span, places in members_of_ranges(profile, begun):
+        members.setdefault(span.name, set()).update(places)
+    return [
+        launch._replace(ranges=tuple(name for name in members if place in members[name]))
+        for place, launch in enumerate(launches)
+    ]
 
 
 def device_times_of(profile: Profile) -> list[int]:
     """Return the nanoseconds of each timed execution's kernels, copies and fills on a device: 0 on
     a CPU."""
     times = [0] * len(profile.timed_executions)
-    for each in device_activities_of(profile):
-        if each.execution is not None:
-            times[each.execution] += each.duration_ns
+    for span, execution, _ in device_activities_of(profile):
+        if execution is not None:
+            times[execution] += span.duration_ns
     return times
+
+
+# By operator and step: when each execution began, and where it is among those given.
+Places = dict[tuple[int, int], list[tuple[int, int]]]
 
 
 def places_of(executions: Sequence[Execution], *, on_device: bool) -> Places:
     """Return where the executions of each operator in each step are, in the order of time: of when
     a device began them, else of when the host did, which may dispatch several before."""
     places: Places = {}
-    for index, execution in enumerate(executions):
-        places.setdefault((execution.operator, execution.step), []).append(
-            (execution.start_ns if on_device else began_ns(execution), index)
-        )
+    for index, each in enumerate(executions):
+        dispatch = None if on_device else each.dispatch_start_ns
+        began = each.start_ns if dispatch is None else min(dispatch, each.start_ns)
+        places.setdefault((each.operator, each.step), []).append((began, index))
     for found in places.values():
         found.sort()
     return places
 
 
-def execution_of(part: Placed, places: Places) -> int | None:
+def execution_of(span: Span, places: Places) -> int | None:
     """Return the execution that a record of an operator is part of: the last that had begun."""
-    if part.operator is None or part.step is None:
+    if span.operator is None or span.step is None:
         return None
-    found = places.get((part.operator, part.step))
-    if not found:
+    if not (found := places.get((span.operator, span.step))):
         return None
-    begun = bisect_right(found, part.start_ns, key=itemgetter(0))
+    begun = bisect_right(found, span.start_ns, key=itemgetter(0))
     return found[max(begun - 1, 0)][1]
-
-
-def began_ns(execution: Execution) -> int:
-    """Return when an execution's dispatch began; without a dispatch, when the execution did."""
-    dispatch = execution.dispatch_start_ns
-    return execution.start_ns if dispatch is None else min(dispatch, execution.start_ns)

@@ -19,7 +19,7 @@ step. What an operator waited within itself counts there: its execution is marke
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lar.measurement.statistics import percentile_of
@@ -27,19 +27,15 @@ from lar.profiles.copies import split_copies
 from lar.profiles.devices import is_of_device
 from lar.profiles.disturbance import FEWEST_CALM, disturbed_steps, waiting_by_step
 from lar.profiles.intervals import merge_intervals, subtract_intervals, total_of
-from lar.profiles.totals import group_by
-from lar.records.profile import Interval, Profile, Span, Step
+from lar.records.profile import Category, Interval, Profile, Span, Step
 
 KERNEL, MEMCPY, MEMSET, RUNTIME = "Kernel", "Memcpy", "Memset", "Runtime"
 DATA_LOADER, CPU_EXEC, OTHER = "DataLoader", "CPU Exec", "Other"
 PROFILING, INPUT_COPY, OUTPUT_COPY = "Profiling", "Input Copy", "Output Copy"
 OVERHEAD, WAITING = "Engine Overhead", "Waiting for a CPU"
-DEVICE_BUCKETS = (KERNEL, MEMCPY, MEMSET, RUNTIME, DATA_LOADER, CPU_EXEC)
-HOST_BUCKETS = (DATA_LOADER, CPU_EXEC)
+MOVES: Mapping[str, Category] = {MEMCPY: "memcpy", MEMSET: "memset"}
 # The phases that a bucket is the union of.
 PHASES = {INPUT_COPY: ("input_copy",), OUTPUT_COPY: ("output_copy",), OVERHEAD: ("forward", "wait")}
-# The phases in which the engine runs, and nearly all waiting lies.
-ENGINE_PHASES = frozenset(PHASES[OVERHEAD])
 # What waits for a CPU beside operators: not a device.
 HOST_PARTS = frozenset({RUNTIME, DATA_LOADER, INPUT_COPY, OUTPUT_COPY, OVERHEAD, OTHER})
 
@@ -53,38 +49,16 @@ class StepBreakdown:
     buckets_ns: Mapping[str, int]
 
 
-@dataclass(frozen=True)
-class Breakdown:
-    """The timed steps, each cut into the same buckets; no steps where none was timed."""
-
-    buckets: tuple[str, ...]
-    steps: tuple[StepBreakdown, ...]
-
-    @property
-    def total_ns(self) -> int:
-        return sum(step.total_ns for step in self.steps)
-
-    def bucket_ns(self, bucket: str) -> int:
-        """Return a bucket's time in all steps."""
-        return sum(step.buckets_ns[bucket] for step in self.steps)
-
-    def share(self, bucket: str) -> float | None:
-        """Return a bucket's part of all steps, from 0 to 1; None if nothing was timed."""
-        return self.bucket_ns(bucket) / self.total_ns if self.total_ns else None
-
-
-def breakdown_of(profile: Profile) -> Breakdown:
-    """Cut the timed steps into buckets.
+def breakdown_of(profile: Profile) -> list[StepBreakdown]:
+    """Cut the timed steps into buckets, the same for each.
 
     If a profile has no steps at all, the span of its operators is one step, number 0. A step of one
     copy of a model is cut by what that copy did.
     """
     if len(copies := split_copies(profile)) > 1:
-        parts = [breakdown_of(each) for each in copies]
-        every = sorted((step for part in parts for step in part.steps), key=lambda it: it.number)
-        return Breakdown(parts[0].buckets, tuple(every))
+        steps = [step for each in copies for step in breakdown_of(each)]
+        return sorted(steps, key=lambda step: step.number)
     intervals, correction = intervals_by_bucket(profile), profile.correction
-    buckets = (*intervals, OTHER)
     recorded = steps_of(profile)
     found: dict[str, list[int]] = {}
     taken: list[Interval] = []
@@ -101,36 +75,15 @@ def breakdown_of(profile: Profile) -> Breakdown:
             times[PROFILING] = between
         times[OTHER] = step.duration_ns - sum(times.values())
         steps.append(StepBreakdown(step.number, step.duration_ns, times))
-    if waits := waiting_by_step(profile):
-        buckets = (*intervals, WAITING, OTHER)
-        steps = take_out_waiting(profile, steps, waits)
-    return Breakdown(buckets, tuple(steps))
+    waits = waiting_by_step(profile)
+    return take_out_waiting(profile, steps, waits) if waits else steps
 
 
 def take_out_waiting(
     profile: Profile, steps: Sequence[StepBreakdown], waits: Mapping[int, int]
 ) -> list[StepBreakdown]:
-    """Return the steps with a bucket for waiting, taken from the others."""
-    longer = longer_parts(profile, steps, waits)
-    found = []
-    for step, parts in zip(steps, longer, strict=True):
-        excess = sum(parts.values())
-        waited = min(waits.get(step.number, 0), excess)
-        times = {
-            bucket: time - (waited * parts.get(bucket, 0) // excess if excess else 0)
-            for bucket, time in step.buckets_ns.items()
-        }
-        other = times.pop(OTHER)
-        waiting = step.total_ns - sum(times.values()) - other
-        times |= {WAITING: waiting, OTHER: other}
-        found.append(StepBreakdown(step.number, step.total_ns, times))
-    return found
-
-
-def longer_parts(
-    profile: Profile, steps: Sequence[StepBreakdown], waits: Mapping[int, int]
-) -> list[dict[str, int]]:
-    """Return how much longer than usual each bucket of the host took in each step."""
+    """Return the steps with a bucket for waiting, taken from those buckets of the host that took
+    longer than usual."""
     disturbed = disturbed_steps(profile)
     calm = [step for step in steps if step.number in waits and step.number not in disturbed]
     usual = {}
@@ -139,30 +92,18 @@ def longer_parts(
         unexplained = (step.buckets_ns.get(bucket, 0) - waits.get(step.number, 0) for step in steps)
         least = max(0, min(unexplained, default=0))
         usual[bucket] = round(percentile_of(own, 50)) if len(own) >= FEWEST_CALM else least
-    longer = []
+    found = []
     for step in steps:
-        parts = {
-            bucket: max(0, step.buckets_ns[bucket] - usual[bucket])
-            for bucket in HOST_PARTS.intersection(step.buckets_ns)
-        }
-        longer.append(parts)
-    return longer
-
-
-def without_waiting(
-    parts: Mapping[str, int], waited: int, engine: Collection[str]
-) -> tuple[dict[str, int], int]:
-    """Return the parts of a step without so much waiting, and what was taken: from those in which
-    the `engine` runs in proportion, then from the others."""
-    left, taken = dict(parts), 0
-    for names in (parts.keys() & engine, parts.keys() - engine):
-        own = sum(left[name] for name in names)
-        share = min(1.0, (waited - taken) / own) if own > 0 else 0.0
-        for name in names:
-            part = round(share * left[name])
-            left[name] -= part
-            taken += part
-    return left, taken
+        times = {**step.buckets_ns}
+        longer = {it: max(0, times[it] - usual[it]) for it in HOST_PARTS.intersection(times)}
+        excess = sum(longer.values())
+        waited = min(waits.get(step.number, 0), excess)
+        for bucket, ns in longer.items():
+            times[bucket] -= waited * ns // excess if excess else 0
+        other = times.pop(OTHER)
+        times |= {WAITING: step.total_ns - sum(times.values()) - other, OTHER: other}
+        found.append(StepBreakdown(step.number, step.total_ns, times))
+    return found
 
 
 def steps_of(profile: Profile) -> tuple[Step, ...]:
@@ -179,53 +120,32 @@ def steps_of(profile: Profile) -> tuple[Step, ...]:
 def intervals_by_bucket(profile: Profile) -> dict[str, list[Interval]]:
     """Return the merged intervals of each bucket but waiting and the last, by their priority,
     warm-up included; buckets beside the usual ones only where something of them was recorded."""
-    phases = group_by((it for it in profile.spans if it.category == "phase"), lambda it: it.name)
+    found: dict[str, list[Interval]] = {}
     # Beside operators that compute here, their dispatch is the engine's overhead.
-    host = dispatch_intervals(profile)
-    if not profile.on_device:
-        host = [each.work for each in profile.executions]
-    merged = {
-        DATA_LOADER: merge_spans(phases.get("dataloader", ())),
-        CPU_EXEC: merge_intervals(host),
-    }
+    host = [each.work for each in profile.executions]
     if profile.on_device:
-        merged[KERNEL] = merge_intervals(kernel_intervals(profile))
-        copies = device_copies(profile)
-        merged[MEMCPY] = merge_spans(s for s in copies if s.category == "memcpy")
-        merged[MEMSET] = merge_spans(s for s in copies if s.category == "memset")
-        merged[RUNTIME] = merge_spans(leaf_calls(profile))
-    usual = DEVICE_BUCKETS if profile.on_device else HOST_BUCKETS
-    ordered = {bucket: merged[bucket] for bucket in usual}
+        host = dispatch_intervals(profile)
+        kernels = [span.interval for span in profile.spans if span.category == "kernel"]
+        # Where no kernels are known, the device computed while operators did.
+        found[KERNEL] = kernels or [each.computation for each in profile.executions]
+        for bucket, category in MOVES.items():
+            moves = profile.spans_of(category, timed=False)
+            found[bucket] = [it.interval for it in moves if is_of_device(profile, it)]
+        found[RUNTIME] = [span.interval for span in leaf_calls(profile)]
+    phases = profile.spans_of("phase", timed=False)
+    found[DATA_LOADER] = [span.interval for span in phases if span.name == "dataloader"]
+    found[CPU_EXEC] = host
     if profile.correction is not None:
-        ordered[PROFILING] = []
+        found[PROFILING] = []
     for bucket, names in PHASES.items():
-        if spans := [span for name in names for span in phases.get(name, ())]:
-            ordered[bucket] = merge_spans(spans)
-    return ordered
-
-
-def merge_spans(spans: Iterable[Span]) -> list[Interval]:
-    return merge_intervals(span.interval for span in spans)
+        if own := [span.interval for span in phases if span.name in names]:
+            found[bucket] = own
+    return {bucket: merge_intervals(own) for bucket, own in found.items()}
 
 
 def dispatch_intervals(profile: Profile) -> list[Interval]:
     """Return when operators were dispatched, where that is recorded."""
     return [times for each in profile.executions if (times := each.dispatch) is not None]
-
-
-def kernel_intervals(profile: Profile) -> list[Interval]:
-    """Return when the device computed: its kernels, or the operators if no kernels are known."""
-    kernels = [span.interval for span in profile.spans if span.category == "kernel"]
-    return kernels or [each.computation for each in profile.executions]
-
-
-def device_copies(profile: Profile) -> list[Span]:
-    """Return the copies and fills that a device took part in."""
-    return [
-        span
-        for span in profile.spans
-        if span.category in ("memcpy", "memset") and is_of_device(profile, span)
-    ]
 
 
 def leaf_calls(profile: Profile) -> list[Span]:

@@ -18,7 +18,7 @@ from lar.profiles.breakdown import PROFILING, breakdown_of
 from lar.profiles.devices import streams_of
 from lar.profiles.disturbance import disturbed_executions
 from lar.profiles.intervals import intersect_intervals, merge_intervals, total_of
-from lar.profiles.range_members import Begun, members_of_ranges, starts_of
+from lar.profiles.ranges import Begun, members_of_ranges, starts_of
 from lar.profiles.times import parents_of, waiting_calls
 from lar.profiles.totals import group_by
 from lar.records.profile import Profile, Span, keep_with_profile
@@ -53,13 +53,13 @@ class Call:
     thread: int = 0
     step: int | None = None
     start_ns: int = 0
+    end_ns: int = 0
     cpu_ns: int | None = 0
     self_cpu_ns: int | None = 0
     device_ns: int = 0
     self_device_ns: int = 0
     memory: Memory | None = None
     self_memory: Memory | None = None
-    only_waits: bool = False
     disturbed: bool = False
 
     def add_work(self, within: Call) -> None:
@@ -91,93 +91,71 @@ class Piece(NamedTuple):
 def calls_of(profile: Profile) -> Sequence[Call]:
     """Return the calls of timed iterations: ranges, calls of the engine and operators, each in the
     order of time, then ranges around iterations, what a device did, and what profiling cost."""
-    operators = operator_calls(profile)
-    ranges = range_calls(profile, operators)
-    within = [(span, call) for span, call in ranges if not is_outer(span)]
-    runtime = runtime_calls(profile)
-    streams = streams_of(profile)
+    streams, operators = streams_of(profile), operator_calls(profile)
+    ranges, spans = range_calls(profile, operators), profile.spans_of("runtime")
+    runtime = [call_of_span(it, "runtime", on_device=it.thread in streams) for it in spans]
+    # A range around iterations is on no thread of the engine.
+    within = [call for call in ranges if call.step is not None]
     pieces = [
-        Piece(span.thread, *span.interval, call)
-        for span, call in (*within, *runtime)
-        if span.thread not in streams
+        Piece(call.thread, call.start_ns, call.end_ns, call)
+        for call in (*within, *runtime)
+        if call.thread not in streams
     ]
     pieces += pieces_of_operators(profile, operators)
     nest(pieces)
-    spent = [*take_out_profiling(profile, [call for _, call in runtime])]
-    outer = [(span, call) for span, call in ranges if is_outer(span)]
-    return [
-        *(call for _, call in within),
-        *(call for _, call in runtime),
-        *operators,
-        *clip_to_steps(profile, outer, pieces),
-        *device_calls(profile),
-        *spent,
-    ]
-
-
-def is_outer(span: Span) -> bool:
-    """Return whether a range is around iterations, and on no thread of the engine."""
-    return span.step is None
+    waiting = waiting_calls(profile)
+    for span, call in zip(spans, runtime, strict=True):
+        if id(span) in waiting:
+            call.take_out(call.self_cpu_ns or 0)
+    spent = [*take_out_profiling(profile, runtime)]
+    outer = [call for call in ranges if call.step is None]
+    around = clip_to_steps(profile, outer, pieces)
+    return [*within, *runtime, *operators, *around, *device_calls(profile), *spent]
 
 
 def operator_calls(profile: Profile) -> list[Call]:
     """Return the calls of the timed executions, with their times and memory."""
     memory, disturbed = memory_by_step(profile), disturbed_executions(profile)
     calls = []
-    timed = zip(
-        profile.timed_executions, profile.host_times_ns, device_times_of(profile), strict=True
-    )
-    for place, (each, host_ns, device_ns) in enumerate(timed):
+    times = zip(profile.host_times_ns, device_times_of(profile), strict=True)
+    for place, (each, ns) in enumerate(zip(profile.timed_executions, times, strict=True)):
         is_known = each.dispatch_ns is not None or not profile.on_device
-        cpu_ns = host_ns if is_known else None
         # Of several executions in a step the first has all memory: only sums are shown.
         taken = memory.get(each.step)
         own = None if taken is None else taken.pop(each.operator, Memory())
-        call = Call("operator", profile.operators[each.operator].type, each.operator)
-        call.thread, call.step, call.start_ns = each.thread, each.step, each.start_ns
-        call.cpu_ns = call.self_cpu_ns = cpu_ns
-        call.device_ns = call.self_device_ns = device_ns
+        where = each.thread, each.step, *each.interval
+        call = Call("operator", profile.operators[each.operator].type, each.operator, *where)
+        call.cpu_ns = call.self_cpu_ns = ns[0] if is_known else None
+        call.device_ns = call.self_device_ns = ns[1]
         call.memory = call.self_memory = own
         call.disturbed = place in disturbed
         calls.append(call)
     return calls
 
 
-def range_calls(profile: Profile, operators: Sequence[Call]) -> list[tuple[Span, Call]]:
+def range_calls(profile: Profile, operators: Sequence[Call]) -> list[Call]:
     """Return the user's ranges without those of the warm-up: on a stream they are the device's time
     alone, any other has the device's work and the memory of what belongs to it."""
     streams, activities = streams_of(profile), device_activities_of(profile)
-    records = [Begun(each.execution, each.starts) for each in activities]
-    for place, each in enumerate(profile.timed_executions):
-        records.append(Begun(place, starts_of(each)))
+    records: list[Begun] = [(each.execution, each.starts) for each in activities]
+    records += [(place, starts_of(it)) for place, it in enumerate(profile.timed_executions)]
     calls = []
     for span, members in members_of_ranges(profile, records):
         call = call_of_span(span, "range", on_device=span.thread in streams)
         if span.thread not in streams:
             for place in members:
                 if place < len(activities):
-                    call.device_ns += activities[place].duration_ns
+                    call.device_ns += activities[place].span.duration_ns
                 elif (own := operators[place - len(activities)].self_memory) is not None:
                     call.memory = own.plus(call.memory)
-        calls.append((span, call))
-    return calls
-
-
-def runtime_calls(profile: Profile) -> list[tuple[Span, Call]]:
-    """Return the calls of the engine's API."""
-    streams, waiting = streams_of(profile), waiting_calls(profile)
-    calls = []
-    for span in profile.spans_of("runtime"):
-        call = call_of_span(span, "runtime", on_device=span.thread in streams)
-        call.only_waits = id(span) in waiting
-        calls.append((span, call))
+        calls.append(call)
     return calls
 
 
 def call_of_span(span: Span, kind: Kind, *, on_device: bool) -> Call:
     ns = span.duration_ns
     times = (0, 0, ns, ns) if on_device else (ns, ns, 0, 0)
-    where = span.thread, span.step, span.start_ns
+    where = span.thread, span.step, *span.interval
     return Call(kind, span.name, span.operator, *where, *times)
 
 
@@ -206,10 +184,6 @@ def nest(pieces: Sequence[Piece]) -> None:
             if id(outer.call) not in found and counts_for(piece, outer):
                 found.add(id(outer.call))
                 outer.call.add_work(piece.call)
-    for piece in pieces:
-        call = piece.call
-        if call.only_waits and call.cpu_ns is not None and call.self_cpu_ns is not None:
-            call.cpu_ns, call.self_cpu_ns = call.cpu_ns - call.self_cpu_ns, 0
 
 
 def counts_for(piece: Piece, outer: Piece) -> bool:
@@ -225,7 +199,7 @@ def counts_for(piece: Piece, outer: Piece) -> bool:
 
 
 def clip_to_steps(
-    profile: Profile, ranges: Sequence[tuple[Span, Call]], pieces: Sequence[Piece]
+    profile: Profile, ranges: Sequence[Call], pieces: Sequence[Piece]
 ) -> Iterator[Call]:
     """Yield ranges around iterations, as far as they have time in common with timed ones; there,
     all others are within."""
@@ -233,8 +207,8 @@ def clip_to_steps(
         return
     steps = merge_intervals(step.interval for step in profile.timed_steps())
     busy = merge_intervals((piece.start_ns, piece.end_ns) for piece in pieces)
-    for span, call in ranges:
-        if own := intersect_intervals(steps, [span.interval]):
+    for call in ranges:
+        if own := intersect_intervals(steps, [(call.start_ns, call.end_ns)]):
             call.cpu_ns = total_of(own)
             call.self_cpu_ns = call.cpu_ns - total_of(intersect_intervals(own, busy))
             yield call
@@ -244,10 +218,9 @@ def device_calls(profile: Profile) -> Iterator[Call]:
     """Yield what a device did; where memory is recorded, that took none."""
     memory = Memory() if profile.on_device and memory_by_step(profile) else None
     for each in device_activities_of(profile):
-        times = each.start_ns, 0, 0, each.duration_ns, each.duration_ns
-        yield Call(
-            *("kernel", each.name, each.operator, each.stream, each.step, *times, memory, memory)
-        )
+        call = call_of_span(each.span, "kernel", on_device=True)
+        call.memory = call.self_memory = memory
+        yield call
 
 
 def take_out_profiling(profile: Profile, calls: Sequence[Call]) -> Iterator[Call]:
@@ -256,12 +229,14 @@ def take_out_profiling(profile: Profile, calls: Sequence[Call]) -> Iterator[Call
     if profile.correction is None:
         return
     own = group_by(calls, lambda call: call.step)
-    for step in breakdown_of(profile).steps:
+    for step in breakdown_of(profile):
         left = cost_ns = step.buckets_ns.get(PROFILING, 0)
         for call in sorted(own.get(step.number, ()), key=lambda it: -(it.self_cpu_ns or 0)):
             left -= call.take_out(left)
         if cost_ns:
-            yield Call("profiling", PROFILING, None, 0, step.number, 0, cost_ns, cost_ns)
+            call = Call("profiling", PROFILING, step=step.number)
+            call.cpu_ns = call.self_cpu_ns = cost_ns
+            yield call
 
 
 def memory_by_step(profile: Profile) -> dict[int, dict[int, Memory]]:

@@ -11,23 +11,24 @@ cost, all times stay as recorded.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from lar.measurement.time_origin import times_in
 from lar.profiles.disturbance import disturbed_steps
 from lar.profiles.intervals import merge_intervals, total_of
 from lar.profiles.ranges import OPERATOR_RANGE
 from lar.profiles.times import iterations_of
+from lar.profiles.totals import group_by
 from lar.records.profile import Correction, Cost, Execution, Interval, Profile, Span
 
 if TYPE_CHECKING:
     from lar.records.run import Samples
 
-T = TypeVar("T")
+R = TypeVar("R", Execution, Span)
 
 # A higher cost, as a part of a plain iteration, is taken out of times.
 LIMIT = 0.03
@@ -105,19 +106,26 @@ def fit_to_plain(profile: Profile) -> Profile:
     fitted = replace(profile, correction=Correction(scale, cost_ns))
     if scale == 1.0:
         return fitted
-    begins = {
-        step.number: begin
-        for step, (begin, _) in zip(profile.timed_steps(), iterations_of(profile), strict=True)
-    } | {step.number: step.start_ns for step in profile.steps if step.warmup}
+    begins = {step.number: step.start_ns for step in profile.steps}
+    begins |= {step: begin for step, (begin, _) in iterations_of(profile).items()}
 
-    def moved(at_ns: int, step: int | None) -> int:
-        begin = begins.get(-1 if step is None else step, at_ns)
-        return at_ns if at_ns < begin else begin + round((at_ns - begin) * scale)
+    def moved(record: R) -> R:
+        """Return a record on the other scale, if it stands for operators."""
+        if isinstance(record, Span) and record.operator is None and record.style != OPERATOR_RANGE:
+            return record
+        times = times_in(record)
+        begin = None if record.step is None else begins.get(record.step)
+        for name, at_ns in times.items():
+            if begin is not None and at_ns >= begin:
+                times[name] = begin + round((at_ns - begin) * scale)
+        if isinstance(record, Execution) and record.wait_ns is not None:
+            times["wait_ns"] = round(record.wait_ns * scale)
+        return msgspec.structs.replace(record, **times)
 
     return replace(
         fitted,
-        executions=tuple(move_execution(each, moved, scale) for each in profile.executions),
-        spans=tuple(move_span(span, moved) for span in profile.spans),
+        executions=tuple(map(moved, profile.executions)),
+        spans=tuple(map(moved, profile.spans)),
     )
 
 
@@ -127,13 +135,9 @@ def scale_of(profile: Profile, plain_ns: float) -> float:
 
     Operators of several copies of a model each have an iteration of their own.
     """
-    busy: dict[int, list[Interval]] = {}
+    busy = group_by(profile.timed_executions, lambda each: each.step)
     copied: dict[int, list[Interval]] = {}
-    for each in profile.timed_executions:
-        busy.setdefault(each.step, []).append(each.interval)
-    iterations = dict(
-        zip((step.number for step in profile.timed_steps()), iterations_of(profile), strict=True)
-    )
+    iterations = iterations_of(profile)
     for span in profile.spans_of("phase"):
         if span.name in ("input_copy", "output_copy") and span.step in iterations:
             begin, end = iterations[span.step]
@@ -142,39 +146,10 @@ def scale_of(profile: Profile, plain_ns: float) -> float:
     if not busy:
         return 1.0
     steps = busy.keys() - disturbed_steps(profile).keys() or busy.keys()
-    busy_ns = median(total_of(merge_intervals(busy[step])) for step in steps)
+    busy_ns = median(total_of(merge_intervals(it.interval for it in busy[step])) for step in steps)
     copied_ns = median(total_of(merge_intervals(copied.get(step, ()))) for step in steps)
     room_ns = max(plain_ns - copied_ns, 0.0)
     return min(1.0, room_ns / busy_ns) if busy_ns else 1.0
-
-
-Move = Callable[[int, "int | None"], int]
-
-
-def move_execution(each: Execution, moved: Move, scale: float) -> Execution:
-    """Return an execution on the other scale."""
-    dispatch = each.dispatch
-    return Execution(
-        each.operator,
-        each.step,
-        each.thread,
-        moved(each.start_ns, each.step),
-        moved(each.end_ns, each.step),
-        None if each.wait_ns is None else round(each.wait_ns * scale),
-        None if dispatch is None else moved(dispatch[0], each.step),
-        None if dispatch is None else moved(dispatch[1], each.step),
-        each.dispatch_thread,
-        each.warmup,
-    )
-
-
-def move_span(span: Span, moved: Move) -> Span:
-    """Return a span on the other scale, if it stands for operators."""
-    if span.operator is None and span.style != OPERATOR_RANGE:
-        return span
-    return msgspec.structs.replace(
-        span, start_ns=moved(span.start_ns, span.step), end_ns=moved(span.end_ns, span.step)
-    )
 
 
 def describe_cost(profile: Profile) -> str:

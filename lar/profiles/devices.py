@@ -10,8 +10,6 @@ import re
 
 from lar.records.profile import Profile, ProfiledOperator, Span
 
-Extent = tuple[int, int, int]
-
 
 def device_kind(device: str) -> str:
     """Return a device's name without its number: `cuda` for `cuda:1`."""

@@ -8,7 +8,6 @@ one pair shows times.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -25,6 +24,7 @@ from lar.measurement.differences import (
     spread_of,
     usual_spread,
 )
+from lar.profiles.operator_filter import operators_matching
 from lar.profiles.rows import rows_of
 from lar.profiles.run_contrast import are_of_one_command
 from lar.profiles.times import CLOCK_STEP_NS, iteration_times_of
@@ -119,14 +119,11 @@ def compare_profiles(
         [uses_like(own[0], each, kind) for each in own]
         for own, kind in zip(sides, kinds, strict=True)
     ]
+    shown = [operators_matching(side, pattern) for side in (a, b)]
     joined = [
         pair
         for pair in match_operators(a, b, kinds)
-        if any(
-            re.search(pattern, each.name) or re.search(pattern, each.type)
-            for side, places in zip((a, b), pair, strict=True)
-            for each in operators_at(side, places)
-        )
+        if any(own.intersection(places) for own, places in zip(shown, pair, strict=True))
     ]
     rows = [
         add_up(name, type, pair, uses) for name, type, pair in grouped(joined, (a, b), group_by)
@@ -134,12 +131,10 @@ def compare_profiles(
     rows = [row for row in rows if any(row.times_ns)]
     ratios = [*filter(None, map(log_ratios, rows))]
     usual = usual_spread(ratios) if len(pairs) > FEWEST_DEGREES else None
-    plain = [[plain_ns(each) for each in own] for own in sides]
-    if all(map(all, plain)):
-        iteration = ComparedTimes("plain iteration", "", (plain[0], plain[1]))
-    else:
-        profiled = [[median(iteration_times_of(each)) for each in own] for own in sides]
-        iteration = ComparedTimes("profiled iteration", "", (profiled[0], profiled[1]))
+    kind, times = "plain", [[plain_ns(each) for each in own] for own in sides]
+    if not all(map(all, times)):
+        kind, times = "profiled", [[median(iteration_times_of(it)) for it in own] for own in sides]
+    iteration = ComparedTimes(f"{kind} iteration", "", (times[0], times[1]))
     return ComparedProfiles(
         judged(iteration),
         tuple(judged(row, usual, len(ratios), CLOCK_STEP_NS) for row in rows),
@@ -205,7 +200,9 @@ def grouped(
     groups: dict[str, list[OperatorPair]] = {}
     for pair in joined:
         operators = [operators_at(*each) for each in zip(sides, pair, strict=True)]
-        heads = [max(own, key=work_of) for own in operators if own]
+        heads = [
+            max(own, key=lambda it: (it.flops or 0, it.size_bytes or 0)) for own in operators if own
+        ]
         type = joined_title(head.type for head in heads)
         if group_by == "name":
             yield joined_title(name_of(own) for own in operators if own), type, pair
@@ -218,10 +215,6 @@ def grouped(
 
 def operators_at(profile: Profile, places: Iterable[int]) -> list[ProfiledOperator]:
     return [profile.operators[place] for place in places]
-
-
-def work_of(operator: ProfiledOperator) -> tuple[int, int]:
-    return operator.flops or 0, operator.size_bytes or 0
 
 
 def name_of(operators: Sequence[ProfiledOperator]) -> str:
@@ -238,10 +231,8 @@ def joined_title(titles: Iterable[str]) -> str:
 
 def merged(pairs: Sequence[OperatorPair]) -> OperatorPair:
     """Return the operators of several pairs as one."""
-    return OperatorPair(
-        tuple(chain.from_iterable(pair.a for pair in pairs)),
-        tuple(chain.from_iterable(pair.b for pair in pairs)),
-    )
+    sides = (chain.from_iterable(pair[side] for pair in pairs) for side in (0, 1))
+    return OperatorPair(*map(tuple, sides))
 
 
 def add_up(

@@ -7,16 +7,13 @@ was, and it took longer than the operator takes in the others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from lar.errors import count_of
-from lar.measurement.statistics import (
-    DISTURBED_SECONDS,
-    DISTURBED_SHARE,
-    causes_of,
-    percentile_of,
-)
+from lar.measurement.statistics import DISTURBED_SECONDS, DISTURBED_SHARE, causes_of, percentile_of
 from lar.profiles.totals import group_by
 from lar.records.profile import Profile, StepNoise, keep_with_profile
 
@@ -74,11 +71,6 @@ def waiting_by_step(profile: Profile) -> dict[int, int]:
     }
 
 
-def is_recorded(profile: Profile) -> bool:
-    """Return whether a profile says which iterations were disturbed."""
-    return bool(profile.facts.noise)
-
-
 def disturbed_steps(profile: Profile) -> dict[int, tuple[str, ...]]:
     """Return the causes of each step that was disturbed."""
     return {each.step: each.causes for each in profile.facts.noise if each.causes}
@@ -86,39 +78,23 @@ def disturbed_steps(profile: Profile) -> dict[int, tuple[str, ...]]:
 
 @keep_with_profile
 def disturbed_executions(profile: Profile) -> frozenset[int]:
-    """Return the places, among the timed executions, of those that something made longer."""
-    steps = disturbed_steps(profile)
+    """Return the places, among the timed executions, of those that something made longer: than
+    their operator usually computes, the median in the steps that nothing disturbed."""
+    steps, executions = disturbed_steps(profile), profile.timed_executions
+    found: set[int] = set()
     if not steps:
         return frozenset()
-    executions = profile.timed_executions
-    found = set()
-    for place, excess in enumerate(excess_of(profile)):
-        causes = steps.get(executions[place].step)
-        if causes is not None:
-            usual = executions[place].compute_ns - excess
+    for own in group_by(enumerate(executions), lambda it: it[1].operator).values():
+        calm = [each.compute_ns for _, each in own if each.step not in steps]
+        # Others disturb some of an operator's executions, even where they disturb each iteration.
+        compared = calm if len(calm) >= FEWEST_CALM else [each.compute_ns for _, each in own]
+        usual = percentile_of(sorted(compared), 50)
+        for place, each in own:
+            causes = steps.get(each.step, ())
             least = LEAST_SLOWED_NS if SLOWING.intersection(causes) else LEAST_LOST_NS
-            if excess > max(least, DISTURBED_SHARE * usual):
+            if causes and each.compute_ns - usual > max(least, DISTURBED_SHARE * usual):
                 found.add(place)
     return frozenset(found)
-
-
-@keep_with_profile
-def excess_of(profile: Profile) -> Sequence[float]:
-    """Return how much longer each of the timed executions computed than its operator usually does:
-    than the median in the steps that nothing disturbed. That may be less than 0."""
-    executions, disturbed = profile.timed_executions, disturbed_steps(profile)
-    times = [each.compute_ns for each in executions]
-    are_calm = [each.step not in disturbed for each in executions]
-    excess = [0.0] * len(executions)
-    places = group_by(range(len(executions)), [each.operator for each in executions].__getitem__)
-    for own in places.values():
-        calm = [times[place] for place in own if are_calm[place]]
-        # Others disturb some of an operator's executions, even where they disturb each iteration.
-        compared = calm if len(calm) >= FEWEST_CALM else [times[place] for place in own]
-        usual = percentile_of(sorted(compared), 50)
-        for place in own:
-            excess[place] = times[place] - usual
-    return excess
 
 
 def describe_disturbance(profile: Profile) -> str:
@@ -127,15 +103,11 @@ def describe_disturbance(profile: Profile) -> str:
     steps = disturbed_steps(profile)
     if not steps:
         return ""
-    counts: dict[str, int] = {}
-    for causes in steps.values():
-        for cause in causes:
-            counts[cause] = counts.get(cause, 0) + 1
-    parts = [f"{number} {CAUSES.get(cause, cause)}" for cause, number in counts.items()]
+    counts = Counter(chain.from_iterable(steps.values()))
+    parts = {cause: f"{number} {CAUSES.get(cause, cause)}" for cause, number in counts.items()}
     longest = max(waiting_by_step(profile).values(), default=0)
-    if longest and "queue delay" in counts:
-        place = list(counts).index("queue delay")
-        parts[place] += f", up to {longest / 1e6:.3f} ms"
+    if longest and "queue delay" in parts:
+        parts["queue delay"] += f", up to {longest / 1e6:.3f} ms"
     count = len(profile.facts.noise)
-    verb = "was" if len(steps) == 1 else "were"
-    return f"{len(steps)} of {count_of(count, 'iteration')} {verb} disturbed: {'; '.join(parts)}"
+    verb, what = "was" if len(steps) == 1 else "were", "; ".join(parts.values())
+    return f"{len(steps)} of {count_of(count, 'iteration')} {verb} disturbed: {what}"

@@ -31,7 +31,6 @@ from lar.profiles.breakdown import leaf_calls
 from lar.profiles.devices import device_number, device_title, is_of_device, kernel_name_of
 from lar.profiles.trace_events import (
     LATEST_NS,
-    SPAN_FACTS,
     Event,
     arrow_end,
     complete,
@@ -39,6 +38,7 @@ from lar.profiles.trace_events import (
     pieces_of_trace,
     point,
 )
+from lar.profiles.trace_file import FACTS
 from lar.records.profile import (
     THREADS_OF_A_COPY,
     Allocation,
@@ -88,17 +88,13 @@ class Work(NamedTuple):
     interval: Interval
 
 
-class Placed(NamedTuple):
-    """A slice as it is drawn."""
-
-    start_ns: int
-    end_ns: int
-    track: int
+# A slice as it is drawn: begin, end and track.
+Placed = tuple[int, int, int]
 
 
 def export_chrome(profile: Profile) -> Iterator[bytes]:
     """Yield the trace for viewers as JSON, some events at a time."""
-    return pieces_of_export(profile, [each.name for each in profile.operators])
+    return pieces_of_export(profile)
 
 
 def export_tensorboard(profile: Profile) -> Iterator[bytes]:
@@ -112,12 +108,12 @@ def export_tensorboard(profile: Profile) -> Iterator[bytes]:
             "the profile has no timed operators, and the plugin loads none without",
             "make it with --iter 1 or more",
         )
-    return pieces_of_export(timed_part(profile), [each.type for each in profile.operators])
+    return pieces_of_export(timed_part(profile), for_plugin=True)
 
 
 def timed_part(profile: Profile) -> Profile:
     """Return a profile without its warm-up, and without what lies around the iterations except for
-    ranges that overlap with them; data are loaded by what the plugin takes for a loader."""
+    ranges that overlap with them."""
     steps = profile.timed_steps()
     begin, end = (steps[0].start_ns, steps[-1].end_ns) if steps else (0, 0)
 
@@ -131,23 +127,14 @@ def timed_part(profile: Profile) -> Profile:
         profile,
         steps=steps,
         executions=profile.timed_executions,
-        spans=tuple(
-            msgspec.structs.replace(it, name=DATA_LOADER) if is_loading(it) else it
-            for it in profile.spans
-            if is_timed(it)
-        ),
+        spans=tuple(span for span in profile.spans if is_timed(span)),
         allocations=profile.timed_allocations(),
     )
 
 
-def is_loading(span: Span) -> bool:
-    return span.category == "phase" and span.name in ("dataloader", DATA_LOADER)
-
-
-def pieces_of_export(profile: Profile, names: Sequence[str]) -> Iterator[bytes]:
-    """Return an iterator over the trace's JSON; `names` are those of the operators. Times are
-    microseconds from the profile's zero or, where something begins before that, from the earliest
-    begin."""
+def pieces_of_export(profile: Profile, *, for_plugin: bool = False) -> Iterator[bytes]:
+    """Return an iterator over the trace's JSON. Times are microseconds from the profile's zero or,
+    where something begins before that, from the earliest begin."""
     facts = profile.facts
     head = {
         "schemaVersion": 1,
@@ -162,7 +149,7 @@ def pieces_of_export(profile: Profile, names: Sequence[str]) -> Iterator[bytes]:
             "model": facts.model.path,
         },
     }
-    trace = Trace(with_zero_at(profile, earliest_ns(profile)), names)
+    trace = Trace(with_zero_at(profile, earliest_ns(profile)), for_plugin)
     return pieces_of_trace(msgspec.json.encode(head)[:-1], trace.events())
 
 
@@ -170,8 +157,9 @@ class Trace:
     """The events of a trace. The slices are made again for each pass over them: all of them at once
     take much more memory than the profile."""
 
-    def __init__(self, profile: Profile, names: Sequence[str]) -> None:
-        self.profile, self.names = profile, names
+    def __init__(self, profile: Profile, for_plugin: bool) -> None:
+        self.profile, self.for_plugin = profile, for_plugin
+        self.names = [each.type if for_plugin else each.name for each in profile.operators]
         self.device = device_number(profile.facts.device)
         self.has_kernels = any(span.category == "kernel" for span in profile.spans)
         self.facts = [facts_of_operator(operator) for operator in profile.operators]
@@ -305,7 +293,9 @@ class Trace:
         for number, span in enumerate(profile.spans, len(profile.executions) + 1):
             args = self._facts_of(span)
             line = Line(HOST, span.thread, calls=True)
-            category = "cpu_op" if is_loading(span) else ON_HOST.get(span.category, span.category)
+            name, category = span.name, ON_HOST.get(span.category, span.category)
+            if (span.category, name) == ("phase", "dataloader"):
+                name, category = DATA_LOADER if self.for_plugin else name, "cpu_op"
             is_device = is_of_device(profile, span) and span.category in ON_DEVICE
             if is_device or id(span) in runtime:
                 own = execution_of(span, places)
@@ -316,11 +306,11 @@ class Trace:
             if is_device:
                 line, category = Line(self.device, span.thread), ON_DEVICE[span.category]
                 args["device"] = self.device
-            yield Slice(line, span.name, category, span.interval, args)
+            yield Slice(line, name, category, span.interval, args)
 
     def _facts_of(self, span: Span) -> dict[str, Any]:
         """Return what is known of a span, with its operator's name."""
-        facts = {name: getattr(span, name) for name in SPAN_FACTS}
+        facts = {name: getattr(span, name) for name in FACTS[Span]}
         if span.operator is not None:
             facts["operator"] = self.profile.operators[span.operator].name
         return {key: value for key, value in facts.items() if value is not None}
@@ -382,30 +372,26 @@ class Lines:
     """Where slices are drawn: each line on as many tracks as its slices need to nest."""
 
     def __init__(self) -> None:
-        self.known: dict[Line, int] = {}
-        self.of_slices, self.starts, self.ends = array("q"), array("q"), array("q")
-        self.tracks = array("q")
+        self.groups: dict[Line, array[int]] = {}  # the numbers of the slices of each
+        self.starts, self.ends, self.tracks = array("q"), array("q"), array("q")
 
     def add(self, line: Line, interval: Interval) -> None:
         """Add the next slice."""
-        self.of_slices.append(self.known.setdefault(line, len(self.known)))
+        self.groups.setdefault(line, array("q")).append(len(self.starts))
         self.starts.append(interval[0])
         self.ends.append(interval[1])
 
     def placed(self) -> Iterator[Placed]:
         """Return an iterator over the slices as they are placed."""
-        return map(Placed, self.starts, self.ends, self.tracks)
+        return zip(self.starts, self.ends, self.tracks, strict=True)
 
     def place(self, threads: Mapping[int, str]) -> Iterator[Event]:
         """Place the slices, and yield the names of the tracks. The first track of a thread has its
         number, the others have numbers above all threads."""
-        groups = [array("q") for _ in self.known]
-        for number, line in enumerate(self.of_slices):
-            groups[line].append(number)
         self.tracks = array("q", bytes(8 * len(self.starts)))
-        free = max([*threads, *(line.thread for line in self.known)], default=0) + 1
+        free = max([*threads, *(line.thread for line in self.groups)], default=0) + 1
         taken: set[tuple[int, int]] = set()
-        for own, group in sorted(zip(self.known, groups, strict=True)):
+        for own, group in sorted(self.groups.items()):
             title = threads.get(own.thread) or f"thread {own.thread}"
             if (own.process, own.thread) in taken:
                 title += ": calls"
@@ -421,45 +407,31 @@ class Lines:
                 self.tracks[number] = numbers[self.tracks[number]]
 
     def _nest(self, group: Sequence[int]) -> int:
-        """Place the slices of a line, and return the number of tracks."""
+        """Place the slices of a line, and return the number of tracks. On a track no two times are
+        the same."""
         starts, ends = self.starts, self.ends
-        tracks: list[Track] = []
+        # Of each track: the ends and numbers of the slices that go on, and the latest time.
+        going: list[list[tuple[int, int]]] = []
+        latest: list[int] = []
+
+        def moment(track: int, at_ns: int) -> int:
+            latest[track] = max(at_ns, latest[track] + 1)
+            return latest[track]
+
+        def close(until_ns: int) -> None:
+            for track, own in enumerate(going):
+                while own and own[-1][0] <= until_ns:
+                    end_ns, number = own.pop()
+                    ends[number] = moment(track, end_ns)
+
         # What lasts no time comes before what begins then.
         for at in sorted(group, key=lambda at: (starts[at], starts[at] < ends[at], -ends[at])):
-            for track in tracks:
-                track.close(starts[at], ends)
-            fits = (place for place, track in enumerate(tracks) if track.fits(ends[at]))
-            if (chosen := next(fits, len(tracks))) == len(tracks):
-                tracks.append(Track())
-            self.tracks[at] = chosen
-            starts[at] = tracks[chosen].begin(at, starts[at], ends[at])
-        for track in tracks:
-            track.close(LATEST_NS, ends)
-        return len(tracks)
-
-
-class Track:
-    """A track, on which no two times are the same."""
-
-    def __init__(self) -> None:
-        self._open: list[tuple[int, int]] = []  # ends and numbers of slices
-        self._last_ns = -LATEST_NS
-
-    def fits(self, end_ns: int) -> bool:
-        """Return whether a slice that begins now ends within the one that is open."""
-        return not self._open or end_ns <= self._open[-1][0]
-
-    def begin(self, number: int, start_ns: int, end_ns: int) -> int:
-        """Add a slice, and return when it begins."""
-        self._open.append((end_ns, number))
-        return self._next(start_ns)
-
-    def close(self, until_ns: int, ends: array[int]) -> None:
-        """End the slices that have ended, and keep when in `ends`."""
-        while self._open and self._open[-1][0] <= until_ns:
-            end_ns, number = self._open.pop()
-            ends[number] = self._next(end_ns)
-
-    def _next(self, at_ns: int) -> int:
-        self._last_ns = max(at_ns, self._last_ns + 1)
-        return self._last_ns
+            close(starts[at])
+            fits = (track for track, own in enumerate(going) if not own or ends[at] <= own[-1][0])
+            if (chosen := next(fits, len(going))) == len(going):
+                going.append([])
+                latest.append(-LATEST_NS)
+            going[chosen].append((ends[at], at))
+            self.tracks[at], starts[at] = chosen, moment(chosen, starts[at])
+        close(LATEST_NS)
+        return len(going)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 
 from lar.records.profile import Interval
+
+FOREVER = 1 << 63  # later than any time
 
 
 def merge_intervals(intervals: Iterable[Interval]) -> list[Interval]:
@@ -42,16 +45,5 @@ def intersect_intervals(first: Sequence[Interval], second: Sequence[Interval]) -
 
 def subtract_intervals(first: Sequence[Interval], second: Sequence[Interval]) -> list[Interval]:
     """Return the times of the first merged set that the second does not have."""
-    left, j = [], 0
-    for start, end in first:
-        while j < len(second) and second[j][1] <= start:
-            j += 1
-        k = j
-        while k < len(second) and second[k][0] < end:
-            if second[k][0] > start:
-                left.append((start, second[k][0]))
-            start = max(start, second[k][1])
-            k += 1
-        if start < end:
-            left.append((start, end))
-    return left
+    edges = [-FOREVER, *chain.from_iterable(second), FOREVER]
+    return intersect_intervals(first, [*zip(edges[::2], edges[1::2], strict=True)])

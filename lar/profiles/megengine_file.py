@@ -110,15 +110,14 @@ def decode_raw(data: bytes) -> RawProfile:
     """
     raw = DECODER.decode(data)
     graph, times = raw.graph_exec, raw.profiler
-    for what, there, keys in (
-        ("operator", graph.operator, [*graph.comp_seq, *times.device, *times.host]),
-        (
-            "variable",
-            graph.var,
-            [key for each in graph.operator.values() for key in (*each.input, *each.output)],
-        ),
-        ("variable", graph.var, [chunk.owner_var for chunk in graph.mem_chunk.values()]),
+    operators = graph.operator.values()
+    variables = {key for each in operators for key in (*each.input, *each.output)}
+    variables |= {chunk.owner_var for chunk in graph.mem_chunk.values()}
+    executed = {*graph.comp_seq, *times.device, *times.host}
+    for what, missing in (
+        ("operator", executed - graph.operator.keys()),
+        ("variable", variables - graph.var.keys()),
     ):
-        if missing := set(keys).difference(there):
+        if missing:
             raise ValueError(f"{what} {min(missing)} is not in it")
     return raw

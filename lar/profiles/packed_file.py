@@ -36,16 +36,16 @@ def write_pieces(file: IO[bytes], pieces: Iterable[bytes], *, packed: bool | Non
     Raises:
         OSError: it cannot be written.
     """
-    waiting: list[bytes] = []
+    held: list[bytes] = []
     size_bytes, rest = 0, iter(pieces)
-    while packed is None and size_bytes <= LARGEST_PLAIN_BYTES:
-        if (piece := next(rest, None)) is None:
-            packed = False
-        else:
-            waiting.append(piece)
-            size_bytes += len(piece)
-    found = chain((waiting.pop(0) for _ in range(len(waiting))), rest)
-    file.writelines(found if packed is False else pack(found))
+    for piece in rest if packed is None else ():
+        held.append(piece)
+        size_bytes += len(piece)
+        if size_bytes > LARGEST_PLAIN_BYTES:
+            packed = True
+            break
+    found = chain(held, rest)
+    file.writelines(pack(found) if packed else found)
 
 
 def pack(pieces: Iterable[bytes]) -> Iterator[bytes]:
@@ -60,20 +60,14 @@ def pack(pieces: Iterable[bytes]) -> Iterator[bytes]:
     yield packed.getvalue()
 
 
-def is_packed(data: bytes) -> bool:
-    return data.startswith(MAGIC)
-
-
 def unpack(data: bytes, name: str, hint: str = AGAIN) -> bytes:
     """Return the JSON of a file's content; `name` and `hint` are for messages.
 
     Raises:
         UsageError: its gzip is damaged or was cut short, or it does not fit into memory.
     """
-    if not is_packed(data):
-        return data
     try:
-        return gzip.decompress(data)
+        return unpacked(io.BytesIO(data)).read()
     except (OSError, EOFError, zlib.error) as error:
         problem = f"is damaged, or was cut short: {str(error).lower()}"
         raise UsageError(problem, hint, subject=name) from None
@@ -84,6 +78,6 @@ def unpack(data: bytes, name: str, hint: str = AGAIN) -> bytes:
 def unpacked(file: IO[bytes]) -> IO[bytes]:
     """Return the JSON of an open file as a stream. To read it raises OSError, EOFError or
     zlib.error where its gzip is damaged."""
-    packed = is_packed(file.read(len(MAGIC)))
+    packed = file.read(len(MAGIC)) == MAGIC
     file.seek(0)
     return cast(IO[bytes], gzip.GzipFile(fileobj=file)) if packed else file

@@ -1,5 +1,9 @@
 """Ranges that the user names: `with lar.range("head"): ...`, and operators by their names.
 
+To a range of `--range-by` belong the executions that it was made of, by their operators' names:
+where a clock ticks in microseconds, what lasts less touches a range's ends without being of it. To
+any other range belongs what began in its time.
+
 The worker's clock is this process's: both read the monotonic clock of the system.
 """
 
@@ -9,6 +13,7 @@ import contextlib
 import importlib.util
 import re
 import time
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +32,10 @@ PYTHON_THREAD = 0
 # The style of ranges that operators make, in a profile.
 OPERATOR_RANGE = "operators"
 
+# Each thread and the time when a record began there, first the thread where it ran.
+Starts = tuple[tuple[int, int], ...]
+# The position of a record's execution among the timed ones, if it has one, and its begins.
+Begun = tuple["int | None", Starts]
 
 # Of a program that names ranges for ever, only the last ones are kept.
 MOST_ENDED = 10_000
@@ -40,7 +49,7 @@ class NamedRange:
     name: str
     color: str | None
     start_ns: int
-    end_ns: int | None = None
+    end_ns: int = 0  # while it is open
     profiles: list[tuple[str, int]] = field(default_factory=list)
 
 
@@ -122,7 +131,7 @@ def open_ranges() -> tuple[str, ...]:
 
 def ranges_during(start_ns: int) -> list[NamedRange]:
     """Return the ranges that have ended since a time of this process's clock."""
-    return [each for each in [*ENDED] if each.end_ns is not None and each.end_ns > start_ns]
+    return [each for each in [*ENDED] if each.end_ns > start_ns]
 
 
 def watch_open_ranges(path: str, t0_ns: int) -> None:
@@ -140,7 +149,7 @@ def add_range(path: str, t0_ns: int, named: NamedRange) -> None:
     """
     from dataclasses import replace
 
-    from lar.profiles.file_additions import change_profile
+    from lar.profiles.trace_file import change_profile
 
     def add(profile: Profile) -> Profile:
         if profile.facts.clock.t0_ns != t0_ns:
@@ -174,17 +183,14 @@ def spans_of_ranges(ranges: Iterable[NamedRange], t0_ns: int) -> list[Span]:
             style="range",
         )
         for each in ranges
-        if each.end_ns is not None
     ]
 
 
 def patterns_of(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the regular expressions of `--range-by` in a run's settings, and the names that they
     give."""
-    texts = str(settings.get("range_by", "")).split("\n")
-    return [
-        (pattern, name) for pattern, _, name in (text.rpartition("=") for text in texts if text)
-    ]
+    texts = filter(None, str(settings.get("range_by", "")).split("\n"))
+    return [(pattern, name) for pattern, _, name in (text.rpartition("=") for text in texts)]
 
 
 def unmatched(
@@ -247,3 +253,65 @@ def span_of_run(name: str, executions: Sequence[Execution]) -> Span:
         warmup=first.warmup,
         style=OPERATOR_RANGE,
     )
+
+
+def members_of_ranges(profile: Profile, records: Iterable[Begun]) -> list[tuple[Span, list[int]]]:
+    """Return the user's ranges with the positions of the records that belong to each, without those
+    of the warm-up.
+
+    By time, what began within a range on its thread belongs to it, whether it ran there or was
+    dispatched from there. To a range on a thread where nothing did belongs all that began to run
+    meanwhile.
+    """
+    spans = [it for it in profile.spans if it.category == "user_annotation" and not it.warmup]
+    if not spans:
+        return []  # what follows takes much memory for each record
+    begun = [*records]
+    made_of, starts = executions_by_range(profile), starts_by_thread(begun)
+    parts: dict[int | None, list[int]] = {}
+    for place, (execution, _) in enumerate(begun):
+        parts.setdefault(execution, []).append(place)
+    found = []
+    for span in spans:
+        if same := made_of.get(span):
+            # Ranges of one name that last no time may look the same.
+            places = [place for execution in same.pop() for place in parts.get(execution, ())]
+        else:
+            known = starts.get(span.thread, starts[None])
+            first = bisect_left(known, (span.start_ns, -1))
+            last = bisect_left(known, (span.end_ns, -1))
+            places = [place for _, place in known[first:last]]
+        found.append((span, places))
+    return found
+
+
+def executions_by_range(profile: Profile) -> dict[Span, list[list[int]]]:
+    """Return the positions of the timed executions that ranges of `--range-by` were made of."""
+    executions = profile.timed_executions
+    found: dict[Span, list[list[int]]] = {}
+    for pattern, name in patterns_of(profile.facts.options):
+        for run in runs_of_pattern(pattern, profile.operators, executions):
+            span = span_of_run(name, [executions[place] for place in run])
+            found.setdefault(span, []).append(run)
+    return found
+
+
+def starts_of(execution: Execution) -> Starts:
+    """Return on which thread an execution ran and on which it was dispatched, with the times."""
+    starts = [(execution.thread, execution.start_ns)]
+    if execution.dispatch_start_ns is not None and execution.dispatch_thread is not None:
+        starts.append((execution.dispatch_thread, execution.dispatch_start_ns))
+    return tuple(starts)
+
+
+def starts_by_thread(begun: Sequence[Begun]) -> dict[int | None, list[tuple[int, int]]]:
+    """Return the sorted begins by thread, of the records that ran there, else of those dispatched
+    there; under None, of all that ran."""
+    ran: dict[int | None, list[tuple[int, int]]] = {None: []}
+    dispatched: dict[int | None, list[tuple[int, int]]] = {}
+    for place, (_, ((thread, start_ns), *earlier)) in enumerate(begun):
+        ran.setdefault(thread, []).append((start_ns, place))
+        ran[None].append((start_ns, place))
+        for thread, start_ns in earlier:
+            dispatched.setdefault(thread, []).append((start_ns, place))
+    return {thread: sorted(starts) for thread, starts in (dispatched | ran).items()}

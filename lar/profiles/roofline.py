@@ -97,21 +97,20 @@ class Work:
         operations of another type."""
         if peak is None or not self.is_float32:
             return None
-        percent = percent_of(self.flops_per_second, peak.flops_per_second)
-        return self.believed(percent, MOST_COMPUTE_PERCENT)
+        return self.percent(self.flops_per_second, peak.flops_per_second, MOST_COMPUTE_PERCENT)
 
     def memory_percent(self, peak: Peak | None) -> float | None:
         """Return the bandwidth in percent of the peak of the main memory."""
         if peak is None:
             return None
-        percent = percent_of(self.bytes_per_second, peak.bytes_per_second)
-        return self.believed(percent, MOST_MEMORY_PERCENT)
+        return self.percent(self.bytes_per_second, peak.bytes_per_second, MOST_MEMORY_PERCENT)
 
-    def believed(self, percent: float | None, most: float) -> float | None:
-        """Return a percentage of a peak, None where it is above it because the time of the calls
-        cannot be right, or they are too short for the engine's clock."""
+    def percent(self, rate: float | None, roof: float, most: float) -> float | None:
+        """Return a rate in percent of a peak, None where it is above it because the time of the
+        calls cannot be right, or they are too short for the engine's clock."""
         limit = 100 if self.time_ns < SHORTEST_NS * self.calls else most
-        return None if percent is not None and percent > limit else percent
+        percent = None if rate is None else 100 * rate / roof
+        return None if percent is None or percent > limit else percent
 
     def bounds(self, peak: Peak | None) -> dict[Bound | None, float]:
         """Return which part of the time of this work is limited by what, the largest first."""
@@ -254,19 +253,13 @@ def ridge_of(peak: Peak) -> float:
 def describe_measurement(peak: Peak) -> str:
     """Return how a peak was measured, as far as that is known: `best of 9 rounds, their median
     3.1% lower, last on 2026-11-22`."""
-    parts = []
-    if peak.rounds is not None:
-        parts.append(f"best of {count_of(peak.rounds, 'round')}")
-    if peak.spread is not None:
-        parts.append(f"their median {100 * peak.spread:.1f}% lower")
-    if peak.measured_at:
-        parts.append(f"last on {peak.measured_at[:10]}")
-    return ", ".join(parts)
+    parts = (
+        f"best of {count_of(peak.rounds, 'round')}" if peak.rounds is not None else "",
+        f"their median {100 * peak.spread:.1f}% lower" if peak.spread is not None else "",
+        f"last on {peak.measured_at[:10]}" if peak.measured_at else "",
+    )
+    return ", ".join(filter(None, parts))
 
 
 def quotient(value: float, by: float) -> float | None:
     return value / by if by else None
-
-
-def percent_of(value: float | None, whole: float | None) -> float | None:
-    return None if value is None or whole is None else 100 * value / whole

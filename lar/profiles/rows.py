@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from lar.profiles.activities import Launch, launches_of
 from lar.profiles.breakdown import steps_of
 from lar.profiles.disturbance import disturbed_executions
-from lar.profiles.launches import Launch, launches_of
 from lar.profiles.roofline import Bound, Work, host_peak_of, work_of
 from lar.profiles.totals import Totals, group_by, totals_of
 from lar.records.profile import Profile, keep_with_profile
@@ -66,14 +66,13 @@ def rows_of(
     """Return the rows of a profile, or of some of its `launches`; those that take most of an
     iteration come first."""
     launches = launches_of(profile) if launches is None else launches
-    key = KEYS[by]
-    groups = group_by(launches, lambda it: key(profile, it))
+    groups = group_by(launches, KEYS[by])
     disturbed, peak = disturbed_executions(profile), host_peak_of(profile)
     times = {
         name: totals_of(
             [launch.piece.duration_ns for launch in group],
             [launch.place for launch in group],
-            sum(launch.begun.execution in disturbed for launch in group),
+            sum(launch.execution in disturbed for launch in group),
         )
         for name, group in groups.items()
     }
@@ -82,10 +81,10 @@ def rows_of(
     for title, group in groups.items():
         work = work_of(launch.piece for launch in group)
         saving = work.saving_ns(peak)
-        types = {launch.type for launch in group}
+        types = {launch.operator.type for launch in group}
         rows.append(
             Row(
-                name=group[0].operator if by == "operator" else str(title),
+                name=group[0].operator.name if by == "operator" else str(title),
                 type=types.pop() if len(types) == 1 else "",
                 kernel=busiest_kernel(group),
                 operators=tuple(dict.fromkeys(it.place for it in group if it.place is not None)),
@@ -115,22 +114,20 @@ def savings_of(profile: Profile) -> Mapping[int, float]:
     return {row.operators[0]: row.saving_ns for row in rows if row.saving_ns is not None}
 
 
-def shape_of(profile: Profile, launch: Launch) -> str:
+def shape_of(launch: Launch) -> str:
     """Return the type and the shapes of the inputs."""
-    facts = () if launch.place is None else profile.operators[launch.place].inputs
+    facts = launch.operator.inputs
     shapes = " ".join(f"{{{','.join(map(str, fact.shape))}}}" for fact in facts)
-    return f"{launch.type} {shapes}".rstrip()
+    return f"{launch.operator.type} {shapes}".rstrip()
 
 
-KEYS: Mapping[Key, Callable[[Profile, Launch], object]] = {
-    "operator": lambda profile, launch: launch.kernel if launch.place is None else launch.place,
-    "type": lambda profile, launch: launch.type,
-    "module": lambda profile, launch: (
-        "" if launch.place is None else profile.operators[launch.place].module
-    ),
+KEYS: Mapping[Key, Callable[[Launch], object]] = {
+    "operator": lambda launch: launch.kernel if launch.place is None else launch.place,
+    "type": lambda launch: launch.operator.type,
+    "module": lambda launch: launch.operator.module,
     "shape": shape_of,
-    "kernel": lambda profile, launch: launch.kernel,
-    "range": lambda profile, launch: " / ".join(launch.ranges) or "outside the ranges",
+    "kernel": lambda launch: launch.kernel,
+    "range": lambda launch: " / ".join(launch.ranges) or "outside the ranges",
 }
 
 

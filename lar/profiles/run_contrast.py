@@ -7,15 +7,7 @@ from typing import NamedTuple
 
 from lar.options.command_line import text_of
 from lar.options.option import flag_of, is_set
-from lar.options.table import (
-    BY_KEY,
-    DRIVER,
-    ENGINE,
-    ITER,
-    STALL_TIMEOUT,
-    TIMEOUT,
-    WARMUP_ITER,
-)
+from lar.options.table import BY_KEY, DRIVER, ENGINE, ITER, STALL_TIMEOUT, TIMEOUT, WARMUP_ITER
 from lar.records.profile import Profile
 
 # What changes between runs of one command on one machine.

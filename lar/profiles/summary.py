@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
-from typing import NamedTuple
 
 from lar.errors import count_of
 from lar.profiles.breakdown import steps_of
@@ -12,9 +11,9 @@ from lar.profiles.costs import describe_cost, format_time
 from lar.profiles.disturbance import describe_disturbance
 from lar.profiles.roofline import Bound
 from lar.profiles.rows import Row, rows_of
-from lar.profiles.thread_balance import describe_balance
 from lar.profiles.times import iteration_times_of
-from lar.records.profile import Profile, TensorFact
+from lar.profiles.totals import use_of
+from lar.records.profile import Profile
 
 # What a part of the time is bound by, in words that follow "71% of its time is".
 BOUNDS: Mapping[Bound, str] = {
@@ -27,43 +26,23 @@ BOUNDS: Mapping[Bound, str] = {
 LEAST_SHARE = 0.10
 
 
-class Line(NamedTuple):
-    """One line of a summary: a word for what it is about, and what it says."""
-
-    about: str
-    text: str
-
-
-def summarize(profile: Profile, advice: str = "") -> list[Line]:
-    """Return the lines about a profile; none if nothing was timed. `advice` says what to try
-    (`lar.engines.advice`)."""
+def summary_lines(profile: Profile, advice: str = "") -> list[str]:
+    """Return the lines about a profile, each after a word for what it is about; none if nothing was
+    timed. `advice` says what to try (`lar.engines.advice`)."""
     rows = rows_of(profile)
     if not rows and not profile.timed_steps():
         return []
-    trust = [
-        describe_dispatches(profile),
-        describe_cost(profile),
-        sentence(describe_disturbance(profile)),
-    ]
-    return [
-        Line("time", describe_iteration(profile)),
-        *([Line("slowest", describe_slowest(profile, rows))] if rows else []),
-        *([Line("try", advice)] if advice else []),
-        *([Line("trust", " ".join(filter(None, trust)))] if any(trust) else []),
-    ]
-
-
-def summary_lines(profile: Profile, advice: str = "") -> list[str]:
-    """Return the summary as text."""
-    return [f"{line.about}: {line.text}" for line in summarize(profile, advice)]
-
-
-def plain_seconds_of(profile: Profile) -> float | None:
-    """Return the median iteration without the profiler, None where there was no such run."""
-    cost = profile.facts.cost
-    if cost is None or not cost.unprofiled_seconds:
-        return None
-    return cost.unprofiled_seconds if cost.disturbed else cost.calm[1]
+    disturbed = describe_disturbance(profile)
+    disturbed = disturbed and f"{disturbed}."
+    lines = {
+        "time": describe_iteration(profile),
+        "slowest": describe_slowest(profile, rows) if rows else "",
+        "try": advice,
+        "trust": " ".join(
+            filter(None, (describe_dispatches(profile), describe_cost(profile), disturbed))
+        ),
+    }
+    return [f"{about}: {text}" for about, text in lines.items() if text]
 
 
 def profiled_seconds_of(profile: Profile) -> float | None:
@@ -74,15 +53,14 @@ def profiled_seconds_of(profile: Profile) -> float | None:
 
 def describe_iteration(profile: Profile) -> str:
     """Return how long an iteration takes, without the profiler where that is known."""
-    plain, profiled = plain_seconds_of(profile), profiled_seconds_of(profile)
-    count = len(profile.timed_steps())
-    if plain is None:
+    cost, count = profile.facts.cost, len(profile.timed_steps())
+    if cost is None or not cost.unprofiled_seconds:
         # No run without the profiler says what it cost.
-        return f"{format_time(profiled or 0)} an iteration with the profiler (median of {count})"
-    cost = profile.facts.cost
-    assert cost is not None
+        profiled = format_time(profiled_seconds_of(profile) or 0)
+        return f"{profiled} an iteration with the profiler (median of {count})"
+    plain = format_time(cost.unprofiled_seconds if cost.disturbed else cost.calm[1])
     own = f"median of {cost.unprofiled_iterations} without the profiler"
-    return f"{format_time(plain)} an iteration ({own}{', disturbed' if cost.disturbed else ''})"
+    return f"{plain} an iteration ({own}{', disturbed' if cost.disturbed else ''})"
 
 
 def describe_slowest(profile: Profile, rows: Sequence[Row]) -> str:
@@ -108,6 +86,16 @@ def describe_bounds(kind: Row) -> str:
     return f"of its time {', '.join(named)}" if named else ""
 
 
+def describe_balance(profile: Profile) -> str:
+    """Return how long operators waited for threads in one sentence, empty if it is little or not
+    reported."""
+    use = use_of(profile.operators)
+    share = None if use is None else use.waiting_share
+    if share is None or share < LEAST_SHARE:
+        return ""
+    return f"the calling thread waits {share:.0%} of the time for other threads"
+
+
 def describe_dispatches(profile: Profile) -> str:
     """Return that operators have the times of the host, which had a device do them; empty for what
     was recorded where it was done."""
@@ -128,26 +116,13 @@ def describe_far(profile: Profile, kind: Row, rows: Sequence[Row]) -> str:
     plain, others = layout_of(profile, first), {layout_of(profile, row) for row in rows}
     blocked = sorted(others - {plain, ""})
     if plain and blocked:
-        channels = channels_of(profile, first)
+        shape = profile.operators[first.operators[0]].inputs[0].shape
+        channels = f" ({count_of(shape[1], 'input channel')})" if len(shape) == 4 else ""
         return f"{first.name} runs in {plain}{channels}, others in {', '.join(blocked)}"
     return f"kernel {first.kernel}" if first.kernel != first.type else ""
 
 
 def layout_of(profile: Profile, row: Row) -> str:
     """Return the layout that an operator reads, empty where the engine does not report it."""
-    return next((fact.layout for fact in inputs_of(profile, row) if fact.layout), "")
-
-
-def channels_of(profile: Profile, row: Row) -> str:
-    shapes = [fact.shape for fact in inputs_of(profile, row)]
-    if not shapes or len(shapes[0]) != 4:
-        return ""
-    return f" ({count_of(shapes[0][1], 'input channel')})"
-
-
-def inputs_of(profile: Profile, row: Row) -> Iterable[TensorFact]:
-    return profile.operators[row.operators[0]].inputs if row.operators else ()
-
-
-def sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}." if text else ""
+    inputs = profile.operators[row.operators[0]].inputs if row.operators else ()
+    return next((fact.layout for fact in inputs if fact.layout), "")

@@ -13,7 +13,6 @@ input, where each iteration has its own, as with a data set. The iteration is wh
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from lar.records.profile import Interval, Profile, keep_with_profile
@@ -22,43 +21,22 @@ from lar.records.profile import Interval, Profile, keep_with_profile
 CLOCK_STEP_NS = 1_000
 
 
-def iterations_of(profile: Profile) -> tuple[Interval, ...]:
-    """Return the begin and the end of each timed iteration, in the order of the steps.
+def iterations_of(profile: Profile) -> dict[int, Interval]:
+    """Return the begin and the end of each timed iteration by its number, in their order.
 
     It begins where the engine is started; a step of which that is not recorded is all iteration.
     """
-    begins = {
-        span.step: span.start_ns
-        for span in profile.spans
-        if span.category == "phase" and span.name == "forward" and span.step is not None
-    }
-    return tuple(
-        (max(step.start_ns, begins.get(step.number, step.start_ns)), step.end_ns)
+    phases = profile.spans_of("phase")
+    begins = {span.step: span.start_ns for span in phases if span.name == "forward"}
+    return {
+        step.number: (max(step.start_ns, begins.get(step.number, step.start_ns)), step.end_ns)
         for step in profile.timed_steps()
-    )
+    }
 
 
 def iteration_times_of(profile: Profile) -> list[int]:
     """Return how long each timed iteration took, in nanoseconds: the figures of the run."""
-    return [end - begin for begin, end in iterations_of(profile)]
-
-
-def iterations_per_second(profile: Profile) -> float | None:
-    """Return how many iterations all copies make together; None if none took time."""
-    times: dict[int, list[int]] = {}
-    for step, time in zip(profile.timed_steps(), iteration_times_of(profile), strict=True):
-        times.setdefault(step.copy, []).append(time)
-    rates = [1e9 * len(own) / sum(own) for own in times.values() if sum(own)]
-    return math.fsum(rates) or None
-
-
-def is_loaded_in_steps(profile: Profile) -> bool:
-    """Return whether steps are more than iterations: an item is loaded and copied in each."""
-    steps = profile.timed_steps()
-    return any(
-        begin > step.start_ns
-        for step, (begin, _) in zip(steps, iterations_of(profile), strict=True)
-    )
+    return [end - begin for begin, end in iterations_of(profile).values()]
 
 
 def waiting_calls(profile: Profile) -> frozenset[int]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from functools import reduce
+from operator import itemgetter
 from typing import NamedTuple, TypeVar
 
 from lar.measurement.statistics import percentile_of, samples_for
+from lar.records.profile import ProfiledOperator, ThreadUse
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -56,7 +59,10 @@ def totals_of(
     values = list(durations_ns)
     if not values:
         return Totals(0, 0, None, None)
-    ordered = sorted(values)
+    ordered, of_owners = sorted(values), [values]
+    if owners is not None:
+        owned = group_by(zip(owners, values, strict=True), itemgetter(0)).values()
+        of_owners = [[ns for _, ns in own] for own in owned]
     median = percentile_of(ordered, 50)
     return Totals(
         len(values),
@@ -66,17 +72,8 @@ def totals_of(
         median,
         percentile_of(ordered, 90) if len(values) >= samples_for(90) else None,
         disturbed,
-        median * len(values) if owners is None else ranking_of(values, owners),
+        sum(percentile_of(sorted(own), 50) * len(own) for own in of_owners),
     )
-
-
-def ranking_of(durations_ns: Iterable[int], owners: Iterable[Hashable]) -> float:
-    """Return what a row is ranked by: for each owner the median of its durations times their
-    number, in sum."""
-    groups: dict[Hashable, list[int]] = {}
-    for owner, duration in zip(owners, durations_ns, strict=True):
-        groups.setdefault(owner, []).append(duration)
-    return sum(percentile_of(sorted(own), 50) * len(own) for own in groups.values())
 
 
 def group_by(items: Iterable[V], key: Callable[[V], K]) -> dict[K, list[V]]:
@@ -85,3 +82,9 @@ def group_by(items: Iterable[V], key: Callable[[V], K]) -> dict[K, list[V]]:
     for item in items:
         groups.setdefault(key(item), []).append(item)
     return groups
+
+
+def use_of(operators: Iterable[ProfiledOperator]) -> ThreadUse | None:
+    """Return how operators used the engine's threads together, None where it does not report it."""
+    uses = [each.threads for each in operators if each.threads is not None]
+    return reduce(ThreadUse.with_that_of, uses) if uses else None

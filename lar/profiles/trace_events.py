@@ -1,23 +1,19 @@
-"""The events of Chrome traces, and those of a profile's own file, which is one.
-
-An operator's execution is an event of category `cpu_op` and, where its dispatch is recorded, one of
-`op_inner` whose `parent` it is.
-"""
+"""The events of Chrome traces, as JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from operator import attrgetter
 from typing import Any
 
 import msgspec
 
-from lar.records.profile import THREADS_OF_A_COPY, Execution, Interval, Profile, Span
+from lar.records.profile import Interval
 
 Event = dict[str, Any]
 
 EVENTS_AT_ONCE = 250
+LATEST_NS = 1 << 62  # nearly 150 years
 # Where the events begin in the file, as they come last.
 EVENTS_BEGIN = b'"traceEvents":['
 
@@ -68,109 +64,3 @@ def arrow_end(kind: str, number: int, process: int, thread: int, at_ns: int) -> 
     event: Event = {"ph": kind, "id": number, "name": "dispatch", "cat": "dispatch"}
     event |= {"ts": at_ns / 1000, "pid": process, "tid": thread}
     return event | ({"bp": "e"} if kind == "f" else {})
-
-
-class TraceArgs(
-    msgspec.Struct,
-    omit_defaults=True,
-    gc=False,
-    rename={
-        "operator": "op",
-        "size_bytes": "bytes",
-        "source_kind": "src_kind",
-        "destination_kind": "dst_kind",
-        "address": "addr",
-    },
-):
-    """The facts of an event besides its times, without the unknown ones."""
-
-    id: int | None = None
-    parent: int | None = None
-    step: int | None = None
-    warmup: bool = False
-    operator: int | None = None
-    wait_ns: int | None = None
-    size_bytes: int | None = None
-    tensor: str | None = None
-    device: str | None = None
-    stream: int | None = None
-    grid: tuple[int, int, int] | None = None
-    block: tuple[int, int, int] | None = None
-    source_kind: str | None = None
-    destination_kind: str | None = None
-    color: str | None = None
-    style: str | None = None
-    source: str | None = None
-    result: str | None = None
-    address: int | None = None
-    value: float | None = None
-    name: str | None = None
-
-
-LATEST_NS = 1 << 62  # nearly 150 years
-
-# What a span and its event have alike, by the names of both.
-SPAN_FACTS = tuple(
-    field
-    for field in Span.__struct_fields__
-    if field in TraceArgs.__struct_fields__ and field != "name"
-)
-facts_of = attrgetter(*SPAN_FACTS)
-
-
-class TraceEvent(msgspec.Struct, gc=False):
-    """An event as it is read."""
-
-    ph: str
-    name: str = ""
-    cat: str = ""
-    ts: float = 0.0
-    dur: float | None = None
-    pid: int = 0
-    tid: int = 0
-    args: TraceArgs | None = None
-
-
-def events_of(profile: Profile) -> Iterator[Event]:
-    """Yield the events of a profile."""
-    for thread, name in profile.threads.items():
-        yield name_line("thread_name", 0, thread, name)
-    for step in profile.steps:
-        args = TraceArgs(step=step.number, warmup=step.warmup)
-        # The steps of copies that ran at once stand on lines of their own.
-        line = step.copy * THREADS_OF_A_COPY
-        yield complete(step.trace_name, "profiler_step", 0, line, step.interval, args)
-    for span in profile.spans:
-        args = TraceArgs(**dict(zip(SPAN_FACTS, facts_of(span), strict=True)))
-        yield complete(span.name, span.category, 0, span.thread, span.interval, args)
-    for number, each in enumerate(profile.executions, 1):
-        yield from events_of_execution(profile, number, each)
-    for sample in profile.counters:
-        value = TraceArgs(value=sample.value)
-        yield point("C", sample.name, 0, 0, sample.at_ns, value, cat="counter")
-    for taken in profile.allocations:
-        args = TraceArgs(
-            size_bytes=taken.size_bytes,
-            operator=taken.operator,
-            address=taken.address,
-            device=taken.device,
-            source=taken.source,
-        )
-        yield point("i", "[memory]", 0, 0, taken.at_ns, args, cat="memory")
-
-
-def events_of_execution(profile: Profile, number: int, execution: Execution) -> Iterator[Event]:
-    """Yield the event of an execution, and that of its dispatch."""
-    dispatch = execution.dispatch
-    args = TraceArgs(
-        id=number if dispatch else None,
-        step=execution.step,
-        warmup=execution.warmup,
-        operator=execution.operator,
-        wait_ns=execution.wait_ns,
-    )
-    name = profile.operators[execution.operator].name
-    yield complete(name, "cpu_op", 0, execution.thread, execution.interval, args)
-    if dispatch:
-        host, own = execution.dispatch_thread or 0, TraceArgs(parent=number)
-        yield complete("dispatch", "op_inner", 0, host, dispatch, own)

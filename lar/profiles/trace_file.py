@@ -10,7 +10,8 @@ iterations take much memory at once. A large file is in gzip (`lar.profiles.pack
 Times of events are microseconds with three decimals, that is nanoseconds, after the zero of the
 clock in the facts. That lies at `zeroNs` of the profile's own clock: where something begins before
 the profile's zero, the file's is when the first of all begins (`lar.measurement.time_origin`).
-History of the schema:
+An operator's execution is an event of category `cpu_op` and, where its dispatch is recorded, one of
+`op_inner` whose `parent` it is. History of the schema:
 
     lar.profile/1  first version; later a peak has a spread, a time and a count of its rounds, and
                    operators that move nothing have 0 bytes; operators have their use of threads,
@@ -27,27 +28,31 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import stat
+import tempfile
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
-from typing import IO, Annotated, Any, cast, get_args
+from typing import IO, Annotated, Any, TypeVar, get_args
 
 import msgspec
 
 from lar.errors import UsageError
 from lar.files.input_file import open_input
-from lar.measurement.time_origin import earliest_ns, with_zero_at
+from lar.files.work_folders import prefix_of_owner
+from lar.measurement.time_origin import KINDS, earliest_ns, with_zero_at
 from lar.profiles.packed_file import is_packed_name, unpacked, write_pieces
 from lar.profiles.trace_events import (
     EVENTS_BEGIN,
     LATEST_NS,
-    SPAN_FACTS,
-    TraceArgs,
-    TraceEvent,
-    events_of,
-    facts_of,
+    Event,
+    complete,
+    name_line,
     pieces_of_trace,
+    point,
 )
 from lar.records.profile import (
     THREADS_OF_A_COPY,
@@ -62,7 +67,10 @@ from lar.records.profile import (
     ProfileFacts,
     Span,
     Step,
+    TriedSetting,
 )
+
+R = TypeVar("R")
 
 PROFILE_SCHEMA = "lar.profile/1"
 CATEGORIES = frozenset(get_args(Category))
@@ -72,6 +80,102 @@ BETWEEN_EVENTS = b'},{"ph":'
 BYTES_AT_ONCE = 1 << 20
 FILE_BEGINS = b'{"schema":"lar.profile/'
 FOREIGN_HINT = "make one with --profile, or an engine's own with --profile-raw"
+
+
+class TraceArgs(
+    msgspec.Struct,
+    omit_defaults=True,
+    gc=False,
+    rename={
+        "operator": "op",
+        "size_bytes": "bytes",
+        "source_kind": "src_kind",
+        "destination_kind": "dst_kind",
+        "address": "addr",
+    },
+):
+    """The facts of an event besides its times, without the unknown ones."""
+
+    id: int | None = None
+    parent: int | None = None
+    step: int | None = None
+    warmup: bool = False
+    operator: int | None = None
+    wait_ns: int | None = None
+    size_bytes: int | None = None
+    tensor: str | None = None
+    device: str | None = None
+    stream: int | None = None
+    grid: tuple[int, int, int] | None = None
+    block: tuple[int, int, int] | None = None
+    source_kind: str | None = None
+    destination_kind: str | None = None
+    color: str | None = None
+    style: str | None = None
+    source: str | None = None
+    result: str | None = None
+    address: int | None = None
+    value: float | None = None
+    name: str | None = None
+
+
+LATEST_US = LATEST_NS / 1000
+
+# What a record and its event have alike, by the names of both.
+FACTS: Mapping[type, Sequence[str]] = {
+    kind: [it for it in kind.__struct_fields__ if it in {*TraceArgs.__struct_fields__} - {"name"}]
+    for kind in (Span, Execution, CounterSample, Allocation)
+}
+
+
+def args_of(record: object, **more: Any) -> TraceArgs:
+    """Return the facts of a record, and `more`."""
+    return TraceArgs(**{name: getattr(record, name) for name in FACTS[type(record)]}, **more)
+
+
+def record_of(kind: type[R], args: TraceArgs, **more: Any) -> R:
+    """Return the record that has these facts, and `more`."""
+    for name in FACTS[kind]:
+        if (value := getattr(args, name)) is not None:
+            more[name] = value
+    return kind(**more)
+
+
+class TraceEvent(msgspec.Struct, gc=False):
+    """An event as it is read."""
+
+    ph: str
+    name: str = ""
+    cat: str = ""
+    ts: Annotated[float, msgspec.Meta(ge=-LATEST_US, le=LATEST_US)] = 0.0
+    dur: Annotated[float, msgspec.Meta(ge=0, le=LATEST_US)] | None = None
+    pid: int = 0
+    tid: int = 0
+    args: TraceArgs | None = None
+
+
+def events_of(profile: Profile) -> Iterator[Event]:
+    """Yield the events of a profile."""
+    for thread, name in profile.threads.items():
+        yield name_line("thread_name", 0, thread, name)
+    for step in profile.steps:
+        args = TraceArgs(step=step.number, warmup=step.warmup)
+        # The steps of copies that ran at once stand on lines of their own.
+        line = step.copy * THREADS_OF_A_COPY
+        yield complete(step.trace_name, "profiler_step", 0, line, step.interval, args)
+    for span in profile.spans:
+        yield complete(span.name, span.category, 0, span.thread, span.interval, args_of(span))
+    for number, each in enumerate(profile.executions, 1):
+        name, dispatch = profile.operators[each.operator].name, each.dispatch
+        args = args_of(each, id=number if dispatch else None)
+        yield complete(name, "cpu_op", 0, each.thread, each.interval, args)
+        if dispatch:
+            host, args = each.dispatch_thread or 0, TraceArgs(parent=number)
+            yield complete("dispatch", "op_inner", 0, host, dispatch, args)
+    for sample in profile.counters:
+        yield point("C", sample.name, 0, 0, sample.at_ns, args_of(sample), cat="counter")
+    for taken in profile.allocations:
+        yield point("i", "[memory]", 0, 0, taken.at_ns, args_of(taken), cat="memory")
 
 
 class TraceHead(msgspec.Struct, kw_only=True, rename={"facts": "otherData"}):
@@ -91,6 +195,11 @@ class TraceFile(TraceHead, kw_only=True, rename={"facts": "otherData", "events":
 
 
 EVENTS = msgspec.json.Decoder(list[TraceEvent])
+# What reading a damaged file raises.
+UNREADABLE = (
+    *(msgspec.MsgspecError, ValueError, OverflowError),
+    *(OSError, EOFError, zlib.error, MemoryError),
+)
 
 
 def write_profile(profile: Profile, path: str | Path, *, packed: bool | None = None) -> None:
@@ -168,16 +277,14 @@ def read_as_written(path: str | os.PathLike[str]) -> Profile | None:
         UsageError: there is no such file, or it is not one that can be opened.
     """
     with open_input(path) as file:
-        try:
-            return decode_stream(unpacked(file))
-        except (OSError, EOFError, zlib.error, MemoryError):
-            return None
+        return decode_stream(file)
 
 
-def decode_stream(content: IO[bytes]) -> Profile | None:
-    """Return the profile in content that is written as lar writes it, whose events are decoded some
-    at a time; None if it is not, or is damaged."""
+def decode_stream(packed: IO[bytes]) -> Profile | None:
+    """Return the profile in content that is written as lar writes it, in gzip or not, whose events
+    are decoded some at a time; None if it is not, or is damaged."""
     try:
+        content = unpacked(packed)
         if (begin := read_head(content)) is None:
             return None
         file, engine_raw, rest = begin
@@ -185,7 +292,7 @@ def decode_stream(content: IO[bytes]) -> Profile | None:
         for piece in split_events(rest, content):
             found.add(EVENTS.decode(piece))
         return found.profile_of(file, engine_raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError, ValueError, OverflowError):
+    except UNREADABLE:
         return None
 
 
@@ -246,13 +353,10 @@ class EventRecords:
     """The records that events stand for."""
 
     def __init__(self) -> None:
-        self.steps: list[Step] = []
-        self.executions: list[Execution] = []
-        self.spans: list[Span] = []
-        self.counters: list[CounterSample] = []
-        self.allocations: list[Allocation] = []
+        # By the names that they have in a profile.
+        self.found: dict[str, list[Any]] = {name: [] for name in KINDS}
         self.threads: dict[int, str] = {}
-        self._names: dict[str, str] = {}  # one text for all that are equal
+        self._names: dict[str, str] = {}
         self._places: dict[int, int] = {}  # of executions whose dispatch has not come yet
 
     def add(self, events: Iterable[TraceEvent]) -> None:
@@ -261,39 +365,41 @@ class EventRecords:
         Raises:
             ValueError: one names no operator or has impossible times.
         """
-        nothing = TraceArgs()
+        nothing, found = TraceArgs(), self.found
         for event in events:
-            args = event.args or nothing
+            args, thread, (begin, end) = event.args or nothing, event.tid, times_of(event)
+            times = {"start_ns": begin, "end_ns": end, "thread": thread}
             if event.cat == "cpu_op":
                 if args.id is not None:
-                    self._places[args.id] = len(self.executions)
-                self.executions.append(execution_of(event, args))
-            elif event.cat == "op_inner":
-                if event.name == "dispatch" and args.parent is not None:
-                    self._add_dispatch(self._places.pop(args.parent), event)
+                    self._places[args.id] = len(found["executions"])
+                check_execution(event, args, end - begin)
+                found["executions"].append(record_of(Execution, args, **{"step": 0, **times}))
+            elif event.cat == "op_inner" and event.name == "dispatch":
+                if (place := self._places.pop(args.parent or 0, None)) is None:
+                    raise ValueError(f"a dispatch is of execution {args.parent}: there is none")
+                found["executions"][place] = msgspec.structs.replace(
+                    found["executions"][place],
+                    dispatch_start_ns=begin,
+                    dispatch_end_ns=end,
+                    dispatch_thread=thread,
+                )
             elif event.cat == "profiler_step":
-                start, end = times_of(event)
-                copy = event.tid // THREADS_OF_A_COPY
-                self.steps.append(Step(args.step or 0, start, end, args.warmup, copy))
+                copy = thread // THREADS_OF_A_COPY
+                found["steps"].append(Step(args.step or 0, begin, end, args.warmup, copy))
             elif event.cat in CATEGORIES:
-                event.name = self._names.setdefault(event.name, event.name)
-                self.spans.append(span_of(event, args))
+                own = {"category": event.cat, "name": self._one_of(event.name), **times}
+                found["spans"].append(record_of(Span, args, **own))
             elif event.cat == "counter" and args.value is not None:
-                name = self._names.setdefault(event.name, event.name)
-                self.counters.append(CounterSample(name, nanoseconds(event.ts), args.value))
+                own = {"name": self._one_of(event.name), "at_ns": begin}
+                found["counters"].append(record_of(CounterSample, args, **own))
             elif event.cat == "memory" and args.size_bytes is not None:
-                self.allocations.append(allocation_of(event, args))
+                found["allocations"].append(record_of(Allocation, args, at_ns=begin))
             elif event.ph == "M" and event.name == "thread_name":
-                self.threads[event.tid] = args.name or ""
+                self.threads[thread] = args.name or ""
 
-    def _add_dispatch(self, place: int, event: TraceEvent) -> None:
-        begin, end = times_of(event)
-        self.executions[place] = msgspec.structs.replace(
-            self.executions[place],
-            dispatch_start_ns=begin,
-            dispatch_end_ns=end,
-            dispatch_thread=event.tid,
-        )
+    def _one_of(self, name: str) -> str:
+        """Return one text for all that are equal."""
+        return self._names.setdefault(name, name)
 
     def profile_of(self, file: TraceHead, engine_raw: bytes) -> Profile:
         """Return the profile that a file with these events holds.
@@ -302,81 +408,106 @@ class EventRecords:
             ValueError: an event names an operator that is not there, two are iterations of one
                 number, or they are counted as an earlier lar did.
         """
-        if any(step.warmup and step.number >= 0 for step in self.steps):
+        found, steps, spans = self.found, self.found["steps"], self.found["spans"]
+        if any(step.warmup and step.number >= 0 for step in steps):
             raise ValueError("an earlier lar has made it, which counted the warm-up's iterations")
         # What was added to the file later stands at the end.
-        self.spans.sort(key=lambda span: (span.start_ns, -span.end_ns))
+        spans.sort(key=lambda span: (span.start_ns, -span.end_ns))
         known = range(len(file.ops))
-        used = {execution.operator for execution in self.executions}
-        used |= {span.operator for span in self.spans if span.operator is not None}
-        used |= {each.operator for each in self.allocations if each.operator is not None}
-        if wrong := sorted(number for number in used if number not in known):
+        used = {each.operator for each in (*found["executions"], *spans, *found["allocations"])}
+        if wrong := sorted(number for number in used - {None} if number not in known):
             raise ValueError(f"an event names operator {wrong[0]}, and there are {len(known)}")
-        numbers = Counter(step.number for step in self.steps)
+        numbers = Counter(step.number for step in steps)
         if twice := [number for number, times in numbers.items() if times > 1]:
             raise ValueError(f"two iterations are number {twice[0]}")
+        records: dict[str, Any] = {name: tuple(own) for name, own in found.items()}
         profile = Profile(
             facts=file.facts,
             operators=tuple(file.ops),
-            steps=tuple(self.steps),
-            executions=tuple(self.executions),
-            spans=tuple(self.spans),
-            counters=tuple(self.counters),
-            allocations=tuple(self.allocations),
             memory_plan=file.memPlan,
             devices=tuple(file.deviceProperties),
             threads=self.threads,
             engine_raw=engine_raw,
+            **records,
         )
         return with_zero_at(profile, -file.zeroNs)
 
 
-def nanoseconds(microseconds: float) -> int:
-    return round(microseconds * 1000)
-
-
 def times_of(event: TraceEvent) -> tuple[int, int]:
-    """Return begin and end.
+    """Return begin and end."""
+    start = round(event.ts * 1000)
+    return start, start + round((event.dur or 0.0) * 1000)
+
+
+def check_execution(event: TraceEvent, args: TraceArgs, duration_ns: int) -> None:
+    """Check the facts of an execution.
 
     Raises:
-        ValueError: it would end before it began, or at a time that no clock shows.
+        ValueError: it is of no operator, or waits longer than it lasts.
     """
-    start, duration = round(event.ts * 1000), round((event.dur or 0.0) * 1000)
-    if duration < 0 or abs(start) > LATEST_NS or duration > LATEST_NS:
-        raise ValueError(f"the event {event.name} begins at {event.ts} and lasts {event.dur} us")
-    return start, start + duration
-
-
-def execution_of(event: TraceEvent, args: TraceArgs) -> Execution:
-    """Return an execution without its dispatch, which is another event."""
-    start, end = times_of(event)
     if args.operator is None:
         raise ValueError(f"the event {event.name} names no operator")
-    if args.wait_ns is not None and not 0 <= args.wait_ns <= end - start:
-        raise ValueError(f"the event {event.name} waits {args.wait_ns} ns of {end - start}")
-    return Execution(
-        args.operator, args.step or 0, event.tid, start, end, args.wait_ns, warmup=args.warmup
-    )
+    if not 0 <= (args.wait_ns or 0) <= duration_ns:
+        raise ValueError(f"the event {event.name} waits {args.wait_ns} ns of {duration_ns}")
 
 
-def span_of(event: TraceEvent, args: TraceArgs) -> Span:
-    start, end = times_of(event)
-    return Span(
-        category=cast(Any, event.cat),
-        name=event.name,
-        start_ns=start,
-        end_ns=end,
-        thread=event.tid,
-        **dict(zip(SPAN_FACTS, facts_of(args), strict=True)),
-    )
+def change_profile(path: str | Path, change: Callable[[Profile], Profile]) -> None:
+    """Change the file of a profile; the old file stays until all is written.
+
+    Decoding and encoding all events again would take longer than many a run. That is done only if
+    ranges are added; else they are copied, a piece at a time.
+
+    `change` takes the profile without its events, and gives it with other facts or operators, and
+    with spans and threads that are added.
+
+    Raises:
+        OSError: it cannot be read or written.
+        ValueError: it is not a profile that lar has written.
+    """
+    with open(path, "rb") as packed:
+        content = unpacked(packed)
+        if (begin := read_head(content)) is None:
+            raise ValueError("its events do not come last")
+        file, engine_raw, first = begin
+        found = change(EventRecords().profile_of(file, engine_raw))
+        if found.spans or found.threads:
+            content.seek(0)
+            whole = decode_profile(content.read(), str(path))
+            spans, threads = (*whole.spans, *found.spans), {**whole.threads, **found.threads}
+            changed = replace(whole, facts=found.facts, operators=found.operators)
+            write_over(path, pieces_of(replace(changed, spans=spans, threads=threads)))
+        else:
+            own = head_of_profile(with_zero_at(found, file.zeroNs), file.zeroNs)
+            events = iter(lambda: content.read(BYTES_AT_ONCE), b"")
+            write_over(path, chain([own + b"," + EVENTS_BEGIN, first], events))
 
 
-def allocation_of(event: TraceEvent, args: TraceArgs) -> Allocation:
-    return Allocation(
-        nanoseconds(event.ts),
-        args.size_bytes or 0,
-        args.operator,
-        args.address,
-        args.device or "cpu",
-        args.source or "",
-    )
+def add_tried(path: str, tried: tuple[TriedSetting, ...]) -> None:
+    """Add the settings that were tried to the facts of a profile in a file.
+
+    Raises:
+        OSError: it cannot be written.
+        ValueError: it is not a profile that lar has written.
+    """
+    replaced = msgspec.structs.replace
+    change_profile(path, lambda it: replace(it, facts=replaced(it.facts, tried=tried)))
+
+
+def write_over(path: str | Path, pieces: Iterable[bytes]) -> None:
+    """Write a file in the place of one that may still be read.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    place = os.path.realpath(path)
+    descriptor, temporary = tempfile.mkstemp(prefix=prefix_of_owner(), dir=os.path.dirname(place))
+    try:
+        with open(descriptor, "wb") as file:
+            write_pieces(file, pieces, packed=is_packed_name(path) or None)
+        os.chmod(temporary, stat.S_IMODE(os.stat(place).st_mode))
+        os.replace(temporary, place)
+    except BaseException:
+        # An interrupt may come when it has its place already.
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise

@@ -38,7 +38,7 @@ def plot_times(profile: Profile) -> Iterator[Plot]:
         plain.append((round(at, 6), float(f"{1e3 * seconds:.5g}"), int(was_disturbed)))
         at += seconds
     steps = profile.timed_steps()
-    for step, (begin, end) in zip(steps, iterations_of(profile), strict=True):
+    for step, (begin, end) in zip(steps, iterations_of(profile).values(), strict=True):
         after = at + (step.start_ns - steps[0].start_ns) / 1e9
         ms = float(f"{(end - begin) / 1e6:.5g}")
         profiled.append((round(after, 6), ms, int(step.number in disturbed)))

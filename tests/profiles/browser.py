@@ -227,10 +227,6 @@ class Page:
                 **{"type": kind, "key": key, "code": key, **({"text": text} if text else {})},
             )
 
-    def screenshot(self, file: Path, *, whole: bool = True) -> None:
-        taken = self.ask("Page.captureScreenshot", captureBeyondViewport=whole)
-        file.write_bytes(base64.b64decode(taken["data"]))
-
     def pdf(self) -> bytes:
         taken = self.ask("Page.printToPDF", preferCSSPageSize=True, printBackground=True)
         return base64.b64decode(taken["data"])

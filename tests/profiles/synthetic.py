@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from lar.records.profile import (
     Clock,
@@ -78,28 +80,10 @@ def profile_of_times(
             dispatched = done or dispatched
         forward = dispatched if dispatch_us is not None else at
         for name, a, b in (("forward", start, forward), ("wait", forward, end)):
-            spans.append(
-                Span(
-                    category="phase",
-                    name=name,
-                    start_ns=a,
-                    end_ns=b,
-                    thread=HOST,
-                    step=number,
-                    warmup=is_warmup,
-                )
-            )
-            spans.append(
-                Span(
-                    category="runtime",
-                    name=f"LITE_{name}",
-                    start_ns=a,
-                    end_ns=b,
-                    thread=HOST,
-                    step=number,
-                    warmup=is_warmup,
-                )
-            )
+            given = {"thread": HOST, "step": number, "warmup": is_warmup}
+            lasts: dict[str, Any] = {"start_ns": a, "end_ns": b, **given}
+            spans.append(Span(category="phase", name=name, **lasts))
+            spans.append(Span(category="runtime", name=f"LITE_{name}", **lasts))
     return Profile(
         facts=ProfileFacts(
             engine="megengine",
@@ -117,3 +101,13 @@ def profile_of_times(
         spans=tuple(spans),
         threads={HOST: "host", WORKER: "worker"},
     )
+
+
+TYPES = {"conv1": "Convolution", "conv2": "Convolution", "relu": "Elemwise"}
+
+
+def small_profile(*spans: Span, **fields: Any) -> Profile:
+    """Two timed iterations of three operators from 1 ms on, and spans besides."""
+    times = {"conv1": 300, "conv2": 500, "relu": 7}
+    profile = profile_of_times(TYPES, [times, times], step_us=1000, **fields)
+    return replace(profile, spans=(*profile.spans, *spans))

@@ -11,17 +11,8 @@ from hypothesis import strategies as st
 
 from lar.profiles.calls import Call, Kind, calls_of
 from lar.records.profile import Allocation, Correction, Profile
-from tests.profiles.synthetic import HOST, WORKER, profile_of_times
-from tests.profiles.test_rows import profile_of_loop
+from tests.profiles.synthetic import HOST, TYPES, WORKER, profile_of_times, small_profile
 from tests.profiles.timelines import span_of
-
-TYPES = {"conv1": "Convolution", "conv2": "Convolution", "relu": "Elemwise"}
-
-
-def small_profile(**fields: Any) -> Profile:
-    """Two timed iterations of three operators, from 1 ms on."""
-    times = {"conv1": 300, "conv2": 500, "relu": 7}
-    return profile_of_times(TYPES, [times, times], step_us=1000, **fields)
 
 
 def with_range(
@@ -55,11 +46,6 @@ def test_a_call_is_within_the_one_around_it() -> None:
     # Its dispatch, which has begun before it ran, and its execution.
     assert cpu_of(profile, "Elemwise") == (34, 34)
     assert cpu_of(small_profile(warmup=1), "Elemwise") == (7, 7)
-
-
-def test_the_body_of_a_loop_is_within_it() -> None:
-    assert cpu_of(profile_of_loop(), "Loop") == (20, 4)
-    assert cpu_of(profile_of_loop(), "MatMul") == (16, 16)
 
 
 def test_a_call_that_waits_is_no_work_of_the_cpu_but_what_is_computed_within() -> None:

@@ -62,7 +62,7 @@ def test_a_cost_that_fits_beside_the_operators_lies_outside_of_them() -> None:
         "Profiling adds 16.7%: an iteration took 28.0 us with it. It lies outside of operators, "
         "whose times are as recorded."
     )
-    (first, *_) = breakdown_of(profile).steps
+    (first, *_) = breakdown_of(profile)
     assert first.buckets_ns["Profiling"] == 4000
     assert sum(first.buckets_ns.values()) == first.total_ns == 28_000
 
@@ -76,7 +76,7 @@ def test_one_factor_scales_operators_that_do_not_fit(plain_us: float) -> None:
     assert profile.steps == recorded.steps
     assert f"scaled by {scale:.3f}" in describe_cost(profile)
     assert fit_to_plain(profile) is profile
-    for step in breakdown_of(profile).steps:
+    for step in breakdown_of(profile):
         assert step.buckets_ns["Profiling"] == pytest.approx(28_000 - 1000 * plain_us, abs=10)
         assert sum(step.buckets_ns.values()) == step.total_ns
 

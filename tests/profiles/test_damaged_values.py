@@ -8,46 +8,27 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from lar.engines.profile_files import decode_any
 from lar.errors import UsageError
 from lar.profiles.trace_file import encode_profile
 from lar.records.profile import (
-    Alignment,
-    Clock,
-    Cost,
-    CpuUse,
     DeviceFacts,
     MemoryChunk,
     MemoryPlan,
-    ModelFacts,
-    Peak,
     Profile,
-    ProfileFacts,
     TriedSetting,
 )
 from lar.records.summary import Difference, Interval
 from lar.reports.styles import EXPORTS, STYLES
+from tests.profiles.layers import profile_of_layers
 from tests.profiles.synthetic import operator_of, profile_of_times
 
 TRIED = Difference(ratio=0.5, interval=Interval(0.4, 0.6), verdict="faster")
-FACTS = ProfileFacts(
-    engine="megengine",
-    model=ModelFacts("model.mge", "00", "mge"),
-    arguments=("lar", "model.mge"),
-    options={"multithread": 2},
-    batch=1,
-    iterations=2,
-    threads=2,
-    clock=Clock("perf_counter_ns", 12, 34, (Alignment("device", -5, 7),)),
-    cpu=CpuUse(2, 99.5, 50.0),
-    machine={"system": "Linux", "cores": 2, "memory_bytes": 2**34},
-    peak_memory_bytes=2**20,
-    cost=Cost(0.021, 0.02, 2, 2),
-    peak=Peak(1e11, 2e10, 2, "measured"),
-    dropped=("no host times",),
-    tried=(TriedSetting("--a", "", TRIED, "equal"),),
+FACTS = msgspec.structs.replace(
+    profile_of_layers(1, 1).facts, tried=(TriedSetting("--a", "", TRIED, "equal"),)
 )
 RUN = profile_of_times({"a": "Conv", "b": "Relu"}, [{"a": 30, "b": 5}] * 2, step_us=50)
 PROFILE = replace(

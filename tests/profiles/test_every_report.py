@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -11,9 +11,8 @@ import msgspec
 import pytest
 
 from lar.engines.profile_files import decode_any
-from lar.profiles.activities import device_times_of
+from lar.profiles.activities import device_times_of, launches_of
 from lar.profiles.export import export_chrome, export_tensorboard
-from lar.profiles.launches import launches_of
 from lar.profiles.times import self_host_times_of, self_times_of
 from lar.profiles.trace_file import encode_profile
 from lar.records.profile import Execution, Profile, Span
@@ -88,7 +87,6 @@ PROFILES = {
     "no kernels": on_device(profile_of_layers(), has_kernels=False),
     "dispatch only": dispatch_only(profile_of_layers()),
 }
-on_all = pytest.mark.parametrize("profile", PROFILES.values(), ids=PROFILES)
 
 
 def table_of(profile: Profile, style: str, name: str, **options: Any) -> list[dict[str, Any]]:
@@ -166,19 +164,10 @@ def check_kernels(profile: Profile) -> None:
     }
 
 
-@on_all
-def test_the_host_and_a_device_are_busy_as_long_in_every_style(profile: Profile) -> None:
-    check_times(profile)
-
-
-@on_all
-def test_operators_are_called_as_often_and_compute_as_much(profile: Profile) -> None:
-    check_work(profile)
-
-
-@on_all
-def test_kernels_are_as_many_and_take_as_long_in_every_style(profile: Profile) -> None:
-    check_kernels(profile)
+@pytest.mark.parametrize("profile", PROFILES.values(), ids=PROFILES)
+@pytest.mark.parametrize("check", [check_times, check_work, check_kernels])
+def test_every_style_says_the_same(profile: Profile, check: Callable[[Profile], None]) -> None:
+    check(profile)
 
 
 def test_iterations_are_numbered_from_0_in_every_style() -> None:

@@ -13,8 +13,7 @@ import msgspec
 import pytest
 
 from lar.engines.profile_files import read_profile
-from lar.profiles.file_additions import change_profile
-from lar.profiles.trace_file import write_profile
+from lar.profiles.trace_file import change_profile, write_profile
 from lar.records.profile import Cost, Profile, Span
 from tests.profiles.synthetic import profile_of_times
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import threading
@@ -21,12 +20,10 @@ from lar.profiles.ranges import (
     MOST_ENDED,
     PYTHON_THREAD,
     NamedRange,
-    add_range,
     ranges_during,
     spans_of_patterns,
     spans_of_ranges,
 )
-from lar.profiles.trace_file import write_profile
 from lar.records.profile import Profile, Span
 from tests.profiles.synthetic import profile_of_times
 
@@ -174,36 +171,6 @@ def test_of_two_runs_into_one_file_the_range_is_added_once(
     ]
 
 
-def test_what_is_added_to_a_profile_leaves_the_rest_as_it_is(tmp_path: Path) -> None:
-    path = tmp_path / "p.json"
-    before = profile_with(["conv1", "fc"], ["conv1", "fc"])
-    write_profile(before, path)
-    path.chmod(0o640)
-    add_range(str(path), before.facts.clock.t0_ns, NamedRange("early", "red", 1, 5))
-    add_range(str(path), before.facts.clock.t0_ns, NamedRange("late", None, 7, 9))
-    add_range(str(path), before.facts.clock.t0_ns + 1, NamedRange("other", None, 7, 9))
-    after = lar.read_profile(path)
-    assert [(each.name, each.start_ns, each.end_ns) for each in ranges_in(after)] == [
-        ("early", 1, 5),
-        ("late", 7, 9),
-    ]
-    assert [each.start_ns for each in after.spans] == sorted(each.start_ns for each in after.spans)
-    kept = tuple(span for span in after.spans if span.category != "user_annotation")
-    threads = {number: name for number, name in after.threads.items() if number != PYTHON_THREAD}
-    assert replace(after, spans=kept, threads=threads) == before
-    events = json.loads(path.read_text())["traceEvents"]
-    numbers = [each["args"]["id"] for each in events if "id" in each["args"]]
-    assert len(numbers) == len({*numbers})
-    assert path.stat().st_mode & 0o777 == 0o640
-
-
-def test_a_profile_without_events_gets_a_range_too(tmp_path: Path) -> None:
-    path = tmp_path / "p.json"
-    write_profile(Profile(), path)
-    add_range(str(path), 0, NamedRange("only", None, 1, 5))
-    assert [span.name for span in lar.read_profile(path).spans] == ["only"]
-
-
 def test_the_last_of_many_ranges_are_kept() -> None:
     before = time.perf_counter_ns()
     for at in range(before + 1, before + 1 + MOST_ENDED):
@@ -216,8 +183,7 @@ def test_the_last_of_many_ranges_are_kept() -> None:
 
 
 def test_times_count_from_the_profiles_zero() -> None:
-    ranges = [NamedRange("a", "red", 1_000_500, 1_000_900), NamedRange("open", None, 1_000_600)]
-    (span,) = spans_of_ranges(ranges, 1_000_000)
+    (span,) = spans_of_ranges([NamedRange("a", "red", 1_000_500, 1_000_900)], 1_000_000)
     assert (span.name, span.color, span.start_ns, span.end_ns) == ("a", "red", 500, 900)
 
 
@@ -297,11 +263,3 @@ def test_several_patterns_may_name_the_same_operators() -> None:
         (span.name, span.duration_ns)
         for span in spans_of_patterns(profile, [("conv", "a"), (".", "all"), ("never", "none")])
     ] == [("a", 30_000), ("all", 35_000)]
-
-
-def test_ranges_by_name_survive_the_file(tmp_path: Path) -> None:
-    profile = profile_with(["conv1", "relu1"])
-    spans = spans_of_patterns(profile, [("conv", "body")])
-    path = tmp_path / "p.json"
-    write_profile(replace(profile, spans=(*profile.spans, *spans)), path)
-    assert ranges_in(lar.read_profile(path)) == spans

@@ -187,11 +187,6 @@ def test_the_saving_is_the_time_beyond_the_roof() -> None:
     assert work_of([Piece(1000, 50_000, 1000)]).saving_ns(PEAK) == 1000 * (1 - 50e9 / roof)
 
 
-def test_a_disturbed_call_saves_no_more_than_the_others() -> None:
-    calm = [Piece(1000, 50_000, 0, operator=3) for _ in range(9)]
-    assert work_of([*calm, Piece(10**6, 50_000, 0, operator=3)]).saving_ns(PEAK) == 5000
-
-
 def test_a_group_saves_what_its_operators_save() -> None:
     first = [Piece(ns, 50_000, 0, operator=0) for ns in (1000, 1100, 9000)]
     second = [Piece(ns, 50_000, 0, operator=1) for ns in (2000, 2000, 2000)]

@@ -8,14 +8,16 @@ import msgspec
 
 from lar.engines.advice import site_of
 from lar.profiles.costs import fit_to_plain
-from lar.profiles.summary import summarize, summary_lines
-from lar.records.profile import Cost, Profile, TensorFact
+from lar.profiles.summary import describe_balance, summary_lines
+from lar.profiles.totals import use_of
+from lar.records.profile import Cost, Profile, TensorFact, ThreadUse
 from tests.profiles.layers import PEAK, profile_of_layers
 from tests.profiles.synthetic import operator_of, profile_of_times
 
 
 def said(profile: Profile) -> dict[str, str]:
-    return {line.about: line.text for line in summarize(profile, "--enable-nchw88")}
+    lines = (line.partition(": ") for line in summary_lines(profile, "--enable-nchw88"))
+    return {about: text for about, _, text in lines}
 
 
 def profile_with(cost: Cost | None = None) -> Profile:
@@ -27,8 +29,7 @@ def test_the_plain_time_comes_first() -> None:
     profile = fit_to_plain(profile_with(Cost(24e-6, 21e-6, 3, 3)))
     assert said(profile)["time"] == "21.0 us an iteration (median of 3 without the profiler)"
     assert said(profile)["trust"].startswith("Profiling adds 14.3%: an iteration took 24.0 us")
-    names = [line.partition(":")[0] for line in summary_lines(profile, "--a")]
-    assert names == ["time", "slowest", "try", "trust"]
+    assert [*said(profile)] == ["time", "slowest", "try", "trust"]
 
 
 def test_without_a_plain_run_the_profiled_time_is_named_as_such() -> None:
@@ -80,3 +81,15 @@ def test_times_of_the_host_alone_are_said_to_be_that() -> None:
 
 def test_what_to_try_is_a_line() -> None:
     assert said(profile_of_layers())["try"] == "--enable-nchw88"
+
+
+def with_uses(*uses: ThreadUse | None) -> Profile:
+    return Profile(operators=tuple(operator_of("conv", "Conv", threads=use) for use in uses))
+
+
+def test_waiting_for_threads_is_that_of_all_operators_together() -> None:
+    profile = with_uses(ThreadUse(1, 60, 0, 20, (1,)), None, ThreadUse(2, 100, 20, 0, (3, 4)))
+    assert use_of(profile.operators) == ThreadUse(3, 160, 20, 20, (4, 4))
+    assert describe_balance(profile) == "the calling thread waits 10% of the time for other threads"
+    for use in (ThreadUse(1, 91, 0, 9, (1,)), ThreadUse(1, 0, 0, 0, (0,)), None):
+        assert describe_balance(with_uses(use)) == ""

@@ -84,7 +84,7 @@ def test_operators_and_the_rest_are_the_step(
     own: dict[int, int] = {}
     for each, ns in zip(profile.timed_executions, self_times_of(profile), strict=True):
         own[each.step] = own.get(each.step, 0) + ns
-    for step in breakdown_of(profile).steps:
+    for step in breakdown_of(profile):
         rest = sum(ns for name, ns in step.buckets_ns.items() if name != CPU_EXEC)
         assert own[step.number] + rest == pytest.approx(step.total_ns, rel=0.01)
     if model == "loop":

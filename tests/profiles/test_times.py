@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lar.profiles.times import (
-    is_loaded_in_steps,
     iteration_times_of,
     own_times,
     self_host_times_of,
@@ -73,7 +72,6 @@ def test_an_iteration_of_a_data_set_is_less_than_its_step() -> None:
     profile = profile_of_items()
     assert [step.duration_ns for step in profile.timed_steps()] == [11_000] * 3
     assert iteration_times_of(profile) == [8000] * 3
-    assert is_loaded_in_steps(profile)
 
 
 def test_a_step_without_loading_is_an_iteration() -> None:
@@ -82,7 +80,6 @@ def test_a_step_without_loading_is_an_iteration() -> None:
     for spans in (phases, ()):
         profile = profile_of([], steps, [], spans)
         assert iteration_times_of(profile) == [9000]
-        assert not is_loaded_in_steps(profile)
 
 
 def test_a_call_that_is_the_wait_of_an_iteration_only_waits() -> None:

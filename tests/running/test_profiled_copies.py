@@ -74,7 +74,7 @@ def test_the_same_operators_run_in_each_iteration(profile: Profile) -> None:
 
 
 def test_a_step_counts_what_its_own_copy_did(profile: Profile) -> None:
-    for step in breakdown_of(profile).steps:
+    for step in breakdown_of(profile):
         own = [each for each in profile.executions if each.step == step.number]
         # Less where the copy stood ready without a CPU in an operator; not what the other did.
         assert step.buckets_ns["CPU Exec"] <= sum(each.duration_ns for each in own)
@@ -86,7 +86,7 @@ def test_the_cost_of_profiling_is_taken_out_of_each_copy(profile: Profile) -> No
     found = fit_to_plain(replace(profile, facts=facts))
     assert found.correction is not None
     for part in split_copies(found):
-        assert all(step.buckets_ns["Profiling"] for step in breakdown_of(part).steps)
+        assert all(step.buckets_ns["Profiling"] for step in breakdown_of(part))
 
 
 @pytest.mark.parametrize("style", STYLES_OF_ONE)

@@ -210,7 +210,7 @@ def test_a_disk_that_is_full_is_told_in_one_line(
     def write(*arguments: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("lar.profiles.file_additions.write_over", write)
+    monkeypatch.setattr("lar.profiles.trace_file.write_over", write)
     path = tmp_path / "p.json"
     with pytest.raises(LarError, match=r"--profile: .*p\.json: cannot be written: no space left"):
         lar.run(write_script(times=TIMES, operators=OPERATORS), profile=str(path))

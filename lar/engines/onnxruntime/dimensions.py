@@ -136,7 +136,7 @@ def signs_of_fewer_threads(profile: Profile, now: int) -> Iterator[Sign]:
     if computing_ns_of(profile) < SHORT_ITERATION_NS:
         figure = f"operators that are too short to be divided among {now} threads take {short:.0%}"
         yield Sign("1 thread", "threads", 0.15 * short, f"{figure} of the operators' time")
-    from lar.profiles.thread_balance import use_of  # a search needs it not
+    from lar.profiles.totals import use_of  # a search needs it not
 
     use = use_of(profile.operators)
     waiting = (use and use.waiting_share) or 0.0

@@ -14,11 +14,10 @@ from math import prod
 from typing import Any, NamedTuple
 
 from lar.errors import UsageError, count_of
-from lar.profiles.launches import Launch, launches_of, put_in_ranges
+from lar.profiles.activities import Launch, launches_of, put_in_ranges
 from lar.profiles.roofline import NEAR_PERCENT, describe_measurement, host_peak_of, ridge_of
 from lar.profiles.rows import Row, rows_of
-from lar.profiles.thread_balance import use_of
-from lar.profiles.totals import UNITS_NS, group_by
+from lar.profiles.totals import UNITS_NS, group_by, use_of
 from lar.records.profile import Peak, Profile, ThreadUse
 from lar.reports.cut_names import cut_end, shorten_all
 from lar.reports.model import Align, AnyTable, Cell, Column, Layout, Rule, Table
@@ -60,7 +59,7 @@ class Shown(NamedTuple):
 
     def common(self, fact: str) -> Any:
         """Return a fact that all launches have in common, else None."""
-        found = {getattr(launch, fact) for launch in self.launches}
+        found = {getattr(launch.span, fact, None) for launch in self.launches}
         return found.pop() if len(found) == 1 else None
 
 
@@ -220,14 +219,14 @@ def chosen_rows(profile: Profile, options: Mapping[str, Any]) -> list[Row]:
     launches = [
         it
         for it in put_in_ranges(profile, launches_of(profile))
-        if any(map(matches, (it.operator, it.type, it.kernel, *it.ranges)))
+        if any(map(matches, (it.operator.name, it.operator.type, it.kernel, *it.ranges)))
     ]
     if not launches and pattern:
         problem = "no operator, kernel or range of that name ran"
         raise UsageError(problem, flag=f"--filter {pattern}")
     if not launches:
         raise UsageError("the profile holds no timed operators", "run with --iter 1 or more")
-    by_kernel = "group_by" not in options and launches[0].is_kernel
+    by_kernel = "group_by" not in options and launches[0].span
     return rows_of(profile, "kernel" if by_kernel else key, launches)
 
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from lar.profiles.activities import launches_of
 from lar.profiles.devices import is_of_device
-from lar.profiles.launches import launches_of
 from lar.profiles.operator_filter import operators_matching
 from lar.profiles.system_calls import Part, calls_by_part
 from lar.profiles.times import own_times

@@ -8,7 +8,7 @@ from typing import Any
 
 from lar.engines.advice import describe_advice
 from lar.errors import UsageError
-from lar.profiles.launches import launches_of
+from lar.profiles.activities import launches_of
 from lar.profiles.operator_filter import operators_matching
 from lar.profiles.rows import Key, Row, rows_of
 from lar.profiles.summary import layout_of, summary_lines

@@ -4,29 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from lar.records.profile import Category, Profile, ProfileFacts, Span
-from tests.profiles.synthetic import HOST, profile_of_times
+from tests.profiles.synthetic import HOST
 
 # One average of the sample is not its total by its count: 357331 / 4 is 89332.75, exactly between
 # 89332.7 and .8, and nsys has added up otherwise.
 SAMPLE = (Path(__file__).parents[2] / "data" / "nsys_stats.txt").read_text()
 SAMPLE = SAMPLE.replace("        89332.7  ", "        89332.8  ")
-
-
-TYPES = {"conv1": "Convolution", "conv2": "Convolution", "relu": "Elemwise"}
-
-
-def small_profile(*spans: Span, **fields: Any) -> Profile:
-    """Two timed iterations of three operators, and spans besides."""
-    times = {"conv1": 300, "conv2": 500, "relu": 7}
-    profile = profile_of_times(TYPES, [times, times], step_us=1000, **fields)
-    return replace(profile, spans=(*profile.spans, *spans))
 
 
 def span_of(category: Category, name: str, start_ns: int, end_ns: int, **fields: Any) -> Span:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from lar.cli.main import main
-from lar.profiles.trace_file import write_profile
 from lar.records.profile import Profile, StepNoise
 from lar.reports.model import Table
 from lar.reports.report import Report
@@ -98,14 +95,25 @@ def test_too_few_calls_have_no_percentile(profile: Profile) -> None:
     assert {row[at] for row in table.records} == {None}
 
 
-def test_the_command_takes_them(
-    profile: Profile, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "profile.json"
-    write_profile(profile, path)
-    assert main(["report", str(path), "--style", "torch", "--columns", "median, p90"]) == 0
-    assert "Median           P90" in capsys.readouterr().out
-    assert main(["report", str(path), "--style", "torch", "--columns", "medan"]) == 2
-    told = capsys.readouterr().err
-    assert "--columns medan: the style torch does not know it" in told
-    assert "did you mean median? it knows saving, median" in told
+def test_a_disturbed_execution_puts_no_operator_first_in_the_roofline(profile: Profile) -> None:
+    def names(**options: Any) -> list[Any]:
+        (table,) = STYLES["ncu"].build(profile, options).tables
+        return [row[table.headings.index("Name")] for row in table.records]
+
+    assert (names(), names(sort="total")) == (["conv", "pool"], ["pool", "conv"])
+
+
+def test_text_marks_what_was_disturbed(profile: Profile) -> None:
+    calm = replace(profile, facts=msgspec.structs.replace(profile.facts, noise=()))
+    assert "disturbed" in STYLES["ncu"].build(profile, {}).text.lower()
+    assert "disturbed" not in STYLES["ncu"].build(calm, {}).text.lower()
+
+
+def test_the_metrics_have_all_figures(profile: Profile) -> None:
+    (table,) = STYLES["ncu"].build(profile, {"view": ["metrics"], "filter": "pool"}).tables
+    found = {row[-3]: row[-1] for row in table.records}
+    names = ("median", "p90", "avg", "min", "max", "sum")
+    figures = [found[f"cpu__time_duration.{name}"] for name in names]
+    assert figures == pytest.approx([30, 830, 830, 30, 8030, 8300])
+    assert found["cpu__launch_count"] == 10
+    assert found["cpu__launch_count.disturbed"] == 1

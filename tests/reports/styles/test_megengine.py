@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 from lar.cli.report import add_arguments
 from lar.engines.megengine.profile import profile_of_raw
 from lar.errors import UsageError
-from lar.profiles.trace_file import write_profile
 from lar.records.profile import Execution, Profile, ProfiledOperator, ProfileFacts, Step
 from lar.reports.json import format_json
 from lar.reports.options import collect_report_options
@@ -402,19 +401,6 @@ def test_a_profile_without_executions_has_no_times() -> None:
     lines = lines_of(Profile())
     assert lines[1:3] == ["total device time  N/A", "total host time    N/A"]
     assert len(lines) == 5 + 4
-
-
-def test_the_command_line_prints_both_kinds_of_files(
-    run_lar: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, own: Profile
-) -> None:
-    path = tmp_path / "profile.json"
-    write_profile(own, path)
-    flags = ["-t", "2", "--type", "PoolingForward", "--type", "ConvBiasForward"]
-    flags += ["--order-by", "+time"]
-    said = [run_lar("report", str(name), *flags) for name in (DATA, path)]
-    assert [each.stderr for each in said] == ["", ""]
-    assert said[0].stdout == said[1].stdout == build(own, options_of(flags)).text
-    assert "conv_bias" in said[0].stdout
 
 
 @pytest.mark.parametrize(

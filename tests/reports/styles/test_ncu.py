@@ -5,16 +5,13 @@ from __future__ import annotations
 import csv
 import io
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from lar.cli.main import main
 from lar.errors import UsageError
-from lar.profiles.trace_file import write_profile
-from lar.records.profile import Profile, ProfileFacts, TensorFact, ThreadUse
+from lar.records.profile import Profile, ProfileFacts, ThreadUse
 from lar.reports.csv import format_csv
 from lar.reports.report import Report
 from lar.reports.styles.ncu import build
@@ -125,12 +122,6 @@ def test_a_block_has_the_metrics_asked_for_laid_out_as_that_of_ncu() -> None:
     assert [table.name for table in both.tables] == ["roofline", "metrics"]
 
 
-def test_the_sum_is_the_sum() -> None:
-    found = metrics_of(two_operators(), time_unit="ms")["conv"]
-    times = {name: found[f"cpu__time_duration.{name}"] for name in ("sum", "avg", "min", "max")}
-    assert times == pytest.approx({"sum": 0.8, "avg": 0.4, "min": 0.3, "max": 0.5})
-
-
 def test_a_profile_without_a_peak_has_no_percentages() -> None:
     profile = two_operators()
     profile = replace(profile, facts=msgspec.structs.replace(profile.facts, peak=None))
@@ -172,13 +163,6 @@ def test_the_peak_of_the_host_is_not_that_of_the_device() -> None:
     # An operator's work is known of its only kernel.
     assert rows["add_kernel"]["GB/s"] == pytest.approx(20)
     assert (rows["im2col"]["GB/s"], rows["im2col"]["Of"]) == (None, "Convolution")
-
-
-def test_a_range_holds_what_ran_within_it() -> None:
-    rows = rows_of(build(profile_of_layers(layers=2, iterations=3), {"group_by": "range"}))
-    assert [(row["Name"], row["Calls"]) for row in rows] == [("head", 12), ("backbone", 12)]
-    # The bound of each part of the time: relayouts have operations that are not known.
-    assert [row["Bound"] for row in rows] == ["far 96%", "far 96%"]
 
 
 @pytest.mark.parametrize(
@@ -247,29 +231,6 @@ def test_a_few_rows_are_printed_and_all_are_in_the_table() -> None:
     assert "rows; --top" not in build(profile_of_layers(layers=10), {"top": 42}).text
 
 
-def test_a_percentage_that_cannot_be_right_is_withheld() -> None:
-    profile = two_operators()
-    operators = tuple(
-        msgspec.structs.replace(each, flops=10**10, size_bytes=10**9) for each in profile.operators
-    )
-    for row in rows_of(build(replace(profile, operators=operators), {})):
-        assert row["Compute%"] is row["Memory%"] is row["Bound"] is None
-
-
-def test_a_view_has_no_bandwidth_and_quantised_work_no_peak() -> None:
-    profile = two_operators()
-    fact = TensorFact((1, 4, 4, 4), "QuantizedS8")
-    conv, add = profile.operators
-    operators = (
-        msgspec.structs.replace(conv, inputs=(fact,), outputs=(fact,)),
-        msgspec.structs.replace(add, type="Reshape", flops=0, size_bytes=0),
-    )
-    quantised, view = rows_of(build(replace(profile, operators=operators), {}))
-    assert quantised["GFLOP/s"] == pytest.approx(100)
-    assert [quantised[it] for it in ("Compute%", "Bound", "Could save (us)")] == [None] * 3
-    assert [view[it] for it in ("GB/s", "Memory%", "Bound")] == [None] * 3
-
-
 def test_the_peak_is_printed_with_its_spread_and_its_date() -> None:
     profile = two_operators()
     peak = msgspec.structs.replace(
@@ -292,20 +253,3 @@ def test_the_use_of_an_engines_threads_is_a_metric() -> None:
 def test_a_profile_without_timed_operators_is_refused() -> None:
     with pytest.raises(UsageError, match="no timed operators"):
         build(Profile(), {})
-
-
-def test_the_command_line_makes_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "profile.json"
-    write_profile(two_operators(), path)
-    words = ["report", str(path), "--style", "ncu"]
-    assert main(words) == 0
-    assert capsys.readouterr().out == TWO_OPERATORS
-    assert main([*words, "--sort", "name"]) == 2
-    assert "it knows time, calls" in capsys.readouterr().err
-    assert main([*words, "--metrics", "cpu__launch_count,gpu__time_duration.sum"]) == 2
-    assert capsys.readouterr().err == (
-        "lar: error: --metrics: there is no metric gpu__time_duration.sum\n"
-        "hint: did you mean cpu__time_duration.sum? --view metrics prints all\n"
-    )
-    assert main([*words, "--metrics", "cpu__launch_count", "--csv", "-", "--top", "1"]) == 0
-    assert capsys.readouterr().out.endswith(",cpu__launch_count,,2\n")

@@ -7,23 +7,17 @@ import gzip
 import json
 import re
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 
 from lar.errors import UsageError
-from lar.profiles.trace_file import write_profile
 from lar.records.profile import Profile
 from lar.reports.html import format_html
 from lar.reports.model import Plot
 from lar.reports.profile_plots import plots_of
 from lar.reports.styles.operators import build
 from tests.profiles.layers import profile_of_layers
-
-if TYPE_CHECKING:
-    from tests.conftest import RunLar
 
 
 @pytest.fixture(scope="module")
@@ -113,12 +107,3 @@ def test_a_large_profile_has_a_small_page() -> None:
     assert len(page.encode()) < 300_000
     trace = plot_of(profile, "Timeline").figures["data"]
     assert len(trace) < 120_000
-
-
-def test_the_command_writes_it(run_lar: RunLar, tmp_path: Path, profile: Profile) -> None:
-    path, page = tmp_path / "p.json", tmp_path / "p.html"
-    write_profile(profile, path)
-    done = run_lar("report", str(path), "--html", str(page))
-    assert done.returncode == 0, done.stderr
-    text = page.read_text()
-    assert all(json.dumps(operator.name)[1:-1] in text for operator in profile.operators)

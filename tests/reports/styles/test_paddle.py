@@ -5,16 +5,12 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from lar.errors import UsageError
-from lar.profiles.trace_file import write_profile
 from lar.records.profile import (
     Correction,
     Execution,
@@ -30,7 +26,6 @@ from lar.reports.styles.paddle.layout import TimedRun
 from lar.reports.styles.paddle.operators import operator_table
 from tests.profiles.layers import profile_of_layers
 from tests.profiles.synthetic import profile_of_times
-from tests.profiles.test_rows import profile_of_loop
 from tests.profiles.timelines import span_of
 from tests.reports.styles import paddle_sample as sample
 from tests.reports.styles.paddle_sample import (
@@ -157,24 +152,6 @@ class TestOnADevice:
             ("Add compute", (nothing, all_of_it)),
         ]
 
-    def test_a_range_has_the_work_that_belongs_to_it(self) -> None:
-        profile = profile_of_times(
-            {"a": "A"}, [{"a": 20}], step_us=50, dispatch_us=4, device=DEVICE
-        )
-        at = profile.steps[0].start_ns / 1000  # the dispatch begins at once, the execution 2 later
-        marks = (
-            span_of("user_annotation", "stream", at + 1, at + 21, thread=2),
-            span_of("user_annotation", "host", at, at + 1),
-            span_of("user_annotation", "late", at + 4.5, at + 9),
-        )
-        profile = replace(profile, spans=(*profile.spans, *marks))
-        cells = {row.name: row.cells for row in cells_of(profile, "userdefined")}
-        assert {name: (cpu[0], gpu[0]) for name, (cpu, gpu) in cells.items()} == {
-            "stream": ("0.00", "0.02"),
-            "host": ("0.00", "0.02"),
-            "late": ("0.00", "0.00"),
-        }
-
 
 class TestIterations:
     def test_waiting_for_a_cpu_is_a_row_beside_the_phases(self) -> None:
@@ -252,13 +229,6 @@ class TestIterations:
 
 
 class TestOperators:
-    def test_a_body_of_a_loop_counts_once(self) -> None:
-        profile = profile_of_loop()
-        for view in ("operator", "kernel"):
-            rows = {row.name: row.cells[0] for row in cells_of(profile, view, time_unit="us")}
-            assert rows["MatMul"][::4] == ("16.00", "80.00")
-            assert rows["Loop"][::4] == ("4.00", "20.00")
-
     def test_algorithms_stand_below_the_computation(self) -> None:
         rows = [*cells_of(profile_of_layers(), "operator")]
         place = next(place for place, row in enumerate(rows) if row.level == 2)
@@ -365,45 +335,3 @@ class TestOptions:
             lines_of(profile, "userdefined")
         with pytest.raises(UsageError, match="--filter nix: no operator"):
             lines_of(profile, "operator", filter="nix")
-
-    def test_the_command(self, run_lar: RunLar, tmp_path: Path, profile: Profile) -> None:
-        path = tmp_path / "profile.json"
-        write_profile(profile, path)
-        given = ["--view", "operator", "--sort=-cpu_min", "--group-by", "name", "--time-unit", "us"]
-        done = run_lar("report", str(path), "--style", "paddle", *given, "--top", "2")
-        assert (done.returncode, done.stderr) == (0, "")
-        rows = [row for row in rows_of(done.stdout.split("\n")) if row.level == 0]
-        cells = [(row.name, row.cells[0][0]) for row in rows]
-        assert cells == [("narrow", "90.00"), ("wide", "84.00")]
-
-
-@given(
-    times=st.lists(
-        st.fixed_dictionaries({name: st.integers(0, 500) for name in TYPES}), min_size=1, max_size=4
-    ),
-    dispatch=st.none() | st.integers(0, 200),
-    device=st.sampled_from(["cpu0", "cuda:1"]),
-)
-def test_what_holds_of_any_profile(
-    times: list[dict[str, int]], dispatch: int | None, device: str
-) -> None:
-    profile = profile_of_times(TYPES, times, step_us=1600, dispatch_us=dispatch, device=device)
-    report = build(profile, {"group_by": "name"})
-    tables = {
-        table.name: [dict(zip(table.headings, row, strict=True)) for row in table.records]
-        for table in report.tables
-    }
-    parents = [row for row in tables["operator"] if row["Level"] == 0]
-    assert {row["Name"] for row in parents} == {*TYPES}
-    for side in ("CPU", "GPU"):
-        total = sum(float(row[f"{side} Ratio (%)"] or 0) for row in parents)
-        assert total == pytest.approx(100) or total == 0
-        whole, *parts = (float(row[f"{side} Total (ms)"] or 0) for row in tables["model"])
-        assert whole == pytest.approx(sum(parts), abs=1e-9)
-    overview = {row["Event Type"]: float(row["Time (ms)"] or 0) for row in tables["overview"]}
-    merged = overview.get("Operator", 0)
-    assert merged <= sum(float(row["CPU Total (ms)"] or 0) for row in parents) + 1e-9
-    side = "GPU" if profile.on_device else "CPU"
-    kernels = sum(float(row[f"{side} Ratio (%)"] or 0) for row in tables["kernel"])
-    assert kernels == pytest.approx(100) or kernels == 0
-    assert ("\nGPU1 " in report.text) == (device == "cuda:1")

@@ -14,16 +14,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from lar.cli.main import main
 from lar.errors import UsageError
 from lar.profiles.calls import Memory
-from lar.profiles.trace_file import write_profile
 from lar.records.profile import Allocation, Correction, Profile
 from lar.reports.report import Report
 from lar.reports.styles.torch import KeyAverage, TableTotals, build, table_of
-from tests.profiles.synthetic import WORKER, profile_of_times
-from tests.profiles.test_calls import small_profile, with_range
-from tests.profiles.test_rows import profile_of_loop
+from tests.profiles.synthetic import WORKER, profile_of_times, small_profile
+from tests.profiles.test_calls import with_range
 
 SAMPLE = (Path(__file__).parents[2] / "data" / "torch_key_averages.txt").read_text()
 NANOSECONDS = {"s": 1e9, "ms": 1e6, "us": 1e3}
@@ -150,11 +147,6 @@ class TestRows:
         shares = [row["Self CPU %"] for row in rows.values() if row["Self CPU %"] is not None]
         assert sum(shares) == pytest.approx(100)
 
-    def test_a_body_of_a_loop_counts_once(self) -> None:
-        rows = rows_of(profile_of_loop())
-        assert (rows["MatMul"]["Self CPU %"], rows["MatMul"]["CPU total %"]) == (80, 80)
-        assert (rows["Loop"]["Self CPU %"], rows["Loop"]["CPU total %"]) == (20, 100)
-
     def test_what_profiling_cost_is_a_row(self) -> None:
         row = rows_of(replace(small_profile(), correction=Correction(1.0, 1000)))["Profiling"]
         assert (row["# of Calls"], row["Self CPU (us)"], row["Self CPU %"]) == (2, 2, None)
@@ -267,13 +259,3 @@ class TestOptions:
         (line,) = (line for line in report.text.splitlines() if "Convolution" in line)
         assert line.split()[4] == shown
         assert f"CPU total ({unit})" in report.tables[0].headings
-
-    def test_the_command(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        path = tmp_path / "profile.json"
-        write_profile(small_profile(), path)
-        assert main(["report", str(path), "--style", "torch", "--top", "2"]) == 0
-        assert capsys.readouterr().out == build(small_profile(), {"top": 2}).text
-        assert main(["report", str(path), "--style", "torch", "--csv", "-"]) == 0
-        header, *rows = capsys.readouterr().out.splitlines()
-        assert header.startswith("Name,Kind,Self CPU %,Self CPU (us)")
-        assert rows[0].startswith("Convolution,operator,")

@@ -49,7 +49,7 @@ class TimedRun:
         """What each step consists of, by its number, where more than it shows is known of it."""
         if not self.profile.facts.noise and self.profile.correction is None:
             return {}
-        return {step.number: step.buckets_ns for step in breakdown_of(self.profile).steps}
+        return {step.number: step.buckets_ns for step in breakdown_of(self.profile)}
 
     def lost_ns(self, bucket: str) -> Mapping[int, int]:
         """Return how long each step waited for a CPU, or what profiling cost it."""
@@ -60,14 +60,18 @@ class TimedRun:
         return device_activities_of(self.profile)
 
     @cached_property
-    def by_step(self) -> Mapping[int, Sequence[DeviceActivity]]:
-        return group_by(self.activities, lambda each: each.step)
+    def kernels(self) -> Sequence[Span]:
+        return [it.span for it in self.activities if it.span.category == "kernel"]
+
+    @cached_property
+    def by_step(self) -> Mapping[int | None, Sequence[DeviceActivity]]:
+        return group_by(self.activities, lambda each: each.span.step)
 
     def launched_in(self, span: Span, kinds: Sequence[str] = ("kernel", "memcpy", "memset")) -> int:
         """Return how long a device worked at what its step had begun during a span."""
-        own = self.by_step.get(-1 if span.step is None else span.step, ())
-        start, end = span.interval
-        return sum(it.duration_ns for it in own if start <= it.launch_ns < end and it.kind in kinds)
+        own = self.by_step.get(span.step, ())
+        work = [it.span for it in own if span.start_ns <= it.starts[-1][1] < span.end_ns]
+        return sum(it.duration_ns for it in work if it.category in kinds)
 
 
 class TimeRow(NamedTuple):

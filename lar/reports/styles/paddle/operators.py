@@ -24,11 +24,10 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
 from lar.errors import UsageError
-from lar.profiles.activities import DeviceActivity, execution_of, places_of
+from lar.profiles.activities import DeviceActivity, execution_of, launches_of, places_of
 from lar.profiles.calls import Call, call_of_span, calls_of
 from lar.profiles.devices import is_of_device
 from lar.profiles.disturbance import disturbed_executions
-from lar.profiles.launches import launches_of
 from lar.profiles.operator_filter import only_moves, operators_matching
 from lar.profiles.rows import rows_of, savings_of
 from lar.profiles.times import self_host_times_of, self_times_of
@@ -79,7 +78,7 @@ class Group:
     def add_work(self, work: Iterable[DeviceActivity]) -> None:
         """Add what was done on a device as rows below."""
         for each in work:
-            self.below[each.name].add(None, each.duration_ns)
+            self.below[each.span.name].add(None, each.span.duration_ns)
 
     def rows(
         self, profile: Profile, name: str, whole: tuple[int, int], level: int = 0
@@ -157,7 +156,7 @@ def rows_of_block(run: TimedRun, places: Sequence[int]) -> list[TimeRow]:
     whole = [0, 0]
     for place in places:
         execution, own = profile.timed_executions[place], work.get(place, [])
-        gpu_ns = sum(each.duration_ns for each in own)
+        gpu_ns = sum(each.span.duration_ns for each in own)
         whole = [whole[0] + host_ns[place], whole[1] + gpu_ns]
         if execution.operator not in shown:
             continue
@@ -205,14 +204,14 @@ def add_parts(
         wait.waits = execution.dispatch is not None
         wait.add(execution.wait_ns, 0)
     for call in calls:
-        begun = [each for each in work if call.start_ns <= each.start_ns < call.end_ns]
+        begun = [each for each in work if call.start_ns <= each.span.start_ns < call.end_ns]
         work = [each for each in work if each not in begun]
         part = group.below[call.name]
-        part.add(call.duration_ns, sum(each.duration_ns for each in begun))
+        part.add(call.duration_ns, sum(each.span.duration_ns for each in begun))
         part.add_work(begun)
     if has_parts:
         holder = group.below[f"{operator.type} compute"]
-        holder.add(compute_ns, sum(each.duration_ns for each in work))
+        holder.add(compute_ns, sum(each.span.duration_ns for each in work))
     holder.add_work(work)
     if operator.algorithm and not on_device:
         holder.below[operator.algorithm].add(compute_ns, None)
@@ -221,7 +220,7 @@ def add_parts(
 def rows_by_name(run: TimedRun, calls: Iterable[Call]) -> list[TimeRow]:
     """Return rows by name in the order first seen: ratios to the steps, and to all that the
     device did."""
-    whole = sum(steps_ns(run)), sum(each.duration_ns for each in run.activities)
+    whole = sum(steps_ns(run)), sum(each.span.duration_ns for each in run.activities)
     rows = []
     for name, own in group_by(calls, lambda each: each.name).items():
         disturbed = sum(each.disturbed for each in own)
@@ -293,7 +292,7 @@ def kernel_section(run: TimedRun) -> list[Table[TimeRow]]:
     return time_table(
         *(run, "kernel", "Kernel Summary", first_rows(run, rows)),
         (name, CALLS, times_column(run, run.side), *added_columns(run)),
-        notes=() if any(launch.is_kernel for launch in launches) else (STAND_IN,),
+        notes=() if any(launch.span for launch in launches) else (STAND_IN,),
     )
 
 

@@ -73,11 +73,11 @@ Use = tuple[str, float | None]
 
 def device_section(run: TimedRun) -> list[Table[Use]]:
     """Return how busy the CPUs and devices were, in percent; kernels alone count for a device."""
-    cpu = run.profile.facts.cpu
+    facts, cpu = run.profile.facts, run.profile.facts.cpu
     rows = [("CPU(Process)", cpu.process_percent), ("CPU(System)", cpu.system_percent)]
     elapsed_ns = total_of(merge_intervals(step.interval for step in run.profile.timed_steps()))
-    kernels = [each for each in run.activities if each.kind == "kernel"]
-    for number, own in sorted(group_by(kernels, lambda it: device_number(it.device)).items()):
+    numbered = group_by(run.kernels, lambda it: device_number(it.device or facts.device))
+    for number, own in sorted(numbered.items()):
         busy_ns = total_of(merge_intervals(each.interval for each in own))
         rows.append((f"GPU{number}", 100 * busy_ns / elapsed_ns))
     columns: tuple[Column[Use], ...] = (
@@ -123,7 +123,7 @@ def row_of(
     level: int = 1,
 ) -> TimeRow:
     """Return a row with ratios to the steps and to all kernels in them."""
-    kernels_ns = sum(it.duration_ns for it in run.activities if it.kind == "kernel")
+    kernels_ns = sum(span.duration_ns for span in run.kernels)
     gpu = None if gpu_ns is None else totals_of(gpu_ns)
     return TimeRow(
         *(name, len(cpu_ns), totals_of(cpu_ns), gpu, sum(steps_ns(run)), kernels_ns, level)
@@ -153,10 +153,8 @@ def phase_rows(run: TimedRun) -> list[TimeRow]:
 
 def model_rows(run: TimedRun) -> list[TimeRow]:
     """Return the steps, their phases and the rest of the steps, and what profiling cost."""
-    kernels = [
-        sum(it.duration_ns for it in run.by_step.get(step.number, ()) if it.kind == "kernel")
-        for step in run.profile.timed_steps()
-    ]
+    begun, steps = group_by(run.kernels, lambda span: span.step), run.profile.timed_steps()
+    kernels = [sum(span.duration_ns for span in begun.get(step.number, ())) for step in steps]
     whole, phases = row_of(run, STEP, steps_ns(run), kernels, level=0), phase_rows(run)
     cpu_ns = sum(steps_ns(run)) - sum(row.cpu.total_ns for row in phases if row.cpu)
     gpu_ns = sum(kernels) - sum(row.gpu.total_ns for row in phases if row.gpu)
@@ -263,5 +261,6 @@ def host_events(profile: Profile) -> Iterator[Event]:
 
 def device_events(profile: Profile) -> Iterator[Event]:
     """Yield the kinds of events on the devices in the order they are first seen."""
-    for kind, own in group_by(device_activities_of(profile), lambda each: each.kind).items():
-        yield kind.capitalize(), len(own), [each.interval for each in own]
+    spans = [each.span for each in device_activities_of(profile)]
+    for kind, own in group_by(spans, lambda span: span.category).items():
+        yield kind.capitalize(), len(own), [span.interval for span in own]
