@@ -6,6 +6,7 @@ The row of a style (`lar.reports.styles`) names those that it honours.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import re
 import sys
 import textwrap
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 
 from lar.errors import UsageError
 from lar.options.option import flag_of
-from lar.options.values import parse_pattern
+from lar.options.values import parse_duration, parse_pattern
 from lar.reports.styles import STYLES, Style
 
 
@@ -28,6 +29,19 @@ class ReportOption(NamedTuple):
     choices: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
     repeatable: bool = False
+
+
+def parse_time(text: str) -> float:
+    """Parse a time in seconds, which may have a unit, or be 0, negative or infinite, as a bound."""
+    with contextlib.suppress(argparse.ArgumentTypeError):
+        return parse_duration(text)
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds") from None
+    if value != value:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+    return value
 
 
 def parse_rows(text: str) -> int:
@@ -65,9 +79,9 @@ REPORT_OPTIONS: tuple[ReportOption, ...] = (
     ReportOption("top_end_key", "what counts as an operator's time: to its end, or its wait alone",
                  str, choices=("end", "kern")),
     ReportOption("copy_time", "show the time that copies take"),
-    ReportOption("min_time", "only operators that take at least that many seconds", float,
+    ReportOption("min_time", "only operators that take at least that many seconds", parse_time,
                  "SECONDS"),
-    ReportOption("max_time", "only operators that take at most that many seconds", float,
+    ReportOption("max_time", "only operators that take at most that many seconds", parse_time,
                  "SECONDS"),
     ReportOption("show_host", "show the host's times"),
     ReportOption("dump_only_opr", "only the operators' names, for a diff of two profiles"),

@@ -37,7 +37,8 @@ from lar.records.events import (
     PhaseEntered,
     Prepared,
 )
-from lar.records.run import NumericError, RunResult, RunSpec
+from lar.records.run import AlgorithmChoice, NumericError, RunResult, RunSpec
+from lar.records.stopping import QueueSummary
 from lar.records.summary import Cause, Interval, Summary
 from lar.records.testcase import Verdict, error_of
 
@@ -202,9 +203,22 @@ def format_summary(result: RunResult) -> list[str]:
 
 
 def format_profile(result: RunResult) -> list[str]:
-    """Return where the profile is; empty for a run without one."""
-    place = PROFILE.of(result.spec.settings) or PROFILE_HOST.of(result.spec.settings)
-    return [f"profile: {place}"] if place and result.status == "ok" else []
+    """Return where the profile is and what profiling cost; empty for a run without a profile."""
+    settings = result.spec.settings
+    place = PROFILE.of(settings) or PROFILE_HOST.of(settings)
+    if not place or result.status != "ok":
+        return []
+    from lar.profiles.costs import cost_of  # few runs are profiled
+
+    cost = cost_of(result.samples, result.unprofiled)
+    if cost is None:
+        return [f"profile: {place}"]
+    timed, plain = cost.calm
+    change = f"{100 * (timed / plain - 1) if plain else 0.0:+.1f}%"
+    return [
+        f"profile: {place}; {format_ms(timed)}ms with the profiler, {format_ms(plain)}ms without "
+        f"({'too disturbed to say what it cost' if cost.disturbed else change})"
+    ]
 
 
 def format_stopped(result: RunResult) -> list[str]:
@@ -229,11 +243,20 @@ def format_queue(result: RunResult) -> list[str]:
         line += f", {queue.arrived_per_second:.3f} arrived"
     if queue.served_per_second is not None:
         line += f", {queue.served_per_second:.3f} served"
-    figures = {"mean": queue.latency_mean, "median": queue.latency_median}
-    figures |= {f"p{rank:g}": value for rank, value in queue.latency_percentiles.items()}
-    figures["max"] = queue.latency_maximum
-    times = " ".join(f"{name}={in_ms(value)}" for name, value in figures.items())
-    return [f"latency from arrival: {times}", line]
+    return [
+        f"waiting: {format_queued(queue, 'waiting')}",
+        f"latency from arrival: {format_queued(queue, 'latency')}",
+        line,
+    ]
+
+
+def format_queued(queue: QueueSummary, key: str) -> str:
+    """Return the figures of one time that requests took: `waiting` or `latency`."""
+    figures = {name: getattr(queue, f"{key}_{name}") for name in ("mean", "median")}
+    percentiles = getattr(queue, f"{key}_percentiles")
+    figures |= {f"p{rank:g}": value for rank, value in percentiles.items()}
+    figures["max"] = getattr(queue, f"{key}_maximum")
+    return " ".join(f"{name}={format_ms(value)}ms" for name, value in figures.items())
 
 
 def format_throughput(result: RunResult) -> str:
@@ -251,13 +274,15 @@ def format_trust(summary: Summary) -> list[str]:
     verb = "was" if summary.disturbed_count == 1 else "were"
     count = f"{summary.disturbed_count} of {count_of(summary.count, 'iteration')} {verb} disturbed"
     cpu = format_median(summary.cpu_median)
-    calm = format_median(summary.undisturbed_median, summary.undisturbed_interval)
-    trusted = {
-        "undisturbed latency": f"the undisturbed {calm} (CPU time: {cpu})",
-        "cpu": f"the CPU time, {cpu}, not the latency",
-        "nothing": f"neither the latency nor the CPU time, {cpu}",
-    }.get(summary.trust)
-    return [f"note: trust {trusted}: {count}"] if trusted else []
+    match summary.trust:
+        case "undisturbed latency":
+            median = format_median(summary.undisturbed_median, summary.undisturbed_interval)
+            return [f"note: trust the undisturbed {median} (CPU time: {cpu}): {count}"]
+        case "cpu":
+            return [f"note: trust the CPU time, {cpu}, not the latency: {count}"]
+        case "nothing":
+            return [f"note: trust neither the latency nor the CPU time, {cpu}: {count}"]
+    return []
 
 
 def format_median(median: float | None, interval: Interval | None = None) -> str:
@@ -413,7 +438,11 @@ def format_algorithms(result: RunResult) -> list[str]:
     chosen = [choice for choice in result.algorithms if choice.winograd]
     # The engine reports each kind once, however many operators of the model are of it.
     counts = f"winograd: {len(chosen)} of {count_of(len(result.algorithms), 'kind')} of convolution"
-    return [counts, *map(format_numeric_error, result.numeric_errors)]
+    return [
+        counts,
+        *map(format_numeric_error, result.numeric_errors),
+        *map(format_choice, chosen),
+    ]
 
 
 def format_numeric_error(error: NumericError) -> str:
@@ -422,3 +451,11 @@ def format_numeric_error(error: NumericError) -> str:
     if error.absolute is not None and error.relative is not None:
         found = f"at most {error.absolute:.3g}, relative {error.relative:.3g}"
     return f"error of winograd in {error.output}: {found}"
+
+
+def format_choice(choice: AlgorithmChoice) -> str:
+    """Return the line of a convolution: times as the search measured them."""
+    text = f"  {choice.winograd} {in_ms(choice.seconds)}"
+    if choice.other_algorithm:
+        text += f", {choice.other_algorithm} {in_ms(choice.other_seconds)}"
+    return f"{text}: {choice.operator} {choice.shapes}"

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from lar.errors import printable
+from lar.measurement.statistics import samples_for
 from lar.records.run import RunResult
 from lar.records.scenario import Scenario, ScenarioName, ScenarioResult
 from lar.reports.run_text import format_ms
@@ -29,6 +30,8 @@ METRICS: dict[ScenarioName, Metric] = {
     "offline": Metric("throughput", "result_samples_per_second", False),
     "server": Metric("throughput, as scheduled", "result_scheduled_samples_per_sec", False),
 }
+PERCENTILES = (50, 90, 95, 97, 99)
+QUERY_COUNT = "result_query_count"
 
 
 def format_scenario(result: RunResult) -> list[str]:
@@ -37,11 +40,25 @@ def format_scenario(result: RunResult) -> list[str]:
     if scenario is None or found is None:
         return []
     return [
-        f"scenario: {scenario.name}; MLPerf LoadGen {found.version}",
+        f"scenario: {describe_scenario(scenario)}; MLPerf LoadGen {found.version}",
         *format_figures(scenario, found),
         f"result: {'valid' if found.valid else 'INVALID'} by LoadGen's rules",
         *(f"  {printable(reason)}" for reason in found.reasons),
     ]
+
+
+def describe_scenario(scenario: Scenario) -> str:
+    """Return what was asked for, in a few words."""
+    parts = [
+        scenario.name,
+        f"at least {scenario.min_seconds:g} s and {scenario.min_queries} queries",
+    ]
+    if scenario.name == "multi-stream":
+        parts.append(f"{scenario.samples_per_query} samples a query")
+    if scenario.name == "server":
+        parts.append(f"{scenario.target_rate:g} queries/s")
+        parts.append(f"each within {format_ms(scenario.target_latency_seconds)}ms")
+    return ", ".join(parts)
 
 
 def format_figures(scenario: Scenario, found: ScenarioResult) -> Iterator[str]:
@@ -54,3 +71,14 @@ def format_figures(scenario: Scenario, found: ScenarioResult) -> Iterator[str]:
         yield f"{metric.title}: {format_ms(value * NANOSECONDS)}ms"
     else:
         yield f"{metric.title}: {value:.3f} samples/s"
+    if scenario.name == "offline":
+        return  # all samples are one query, whose latency is the whole run's
+    count = found.figures.get(QUERY_COUNT, 0.0)
+    infix = "_per_query" if scenario.name == "multi-stream" else ""
+    figures = (
+        f"p{rank}={format_ms(found.figures[key] * NANOSECONDS)}ms"
+        for rank in PERCENTILES
+        if (key := f"result_{rank}.00_percentile{infix}_latency_ns") in found.figures
+        and count >= samples_for(rank)
+    )
+    yield f"latency from the query's arrival: {' '.join(figures)}"

@@ -86,6 +86,14 @@ def test_styles_of_two_name_themselves(run_lar: RunLar, profile: str) -> None:
             ["--style", "torch", "--sort", "colour"],
             "--sort colour: the style torch does not know it",
         ),
+        (
+            ["--style", "torch", "--columns", "medan"],
+            "--columns medan: the style torch does not know it",
+        ),
+        (
+            ["--style", "ncu", "--metrics", "gpu__time_duration.sum"],
+            "--metrics: there is no metric gpu__time_duration.sum\nhint: did you mean cpu__time_d",
+        ),
         (["--output", "x"], "--output: goes with --export"),
         (["--csv", "@"], "--csv"),
         (["--csv", "-", "--json", "-"], "--csv and --json go to the same place"),

@@ -172,9 +172,10 @@ def test_requests_arrive_at_a_rate(served: RunResult) -> None:
 def test_the_summary_of_requests_names_each_figure(run_lar: RunLar, script: str) -> None:
     done = run_lar(script, "--rate", "60", "--iter", "200")
     assert done.returncode == 0
-    names = [line.partition(":")[0] for line in done.stdout.splitlines()[-4:]]
+    names = [line.partition(":")[0] for line in done.stdout.splitlines()[-5:]]
     assert names == [
         "service time",
+        "waiting",
         "latency from arrival",
         "load",
         "peak memory",
@@ -187,9 +188,9 @@ def test_the_summary_of_requests_names_each_figure(run_lar: RunLar, script: str)
     assert abs(float(found[1]) / 60 - 1) > 0.02  # as the times between are drawn
     assert "=== going to run input for 200 times" in done.stdout
     again = run_lar(script, "--rate", "60", "--iter", "200")
-    assert lines_of(again.stdout, "latency from") == lines_of(done.stdout, "latency from")
+    assert lines_of(again.stdout, "waiting: ") == lines_of(done.stdout, "waiting: ")
     other = run_lar(script, "--rate", "60", "--iter", "200", "--seed", "1")
-    assert lines_of(other.stdout, "latency from") != lines_of(done.stdout, "latency from")
+    assert lines_of(other.stdout, "waiting: ") != lines_of(done.stdout, "waiting: ")
 
 
 @pytest.mark.parametrize("end", [{"iter": 100}, {"duration": 1}])

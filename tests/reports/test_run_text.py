@@ -155,10 +155,21 @@ def test_percentiles_are_told_where_the_samples_support_them(count: int, line: s
     assert lines[0].endswith(")") == (count < 100)
 
 
+@pytest.mark.parametrize(
+    ("plain", "line"),
+    [
+        ((0.004, 0.005, 0.006), "6.000ms with the profiler, 5.000ms without (+20.0%)"),
+        ((0.0,), "6.000ms with the profiler, 0.000ms without (+0.0%)"),
+        ((), None),
+    ],
+)
 @pytest.mark.parametrize("key", ["profile", "profile_host"])
-def test_a_profiled_run_says_where_the_profile_is(key: str) -> None:
-    result = replace(result_of(0.006), spec=replace(SPEC, settings={key: "p.json"}))
-    assert format_profile(result) == ["profile: p.json"]
+def test_a_profiled_run_says_what_the_profiler_cost(
+    key: str, plain: tuple[float, ...], line: str | None
+) -> None:
+    spec = replace(SPEC, settings={key: "p.json"})
+    result = replace(result_of(0.006), spec=spec, unprofiled=Samples(end_to_end=plain))
+    assert format_profile(result) == [f"profile: p.json; {line}" if line else "profile: p.json"]
     assert format_profile(replace(result, status="failed")) == []
     assert format_profile(result_of(0.006)) == []
 
@@ -409,12 +420,21 @@ def test_without_labels_there_is_no_accuracy() -> None:
     assert note.startswith("note: --labels: its 2 lines are ")
 
 
-WINOGRAD = AlgorithmChoice(
-    operator="ConvBiasForward",
-    shapes="{1,4,8,8,4} -> {1,8,8,8,4} Float32",
-    algorithm="WINOGRAD:X:4:4:8:3",
-    winograd="F(4,3)",
-)
+SHAPES = "ConvBiasForward {1,4,8,8,4} -> {1,8,8,8,4} Float32"
+
+
+def choice_of(seconds: float | None = 0.002, other: float | None = 0.008) -> AlgorithmChoice:
+    return AlgorithmChoice(
+        operator="ConvBiasForward",
+        shapes="{1,4,8,8,4} -> {1,8,8,8,4} Float32",
+        algorithm="WINOGRAD:X:4:4:8:3",
+        winograd="F(4,3)",
+        seconds=seconds,
+        other_algorithm="DIRECT" if other is not None else "",
+        other_seconds=other,
+    )
+
+
 DIRECT = AlgorithmChoice(operator="ConvBiasForward", shapes="{1,1}", algorithm="DIRECT")
 
 
@@ -425,14 +445,19 @@ def algorithm_lines(*choices: AlgorithmChoice, errors: tuple[NumericError, ...] 
     )
 
 
-def test_the_choice_of_winograd_is_told_with_its_error() -> None:
+def test_the_choice_of_winograd_is_told_with_its_times_and_its_error() -> None:
     errors = (
         NumericError(output="prob", absolute=1.25e-6, relative=1e-6),
         NumericError(output="odd", absolute=None, relative=None),
     )
-    assert algorithm_lines(WINOGRAD, DIRECT, errors=errors) == [
+    assert algorithm_lines(choice_of(), DIRECT, errors=errors) == [
         "winograd: 1 of 2 kinds of convolution",
         "error of winograd in prob: at most 1.25e-06, relative 1e-06",
         "error of winograd in odd: NaN or infinite values in one run alone",
+        f"  F(4,3) 2.000ms, DIRECT 8.000ms: {SHAPES}",
     ]
     assert algorithm_lines() == []
+
+
+def test_a_convolution_that_the_search_did_not_time_has_no_times() -> None:
+    assert algorithm_lines(choice_of(None, None))[-1] == f"  F(4,3) N/A: {SHAPES}"

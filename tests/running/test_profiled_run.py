@@ -58,7 +58,7 @@ def test_a_profile_is_completed_by_what_the_parent_knows(
     done = run_lar(script, *options, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     # The warm-up is the script's first, 0.5 s.
-    assert "\nprofile: p.json\n" in done.stdout
+    assert "profile: p.json; 750.000ms with the profiler, 750.000ms without (+0.0%)" in done.stdout
     assert done.stdout.count("load model") == 1
     profile = lar.read_profile(tmp_path / "p.json")
     facts = profile.facts

@@ -321,7 +321,8 @@ def test_a_run_writes_both_profiles_and_tells_the_cost(run_lar: RunLar, tmp_path
         *("--profile-raw", str(raw), "--profile-memory", "--range-by", "relu=activations"),
     )
     assert ended.returncode == 0, ended.stderr
-    assert f"\nprofile: {profile}\n" in ended.stdout
+    line = rf"^profile: {re.escape(str(profile))}; .*ms with the profiler, "
+    assert re.search(line, ended.stdout, re.MULTILINE)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["p.json", "raw.json"]
     found = read_profile(profile)
     assert found.facts.cost is not None
