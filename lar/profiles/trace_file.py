@@ -414,7 +414,7 @@ class EventRecords:
         # What was added to the file later stands at the end.
         spans.sort(key=lambda span: (span.start_ns, -span.end_ns))
         known = range(len(file.ops))
-        used = {each.operator for each in (*found["executions"], *spans, *found["allocations"])}
+        used = {each.operator for each in chain(found["executions"], spans, found["allocations"])}
         if wrong := sorted(number for number in used - {None} if number not in known):
             raise ValueError(f"an event names operator {wrong[0]}, and there are {len(known)}")
         numbers = Counter(step.number for step in steps)
