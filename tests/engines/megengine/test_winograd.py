@@ -111,7 +111,7 @@ def test_the_report_follows_the_lines_of_one_run(searched: tuple[Done, Path]) ->
     for beginning in ("lar ", "load model:", "=== prepare", "warmup 0:", "iter 0/2:", "iter 1/2:"):
         assert sum(line.startswith(beginning) for line in lines) == 1
     first = lines.index(next(line for line in lines if line.startswith("winograd: ")))
-    assert lines[first].startswith(f"winograd: {count} of 3 kinds of convolution; measured")
+    assert lines[first] == f"winograd: {count} of 3 kinds of convolution"
     assert lines[first + 1].startswith("error of winograd in ")
     assert [line[:4] for line in lines[first + 2 :]] == ["  F("] * count
     assert done.err.count("[warn] enable winograd transform") == 1
@@ -164,8 +164,9 @@ def test_a_cache_that_was_searched_otherwise_is_told_and_searched_again(
     assert len(done.result.warnings) == 1
     assert cache.read_bytes() == CACHE.read_bytes()
     # Slow as winograd was in that search, it is preferred.
-    assert [bool(each.winograd) for each in done.result.algorithms].count(True) == 2
-    assert "x as slow" in done.out
+    chosen = [each for each in done.result.algorithms if each.winograd]
+    assert len(chosen) == 2
+    assert any((each.seconds or 0) > (each.other_seconds or 0) for each in chosen)
 
     done = run_with(run_lar, tmp_path, *flags, "--fast-run")
     assert done.result.warnings == ()

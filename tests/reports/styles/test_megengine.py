@@ -412,7 +412,7 @@ def test_a_profile_without_executions_has_no_times() -> None:
         ),
         (["--aggregate-by", "type"], "--aggregate-by type: how is not said"),
         (["--opr-name", "("], "is not a regular expression"),
-        (["--min-time", "soon"], "invalid float value"),
+        (["--min-time", "soon"], "not a number of seconds"),
     ],
 )
 def test_what_cannot_be_is_told(
