@@ -84,7 +84,7 @@ def measure_cost(settings: Settings) -> Outcome:
         most = {"seconds": max(most["seconds"], seconds), "MiB": max(most["MiB"], size)}
     return Outcome(
         f"{most['seconds']:.2f} s ({slowest}), {most['MiB']:.0f} MiB",
-        most["seconds"] < 1.5 and most["MiB"] < 300,
+        most["seconds"] < 1.0 and most["MiB"] < 150,
     )
 
 
@@ -211,7 +211,7 @@ FIGURES = (
     Figure(
         "cost",
         "a report of 100 iterations of ResNet50, CPU time and memory, the most of any style",
-        "under 1.5 s and 300 MB",
+        "under 1.0 s and 150 MB",
         3,
         measure_cost,
     ),
