@@ -19,8 +19,8 @@ from lar.cli.bench import describe_progress
 from lar.reports.bench_report import report_bench
 from lar.reports.html import format_html
 from lar.running.bench import BenchProgress
+from tests.browser import NEEDS_BROWSER, opened, unreadable
 from tests.conftest import RunLar, WriteScript
-from tests.profiles.browser import NEEDS_BROWSER, opened, unreadable
 from tests.running.isolated_runs import eventually, workers_of
 
 INPUT = [{"name": "data", "dtype": "float32", "shape": [None, 4]}]

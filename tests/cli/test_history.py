@@ -13,8 +13,8 @@ import pytest
 
 from lar.records.run import RunResult, record_to_json
 from lar.results.store import Selection, open_store
+from tests.browser import NEEDS_BROWSER, opened, unreadable
 from tests.conftest import REPOSITORY, RunLar, WriteScript
-from tests.profiles.browser import NEEDS_BROWSER, opened, unreadable
 from tests.results.made_results import make_result, make_runs
 
 LOGS = REPOSITORY / "tests" / "data" / "load_and_run"

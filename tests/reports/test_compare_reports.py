@@ -33,7 +33,7 @@ from lar.reports.html import format_html
 from lar.reports.json import format_json
 from lar.reports.markdown import format_markdown
 from lar.reports.text import PAPER, Screen
-from tests.profiles.browser import NEEDS_BROWSER, opened, unreadable
+from tests.browser import NEEDS_BROWSER, opened, unreadable
 
 GOOD = Figures(
     elements=4,

@@ -13,7 +13,7 @@ import pytest
 from lar.records.profile import CounterSample, MemoryChunk, MemoryPlan, Profile
 from lar.reports.html import format_html
 from lar.reports.styles.operators import build
-from tests.profiles.browser import NEEDS_BROWSER, SCHEMES, WIDTHS, Page, opened, unreadable
+from tests.browser import NEEDS_BROWSER, SCHEMES, WIDTHS, Page, opened, unreadable
 from tests.profiles.layers import profile_of_layers
 
 pytestmark = NEEDS_BROWSER

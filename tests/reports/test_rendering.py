@@ -18,7 +18,7 @@ from lar.reports.json import format_json
 from lar.reports.markdown import format_markdown
 from lar.reports.model import AnyTable, Plot, table_of_values
 from lar.reports.report import Report
-from tests.profiles.browser import NEEDS_BROWSER, open_page
+from tests.browser import NEEDS_BROWSER, open_page
 
 TIMES = table_of_values(
     "times",
