@@ -33,7 +33,7 @@ COMMANDS = [
 
 # What the manual shows of a run; its first line names lar and the engine here.
 LINES = [
-    r"lar \S+: using MegEngine \S+ \(lite\)",
+    r"lar \S+: using MegEngine \S+ \(lite\) and megdnn \S+",
     rf"load model: {TIME}ms",
     rf"=== prepare: {TIME}ms; going to warmup",
     rf"warmup 0: {TIME}ms",

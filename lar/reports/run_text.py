@@ -67,7 +67,9 @@ def format_event(event: Event, spec: RunSpec) -> str:
     match event:
         case EngineStarted(engine):
             title = engine_named(engine.name).title
-            return f"lar {__version__}: using {title} {engine.version} ({engine.driver})"
+            line = f"lar {__version__}: using {title} {engine.version} ({engine.driver})"
+            kernels = engine.libraries.get("megdnn")
+            return f"{line} and megdnn {kernels}" if kernels else line
         case Loaded(seconds, _):
             return f"load model: {format_ms(seconds)}ms"
         case Prepared(seconds, _):

@@ -119,7 +119,7 @@ def test_the_manuals_chapter_works_as_it_is_typed(run_lar: RunLar, tmp_path: Pat
     name = r"assert_eq\(logits:expect,logits\)\[\d+\]"
     error = rf"assertequal: err=\S+ \(name={name} id=\d+\)"
     patterns = [
-        r"lar \S+: using MegEngine \S+ \(lite\)",
+        r"lar \S+: using MegEngine \S+ \(lite\) and megdnn \S+",
         rf"load model: {TIME}ms",
         rf"=== going to run 1 testcases; output vars: {name}\{{\}}",
         rf"=== prepare: {TIME}ms; going to warmup",

@@ -21,6 +21,7 @@ from lar.engines.megengine.lean_import import lean_import
 from lar.engines.megengine.messages import explain_megengine, resized_inputs
 from lar.engines.megengine.packed_model import open_model
 from lar.engines.megengine.spinning import find_spin_seconds
+from lar.engines.megengine.symbols import read_libraries
 from lar.errors import EngineMissing, LarError
 from lar.records.facts import EngineFacts
 from lar.records.run import TensorInfo
@@ -92,7 +93,7 @@ class GraphDriver(Driver):
             version=self.megengine.__version__,
             driver="graph",
             device=self.spec.device,
-            libraries={"numpy": np.__version__},
+            libraries={"numpy": np.__version__, **read_libraries()},
             threads=self.thread_count(),
             spin_seconds=find_spin_seconds(self.spec.settings),
         )

@@ -16,6 +16,7 @@ from lar.engines.megengine.lean_import import LITE_LIBRARY, lean_import
 from lar.engines.megengine.messages import explain_megengine, resized_inputs, type_error
 from lar.engines.megengine.packed_model import is_packed
 from lar.engines.megengine.spinning import find_spin_seconds
+from lar.engines.megengine.symbols import read_libraries
 from lar.errors import EngineMissing, LarError, UsageError
 from lar.files.libraries import load_lazily
 from lar.measurement.noise import Meter
@@ -85,7 +86,7 @@ class LiteDriver(Driver):
             version=self.lite.__version__,
             driver="lite",
             device=self.spec.device,
-            libraries={"numpy": np.__version__},
+            libraries={"numpy": np.__version__, **read_libraries()},
             threads=self.thread_count(),
             spin_seconds=find_spin_seconds(self.spec.settings),
         )

@@ -17,6 +17,23 @@ GRAPH_CLASS = "_ZTVN3mgb2cg18ComputingGraphImplE"
 PLUGIN_BYTES = 1024  # several times what the largest of them takes
 
 
+class MegdnnVersion(ctypes.Structure):
+    """`megdnn::Version` of MegEngine's `dnn/include/megdnn/version.h`."""
+
+    _fields_ = (("major", ctypes.c_int), ("minor", ctypes.c_int), ("patch", ctypes.c_int))
+
+
+def read_libraries() -> dict[str, str]:
+    """Return the version of megdnn, the engine's kernels; of a library without it nothing."""
+    try:
+        function = ctypes.CDLL(LIBRARY)._ZN6megdnn11get_versionEv
+    except (OSError, AttributeError):
+        return {}
+    function.restype = MegdnnVersion
+    version = function()
+    return {"megdnn": f"{version.major}.{version.minor}.{version.patch}"}
+
+
 def find_function(flag: str, symbol: str, arguments: Sequence[Any], result: Any = None) -> Any:
     """Return a function of the loaded library; `flag` is the option that needs it.
 
