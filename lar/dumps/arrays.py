@@ -76,7 +76,7 @@ def dump_of(source: str, heads: Iterable[tuple[str, Array]], read: Callable[[str
     and shape.
 
     Raises:
-        DumpError: there is none, or one cannot be read.
+        DumpError: there are no arrays, or one cannot be read.
     """
     tensors = tuple(
         DumpedTensor(key=name, name=name, dtype=array.dtype.name, shape=array.shape)
@@ -92,7 +92,7 @@ def naming(where: str) -> Iterator[None]:
     """Have whatever NumPy's parsers raise, or the owner of a value, name the place.
 
     Raises:
-        DumpError: so it does.
+        DumpError: the value cannot be read.
     """
     try:
         yield
@@ -106,7 +106,7 @@ def numbers_of(read: Callable[[], object], where: str) -> Array:
     """Return an array in this machine's order of bytes.
 
     Raises:
-        DumpError: it cannot be read, is none, or one of texts, records or Python objects.
+        DumpError: it cannot be read, is no array, or holds texts, records or Python objects.
     """
     with naming(where):
         array = read()
