@@ -25,7 +25,8 @@ FORMS = ("csv", "json", "html")
 
 # What has gone, and what does the same.
 ADVISE = "`lar advise MODEL` profiles a model and tries what the profile speaks for"
-GONE = {"--try": ADVISE, "--budget": ADVISE}
+TIMELINE = "`--export perfetto -o FILE` writes the timeline of all iterations"
+GONE = {"--try": ADVISE, "--budget": ADVISE, "--iteration": TIMELINE}
 
 
 def hint_at(flag: str, near: str) -> str:

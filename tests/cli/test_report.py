@@ -94,6 +94,7 @@ def test_styles_of_two_name_themselves(run_lar: RunLar, profile: str) -> None:
             ["--style", "ncu", "--metrics", "gpu__time_duration.sum"],
             "--metrics: there is no metric gpu__time_duration.sum\nhint: did you mean cpu__time_d",
         ),
+        (["--iteration", "3"], "flag --iteration\nhint: `--export perfetto -o FILE`"),
         (["--output", "x"], "--output: goes with --export"),
         (["--csv", "@"], "--csv"),
         (["--csv", "-", "--json", "-"], "--csv and --json go to the same place"),
