@@ -100,13 +100,15 @@ def test_the_run_and_the_profile_say_the_same_of_what_disturbed_it(
 
 
 def test_operators_sum_to_no_more_than_an_iteration_without_the_profiler(profile: Profile) -> None:
-    """Where the cost is known to be high; as recorded those of a small model take longer."""
+    """Where the cost is known to be high; as recorded those of a small model take longer. What
+    other work disturbed may take longer still: the scale is made from the other iterations."""
     cost = profile.facts.cost
     assert cost is not None
     found = fit_to_plain(profile)
     if found.correction is not None:
-        steps = [sum(own) for own in self_times_by_step(found).values()]
-        assert median(steps) <= 1.01e9 * cost.calm[1]
+        times = {step: sum(own) for step, own in self_times_by_step(found).items()}
+        calm = times.keys() - disturbed_steps(found).keys() or times.keys()
+        assert median(times[step] for step in calm) <= 1.01e9 * cost.calm[1]
     said = "is not known" if cost.disturbed else "Profiling "
     assert said in describe_cost(found)
 
