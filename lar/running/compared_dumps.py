@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, get_args, overload
 
 from lar.comparison.compare import Progress, Request, compare_dumps
 from lar.comparison.items import CollectedItems
+from lar.comparison.metrics import bounds_of, measure
 from lar.comparison.truth import has_coarse_tensors, judge_by_truth
 from lar.dumps.dump import Dump
 from lar.engines import operator_kinds_of
@@ -217,21 +218,32 @@ class SidesAlone:
 
     def __init__(self, sides: Sequence[Side], asked: Asked, stack: contextlib.ExitStack) -> None:
         self.sides, self.asked, self.stack = sides, asked, stack
-        self.notes: list[str] = []
+        self.left_out: dict[int, tuple[str, ...]] = {}
+        self.used: set[int] = set()
         self.found: dict[int, IsolatedOperators | str] = {}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Which options are left out where operators were run alone."""
+        used = (self.left_out.get(each, ()) for each in sorted(self.used))
+        return tuple(dict.fromkeys(note for notes in used for note in notes))
+
+    def begin(self, numbers: Iterable[int]) -> None:
+        """Start what runs operators of sides; it loads while the caller goes on."""
+        for each in numbers:
+            if each not in self.found:
+                self.found[each] = self.try_to_prepare(each)
+            operators = self.found[each]
+            if not isinstance(operators, str):
+                operators.begin()
 
     def of(self, number: int) -> Operators | str:
         """Return what runs operators of a side, or why nothing does.
 
         Of two sides both are started with the first, so that they load at the same time.
         """
-        wanted = range(2) if len(self.sides) == 2 else [number]
-        for each in wanted if number not in self.found else ():
-            if each not in self.found:
-                self.found[each] = self.try_to_prepare(each)
-            operators = self.found[each]
-            if not isinstance(operators, str):
-                operators.begin()
+        self.begin(range(2) if len(self.sides) == 2 else [number])
+        self.used.add(number)
         return self.found[number]
 
     def try_to_prepare(self, number: int) -> IsolatedOperators | str:
@@ -270,7 +282,7 @@ class SidesAlone:
         else:
             spec = plan_of(side, self.asked.options)
         spec, notes = spec_for_isolation(spec)
-        self.notes += [note for note in notes if note not in self.notes]
+        self.left_out[number] = notes
         return self.stack.enter_context(IsolatedOperators(spec, enter_work_folder(self.stack)))
 
 
@@ -286,10 +298,24 @@ def compare_made(
     """
     asked = replace(asked, progress=progress)
     dumps, fed = run_sides(sides, folder, asked.options, asked.place, progress)
+    if outputs_differ(dumps[0], dumps[1], asked.tolerance):
+        alone.begin(range(2))
     found = compare_dumps(dumps[0], dumps[1], asked, operator_kinds_of, alone.of)
     if asked.truth and not found.interrupted:
         found = judge(found, sides, dumps, folder, asked, alone)
     return replace(found, notes=(*join_notes(fed), *found.notes))
+
+
+def outputs_differ(actual: Dump, expected: Dump, tolerance: Tolerance) -> bool:
+    """Return whether an output differs from that of its name, as numbers: a culprit is likely."""
+    others = {it.name: it for it in expected}
+    for one in actual:
+        other = others.get(one.name)
+        if one.name in actual.index.outputs and other and one.shape == other.shape:
+            bounds = bounds_of(tolerance, one.dtype, other.dtype)
+            if measure(actual.read(one.key), expected.read(other.key), bounds).mismatches:
+                return True
+    return False
 
 
 def judge(
