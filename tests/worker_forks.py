@@ -67,7 +67,7 @@ LIBRARIES: Mapping[tuple[str, str], Sequence[str]] = {
     ),
     ("onnxruntime", "session"): (
         "lar.engines.onnxruntime.options",
-        "lar.engines.onnxruntime.model_file",
+        "lar.engines.onnx_file.contents",
         "lar.engines.onnxruntime.session:import_onnxruntime",
         "tests.worker_forks:let_threads_sleep",
     ),

@@ -13,6 +13,9 @@ from typing import NamedTuple
 from lar.errors import UsageError, nearest
 from lar.files.input_file import open_input
 
+# Advice about a model file that cannot be read as one.
+BROKEN = "copy or export it again"
+
 # So many bytes at the beginning of a file are enough to recognise its format.
 HEAD_SIZE = 16
 
@@ -93,7 +96,7 @@ def read_head(model: Path) -> bytes:
         hint = hint_at_models(model) or error.hint
         raise UsageError(error.problem, hint, subject=error.subject) from None
     if not head:
-        raise UsageError("the model file is empty", "copy or export it again", subject=model)
+        raise UsageError("the model file is empty", BROKEN, subject=model)
     return head
 
 

@@ -20,7 +20,7 @@ import pytest
 
 from lar.engines.flops import FORMULAS, Operation, Shape, count_flops, flops_of
 from lar.engines.megengine.model_file import read_model as read_mge
-from lar.engines.onnxruntime.model_file import read_model as read_onnx
+from lar.engines.onnx_file.contents import read_model as read_onnx
 from lar.records.run import ModelInfo
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from lar.engines.formats import BROKEN
 from lar.errors import CheckFailed, LarError, UsageError
 from lar.options.table import (
     CHECK_VAR_VALUE,
@@ -20,8 +21,6 @@ from lar.options.table import (
 
 if TYPE_CHECKING:
     from lar.records.run import TensorInfo
-
-BROKEN = "copy or export it again"
 
 # Pattern in the engine's message, what is wrong, what to do; the first that matches counts.
 BROKEN_FILE: tuple[tuple[str, str], ...] = (

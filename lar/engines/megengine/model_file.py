@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from lar.engines.flops import Operation, Shape, count_flops
-from lar.engines.formats import MEGENGINE, require_format
+from lar.engines.formats import BROKEN, MEGENGINE, require_format
 from lar.engines.megengine.lean_import import lean_import
-from lar.engines.megengine.messages import BROKEN, explain_megengine
+from lar.engines.megengine.messages import explain_megengine
 from lar.engines.megengine.packed_model import PACKED_MAGIC, PackedModel, plain_graph, unpack_model
 from lar.errors import EngineMissing, UsageError
 from lar.records.run import ModelInfo, TensorInfo

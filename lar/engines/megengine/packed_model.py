@@ -27,8 +27,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lar.engines.formats import BROKEN
 from lar.engines.megengine.cache import bytes_of, cache_of, merge_caches, read_cache
-from lar.engines.megengine.messages import BROKEN
 from lar.engines.megengine.packed_settings import check_info, read_info_file
 from lar.errors import LarError, UsageError, first_line
 from lar.options.option import Option

@@ -16,7 +16,7 @@ from lar.engines.engine import (
     WritingRun,
 )
 from lar.engines.formats import ONNX, ORT
-from lar.engines.onnxruntime.onnx_files import OnnxFileEngine
+from lar.engines.onnx_file.engine import OnnxFileEngine
 from lar.options.table import (
     ALLOW_EXTERNAL_DATA,
     BIN_IO_DUMP,
@@ -167,8 +167,8 @@ class OnnxRuntime(OnnxFileEngine):
         return SessionIsolation(SessionDriver(spec, self.rows, context))
 
     def read_operators(self, path: Path) -> tuple[ModelOperator, ...]:
-        from lar.engines.onnxruntime.bodies import nodes_of_file
-        from lar.engines.onnxruntime.model_fields import (
+        from lar.engines.onnx_file.bodies import nodes_of_file
+        from lar.engines.onnx_file.fields import (
             input_names,
             is_ort_format,
             mapped,

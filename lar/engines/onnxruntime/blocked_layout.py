@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from lar.engines.onnxruntime.model_fields import Node, bytes_field, number_field
+from lar.engines.onnx_file.fields import Node, bytes_field, number_field
 
 Array = np.ndarray[Any, Any]
 

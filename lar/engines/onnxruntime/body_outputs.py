@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto, helper
 
-from lar.engines.onnxruntime.bodies import (
+from lar.engines.onnx_file.bodies import (
     BODY_INPUT,
     CONTROL_FLOW,
     LOOPS,

@@ -38,8 +38,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 from lar.engines.engine import CacheFiles, CacheReport, CacheTable, Preference, Size
 from lar.engines.formats import begins_like_onnx
-from lar.engines.onnxruntime.messages import one_line
-from lar.engines.onnxruntime.model_fields import (
+from lar.engines.onnx_file.fields import (
     ENTRY_KEY,
     ENTRY_VALUE,
     Field,
@@ -52,6 +51,7 @@ from lar.engines.onnxruntime.model_fields import (
     texts_in,
     weights_files,
 )
+from lar.engines.onnxruntime.messages import one_line
 from lar.engines.onnxruntime.saving import open_saved, save_optimized
 from lar.errors import LarError, UsageError, error_of_write
 from lar.files.report_file import OutputFile

@@ -14,21 +14,35 @@ import contextlib
 import ctypes
 import hashlib
 import tempfile
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Container, Iterator, Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lar.dumps.binary import BY_DTYPE, TEXT, write_tensor
-from lar.dumps.excerpts import format_block, format_values
-from lar.dumps.facts import DumpFacts, OperatorFact, read_facts, write_facts
-from lar.dumps.names import Numbering, Variable, format_name
+from lar.dumps.binary import BY_DTYPE
+from lar.dumps.facts import DumpFacts, write_facts
+from lar.dumps.layers import Dumped, text_writer, write_dumped
+from lar.dumps.names import Variable
 from lar.dumps.outputs import write_outputs
-from lar.dumps.values import Part, Unheld
+from lar.dumps.values import Part
+from lar.engines.onnx_file.bodies import (
+    CONTROL_FLOW,
+    LOOPS,
+    Body,
+    Operator,
+    graphs_in,
+    name_by_paths,
+    parameters_of,
+)
+from lar.engines.onnx_file.fields import SavedModel
+from lar.engines.onnx_file.numbered_graph import NumberedGraph
+from lar.engines.onnx_file.quantization import (
+    quantizations_of,
+    wanted_names,
+)
 from lar.engines.onnxruntime.blocked_layout import (
     DOMAIN,
     block_size,
@@ -36,26 +50,9 @@ from lar.engines.onnxruntime.blocked_layout import (
     plain_layout,
     split_blocks,
 )
-from lar.engines.onnxruntime.bodies import (
-    CONTROL_FLOW,
-    LOOPS,
-    Body,
-    Operator,
-    graphs_in,
-    name_by_paths,
-    operators_in,
-    parameters_of,
-)
 from lar.engines.onnxruntime.graph_values import GraphValues
-from lar.engines.onnxruntime.model_fields import SavedModel
-from lar.engines.onnxruntime.quantization import (
-    Scales,
-    quantizations_of,
-    scales_in,
-    wanted_names,
-)
 from lar.engines.onnxruntime.saving import save_optimized
-from lar.options.table import BIN_IO_DUMP, FAST_RUN_ALGO_POLICY, TEXT_DUMPS
+from lar.options.table import BIN_IO_DUMP, FAST_RUN_ALGO_POLICY
 from lar.records.quantization import Quantization
 
 if TYPE_CHECKING:
@@ -73,14 +70,6 @@ def save_to_work_folder(driver: SessionDriver) -> SavedModel:
 Array = np.ndarray[Any, Any]
 
 FLOATS = (1, 10, 11)  # float, float16 and double among ONNX's data types
-
-
-class Dumped(NamedTuple):
-    """A tensor of the graph, the variable that it is called, and those that it is computed of."""
-
-    variable: Variable
-    inputs: tuple[Variable, ...]
-    array: Array
 
 
 def save_source(driver: SessionDriver, _: object) -> None:
@@ -127,114 +116,11 @@ def dump_text(driver: SessionDriver, _: object) -> None:
         write(dumped)
 
 
-def text_writer(written: Mapping[str, str]) -> Callable[[Dumped], None]:
-    """Return what writes tensors as text, one after the other, to the place of that dump."""
-    texts: dict[int, str] = {}
-    place = Path(next(written[dump.key] for dump in TEXT_DUMPS if dump.key in written))
-    place.write_text("")
-
-    def write(dumped: Dumped) -> None:
-        variable, inputs, array = dumped
-        if variable.dtype == TEXT.name:
-            return
-        texts[variable.id] = format_values(array)
-        values = [(each, texts.get(each.id, "<constant>")) for each in inputs]
-        with place.open("a", encoding="utf-8") as file:
-            file.writelines(f"{line}\n" for line in format_block(variable, array, values))
-
-    return write
-
-
-def write_dumped(folder: Path, dumped: Dumped) -> None:
-    """Write a tensor into a folder."""
-    variable, inputs, array = dumped
-    write_tensor(folder / f"{variable.id:06x}", array, format_name(variable, inputs))
-
-
 def dump_outputs(driver: SessionDriver, _: object) -> None:
     """Have the outputs of each iteration written."""
     names = [node.name for node in driver.session.get_outputs()]
     variables = {name: Variable(id=number, name=name) for number, name in enumerate(names)}
     write_outputs(driver, variables)
-
-
-def describe_dump(folder: Path) -> DumpFacts:
-    """Return what is known of the operators whose tensors are in a folder."""
-    return read_facts(folder)._replace(iteration=0)
-
-
-class NumberedGraph:
-    """The graph of a model, named by paths, with all its tensors numbered, those of bodies too.
-
-    `left_out` says, when all have been computed, why some are missing.
-    """
-
-    def __init__(self, graph: Any, fed: Iterable[str]) -> None:
-        self.outputs = [each.name for each in graph.output]
-        self.operators = [*operators_in(Body("", graph))]
-        self.nodes = [each.node for each in self.operators]
-        self.makers = {name: it for it in self.operators for name in filter(None, it.node.outputs)}
-        self.numbering = Numbering(fed)
-        for node in self.nodes:
-            kind = "Initializer" if node.operator == "Constant" else node.operator
-            self.numbering.add_node(kind, node.name, node.inputs, node.outputs)
-        self.numbering.add_constants(self.outputs)
-        self.variables = self.numbering.variables
-        self.parts: dict[str, list[str]] = {}  # the names of what is dumped of a tensor
-        self.left_out: dict[str, str] = {}
-
-    def operator_facts(self) -> list[OperatorFact]:
-        """Return the numbers and parameters of the operators, in the graph's order."""
-        return [
-            OperatorFact(self.variables[name].operator_id, known)
-            for node, known in zip(self.nodes, self.parameters, strict=True)
-            for name in [*filter(None, node.outputs)][:1]
-        ]
-
-    @cached_property
-    def parameters(self) -> list[dict[str, Any]]:
-        """The parameters of each operator."""
-        return [parameters_of(each.proto) for each in self.operators]
-
-    @cached_property
-    def scales(self) -> list[Scales]:
-        """The names of what tensors are quantised with."""
-        return scales_in(self.nodes, self.parameters)
-
-    def dump_parts(self, name: str, parts: Sequence[Part | Unheld]) -> Iterator[Dumped]:
-        """Yield the tensors that a dump has of a value."""
-        maker = self.makers.get(name)
-        held = [each for each in parts if isinstance(each, Part)]
-        self.left_out |= {each.name: each.reason for each in parts if isinstance(each, Unheld)}
-        if held or not parts:
-            self.parts[name] = [each.name for each in held]
-        for each in held:
-            array, layout = each.array, ""
-            if each.name != name:
-                self.numbering.add_part(name, each.name)
-            elif maker is not None:
-                array, layout = self.stored(name, maker, array)
-            inputs = maker.node.inputs if maker else ()
-            yield self.dumped(each.name, inputs, array, layout, each.dtype)
-
-    def stored(self, name: str, maker: Operator, array: Array) -> tuple[Array, str]:
-        """Return what an operator gives as the dump stores it, and its format."""
-        return array, ""
-
-    def dumped(
-        self, name: str, inputs: Sequence[str], array: Array, layout: str = "", dtype: str = ""
-    ) -> Dumped:
-        """Return a tensor that is stored in a layout, with its names."""
-        variable = self.variables[name] = replace(
-            self.variables[name],
-            shape=array.shape,
-            stored=True,
-            format=layout,
-            dtype=dtype or BY_DTYPE[array.dtype.name].name,
-        )
-        # Of a branch that was not taken, and of a sequence, there are others, or none.
-        taken = [it for each in inputs if each for it in self.parts.get(each, [each])]
-        return Dumped(variable, tuple(self.variables[each] for each in taken), array)
 
 
 class Graph(NumberedGraph):

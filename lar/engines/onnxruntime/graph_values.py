@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lar.dumps.values import Part, Unheld, parts_of
-from lar.engines.onnxruntime.bodies import LOOPS, Operator, takes_sequences
-from lar.engines.onnxruntime.model_fields import (
+from lar.engines.onnx_file.bodies import LOOPS, Operator, takes_sequences
+from lar.engines.onnx_file.fields import (
     GRAPH_OUTPUT,
     MODEL_GRAPH,
     VALUE_NAME,

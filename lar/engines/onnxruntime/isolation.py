@@ -14,15 +14,7 @@ import numpy as np
 
 from lar.dumps.values import ELEMENT, Part, Unheld, parts_of
 from lar.engines.engine import Isolation
-from lar.engines.onnxruntime.blocked_layout import (
-    block_size,
-    blocked_layout,
-    blocked_tensors,
-    join_blocks,
-    plain_layout,
-    split_blocks,
-)
-from lar.engines.onnxruntime.bodies import (
+from lar.engines.onnx_file.bodies import (
     BODY_INPUT,
     LOOPS,
     Body,
@@ -31,8 +23,16 @@ from lar.engines.onnxruntime.bodies import (
     names_taken,
     operators_in,
 )
+from lar.engines.onnx_file.fields import SavedModel
+from lar.engines.onnxruntime.blocked_layout import (
+    block_size,
+    blocked_layout,
+    blocked_tensors,
+    join_blocks,
+    plain_layout,
+    split_blocks,
+)
 from lar.engines.onnxruntime.dumps import release_memory, save_to_work_folder
-from lar.engines.onnxruntime.model_fields import SavedModel
 from lar.engines.onnxruntime.saving import open_saved
 from lar.errors import LarError
 from lar.options.table import FAST_RUN_ALGO_POLICY

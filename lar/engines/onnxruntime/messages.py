@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 
+from lar.engines.formats import BROKEN
 from lar.errors import LarError, UsageError
-
-BROKEN = "copy or export it again"
 
 # What the engine says of a model that its provider cannot run as a whole.
 NO_FALLBACK = "fallback to CPU EP has been explicitly disabled"

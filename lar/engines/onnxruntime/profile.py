@@ -363,10 +363,10 @@ def read_graph(content: bytes, block: int = 1, plain: bytes = b"") -> OptimizedG
     import onnx
     from onnx import helper
 
+    from lar.engines.onnx_file.bodies import parameters_of
+    from lar.engines.onnx_file.contents import graphs_in
+    from lar.engines.onnx_file.fields import nodes_in
     from lar.engines.onnxruntime.blocked_layout import blocked_tensors
-    from lar.engines.onnxruntime.bodies import parameters_of
-    from lar.engines.onnxruntime.model_fields import nodes_in
-    from lar.engines.onnxruntime.model_file import graphs_in
 
     model = onnx.load_from_string(content)
     graphs: Sequence[Any] = list(graphs_in(model.graph))
@@ -590,7 +590,7 @@ def flops_of_node(
     node: GraphNode, facts: Mapping[str, TensorFact], graph: OptimizedGraph
 ) -> int | None:
     """Return a node's operations (`lar.engines.flops`), None where they are unknown."""
-    from lar.engines.onnxruntime.model_file import operation_of
+    from lar.engines.onnx_file.contents import operation_of
 
     shapes: dict[str, Shape] = {name: fact.shape for name, fact in facts.items()}
     for name in facts.keys() & graph.channels.keys():

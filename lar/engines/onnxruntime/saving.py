@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lar.engines.onnxruntime.model_fields import (
+from lar.engines.onnx_file.fields import (
     ATTRIBUTE_GRAPHS,
     GRAPH_NODE,
     MODEL_GRAPH,
@@ -83,7 +83,7 @@ def drop_repeated_constants(path: Path) -> None:
 def drop_repeated_in(graph: Any) -> None:
     """Leave each constant of a graph once, and of the graphs inside its control flow; none is
     sparse then."""
-    from lar.engines.onnxruntime.model_file import dense_of
+    from lar.engines.onnx_file.contents import dense_of
 
     for node in graph.node:
         for attribute in node.attribute:

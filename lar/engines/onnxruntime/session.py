@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from lar.engines.driver import Driver
-from lar.engines.onnxruntime.messages import NO_FALLBACK, explain_onnxruntime
-from lar.engines.onnxruntime.model_fields import (
+from lar.engines.onnx_file.fields import (
     SavedModel,
     inputs_without_rank,
     is_ort_format,
     mapped,
 )
+from lar.engines.onnxruntime.messages import NO_FALLBACK, explain_onnxruntime
 from lar.engines.onnxruntime.providers import (
     ASSIGNMENTS,
     CPU,

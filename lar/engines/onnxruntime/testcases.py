@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lar.engines.onnxruntime.model_fields import is_ort_format, mapped, weights_files
+from lar.engines.onnx_file.fields import is_ort_format, mapped, weights_files
 from lar.errors import UsageError
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lar.dumps.values import Part
+from lar.engines.onnx_file.fields import Node
 from lar.engines.onnxruntime.dumps import Graph
-from lar.engines.onnxruntime.model_fields import Node
 from lar.errors import CheckFailed
 
 if TYPE_CHECKING:

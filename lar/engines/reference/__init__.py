@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from lar.engines.engine import DriverEntry
 from lar.engines.formats import ONNX
-from lar.engines.onnxruntime.onnx_files import OnnxFileEngine
+from lar.engines.onnx_file.engine import OnnxFileEngine
 
 if TYPE_CHECKING:
     from lar.engines.driver import Driver

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 
 from lar.engines.driver import Driver
-from lar.engines.onnxruntime.model_file import read_proto, tensor_of
+from lar.engines.onnx_file.contents import read_proto, tensor_of
 from lar.engines.onnxruntime.session import refuse_unknown_ranks
 from lar.engines.reference.evaluator import evaluator_of, shape_of, weights_in
 from lar.engines.reference.implementations import Array, NoTruth, Visit, widened
@@ -20,7 +20,7 @@ from lar.records.facts import EngineFacts
 from lar.records.run import TensorInfo
 
 if TYPE_CHECKING:
-    from lar.engines.onnxruntime.model_fields import Node
+    from lar.engines.onnx_file.fields import Node
 
 NO_TIMES = "the times of the reference evaluator say nothing about the model's speed"
 

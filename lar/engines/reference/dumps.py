@@ -16,12 +16,13 @@ import numpy as np
 
 from lar.dumps.binary import BY_DTYPE
 from lar.dumps.facts import DumpFacts, write_facts
+from lar.dumps.layers import Dumped, text_writer, write_dumped
 from lar.dumps.names import Variable
 from lar.dumps.outputs import write_outputs
 from lar.dumps.values import Unheld, parts_of
-from lar.engines.onnxruntime.dumps import Dumped, NumberedGraph, text_writer, write_dumped
-from lar.engines.onnxruntime.model_fields import Node
-from lar.engines.onnxruntime.quantization import quantizations_of, wanted_names
+from lar.engines.onnx_file.fields import Node
+from lar.engines.onnx_file.numbered_graph import NumberedGraph
+from lar.engines.onnx_file.quantization import quantizations_of, wanted_names
 from lar.engines.reference.driver import EvaluatorDriver
 from lar.engines.reference.implementations import NoTruth
 from lar.options.table import BIN_IO_DUMP

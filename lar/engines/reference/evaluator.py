@@ -17,9 +17,9 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from lar.engines.onnxruntime.bodies import BODY_INPUT, Body, bodies_in, name_by_paths
-from lar.engines.onnxruntime.model_fields import Node
-from lar.engines.onnxruntime.model_file import dense_of
+from lar.engines.onnx_file.bodies import BODY_INPUT, Body, bodies_in, name_by_paths
+from lar.engines.onnx_file.contents import dense_of
+from lar.engines.onnx_file.fields import Node
 from lar.engines.reference import operators  # noqa: F401
 from lar.engines.reference.implementations import (
     Array,

@@ -15,7 +15,7 @@ import onnx
 from onnx import helper
 from onnx.reference.ops import aionnxml, load_op
 
-from lar.engines.onnxruntime.model_fields import Node
+from lar.engines.onnx_file.fields import Node
 
 Array = np.ndarray[Any, np.dtype[Any]]
 # Takes a node and what it gave: its results, in their order.

@@ -19,10 +19,10 @@ import lar
 from lar.dumps.dump import Dump
 from lar.dumps.graph import index_of
 from lar.dumps.index import read_headers
+from lar.dumps.layers import describe_dump
 from lar.dumps.layouts import block_of, to_plain
 from lar.engines.onnxruntime.dumps import (
     Graph,
-    describe_dump,
     dump_tensors,
     dump_text,
     save_source,

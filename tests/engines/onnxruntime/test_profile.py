@@ -16,7 +16,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from lar.engines.onnxruntime.model_file import read_model
+from lar.engines.onnx_file.contents import read_model
 from lar.engines.onnxruntime.profile import (
     NO_PARTS,
     VIEWS,

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from onnx import helper
 
-from lar.engines.onnxruntime.model_fields import Node
-from lar.engines.onnxruntime.quantization import roles_of
+from lar.engines.onnx_file.fields import Node
+from lar.engines.onnx_file.quantization import roles_of
 from lar.engines.reference.implementations import (
     ONNX_RUNTIME,
     Array,

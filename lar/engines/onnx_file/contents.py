@@ -14,8 +14,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import helper, inliner, numpy_helper, shape_inference
 
 from lar.engines.flops import Operation, Shape, count_flops
-from lar.engines.formats import ONNX, begins_like_ort, read_head, require_format
-from lar.engines.onnxruntime.messages import BROKEN
+from lar.engines.formats import BROKEN, ONNX, begins_like_ort, read_head, require_format
 from lar.errors import UsageError
 from lar.records.run import ModelInfo, TensorInfo
 

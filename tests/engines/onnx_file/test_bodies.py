@@ -6,7 +6,7 @@ from typing import Any
 
 from onnx import TensorProto, helper
 
-from lar.engines.onnxruntime.bodies import Body, name_by_paths, operators_in
+from lar.engines.onnx_file.bodies import Body, name_by_paths, operators_in
 
 
 def graph_of(nodes: list[Any], inputs: tuple[str, ...] = (), outputs: tuple[str, ...] = ()) -> Any:

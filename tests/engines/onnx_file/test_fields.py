@@ -12,7 +12,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from lar.engines.onnxruntime.model_fields import (
+from lar.engines.onnx_file.fields import (
     inputs_without_rank,
     is_ort_format,
     nodes_in,

@@ -16,8 +16,8 @@ from onnx import TensorProto, helper
 
 import lar
 from lar.cli.main import main
+from lar.engines.onnx_file.external_data import check_external_data
 from lar.engines.onnxruntime.cache import read_cache, with_record
-from lar.engines.onnxruntime.external_data import check_external_data
 from lar.errors import UsageError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lar.engines.onnxruntime.model_fields import Node
+from lar.engines.onnx_file.fields import Node
 from lar.records.quantization import Quantization
 
 Array = np.ndarray[Any, Any]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto
 
-from lar.engines.onnxruntime.model_fields import (
+from lar.engines.onnx_file.fields import (
     bytes_field,
     encode_varint,
     fields_in,

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lar.engines.onnxruntime.model_fields import Node
+from lar.engines.onnx_file.fields import Node
 
 SEQUENCES_SINCE = 13  # the opset since which control flow takes sequences
 LOOPS = frozenset({"Loop", "Scan"})
@@ -132,7 +132,7 @@ def nodes_of_file(path: Path) -> Iterator[Node]:
     Raises:
         UsageError: the file cannot be read, or is damaged.
     """
-    from lar.engines.onnxruntime.model_file import read_proto
+    from lar.engines.onnx_file.contents import read_proto
 
     graph = read_proto(path).graph
     name_by_paths(graph)

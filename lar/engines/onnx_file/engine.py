@@ -19,29 +19,29 @@ class OnnxFileEngine(Engine):
 
     @property
     def operator_kinds(self) -> OperatorKinds:
-        from lar.engines.onnxruntime.operator_kinds import KINDS
+        from lar.engines.onnx_file.operator_kinds import KINDS
 
         return KINDS
 
     def read_model(self, path: Path) -> ModelInfo:
         from dataclasses import replace
 
-        from lar.engines.onnxruntime.model_file import read_model
+        from lar.engines.onnx_file.contents import read_model
 
         return replace(read_model(path), engine=self.name)
 
     def check_model(self, path: Path, settings: Mapping[str, Any]) -> None:
-        from lar.engines.onnxruntime.external_data import check_external_data
+        from lar.engines.onnx_file.external_data import check_external_data
 
         allowed = str(settings.get("allow_external_data", ""))
         check_external_data(path, allowed.splitlines())
 
     def files_beside(self, path: Path) -> tuple[str, ...]:
-        from lar.engines.onnxruntime.external_data import files_beside
+        from lar.engines.onnx_file.external_data import files_beside
 
         return files_beside(path)
 
     def describe_dump(self, folder: Path) -> DumpFacts:
-        from lar.engines.onnxruntime.dumps import describe_dump
+        from lar.dumps.layers import describe_dump
 
         return describe_dump(folder)

@@ -11,8 +11,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from lar.engines.onnxruntime.messages import BROKEN
-from lar.engines.onnxruntime.model_fields import (
+from lar.engines.formats import BROKEN
+from lar.engines.onnx_file.fields import (
     ExternalData,
     external_data_in,
     is_ort_format,

@@ -12,7 +12,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from lar.engines.onnxruntime.model_file import Constant, constant_of, operation_of, read_model
+from lar.engines.onnx_file.contents import Constant, constant_of, operation_of, read_model
 from lar.errors import UsageError
 from lar.records.run import ModelInfo, TensorInfo
 

@@ -1,0 +1,1 @@
+"""What an `.onnx` file says, for every engine that takes such files."""

@@ -1,0 +1,94 @@
+"""The tensors of an ONNX graph, numbered as MegEngine does, for the dumps of any engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from lar.dumps.binary import BY_DTYPE
+from lar.dumps.facts import OperatorFact
+from lar.dumps.layers import Dumped
+from lar.dumps.names import Numbering
+from lar.dumps.values import Part, Unheld
+from lar.engines.onnx_file.bodies import Body, Operator, operators_in, parameters_of
+from lar.engines.onnx_file.quantization import Scales, scales_in
+
+Array = np.ndarray[Any, Any]
+
+
+class NumberedGraph:
+    """The graph of a model, named by paths, with all its tensors numbered, those of bodies too.
+
+    `left_out` says, when all have been computed, why some are missing.
+    """
+
+    def __init__(self, graph: Any, fed: Iterable[str]) -> None:
+        self.outputs = [each.name for each in graph.output]
+        self.operators = [*operators_in(Body("", graph))]
+        self.nodes = [each.node for each in self.operators]
+        self.makers = {name: it for it in self.operators for name in filter(None, it.node.outputs)}
+        self.numbering = Numbering(fed)
+        for node in self.nodes:
+            kind = "Initializer" if node.operator == "Constant" else node.operator
+            self.numbering.add_node(kind, node.name, node.inputs, node.outputs)
+        self.numbering.add_constants(self.outputs)
+        self.variables = self.numbering.variables
+        self.parts: dict[str, list[str]] = {}  # the names of what is dumped of a tensor
+        self.left_out: dict[str, str] = {}
+
+    def operator_facts(self) -> list[OperatorFact]:
+        """Return the numbers and parameters of the operators, in the graph's order."""
+        return [
+            OperatorFact(self.variables[name].operator_id, known)
+            for node, known in zip(self.nodes, self.parameters, strict=True)
+            for name in [*filter(None, node.outputs)][:1]
+        ]
+
+    @cached_property
+    def parameters(self) -> list[dict[str, Any]]:
+        """The parameters of each operator."""
+        return [parameters_of(each.proto) for each in self.operators]
+
+    @cached_property
+    def scales(self) -> list[Scales]:
+        """The names of what tensors are quantised with."""
+        return scales_in(self.nodes, self.parameters)
+
+    def dump_parts(self, name: str, parts: Sequence[Part | Unheld]) -> Iterator[Dumped]:
+        """Yield the tensors that a dump has of a value."""
+        maker = self.makers.get(name)
+        held = [each for each in parts if isinstance(each, Part)]
+        self.left_out |= {each.name: each.reason for each in parts if isinstance(each, Unheld)}
+        if held or not parts:
+            self.parts[name] = [each.name for each in held]
+        for each in held:
+            array, layout = each.array, ""
+            if each.name != name:
+                self.numbering.add_part(name, each.name)
+            elif maker is not None:
+                array, layout = self.stored(name, maker, array)
+            inputs = maker.node.inputs if maker else ()
+            yield self.dumped(each.name, inputs, array, layout, each.dtype)
+
+    def stored(self, name: str, maker: Operator, array: Array) -> tuple[Array, str]:
+        """Return what an operator gives as the dump stores it, and its format."""
+        return array, ""
+
+    def dumped(
+        self, name: str, inputs: Sequence[str], array: Array, layout: str = "", dtype: str = ""
+    ) -> Dumped:
+        """Return a tensor that is stored in a layout, with its names."""
+        variable = self.variables[name] = replace(
+            self.variables[name],
+            shape=array.shape,
+            stored=True,
+            format=layout,
+            dtype=dtype or BY_DTYPE[array.dtype.name].name,
+        )
+        # Of a branch that was not taken, and of a sequence, there are others, or none.
+        taken = [it for each in inputs if each for it in self.parts.get(each, [each])]
+        return Dumped(variable, tuple(self.variables[each] for each in taken), array)
