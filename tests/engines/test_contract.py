@@ -41,6 +41,7 @@ DRIVERS: Mapping[str, tuple[str, str]] = {
     "lite": ("megengine", ".mge"),
     "graph": ("megengine", ".mge"),
     "session": ("onnxruntime", ".onnx"),
+    "compiled": ("openvino", ".onnx"),
     "script": ("fake", ".fake"),
     "evaluator": ("reference", ".onnx"),
     "reference": ("toy", ".onnx"),  # of another package

@@ -1,0 +1,89 @@
+"""The option table of OpenVINO: a row for each option that it honours."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from lar.engines.openvino.messages import last_line
+from lar.engines.option_rows import Drivers, LazyModule, OptionRow
+from lar.errors import UsageError
+from lar.options.table import (
+    ALLOW_EXTERNAL_DATA,
+    BIN_IO_DUMP,
+    BIN_OUT_DUMP,
+    C_OPR_LIB,
+    CONST_SHAPE,
+    CPU,
+    CPU_DEFAULT,
+    DISABLE_ASSERT_THROW,
+    DUMP_FILTER,
+    HINT,
+    MULTITHREAD,
+    MULTITHREAD_DEFAULT,
+    PRECISION,
+    PROVIDER,
+    STREAMS,
+    TEXT_DUMPS,
+    THREAD,
+    VERBOSE,
+)
+
+if TYPE_CHECKING:
+    from lar.engines.openvino import dumps
+    from lar.engines.openvino.driver import CompiledDriver
+else:
+    dumps = LazyModule("lar.engines.openvino.dumps")
+
+COMPILED: Drivers[CompiledDriver] = Drivers(("compiled",))
+
+DUMPED = "every tensor of the executed graph, before the warm-up, in models of their own"
+
+
+def load_operators(driver: CompiledDriver, file: str) -> None:
+    """Load a library of operators.
+
+    Raises:
+        UsageError: it is not one for OpenVINO.
+    """
+    try:
+        driver.core.add_extension(os.path.abspath(file))
+    except RuntimeError as error:
+        raise UsageError(
+            "is not a library of operators for OpenVINO",
+            f"OpenVINO says: {last_line(str(error))}",
+            flag=C_OPR_LIB.flag,
+            subject=file,
+        ) from error
+
+
+ROWS: tuple[OptionRow[Any, Any], ...] = (
+    OptionRow(CPU, COMPILED, "the device CPU, the default"),
+    OptionRow(PROVIDER, COMPILED, "that device (gpu, gpu.1, npu, ...), and no other"),
+    OptionRow(CPU_DEFAULT, COMPILED, "INFERENCE_NUM_THREADS is 1"),
+    OptionRow(MULTITHREAD, COMPILED, "INFERENCE_NUM_THREADS, the calling thread being one of them"),
+    OptionRow(MULTITHREAD_DEFAULT, COMPILED, "as --multithread N here"),
+    OptionRow(
+        THREAD,
+        COMPILED,
+        "a request for each, of one compiled model that has a stream for each; "
+        "a stream has one thread if --multithread does not give more",
+    ),
+    OptionRow(HINT, COMPILED, "PERFORMANCE_HINT; latency by default"),
+    OptionRow(STREAMS, COMPILED, "NUM_STREAMS"),
+    OptionRow(PRECISION, COMPILED, "INFERENCE_PRECISION_HINT, f32 where nothing is asked for"),
+    OptionRow(CONST_SHAPE, COMPILED, "Model.reshape to what is fed, before it is compiled"),
+    OptionRow(VERBOSE, COMPILED, "LOG_LEVEL is LOG_DEBUG"),
+    OptionRow(DISABLE_ASSERT_THROW, COMPILED, "an output that is not the expected one warns"),
+    OptionRow(ALLOW_EXTERNAL_DATA, COMPILED, "checked before the model is read"),
+    OptionRow(C_OPR_LIB, COMPILED, "Core.add_extension", before_load=load_operators),
+    *(OptionRow(each, COMPILED, DUMPED, before_run=dumps.dump_text) for each in TEXT_DUMPS),
+    OptionRow(BIN_IO_DUMP, COMPILED, DUMPED, before_run=dumps.dump_tensors),
+    OptionRow(
+        BIN_OUT_DUMP,
+        COMPILED,
+        "the outputs, written after each iteration",
+        before_run=dumps.dump_outputs,
+    ),
+    OptionRow(DUMP_FILTER, COMPILED, "what it leaves out is removed when the run has ended"),
+)
