@@ -6,6 +6,7 @@ threads of its own.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -32,19 +33,27 @@ DTYPES: Mapping[str, str] = {
     **{f"{kind[0]}{bits}": f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
 }
 
+CONVERTER = "openvino.tools.ovc"
+
 
 def import_openvino() -> Any:
-    """Import openvino.
+    """Import openvino, without its converter of models: that one reports each import to its makers,
+    in a thread that goes on while a model is timed, and takes as long to import as all the rest.
 
     Raises:
         EngineMissing: it is not installed, or does not load on this machine.
     """
+    # What is None here cannot be imported; the package itself does without.
+    sys.modules.setdefault(CONVERTER, None)  # type: ignore[arg-type]
     try:
         import openvino
     except ImportError as error:
         raise EngineMissing(
             f"OpenVINO cannot be imported: {error}", "pip install 'lar[openvino]'"
         ) from error
+    finally:
+        if sys.modules[CONVERTER] is None:
+            del sys.modules[CONVERTER]
     return openvino
 
 
