@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lar.engines import ENGINES, engine_for
+from lar.engines import all_engines, engine_for
 from lar.engines.engine import Engine, Site
 from lar.errors import UsageError
 from lar.measurement.machine import read_cpu_limit, read_instruction_sets
@@ -87,8 +87,8 @@ def survey_space(
 
 
 def dimensions_of_others(chosen: Engine, site: Site, model: Path) -> list[Dimension]:
-    """Return what the other engines for users have here, for a twin of the model."""
-    others = [each for each in ENGINES if each is not chosen and not each.is_for_tests]
+    """Return what the other engines have here, for a twin of the model."""
+    others = [each for each in all_engines() if each is not chosen and not each.is_for_tests]
     return [dimension for engine in others for dimension in engine.dimensions(site, model)]
 
 

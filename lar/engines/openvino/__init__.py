@@ -52,6 +52,11 @@ class OpenVino(OnnxFileEngine):
 
         return ROWS
 
+    def check_property(self, key: str, value: str) -> None:
+        from lar.engines.openvino.config import check_property
+
+        check_property(key)
+
     def read_model(self, path: Path) -> ModelInfo:
         if is_onnx(path):
             return super().read_model(path)

@@ -17,6 +17,7 @@ from lar.options.table import (
     CONST_SHAPE,
     CPU,
     CPU_DEFAULT,
+    ENGINE_OPTION,
     HINT,
     MULTITHREAD,
     MULTITHREAD_DEFAULT,
@@ -33,6 +34,7 @@ NOT_TRIED: Mapping[Option[Any], str] = {
     PROVIDER: "which devices there are is known in a worker alone",
     STREAMS: "each copy of --thread has a stream",
     ALLOW_EXTERNAL_DATA: "it changes nothing of a run",
+    ENGINE_OPTION: "the same as other options, or no property helps many models",
     C_OPR_LIB: "a model needs its library or does not",
 }
 

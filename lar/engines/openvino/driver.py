@@ -188,9 +188,13 @@ class CompiledDriver(Driver):
         self.wait = bool  # the cheapest call that does nothing: the run has ended
         self.fire_hooks("before_run")
 
+    def fed_to(self, port: Any) -> Array:
+        """Return the array that an input of the model is fed with."""
+        return self.fed[name_of(port)]
+
     def tensor_of(self, port: Any) -> Any:
-        """Return the tensor that an input of the model is fed with."""
-        return self.openvino.Tensor(self.fed[name_of(port)], shared_memory=True)
+        """Return the tensor that an input of the model is fed with: the array's memory."""
+        return self.openvino.Tensor(self.fed_to(port), shared_memory=True)
 
     def shapes_differ(self, arrays: Mapping[str, Array]) -> bool:
         """Return whether the compiled model is for other shapes than those of arrays."""

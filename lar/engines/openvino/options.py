@@ -18,11 +18,15 @@ from lar.options.table import (
     CPU_DEFAULT,
     DISABLE_ASSERT_THROW,
     DUMP_FILTER,
+    ENGINE_OPTION,
     HINT,
     MULTITHREAD,
     MULTITHREAD_DEFAULT,
     PRECISION,
+    PROFILE,
+    PROFILE_SYSCALLS,
     PROVIDER,
+    RANGE_BY,
     STREAMS,
     TEXT_DUMPS,
     THREAD,
@@ -30,10 +34,11 @@ from lar.options.table import (
 )
 
 if TYPE_CHECKING:
-    from lar.engines.openvino import dumps
+    from lar.engines.openvino import dumps, profile
     from lar.engines.openvino.driver import CompiledDriver
 else:
     dumps = LazyModule("lar.engines.openvino.dumps")
+    profile = LazyModule("lar.engines.openvino.profile")
 
 COMPILED: Drivers[CompiledDriver] = Drivers(("compiled",))
 
@@ -73,10 +78,19 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
     OptionRow(STREAMS, COMPILED, "NUM_STREAMS"),
     OptionRow(PRECISION, COMPILED, "INFERENCE_PRECISION_HINT, f32 where nothing is asked for"),
     OptionRow(CONST_SHAPE, COMPILED, "Model.reshape to what is fed, before it is compiled"),
+    OptionRow(ENGINE_OPTION, COMPILED, "a property that the model is compiled with"),
     OptionRow(VERBOSE, COMPILED, "LOG_LEVEL is LOG_DEBUG"),
     OptionRow(DISABLE_ASSERT_THROW, COMPILED, "an output that is not the expected one warns"),
     OptionRow(ALLOW_EXTERNAL_DATA, COMPILED, "checked before the model is read"),
     OptionRow(C_OPR_LIB, COMPILED, "Core.add_extension", before_load=load_operators),
+    OptionRow(
+        PROFILE,
+        COMPILED,
+        "PERF_COUNT: the mean time of each node; FLOPs and bytes from the model",
+        before_run=profile.start_profiling,
+    ),
+    OptionRow(PROFILE_SYSCALLS, COMPILED, "strace of the process that runs the model"),
+    OptionRow(RANGE_BY, COMPILED, "by the names of the executed graph's nodes"),
     *(OptionRow(each, COMPILED, DUMPED, before_run=dumps.dump_text) for each in TEXT_DUMPS),
     OptionRow(BIN_IO_DUMP, COMPILED, DUMPED, before_run=dumps.dump_tensors),
     OptionRow(
