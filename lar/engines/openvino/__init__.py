@@ -12,9 +12,10 @@ from lar.engines.onnx_file.engine import OnnxFileEngine
 
 if TYPE_CHECKING:
     from lar.engines.driver import Driver
-    from lar.engines.engine import Isolation, Site
+    from lar.engines.engine import CacheFiles, Isolation, Site
     from lar.engines.option_rows import OptionRow
     from lar.graphs.operator_kinds import OperatorKinds
+    from lar.options.rules import Rule
     from lar.records.choices import Dimension
     from lar.records.run import ModelInfo, RunContext, RunSpec
 
@@ -51,6 +52,17 @@ class OpenVino(OnnxFileEngine):
         from lar.engines.openvino.options import ROWS
 
         return ROWS
+
+    def option_rules(self) -> tuple[Rule, ...]:
+        from lar.engines.openvino.options import RULES
+
+        return RULES
+
+    @property
+    def cache(self) -> CacheFiles:
+        from lar.engines.openvino.cache import CACHES
+
+        return CACHES
 
     def check_property(self, key: str, value: str) -> None:
         from lar.engines.openvino.config import check_property

@@ -18,6 +18,8 @@ from lar.options.table import (
     CPU,
     CPU_DEFAULT,
     ENGINE_OPTION,
+    FAST_RUN,
+    FAST_RUN_ALGO_POLICY,
     HINT,
     MULTITHREAD,
     MULTITHREAD_DEFAULT,
@@ -59,6 +61,16 @@ def dimensions_of(site: Site) -> tuple[Dimension, ...]:
             *thread_choices(site.cores, ((MULTITHREAD, ""),)),
         ),
         "hint": (set_to(HINT, "throughput", "throughput-hint", for_full=True),),
+        "model": (
+            Choice(
+                name="compiled-model",
+                search={FAST_RUN.key: True},
+                cache=FAST_RUN_ALGO_POLICY.key,
+                cache_depends=("precision", "threads", "hint", "copies"),
+                # The same model comes of it, sooner and with less memory.
+                objectives=("memory",),
+            ),
+        ),
         "copies": copies_dimension(site.cores).choices,
     }
     return tuple(Dimension(name=name, choices=choices) for name, choices in table.items())

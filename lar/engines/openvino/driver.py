@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,10 @@ import numpy as np
 
 from lar.engines.driver import Driver
 from lar.engines.openvino import messages
+from lar.engines.openvino.cache import open_cached
 from lar.engines.openvino.config import config_of, device_of, precision_of
 from lar.errors import EngineMissing, LarError, UsageError
-from lar.options.table import CONST_SHAPE, PRECISION, PROVIDER
+from lar.options.table import CONST_SHAPE, FAST_RUN_ALGO_POLICY, PRECISION, PROVIDER
 from lar.records.facts import EngineFacts
 from lar.records.run import ModelInfo, TensorInfo
 
@@ -74,7 +75,6 @@ class CompiledDriver(Driver):
         self.core = self.openvino.Core()
         self.device = device_of(self.spec.settings)
         self.config = config_of(self.spec.settings, self.spec.runners)
-        self.model: Any = None
         self.compiled: Any = None
         self.request: Any = None
         self.fed: dict[str, Array] = {}
@@ -139,20 +139,42 @@ class CompiledDriver(Driver):
 
     def load(self) -> None:
         self.fire_hooks("before_load")
-        if self.runner:
-            self.model, self.compiled = self.first.model, self.first.compiled  # type: ignore[attr-defined]
-        else:
-            self.model = self.core.read_model(self.model_file)
-            if not CONST_SHAPE.of(self.spec.settings):
-                self.compiled = self.compile(self.model)
+        if self.first is not self:
+            self.share_first()
+        elif place := FAST_RUN_ALGO_POLICY.of(self.spec.settings):
+            self.compiled = open_cached(self, str(place))
+        elif not CONST_SHAPE.of(self.spec.settings):
+            self.compiled = self.compile(self.model)
         self.fire_hooks("after_load")
+
+    def share_first(self) -> None:
+        """Take the model that the first copy has compiled."""
+        assert isinstance(self.first, CompiledDriver)
+        self.compiled = self.first.compiled
+
+    @cached_property
+    def model(self) -> Any:
+        """The model as the file has it; a cached one runs without."""
+        return self.core.read_model(self.model_file)
+
+    @property
+    def ports(self) -> Any:
+        """What has the inputs and outputs: the compiled model, or the model if that comes later."""
+        return self.compiled or self.model
+
+    def weights_files(self) -> list[Path]:
+        """Return the files beside the model that hold its weights."""
+        from lar.engines.openvino import ENGINE
+
+        path = Path(self.spec.model)
+        return [path.parent / name for name in ENGINE.files_beside(path)]
 
     def compile(self, model: Any) -> Any:
         """Return a model compiled as the options ask."""
         return self.core.compile_model(model, self.device, self.config)
 
     def inputs(self) -> tuple[TensorInfo, ...]:
-        return tuple(self.info_of(port) for port in self.model.inputs)
+        return tuple(self.info_of(port) for port in self.ports.inputs)
 
     def info_of(self, port: Any) -> TensorInfo:
         """Describe an input of the model.
@@ -176,12 +198,16 @@ class CompiledDriver(Driver):
 
     def feed(self, arrays: Mapping[str, Array]) -> None:
         if CONST_SHAPE.of(self.spec.settings) and self.shapes_differ(arrays):
-            self.compile_for(arrays)
+            self.request = None
+            if self.first is self:
+                self.compile_for(arrays)
+            else:
+                self.share_first()
         if self.request is None:
             self.request = self.compiled.create_infer_request()
         # The tensors are the arrays' memory, which therefore lives as long as the driver.
         self.fed = {name: np.require(array, requirements="C") for name, array in arrays.items()}
-        for port in self.model.inputs:
+        for port in self.compiled.inputs:
             with self.recorder.call("InferRequest.set_tensor"):
                 self.request.set_tensor(port, self.tensor_of(port))
         self.start = infer_with(self.request)
@@ -202,15 +228,13 @@ class CompiledDriver(Driver):
         return self.compiled is None or shapes != {n: it.shape for n, it in self.fed.items()}
 
     def compile_for(self, arrays: Mapping[str, Array]) -> None:
-        """Compile the model for the shapes of arrays, for this copy alone."""
+        """Compile the model for the shapes of arrays."""
         model = self.model.clone()
-        model.reshape(
-            {port: list(arrays[name_of(port)].shape) for port in model.inputs}  # all are given
-        )
-        self.model, self.compiled, self.request = model, self.compile(model), None
+        model.reshape({port: list(arrays[name_of(port)].shape) for port in model.inputs})
+        self.model, self.compiled = model, self.compile(model)
 
     def outputs(self) -> Mapping[str, Array | str]:
-        return RequestOutputs(self.model.outputs, self.request)
+        return RequestOutputs(self.compiled.outputs, self.request)
 
     def explain(self, error: BaseException, *, loading: bool) -> LarError | None:
         return messages.explain(str(error), self.spec.model, loading=loading)

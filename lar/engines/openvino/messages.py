@@ -7,6 +7,7 @@ from pathlib import Path
 
 from lar.engines.formats import BROKEN
 from lar.errors import LarError, UsageError
+from lar.options.table import ENGINE_OPTION
 
 # Pattern in the engine's message, what is wrong (\1 is the pattern's group), what to do; the first
 # that matches counts.
@@ -42,7 +43,8 @@ WHILE_LOADING: tuple[tuple[str, str, str], ...] = (
         "install the device's driver, or leave out --provider",
     ),
 )
-PROPERTY = r"Wrong value (.*?) ?for property key (\w+)|Unsupported property (\w+)"
+# What the engine says of a property that it does not take, or of its value.
+PROPERTY = r"for property key|Unsupported property|inference/include/openvino/runtime/properties\.hpp"
 
 
 def explain(message: str, model: str, *, loading: bool) -> LarError | None:
@@ -51,8 +53,8 @@ def explain(message: str, model: str, *, loading: bool) -> LarError | None:
     for pattern, what, hint in WHILE_LOADING if loading else ():
         if found := re.search(pattern, message):
             return UsageError(found.expand(what), f"{hint} (OpenVINO: {said})", subject=model)
-    if found := re.search(PROPERTY, message):
-        return UsageError(f"OpenVINO refuses {found[2] or found[3]}: {said}")
+    if re.search(PROPERTY, message):
+        return UsageError(f"OpenVINO refuses a property: {said}", flag=ENGINE_OPTION.flag)
     if re.search(r"bad_alloc|out of memory|not enough memory", message, re.IGNORECASE):
         return LarError("out of memory in OpenVINO", "a smaller batch or model, or more memory")
     return None

@@ -17,7 +17,7 @@ TYPES = {
     "pool": "maxpool avgpool pooling adaptiveavgpool adaptivemaxpool",
     "reduce": "reducemean reducesum reducemax reducemin reduceprod",
     "norm": "batchnorminference mvn groupnormalization normalizel2",
-    "move": "reshape transpose squeeze unsqueeze reorder broadcast",
+    "move": "reshape transpose squeeze unsqueeze reorder broadcast identity",
     "cast": "convert fakequantize",
     "softmax": "softmax",
     "sum": "add",
@@ -27,6 +27,11 @@ TYPES = {
     "clip": "clamp",
     "max": "maximum",
     "min": "minimum",
+    "hardswish": "hswish",
+    "hardsigmoid": "hsigmoid",
+    "lstm": "lstmsequence",
+    "gru": "grusequence",
+    "rnn": "rnnsequence",
 }
 
 # The types of operators of a model by the work that they do, as `lar.engines.flops` counts it.

@@ -1,4 +1,5 @@
-"""The option table of OpenVINO: a row for each option that it honours."""
+"""The option table of OpenVINO: a row for each option that it honours, and the
+rules about options that need or exclude each other on it."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lar.engines.openvino.messages import last_line
 from lar.engines.option_rows import Drivers, LazyModule, OptionRow
 from lar.errors import UsageError
+from lar.options.rules import Presence, Rule, excludes, needs
 from lar.options.table import (
     ALLOW_EXTERNAL_DATA,
     BIN_IO_DUMP,
@@ -19,6 +21,8 @@ from lar.options.table import (
     DISABLE_ASSERT_THROW,
     DUMP_FILTER,
     ENGINE_OPTION,
+    FAST_RUN,
+    FAST_RUN_ALGO_POLICY,
     HINT,
     MULTITHREAD,
     MULTITHREAD_DEFAULT,
@@ -78,6 +82,8 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
     OptionRow(STREAMS, COMPILED, "NUM_STREAMS"),
     OptionRow(PRECISION, COMPILED, "INFERENCE_PRECISION_HINT, f32 where nothing is asked for"),
     OptionRow(CONST_SHAPE, COMPILED, "Model.reshape to what is fed, before it is compiled"),
+    OptionRow(FAST_RUN, COMPILED, "builds the file of --fast-run-algo-policy"),
+    OptionRow(FAST_RUN_ALGO_POLICY, COMPILED, "the compiled model, exported to FILE"),
     OptionRow(ENGINE_OPTION, COMPILED, "a property that the model is compiled with"),
     OptionRow(VERBOSE, COMPILED, "LOG_LEVEL is LOG_DEBUG"),
     OptionRow(DISABLE_ASSERT_THROW, COMPILED, "an output that is not the expected one warns"),
@@ -100,4 +106,21 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
         before_run=dumps.dump_outputs,
     ),
     OptionRow(DUMP_FILTER, COMPILED, "what it leaves out is removed when the run has ended"),
+)
+
+RULES: tuple[Rule, ...] = (
+    needs(
+        FAST_RUN,
+        any_of=(FAST_RUN_ALGO_POLICY,),
+        why="OpenVINO measures no algorithms, it can only keep the compiled model",
+        hint="add --fast-run-algo-policy FILE to keep the compiled model, which loads faster",
+    ),
+    Presence(
+        FAST_RUN_ALGO_POLICY, hint="make it with --fast-run, then run without", unless=(FAST_RUN,)
+    ),
+    excludes(
+        CONST_SHAPE,
+        FAST_RUN_ALGO_POLICY,
+        why="the model is compiled before the shapes of its inputs are known",
+    ),
 )
