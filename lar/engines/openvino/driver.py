@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,10 @@ import numpy as np
 
 from lar.engines.driver import Driver
 from lar.engines.openvino import messages
-from lar.engines.openvino.cache import open_cached
 from lar.engines.openvino.config import config_of, device_of, precision_of
+from lar.engines.openvino.model_files import require_weights
 from lar.errors import EngineMissing, LarError, UsageError
-from lar.options.table import CONST_SHAPE, FAST_RUN_ALGO_POLICY, PRECISION, PROVIDER
+from lar.options.table import CONST_SHAPE, PRECISION, PROVIDER
 from lar.records.facts import EngineFacts
 from lar.records.run import ModelInfo, TensorInfo
 
@@ -75,7 +75,9 @@ class CompiledDriver(Driver):
         self.core = self.openvino.Core()
         self.device = device_of(self.spec.settings)
         self.config = config_of(self.spec.settings, self.spec.runners)
+        self._model: Any = None
         self.compiled: Any = None
+        self.open: Callable[[], Any] = lambda: self.compile(self.model)
         self.request: Any = None
         self.fed: dict[str, Array] = {}
 
@@ -133,7 +135,8 @@ class CompiledDriver(Driver):
         op = self.openvino.op
         data = op.Parameter(self.openvino.Type.f32, self.openvino.Shape([1]))
         tiny = self.openvino.Model([data.output(0)], [data], "tiny")
-        compiled = self.core.compile_model(tiny, self.device, self.config)
+        config = {name: it for name, it in self.config.items() if name != "CACHE_DIR"}
+        compiled = self.core.compile_model(tiny, self.device, config)
         threads = int(compiled.get_property("INFERENCE_NUM_THREADS"))
         return threads // int(compiled.get_property("NUM_STREAMS")) or 1
 
@@ -141,10 +144,8 @@ class CompiledDriver(Driver):
         self.fire_hooks("before_load")
         if self.first is not self:
             self.share_first()
-        elif place := FAST_RUN_ALGO_POLICY.of(self.spec.settings):
-            self.compiled = open_cached(self, str(place))
         elif not CONST_SHAPE.of(self.spec.settings):
-            self.compiled = self.compile(self.model)
+            self.compiled = self.open()
         self.fire_hooks("after_load")
 
     def share_first(self) -> None:
@@ -152,22 +153,20 @@ class CompiledDriver(Driver):
         assert isinstance(self.first, CompiledDriver)
         self.compiled = self.first.compiled
 
-    @cached_property
+    @property
     def model(self) -> Any:
-        """The model as the file has it; a cached one runs without."""
-        return self.core.read_model(self.model_file)
+        """The model as the file has it, or with the shapes that it was compiled for. It is read
+        once: OpenVINO makes up names while it reads. A cached one runs without."""
+        if isinstance(self.first, CompiledDriver) and self.first is not self:
+            return self.first.model
+        if self._model is None:
+            self._model = self.core.read_model(self.model_file)
+        return self._model
 
     @property
     def ports(self) -> Any:
         """What has the inputs and outputs: the compiled model, or the model if that comes later."""
         return self.compiled or self.model
-
-    def weights_files(self) -> list[Path]:
-        """Return the files beside the model that hold its weights."""
-        from lar.engines.openvino import ENGINE
-
-        path = Path(self.spec.model)
-        return [path.parent / name for name in ENGINE.files_beside(path)]
 
     def compile(self, model: Any) -> Any:
         """Return a model compiled as the options ask."""
@@ -231,7 +230,7 @@ class CompiledDriver(Driver):
         """Compile the model for the shapes of arrays."""
         model = self.model.clone()
         model.reshape({port: list(arrays[name_of(port)].shape) for port in model.inputs})
-        self.model, self.compiled = model, self.compile(model)
+        self._model, self.compiled = model, self.compile(model)
 
     def outputs(self) -> Mapping[str, Array | str]:
         return RequestOutputs(self.compiled.outputs, self.request)
@@ -299,7 +298,7 @@ def read_model(path: Path) -> ModelInfo:
     from lar.engines.flops import count_flops
     from lar.engines.openvino.graph import ENDS, operations_in
 
-    messages.require_weights(path)
+    require_weights(path)
     try:
         model = import_openvino().Core().read_model(path)
     except RuntimeError as error:

@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-# The types of weights and biases; shapes, axes and the like are of others.
-WEIGHTS = ("float32", "float16", "float64", "int8", "uint8")
-
 OTHERWISE = "OpenVINO executes other operators where this is taken out of its graph"
 
 
@@ -94,13 +91,12 @@ class Layers:
         return DumpFacts(operators, iteration=0, outputs=names, left_out=self.left_out)
 
     def weights(self) -> Iterator[Dumped]:
-        """Yield the weights that operators take; not shapes, bounds and the like."""
+        """Yield the weights that operators take; not bounds and the like."""
         known: set[Port] = set()
         for region in self.regions:
             for value in region.constants:
                 array = value.get_node().data
-                is_weight = array.ndim > 0 and array.dtype.name in WEIGHTS
-                if is_weight and port_of(value) not in known:
+                if array.ndim and array.dtype.name in BY_DTYPE and port_of(value) not in known:
                     known.add(port_of(value))
                     yield self.dumped(tensor_name(value), (), array)
 

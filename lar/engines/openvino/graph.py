@@ -21,6 +21,9 @@ from lar.graphs.operator_kinds import WITH_CONSTANT
 # Nodes that give nothing of the model's: constants, results, and copies in another layout.
 WITHOUT_TENSOR = ("Const", "Output", "Reorder")
 
+# The types of weights, biases and factors; axes, shapes and the like are of others.
+OF_WEIGHTS = ("f32", "f16", "bf16", "f64", "i8", "u8")
+
 # Operators that give something else each time, whatever they take.
 UNSTEADY = ("RandomUniform", "Multinomial", "ReadValue")
 
@@ -55,7 +58,7 @@ class Region(NamedTuple):
     """What an executed node computes, as the model has it.
 
     `outputs` are the tensors that it gives; `operators` lie between them and what it takes, in the
-    model's order. `inputs` are tensors that are computed or fed, `constants` those of the model.
+    model's order. `inputs` are tensors that are computed or fed, `constants` the model's weights.
     `steps` are the kinds of what it does, in order.
     """
 
@@ -196,7 +199,12 @@ class ExecutedGraph:
             if port not in given and (port in ends or port[0] not in names)
         }
         fixed = [it for it in taken.values() if self.is_constant(it)]
-        constants = {port_of(it): it for value in fixed for it in constants_before(value)}
+        constants = {
+            port_of(it): it
+            for value in fixed
+            for it in constants_before(value)
+            if it.get_element_type().get_type_name() in OF_WEIGHTS
+        }
         inputs = [it for it in taken.values() if not self.is_constant(it)]
         steps = tuple(self.steps_of(inside))
         return Region(node, tuple(outputs), inside, (*inputs,), (*constants.values(),), steps)

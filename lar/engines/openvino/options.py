@@ -38,9 +38,10 @@ from lar.options.table import (
 )
 
 if TYPE_CHECKING:
-    from lar.engines.openvino import dumps, profile
+    from lar.engines.openvino import cache, dumps, profile
     from lar.engines.openvino.driver import CompiledDriver
 else:
+    cache = LazyModule("lar.engines.openvino.cache")
     dumps = LazyModule("lar.engines.openvino.dumps")
     profile = LazyModule("lar.engines.openvino.profile")
 
@@ -83,7 +84,12 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
     OptionRow(PRECISION, COMPILED, "INFERENCE_PRECISION_HINT, f32 where nothing is asked for"),
     OptionRow(CONST_SHAPE, COMPILED, "Model.reshape to what is fed, before it is compiled"),
     OptionRow(FAST_RUN, COMPILED, "builds the file of --fast-run-algo-policy"),
-    OptionRow(FAST_RUN_ALGO_POLICY, COMPILED, "the compiled model, exported to FILE"),
+    OptionRow(
+        FAST_RUN_ALGO_POLICY,
+        COMPILED,
+        "the compiled model, exported to FILE",
+        before_load=cache.use_cache,
+    ),
     OptionRow(ENGINE_OPTION, COMPILED, "a property that the model is compiled with"),
     OptionRow(VERBOSE, COMPILED, "LOG_LEVEL is LOG_DEBUG"),
     OptionRow(DISABLE_ASSERT_THROW, COMPILED, "an output that is not the expected one warns"),
