@@ -296,7 +296,7 @@ def read_model(path: Path) -> ModelInfo:
     from collections import Counter
 
     from lar.engines.flops import count_flops
-    from lar.engines.openvino.graph import ENDS, operations_in
+    from lar.engines.openvino.graph import ENDS, constants_in, operation_of
 
     require_weights(path)
     try:
@@ -304,15 +304,15 @@ def read_model(path: Path) -> ModelInfo:
     except RuntimeError as error:
         raise messages.explain(str(error), str(path), loading=True) or error from None
     operators = model.get_ordered_ops()
+    constants = constants_in(operators)
     weights = [it for it in operators if it.get_type_name() == "Constant"]
-    types = [it.get_type_name() for it in operators]
-    counted = Counter(it for it in types if it not in ("Constant", *ENDS))
-    flops, unknown = count_flops(operations_in(model))
+    computing = [it for it in operators if it not in constants and it.get_type_name() not in ENDS]
+    flops, unknown = count_flops(map(operation_of, computing))
     return ModelInfo(
         engine="openvino",
         inputs=tuple(map(describe, model.inputs)),
         outputs=tuple(map(describe, model.outputs)),
-        operators=dict(counted.most_common()),
+        operators=dict(Counter(it.get_type_name() for it in computing).most_common()),
         parameter_count=sum(it.data.size for it in weights),
         weight_bytes=sum(it.get_byte_size() for it in weights),
         flops=flops,
