@@ -7,7 +7,7 @@ threads of its own.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -179,15 +179,9 @@ class CompiledDriver(Driver):
         """Describe an input of the model.
 
         Raises:
-            UsageError: it has any number of axes, or a type that NumPy has not.
+            UsageError: NumPy has no such element type.
         """
         info = describe(port)
-        if port.get_partial_shape().rank.is_dynamic:
-            raise UsageError(
-                f"it does not say how many axes its input {info.name} has, which lar must know",
-                "export it with the shapes of its inputs",
-                subject=self.spec.model,
-            )
         if info.dtype not in DTYPES.values():
             raise UsageError(
                 f"the model's input {info.name} is a tensor of {info.dtype}, which lar cannot feed",
@@ -209,8 +203,10 @@ class CompiledDriver(Driver):
         for port in self.compiled.inputs:
             with self.recorder.call("InferRequest.set_tensor"):
                 self.request.set_tensor(port, self.tensor_of(port))
-        self.start = infer_with(self.request)
-        self.wait = bool  # the cheapest call that does nothing: the run has ended
+        # The method of the class below is called, since the request's own makes other objects of
+        # all inputs and outputs. `bool` is the cheapest call that does nothing: the run has ended.
+        infer = self.openvino._pyopenvino.InferRequest.infer
+        self.start, self.wait = partial(infer, self.request, {}, True, False), bool
         self.fire_hooks("before_run")
 
     def fed_to(self, port: Any) -> Array:
@@ -233,37 +229,20 @@ class CompiledDriver(Driver):
         self._model, self.compiled = model, self.compile(model)
 
     def outputs(self) -> Mapping[str, Array | str]:
-        return RequestOutputs(self.compiled.outputs, self.request)
+        # Arrays of the request's own memory: nothing is copied.
+        names = map(name_of, self.compiled.outputs)
+        return {
+            name: array_of(it) for name, it in zip(names, self.request.output_tensors, strict=True)
+        }
 
     def explain(self, error: BaseException, *, loading: bool) -> LarError | None:
         return messages.explain(str(error), self.spec.model, loading=loading)
 
 
-def infer_with(request: Any) -> Callable[[], object]:
-    """Return a call that runs a request. The method of the class above it is taken, since the
-    request's own makes other objects of its inputs and outputs."""
-    from openvino._pyopenvino import InferRequest
-
-    return partial(InferRequest.infer, request, {}, True, False)
-
-
-class RequestOutputs(Mapping[str, Any]):
-    """The outputs of a request, each made an array when it is asked for."""
-
-    def __init__(self, ports: Any, request: Any) -> None:
-        self._places = {name_of(port): place for place, port in enumerate(ports)}
-        self._request = request
-
-    def __getitem__(self, name: str) -> Any:
-        tensor = self._request.get_output_tensor(self._places[name])
-        type_name = tensor.element_type.get_type_name()
-        return tensor.data if type_name in DTYPES else f"tensor({type_name})"
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
-
-    def __len__(self) -> int:
-        return len(self._places)
+def array_of(tensor: Any) -> Array | str:
+    """Return the array of a tensor, or the name of its type if NumPy has no such type."""
+    type_name = tensor.element_type.get_type_name()
+    return tensor.data if type_name in DTYPES else f"tensor({type_name})"
 
 
 def name_of(port: Any) -> str:
@@ -296,25 +275,35 @@ def read_model(path: Path) -> ModelInfo:
     from collections import Counter
 
     from lar.engines.flops import count_flops
-    from lar.engines.openvino.graph import ENDS, constants_in, operation_of
+    from lar.engines.openvino.graph import ENDS, OF_WEIGHTS, constants_in, operation_of, shape_of
 
     require_weights(path)
     try:
         model = import_openvino().Core().read_model(path)
     except RuntimeError as error:
         raise messages.explain(str(error), str(path), loading=True) or error from None
+    tensors = [tuple(map(describe, ports)) for ports in (model.inputs, model.outputs)]
+    batches = [it for it in model.inputs if (shape_of(it) or (1,))[0] is None]
+    for port in batches:
+        shape = port.get_partial_shape()
+        shape[0] = 1
+        model.reshape({port: shape})
     operators = model.get_ordered_ops()
     constants = constants_in(operators)
-    weights = [it for it in operators if it.get_type_name() == "Constant"]
+    fixed = [it for it in operators if it.get_type_name() == "Constant"]
+    weights = [it for it in fixed if it.get_element_type().get_type_name() in OF_WEIGHTS]
     computing = [it for it in operators if it not in constants and it.get_type_name() not in ENDS]
     flops, unknown = count_flops(map(operation_of, computing))
     return ModelInfo(
         engine="openvino",
-        inputs=tuple(map(describe, model.inputs)),
-        outputs=tuple(map(describe, model.outputs)),
+        inputs=tensors[0],
+        outputs=tensors[1],
         operators=dict(Counter(it.get_type_name() for it in computing).most_common()),
         parameter_count=sum(it.data.size for it in weights),
         weight_bytes=sum(it.get_byte_size() for it in weights),
         flops=flops,
         flops_unknown=unknown,
+        metadata={"flops_at": ", ".join(f"{name_of(it)}[0]=1" for it in batches)}
+        if batches
+        else {},
     )

@@ -92,8 +92,9 @@ def test_its_own_format_gives_what_the_onnx_file_gives(tmp_path: Path) -> None:
 def test_what_an_xml_holds_is_told(run_lar: Any, tmp_path: Path) -> None:
     model = write_xml(DIGITS, tmp_path / "digits.xml")
     text = run_lar("info", str(model)).stdout
-    assert "data" in text
-    assert "Convolution" in text
+    assert "input   data    float32  {?,1,8,8}" in text
+    assert "Convolution  " in text
+    assert "FLOPs: 915,476" in text  # of the .onnx: 915,466, without the sum of the last bias
 
 
 def test_a_batch_is_taken_as_it_comes_or_compiled_for(tmp_path: Path) -> None:
@@ -208,3 +209,12 @@ def test_an_integer_model_is_run() -> None:
     result = run(MODELS / "int8.onnx", DIGIT)
     assert result.status == "ok", result.failure
     assert result.outputs[0].shape == (len(labels), 10)
+
+
+def test_testcases_beside_a_model_are_checked(run_lar: Any, tmp_path: Path) -> None:
+    folder = str(tmp_path / "digit")
+    digit = f"{REPOSITORY}/inputs/digit_7.npy"
+    assert run_lar("pack", str(DIGITS), "-d", digit, "-o", folder).returncode == 0
+    done = run_lar(folder, "--engine", "openvino", "--iter", "1")
+    assert done.returncode == 0, done.stderr
+    assert "testcases: 1 of 1 as expected" in done.stdout
