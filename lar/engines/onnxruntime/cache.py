@@ -34,9 +34,9 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from lar.engines.engine import CacheFiles, CacheReport, CacheTable, Preference, Size
+from lar.engines.engine import CacheFiles, CacheReport, CacheTable, Size
 from lar.engines.formats import begins_like_onnx
 from lar.engines.onnx_file.fields import (
     ENTRY_KEY,
@@ -56,7 +56,7 @@ from lar.engines.onnxruntime.saving import open_saved, save_optimized
 from lar.errors import LarError, UsageError, error_of_write
 from lar.files.report_file import OutputFile
 from lar.measurement.machine import CPUINFO, read_field, read_processor
-from lar.options.table import C_OPR_LIB, FAST_RUN, FAST_RUN_ALGO_POLICY
+from lar.options.table import C_OPR_LIB, ENGINE_OPTION, FAST_RUN, FAST_RUN_ALGO_POLICY
 from lar.records.run import RunContext, RunSpec
 
 if TYPE_CHECKING:
@@ -184,13 +184,16 @@ def reason_of(error: OSError) -> str:
 class ModelCaches(CacheFiles):
     """Optimised models, each with what it was made for."""
 
+    holds = "one model and no algorithms"
+
     def begins(self, head: bytes) -> bool:
         return begins_like_onnx(head)
 
-    def show(self, path: str, operator: str, *, every_algorithm: bool) -> CacheReport:
-        for flag, is_given in (("--operator", operator), ("--all", every_algorithm)):
-            if is_given:
-                self.check_editable(path, f"show by {flag}")
+    def show(self, paths: Sequence[str], operator: str, *, every_algorithm: bool) -> CacheReport:
+        path, *others = paths
+        if others or operator or every_algorithm:
+            flag = "beside others" if others else "by --operator" if operator else "by --all"
+            raise self.refusal(path, f"show {flag}")
         cache = read_cache(path)
         record = cache.record
         rows: list[list[str | Size]] = [
@@ -210,11 +213,6 @@ class ModelCaches(CacheFiles):
         }
         return CacheReport([CacheTable(("made for", ""), rows)], content)
 
-    def show_several(
-        self, paths: Sequence[str], operator: str, *, every_algorithm: bool
-    ) -> NoReturn:
-        self.check_editable(paths[0], "show beside others")
-
     def compare(self, first: str, second: str) -> CacheReport:
         keys = [read_cache(name).record.key for name in (first, second)]
         differing = differing_fields(*keys)
@@ -231,14 +229,6 @@ class ModelCaches(CacheFiles):
         data = read_cache(path).record.data
         return (data,) if data else ()
 
-    def check_editable(self, path: str, action: str) -> NoReturn:
-        read_cache(path)  # a damaged one is refused for that
-        raise UsageError(
-            f"a cache of ONNX Runtime holds one model and no algorithms to {action}",
-            "`lar cache show` and `diff` print what it was made for",
-            subject=path,
-        )
-
     def copy(self, path: str, place: str, flag: str) -> None:
         real = Path(os.path.realpath(place))
         with locked(Path(os.path.realpath(path)).parent, fcntl.LOCK_SH):
@@ -251,12 +241,6 @@ class ModelCaches(CacheFiles):
             super().copy(path, place, flag)
         if old is not None and old.record.data not in ("", new.record.data):
             real.with_name(old.record.data).unlink(missing_ok=True)
-
-    def merge(self, paths: Sequence[str], output: str, prefer: Preference) -> NoReturn:
-        self.check_editable(paths[0], "merge")
-
-    def pick(self, path: str, operator: str, algorithm: str, output: str | None) -> NoReturn:
-        self.check_editable(path, "pick from")
 
 
 CACHES = ModelCaches()
@@ -337,6 +321,7 @@ def key_of(driver: SessionDriver, cache: ModelCache | None) -> dict[str, str]:
     else:
         weights = weights_files_of(model)
     operators = C_OPR_LIB.of(settings)
+    entries = settings.get(ENGINE_OPTION.key, "")
     return {
         "model": driver.context.model_sha256,
         "weights": ", ".join(describe_file(model.parent / name) for name in weights),
@@ -347,6 +332,7 @@ def key_of(driver: SessionDriver, cache: ModelCache | None) -> dict[str, str]:
         "operators": hash_file(Path(str(operators))) if operators else "",
         "processor": read_processor(),
         "instruction_sets": " ".join(name for name in INSTRUCTION_SETS if name in flags),
+        **({"engine_option": str(entries).replace("\n", " ")} if entries else {}),
         "threads": str(driver.options.intra_op_num_threads or len(os.sched_getaffinity(0))),
     }
 
