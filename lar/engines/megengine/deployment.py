@@ -13,7 +13,7 @@ from typing import Any
 
 from lar.engines.engine import Deployment, WritingRun
 from lar.engines.megengine.cache import bytes_of, read_cache
-from lar.engines.megengine.cache_choices import prefer_winograd
+from lar.engines.megengine.cache_operators import prefer_winograd
 from lar.options.option import Option
 from lar.options.table import (
     C_OPR_LIB,

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lar.engines.formats import BROKEN
-from lar.engines.megengine.cache import bytes_of, cache_of, merge_caches, read_cache
+from lar.engines.megengine.cache import bytes_of, cache_of, read_cache
 from lar.engines.megengine.packed_settings import check_info, read_info_file
 from lar.errors import LarError, UsageError, first_line
 from lar.options.option import Option
@@ -326,7 +326,7 @@ def read_cache_file(path: str, known: bytes | None = None) -> bytes:
         raise UsageError(
             error.problem, error.hint, flag="--pack-cache", subject=error.subject
         ) from None
-    return bytes_of(merge_caches(cache_of(known), cache) if known else cache)
+    return bytes_of({**cache_of(known), **cache} if known else cache)
 
 
 def check_packed_model(driver: Driver, lite_options: Mapping[str, int]) -> bool:

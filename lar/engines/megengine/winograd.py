@@ -6,7 +6,7 @@ steps, each in a process of its own:
 1. With --fast-run or --full-run, the search.
 2. An iteration with winograd algorithms first; the engine's log shows which it really took. Where
    it shows that the cache was searched without weights transformed ahead, which favours other
-   algorithms, the convolutions are searched again.
+   algorithms, they are searched again.
 3. An iteration without winograd algorithms, to compare the numbers.
 4. The run that was asked for, with winograd algorithms first.
 
@@ -15,38 +15,19 @@ The user's cache file has what the search found, in the search's order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from lar.engines.megengine.algorithms import (
-    LoggedChoice,
-    check_cache,
-    choices_in,
-    found_by,
-    is_of,
-    is_search,
-    keep_search,
-)
-from lar.engines.megengine.cache import (
-    Algorithm,
-    AlgorithmCache,
-    bytes_of,
-    read_cache,
-    winograd_of,
-)
-from lar.engines.megengine.cache_choices import (
-    Operator,
-    best_of,
-    is_direct,
-    operators_of,
-    prefer_winograd,
-    without_winograd,
-)
+from lar.engines.megengine import algorithms
+from lar.engines.megengine import cache_operators as operators
+from lar.engines.megengine.algorithms import LoggedChoice
+from lar.engines.megengine.cache import Algorithm, AlgorithmCache, bytes_of, read_cache, winograd_of
+from lar.engines.megengine.cache_operators import Operator, prefer_winograd
 from lar.errors import EXIT_CODES
 from lar.measurement.listener import Listener
-from lar.options.table import BY_KEY, FAST_RUN_ALGO_POLICY, MULTI_THREAD_CORE_IDS
+from lar.options import table
 from lar.records.run import (
     AlgorithmChoice,
     NumericError,
@@ -61,52 +42,24 @@ from lar.records.stopping import Pacing, Stopping
 SAME_MIB = 0.01  # the log gives a workspace with two decimals
 
 
-def without_operators(cache: AlgorithmCache, ran: Sequence[LoggedChoice]) -> AlgorithmCache:
-    """Return the cache without the convolutions that ran."""
-    keys = {
-        (operator.category, operator.entry.key)
-        for operator in operators_of(cache)
-        if any(is_convolution(choice) and is_of(choice, operator) for choice in ran)
-    }
-    return AlgorithmCache(
-        tuple(
-            replace(
-                category,
-                entries=tuple(
-                    each for each in category.entries if (category.name, each.key) not in keys
-                ),
-            )
-            for category in cache.categories
-        )
-    )
-
-
-def is_convolution(choice: LoggedChoice) -> bool:
-    return "Conv" in choice.operator
-
-
 def pair_choices(
     ran: Sequence[LoggedChoice], cache: AlgorithmCache
-) -> list[tuple[LoggedChoice, Operator | None, Algorithm | None]]:
-    """Return the convolutions that ran with what the cache knows of each, each entry once."""
-    left = operators_of(cache)
-    pairs: list[tuple[LoggedChoice, Operator | None, Algorithm | None]] = []
-    for choice in filter(is_convolution, ran):
-        operator = next((each for each in left if is_known(choice, each)), None)
-        if operator is None:
-            pairs.append((choice, None, None))
+) -> Iterator[tuple[LoggedChoice, Operator | None, Algorithm | None]]:
+    """Yield the convolutions that ran with what the cache knows of each, each entry once."""
+    left = operators.operators_of(cache)
+    for choice in ran:
+        if "Conv" not in choice.operator:
             continue
-        left.remove(operator)
-        algorithms = operator.entry.algorithms
-        algorithm = next(each for each in algorithms if each.name == choice.algorithm)
-        pairs.append((choice, operator, algorithm))
-    return pairs
-
-
-def is_known(choice: LoggedChoice, operator: Operator) -> bool:
-    """Return whether a choice may be this operator's and is among its algorithms."""
-    names = {each.name for each in operator.entry.algorithms}
-    return choice.algorithm in names and is_of(choice, operator)
+        known = (
+            (operator, algorithm)
+            for operator in left
+            if algorithms.is_of(choice, operator)
+            for algorithm in operator.algorithms
+            if algorithm.name == choice.algorithm
+        )
+        operator, algorithm = next(known, (None, None))
+        left = [each for each in left if each is not operator]
+        yield choice, operator, algorithm
 
 
 def was_searched_otherwise(ran: Sequence[LoggedChoice], cache: AlgorithmCache) -> bool:
@@ -124,7 +77,11 @@ def choices_of(ran: Sequence[LoggedChoice], cache: AlgorithmCache) -> tuple[Algo
     records = []
     for choice, operator, algorithm in pair_choices(ran, cache):
         winograd = winograd_of(choice.algorithm)
-        other = best_of(operator.entry, is_direct) if winograd and operator else None
+        other = (
+            operators.best_of(operator.algorithms, operators.is_direct)
+            if winograd and operator
+            else None
+        )
         records.append(
             AlgorithmChoice(
                 operator=choice.operator,
@@ -162,31 +119,23 @@ class StepFailed(Exception):
         self.result = result
 
 
-class Relay(Listener):
-    """Passes on what is shown of a search; its events would be taken for those of the run."""
+@dataclass
+class StepListener(Listener):
+    """Keeps what the engine prints, and passes on what is shown of a search; other events would be
+    taken for those of the run."""
 
-    def __init__(self, listener: Listener) -> None:
-        self.listener = listener
-
-    def on_log(self, text: bytes) -> None:
-        self.listener.on_log(text)
-
-    def on_progress(self, text: str, elapsed: float) -> None:
-        self.listener.on_progress(text, elapsed)
-
-
-class LogKeeper(Listener):
-    """Keeps what the engine prints."""
-
-    def __init__(self) -> None:
-        self.log = b""
+    shown: Listener
+    log: bytes = b""
 
     def on_log(self, text: bytes) -> None:
         self.log += text
+        self.shown.on_log(text)
+
+    def on_progress(self, text: str, elapsed: float) -> None:
+        self.shown.on_progress(text, elapsed)
 
 
-@dataclass(frozen=True)
-class Tried:
+class Tried(NamedTuple):
     """The result of one iteration with a cache."""
 
     choices: list[LoggedChoice]
@@ -204,68 +153,69 @@ def run_with_winograd(
     Raises:
         UsageError: the cache file cannot be used.
     """
-    policy = FAST_RUN_ALGO_POLICY.of(spec.settings)
-    searching = is_search(spec.settings)
+    policy = table.FAST_RUN_ALGO_POLICY.of(spec.settings)
+    searching = algorithms.is_search(spec.settings)
     nothing_runs = spec.warmup_iterations + spec.iterations == 0
     if nothing_runs or not (policy or searching):
         return run(spec, context)
-    known = policy and check_cache(Path(str(policy)), searching=searching)
-    cache = read_cache(str(policy)) if known else AlgorithmCache()
+    known = policy and algorithms.check_cache(Path(str(policy)), searching=searching)
+    cache = read_cache(str(policy)) if known else {}
     steps = Steps(spec, context, listener, step)
-    warnings: tuple[str, ...] = ()
+    warnings: list[str] = []
+    errors: tuple[NumericError, ...] = ()
     try:
         if searching:
             cache = steps.search(cache)
         preferred = steps.try_cache("winograd", prefer_winograd(cache))
         if was_searched_otherwise(preferred.choices, cache):
             if searching:
-                cache = steps.search(without_operators(cache, preferred.choices))
+                cache = steps.search({})
                 preferred = steps.try_cache("winograd", prefer_winograd(cache))
             else:
-                warnings = (SEARCHED_OTHERWISE,)
-        algorithms = choices_of(preferred.choices, cache)
-        errors: tuple[NumericError, ...] = ()
-        if any(choice.winograd for choice in algorithms):
-            direct = steps.try_cache("direct", without_winograd(cache))
-            errors = compare_outputs(preferred, direct)
+                warnings.append(SEARCHED_OTHERWISE)
+        chosen = choices_of(preferred.choices, cache)
+        if any(choice.winograd for choice in chosen):
+            direct = steps.try_cache("direct", operators.without_winograd(cache))
+            errors = tuple(compare_outputs(preferred, direct))
             if any(each.relative is None or each.relative > LARGE_ERROR for each in errors):
-                warnings = (*warnings, WRONG)
+                warnings.append(WRONG)
     except StepFailed as stopped:
         return stopped.result
     result = run(*steps.with_cache(prefer_winograd(cache), "run"))
-    return replace(
-        result, algorithms=algorithms, numeric_errors=errors, warnings=(*result.warnings, *warnings)
-    )
+    warned = (*result.warnings, *warnings)
+    return replace(result, algorithms=chosen, numeric_errors=errors, warnings=warned)
 
 
+@dataclass(frozen=True)
 class Steps:
     """The steps before the run: each has a folder of its own in the run's work folder."""
 
-    def __init__(self, spec: RunSpec, context: RunContext, listener: Listener, step: Step) -> None:
-        self.spec, self.context, self.listener, self.step = spec, context, listener, step
+    spec: RunSpec
+    context: RunContext
+    listener: Listener
+    step: Step
 
     def search(self, known: AlgorithmCache) -> AlgorithmCache:
         """Search what is not known, keep it in the user's file, and return all."""
         spec, _ = self.with_cache(known, "search")
         spec = replace(alone(spec), warmup_iterations=1, iterations=0)
         # What is there in the end is kept, however the search ends.
-        self.execute("the search", spec, self.context, Relay(self.listener))
-        keep_search(self.spec, self.context)
-        return found_by(self.context) or known
+        self.execute("the search", spec, self.context, StepListener(self.listener))
+        algorithms.keep_search(self.spec, self.context)
+        return algorithms.found_by(self.context) or known
 
     def try_cache(self, name: str, cache: AlgorithmCache) -> Tried:
         """Run an iteration with a cache, and another after it for options that leave out one."""
         spec, context = self.with_cache(cache, name)
-        spec = alone(spec)
-        spec = replace(
-            spec, settings={**spec.settings, "verbose": True}, warmup_iterations=1, iterations=1
-        )
-        keeper = LogKeeper()
+        settings = {**alone(spec).settings, table.VERBOSE.key: True}
+        spec = replace(alone(spec), settings=settings, warmup_iterations=1, iterations=1)
+        listener = StepListener(Listener())
         folder = Path(context.work_folder) / "outputs"
         context = replace(context, outputs_folder=str(folder))
-        result = self.execute(f"the trial of {name} algorithms", spec, context, keeper)
-        log = keeper.log.decode(errors="replace")
-        return Tried(choices_in(log), result.outputs, folder)
+        result = self.execute(f"the trial of {name} algorithms", spec, context, listener)
+        return Tried(
+            algorithms.choices_in(listener.log.decode(errors="replace")), result.outputs, folder
+        )
 
     def with_cache(self, cache: AlgorithmCache, name: str) -> tuple[RunSpec, RunContext]:
         """Return the run with another cache file and another work folder."""
@@ -273,7 +223,7 @@ class Steps:
         folder.mkdir(exist_ok=True)
         path = folder / "given.cache"
         path.write_bytes(bytes_of(cache))
-        settings = {**self.spec.settings, "fast_run_algo_policy": str(path)}
+        settings = {**self.spec.settings, table.FAST_RUN_ALGO_POLICY.key: str(path)}
         context = replace(self.context, work_folder=str(folder))
         return replace(self.spec, settings=settings), context
 
@@ -306,27 +256,24 @@ def alone(spec: RunSpec) -> RunSpec:
     settings = {
         key: value
         for key, value in spec.settings.items()
-        if key != "thread" and BY_KEY[key].purpose != "dump"
+        if key != table.THREAD.key and table.BY_KEY[key].purpose != "dump"
     }
-    if spec.runners > 1 and MULTI_THREAD_CORE_IDS.is_given(settings):
-        cores = str(settings[MULTI_THREAD_CORE_IDS.key]).split(",")
-        settings[MULTI_THREAD_CORE_IDS.key] = ",".join(cores[: len(cores) // spec.runners])
+    if spec.runners > 1 and table.MULTI_THREAD_CORE_IDS.is_given(settings):
+        cores = str(settings[table.MULTI_THREAD_CORE_IDS.key]).split(",")
+        settings[table.MULTI_THREAD_CORE_IDS.key] = ",".join(cores[: len(cores) // spec.runners])
     return replace(
         spec, settings=settings, cases=spec.cases[:1], stopping=Stopping(), pacing=Pacing()
     )
 
 
-def compare_outputs(actual: Tried, expected: Tried) -> tuple[NumericError, ...]:
-    """Return by how much the outputs of two steps differ."""
+def compare_outputs(actual: Tried, expected: Tried) -> Iterator[NumericError]:
+    """Yield by how much the outputs of two steps differ."""
     import numpy as np
 
-    errors = []
     for index, output in enumerate(actual.outputs):
         files = [tried.folder / f"{index:03}.npy" for tried in (actual, expected)]
         if all(file.exists() for file in files):
-            first, second = (np.load(file).astype(np.float64) for file in files)
-            errors.append(error_of(output.name, first, second))
-    return tuple(errors)
+            yield error_of(output.name, *(np.load(file).astype(np.float64) for file in files))
 
 
 def error_of(name: str, actual: Any, expected: Any) -> NumericError:
@@ -334,13 +281,10 @@ def error_of(name: str, actual: Any, expected: Any) -> NumericError:
     import numpy as np
 
     apart = (actual != expected) & ~(np.isnan(actual) & np.isnan(expected))
-    a, b = actual[apart], expected[apart]
-    if not (np.isfinite(a).all() and np.isfinite(b).all()):
+    both = np.stack([actual[apart], expected[apart]])
+    if not np.isfinite(both).all():
         return NumericError(output=name, absolute=None, relative=None)
-    difference = np.abs(a - b)
-    scale = np.maximum(np.maximum(np.abs(a), np.abs(b)), 1)
-    return NumericError(
-        output=name,
-        absolute=float(difference.max(initial=0)),
-        relative=float((difference / scale).max(initial=0)),
-    )
+    difference = np.abs(both[0] - both[1])
+    relative = difference / np.abs(both).max(axis=0, initial=1)
+    absolute, relative = (float(each.max(initial=0)) for each in (difference, relative))
+    return NumericError(output=name, absolute=absolute, relative=relative)
