@@ -75,33 +75,38 @@ POSITION_AXES: Mapping[str, tuple[int, ...]] = {
 INTERPOLATION_TAPS: Mapping[str, int] = {"NEAREST": 0, "LINEAR": 4, "CUBIC": 16, "LANCZOS4": 64}
 
 
-def operation_of(operator: Any) -> Operation:
-    """Return an operator as the FLOP formulas take it."""
-    kind = KINDS.get(operator.type)
+def operation_of(
+    type: str, inputs: Sequence[Shape], outputs: Sequence[Shape], parameters: Mapping[str, Any]
+) -> Operation:
+    """Return an operator as the FLOP formulas take it.
+
+    Raises:
+        LookupError: it lacks a parameter or an input.
+    """
+    kind = KINDS.get(type)
     if kind is None or kind == "movement":
-        return Operation(type=operator.type, kind=kind)
-    inputs = [shape_of(variable) for variable in operator.inputs]
-    outputs = [shape_of(variable) for variable in operator.outputs]
-    if operator.type in INPUT_ORDER:
-        inputs = [inputs[index] for index in INPUT_ORDER[operator.type]]
-    parameters = json.loads(operator.params)
-    fused = 0
+        return Operation(type=type, kind=kind)
+    taken, made, fused = list(inputs), list(outputs), 0
+    if type in INPUT_ORDER:
+        taken = [taken[index] for index in INPUT_ORDER[type]]
     if kind in ("convolution", "deconvolution"):
-        inputs[0] = channels_first(inputs[0], parameters["format"])
-        outputs[0] = channels_first(outputs[0], parameters["format"])
-        if operator.type == "ConvBiasForward":
+        taken[0] = channels_first(taken[0], parameters.get("format", "NCHW"))
+        made[0] = channels_first(made[0], parameters.get("format", "NCHW"))
+        if type == "ConvBiasForward":
             # The inputs behind data and filter are the bias and a tensor to add.
-            fused = len(inputs) - 2 + (parameters["nonlineMode"] != "IDENTITY")
+            fused = len(taken) - 2 + (parameters.get("nonlineMode", "IDENTITY") != "IDENTITY")
     elif kind == "matrix product" and parameters.get("transposeA"):
-        inputs[0] = swap_last_axes(inputs[0])
+        taken[0] = swap_last_axes(taken[0])
+    taps = taps_of(type, kind, parameters)
     return Operation(
-        type=operator.type,
-        kind=kind,
-        inputs=tuple(inputs),
-        outputs=tuple(outputs),
-        taps=taps_of(operator.type, kind, parameters),
-        fused=fused,
+        type=type, kind=kind, inputs=tuple(taken), outputs=tuple(made), taps=taps, fused=fused
     )
+
+
+def operation_in(operator: Any) -> Operation:
+    """Return an operator of a loaded graph as the FLOP formulas take it."""
+    inputs, outputs = ([*map(shape_of, side)] for side in (operator.inputs, operator.outputs))
+    return operation_of(operator.type, inputs, outputs, json.loads(operator.params or "{}"))
 
 
 def taps_of(type: str, kind: str, parameters: Mapping[str, Any]) -> int:
@@ -233,7 +238,7 @@ def describe_graph(outputs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     operators = [it for it in found if it.type != INPUT and it.type not in CONSTANTS]
     taken = {variable.id: variable for operator in operators for variable in operator.inputs}
     weights = [variable for variable in taken.values() if is_weight(variable)]
-    flops, flops_unknown = count_flops(map(operation_of, operators))
+    flops, flops_unknown = count_flops(map(operation_in, operators))
     inputs = [operator.outputs[0] for operator in found if operator.type == INPUT]
     return {
         "inputs": tuple(tensor_of(variable.name, variable, True) for variable in inputs),
