@@ -41,14 +41,6 @@ from lar.engines.megengine.cache_operators import Operator, operators_of, prefer
 from lar.engines.megengine.symbols import find_function
 from lar.errors import UsageError
 from lar.options import table
-from lar.options.table import (
-    BINARY_EQUAL_BETWEEN_BATCH,
-    FAST_RUN,
-    FAST_RUN_ALGO_POLICY,
-    FAST_RUN_SHARED_BATCH_SIZE,
-    FULL_RUN,
-    WINOGRAD_TRANSFORM,
-)
 from lar.records.run import RunContext, RunSpec
 
 if TYPE_CHECKING:
@@ -168,15 +160,15 @@ HEURISTIC, PROFILE, REPRODUCIBLE, OPTIMIZED = 1, 2, 4, 8
 
 def is_search(settings: Mapping[str, Any]) -> bool:
     """Return whether a run measures algorithms."""
-    return bool(FAST_RUN.of(settings) or FULL_RUN.of(settings))
+    return bool(table.FAST_RUN.of(settings) or table.FULL_RUN.of(settings))
 
 
 def strategy_of(settings: Mapping[str, Any]) -> int:
     """Return the engine's strategy for the options set."""
     reproducible = REPRODUCIBLE if table.REPRODUCIBLE.of(settings) else 0
     if is_search(settings):
-        return PROFILE | (reproducible or (OPTIMIZED if FAST_RUN.of(settings) else 0))
-    cached = PROFILE if FAST_RUN_ALGO_POLICY.of(settings) else 0
+        return PROFILE | (reproducible or (OPTIMIZED if table.FAST_RUN.of(settings) else 0))
+    cached = PROFILE if table.FAST_RUN_ALGO_POLICY.of(settings) else 0
     return HEURISTIC | cached | reproducible
 
 
@@ -187,15 +179,15 @@ def choose_algorithms(driver: LiteDriver, _: object) -> None:
     driver.algorithms_chosen = True
     settings = driver.spec.settings
     strategy = strategy_of(settings)
-    batch = int(FAST_RUN_SHARED_BATCH_SIZE.of(settings) or 0)
-    equal = bool(BINARY_EQUAL_BETWEEN_BATCH.of(settings))
+    batch = int(table.FAST_RUN_SHARED_BATCH_SIZE.of(settings) or 0)
+    equal = bool(table.BINARY_EQUAL_BETWEEN_BATCH.of(settings))
     searching = is_search(settings)
     driver.begins_alone = searching
     driver.network_setup.append(
         lambda network: network.set_network_algo_policy(strategy, batch, equal)
     )
-    if FAST_RUN_ALGO_POLICY.of(settings):
-        use_cache(driver, Path(str(settings[FAST_RUN_ALGO_POLICY.key])), searching=searching)
+    if table.FAST_RUN_ALGO_POLICY.of(settings):
+        use_cache(driver, Path(str(settings[table.FAST_RUN_ALGO_POLICY.key])), searching=searching)
     elif searching and driver.context.work_folder:
         use_cache(driver, None, searching=True)  # for its progress: what is found is thrown away
 
@@ -213,7 +205,7 @@ def use_cache(driver: LiteDriver, path: Path | None, *, searching: bool) -> None
     if driver.runner:  # the cache is one for the whole process
         return
     content = path.read_bytes() if path and known else bytes(4)  # no categories
-    if path and WINOGRAD_TRANSFORM.of(driver.spec.settings) and not searching:
+    if path and table.WINOGRAD_TRANSFORM.of(driver.spec.settings) and not searching:
         content = bytes_of(prefer_winograd(read_cache(path)))
     copy = work_copy(driver.context)
     copy.write_bytes(content)
@@ -263,9 +255,9 @@ def keep_search(spec: RunSpec, context: RunContext) -> None:
     Raises:
         UsageError: the file cannot be written.
     """
-    policy, found = FAST_RUN_ALGO_POLICY.of(spec.settings), found_by(context)
+    policy, found = table.FAST_RUN_ALGO_POLICY.of(spec.settings), found_by(context)
     if policy and found and is_search(spec.settings):
-        update_cache(str(policy), lambda old: {**old, **found}, FAST_RUN_ALGO_POLICY.flag)
+        update_cache(str(policy), lambda old: {**old, **found}, table.FAST_RUN_ALGO_POLICY.flag)
 
 
 def found_by(context: RunContext) -> AlgorithmCache | None:
@@ -274,7 +266,7 @@ def found_by(context: RunContext) -> AlgorithmCache | None:
     return read_cache(copy) if copy.exists() and copy.stat().st_size else None
 
 
-FLAG = FAST_RUN_ALGO_POLICY.flag
+FLAG = table.FAST_RUN_ALGO_POLICY.flag
 
 
 def listen_to_choices(driver: LiteDriver) -> None:
@@ -333,10 +325,10 @@ def count_taken(
 
 def is_allowed(algorithm: Algorithm, settings: Mapping[str, Any]) -> bool:
     """Return whether the options allow an algorithm."""
-    equal = BINARY_EQUAL_BETWEEN_BATCH.of(settings)
+    equal = table.BINARY_EQUAL_BETWEEN_BATCH.of(settings)
     needed = Attribute.REPRODUCIBLE if equal or table.REPRODUCIBLE.of(settings) else 0
     unfit = Attribute.DEPENDS_ON_BATCH if equal else 0
-    if FAST_RUN_SHARED_BATCH_SIZE.of(settings):
+    if table.FAST_RUN_SHARED_BATCH_SIZE.of(settings):
         unfit |= Attribute.DEPENDS_ON_SHAPE
     limit = settings.get(table.WORKSPACE_LIMIT.key, algorithm.workspace_bytes)
     return (

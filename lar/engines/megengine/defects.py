@@ -28,31 +28,9 @@ from lar.engines.megengine.graph_operators import graph_in, number_in, open_grap
 from lar.engines.megengine.packed_model import is_packed, open_packed
 from lar.errors import LarError
 from lar.measurement.machine import read_instruction_sets
+from lar.options import table
 from lar.options.command_line import format_flags
 from lar.options.option import Option
-from lar.options.table import (
-    BINARY_EQUAL_BETWEEN_BATCH,
-    CHECK_VAR_VALUE,
-    CUDA,
-    DRIVER,
-    ENABLE_IOC16,
-    ENABLE_NCHW4,
-    ENABLE_NCHW32,
-    ENABLE_NCHW44,
-    ENABLE_NCHW44_DOT,
-    ENABLE_NCHW88,
-    ENABLE_NHWCD4,
-    ENGINE_ENV,
-    ENGINE_FIX,
-    FAST_RUN,
-    FAST_RUN_ALGO_POLICY,
-    FULL_RUN,
-    LAYOUT_TRANSFORM,
-    OPERATOR_DUMPS,
-    SEARCHES,
-    WINOGRAD_TRANSFORM,
-    one_of,
-)
 
 if TYPE_CHECKING:
     from lar.records.choices import OptionValue
@@ -150,13 +128,18 @@ QUIRKS: tuple[Quirk, ...] = (
         "mkl-generic-path",
         "MKL runs generic code on AMD, which takes 1.5 to 3 times as long",
         f"{AMD} with AVX2, no {MKL_VARIABLE}; float32 products in nchw",
-        options={ENGINE_ENV.key: (f"{MKL_VARIABLE}=5",)},
+        options={table.ENGINE_ENV.key: (f"{MKL_VARIABLE}=5",)},
         applies=takes_generic_path,
         # These take other algorithms than MKL's: the variable changes nothing measurable.
         spared=keys_of(
-            *(BINARY_EQUAL_BETWEEN_BATCH, ENABLE_IOC16, ENABLE_NCHW44, ENABLE_NCHW44_DOT),
-            *(ENABLE_NCHW88, ENABLE_NHWCD4, FAST_RUN, FAST_RUN_ALGO_POLICY),
-            *(FULL_RUN, LAYOUT_TRANSFORM),
+            *(
+                table.BINARY_EQUAL_BETWEEN_BATCH,
+                table.ENABLE_IOC16,
+                table.ENABLE_NCHW44,
+                table.ENABLE_NCHW44_DOT,
+            ),
+            *(table.ENABLE_NCHW88, table.ENABLE_NHWCD4, table.FAST_RUN, table.FAST_RUN_ALGO_POLICY),
+            *(table.FULL_RUN, table.LAYOUT_TRANSFORM),
         ),
         trait=FLOAT_PRODUCTS,
         slow=True,
@@ -165,9 +148,9 @@ QUIRKS: tuple[Quirk, ...] = (
         "nchw88-x2apic",
         "nchw88 and --layout-transform hang: MKL-DNN knows the cores of Intel alone",
         f"a vendor other than {INTEL}",
-        options={ENGINE_FIX.key: X2APIC_FIX},
+        options={table.ENGINE_FIX.key: X2APIC_FIX},
         applies=hangs_on_nchw88,
-        settings=keys_of(ENABLE_NCHW88, LAYOUT_TRANSFORM),
+        settings=keys_of(table.ENABLE_NCHW88, table.LAYOUT_TRANSFORM),
     ),
     Quirk(
         "ioc16-max-pool",
@@ -175,7 +158,7 @@ QUIRKS: tuple[Quirk, ...] = (
         "always, on the CPU; the model has max-pooling",
         advice="leave --enable-ioc16 out",
         applies=always,
-        settings=keys_of(ENABLE_IOC16),
+        settings=keys_of(table.ENABLE_IOC16),
         trait=MAX_POOLING,
     ),
     Quirk(
@@ -185,7 +168,7 @@ QUIRKS: tuple[Quirk, ...] = (
         advice="--enable-nchw44, or no layout",
         # What goes wrong: a tensor is flattened with its channels still in blocks
         applies=always,
-        settings=keys_of(ENABLE_NCHW4, ENABLE_NCHW32),
+        settings=keys_of(table.ENABLE_NCHW4, table.ENABLE_NCHW32),
         trait=QUANTISED,
     ),
     Quirk(
@@ -195,7 +178,7 @@ QUIRKS: tuple[Quirk, ...] = (
         advice="leave --enable-nhwcd4 out",
         # Seen on mobilenet_v2; models without depthwise convolutions come out right
         applies=always,
-        settings=keys_of(ENABLE_NHWCD4),
+        settings=keys_of(table.ENABLE_NHWCD4),
         trait=GROUPED,
     ),
     Quirk(
@@ -204,7 +187,9 @@ QUIRKS: tuple[Quirk, ...] = (
         "always, on the CPU; the engine's error names it",
         advice="dump the model with optimize_for_inference, which fuses it",
         applies=always,
-        settings=keys_of(ENABLE_NCHW44, ENABLE_NCHW44_DOT, ENABLE_NCHW88, ENABLE_NHWCD4),
+        settings=keys_of(
+            table.ENABLE_NCHW44, table.ENABLE_NCHW44_DOT, table.ENABLE_NCHW88, table.ENABLE_NHWCD4
+        ),
     ),
     Quirk(
         "layout-8-channels",
@@ -213,7 +198,7 @@ QUIRKS: tuple[Quirk, ...] = (
         advice="--enable-nchw88",
         # The search takes plain inputs there, which the kernel reads as blocks of 8
         applies=always,
-        settings=keys_of(LAYOUT_TRANSFORM),
+        settings=keys_of(table.LAYOUT_TRANSFORM),
     ),
     Quirk(
         "dumped-in-blocks",
@@ -221,7 +206,7 @@ QUIRKS: tuple[Quirk, ...] = (
         "always, on the CPU",
         advice="--driver graph; its --model-dump writes a file that lite can run",
         applies=always,
-        settings=keys_of(DRIVER),  # some models have it; no engine option shows which
+        settings=keys_of(table.DRIVER),  # some models have it; no engine option shows which
     ),
 )
 
@@ -231,7 +216,7 @@ def quirks_here(settings: Mapping[str, Any], environment: Mapping[str, str]) -> 
 
     `environment` is that of the process that runs the engine.
     """
-    if CUDA.is_given(settings):
+    if table.CUDA.is_given(settings):
         return []
     processor = read_instruction_sets()
     return [
@@ -339,18 +324,18 @@ def hints_for(result: RunResult, environment: Mapping[str, str]) -> str:
         for quirk in sorted(quirks_met(result, environment), key=lambda each: each.slow)
         if timed or not quirk.slow
     ]
-    dumped = one_of(OPERATOR_DUMPS, settings)
+    dumped = table.one_of(table.OPERATOR_DUMPS, settings)
     if dumped and timed:
         hints.append(
             f"the times are those of a run with {dumped.flag}: MegEngine dumps in every "
             "iteration; --warmup-iter 0 --iter 1 dumps once"
         )
-    search = one_of(SEARCHES, settings)
+    search = table.one_of(table.SEARCHES, settings)
     if search and not timed:
         hints.append(f"{search.flag}: the warm-up alone was run, which makes the search")
-    if WINOGRAD_TRANSFORM.is_given(settings) and not is_searched(settings):
+    if table.WINOGRAD_TRANSFORM.is_given(settings) and not is_searched(settings):
         hints.append(hint_on_winograd(spec.model))
-    if CHECK_VAR_VALUE.is_given(settings):
+    if table.CHECK_VAR_VALUE.is_given(settings):
         hints.append(
             "--check-var-value I has looked at one variable in I runs, then at the next; a larger "
             "--iter reaches more"
@@ -361,8 +346,8 @@ def hints_for(result: RunResult, environment: Mapping[str, str]) -> str:
 def quirks_met(result: RunResult, environment: Mapping[str, str]) -> list[Quirk]:
     """Return the quirks that a run has met for certain."""
     settings = dict(result.spec.settings)
-    if FAST_RUN_ALGO_POLICY.is_given(settings) and result.uncached_operators:
-        del settings[FAST_RUN_ALGO_POLICY.key]
+    if table.FAST_RUN_ALGO_POLICY.is_given(settings) and result.uncached_operators:
+        del settings[table.FAST_RUN_ALGO_POLICY.key]
     possible = [quirk for quirk in quirks_here(settings, environment) if quirk.trait]
     traits = traits_of(result.spec.model) if possible else frozenset()
     return [quirk for quirk in possible if quirk.trait in traits]
@@ -370,7 +355,7 @@ def quirks_met(result: RunResult, environment: Mapping[str, str]) -> list[Quirk]
 
 def is_searched(settings: Mapping[str, Any]) -> bool:
     """Return whether a run searches, or has the cache of a search."""
-    return one_of((*SEARCHES, FAST_RUN_ALGO_POLICY), settings) is not None
+    return table.one_of((*table.SEARCHES, table.FAST_RUN_ALGO_POLICY), settings) is not None
 
 
 def hint_on_winograd(model: str) -> str:

@@ -23,20 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lar.errors import UsageError
-from lar.options.table import (
-    BY_KEY,
-    CPU,
-    CPU_DEFAULT,
-    CUDA,
-    FAST_RUN,
-    FULL_RUN,
-    INPUT,
-    MULTITHREAD,
-    REPRODUCIBLE,
-    TENSORRT,
-    THREAD,
-    WINOGRAD_TRANSFORM,
-)
+from lar.options import table
 from lar.records.facts import EngineFacts
 from lar.records.run import (
     Failure,
@@ -80,13 +67,13 @@ OURS = re.compile(r"iter \d+/|warm ?up \d|load model: |=== (?:prepare|finished)"
 
 # The messages of options, by what is set.
 SWITCHES = {
-    FAST_RUN: r"enable fast-run strategy",
-    FULL_RUN: r"enable full-run strategy",
-    REPRODUCIBLE: r"enable reproducible strategy",
-    WINOGRAD_TRANSFORM: r"enable winograd transform",
-    CPU: r"us(?:e|ing) cpu (?:mode|device)",
-    CPU_DEFAULT: r"us(?:e|ing) cpu[: ]default (?:mode|device)",
-    TENSORRT: r"use tensorrt mode",
+    table.FAST_RUN: r"enable fast-run strategy",
+    table.FULL_RUN: r"enable full-run strategy",
+    table.REPRODUCIBLE: r"enable reproducible strategy",
+    table.WINOGRAD_TRANSFORM: r"enable winograd transform",
+    table.CPU: r"us(?:e|ing) cpu (?:mode|device)",
+    table.CPU_DEFAULT: r"us(?:e|ing) cpu[: ]default (?:mode|device)",
+    table.TENSORRT: r"use tensorrt mode",
 }
 LAYOUT = re.compile(r"enable (\w+) optimization")
 THREADS = re.compile(r"using multithread\(threads number:(\d+)\) device")
@@ -203,11 +190,11 @@ def take_command(run: LoggedRun, command: str) -> None:
         if not flag.startswith("--"):
             continue
         key = flag[2:].replace("-", "_")
-        option = BY_KEY.get(key)
+        option = table.BY_KEY.get(key)
         takes_value = option.parse is not None if option else True
         if takes_value and not equals and rest and not rest[0].startswith("--"):
             value = rest.pop(0)
-        if key == INPUT.key:
+        if key == table.INPUT.key:
             run.inputs += (value,)
         elif option is None or option.by_engine:
             run.settings[key] = setting_of(key, value)
@@ -215,8 +202,8 @@ def take_command(run: LoggedRun, command: str) -> None:
 
 def setting_of(key: str, text: str) -> Setting:
     """Return the value of an option as lar has it; as text if lar does not have it."""
-    option = BY_KEY.get(key)
-    if option is CUDA and not text:
+    option = table.BY_KEY.get(key)
+    if option is table.CUDA and not text:
         return 0  # the first device
     if option is None or option.parse is None:
         return text or True
@@ -270,12 +257,12 @@ def read_message(run: LoggedRun, text: str) -> None:
         run.verdicts.setdefault(run.case, []).append([verdict])
     elif found := LAYOUT.search(text):
         key = f"enable_{found[1].replace('-', '_')}"
-        if key in BY_KEY:
+        if key in table.BY_KEY:
             run.settings.setdefault(key, True)
     elif found := THREADS.search(text):
-        run.settings.setdefault(MULTITHREAD.key, int(found[1]))
+        run.settings.setdefault(table.MULTITHREAD.key, int(found[1]))
     elif found := RUNNERS.fullmatch(text):
-        run.settings.setdefault(THREAD.key, int(found[1]))
+        run.settings.setdefault(table.THREAD.key, int(found[1]))
     elif LITE_MODE in text:
         run.settings.setdefault("lite", True)
     elif ENDS.match(text):
@@ -384,8 +371,8 @@ def check_whole(run: LoggedRun, name: str) -> None:
 def result_of(run: LoggedRun) -> RunResult:
     """Return the result of a run."""
     runners = max((test.runner for test in run.tests), default=0) + 1
-    if runners > 1 or (THREAD.key in run.settings and run.tests):
-        run.settings[THREAD.key] = runners  # those that have printed their times
+    if runners > 1 or (table.THREAD.key in run.settings and run.tests):
+        run.settings[table.THREAD.key] = runners  # those that have printed their times
     cases = sorted({*(test.case for test in run.tests), *run.verdicts})
     is_tested = run.case_count > 0 or len(cases) > 1 or bool(run.verdicts)
     names = {case: f"#{case}" for case in cases} if is_tested else {}
@@ -396,8 +383,8 @@ def result_of(run: LoggedRun) -> RunResult:
         failure = Failure(run.reason or run.ending, exit_code=4)
     tests = sorted(run.tests, key=lambda test: (test.runner, test.case))
     with_device = any(row[2] is not None for test in tests for row in test.rows)
-    is_cuda = CUDA.is_given(run.settings)
-    device = f"cuda:{run.settings[CUDA.key]}" if is_cuda else "cpu"
+    is_cuda = table.CUDA.is_given(run.settings)
+    device = f"cuda:{run.settings[table.CUDA.key]}" if is_cuda else "cpu"
     return RunResult(
         spec=RunSpec(
             model=run.model,

@@ -8,16 +8,7 @@ from typing import TYPE_CHECKING
 
 from lar.engines.formats import BROKEN
 from lar.errors import CheckFailed, LarError, UsageError
-from lar.options.table import (
-    CHECK_VAR_VALUE,
-    ENABLE_IOC16,
-    FAKE_FIRST,
-    FAST_RUN,
-    LAYOUT_CHOICES,
-    OPERATOR_DUMPS,
-    PROFILE,
-    PROFILE_FILES,
-)
+from lar.options import table
 
 if TYPE_CHECKING:
     from lar.records.run import TensorInfo
@@ -143,7 +134,7 @@ def explain_megengine(
             return UsageError(what, BROKEN, subject=model)
     if re.search(r"failed to malloc|bad_alloc|out of memory|cudaErrorMemoryAllocation", message):
         return LarError("out of memory in MegEngine", "a smaller batch or model, or more memory")
-    dump = next((each for each in OPERATOR_DUMPS if each.key in settings), None)
+    dump = next((each for each in table.OPERATOR_DUMPS if each.key in settings), None)
     if dump is not None and UNDUMPED.search(message):
         return UsageError(
             f"{model} has a variable that MegEngine cannot dump, as batch "
@@ -165,7 +156,7 @@ def explain_megengine(
             subject=model,
         )
     if "`ch >= 1'" in message and "json.cpp" in message:
-        asked = next((each for each in PROFILE_FILES if each.key in settings), PROFILE)
+        asked = next((each for each in table.PROFILE_FILES if each.key in settings), table.PROFILE)
         return UsageError(
             f"{model} has a name that is not ASCII, which MegEngine cannot write into its profile",
             "export the model with other names, or leave the flag out",
@@ -178,26 +169,26 @@ def explain_megengine(
             "leave it or the layout out",
             flag="--workspace-limit",
         )
-    if "contain_attribute_all(positive_attr)" in message and FAST_RUN.key in settings:
+    if "contain_attribute_all(positive_attr)" in message and table.FAST_RUN.key in settings:
         return UsageError(
             f"an operator of {model} has naive algorithms alone with these options, "
             "and --fast-run takes none",
             "--full-run takes them too; or leave the layout out",
             flag="--fast-run",
         )
-    if CHECK_VAR_VALUE.key in settings and "param.mode == Param::Mode::" in message:
+    if table.CHECK_VAR_VALUE.key in settings and "param.mode == Param::Mode::" in message:
         return UsageError(
             f"{model} has quantised variables, which MegEngine cannot compare",
             "--range looks at its floating-point values",
             flag="--check-var-value",
         )
-    if ENABLE_IOC16.key in settings:
+    if table.ENABLE_IOC16.key in settings:
         return UsageError(
             f"--enable-ioc16: MegEngine cannot run {model} in float16",
             f"leave the flag out; it says: {said}",
         )
-    for layout in (each for each in LAYOUT_CHOICES if each.key in settings):
-        if FAKE_FIRST.key in settings and "value.initialized()" in message:
+    for layout in (each for each in table.LAYOUT_CHOICES if each.key in settings):
+        if table.FAKE_FIRST.key in settings and "value.initialized()" in message:
             return UsageError(
                 f"--fake-first and {layout.flag} cannot go together on {model}: MegEngine "
                 "computes weights in that layout in executions of their own",

@@ -29,30 +29,11 @@ from typing import TYPE_CHECKING, Any
 
 from lar.engines.formats import BROKEN
 from lar.engines.megengine.cache import bytes_of, cache_of, read_cache
+from lar.engines.megengine.lite_fields import LITE_FIELDS
 from lar.engines.megengine.packed_settings import check_info, read_info_file
 from lar.errors import LarError, UsageError, first_line
+from lar.options import table
 from lar.options.option import Option
-from lar.options.table import (
-    CONST_SHAPE,
-    CPU_DEFAULT,
-    CUDA,
-    ENABLE_FUSE_PREPROCESS,
-    ENABLE_JIT,
-    FAKE_FIRST,
-    FAST_RUN_ALGO_POLICY,
-    MULTITHREAD,
-    MULTITHREAD_DEFAULT,
-    NO_SANITY_CHECK,
-    PACK_CACHE,
-    PACK_INFO_JSON,
-    PACKED_MODEL_DUMP,
-    RECORD_COMP_SEQ,
-    RECORD_COMP_SEQ2,
-    WEIGHT_PREPROCESS,
-    WINOGRAD_TRANSFORM,
-    WORKSPACE_LIMIT,
-    one_of,
-)
 
 if TYPE_CHECKING:
     from lar.engines.driver import Driver
@@ -256,19 +237,9 @@ def write_packed(
         file.write(memoryview(builder.Bytes)[builder.Head() :])
 
 
-# The options that set a field of LiteOptions, those of the threads, and those of the device.
-FIELD_OPTIONS: Mapping[str, tuple[Option[Any], ...]] = {
-    "weight_preprocess": (WEIGHT_PREPROCESS, WINOGRAD_TRANSFORM),
-    "fuse_preprocess": (ENABLE_FUSE_PREPROCESS,),
-    "fake_next_exec": (FAKE_FIRST,),
-    "var_sanity_check_first_run": (NO_SANITY_CHECK, RECORD_COMP_SEQ2),
-    "const_shape": (CONST_SHAPE, RECORD_COMP_SEQ2),
-    "jit_level": (ENABLE_JIT,),
-    "comp_node_seq_record_level": (RECORD_COMP_SEQ, RECORD_COMP_SEQ2),
-    "graph_opt_level": (WORKSPACE_LIMIT,),
-}
-THREADS: tuple[Option[int], ...] = (MULTITHREAD, MULTITHREAD_DEFAULT)
-DEVICES: tuple[Option[Any], ...] = (CPU_DEFAULT, MULTITHREAD_DEFAULT, CUDA)
+# The options of the threads, and those of the device.
+THREADS: tuple[Option[int], ...] = (table.MULTITHREAD, table.MULTITHREAD_DEFAULT)
+DEVICES: tuple[Option[Any], ...] = (table.CPU_DEFAULT, table.MULTITHREAD_DEFAULT, table.CUDA)
 
 
 def open_model(path: str) -> io.BytesIO:
@@ -305,13 +276,13 @@ def dump_packed(driver: Driver, _: str) -> None:
             )
     else:
         graph = model.read_bytes()
-    if PACK_INFO_JSON.is_given(settings):
-        info = read_info_file(str(settings[PACK_INFO_JSON.key]))
+    if table.PACK_INFO_JSON.is_given(settings):
+        info = read_info_file(str(settings[table.PACK_INFO_JSON.key]))
     if info is not None:
         name = json.loads(info)["name"]  # lite wants the same name in both places
-    if PACK_CACHE.is_given(settings):
-        cache = read_cache_file(str(settings[PACK_CACHE.key]), cache)
-    write_packed(driver.context.written[PACKED_MODEL_DUMP.key], graph, name, info, cache)
+    if table.PACK_CACHE.is_given(settings):
+        cache = read_cache_file(str(settings[table.PACK_CACHE.key]), cache)
+    write_packed(driver.context.written[table.PACKED_MODEL_DUMP.key], graph, name, info, cache)
 
 
 def read_cache_file(path: str, known: bytes | None = None) -> bytes:
@@ -346,9 +317,9 @@ def check_packed_model(driver: Driver, lite_options: Mapping[str, int]) -> bool:
             raise UsageError(
                 "its fast-run cache is damaged", "pack it again", subject=model
             ) from None
-        if FAST_RUN_ALGO_POLICY.is_given(settings):
+        if table.FAST_RUN_ALGO_POLICY.is_given(settings):
             # The steps of --winograd-transform have the other set without the user's doing.
-            option = one_of((WINOGRAD_TRANSFORM, FAST_RUN_ALGO_POLICY), settings)
+            option = table.one_of((table.WINOGRAD_TRANSFORM, table.FAST_RUN_ALGO_POLICY), settings)
             raise UsageError(
                 f"{model} has a fast-run cache in it, which MegEngine would take instead",
                 "leave the flag out: the one in the model is read",
@@ -364,6 +335,12 @@ def check_packed_model(driver: Driver, lite_options: Mapping[str, int]) -> bool:
     return packed.cache is not None
 
 
+def options_of(field: str) -> tuple[Option[Any], ...]:
+    """Return the options that set a field of lite's options."""
+    found = tuple(option for option, fields in LITE_FIELDS.items() if field in fields)
+    return found or (table.WORKSPACE_LIMIT,)  # which sets graph_opt_level
+
+
 def refuse_lost_options(
     model: str, settings: Mapping[str, Any], fields: Mapping[str, int], info: Mapping[str, Any]
 ) -> None:
@@ -373,12 +350,12 @@ def refuse_lost_options(
         UsageError: naming both.
     """
     lost: list[tuple[tuple[Option[Any], ...], str, object]] = [
-        (FIELD_OPTIONS[name], name, info["options"][name])
+        (options_of(name), name, info["options"][name])
         for name, value in fields.items()
         if name in info.get("options", {}) and int(info["options"][name]) != value
     ]
     device = info.get("device", {})
-    kind = "CUDA" if CUDA.is_given(settings) else "CPU"
+    kind = "CUDA" if table.CUDA.is_given(settings) else "CPU"
     if device.get("type", kind) != kind:
         raise UsageError(
             f"it is packed for the device {device['type']}, not for {kind}",
@@ -388,11 +365,11 @@ def refuse_lost_options(
     threads = device.get("number_threads", 1)
     if threads > 1 and any((option.of(settings) or threads) != threads for option in THREADS):
         lost.append((THREADS, "number_threads", threads))
-    wanted = settings.get(CUDA.key, -1)
+    wanted = settings.get(table.CUDA.key, -1)
     if device.get("device_id", wanted) != wanted and not device.get("enable_inplace_model"):
         lost.append((DEVICES, "device_id", device["device_id"]))
     for options, name, value in lost:
-        if option := one_of(options, settings):
+        if option := table.one_of(options, settings):
             raise UsageError(
                 f"{model} has settings in it that MegEngine takes instead: {name} is "
                 f"{json.dumps(value)}",
