@@ -24,8 +24,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lar.engines.engine import Defect
-from lar.engines.megengine.graph_operators import graph_in, number_in, open_graph, table_at, vector
-from lar.engines.megengine.packed_model import is_packed, open_packed
+from lar.engines.megengine.graph_operators import OUTPUTS, open_graph
+from lar.engines.megengine.packed_model import graph_in, is_packed, open_packed
 from lar.errors import LarError
 from lar.measurement.machine import read_instruction_sets
 from lar.options import table
@@ -256,10 +256,10 @@ def defects_here(environment: Mapping[str, str]) -> tuple[Defect, ...]:
     )
 
 
-VARIABLES, OUTPUTS, SHAPE = 3, 8, 1
-
-CONVOLUTIONS = {3: (7, 8), 6: (2, 3)}  # the fields sparse and format of each kind
+# The fields of the parameters that matter: of convolutions sparse and format, of poolings the mode.
+CONVOLUTIONS = {3: (7, 8), 6: (2, 3)}
 POOLINGS = (9, 70)
+SHAPE = 1
 MATRIX_PRODUCT = 20
 QUANTISED_DTYPES = range(11, 17)
 FLOAT32 = 0
@@ -289,26 +289,24 @@ def traits_in(graph: memoryview) -> Iterator[str]:
     opened = open_graph(graph)
     if opened is None:
         raise ValueError("an unknown format")
-    root, places, is_new = opened
-    for operator in opened.operators():
-        kind, dtype = number_in(operator, places.kind, "<B"), operator.table(places.dtype)
-        parameters = operator.table(places.parameters)
-        number = number_in(dtype, 0, "<B")
+    for operator in opened.operators:
+        kind = operator.integer(opened.places.kind, "<B")
+        dtype = operator.table(opened.places.dtype)
+        number = dtype.integer(0, "<B") if dtype else 0
+        parameters = operator.table(opened.places.parameters)
+        fields = CONVOLUTIONS.get(kind, (0, 0))
+        sparse, layout = (parameters.integer(it) if parameters else 0 for it in fields)
         if number in QUANTISED_DTYPES:
             yield QUANTISED
-        if kind in CONVOLUTIONS:
-            sparse, layout = (number_in(parameters, field) for field in CONVOLUTIONS[kind])
-            if sparse:
-                yield GROUPED
-            elif not layout and number == FLOAT32:
-                yield FLOAT_PRODUCTS
-        elif kind in POOLINGS and not number_in(parameters, 0):
+        if kind in CONVOLUTIONS and sparse:
+            yield GROUPED
+        elif kind in CONVOLUTIONS and not layout and number == FLOAT32:
+            yield FLOAT_PRODUCTS
+        elif kind in POOLINGS and not (parameters and parameters.integer(0)):
             yield MAX_POOLING
-        elif kind == MATRIX_PRODUCT and number == FLOAT32 and is_new:
-            first = vector(operator, OUTPUTS)[0]
-            output = table_at(root, vector(root, VARIABLES)[root.number("<I", first)])
-            rows = vector(output, SHAPE)[-2:-1]
-            if any(root.number("<I", position) >= MANY_ROWS for position in rows):
+        elif kind == MATRIX_PRODUCT and number == FLOAT32 and opened.is_new:
+            output = opened.variables[operator.numbers(OUTPUTS)[0]]
+            if output.numbers(SHAPE)[-2:-1] >= [MANY_ROWS]:
                 yield FLOAT_PRODUCTS
 
 

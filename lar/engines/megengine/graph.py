@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import glob
+import io
 import logging
 import os
 import warnings
@@ -19,7 +20,7 @@ import numpy as np
 from lar.engines.driver import Driver
 from lar.engines.megengine.lean_import import lean_import
 from lar.engines.megengine.messages import explain_megengine, resized_inputs
-from lar.engines.megengine.packed_model import open_model
+from lar.engines.megengine.packed_model import graph_in
 from lar.engines.megengine.spinning import find_spin_seconds
 from lar.engines.megengine.symbols import read_libraries
 from lar.errors import EngineMissing, LarError
@@ -110,7 +111,7 @@ class GraphDriver(Driver):
     def load(self) -> None:
         self.fire_hooks("before_load")
         with self.recorder.call("load_graph"):
-            self.loaded = self.graph_api.load_graph(open_model(self.model_file))
+            self.loaded = self.graph_api.load_graph(io.BytesIO(graph_in(self.model_file)))
         self.graph = self.loaded.graph
         for set_up in self.graph_setup:
             set_up(self.graph)

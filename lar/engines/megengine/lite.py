@@ -271,7 +271,7 @@ def check_packed(driver: LiteDriver) -> None:
     Raises:
         UsageError: it is damaged, or its settings are at odds with the options.
     """
-    from lar.engines.megengine.packed_model import check_packed_model  # few runs need it
+    from lar.engines.megengine.packing import check_packed_model  # few runs need it
 
     has_cache = check_packed_model(driver, driver.lite_options)
     if has_cache and not driver.algorithms_chosen:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         dumps,
         layout_search,
         model_dump,
-        packed_model,
+        packing,
         profile,
         shared_weights,
         static_memory,
@@ -57,7 +57,7 @@ else:
     dumps = LazyModule("lar.engines.megengine.dumps")
     layout_search = LazyModule("lar.engines.megengine.layout_search")
     model_dump = LazyModule("lar.engines.megengine.model_dump")
-    packed_model = LazyModule("lar.engines.megengine.packed_model")
+    packing = LazyModule("lar.engines.megengine.packing")
     profile = LazyModule("lar.engines.megengine.profile")
     shared_weights = LazyModule("lar.engines.megengine.shared_weights")
     static_memory = LazyModule("lar.engines.megengine.static_memory")
@@ -335,7 +335,7 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
         table.PACKED_MODEL_DUMP,
         LITE,
         "lite's packed model, of the file as it is",
-        after_run=packed_model.dump_packed,
+        after_run=packing.dump_packed,
     ),
     OptionRow(table.PACK_INFO_JSON, LITE, "lite's settings of a packed model"),
     OptionRow(table.PACK_CACHE, LITE, "lite's cache in a packed model"),
@@ -352,7 +352,7 @@ def check_pack_info(path: str) -> None:
 
 
 def check_pack_cache(path: str) -> None:
-    from lar.engines.megengine.packed_model import read_cache_file
+    from lar.engines.megengine.packing import read_cache_file
 
     read_cache_file(path)
 

@@ -20,11 +20,11 @@ from lar.engines.megengine.packed_model import (
     is_packed,
     open_packed,
     plain_graph,
-    refuse_lost_options,
     unpack_model,
     write_packed,
 )
 from lar.engines.megengine.packed_settings import check_info
+from lar.engines.megengine.packing import refuse_lost_options
 from lar.errors import UsageError
 
 NEEDED = {"name": "m", "valid": True, "version": "1.13.0"}
