@@ -13,7 +13,7 @@ import numpy as np
 
 from lar.engines.driver import Driver
 from lar.engines.megengine.lean_import import LITE_LIBRARY, lean_import
-from lar.engines.megengine.messages import explain_megengine, resized_inputs, type_error
+from lar.engines.megengine.messages import explain_megengine, resized_inputs
 from lar.engines.megengine.packed_model import is_packed
 from lar.engines.megengine.spinning import find_spin_seconds
 from lar.engines.megengine.symbols import read_libraries
@@ -131,15 +131,15 @@ class LiteDriver(Driver):
         """Learn what the inputs are, and see that the outputs can be had.
 
         Raises:
-            UsageError: one is of a type that lite's Python lacks.
+            RuntimeError: one is of a type that lite's Python lacks.
         """
         try:
             self.infos = tuple(self.read_inputs())
             for name in self.outputs():
                 self.network.get_io_tensor(name)  # fails where the name is damaged
         except KeyError as error:
-            # Of the types that lite has, its tables in Python lack this one.
-            raise type_error(self.spec.model, "Uint16") from error
+            # Of the types that lite has, its tables in Python lack this one; as lite says it.
+            raise RuntimeError("unsupport dtype in lite : { Uint16}") from error
 
     def check_device(self) -> None:
         """Check that the network is on the device of the spec: a packed model can name another.
