@@ -24,7 +24,7 @@ from lar.dumps.graph import CONSTANT
 from lar.engines.driver import HOST_THREAD, EngineTrace
 from lar.engines.flops import flops_of
 from lar.engines.megengine.algorithms import ChoiceListener, algorithms_in
-from lar.engines.megengine.clocks import Iterations, alignments_of, fit_clocks, place_executions
+from lar.engines.megengine.clocks import Iteration, alignments_of, fit_clocks, place_executions
 from lar.engines.megengine.model_file import CONSTANTS, INPUT, operation_of
 from lar.errors import count_of
 from lar.files.libraries import release_loaded
@@ -40,7 +40,7 @@ from lar.profiles.megengine_file import (
     RawVariable,
     decode_raw,
 )
-from lar.records.columns import SpanColumns
+from lar.records.columns import ExecutionColumns, RecordColumns, SpanColumns
 from lar.records.profile import (
     Allocation,
     Execution,
@@ -608,7 +608,9 @@ class MegEngineProfiler:
         self.driver = driver
         self.read: Callable[[], bytes] = bytes
         self._graphs = ProfiledGraphs()
-        self._iterations = Iterations()
+        self._executions = ExecutionColumns()  # on the engine's clocks
+        # The number of each, its three times, and from where to where its executions stand.
+        self._iterations = RecordColumns(self._iteration, "qqqqqq")
         self._threads: dict[int, str] = {}
         self._plan = MemoryPlan()  # the largest
         # That of each iteration, where its memory is asked for; most have one and the same.
@@ -633,16 +635,24 @@ class MegEngineProfiler:
         places = self._graphs.places_in(raw)
         self._threads |= threads_of(raw)
         own = executions_of(raw, places, step=step.number, warmup=step.warmup)
-        self._iterations.add(step, forward_ns, dispatched_ns, waited_ns, own)
+        first = len(self._executions)
+        self._executions.extend(own)
+        times = forward_ns, dispatched_ns, waited_ns
+        self._iterations.add(step.number, *times, first, len(self._executions))
         plan = memory_plan_of(raw, places)
         self._plan = max(self._plan, plan, key=lambda each: each.static_bytes or 0)
         if PROFILE_MEMORY.is_given(self.driver.spec.settings):
             self._plans[step.number] = self._known_plans.setdefault(plan, plan)
 
+    def _iteration(self, *values: int) -> Iteration:
+        number, forward_ns, dispatched_ns, waited_ns, first, last = values
+        executions = self._executions.part(first, last)
+        return Iteration(number, forward_ns, dispatched_ns, waited_ns, executions)
+
     def finish(self) -> EngineTrace:
         """Return all that was kept, on the recorder's clock."""
         hosts, devices = fit_clocks(self._iterations)
-        executions = self._iterations.executions
+        executions = self._executions
         executions.rewrite(place_executions(self._iterations, hosts, devices))
         choices = b"\n".join(self._choices).decode(errors="replace")
         algorithms = algorithms_in(choices)
