@@ -161,8 +161,8 @@ ON_GRAPH = {
 
 def row_of_fields(option: Option[Any]) -> OptionRow[Any, Any]:
     """Return the row of an option that sets fields or arguments."""
-    fields = ", ".join(f"{name} {value}" for name, value in LITE_FIELDS.get(option, {}).items())
-    ways = [fields and f"LiteOptions: {fields}", ON_GRAPH.get(option, "")]
+    fields = ", ".join(LITE_FIELDS.get(option, ()))
+    ways = [fields and f"LiteOptions.{fields}", ON_GRAPH.get(option, "")]
     drivers: Drivers[Any] = BOTH if all(ways) else LITE if fields else GRAPH
     how = "; ".join(filter(None, ways))
     return OptionRow(option, drivers, how, before_load=set_fields(option))

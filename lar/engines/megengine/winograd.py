@@ -4,9 +4,7 @@ The engine keeps a choice of algorithm for as long as its process lives, so such
 steps, each in a process of its own:
 
 1. With --fast-run or --full-run, the search.
-2. An iteration with winograd algorithms first; the engine's log shows which it really took. Where
-   it shows that the cache was searched without weights transformed ahead, which favours other
-   algorithms, they are searched again.
+2. An iteration with winograd algorithms first; the engine's log shows which it really took.
 3. An iteration without winograd algorithms, to compare the numbers.
 4. The run that was asked for, with winograd algorithms first.
 
@@ -18,16 +16,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from lar.engines.megengine import algorithms
 from lar.engines.megengine import cache_operators as operators
 from lar.engines.megengine.algorithms import LoggedChoice
-from lar.engines.megengine.cache import Algorithm, AlgorithmCache, bytes_of, read_cache, winograd_of
-from lar.engines.megengine.cache_operators import Operator, prefer_winograd
+from lar.engines.megengine.cache import AlgorithmCache, bytes_of, read_cache, winograd_of
+from lar.engines.megengine.cache_operators import prefer_winograd
 from lar.errors import EXIT_CODES
 from lar.measurement.listener import Listener
 from lar.options import table
+from lar.records.comparison import Tolerance
 from lar.records.run import (
     AlgorithmChoice,
     NumericError,
@@ -39,56 +38,33 @@ from lar.records.run import (
 )
 from lar.records.stopping import Pacing, Stopping
 
-SAME_MIB = 0.01  # the log gives a workspace with two decimals
-
-
-def pair_choices(
-    ran: Sequence[LoggedChoice], cache: AlgorithmCache
-) -> Iterator[tuple[LoggedChoice, Operator | None, Algorithm | None]]:
-    """Yield the convolutions that ran with what the cache knows of each, each entry once."""
-    left = operators.operators_of(cache)
-    for choice in ran:
-        if "Conv" not in choice.operator:
-            continue
-        known = (
-            (operator, algorithm)
-            for operator in left
-            if algorithms.is_of(choice, operator)
-            for algorithm in operator.algorithms
-            if algorithm.name == choice.algorithm
-        )
-        operator, algorithm = next(known, (None, None))
-        left = [each for each in left if each is not operator]
-        yield choice, operator, algorithm
-
-
-def was_searched_otherwise(ran: Sequence[LoggedChoice], cache: AlgorithmCache) -> bool:
-    """Return whether a convolution needs less workspace than the search noted: its weights were not
-    transformed ahead then, which the cache's keys do not show."""
-    return any(
-        algorithm.workspace_bytes / 2**20 > choice.workspace_mib + SAME_MIB
-        for choice, _, algorithm in pair_choices(ran, cache)
-        if algorithm
-    )
-
 
 def choices_of(ran: Sequence[LoggedChoice], cache: AlgorithmCache) -> tuple[AlgorithmChoice, ...]:
-    """Return the record of each convolution that ran, with what the search measured."""
+    """Return the record of each convolution that ran, with what the search measured; each entry of
+    the cache is one of them."""
     records = []
-    for choice, operator, algorithm in pair_choices(ran, cache):
-        winograd = winograd_of(choice.algorithm)
-        other = (
-            operators.best_of(operator.algorithms, operators.is_direct)
-            if winograd and operator
-            else None
+    left = operators.operators_of(cache)
+    for choice in (each for each in ran if "Conv" in each.operator):
+        known = (
+            (operator, timed)
+            for operator in left
+            if algorithms.is_of(choice, operator)
+            for timed in operator.algorithms
+            if timed.name == choice.algorithm
         )
+        operator, timed = next(known, (None, None))
+        other = None
+        if operator and timed:
+            left.remove(operator)
+            if timed.winograd:
+                other = operators.best_of(operator.algorithms, operators.is_direct)
         records.append(
             AlgorithmChoice(
                 operator=choice.operator,
                 shapes=operator.shapes if operator else choice.text,
                 algorithm=choice.algorithm,
-                winograd=winograd,
-                seconds=algorithm.seconds if algorithm else None,
+                winograd=winograd_of(choice.algorithm),
+                seconds=timed.seconds if timed else None,
                 other_algorithm=other.name if other else "",
                 other_seconds=other.seconds if other else None,
             )
@@ -99,10 +75,6 @@ def choices_of(ran: Sequence[LoggedChoice], cache: AlgorithmCache) -> tuple[Algo
 Run = Callable[[RunSpec, RunContext], RunResult]
 Step = Callable[[RunSpec, RunContext, Listener], RunResult]
 
-SEARCHED_OTHERWISE = (
-    "--winograd-transform: the cache was searched without --weight-preprocess, or on more "
-    "threads, so its times are of little use; add --fast-run to search again"
-)
 # Winograd in float32 is off by a thousandth of that at most.
 LARGE_ERROR = 0.01
 WRONG = (
@@ -161,29 +133,21 @@ def run_with_winograd(
     known = policy and algorithms.check_cache(Path(str(policy)), searching=searching)
     cache = read_cache(str(policy)) if known else {}
     steps = Steps(spec, context, listener, step)
-    warnings: list[str] = []
     errors: tuple[NumericError, ...] = ()
     try:
         if searching:
             cache = steps.search(cache)
         preferred = steps.try_cache("winograd", prefer_winograd(cache))
-        if was_searched_otherwise(preferred.choices, cache):
-            if searching:
-                cache = steps.search({})
-                preferred = steps.try_cache("winograd", prefer_winograd(cache))
-            else:
-                warnings.append(SEARCHED_OTHERWISE)
         chosen = choices_of(preferred.choices, cache)
         if any(choice.winograd for choice in chosen):
             direct = steps.try_cache("direct", operators.without_winograd(cache))
             errors = tuple(compare_outputs(preferred, direct))
-            if any(each.relative is None or each.relative > LARGE_ERROR for each in errors):
-                warnings.append(WRONG)
     except StepFailed as stopped:
         return stopped.result
     result = run(*steps.with_cache(prefer_winograd(cache), "run"))
-    warned = (*result.warnings, *warnings)
-    return replace(result, algorithms=chosen, numeric_errors=errors, warnings=warned)
+    if any(each.relative is None or each.relative > LARGE_ERROR for each in errors):
+        result = replace(result, warnings=(*result.warnings, WRONG))
+    return replace(result, algorithms=chosen, numeric_errors=errors)
 
 
 @dataclass(frozen=True)
@@ -213,9 +177,8 @@ class Steps:
         folder = Path(context.work_folder) / "outputs"
         context = replace(context, outputs_folder=str(folder))
         result = self.execute(f"the trial of {name} algorithms", spec, context, listener)
-        return Tried(
-            algorithms.choices_in(listener.log.decode(errors="replace")), result.outputs, folder
-        )
+        log = listener.log.decode(errors="replace")
+        return Tried(algorithms.choices_in(log), result.outputs, folder)
 
     def with_cache(self, cache: AlgorithmCache, name: str) -> tuple[RunSpec, RunContext]:
         """Return the run with another cache file and another work folder."""
@@ -270,21 +233,16 @@ def compare_outputs(actual: Tried, expected: Tried) -> Iterator[NumericError]:
     """Yield by how much the outputs of two steps differ."""
     import numpy as np
 
+    from lar.comparison.metrics import bounds_of, measure
+
     for index, output in enumerate(actual.outputs):
         files = [tried.folder / f"{index:03}.npy" for tried in (actual, expected)]
         if all(file.exists() for file in files):
-            yield error_of(output.name, *(np.load(file).astype(np.float64) for file in files))
-
-
-def error_of(name: str, actual: Any, expected: Any) -> NumericError:
-    """Return the largest differences of two float64 arrays of one shape."""
-    import numpy as np
-
-    apart = (actual != expected) & ~(np.isnan(actual) & np.isnan(expected))
-    both = np.stack([actual[apart], expected[apart]])
-    if not np.isfinite(both).all():
-        return NumericError(output=name, absolute=None, relative=None)
-    difference = np.abs(both[0] - both[1])
-    relative = difference / np.abs(both).max(axis=0, initial=1)
-    absolute, relative = (float(each.max(initial=0)) for each in (difference, relative))
-    return NumericError(output=name, absolute=absolute, relative=relative)
+            first, second = map(np.load, files)
+            found = measure(first, second, bounds_of(Tolerance(), output.dtype))
+            is_finite = not found.nonfinite_mismatches
+            yield NumericError(
+                output=output.name,
+                absolute=found.max_absolute or 0.0 if is_finite else None,
+                relative=found.max_error or 0.0 if is_finite else None,
+            )

@@ -150,33 +150,6 @@ def without_first_winograd(cache: AlgorithmCache) -> AlgorithmCache:
     }
 
 
-def test_a_cache_that_was_searched_otherwise_is_told_and_searched_again(
-    run_lar: RunLar, tmp_path: Path
-) -> None:
-    cache = copy_of(CACHE, tmp_path)
-    flags = ["--winograd-transform", POLICY, str(cache)]
-    done = run_with(run_lar, tmp_path, *flags)
-    assert "searched without --weight-preprocess" in done.err
-    assert len(done.result.warnings) == 1
-    assert cache.read_bytes() == CACHE.read_bytes()
-    # Slow as winograd was in that search, it is preferred.
-    chosen = [each for each in done.result.algorithms if each.winograd]
-    assert len(chosen) == 2
-    assert any((each.seconds or 0) > (each.other_seconds or 0) for each in chosen)
-
-    done = run_with(run_lar, tmp_path, *flags, "--fast-run")
-    assert done.result.warnings == ()
-    before = {each.shapes: each for each in convolutions(read_cache(CACHE))}
-    for operator in convolutions(read_cache(cache)):
-        for algorithm in candidates(operator):
-            old = [
-                each.workspace_bytes
-                for each in candidates(before[operator.shapes])
-                if each.name == algorithm.name
-            ]
-            assert all(algorithm.workspace_bytes < size for size in old)
-
-
 def test_a_model_without_such_a_convolution_says_so(run_lar: RunLar, tmp_path: Path) -> None:
     model = str(MODELS / "int8.mge")
     done = run_with(run_lar, tmp_path, "--fast-run", "--winograd-transform", model=model)

@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from lar.engines.megengine.algorithms import choices_in
 from lar.engines.megengine.cache import Algorithm, AlgorithmCache, read_cache, winograd_of
@@ -19,7 +17,7 @@ from lar.engines.megengine.cache_operators import (
     with_first,
     without_winograd,
 )
-from lar.engines.megengine.winograd import choices_of, error_of, run_with_winograd
+from lar.engines.megengine.winograd import choices_of, run_with_winograd
 from lar.measurement.listener import Listener
 from lar.records.run import Failure, OutputSummary, RunContext, RunResult, RunSpec
 
@@ -216,26 +214,3 @@ def test_a_convolution_that_the_cache_does_not_know_is_told_without_a_time() -> 
     (first, *_) = choices_of(ran, {})
     assert first.shapes == "{1,16,8,8} {32,16,3,3} -> {1,32,8,8} Float32"
     assert first.seconds is None
-
-
-# The numeric error
-
-FLOATS = st.floats(-1e6, 1e6)
-
-
-@given(st.lists(st.tuples(FLOATS, FLOATS), max_size=8))
-def test_the_error_is_that_of_the_worst_element(pairs: list[tuple[float, float]]) -> None:
-    actual, expected = (np.array([pair[i] for pair in pairs], np.float64) for i in (0, 1))
-    error = error_of("x", actual, expected)
-    assert error.absolute == max((abs(a - b) for a, b in pairs), default=0)
-    assert error.relative == max((abs(a - b) / max(abs(a), abs(b), 1) for a, b in pairs), default=0)
-    assert error_of("x", expected, actual) == error
-
-
-def test_values_that_are_no_numbers_differ_unless_both_have_them() -> None:
-    values = np.array([1.0, np.nan, np.inf, -np.inf])
-    same = error_of("x", values, values.copy())
-    assert (same.absolute, same.relative) == (0, 0)
-    for other in (np.nan, np.inf):
-        error = error_of("x", np.array([1.0]), np.array([other]))
-        assert (error.absolute, error.relative) == (None, None)
