@@ -7,10 +7,6 @@ run gives about those that it met.
 The model's operators are read from its file, without the engine. These places of fields in tables
 are used besides those of `graph_operators`:
 
-    root        of the newer format, the variables: 3
-    Operator    of the newer format, the numbers of its outputs: 8
-    MiddleTensor, a variable    1 shape: [uint]
-    DType       0 its number
     Convolution 7 sparse, 8 format; ConvBias 2, 3; Pooling and AdaptivePooling 0 mode
 
 Read from MegEngine 1.13: src/serialization/impl/schema_v2.fbs and dtype.fbs beside it,
@@ -25,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lar.engines.engine import Defect
 from lar.engines.megengine.graph_operators import OUTPUTS, open_graph
-from lar.engines.megengine.packed_model import graph_in, is_packed, open_packed
+from lar.engines.megengine.packed_model import graph_in
 from lar.errors import LarError
 from lar.measurement.machine import read_instruction_sets
 from lar.options import table
@@ -67,6 +63,22 @@ QUANTISED = "quantised tensors"
 GROUPED = "grouped convolutions"
 
 
+def always(processor: str, environment: Mapping[str, str]) -> bool:
+    return True
+
+
+def takes_generic_path(processor: str, environment: Mapping[str, str]) -> bool:
+    """Return whether MKL takes its generic code on an AMD processor, whose AVX2 code would run; a
+    value that the user gave is a choice, whatever it is."""
+    vendor, *instruction_sets = processor.split()
+    return vendor == AMD and "avx2" in instruction_sets and MKL_VARIABLE not in environment
+
+
+def hangs_on_nchw88(processor: str, environment: Mapping[str, str]) -> bool:
+    """Return whether the processor is known to be from another vendor than Intel."""
+    return not processor.startswith((INTEL, "unknown"))
+
+
 class Quirk(NamedTuple):
     """A defect of the engine.
 
@@ -81,7 +93,7 @@ class Quirk(NamedTuple):
     name: str
     effect: str
     detection: str
-    applies: Callable[[str, Mapping[str, str]], bool]
+    applies: Callable[[str, Mapping[str, str]], bool] = always
     settings: frozenset[str] = frozenset()
     spared: frozenset[str] = frozenset()
     trait: str = ""
@@ -93,30 +105,6 @@ class Quirk(NamedTuple):
     def way_round(self) -> str:
         """What to do about it, in words."""
         return self.advice or format_flags(self.options)
-
-
-def is_amd_with_avx2(processor: str) -> bool:
-    """Return whether MKL's AVX2 code runs on an AMD processor; it would crash without AVX2."""
-    vendor, *instruction_sets = processor.split()
-    return vendor == AMD and "avx2" in instruction_sets
-
-
-def is_not_intel(processor: str) -> bool:
-    """Return whether the processor is known to be from another vendor."""
-    return not processor.startswith((INTEL, "unknown"))
-
-
-def takes_generic_path(processor: str, environment: Mapping[str, str]) -> bool:
-    # A value that the user gave is a choice, whatever it is.
-    return is_amd_with_avx2(processor) and MKL_VARIABLE not in environment
-
-
-def hangs_on_nchw88(processor: str, environment: Mapping[str, str]) -> bool:
-    return is_not_intel(processor)
-
-
-def always(processor: str, environment: Mapping[str, str]) -> bool:
-    return True
 
 
 def keys_of(*options: Option[Any]) -> frozenset[str]:
@@ -157,7 +145,6 @@ QUIRKS: tuple[Quirk, ...] = (
         "--enable-ioc16 gives wrong numbers in max-pooling (NaN) and is much slower",
         "always, on the CPU; the model has max-pooling",
         advice="leave --enable-ioc16 out",
-        applies=always,
         settings=keys_of(table.ENABLE_IOC16),
         trait=MAX_POOLING,
     ),
@@ -167,7 +154,6 @@ QUIRKS: tuple[Quirk, ...] = (
         "always, on the CPU; the model has quantised tensors",
         advice="--enable-nchw44, or no layout",
         # What goes wrong: a tensor is flattened with its channels still in blocks
-        applies=always,
         settings=keys_of(table.ENABLE_NCHW4, table.ENABLE_NCHW32),
         trait=QUANTISED,
     ),
@@ -177,7 +163,6 @@ QUIRKS: tuple[Quirk, ...] = (
         "always, on the CPU; the model has grouped convolutions",
         advice="leave --enable-nhwcd4 out",
         # Seen on mobilenet_v2; models without depthwise convolutions come out right
-        applies=always,
         settings=keys_of(table.ENABLE_NHWCD4),
         trait=GROUPED,
     ),
@@ -186,7 +171,6 @@ QUIRKS: tuple[Quirk, ...] = (
         "nchw44, nchw44_dot, nchw88, nhwcd4 cannot load unfused batch normalisation",
         "always, on the CPU; the engine's error names it",
         advice="dump the model with optimize_for_inference, which fuses it",
-        applies=always,
         settings=keys_of(
             table.ENABLE_NCHW44, table.ENABLE_NCHW44_DOT, table.ENABLE_NCHW88, table.ENABLE_NHWCD4
         ),
@@ -197,7 +181,6 @@ QUIRKS: tuple[Quirk, ...] = (
         "always, on the CPU; a run reads the layouts that were found, and warns",
         advice="--enable-nchw88",
         # The search takes plain inputs there, which the kernel reads as blocks of 8
-        applies=always,
         settings=keys_of(table.LAYOUT_TRANSFORM),
     ),
     Quirk(
@@ -205,7 +188,6 @@ QUIRKS: tuple[Quirk, ...] = (
         "models that MegEngine itself dumps in nchw44 crash lite: unaligned weights",
         "always, on the CPU",
         advice="--driver graph; its --model-dump writes a file that lite can run",
-        applies=always,
         settings=keys_of(table.DRIVER),  # some models have it; no engine option shows which
     ),
 )
@@ -245,14 +227,8 @@ def defects_here(environment: Mapping[str, str]) -> tuple[Defect, ...]:
     """Return all quirks, each with whether it applies on this processor."""
     processor = read_instruction_sets()
     return tuple(
-        Defect(
-            quirk.name,
-            quirk.effect,
-            quirk.detection,
-            quirk.way_round,
-            quirk.applies(processor, environment),
-        )
-        for quirk in QUIRKS
+        Defect(it.name, it.effect, it.detection, it.way_round, it.applies(processor, environment))
+        for it in QUIRKS
     )
 
 
@@ -313,7 +289,7 @@ def traits_in(graph: memoryview) -> Iterator[str]:
 def hints_for(result: RunResult, environment: Mapping[str, str]) -> str:
     """Return what a finished run should know, on one line: the quirks that it met for certain,
     wrong numbers first, and what it left undone."""
-    spec, settings = result.spec, result.spec.settings
+    settings = result.spec.settings
     timed = bool(result.samples.end_to_end)
     if not timed and not result.warmup.end_to_end:
         return ""
@@ -331,8 +307,12 @@ def hints_for(result: RunResult, environment: Mapping[str, str]) -> str:
     search = table.one_of(table.SEARCHES, settings)
     if search and not timed:
         hints.append(f"{search.flag}: the warm-up alone was run, which makes the search")
-    if table.WINOGRAD_TRANSFORM.is_given(settings) and not is_searched(settings):
-        hints.append(hint_on_winograd(spec.model))
+    searched = table.one_of((*table.SEARCHES, table.FAST_RUN_ALGO_POLICY), settings)
+    if table.WINOGRAD_TRANSFORM.is_given(settings) and not searched:
+        hints.append(
+            "without a search or its cache --winograd-transform prefers no algorithm; "
+            "add --fast-run, or --fast-run-algo-policy FILE"
+        )
     if table.CHECK_VAR_VALUE.is_given(settings):
         hints.append(
             "--check-var-value I has looked at one variable in I runs, then at the next; a larger "
@@ -349,21 +329,3 @@ def quirks_met(result: RunResult, environment: Mapping[str, str]) -> list[Quirk]
     possible = [quirk for quirk in quirks_here(settings, environment) if quirk.trait]
     traits = traits_of(result.spec.model) if possible else frozenset()
     return [quirk for quirk in possible if quirk.trait in traits]
-
-
-def is_searched(settings: Mapping[str, Any]) -> bool:
-    """Return whether a run searches, or has the cache of a search."""
-    return table.one_of((*table.SEARCHES, table.FAST_RUN_ALGO_POLICY), settings) is not None
-
-
-def hint_on_winograd(model: str) -> str:
-    """Return why --winograd-transform preferred nothing in a run without a search."""
-    if is_packed(model) and open_packed(model).cache is not None:
-        return (
-            "--winograd-transform prefers no algorithm of a model with a fast-run cache in it; "
-            "give the model that was packed, and --fast-run"
-        )
-    return (
-        "without a search or its cache --winograd-transform prefers no algorithm; "
-        "add --fast-run, or --fast-run-algo-policy FILE"
-    )

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import json
-import pickle
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
@@ -16,10 +15,10 @@ from typing import Any
 
 from lar.engines.flops import Operation, Shape, count_flops
 from lar.engines.formats import BROKEN, MEGENGINE, require_format
-from lar.engines.megengine.lean_import import lean_import
+from lar.engines.megengine.lean_import import import_package
 from lar.engines.megengine.messages import explain_megengine
 from lar.engines.megengine.packed_model import PACKED_MAGIC, PackedModel, plain_graph, unpack_model
-from lar.errors import EngineMissing, UsageError
+from lar.errors import UsageError
 from lar.records.run import ModelInfo, TensorInfo
 from lar.testcases.packed_file import MAGIC, graphs_in
 
@@ -179,11 +178,7 @@ def read_model(path: Path) -> ModelInfo:
         EngineMissing: MegEngine, which alone reads its format, is not installed.
     """
     graph, container = read_graph(path)
-    try:
-        with lean_import():
-            from megengine.core.tensor import megbrain_graph
-    except ImportError as error:
-        raise EngineMissing(f"MegEngine cannot be imported: {error}") from error
+    megbrain_graph = import_package("megengine.core.tensor.megbrain_graph")
     try:
         loaded = megbrain_graph.load_graph(io.BytesIO(graph))
         info = describe_graph(model_outputs(loaded.output_vars_list))
@@ -310,27 +305,4 @@ def format_metadata(metadata: Any) -> dict[str, str]:
         texts["optimize_options"] = ", ".join(sorted(options)) or "none"
     if metadata.graph_modified:
         texts["graph_modified"] = "true"
-    user_info = format_user_info(metadata.user_info)
-    if user_info:
-        texts["user_info"] = user_info
     return texts
-
-
-class PlainUnpickler(pickle.Unpickler):
-    """Reads numbers, texts and containers; refuses to import, which is to run, anything."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        """Refuse every class."""
-        raise pickle.UnpicklingError(f"{module}.{name} is not plain data")
-
-
-def format_user_info(pickled: bytes | str) -> str:
-    """Return what the user put into the file, an empty string where that is nothing."""
-    if isinstance(pickled, str):
-        return pickled
-    try:
-        value = PlainUnpickler(io.BytesIO(pickled)).load()
-    # A damaged or foreign pickle can raise about anything.
-    except Exception:
-        return f"{len(pickled)} bytes that are not plain data"
-    return "" if value is None else str(value)
