@@ -15,7 +15,7 @@ from lar.engines.engine import Deployment, WritingRun
 from lar.engines.megengine.cache import bytes_of, read_cache
 from lar.engines.megengine.cache_operators import prefer_winograd
 from lar.engines.megengine.lite_fields import GRAPH_ARGUMENTS, LITE_FIELDS
-from lar.engines.megengine.packed_settings import FIELDS
+from lar.engines.megengine.packed_settings import Options
 from lar.options import table
 from lar.options.option import Option
 
@@ -23,7 +23,7 @@ from lar.options.option import Option
 HELD = {
     option: fields
     for option, fields in LITE_FIELDS.items()
-    if option is not table.FAKE_FIRST and fields.keys() <= FIELDS["options"].keys()
+    if option is not table.FAKE_FIRST and fields.keys() <= set(Options.__struct_fields__)
 }
 # What the graph driver does to a graph that it writes.
 IN_GRAPH = tuple(option for option in GRAPH_ARGUMENTS if option not in HELD)
@@ -51,7 +51,7 @@ def deploy(settings: Mapping[str, Any], model: Path, folder: Path, version: str)
         rewritten = given((table.LAYOUT_TRANSFORM,))
         runs.append(WritingRun({**loading, **rewritten}, table.LAYOUT_TRANSFORM_DUMP))
     fields = {
-        name: FIELDS["options"][name](value)
+        name: value if name.endswith("_level") else bool(value)
         for option in HELD
         if option.is_given(settings)
         for name, value in HELD[option].items()
