@@ -15,7 +15,7 @@ from lar.engines.formats import format_in, format_named, read_head
 from lar.errors import UsageError, count_of
 from lar.running.compared_sides import ModelRun, Side
 from lar.running.shared_inputs import inputs_of, items_in
-from lar.running.side_runs import run_side
+from lar.running.side_runs import Asked, run_side
 from lar.testcases.paths import source_of
 
 if TYPE_CHECKING:
@@ -141,5 +141,5 @@ def run_truth(model: TruthModel, dumps: Sequence[Dump], folder: Path, progress: 
         )
     progress(f"computing what {model.path} should give")
     items = items_in(rename_inputs(fed, model), folder / "truth_inputs", model.path)
-    dump, _ = run_side(side, {"input": items}, folder / "truth")
+    dump, _ = run_side(side, folder / "truth", Asked(options={"input": items}))
     return dump
