@@ -11,7 +11,7 @@ from lar.measurement.rows import open_rows, read_samples
 from lar.records.events import Event, Failed, apply_event
 from lar.records.run import Failure, RunContext, RunResult, RunSpec
 from lar.running.isolation import new_result, with_facts, with_model
-from lar.worker.execution import execute
+from lar.worker.execution import Execution
 from lar.worker.main import failure_of
 
 
@@ -37,7 +37,7 @@ def run_here(spec: RunSpec, context: RunContext, listener: Listener) -> RunResul
         listener.on_event(event, result)
 
     try:
-        execute(spec, context, emit, tables)
+        Execution(spec, context, emit, tables).run()
     except KeyboardInterrupt:
         show_rows()
         failure = Failure("interrupted", exit_code=EXIT_CODES["interrupted"])

@@ -115,48 +115,38 @@ class Member:
         return len({turn.round for turn in self.turns})
 
 
+@dataclass(kw_only=True)
 class Rounds:
     """Plays rounds, each with fresh processes.
 
     A round measures about as long as its processes took to start, between `least_seconds` and
     `most_seconds`. Nothing new begins after the deadline.
+
+    Attributes:
+        folder: for the files of the processes.
+        began, deadline, ready_by: times on the monotonic clock. A process that is not ready by then
+            is ended, and all are if it is that of the first member.
+        least_cycles: how many turns each member makes; but one whose first iterations take
+            `slowest` times as long as those of the first member makes none.
+        keep: takes what is kept of the samples of a turn.
+        on_ended: is called with each member whose process in a round has ended, with the first one
+            before others that have ended well.
+        alive: the members of the round that is played.
     """
 
-    def __init__(
-        self,
-        folder: str,
-        *,
-        began: float,
-        deadline: float,
-        order: random.Random,
-        show: Callable[[], None] = lambda: None,
-        least_seconds: float = LEAST_ROUND_SECONDS,
-        most_seconds: float = MOST_ROUND_SECONDS,
-        least_cycles: int = LEAST_CYCLES,
-        slowest: float = math.inf,
-        ready_by: float = math.inf,
-        keep: Callable[[Samples], Samples] = kept_of,
-        on_ended: Callable[[Member], None] = lambda member: None,
-    ) -> None:
-        """`began`, `deadline` and `ready_by` are on the monotonic clock. A process that is not
-        ready by then is ended, and all are if it is that of the first member. Each member makes
-        `least_cycles` turns, but one whose first iterations take `slowest` times as long as those
-        of the first member makes none. `keep` takes what is kept of the samples of a turn.
-        `on_ended` is called with each member whose process in a round has ended, with the first
-        one before others that have ended well."""
-        self.folder = folder
-        self.began = began
-        self.deadline = deadline
-        self.order = order
-        self.show = show
-        self.least_seconds = least_seconds
-        self.most_seconds = most_seconds
-        self.least_cycles = least_cycles
-        self.slowest = slowest
-        self.ready_by = ready_by
-        self.keep = keep
-        self.on_ended = on_ended
-        self.alive: dict[Member, TurnTaker] = {}  # in the round that is played
+    folder: str
+    began: float
+    deadline: float
+    order: random.Random
+    show: Callable[[], None] = lambda: None
+    least_seconds: float = LEAST_ROUND_SECONDS
+    most_seconds: float = MOST_ROUND_SECONDS
+    least_cycles: int = LEAST_CYCLES
+    slowest: float = math.inf
+    ready_by: float = math.inf
+    keep: Callable[[Samples], Samples] = kept_of
+    on_ended: Callable[[Member], None] = lambda member: None
+    alive: dict[Member, TurnTaker] = field(default_factory=dict)
 
     def is_late(self) -> bool:
         """Return whether the time is spent."""
