@@ -88,7 +88,12 @@ def compare(
     given = read_keywords(asked)
     sides = open_sides((actual, expected, *others))
     check_sides(sides, given)
-    sides, notes = name_sides(sides, given)
+    notes: tuple[str, ...] = ()
+    if given.models:
+        from lar.running.model_names import give_models
+
+        models = given.models if isinstance(given.models, Mapping) else {"": given.models}
+        sides, notes = give_models(sides, models)
     with contextlib.ExitStack() as stack:
         comparing = Comparing(sides, given, stack)
         found = comparing.compare_several() if others else comparing.compare_two()
@@ -144,21 +149,6 @@ def check_sides(sides: Sequence[Side], asked: Asked) -> None:
         raise UsageError("isolates one side from one other", "give two", flag="--isolate")
     if len(sides) > 2 and asked.truth:
         raise UsageError("judges one side and one other", "give two", flag="--truth")
-
-
-def name_sides(sides: list[Side], asked: Asked) -> tuple[list[Side], tuple[str, ...]]:
-    """Return the sides with the names of the models that were given for them, and notes on these.
-
-    Raises:
-        UsageError: a model is for no dump, cannot be read, or is another one.
-    """
-    if not asked.models:
-        return sides, ()
-    from lar.running.model_names import give_models, notes_on_models
-
-    models = asked.models if isinstance(asked.models, Mapping) else {"": asked.models}
-    named = give_models(sides, LETTERS, models)
-    return named, tuple(notes_on_models(named, LETTERS, models))
 
 
 class SidesAlone:

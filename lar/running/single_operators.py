@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lar.dumps.dump import DumpedTensor, DumpIndex
 from lar.engines import engine_named
@@ -22,9 +22,7 @@ from lar.running.steps import unpack_cases
 from lar.running.turns import TurnWorker
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, np.dtype[Any]]
+    from lar.inputs.loaded import Array
 
 # So long an operator may compute; MegEngine keeps a CPU busy where it waits for ever.
 MOST_SECONDS = 60.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from lar.comparison.compare import Progress
 from lar.dumps.dump import Dump
@@ -19,9 +19,7 @@ from lar.running.side_runs import Asked, run_side
 from lar.testcases.paths import source_of
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, Any]
+    from lar.inputs.loaded import Array
 
 FLAG = "--truth"
 

@@ -271,8 +271,9 @@ def test_a_round_goes_on_until_enough_of_its_own_turns_are_calm(
 ) -> None:
     campaign = campaign_of(write_script, tmp_path, 1)
     campaign.entries[0].turns = [turn_of(0, 0.01), turn_of(0, 0.01), turn_of(1, 0.01, 0.01)]
-    assert campaign.player.has_calm_turns(0, campaign.entries)
-    assert not campaign.player.has_calm_turns(1, campaign.entries)
+    assert campaign.player.has_calm_turns(campaign.entries)
+    campaign.player.number = 1
+    assert not campaign.player.has_calm_turns(campaign.entries)
 
 
 def test_rounds_after_the_last_look_count_too(write_script: WriteScript, tmp_path: Path) -> None:
