@@ -18,8 +18,6 @@ ONNX Runtime reports no allocations: the memory that operators take is estimated
 their outputs. A tensor is taken to be allocated when the operator that gives it begins, and given
 back when the last operator that reads it has ended. What the engine reuses in place, or keeps for
 later, is not seen; neither are scratch buffers.
-
-onnx is imported only where a graph is read, since the engine's own profiles are read without one.
 """
 
 from __future__ import annotations
@@ -40,6 +38,7 @@ import msgspec
 
 from lar.engines.driver import HOST_THREAD, EngineTrace
 from lar.engines.flops import Shape, flops_of
+from lar.engines.onnx_file.fields import Message
 from lar.engines.onnxruntime.cupti import DeviceRecorder, DeviceWork, open_recorder
 from lar.engines.onnxruntime.kernel_kinds import kernel_kind
 from lar.engines.onnxruntime.messages import one_line
@@ -322,7 +321,7 @@ BLOCKED_NAME = "_nchwc"  # the blocked layout's optimiser puts it behind a node'
 class GraphNode(NamedTuple):
     """A node of the optimised graph: onnx's own record, and its attributes that are plain."""
 
-    proto: Any
+    proto: Message
     parameters: dict[str, Any]
 
     @property
@@ -358,40 +357,36 @@ def read_graph(content: bytes, block: int = 1, plain: bytes = b"") -> OptimizedG
     with little optimisation, without the layout.
 
     Raises:
-        google.protobuf.message.DecodeError: it is not a model.
+        ValueError: it is not a model.
     """
-    import onnx
-    from onnx import helper
-
     from lar.engines.onnx_file.bodies import parameters_of
-    from lar.engines.onnx_file.contents import graphs_in
-    from lar.engines.onnx_file.fields import nodes_in
+    from lar.engines.onnx_file.fields import graphs_in, node_of
+    from lar.engines.onnx_file.tensors import type_name
     from lar.engines.onnxruntime.blocked_layout import blocked_tensors
 
-    model = onnx.load_from_string(content)
-    graphs: Sequence[Any] = list(graphs_in(model.graph))
+    model = Message("Model", content)
+    graphs = [*graphs_in(model.graph)]
+    nodes = [node for graph in graphs for node in graph.node]
     constants = {
-        tensor.name: TensorFact(
-            tuple(tensor.dims), helper.tensor_dtype_to_np_dtype(tensor.data_type).name
-        )
+        tensor.name: TensorFact(tuple(tensor.dims), type_name(tensor.data_type))
         for graph in graphs
         for tensor in graph.initializer
     }
-    filters, channels = unfilled(model.graph, onnx.load_from_string(plain).graph)
+    filters, channels = unfilled(model.graph, Message("Model", plain).graph)
     return OptimizedGraph(
-        nodes=tuple(
-            GraphNode(node, parameters_of(node)) for graph in graphs for node in graph.node
-        ),
+        nodes=tuple(GraphNode(node, parameters_of(node)) for node in nodes),
         constants=constants,
         outputs=frozenset(info.name for info in model.graph.output),
-        blocked=frozenset(blocked_tensors(nodes_in(content))),
+        blocked=frozenset(blocked_tensors(map(node_of, model.graph.node))),
         layout=f"NCHW{block}c",
         filters=filters,
         channels=channels,
     )
 
 
-def unfilled(graph: Any, plain: Any) -> tuple[dict[str, tuple[int, ...]], dict[str, int | None]]:
+def unfilled(
+    graph: Message, plain: Message
+) -> tuple[dict[str, tuple[int, ...]], dict[str, int | None]]:
     """Return the shapes of weights and the numbers of channels without the filling of blocks.
 
     A blocked convolution is named by the output of the one that it was made of, or of what was
@@ -1068,7 +1063,7 @@ class SessionProfiler:
         return self._graph
 
     def finish(self) -> EngineTrace:
-        from lar.engines.onnxruntime.dumps import release_memory
+        from lar.engines.onnxruntime.graph import release_memory
 
         driver, session = self.driver, self.driver.session
         works = self._device.finish() if self._device else []
@@ -1135,7 +1130,7 @@ def graph_of(driver: SessionDriver) -> tuple[OptimizedGraph | None, list[str]]:
 
     try:
         content = driver.saved.content if driver.saved else save_graph(driver)
-        is_blocked = DOMAIN in content
+        is_blocked = DOMAIN.encode() in content
         plain = save_graph(driver, level="ORT_ENABLE_BASIC") if is_blocked else b""
     except Exception as error:  # the engine has no one kind for these
         why = one_line(str(error))
