@@ -19,10 +19,12 @@ from lar.engines.onnx_file.fields import (
     SCHEMA,
     Message,
     attributes_of,
+    bits_of,
     graphs_in,
     open_model,
+    type_name,
 )
-from lar.engines.onnx_file.tensors import bits_of, move_inside, type_name
+from lar.engines.onnx_file.tensors import move_inside
 from lar.errors import UsageError
 from lar.records.run import ModelInfo, TensorInfo
 
@@ -34,7 +36,8 @@ DOMAINS = ("", "ai.onnx", "com.microsoft", "com.microsoft.nchwc")
 OPERATORS: Mapping[str, str] = {
     "convolution": "Conv ConvInteger DeformConv FusedConv NhwcConv NhwcFusedConv QLinearConv",
     "deconvolution": "ConvTranspose",
-    "matrix product": "FusedGemm FusedMatMul Gemm MatMul MatMulInteger MatMulNBits QLinearMatMul",
+    "matrix product": "DynamicQuantizeMatMul FusedGemm FusedMatMul Gemm MatMul MatMulInteger"
+    " MatMulIntegerToFloat MatMulNBits QGemm QLinearMatMul",
     "recurrence": "GRU LSTM RNN",
     "pooling": "AveragePool LRN LpPool MaxPool NhwcMaxPool QLinearAveragePool",
     "elementwise": """
@@ -87,6 +90,7 @@ BIAS_INPUTS: Mapping[str, tuple[int, ...]] = {
     "Gemm": (2,),
     "NhwcConv": (2,),
     "NhwcFusedConv": (2, 3),
+    "QGemm": (6,),
     "QLinearConv": (8,),
 }
 
@@ -258,7 +262,7 @@ def describe_model(model: Message) -> ModelInfo:
         **tensors,
         operators=dict(Counter(node.op_type for node in nodes).most_common()),
         parameter_count=sum(prod(constant.shape) for constant in weights),
-        weight_bytes=sum(-(-prod(it.shape) * bits_of(it.type) // 8) for it in weights),
+        weight_bytes=sum(-(-prod(it.shape) * (bits_of(it.type) or 0) // 8) for it in weights),
         flops=flops,
         flops_unknown=flops_unknown,
         metadata=metadata,

@@ -342,3 +342,31 @@ class SavedModel(NamedTuple):
 
     content: bytes
     folder: Path
+
+
+# NumPy's names of the types of elements, in the order of ONNX's numbers from 1.
+ELEMENT_NAMES = """
+float32 uint8 int8 uint16 int16 int32 int64 object bool float16 float64 uint32 uint64 complex64
+complex128 bfloat16 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz uint4 int4
+float4_e2m1fn float8_e8m0fnu uint2 int2
+"""
+ELEMENT_TYPES = ELEMENT_NAMES.split()
+NUMBERS = {name: number for number, name in enumerate(ELEMENT_TYPES, start=1)}
+
+
+def type_name(number: int) -> str:
+    """Return NumPy's name of a type of elements.
+
+    Raises:
+        LookupError: ONNX has none of that number.
+    """
+    if number < 1:
+        raise LookupError(number)
+    return ELEMENT_TYPES[number - 1]
+
+
+def bits_of(type_name: str) -> int | None:
+    """Return how many bits an element has, by the number in the name of its type, which may also be
+    the engine's; None where they differ."""
+    found = re.search(r"\d+", type_name)
+    return int(found[0]) if found else {"bool": 8}.get(type_name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -10,18 +9,9 @@ from typing import Any
 import numpy as np
 
 from lar.engines.onnx_file.external_data import place_of
-from lar.engines.onnx_file.fields import EXTERNAL, Message
+from lar.engines.onnx_file.fields import EXTERNAL, NUMBERS, Message, bits_of, type_name
 
 Array = np.ndarray[Any, np.dtype[Any]]
-
-# NumPy's names of the types of elements, in the order of ONNX's numbers from 1.
-NAMES = """
-float32 uint8 int8 uint16 int16 int32 int64 object bool float16 float64 uint32 uint64 complex64
-complex128 bfloat16 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz uint4 int4
-float4_e2m1fn float8_e8m0fnu uint2 int2
-"""
-ELEMENT_TYPES = NAMES.split()
-NUMBERS = {name: number for number, name in enumerate(ELEMENT_TYPES, start=1)}
 
 # Where elements stand that are no raw bytes, and in which type there; others are integers, or the
 # bits of what they are.
@@ -34,23 +24,6 @@ LISTS = {
     "uint32": ("uint64_data", "u4"),
     "uint64": ("uint64_data", "u8"),
 }
-
-
-def type_name(number: int) -> str:
-    """Return NumPy's name of a type of elements.
-
-    Raises:
-        LookupError: ONNX has none of that number.
-    """
-    if number < 1:
-        raise LookupError(number)
-    return ELEMENT_TYPES[number - 1]
-
-
-def bits_of(type_name: str) -> int:
-    """Return how many bits an element has, by the number in the name of its type."""
-    found = re.search(r"\d+", type_name)
-    return int(found[0]) if found else 64 if type_name == "object" else 8
 
 
 def dtype_of(name: str) -> np.dtype[Any]:
@@ -77,7 +50,7 @@ def array_of(tensor: Message, folder: Path) -> Array:
     if not data and prod(shape):
         field, stored = LISTS.get(name, ("int32_data", f"u{dtype.itemsize}"))
         data = np.array(getattr(tensor, field)).astype(stored).tobytes()
-    if bits >= 8:
+    if not bits or bits >= 8:
         return np.frombuffer(data, dtype).reshape(shape)
     # Several elements in a byte, the first of them in its lowest bits.
     packed = np.frombuffer(data, np.uint8)[:, None] >> np.arange(0, 8, bits, dtype=np.uint8)

@@ -23,9 +23,9 @@ from lar.dumps.names import Variable
 from lar.dumps.outputs import write_outputs
 from lar.dumps.values import Part
 from lar.engines.onnx_file.bodies import parameters_of
-from lar.engines.onnx_file.fields import Message
+from lar.engines.onnx_file.fields import Message, type_name
 from lar.engines.onnx_file.quantization import quantizations_of, wanted_names
-from lar.engines.onnx_file.tensors import array_of, type_name
+from lar.engines.onnx_file.tensors import array_of
 from lar.engines.onnxruntime.blocked_layout import DOMAIN
 from lar.engines.onnxruntime.graph import Graph, save_to_work_folder
 from lar.options.table import BIN_IO_DUMP, FAST_RUN_ALGO_POLICY

@@ -35,6 +35,7 @@ from lar.engines.onnx_file.control_flow import (
     run_rounds,
 )
 from lar.engines.onnx_file.fields import (
+    NUMBERS,
     Message,
     Node,
     SavedModel,
@@ -43,7 +44,7 @@ from lar.engines.onnx_file.fields import (
     node_of,
 )
 from lar.engines.onnx_file.numbered_graph import NumberedGraph
-from lar.engines.onnx_file.tensors import NUMBERS, array_of
+from lar.engines.onnx_file.tensors import array_of
 from lar.engines.onnxruntime.blocked_layout import (
     block_size,
     blocked_tensors,

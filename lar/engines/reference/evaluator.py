@@ -32,8 +32,9 @@ from lar.engines.onnx_file.fields import (
     attributes_of,
     graphs_in,
     graphs_of,
+    type_name,
 )
-from lar.engines.onnx_file.tensors import array_of, dense_of, dtype_of, type_name
+from lar.engines.onnx_file.tensors import array_of, dense_of, dtype_of
 from lar.engines.reference import operators  # noqa: F401
 from lar.engines.reference.implementations import (
     Array,
