@@ -36,7 +36,7 @@ from lar.errors import UsageError, error_of_write
 from lar.files.input_file import read_input
 from lar.files.report_file import OutputFile
 from lar.measurement.machine import CPUINFO, read_field, read_processor
-from lar.options.table import C_OPR_LIB, FAST_RUN, FAST_RUN_ALGO_POLICY
+from lar.options.table import C_OPR_LIB, ENGINE_OPTION, FAST_RUN, FAST_RUN_ALGO_POLICY
 from lar.records.run import RunContext, RunSpec
 
 if TYPE_CHECKING:
@@ -249,6 +249,7 @@ def key_of(driver: SessionDriver, cache: ModelCache | None) -> dict[str, str]:
         "optimization": str(settings.get("graph_optimization_level", "all")),
         "disabled_optimizers": " ".join(driver.disabled_optimizers),
         "operators": hashlib.sha256(Path(operators).read_bytes()).hexdigest() if operators else "",
+        "engine_option": (ENGINE_OPTION.of(settings) or "").replace("\n", " "),
         "processor": read_processor(),
         "instruction_sets": " ".join(name for name in INSTRUCTION_SETS if name in features),
         "threads": str(driver.options.intra_op_num_threads or len(os.sched_getaffinity(0))),
