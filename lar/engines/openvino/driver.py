@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 
 from lar.engines.driver import Driver
+from lar.engines.formats import ONNX, format_in, read_head
+from lar.engines.onnx_file.external_data import files_beside
 from lar.engines.openvino import messages
 from lar.engines.openvino.cache import open_cached
 from lar.engines.openvino.config import config_of, device_of, precision_of
@@ -164,10 +166,10 @@ class CompiledDriver(Driver):
 
     def weights_files(self) -> list[Path]:
         """Return the files beside the model that hold its weights."""
-        from lar.engines.openvino import ENGINE
-
         path = Path(self.spec.model)
-        return [path.parent / name for name in ENGINE.files_beside(path)]
+        is_onnx = format_in(read_head(path)) is ONNX
+        names = files_beside(path) if is_onnx else messages.require_weights(path)
+        return [path.parent / name for name in names]
 
     def compile(self, model: Any) -> Any:
         """Return a model compiled as the options ask."""
