@@ -31,9 +31,9 @@ def main(arguments: argparse.Namespace) -> int:
         print("\n".join(format_quirks(all_engines(), screen_of_output())))
         return 0
     if arguments.options:
-        print("\n".join(format_rows(*table_of_options(users_engines()), MARKDOWN)))
+        print("\n".join(format_rows(*table_of_options(all_engines()), MARKDOWN)))
         return 0
-    engines = users_engines()
+    engines = all_engines()
     print("\n".join(format_engines(engines)))
     for reason in added_engines()[1].values():
         print(f"lar: warning: {reason}", file=sys.stderr)
@@ -42,11 +42,6 @@ def main(arguments: argparse.Namespace) -> int:
     note = "Flags that are not in this table are lar's own: they work on every engine."
     print("", *screen_of_output().wrap(note), sep="\n")
     return 0
-
-
-def users_engines() -> list[Engine]:
-    """Leave out the engines for tests."""
-    return [engine for engine in all_engines() if not engine.is_for_tests]
 
 
 def format_engines(engines: Iterable[Engine]) -> list[str]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lar.engines import fake, megengine, onnxruntime, openvino, reference
+from lar.engines import megengine, onnxruntime, openvino, reference
 from lar.engines.engine import DriverEntry, Engine
 from lar.engines.formats import Format, format_in, format_named, read_head
 from lar.errors import EngineMissing, UsageError, nearest
@@ -27,7 +27,6 @@ ENGINES: tuple[Engine, ...] = (
     onnxruntime.ENGINE,
     openvino.ENGINE,
     reference.ENGINE,
-    fake.ENGINE,
 )
 
 # Other packages add engines by entry points of this group, each the `Engine` itself.
@@ -214,8 +213,7 @@ def check_options(engine: Engine, keys: Iterable[str]) -> None:
     """
     for key in keys:
         if key not in engine.rows:
-            others = (each for each in all_engines() if not each.is_for_tests)
-            able = [other.name for other in others if key in other.rows]
+            able = [other.name for other in all_engines() if key in other.rows]
             raise UsageError(
                 f"{engine.title} cannot do this",
                 f"engines that can: {', '.join(able)}" if able else "no engine can",
@@ -260,6 +258,6 @@ def support_of_options() -> dict[str, list[str]]:
     """Return which engines honour each engine option."""
     support: dict[str, list[str]] = {}
     for engine in all_engines():
-        for key in () if engine.is_for_tests else engine.rows:
+        for key in engine.rows:
             support.setdefault(key, []).append(engine.name)
     return support

@@ -280,9 +280,6 @@ class Engine(abc.ABC):
     distribution: str = ""
     """The package that must be installed besides lar; empty if lar alone is enough."""
 
-    is_for_tests: bool = False
-    """Left out of the tables for users."""
-
     searches: tuple[Option[Any], ...] = ()
     """Options that have the engine search for algorithms in the first iteration."""
 

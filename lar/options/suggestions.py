@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 _SHAPE = "--input 'NAME:{1,3,224,224}' gives the shape of an input"
 _MODEL = "the model is given without a flag: `lar MODEL`"
-_DEVICE = "--cpu and --cuda:0 choose the device, --provider NAME another one"
+_DEVICE = "--provider NAME chooses the device, as --cpu and --cuda:0 do"
 _WINDOWS = "--target-ci 1% measures until the median is known so well, --duration S for S seconds"
 _LAYERS = "`lar info MODEL` prints the operators, --profile FILE records what each takes"
 

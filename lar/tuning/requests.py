@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from lar.engines import engine_for, engine_named, readers_of
+from lar.engines import all_engines, engine_for, engine_named, readers_of
 from lar.engines.engine import Engine
 from lar.engines.formats import models_in
 from lar.errors import UsageError
@@ -48,7 +48,8 @@ def models_of_folder(folder: str) -> list[str]:
     Raises:
         UsageError: there is none.
     """
-    names = sorted(models_in(Path(folder)))
+    formats = (each for engine in all_engines() for each in engine.formats)
+    names = sorted(models_in(Path(folder), formats))
     if not names:
         raise UsageError("has no model in it", "give a model file", subject=folder)
     return [os.path.join(folder, name) for name in names]

@@ -6,6 +6,7 @@ user asks for and allows, what the objective depends on, and what goes with the 
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -88,8 +89,12 @@ def survey_space(
 
 def dimensions_of_others(chosen: Engine, site: Site, model: Path) -> list[Dimension]:
     """Return what the other engines have here, for a twin of the model."""
-    others = [each for each in all_engines() if each is not chosen and not each.is_for_tests]
-    return [dimension for engine in others for dimension in engine.dimensions(site, model)]
+    found: list[Dimension] = []
+    for engine in all_engines():
+        # One may look into the model, which is not of its format.
+        with contextlib.suppress(UsageError):
+            found += engine.dimensions(site, model) if engine is not chosen else ()
+    return found
 
 
 def normalise_options(options: Mapping[str, Any]) -> dict[str, OptionValue]:

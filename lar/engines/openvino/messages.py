@@ -43,9 +43,7 @@ WHILE_LOADING: tuple[tuple[str, str, str], ...] = (
     ),
 )
 # What the engine says of a property that it does not take, or of its value.
-PROPERTY = (
-    r"for property key|Unsupported property|inference/include/openvino/runtime/properties\.hpp"
-)
+PROPERTY = r"for property key|Unsupported property|/runtime/properties\.hpp"
 
 
 def explain(message: str, model: str, *, loading: bool) -> LarError | None:
