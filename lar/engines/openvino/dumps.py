@@ -22,7 +22,9 @@ from lar.dumps.facts import DumpFacts, OperatorFact, write_facts
 from lar.dumps.layers import Dumped, text_writer, write_dumped
 from lar.dumps.names import Numbering, Variable
 from lar.dumps.outputs import write_outputs
+from lar.engines.onnx_file.quantization import read_quantizations
 from lar.engines.openvino.graph import ExecutedGraph, Region, tensor_name
+from lar.engines.openvino.model_files import is_onnx
 from lar.engines.openvino.operator_kinds import STEPS
 from lar.options.table import BIN_IO_DUMP
 
@@ -86,8 +88,10 @@ class Layers:
             )
             for region in self.regions
         ]
-        names = [*self.driver.outputs()]
-        return DumpFacts(operators, iteration=0, outputs=names, left_out=self.left_out)
+        model, names = Path(self.driver.model_file), [*self.driver.outputs()]
+        known = read_quantizations(model) if is_onnx(model) else {}
+        facts = DumpFacts(operators, iteration=0, outputs=names, left_out=self.left_out)
+        return facts._replace(quantizations=known)
 
     def weights(self) -> Iterator[Dumped]:
         """Yield the weights that operators take; not bounds and the like."""

@@ -131,3 +131,13 @@ def test_a_dump_holds_what_the_run_gives(tmp_path: Path) -> None:
     tensors = {tensor.name: dump.read(tensor.key) for tensor in dump}
     assert tensors["relu1"].shape == (2, 16, 8, 8)
     assert float(tensors["logits"].mean(dtype=np.float64)) == result.outputs[0].mean
+
+
+def test_integers_have_their_scales(root: Path) -> None:
+    image = f"{root}/inputs/digit_7.npy"
+    alike = compare(MODELS / "int8.onnx", input=image)
+    assert alike.finding == "same"
+    layers, with_twin = computed(alike)
+    assert layers == with_twin
+    rounded = compare(DIGITS, MODELS / "int8.onnx", input=image)
+    assert (rounded.finding, rounded.precision) == ("same", "int8")
