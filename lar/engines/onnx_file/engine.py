@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from lar.engines.engine import Engine
 
 if TYPE_CHECKING:
-    from lar.dumps.facts import DumpFacts
     from lar.graphs.operator_kinds import OperatorKinds
     from lar.records.run import ModelInfo
 
@@ -40,8 +39,3 @@ class OnnxFileEngine(Engine):
         from lar.engines.onnx_file.external_data import files_beside
 
         return files_beside(path)
-
-    def describe_dump(self, folder: Path) -> DumpFacts:
-        from lar.dumps.layers import describe_dump
-
-        return describe_dump(folder)
