@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from lar.engines.engine import Arrays, CacheFiles, Isolation, Site
     from lar.engines.option_rows import OptionRow
     from lar.engines.signs import Sign
-    from lar.graphs.origins import ModelOperator
     from lar.options.rules import Rule
     from lar.records.choices import Dimension
     from lar.records.profile import Profile
@@ -171,29 +170,6 @@ class OnnxRuntime(OnnxFileEngine):
         from lar.engines.onnxruntime.session import SessionDriver
 
         return SessionIsolation(SessionDriver(spec, self.rows, context))
-
-    def read_operators(self, path: Path) -> tuple[ModelOperator, ...]:
-        from lar.engines.onnx_file.bodies import nodes_of_file
-        from lar.engines.onnx_file.fields import (
-            input_names,
-            is_ort_format,
-            mapped,
-            nodes_in,
-        )
-        from lar.engines.onnxruntime.saving import has_control_flow
-        from lar.graphs.origins import ModelOperator
-
-        with mapped(path) as data:
-            if is_ort_format(data):
-                return ()
-            nodes = nodes_of_file(path) if has_control_flow(data) else nodes_in(data)
-            return (
-                *(ModelOperator("Input", name, (), (name,)) for name in input_names(data)),
-                *(
-                    ModelOperator(each.operator, each.name, each.inputs, each.outputs)
-                    for each in nodes
-                ),
-            )
 
 
 ENGINE = OnnxRuntime()

@@ -12,12 +12,8 @@ from typing import Any
 import numpy as np
 
 from lar.engines.driver import Driver
-from lar.engines.onnx_file.fields import (
-    SavedModel,
-    inputs_without_rank,
-    is_ort_format,
-    mapped,
-)
+from lar.engines.onnx_file.contents import refuse_unknown_ranks
+from lar.engines.onnx_file.fields import SavedModel, open_model
 from lar.engines.onnxruntime.messages import NO_FALLBACK, explain_onnxruntime
 from lar.engines.onnxruntime.providers import (
     ASSIGNMENTS,
@@ -203,8 +199,11 @@ class SessionDriver(Driver):
 
     def inputs(self) -> tuple[TensorInfo, ...]:
         infos = tuple(info_of(node) for node in self.session.get_inputs())
-        if unclear := [info.name for info in infos if not info.shape]:
-            refuse_unknown_ranks(self.spec.model, unclear)
+        if unclear := {info.name for info in infos if not info.shape}:
+            # Of inputs of any number of axes the engine says the same as of a number.
+            path = Path(self.spec.model)
+            fed = open_model(path).graph.input
+            refuse_unknown_ranks(path, (each for each in fed if each.name in unclear))
         return infos
 
     def feed(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
@@ -284,23 +283,6 @@ class SessionOutputs(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._nodes)
-
-
-def refuse_unknown_ranks(model: str, names: Sequence[str]) -> None:
-    """Refuse inputs of any number of axes, of which the engine says the same as of a number.
-
-    Raises:
-        UsageError: naming the input.
-    """
-    with mapped(Path(model)) as data:
-        without = set() if is_ort_format(data) else inputs_without_rank(data)
-    for name in names:
-        if name in without:
-            raise UsageError(
-                f"it does not say how many axes its input {name} has, which lar must know",
-                "export it with the shapes of its inputs",
-                subject=model,
-            )
 
 
 def info_of(node: Any) -> TensorInfo:
