@@ -9,11 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from lar.engines import engine_named
 from lar.errors import LarError, UsageError, count_of
 from lar.files.input_file import check_input
 from lar.options.option import Option, flag_of, is_set
 from lar.options.suggestions import suggest_flag
-from lar.options.table import BY_KEY, ENGINE_ENV, ON, SCHEDULER, option_of
+from lar.options.table import BY_KEY, ENGINE_ENV, ON, SCHEDULER, one_of, option_of
 from lar.options.variants import BENCH_KEYS
 from lar.records.run import Failure, RunSpec
 from lar.running.compared_sides import parse_words, split_words
@@ -182,27 +183,19 @@ def make_variants(
     """
     shared = {key: value for key, value in options.items() if is_set(value)}
     parse_values(shared)
-    given: list[tuple[str, dict[str, Any]]] = []
-    for text in specs:
-        model, own = split_spec(text)
-        for combination in itertools.product(*([(a.key, v) for v in a.values] for a in axes)):
-            varied = {**own, **dict(combination)}
-            parse_values(varied)
-            given.append((model, varied))
+    given = [
+        (model, {**own, **dict(varied)})
+        for model, own in map(split_spec, specs)
+        for varied in itertools.product(*([(it.key, value) for value in it.values] for it in axes))
+    ]
+    for _, own in given:
+        parse_values(own)
     texts = [{"model": model, **texts_of(own)} for model, own in given]
     columns = varying_keys(texts, axes)
-    named = name_variants([{key: each.get(key, "") for key in columns} for each in texts])
+    values = [{key: each.get(key, "") for key in columns} for each in texts]
     variants = [
-        plan_variant(
-            Variant(
-                name,
-                model,
-                join_options(shared, own),
-                {key: each.get(key, "") for key in columns},
-            ),
-            elsewhere=elsewhere,
-        )
-        for name, (model, own), each in zip(named, given, texts, strict=True)
+        plan_variant(Variant(name, model, join_options(shared, own), each), elsewhere=elsewhere)
+        for name, (model, own), each in zip(name_variants(values), given, values, strict=True)
     ]
     refused = [error for _, error in variants if error is not None]
     if len(refused) == len(variants):
@@ -308,9 +301,6 @@ def check_stages(spec: RunSpec) -> None:
     Raises:
         UsageError: naming the option.
     """
-    from lar.engines import engine_named
-    from lar.options.table import one_of
-
     staged = engine_named(spec.engine).staged
     option = one_of(staged.options, spec.settings) if staged else None
     other = one_of(staged.apart_with, spec.settings) if staged else None
