@@ -123,23 +123,19 @@ def known_option(key: str, named: str) -> Option[Any]:
         UsageError: there is no such option, or it does not say how a model is run.
     """
     option = option_of(key)
+    if option is not None and option.key in BENCH_KEYS:
+        return option
     if option is None:
+        problem = "unknown flag"
         hint = suggest_flag(flag_of(key), map(flag_of, BENCH_KEYS))
-        raise UsageError("unknown flag", hint or "`lar run --help all` lists the flags", flag=named)
-    if option in (SCHEDULER, ON):
-        raise UsageError(
-            "is for all variants: results of different machines are never mixed",
-            "make a bench on each machine, and put them side by side with `lar results`",
-            flag=named,
-        )
-    if option.key not in BENCH_KEYS:
+    elif option in (SCHEDULER, ON):
+        problem = "is for all variants: results of different machines are never mixed"
+        hint = "make a bench on each machine, and put them side by side with `lar results`"
+    else:
         subject = "" if named == option.flag else f"{option.flag} "
-        raise UsageError(
-            f"{subject}does not say how a model is run",
-            "what may differ are options of the engine, the inputs, --engine and --driver",
-            flag=named,
-        )
-    return option
+        problem = f"{subject}does not say how a model is run"
+        hint = "what may differ are options of the engine, the inputs, --engine and --driver"
+    raise UsageError(problem, hint or "`lar run --help all` lists the flags", flag=named)
 
 
 def parse_switch(text: str, named: str) -> bool:
