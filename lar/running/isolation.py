@@ -192,11 +192,7 @@ class Watch:
     """Follows a worker until it has finished, failed, died, stalled or run out of time."""
 
     def __init__(
-        self,
-        worker: WorkerProcess,
-        spec: RunSpec,
-        context: RunContext,
-        listener: Listener,
+        self, worker: WorkerProcess, spec: RunSpec, context: RunContext, listener: Listener
     ) -> None:
         self.result = new_result(spec)
         worker.make_room(spec.sample_count, spec.runners)

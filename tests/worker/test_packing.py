@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from lar_scripted.script import FakeDriver
 
-from lar.engines.fake.script import FakeDriver
 from lar.errors import UsageError
 from lar.measurement.rows import SampleRows
 from lar.records.run import RunContext, RunSpec
