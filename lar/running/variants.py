@@ -252,12 +252,8 @@ def varying_keys(texts: Sequence[Mapping[str, str]], axes: Sequence[Axis]) -> li
 def name_variants(values: Sequence[Mapping[str, str]]) -> list[str]:
     """Return a name for each variant, made of what distinguishes it; twins are numbered."""
     names = [" ".join(words_of(each)) or "default" for each in values]
-    counts: dict[str, int] = {}
-    unique = []
-    for name in names:
-        counts[name] = counts.get(name, 0) + 1
-        unique.append(f"{name} #{counts[name]}" if names.count(name) > 1 else name)
-    return unique
+    numbers = {name: itertools.count(1) for name in names}
+    return [f"{it} #{next(numbers[it])}" if names.count(it) > 1 else it for it in names]
 
 
 def words_of(values: Mapping[str, str]) -> Iterator[str]:
