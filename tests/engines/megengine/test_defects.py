@@ -113,13 +113,6 @@ class TestTable:
             assert quirk.settings | quirk.spared <= BY_KEY.keys()
             assert not quirk.settings & quirk.spared
 
-    def test_is_importable_without_an_engine(self) -> None:
-        code = (
-            "import sys, lar.engines.megengine.defects, lar.engines.megengine.x2apic;"
-            "print({'numpy', 'megengine', 'megenginelite'} & set(sys.modules))"
-        )
-        assert run_python("-c", code).stdout == "set()\n"
-
 
 class TestDetection:
     @pytest.mark.parametrize(

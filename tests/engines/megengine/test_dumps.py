@@ -251,13 +251,6 @@ def test_a_name_that_is_not_ascii_is_dumped_too(run_lar: RunLar, tmp_path: Path)
     assert content[40 : read_header(tmp_path / "dump" / tensor.key).offset].isascii()
 
 
-def test_what_is_no_graph_has_no_ascii_names(tmp_path: Path) -> None:
-    path, whole = tmp_path / "x.mge", Path(DIGITS).read_bytes()
-    for content in (b"\x00", b"not a model, but long enough", whole[:64], whole[:2000]):
-        path.write_bytes(content)
-        assert not has_ascii_names(str(path))
-
-
 def test_the_operators_are_known_with_other_dumps_and_executions(
     run_lar: RunLar, tmp_path: Path
 ) -> None:
