@@ -15,7 +15,6 @@ from lar.engines.megengine.lean_import import LITE_LIBRARY, import_package
 from lar.engines.megengine.packed_model import is_packed
 from lar.errors import UsageError
 from lar.files.libraries import load_lazily
-from lar.measurement.noise import Meter
 from lar.options.option import flag_of
 from lar.options.table import MULTITHREAD
 from lar.records.run import TensorInfo
@@ -54,6 +53,8 @@ class LiteDriver(MegEngineDriver):
         self.lite = self.package = import_lite()
         self.config = self.lite.LiteConfig(device_type=self.lite.LiteDeviceType.LITE_CPU)
         self.network: Any = None
+        # Beside other copies, the calling thread waits for the engine's own threads.
+        self.computes_in_caller = not MULTITHREAD.is_given(self.spec.settings)
         self.infos: tuple[TensorInfo, ...] = ()
         self.fed_shapes = {}
         # What the hooks of the options set.
@@ -211,11 +212,6 @@ class LiteDriver(MegEngineDriver):
 
     def outputs(self) -> Mapping[str, np.ndarray[Any, Any]]:
         return LiteOutputs(self.network)
-
-    def meter(self) -> Meter | None:
-        # Beside others, the calling thread waits for threads that cannot be distinguished.
-        unknown = self.spec.runners > 1 and MULTITHREAD.is_given(self.spec.settings)
-        return None if unknown else super().meter()
 
     def failure(self) -> Exception:
         message = self.lite.base._lib.lib.LITE_get_last_error()
