@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from lar.engines.formats import begins_like_ort, read_head
 from lar.engines.onnx_file.external_data import place_of, tensors_outside
 from lar.engines.onnx_file.fields import Message, SavedModel, graphs_in
-from lar.engines.onnx_file.tensors import dense_of, move_inside
 from lar.errors import UsageError
 from lar.files.work_folders import error_of_full_disk
 from lar.options.table import MODEL_DUMP
@@ -67,6 +66,8 @@ def drop_repeated_constants(path: Path) -> None:
     graphs = [*graphs_in(model.graph)]
     if len(graphs) == 1:
         return
+    from lar.engines.onnx_file.tensors import dense_of  # imports NumPy
+
     for graph in graphs:
         sparse = (dense_of(tensor, path.parent) for tensor in graph.sparse_initializer)
         tensors = {tensor.name: tensor for tensor in (*graph.initializer, *sparse)}
@@ -102,6 +103,8 @@ def finish_model_dump(driver: SessionDriver) -> None:
     Raises:
         UsageError: the model would be larger than a protobuf message can be.
     """
+    from lar.engines.onnx_file.tensors import move_inside  # imports NumPy
+
     driver.options.optimized_model_filepath = ""
     path = Path(driver.context.written[MODEL_DUMP.key])
     model = Message("Model", b"" if begins_like_ort(read_head(path)) else path.read_bytes())
