@@ -364,11 +364,6 @@ def start_profiling(driver: SessionDriver, _: object) -> None:
         driver.options.profile_file_prefix = prefix
 
 
-def profile_no_other(driver: SessionDriver, _: object) -> None:
-    """Have the sessions that are made besides the driver's write none."""
-    driver.options.enable_profiling = False
-
-
 def folder_of(driver: SessionDriver) -> str:
     """Return the folder in which the run's profile is written; it goes away with the run."""
     written = driver.context.written

@@ -20,6 +20,7 @@ def driver_for(provider: str, *installed: str) -> Any:
         asked_provider=lambda: provider,
         onnxruntime=SimpleNamespace(get_available_providers=lambda: [*installed, CPU]),
         options=SimpleNamespace(add_session_config_entry=entries.__setitem__),
+        spec=SimpleNamespace(settings={"provider": provider}),
         entries=entries,
         providers=[CPU],
         device=("cpu", 0),
