@@ -40,7 +40,7 @@ WORKER = "lar.worker.main:main"
 FIRST_FREE_FILE = 10
 
 # What others add may be another engine of the same name in the next test.
-OWN_ENGINES = [engine.name for engine in ENGINES]
+OWN_ENGINES = [*(engine.name for engine in ENGINES), "fake"]
 
 # What differs between tests, and no engine reads while it is loaded; the last two are set by
 # scikit-learn for libraries of other compilers.
@@ -263,7 +263,8 @@ def imported(name: str) -> Any:
 
 def decode_script() -> None:
     """Have msgspec, which only this engine needs, look at all that a script may hold."""
-    from lar.engines.fake.script import Script
+    from lar_scripted.script import Script
+
     from lar.records.run import record_from_json
 
     record_from_json(b"{}", Script)

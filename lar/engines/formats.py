@@ -53,9 +53,8 @@ def begins_like_ort(head: bytes) -> bool:
 MEGENGINE = Format("MegEngine", (".mge", ".mgb", ".mdl", ".lite"), begins_like_megengine)
 ONNX = Format("ONNX", (".onnx",), begins_like_onnx)
 ORT = Format("ORT", (".ort",), begins_like_ort)
-SCRIPT = Format("fake script", (".fake",), lambda head: False)
 
-FORMATS = (MEGENGINE, ONNX, ORT, SCRIPT)
+FORMATS = (MEGENGINE, ONNX, ORT)
 
 
 def format_in(head: bytes, formats: Iterable[Format] = FORMATS) -> Format | None:
@@ -112,10 +111,11 @@ def hint_at_models(model: Path) -> str:
     return f"did you mean {model.with_name(near)}?" if near else ""
 
 
-def models_in(folder: Path) -> list[str]:
+def models_in(folder: Path, formats: Iterable[Format] = FORMATS) -> list[str]:
     """Return the names of the model files in a folder."""
+    known = tuple(formats)
     try:
         files = [path for path in folder.iterdir() if path.is_file()]
-        return [path.name for path in files if format_named(path)]
+        return [path.name for path in files if format_named(path, known)]
     except OSError:
         return []

@@ -23,6 +23,7 @@ from lar.options.values import (
     parse_pattern,
     parse_percentiles,
     parse_positive,
+    parse_property,
     parse_range,
     parse_rate,
     parse_seed,
@@ -91,6 +92,15 @@ ENGINE_ENV = Option(
     IN_RUN,
     parse_variable,
     "KEY=VALUE",
+    repeatable=True,
+)
+ENGINE_OPTION = Option(
+    "engine_option",
+    "set a property of the engine itself, by the engine's own name; may be given again",
+    IN_RUN,
+    parse_property,
+    "KEY=VALUE",
+    purpose="setting",
     repeatable=True,
 )
 PYTHON = PathOption(
@@ -614,7 +624,7 @@ DEBUG = Switch("debug", "show the traceback of an error", IN_DEBUG)
 
 OPTIONS: tuple[Option[Any], ...] = (
     *(ITER, WARMUP_ITER, ENGINE, DRIVER, TIMEOUT, STALL_TIMEOUT, COPY_TO_HOST, ENGINE_ENV),
-    *(PYTHON, ENGINE_FIX, SETTINGS, FORCE),
+    *(ENGINE_OPTION, PYTHON, ENGINE_FIX, SETTINGS, FORCE),
     *(DURATION, TARGET_CI, MIN_TIME, MAX_TIME, WARMUP, PERCENTILE, IDLE_MS, RATE, ARRIVALS),
     *(INPUT, INPUT_LAYOUT, RESIZE, MEAN, SCALE, BGR, RGB, BATCH_SIZE, FILL, SEED),
     *(LABELS, RESUME),
@@ -681,6 +691,8 @@ DUMPS: tuple[Option[Any], ...] = (*OPERATOR_DUMPS, BIN_OUT_DUMP)
 PROFILES: tuple[Option[str], ...] = (PROFILE, PROFILE_HOST)  # in lar's format
 PROFILE_FILES: tuple[Option[str], ...] = (*PROFILES, PROFILE_RAW)
 SEARCHES: tuple[Option[Any], ...] = (FAST_RUN, FULL_RUN)
+# Given for one of several runs, they come after those of all, and the last of a name counts.
+ADDED: tuple[Option[Any], ...] = (ENGINE_ENV, ENGINE_OPTION)
 
 
 def collect_settings(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,12 +21,14 @@ from lar.options.option import Option, is_set
 from lar.options.rules import RULES, Asked, Exclusion, check_rules
 from lar.options.suggestions import suggest_flag
 from lar.options.table import (
+    ADDED,
     BATCH_SIZE,
     BY_ALIAS,
     BY_KEY,
     CUDA,
     DURATION,
     ENGINE_ENV,
+    ENGINE_OPTION,
     FORCE,
     IDLE_MS,
     LABELS,
@@ -43,7 +45,7 @@ from lar.options.table import (
     one_of,
     option_of,
 )
-from lar.options.values import MOST_ITERATIONS
+from lar.options.values import MOST_ITERATIONS, pairs_in
 from lar.running.places import places_of
 from lar.testcases.paths import Source, add_test_set, cases_of, source_of
 
@@ -95,6 +97,8 @@ def plan_run(
         engine = engine_for(Path(source.model), values["engine"])
         settings = collect_settings(values)
         check_options(engine, settings)
+        for name, text in pairs_in(values[ENGINE_OPTION.key] or ()).items():
+            engine.check_property(name, text)
         check_caches(settings)
         items = find_items(values["input"], with_arrays=LABELS.is_given(values))
         rules, asked = (*RULES, *engine.option_rules()), ask(engine, values, source, items)
@@ -139,8 +143,9 @@ def add_settings(source: Source, values: Mapping[str, Any]) -> dict[str, Any]:
     except UsageError as error:
         raise UsageError(error.message, error.hint, flag=SETTINGS.flag, subject=path) from None
     given = {key: values[key] for key in found if BY_KEY[key].is_given(values)}
-    if ENGINE_ENV.key in given:
-        given[ENGINE_ENV.key] = [*found[ENGINE_ENV.key], *given[ENGINE_ENV.key]]
+    for option in ADDED:
+        if option.key in given:
+            given[option.key] = [*found[option.key], *given[option.key]]
     joined = {**values, **found, **given}
     if not FORCE.of(values):
         if SCHEDULER.is_given(values):
@@ -254,8 +259,7 @@ def pacing_of(values: Mapping[str, Any]) -> Pacing:
 
 def environment_of(values: Mapping[str, Any]) -> dict[str, str]:
     """Return the variables that are set for the worker."""
-    pairs = (text.partition("=") for text in values["engine_env"] or ())
-    return {key: value for key, _, value in pairs}
+    return pairs_in(values[ENGINE_ENV.key] or ())
 
 
 def python_of(values: Mapping[str, Any]) -> str:
@@ -527,6 +531,8 @@ def parse_value(option: Option[Any], value: Any) -> Any:
         return False if option.parse is None else option.default
     if not option.repeatable:
         return parse_once(option, value)
+    if option.by_engine and isinstance(value, str):  # a text may be that of settings
+        value = value.split(option.joined_by)
     several = isinstance(value, Iterable) and not isinstance(value, (str, bytes, Mapping))
     return [parse_once(option, each) for each in (value if several else [value])]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lar.comparison.compare import Progress
 from lar.dumps.dump import Dump
-from lar.engines import ENGINES, engine_for
+from lar.engines import all_engines, engine_for
 from lar.engines.engine import Engine
 from lar.engines.formats import format_in, format_named, read_head
 from lar.errors import UsageError, count_of
@@ -40,9 +40,11 @@ def find_truth_model(asked: str, models: Iterable[str]) -> TruthModel:
     Raises:
         UsageError: no engine computes the truth of it, or there is no such model.
     """
-    engines = [engine for engine in ENGINES if engine.is_exact]
+    engines = [engine for engine in all_engines() if engine.is_exact]
     if asked:
-        engine = engines[0]
+        path = Path(asked)
+        readers = (it for it in engines if path.is_file() and is_read_by(it, path))
+        engine = next(readers, engines[0])
         return TruthModel(asked, engine_for(Path(asked), engine.name))
     names = []
     for model in models:

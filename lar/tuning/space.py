@@ -6,6 +6,7 @@ user asks for and allows, what the objective depends on, and what goes with the 
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -13,12 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lar.engines import ENGINES, engine_for
+from lar.engines import all_engines, engine_for
 from lar.engines.engine import Engine, Site
 from lar.errors import UsageError
 from lar.measurement.machine import read_cpu_limit, read_instruction_sets
 from lar.options.option import is_set
-from lar.options.table import BY_KEY, CUDA, ENGINE, option_of
+from lar.options.table import ADDED, BY_KEY, CUDA, ENGINE, option_of
 from lar.records.choices import Allowed, Choice, Dimension, OptionValue
 from lar.records.run import Failure
 from lar.records.tuning import (
@@ -87,20 +88,27 @@ def survey_space(
 
 
 def dimensions_of_others(chosen: Engine, site: Site, model: Path) -> list[Dimension]:
-    """Return what the other engines for users have here, for a twin of the model."""
-    others = [each for each in ENGINES if each is not chosen and not each.is_for_tests]
-    return [dimension for engine in others for dimension in engine.dimensions(site, model)]
+    """Return what the other engines have here, for a twin of the model."""
+    found: list[Dimension] = []
+    for engine in all_engines():
+        # One may look into the model, which is not of its format.
+        with contextlib.suppress(UsageError):
+            found += engine.dimensions(site, model) if engine is not chosen else ()
+    return found
 
 
 def normalise_options(options: Mapping[str, Any]) -> dict[str, OptionValue]:
     """Return the options that are given, by their keys."""
-    return {
-        option.key if (option := option_of(key)) else key: tuple(value)
-        if isinstance(value, list)
-        else value
-        for key, value in options.items()
-        if is_set(value)
-    }
+    found: dict[str, OptionValue] = {}
+    for name, value in options.items():
+        option = option_of(name)
+        if option in ADDED and isinstance(value, str):
+            value = (value,)
+        if is_set(value):
+            found[option.key if option else name] = (
+                tuple(value) if isinstance(value, list) else value
+            )
+    return found
 
 
 def take_given_caches(

@@ -108,7 +108,7 @@ def test_diff_prints_what_they_were_made_for_differently(run: Run, tmp_path: Pat
     ("words", "complaint"),
     [
         ("merge {a} {a} -o {out}", "no algorithms to merge"),
-        ("merge {megengine} -o {a}", "no algorithms to merge"),
+        ("merge {megengine} -o {a}", "these are caches of two engines"),
         ("pick {a} 1 X", "no algorithms to pick from"),
         ("show {a} --all", "no algorithms to show by --all"),
         ("show {a} --operator 1", "no algorithms to show by --operator"),

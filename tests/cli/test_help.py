@@ -143,6 +143,7 @@ def test_the_help_of_one_flag(word: str, capsys: pytest.CaptureFixture[str]) -> 
     ]
 
 
+@pytest.mark.usefixtures("own_engines")
 def test_only_what_not_every_engine_honours_names_engines(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

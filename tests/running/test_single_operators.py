@@ -142,7 +142,7 @@ def test_what_a_worker_cannot_write_or_hold_is_said(
 
 
 def test_an_engine_that_cannot_do_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lar.engines.fake.FakeEngine.isolating_driver", "")
+    monkeypatch.setattr("lar_scripted.FakeEngine.isolating_driver", "")
     spec = RunSpec(model="m.fake", engine="fake", driver="script")
     with pytest.raises(UsageError, match="runs on the scripted engine, which cannot run an"):
         spec_for_isolation(spec)

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from lar_scripted.script import FakeDriver
 
 from lar.engines import engine_named
-from lar.engines.fake.script import FakeDriver
 from lar.errors import LarError, UsageError
 from lar.records.run import RunSpec
 from lar.worker.packing import compute

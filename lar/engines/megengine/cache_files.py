@@ -78,10 +78,14 @@ class AlgorithmCaches(CacheFiles):
     """Fast-run caches: the algorithm chosen for each operator, and the others that were timed."""
 
     def begins(self, head: bytes) -> bool:
-        # Such a file begins with the number of its categories: nothing marks it.
-        return False
+        # Nothing marks such a file: it begins with the number of its categories, and the length
+        # of the first one's name. An empty one, and what was cut short, are refused as that.
+        return head[2:4] == head[6:8] == bytes(2) if len(head) > 4 else True
 
-    def show(self, path: str, operator: str, *, every_algorithm: bool) -> CacheReport:
+    def show(self, paths: Sequence[str], operator: str, *, every_algorithm: bool) -> CacheReport:
+        if len(paths) > 1:
+            return self.show_several(paths, operator, every_algorithm=every_algorithm)
+        path = paths[0]
         cache = read_cache(path)
         operators = find_operators(operators_of(cache), operator, path)
         lines = describe_cache(cache, operators, every_algorithm=every_algorithm)

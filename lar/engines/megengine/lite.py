@@ -19,7 +19,6 @@ from lar.engines.megengine.spinning import find_spin_seconds
 from lar.engines.megengine.symbols import read_libraries
 from lar.errors import EngineMissing, LarError, UsageError
 from lar.files.libraries import load_lazily
-from lar.measurement.noise import Meter
 from lar.options.option import flag_of
 from lar.options.table import MULTITHREAD
 from lar.records.facts import EngineFacts
@@ -66,6 +65,8 @@ class LiteDriver(Driver):
         self.lite = import_lite()
         self.config = self.lite.LiteConfig(device_type=self.lite.LiteDeviceType.LITE_CPU)
         self.network: Any = None
+        # Beside other copies, the calling thread waits for the engine's own threads.
+        self.computes_in_caller = not MULTITHREAD.is_given(self.spec.settings)
         self.infos: tuple[TensorInfo, ...] = ()
         self.fed_shapes: dict[str, tuple[int, ...]] = {}
         # What the hooks of the options set.
@@ -237,11 +238,6 @@ class LiteDriver(Driver):
 
     def outputs(self) -> Mapping[str, np.ndarray[Any, Any]]:
         return LiteOutputs(self.network)
-
-    def meter(self) -> Meter | None:
-        # Beside others, the calling thread waits for threads that cannot be distinguished.
-        unknown = self.spec.runners > 1 and MULTITHREAD.is_given(self.spec.settings)
-        return None if unknown else super().meter()
 
     def failure(self) -> Exception:
         message = self.lite.base._lib.lib.LITE_get_last_error()

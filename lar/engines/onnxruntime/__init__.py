@@ -25,6 +25,7 @@ from lar.options.table import (
     CUDA,
     DISABLE_OPTIMIZER,
     ENABLE_NCHW88,
+    ENGINE_OPTION,
     FAST_RUN_ALGO_POLICY,
     GRAPH_OPTIMIZATION_LEVEL,
     IO_DUMP,
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 # What decides how a graph is optimised that --model-dump writes.
 IN_GRAPH = (
     *(GRAPH_OPTIMIZATION_LEVEL, DISABLE_OPTIMIZER, ENABLE_NCHW88, PROVIDER, CUDA),
-    *(C_OPR_LIB, ALLOW_EXTERNAL_DATA),
+    *(C_OPR_LIB, ALLOW_EXTERNAL_DATA, ENGINE_OPTION),
 )
 # What an optimised model does without a flag when it is loaded again.
 HELD = (CPU, ENABLE_NCHW88, WEIGHT_PREPROCESS, FAST_RUN_ALGO_POLICY)
@@ -123,6 +124,11 @@ class OnnxRuntime(OnnxFileEngine):
         from lar.engines.onnxruntime.options import RULES
 
         return RULES
+
+    def check_property(self, key: str, value: str) -> None:
+        from lar.engines.onnxruntime.config_entries import check_entry
+
+        check_entry(key, value)
 
     def deploy(self, settings: Mapping[str, Any], model: Path, folder: Path) -> Deployment:
         # Weights are not kept as operators take them, so that it runs on other processors too.

@@ -24,9 +24,9 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from lar.engines.engine import CacheFiles, CacheReport, CacheTable, Preference, Size
+from lar.engines.engine import CacheFiles, CacheReport, CacheTable, Size
 from lar.engines.onnx_file.external_data import files_beside, place_of, tensors_outside
 from lar.engines.onnx_file.fields import Message, SavedModel
 from lar.engines.onnxruntime.messages import one_line
@@ -35,7 +35,7 @@ from lar.errors import UsageError, error_of_write
 from lar.files.input_file import read_input
 from lar.files.report_file import OutputFile
 from lar.measurement.machine import CPUINFO, read_field, read_processor
-from lar.options.table import C_OPR_LIB, FAST_RUN, FAST_RUN_ALGO_POLICY
+from lar.options.table import C_OPR_LIB, ENGINE_OPTION, FAST_RUN, FAST_RUN_ALGO_POLICY
 from lar.records.run import RunContext, RunSpec
 
 if TYPE_CHECKING:
@@ -127,13 +127,16 @@ def differing_fields(first: Mapping[str, str], second: Mapping[str, str]) -> lis
 class ModelCaches(CacheFiles):
     """Optimised models, each with what it was made for."""
 
+    holds = "one model and no algorithms"
+
     def begins(self, head: bytes) -> bool:
         return head.startswith(BEGIN)
 
-    def show(self, path: str, operator: str, *, every_algorithm: bool) -> CacheReport:
-        for flag, is_given in (("--operator", operator), ("--all", every_algorithm)):
-            if is_given:
-                self.check_editable(path, f"show by {flag}")
+    def show(self, paths: Sequence[str], operator: str, *, every_algorithm: bool) -> CacheReport:
+        path, *others = paths
+        if others or operator or every_algorithm:
+            flag = "beside others" if others else "by --operator" if operator else "by --all"
+            raise self.refusal(path, f"show {flag}")
         cache = read_cache(path)
         rows: list[list[str | Size]] = [[name, value] for name, value in cache.key.items() if value]
         rows.append(["size of the model", Size(len(cache.model))])
@@ -144,11 +147,6 @@ class ModelCaches(CacheFiles):
         content = {"key": cache.key, "model_bytes": len(cache.model), "data": cache.data}
         content |= {"data_bytes": cache.data_bytes, "prepacked": cache.prepacked}
         return CacheReport([CacheTable(("made for", ""), rows)], content)
-
-    def show_several(
-        self, paths: Sequence[str], operator: str, *, every_algorithm: bool
-    ) -> NoReturn:
-        self.check_editable(paths[0], "show beside others")
 
     def compare(self, first: str, second: str) -> CacheReport:
         keys = [read_cache(name).key for name in (first, second)]
@@ -166,14 +164,6 @@ class ModelCaches(CacheFiles):
         data = read_cache(path).data
         return (data,) if data else ()
 
-    def check_editable(self, path: str, action: str) -> NoReturn:
-        read_cache(path)  # a damaged one is refused for that
-        raise UsageError(
-            f"a cache of ONNX Runtime holds one model and no algorithms to {action}",
-            "`lar cache show` and `diff` print what it was made for",
-            subject=path,
-        )
-
     def copy(self, path: str, place: str, flag: str) -> None:
         with locked(folder_of(path), fcntl.LOCK_SH):
             new, old = read_cache(path), read_if_there(place)
@@ -183,12 +173,6 @@ class ModelCaches(CacheFiles):
                     output.write((folder_of(path) / new.data).read_bytes())
             super().copy(path, place, flag)
         remove_data(old, place, new)
-
-    def merge(self, paths: Sequence[str], output: str, prefer: Preference) -> NoReturn:
-        self.check_editable(paths[0], "merge")
-
-    def pick(self, path: str, operator: str, algorithm: str, output: str | None) -> NoReturn:
-        self.check_editable(path, "pick from")
 
 
 CACHES = ModelCaches()
@@ -269,6 +253,7 @@ def key_of(driver: SessionDriver, cache: ModelCache | None) -> dict[str, str]:
         "operators": hashlib.sha256(Path(operators).read_bytes()).hexdigest() if operators else "",
         "processor": read_processor(),
         "instruction_sets": " ".join(name for name in INSTRUCTION_SETS if name in features),
+        "engine_option": str(settings.get(ENGINE_OPTION.key, "")).replace("\n", " "),
         "threads": str(driver.options.intra_op_num_threads or len(os.sched_getaffinity(0))),
     }
 

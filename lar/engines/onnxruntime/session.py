@@ -38,6 +38,10 @@ from lar.records.run import TensorInfo
 
 FALLBACK = "session.disable_cpu_ep_fallback"
 
+# Entries of a run that returns when all that it does is dispatched to a device. No graph is
+# captured; where that is not set, version 1.31 raises and catches an error each time.
+ASYNCHRONOUS = {"disable_synchronize_execution_providers": "1", "gpu_graph_id": "-1"}
+
 # ONNX Runtime's names of element types that NumPy has too.
 DTYPES: Mapping[str, str] = {
     "tensor(float)": "float32",
@@ -90,6 +94,7 @@ class SessionDriver(Driver):
         self.providers: list[str] = [CPU]
         self.provider_options: dict[str, dict[str, str]] = {}
         self.disabled_optimizers: list[str] = []
+        self.run_entries: dict[str, str] = {}
         self.feed_checks: list[Callable[[], None]] = []  # of what is fed after the first inputs
         self.open: Callable[[], Any] = partial(self.open_session, self.spec.model)
         # The optimised model, where the session was loaded from one, and its weights unchecked.
@@ -213,15 +218,16 @@ class SessionDriver(Driver):
         for node in self.session.get_outputs():
             binding.bind_output(node.name, device, device_id)
         self.binding = binding
-        self.start = partial(self.session.run_with_iobinding, binding)
+        entries = dict(self.run_entries)
         # On the CPU the run has ended when it returns; `bool` is the cheapest call that does
         # nothing.
         self.wait = bool
         if device == "cuda":
-            asynchronous = asynchronous_run(self.onnxruntime)
-            self.start = partial(self.session.run_with_iobinding, binding, asynchronous)
+            entries = {**ASYNCHRONOUS, **entries}
             self.wait = binding.synchronize_outputs
             self.calls = {**self.calls, "wait": "IOBinding.synchronize_outputs"}
+        options = (run_options(self.onnxruntime, entries),) if entries else ()
+        self.start = partial(self.session.run_with_iobinding, binding, *options)
         for check in self.feed_checks:
             check()
         self.fire_hooks("before_run")
@@ -249,12 +255,11 @@ class SessionDriver(Driver):
         )
 
 
-def asynchronous_run(onnxruntime: Any) -> Any:
-    """Return the options of a run that returns when all that it does is dispatched to a device."""
+def run_options(onnxruntime: Any, entries: Mapping[str, str]) -> Any:
+    """Return the options of a run with these configuration entries."""
     options = onnxruntime.RunOptions()
-    options.add_run_config_entry("disable_synchronize_execution_providers", "1")
-    # No graph is captured. Where it is not set, version 1.31 raises and catches an error each time.
-    options.add_run_config_entry("gpu_graph_id", "-1")
+    for key, value in entries.items():
+        options.add_run_config_entry(key, value)
     return options
 
 

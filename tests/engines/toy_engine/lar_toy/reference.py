@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,9 +18,25 @@ from lar.dumps.binary import BY_DTYPE, write_tensor
 from lar.dumps.names import Variable, format_name
 from lar.engines.driver import Driver
 from lar.engines.option_rows import Drivers, OptionRow
-from lar.options.table import BIN_IO_DUMP, BIN_OUT_DUMP, CPU, VERBOSE
+from lar.errors import UsageError
+from lar.measurement.machine import installed_version
+from lar.options.table import (
+    BIN_IO_DUMP,
+    BIN_OUT_DUMP,
+    CPU,
+    ENGINE_OPTION,
+    FAST_RUN,
+    FAST_RUN_ALGO_POLICY,
+    PROFILE,
+    PROFILE_RAW,
+    THREAD,
+    VERBOSE,
+)
 from lar.records.facts import EngineFacts
 from lar.records.run import ModelInfo, TensorInfo
+
+from .cache import BEGINNING, read_cache
+from .profile import ToyProfiler
 
 Array = np.ndarray[Any, Any]
 
@@ -33,28 +50,74 @@ class ReferenceDriver(Driver):
     name = "reference"
 
     def facts(self) -> EngineFacts:
-        return EngineFacts(name="toy", version=onnx.__version__, driver=self.name, device="cpu")
+        return EngineFacts(
+            name="toy", version=installed_version("lar_toy"), driver=self.name, device="cpu"
+        )
 
     def load(self) -> None:
         self.fire_hooks("before_load")
-        model = onnx.load(self.spec.model)
-        self.model = version_converter.convert_version(model, OPSET)
+        self.model = self.read_cached() or self.convert()
         self.evaluator = ReferenceEvaluator(self.model)
+        self.steps = [step_of(node) for node in self.model.graph.node]
+        self.seen_ns: dict[str, list[int]] = {}
         self.fire_hooks("after_load")
+
+    def read_cached(self) -> Any:
+        """Return the model in the cache that is given, None if it has to be converted."""
+        path = FAST_RUN_ALGO_POLICY.of(self.spec.settings)
+        if path is None or FAST_RUN.of(self.spec.settings):
+            return None
+        return onnx.load_model_from_string(read_cache(path))
+
+    def convert(self) -> Any:
+        opset = int(self.properties.get("opset", OPSET))
+        model = version_converter.convert_version(load_model(self.spec.model), opset)
+        if path := FAST_RUN_ALGO_POLICY.of(self.spec.settings):
+            Path(path).write_bytes(BEGINNING + model.SerializeToString())
+        return model
 
     def inputs(self) -> tuple[TensorInfo, ...]:
         return tuple(info_of(each) for each in self.model.graph.input)
 
     def feed(self, arrays: Mapping[str, Array]) -> None:
         self.fed = dict(arrays)
-        self.start, self.wait = self.compute, bool
+        self.start = self.compute_each if self.profiler else self.compute
+        self.wait = bool
         self.fire_hooks("before_run")
 
     def compute(self) -> None:
         self.results = self.evaluator.run(None, self.fed)
 
+    def compute_each(self) -> None:
+        """Compute the operators one after the other, each with its time."""
+        known = {it.name: onnx.numpy_helper.to_array(it) for it in self.model.graph.initializer}
+        known.update(self.fed)
+        for name, _, node in self.steps:
+            began = time.perf_counter_ns()
+            fed = {each: known[each] for each in node.input if each}
+            evaluator = ReferenceEvaluator(node, opsets={"": self.evaluator.opsets[""]})
+            known.update(zip(node.output, evaluator.run(None, fed), strict=True))
+            self.seen_ns.setdefault(name, []).append(time.perf_counter_ns() - began)
+        self.results = [known[each.name] for each in self.model.graph.output]
+
     def outputs(self) -> Mapping[str, Array]:
         return dict(zip(self.evaluator.output_names, self.results, strict=True))
+
+
+def load_model(path: str | Path) -> Any:
+    """Load a model of either format."""
+    content = Path(path).read_bytes()
+    try:
+        model = onnx.load_model_from_string(content.removeprefix(b"toy model\n"))
+        onnx.checker.check_model(model)
+    except Exception as error:
+        raise UsageError(f"not a model: {str(error).splitlines()[0]}", subject=path) from None
+    return model
+
+
+def step_of(node: Any) -> tuple[str, str, Any]:
+    """Return the name of an operator, its type and the operator."""
+    return node.name or node.output[0], node.op_type, node
 
 
 def info_of(value: Any) -> TensorInfo:
@@ -68,7 +131,7 @@ def info_of(value: Any) -> TensorInfo:
 
 
 def read_model(path: Path) -> ModelInfo:
-    graph = onnx.load(path).graph
+    graph = load_model(path).graph
     sizes = [int(np.prod(each.dims)) for each in graph.initializer]
     return ModelInfo(
         engine="toy",
@@ -83,6 +146,11 @@ def read_model(path: Path) -> ModelInfo:
 
 def show_nothing_more(driver: ReferenceDriver, value: object) -> None:
     """The evaluator prints nothing that --verbose could show."""
+
+
+def record_operators(driver: ReferenceDriver, value: object) -> None:
+    driver.profiler = ToyProfiler(driver)
+    driver.start = driver.compute_each
 
 
 def dump_tensors(driver: ReferenceDriver, value: object) -> None:
@@ -136,6 +204,12 @@ REFERENCE: Drivers[ReferenceDriver] = Drivers(("reference",))
 
 ROWS: tuple[OptionRow[Any, Any], ...] = (
     OptionRow(CPU, REFERENCE, "NumPy"),
+    OptionRow(THREAD, REFERENCE, "each has an evaluator of its own"),
+    OptionRow(ENGINE_OPTION, REFERENCE, "opset=N, which the model is converted to"),
+    OptionRow(FAST_RUN, REFERENCE, "converts the opset"),
+    OptionRow(FAST_RUN_ALGO_POLICY, REFERENCE, "holds the converted model"),
+    OptionRow(PROFILE, REFERENCE, "each operator's mean", before_run=record_operators),
+    OptionRow(PROFILE_RAW, REFERENCE, "JSON of its own", before_run=record_operators),
     OptionRow(VERBOSE, REFERENCE, "nothing more", before_load=show_nothing_more),
     OptionRow(BIN_IO_DUMP, REFERENCE, "each operator", before_run=dump_tensors),
     OptionRow(BIN_OUT_DUMP, REFERENCE, "the outputs", before_run=dump_outputs),
