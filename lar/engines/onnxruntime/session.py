@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from lar.engines.driver import Driver
-from lar.engines.onnx_file.contents import refuse_unknown_ranks
 from lar.engines.onnx_file.fields import SavedModel, open_model
 from lar.engines.onnxruntime.messages import NO_FALLBACK, explain_onnxruntime
 from lar.engines.onnxruntime.providers import (
@@ -196,6 +195,8 @@ class SessionDriver(Driver):
     def inputs(self) -> tuple[TensorInfo, ...]:
         infos = tuple(info_of(node) for node in self.session.get_inputs())
         if unclear := {info.name for info in infos if not info.shape}:
+            from lar.engines.onnx_file.contents import refuse_unknown_ranks
+
             # Of inputs of any number of axes the engine says the same as of a number.
             path = Path(self.spec.model)
             fed = open_model(path).graph.input
