@@ -193,6 +193,11 @@ def remove_data(old: ModelCache | None, path: str | Path, new: ModelCache) -> No
         (folder_of(path) / old.data).unlink(missing_ok=True)
 
 
+def use_cache(driver: SessionDriver, file: str) -> None:
+    """Load the optimised model from a cache file."""
+    driver.open = lambda: open_cached(driver, Path(file))
+
+
 def open_cached(driver: SessionDriver, path: Path) -> Any:
     """Return a session of the driver's model as the cache file has it; build the file if need be.
 
@@ -387,7 +392,7 @@ def checksum_of(file: BinaryIO) -> int:
     return checksum
 
 
-def verify_data(driver: SessionDriver) -> None:
+def verify_data(driver: SessionDriver, _: object) -> None:
     """Refuse a cache whose second file is damaged: outside what is timed, before anything runs.
 
     Raises:

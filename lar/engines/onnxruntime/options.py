@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lar.engines.onnxruntime.optimizers import OPTIMIZERS
@@ -68,13 +67,24 @@ from lar.options.table import (
 )
 
 if TYPE_CHECKING:
-    from lar.engines.onnxruntime import config_entries, dumps, profile, session
+    from lar.engines.onnxruntime import (
+        cache,
+        config_entries,
+        dumps,
+        profile,
+        saving,
+        session,
+        value_range,
+    )
     from lar.engines.onnxruntime.session import SessionDriver
 else:
+    cache = LazyModule("lar.engines.onnxruntime.cache")
     config_entries = LazyModule("lar.engines.onnxruntime.config_entries")
     dumps = LazyModule("lar.engines.onnxruntime.dumps")
     profile = LazyModule("lar.engines.onnxruntime.profile")
+    saving = LazyModule("lar.engines.onnxruntime.saving")
     session = LazyModule("lar.engines.onnxruntime.session")
+    value_range = LazyModule("lar.engines.onnxruntime.value_range")
 
 SESSION: Drivers[SessionDriver] = Drivers(("session",))
 
@@ -165,43 +175,11 @@ def use_blocked_layout(driver: SessionDriver, _: bool) -> None:
     set_optimization_level(driver, "all")
 
 
-def use_cache(driver: SessionDriver, file: str) -> None:
-    """Load the optimised model from a cache file."""
-    from lar.engines.onnxruntime.cache import open_cached
-
-    driver.open = lambda: open_cached(driver, Path(file))
-
-
-def verify_cache(driver: SessionDriver, _: str) -> None:
-    from lar.engines.onnxruntime.cache import verify_data
-
-    verify_data(driver)
-
-
 def forbid_memory_reuse(driver: SessionDriver, _: bool) -> None:
     driver.options.enable_mem_pattern = False
     driver.options.enable_mem_reuse = False
     # It would hand on what one operator has released to the next.
     driver.options.enable_cpu_mem_arena = False
-
-
-def check_range(driver: SessionDriver, limit: float) -> None:
-    from lar.engines.onnxruntime.value_range import check_range
-
-    check_range(driver, limit)
-    driver.feed_checks.append(lambda: check_range(driver, limit))
-
-
-def start_model_dump(driver: SessionDriver, _: str) -> None:
-    from lar.engines.onnxruntime.saving import start_model_dump
-
-    start_model_dump(driver)
-
-
-def finish_model_dump(driver: SessionDriver, _: str) -> None:
-    from lar.engines.onnxruntime.saving import finish_model_dump
-
-    finish_model_dump(driver)
 
 
 def load_operators(driver: SessionDriver, file: str) -> None:
@@ -299,8 +277,8 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
     row(
         FAST_RUN_ALGO_POLICY,
         "the optimised model in FILE, its weights, as operators take them, in a file beside it",
-        before_load=use_cache,
-        before_run=verify_cache,
+        before_load=cache.use_cache,
+        before_run=cache.verify_data,
     ),
     row(
         *(TENSORRT, "TensorrtExecutionProvider, then CUDA, without falling back to the CPU"),
@@ -317,12 +295,12 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
     row(DISABLE_ASSERT_THROW, "an output that is not the expected one warns"),
     row(
         *(RANGE, "every floating-point tensor, once, before the warm-up, in a session of its own"),
-        before_run=check_range,
+        before_run=value_range.check_each_feed,
     ),
     row(
         *(MODEL_DUMP, "optimized_model_filepath, with all weights in the file"),
-        before_load=start_model_dump,
-        after_load=finish_model_dump,
+        before_load=saving.start_model_dump,
+        after_load=saving.finish_model_dump,
     ),
     row(PROFILE, "enable_profiling; FLOPs and bytes from the optimised graph", **PROFILED),
     row(PROFILE_RAW, "the file that enable_profiling writes", **PROFILED),

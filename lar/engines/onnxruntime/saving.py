@@ -92,12 +92,12 @@ def open_saved(driver: SessionDriver, model: SavedModel) -> Any:
         options.graph_optimization_level = level
 
 
-def start_model_dump(driver: SessionDriver) -> None:
+def start_model_dump(driver: SessionDriver, _: object) -> None:
     """Have the driver's session save its model."""
     driver.options.optimized_model_filepath = driver.context.written[MODEL_DUMP.key]
 
 
-def finish_model_dump(driver: SessionDriver) -> None:
+def finish_model_dump(driver: SessionDriver, _: object) -> None:
     """Put weights that stand in files of their own into the dumped model.
 
     Raises:
