@@ -18,7 +18,6 @@ from lar.engines.onnx_file.fields import (
     graphs_of,
 )
 
-SEQUENCES_SINCE = 13  # the opset since which control flow takes sequences
 LOOPS = frozenset({"Loop", "Scan"})
 CONTROL_FLOW = LOOPS | {"If"}
 BRANCHES = {"then_branch": "then", "else_branch": "else"}
@@ -128,14 +127,6 @@ def operators_in(graph: Body, outside: frozenset[str] = frozenset()) -> Iterator
         yield Operator(
             Node(name, node.op_type, node.domain, inputs, tuple(node.output)), node, graph
         )
-
-
-def takes_sequences(model: Message) -> bool:
-    """Return whether the opset of a model lets sequences into an If or a Loop."""
-    return any(
-        each.version >= SEQUENCES_SINCE and each.domain in ("", "ai.onnx")
-        for each in model.opset_import
-    )
 
 
 def names_given(graph: Message) -> Iterator[str]:

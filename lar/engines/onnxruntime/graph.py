@@ -53,7 +53,7 @@ from lar.engines.onnxruntime.blocked_layout import (
 )
 from lar.engines.onnxruntime.saving import open_saved, save_optimized
 from lar.engines.onnxruntime.session import DTYPES
-from lar.errors import first_line
+from lar.errors import LarError, first_line
 
 if TYPE_CHECKING:
     from lar.engines.onnxruntime.session import SessionDriver
@@ -63,6 +63,8 @@ Array = np.ndarray[Any, Any]
 # A session gives a part of the tensors, so that no more than that part is in memory at once.
 PARTS = 4
 LEAST_NODES = 8
+
+FIRST_SCAN = 9  # the opset since which a Scan has no axis of items
 
 # The engine's names of element types that NumPy calls otherwise.
 OTHER_NAMES = {"float": "float32", "double": "float64", "string": "object"}
@@ -270,6 +272,9 @@ class SessionStep:
         if self.node.op_type == "If" and self.bodies:
             branch_taken(taken, self.bodies).run({}, visit, values)
         elif self.bodies:
+            opsets = {each.domain: each.version for each in self.graph.model.opset_import}
+            if self.node.op_type == "Scan" and opsets.get("", FIRST_SCAN) < FIRST_SCAN:
+                raise LarError("a Scan of items, as before opset 9, is not computed by hand")
             given = attributes_of(self.node)
             run_rounds(self.node.op_type, taken, given, self.bodies[0], values, visit)
 
