@@ -48,7 +48,12 @@ HARMLESS_VARIABLES = {"COLUMNS", "PATH", "PYTEST_CURRENT_TEST", "XDG_DATA_HOME"}
 HARMLESS_VARIABLES |= {"KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK"}
 
 # The driver beside which there is what an engine needs for other tasks than a run.
-OTHER_TASKS = {"megengine": "graph", "onnxruntime": "session", "reference": "evaluator"}
+OTHER_TASKS = {
+    "megengine": "graph",
+    "onnxruntime": "session",
+    "openvino": "compiled",
+    "reference": "evaluator",
+}
 
 # What is imported before a fork, by engine and driver. A function imports the engine's library as
 # lar does.
@@ -70,6 +75,12 @@ LIBRARIES: Mapping[tuple[str, str], Sequence[str]] = {
         "lar.engines.onnx_file.contents",
         "lar.engines.onnxruntime.session:import_onnxruntime",
         "tests.worker_forks:let_threads_sleep",
+    ),
+    ("openvino", "compiled"): (
+        "lar.engines.openvino.options",
+        "lar.engines.openvino.dumps",
+        "lar.engines.openvino.driver:import_openvino",
+        "openvino._pyopenvino",
     ),
     ("fake", "script"): ("tests.worker_forks:decode_script",),
     ("reference", "evaluator"): (

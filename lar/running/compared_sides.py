@@ -24,11 +24,8 @@ from lar.options.table import FLAGS, ON, SCHEDULER, option_of
 from lar.testcases.paths import source_of
 
 if TYPE_CHECKING:
-    import numpy as np
-
+    from lar.inputs.loaded import Array
     from lar.records.run import RunSpec
-
-    Array: TypeAlias = np.ndarray[Any, Any]
 
 # Behind the name's length and the type, a dumped tensor's file has the most axes there can be.
 TENSOR_HEAD = (7).to_bytes(4, "little")

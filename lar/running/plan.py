@@ -88,7 +88,10 @@ def plan_run(
     """
     check_name(model)
     values = {option.key: option.default for option in OPTIONS} | dict(values)
-    check_texts(values)
+    for option in OPTIONS:
+        value = values[option.key]
+        for text in value if isinstance(value, list) else [value]:
+            check_text(text, option.flag)
     source = add_test_set(source_of(model), values["input"] or ())
     with contextlib.ExitStack() as stack:
         if SETTINGS.is_given(values):
@@ -461,27 +464,17 @@ def check_name(model: str) -> None:
     """
     if not model:
         raise UsageError("the model's name is empty", "give the path of a model file")
-    try:
-        model.encode()
-    except UnicodeEncodeError:
-        raise UsageError(
-            "the model's name is not UTF-8", "rename it", subject=repr(model)
-        ) from None
+    check_text(model, problem="the model's name is not UTF-8", hint="rename it")
 
 
-def check_texts(values: Mapping[str, Any]) -> None:
-    """Refuse values that cannot be written into a result.
+def check_text(text: object, flag: str = "", problem: str = "is not UTF-8", hint: str = "") -> None:
+    """Refuse a value that cannot be written into a result.
 
     Raises:
-        UsageError: one is not UTF-8; the flag is named.
+        UsageError: it is a text that is not UTF-8.
     """
-    for option in OPTIONS:
-        value = values[option.key]
-        for text in value if isinstance(value, list) else [value]:
-            if isinstance(text, str) and any("\ud800" <= each <= "\udfff" for each in text):
-                raise UsageError(
-                    "is not UTF-8", "rename the file", flag=option.flag, subject=repr(text)
-                )
+    if isinstance(text, str) and any("\ud800" <= each <= "\udfff" for each in text):
+        raise UsageError(problem, hint or "rename the file", flag=flag, subject=repr(text))
 
 
 def require_engine(engine: Engine, model: str) -> None:
@@ -508,17 +501,22 @@ def parse_values(given: Mapping[str, Any], others: Iterable[str] = ()) -> dict[s
     for key, value in given.items():
         option = option_of(key)
         if option is None:
-            hint = suggest_flag(key.rstrip("_"), (*BY_KEY, *BY_ALIAS, *others))
-            raise UsageError(
-                f"unknown option {key!r}" + (f"; {hint}" if hint else ""),
-                "options are the flags of `lar run --help all`: --warmup-iter N is warmup_iter=N",
-            )
+            raise unknown_option(key, (*BY_KEY, *BY_ALIAS, *others))
         if option.is_for_command_line and is_set(value):
             raise UsageError("is for the command line alone", "leave it out", flag=option.flag)
         if option.key in values:
             raise UsageError(f"{option.key} and {option.alias} are one option", "give one of them")
         values[option.key] = parse_value(option, value)
     return values
+
+
+def unknown_option(key: str, known: Iterable[str]) -> UsageError:
+    """Return the error of a keyword that is not known, with the nearest."""
+    hint = suggest_flag(key.rstrip("_"), known)
+    return UsageError(
+        f"unknown option {key!r}" + (f"; {hint}" if hint else ""),
+        "options are the flags of `lar run --help all`: --warmup-iter N is warmup_iter=N",
+    )
 
 
 def parse_value(option: Option[Any], value: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from lar.comparison.compare import Progress
 from lar.dumps.dump import Dump
@@ -15,13 +15,11 @@ from lar.engines.formats import format_in, format_named, read_head
 from lar.errors import UsageError, count_of
 from lar.running.compared_sides import ModelRun, Side
 from lar.running.shared_inputs import inputs_of, items_in
-from lar.running.side_runs import run_side
+from lar.running.side_runs import Asked, run_side
 from lar.testcases.paths import source_of
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, Any]
+    from lar.inputs.loaded import Array
 
 FLAG = "--truth"
 
@@ -143,5 +141,5 @@ def run_truth(model: TruthModel, dumps: Sequence[Dump], folder: Path, progress: 
         )
     progress(f"computing what {model.path} should give")
     items = items_in(rename_inputs(fed, model), folder / "truth_inputs", model.path)
-    dump, _ = run_side(side, {"input": items}, folder / "truth")
+    dump, _ = run_side(side, folder / "truth", Asked(options={"input": items}))
     return dump

@@ -52,9 +52,9 @@ def test_installed_engines(run_lar: RunLar) -> None:
 @pytest.mark.usefixtures("own_engines")
 def test_options(run_lar: RunLar) -> None:
     rows = rows_of(run_lar("engines").stdout)
-    assert rows["option"] == ["megengine", "onnxruntime", "reference"]
+    assert rows["option"] == ["megengine", "onnxruntime", "openvino", "reference"]
     for flag in ("--cpu", "--cuda", "--verbose"):
-        assert len(rows[flag]) == 3
+        assert len(rows[flag]) == len(rows["option"])
     assert rows["--cuda"][0].endswith("(lite)")
     # lar's own flags work everywhere and need no row.
     assert not {"--iter", "--input", "--json"} & rows.keys()

@@ -28,6 +28,7 @@ DRIVERS: Mapping[str, tuple[str, str]] = {
     "lite": ("megengine", ".mge"),
     "graph": ("megengine", ".mge"),
     "session": ("onnxruntime", ".onnx"),
+    "compiled": ("openvino", ".onnx"),
     "evaluator": ("reference", ".onnx"),
     "script": ("fake", ".fake"),  # of other packages
     "reference": ("toy", ".onnx"),

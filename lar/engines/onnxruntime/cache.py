@@ -256,9 +256,9 @@ def key_of(driver: SessionDriver, cache: ModelCache | None) -> dict[str, str]:
         "optimization": str(settings.get("graph_optimization_level", "all")),
         "disabled_optimizers": " ".join(driver.disabled_optimizers),
         "operators": hashlib.sha256(Path(operators).read_bytes()).hexdigest() if operators else "",
+        "engine_option": (ENGINE_OPTION.of(settings) or "").replace("\n", " "),
         "processor": read_processor(),
         "instruction_sets": " ".join(name for name in INSTRUCTION_SETS if name in features),
-        "engine_option": str(settings.get(ENGINE_OPTION.key, "")).replace("\n", " "),
         "threads": str(driver.options.intra_op_num_threads or len(os.sched_getaffinity(0))),
     }
 

@@ -188,7 +188,7 @@ def test_options_that_need_different_drivers_are_both_named(
         (
             "digits_cnn",
             ["--fake-first", "--enable-nchw44"],
-            "--fake-first and --enable-nchw44 cannot go together on ",
+            "--fake-first: it cannot go with a layout on ",
             "leave one",
         ),
         (
