@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lar.dumps.layouts import to_plain
 from lar.dumps.values import Part, Unheld
 from lar.engines.onnx_file.bodies import (
     CONTROL_FLOW,
@@ -48,7 +49,6 @@ from lar.engines.onnx_file.tensors import array_of
 from lar.engines.onnxruntime.blocked_layout import (
     block_size,
     blocked_tensors,
-    plain_layout,
     split_blocks,
 )
 from lar.engines.onnxruntime.saving import open_saved, save_optimized
@@ -119,8 +119,10 @@ class Graph(NumberedGraph):
     def in_plain_axes(self, array: Array) -> Array:
         """Return a tensor of the blocked layout in plain axes, or several that a loop has
         stacked."""
-        each = array.reshape(-1, *array.shape[-3:])
-        return plain_layout(each, self.block).reshape(array.shape) if array.ndim > 3 else array
+        if array.ndim < 4:
+            return array
+        blocks = split_blocks(array.reshape(-1, *array.shape[-3:]), self.block)
+        return to_plain(blocks, f"nchw{self.block}c").reshape(array.shape)
 
     def open_alone(
         self, nodes: Sequence[Message], types: Mapping[str, Message], outputs: Iterable[str]

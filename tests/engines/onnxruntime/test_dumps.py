@@ -169,7 +169,8 @@ spec = RunSpec(model=model, engine="onnxruntime", driver="session", settings=set
 context = RunContext(work_folder=folder, written=written, model=read_model_file(Path(model)))
 driver = SessionDriver(spec, engine_named("onnxruntime").rows, context)
 driver.load()
-driver.feed({each.name: np.zeros([it or 1 for it in each.shape], each.dtype) for each in driver.inputs()})
+(fed,) = driver.inputs()
+driver.feed({fed.name: np.zeros([size or 1 for size in fed.shape], fed.dtype)})
 print(graph_of(driver)[1], len(SessionIsolation(driver).makers))
 """
 
