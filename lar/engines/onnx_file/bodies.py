@@ -142,7 +142,10 @@ def names_taken(node: Message) -> Iterator[str]:
     yield from filter(None, node.input)
     for graph in graphs_of(node):
         own = {*names_given(graph)}
-        yield from (name for inner in graph.node for name in names_taken(inner) if name not in own)
+        inside = [name for inner in graph.node for name in names_taken(inner)]
+        # A branch may hand out a tensor from around it.
+        inside += [output.name for output in graph.output]
+        yield from (name for name in inside if name not in own)
 
 
 def parameters_of(node: Message) -> dict[str, Any]:
