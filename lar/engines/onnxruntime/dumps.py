@@ -24,7 +24,8 @@ from lar.engines.onnx_file.bodies import parameters_of
 from lar.engines.onnx_file.fields import Message, type_name
 from lar.engines.onnx_file.tensors import array_of
 from lar.engines.onnxruntime.blocked_layout import DOMAIN
-from lar.engines.onnxruntime.graph import Graph, save_to_work_folder
+from lar.engines.onnxruntime.graph import Graph
+from lar.engines.onnxruntime.saving import save_to_work_folder
 from lar.options.table import BIN_IO_DUMP, FAST_RUN_ALGO_POLICY
 
 if TYPE_CHECKING:

@@ -7,11 +7,7 @@ without optimisation. What is inside control flow is computed by hand (`onnx_fil
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,7 +47,7 @@ from lar.engines.onnxruntime.blocked_layout import (
     blocked_tensors,
     split_blocks,
 )
-from lar.engines.onnxruntime.saving import open_saved, save_optimized
+from lar.engines.onnxruntime.saving import open_saved
 from lar.engines.onnxruntime.session import DTYPES
 from lar.errors import LarError, first_line
 
@@ -68,22 +64,6 @@ FIRST_SCAN = 9  # the opset since which a Scan has no axis of items
 
 # The engine's names of element types that NumPy calls otherwise.
 OTHER_NAMES = {"float": "float32", "double": "float64", "string": "object"}
-
-
-def save_to_work_folder(driver: SessionDriver) -> SavedModel:
-    """Save the driver's optimised model where the parent will remove it."""
-    # A folder of its own: another session may have the weights of its own mapped.
-    folder = Path(tempfile.mkdtemp(dir=driver.context.work_folder or None))
-    save_optimized(driver, folder / "optimized.onnx", "optimized.data")
-    release_memory()
-    return SavedModel((folder / "optimized.onnx").read_bytes(), folder)
-
-
-def release_memory() -> None:
-    """Give memory that the C library holds for later back to the system: what a session took to
-    load is as much as it keeps."""
-    with contextlib.suppress(AttributeError):  # not the GNU C library
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 class Graph(NumberedGraph):

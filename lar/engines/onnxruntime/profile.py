@@ -402,7 +402,7 @@ class SessionProfiler:
         Raises:
             LarError: it could not be written whole.
         """
-        from lar.engines.onnxruntime.graph import release_memory
+        from lar.engines.onnxruntime.saving import release_memory
 
         began_ns = self.driver.session.get_profiling_start_time_ns()
         file = self.driver.session.end_profiling()

@@ -6,6 +6,9 @@ bits. Its weights stand in a file beside it, which the engine maps into memory.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +56,22 @@ def save_optimized(
         if prepacked:
             options.add_session_config_entry(PREPACKED, "0")
     drop_repeated_constants(path)
+
+
+def save_to_work_folder(driver: SessionDriver) -> SavedModel:
+    """Save the driver's optimised model where the parent will remove it."""
+    # A folder of its own: another session may have the weights of its own mapped.
+    folder = Path(tempfile.mkdtemp(dir=driver.context.work_folder or None))
+    save_optimized(driver, folder / "optimized.onnx", "optimized.data")
+    release_memory()
+    return SavedModel((folder / "optimized.onnx").read_bytes(), folder)
+
+
+def release_memory() -> None:
+    """Give memory that the C library holds for later back to the system: what a session took to
+    load is as much as it keeps."""
+    with contextlib.suppress(AttributeError):  # not the GNU C library
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def drop_repeated_constants(path: Path) -> None:
