@@ -20,7 +20,6 @@ from lar.options.table import (
     FAST_RUN,
     FAST_RUN_ALGO_POLICY,
     HINT,
-    MULTI_THREAD_CORE_IDS,
     MULTITHREAD,
     MULTITHREAD_DEFAULT,
     PRECISION,
