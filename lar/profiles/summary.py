@@ -110,8 +110,7 @@ def describe_means(profile: Profile) -> str:
     """Return that operators have the means of all iterations; empty where each has its own time."""
     if profile.facts.times == "each":
         return ""
-    engine = profile.facts.engine
-    return f"The times of operators are means of all iterations: {engine} gives no single ones."
+    return f"Operators have mean times of all iterations: {profile.facts.engine} has no others."
 
 
 def describe_far(profile: Profile, kind: Row, rows: Sequence[Row]) -> str:
