@@ -20,7 +20,6 @@ from lar.options.table import (
     FAST_RUN,
     FAST_RUN_ALGO_POLICY,
     HINT,
-    MULTI_THREAD_CORE_IDS,
     MULTITHREAD,
     MULTITHREAD_DEFAULT,
     PRECISION,
@@ -57,11 +56,7 @@ def dimensions_of(site: Site) -> tuple[Dimension, ...]:
         "shapes": (turn_on(CONST_SHAPE),),
         "threads": (
             set_to(CPU_DEFAULT, True, "1 thread"),
-            *(
-                choice
-                for choice in thread_choices(site.cores, ((MULTITHREAD, ""),))
-                if MULTI_THREAD_CORE_IDS.key not in choice.options
-            ),
+            *thread_choices(site.cores, ((MULTITHREAD, ""),), binds=False),
         ),
         "hint": (set_to(HINT, "throughput", "throughput-hint", for_full=True),),
         "model": (
