@@ -131,6 +131,12 @@ RECIPES: dict[str, Recipe] = {
         _sample_photograph,
         large=True,
     ),
+    "encoder": Recipe(
+        "a BERT-like encoder with random weights",
+        model_zoo.describe_encoder,
+        lambda: _sample_random(data=(64, 256)),
+        large=True,
+    ),
     "resnet50": Recipe(
         "ResNet-50, random weights scaled on photographs",
         lambda: _make_calibrated(model_zoo.describe_resnet50),

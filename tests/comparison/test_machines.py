@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 import tarfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -75,7 +74,6 @@ def test_records_name_both_machines(root: Path, run_lar: RunLar, tmp_path: Path)
 
 
 def test_dumps_are_made_on_an_emulated_processor(root: Path, tmp_path: Path) -> None:
-    sys.path.append(str(root / "tools"))
     import dump_on_aarch64
 
     qemu = dump_on_aarch64.find_qemu()

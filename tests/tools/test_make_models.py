@@ -180,7 +180,15 @@ def test_lists_all_names(made_twice: MadeTwice) -> None:
     answer, _ = made_twice["list"]
     assert answer.code == 0
     names = {line.split()[0] for line in answer.out.splitlines()}
-    assert names == {*CHEAP, "digits_cnn", "int8", "mobilenet_v2", "resnet18", "resnet50"}
+    assert names == {
+        *CHEAP,
+        "digits_cnn",
+        "int8",
+        "mobilenet_v2",
+        "encoder",
+        "resnet18",
+        "resnet50",
+    }
 
 
 def test_unknown_name_is_a_usage_error(made_twice: MadeTwice) -> None:
