@@ -33,7 +33,7 @@ from processes import (
     run_well,
     seconds_of,
 )
-from real_networks import Exporter, RealNetwork
+from real_networks import RealNetwork, network_of
 from real_pairs import side_of_model, write_network
 
 COMPARE = (PYTHON, "-m", "megengine.tools.compare_binary_iodump")
@@ -170,16 +170,18 @@ FIGURES.versus(
 
 def make_chain(nodes: int) -> RealNetwork:
     """Return Conv, Add, Relu and Mul one behind the other; numbers neither grow nor vanish."""
-    net = Exporter("paddle", seed=nodes)
-    x = net.add_input("input", net.draw(1, 8, 4, 4))
+    weights, lines = ["float scale = {0.9}"], []
     for layer in range(nodes // 4):
-        net.scope = f"layer{layer}"
-        basis, _ = np.linalg.qr(net.draw(8, 8))
-        weight = net.weight("weight", basis.astype(np.float32).reshape(8, 8, 1, 1))
-        shift = net.weight("shift", net.draw(1, 8, 1, 1))
-        x = net.add("Relu", net.add("Add", net.add("Conv", x, weight), shift))
-        x = net.add("Mul", x, net.weight("scale", np.full((1, 8, 1, 1), 0.9, np.float32)))
-    return net.finish(output=x)
+        weight, shift = f'"layer{layer}.rotation"', f'"layer{layer}.shift"'
+        weights += [f"float[8,8,1,1] {weight}", f"float[1,8,1,1] {shift}"]
+        lines += [
+            f"c{layer} = Conv (x{layer}, {weight})",
+            f"a{layer} = Add (c{layer}, {shift})",
+            f"r{layer} = Relu (a{layer})",
+            f"x{layer + 1} = Mul (r{layer}, scale)",
+        ]
+    size = "float[1,8,4,4]"
+    return network_of(f"{size} x0", f"{size} x{nodes // 4}", weights, lines)
 
 
 def write_pair(folder: Path, name: str, network: RealNetwork, weight: str) -> tuple[str, str]:
@@ -197,7 +199,7 @@ def write_pair(folder: Path, name: str, network: RealNetwork, weight: str) -> tu
 def chain_sides(folder: Path, nodes: int) -> tuple[str, str]:
     """Return a chain with a fault eight nodes before its end, and as it should be: an earlier one
     would fade before the output."""
-    return write_pair(folder, f"chain{nodes}", make_chain(nodes), f"layer{nodes // 4 - 2}.weight")
+    return write_pair(folder, f"chain{nodes}", make_chain(nodes), f"layer{nodes // 4 - 2}.rotation")
 
 
 def dumps_of(sides: Sequence[str]) -> list[str]:

@@ -26,7 +26,7 @@ from disturbance import disturbed
 from figures import Figures, Outcome, Settings, note, repeat
 from processes import MOBILENET, MOBILENET_ONNX, PEERS, run_json
 from queueing_theory import expected_wait, waits_by_recursion
-from real_networks import Exporter
+from real_networks import network_of
 
 import lar
 from lar.measurement.differences import compare_pairs
@@ -368,12 +368,12 @@ def compare_waits(waits: Sequence[float], expected: float) -> Outcome:
 
 def write_chain(folder: Path, layers: int) -> str:
     """Write a model of that many equal convolutions, whose output is small; return its path."""
-    net = Exporter(opset=13)
-    x = net.add_image(32, 28)
-    for layer in range(layers):
-        x = net.conv(f"layer{layer}", x, (32, 32), bias=False)
+    weights = [f"float[32,32,3,3] w{number}" for number in range(layers)]
+    nodes = [f"x{it + 1} = Conv <pads = [1,1,1,1]> (x{it}, w{it})" for it in range(layers)]
+    nodes.append(f"mean = GlobalAveragePool (x{layers})")
+    chain = network_of("float[1,32,28,28] x0", "float[1,32,1,1] mean", weights, nodes)
     path = str(folder / f"chain{layers}.onnx")
-    onnx.save(net.finish(mean=net.add("GlobalAveragePool", x)).model, path)
+    onnx.save(chain.model, path)
     return path
 
 
