@@ -20,7 +20,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--engine", metavar="NAME", help="the engine that reads it")
     add_option(parser, ALLOW_EXTERNAL_DATA)
     parser.add_argument("--json", metavar="FILE", help="write it as JSON; - is standard output")
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
 
 
 def values_of(arguments: argparse.Namespace) -> dict[str, Any]:
