@@ -89,7 +89,7 @@ def draw_weight(name: str, shape: list[int], random: np.random.RandomState) -> A
     """Draw a weight so that numbers neither grow nor vanish."""
     role = name.rpartition(".")[2]
     if role in RANGES:
-        return random.uniform(*RANGES[role], shape)
+        return np.asarray(random.uniform(*RANGES[role], shape))
     if role == "rotation":
         basis, _ = np.linalg.qr(random.normal(0, 1, shape[:2]))
         return np.asarray(basis).reshape(shape)
