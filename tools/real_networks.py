@@ -81,7 +81,7 @@ def draw_input(info: onnx.ValueInfoProto, random: np.random.RandomState) -> Arra
     if kind.elem_type == onnx.TensorProto.FLOAT:
         return random.normal(0, 1, shape).astype(np.float32)
     if info.name == "attention_mask":
-        return (np.arange(shape[1])[None] < shape[1] - MASKED_TOKENS).astype(np.int64)
+        return np.asarray([np.arange(shape[1]) < shape[1] - MASKED_TOKENS], np.int64)
     return random.randint(0, VOCABULARY, shape).astype(np.int64)
 
 
