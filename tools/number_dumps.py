@@ -1,24 +1,19 @@
 """Makes the models and the dumps of `number_cases`, and says where they are.
 
-    python tools/number_dumps.py FOLDER < SIDES
-
-makes those of the lines of standard input: a network, a fault and a form, with commas between
-them. Where a side cannot be made, FOLDER has a file KEY.error with the reason.
+Where a side cannot be made, the folder has a file KEY.error with the reason.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import shutil
-import subprocess
-import sys
 import tarfile
-import tempfile
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from contextlib import suppress
+from functools import cache, partial
+from itertools import groupby
+from multiprocessing import TimeoutError, get_context
 from pathlib import Path
 
 import conversions
@@ -30,7 +25,7 @@ from network import Array
 from number_cases import FORMS, MODELS, Case, Side
 from onnx_twin import onnx_of
 from planted_networks import NETWORKS
-from processes import PYTHON, ROOT
+from processes import ROOT
 
 from lar.dumps.index import index_place
 from lar.records.run import RunContext
@@ -38,57 +33,34 @@ from lar.running.plan import plan_run
 from lar.running.steps import make_run
 
 PROCESSES = 2
-STANDSTILL_SECONDS = 30  # after which a process that has made no dump is ended
+STANDSTILL_SECONDS = 180  # after which processes that have made no network are ended
 ATTEMPTS = 8
 CPP_DUMPS = ROOT / "tests" / "data" / "load_and_run" / "dumps.tar.xz"
 
 
 def make_dumps(folder: Path, cases: Iterable[Case]) -> None:
     """Make the dumps of some cases that are not there yet, in processes of their own: MegEngine
-    changes how the process that loads it computes."""
+    changes how the process that loads it computes.
+
+    It now and then waits for ever where one process traces and runs many networks: processes that
+    stand still are ended, and others go on behind what they have made.
+    """
     if not (folder / "int8_nchw").exists():
         with tarfile.open(CPP_DUMPS) as archive:
             archive.extractall(folder)
     sides = {side for case in cases for side in (case.actual, case.expected) if side.form}
-    missing = sorted(
-        side
-        for side in sides
-        if not dump_of(folder, side).exists() and not error_of(folder, side).exists()
-    )
-    networks = sorted({side.network for side in missing})
-    shares = [
-        [side for side in missing if side.network in networks[number::PROCESSES]]
-        for number in range(PROCESSES)
-    ]
-    with ThreadPoolExecutor(PROCESSES) as pool:
-        list(pool.map(lambda each: run_maker(folder, each), filter(None, shares)))
-
-
-def run_maker(folder: Path, sides: Sequence[Side]) -> None:
-    """Make some dumps in another process.
-
-    MegEngine now and then waits for ever where one process traces and runs many networks: a process
-    that stands still is ended, and another one goes on behind what it has made.
-    """
-    with tempfile.TemporaryFile("w+") as asked:
-        asked.writelines(",".join(side) + "\n" for side in sides)
-        for _ in range(ATTEMPTS):
-            asked.seek(0)
-            with subprocess.Popen(
-                [PYTHON, __file__, str(folder)],
-                stdin=asked,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,  # the engines' warnings
-            ) as process:
-                made = -1
-                while process.poll() is None:
-                    with contextlib.suppress(subprocess.TimeoutExpired):
-                        process.wait(STANDSTILL_SECONDS)
-                    if process.poll() is None and made == (made := len(os.listdir(folder))):
-                        process.kill()
-                if process.returncode == 0:
-                    return
-    raise SystemExit(f"the dumps of {', '.join(side.key for side in sides)} could not be made")
+    for _ in range(ATTEMPTS):
+        missing = sorted(side for side in sides if not is_made(folder, side))
+        if not missing:
+            return
+        # Those of one network follow each other, and some of them read the same model.
+        groups = [[*each] for _, each in groupby(missing, lambda side: side.network)]
+        with get_context("spawn").Pool(PROCESSES, begin) as pool:
+            made = pool.imap_unordered(partial(make_sides, folder), groups)
+            with suppress(TimeoutError, StopIteration):
+                while True:
+                    made.next(STANDSTILL_SECONDS)
+    raise SystemExit(f"the dumps of {', '.join(side.key for side in missing)} could not be made")
 
 
 def dump_of(folder: Path, side: Side) -> Path:
@@ -103,14 +75,30 @@ def error_of(folder: Path, side: Side) -> Path:
     return folder / f"{side.key.replace('/', '_')}.error"
 
 
-# In the other process
+def is_made(folder: Path, side: Side) -> bool:
+    return index_place(dump_of(folder, side)).exists() or error_of(folder, side).exists()
+
+
+# In the other processes
+
+
+def begin() -> None:
+    """Discard what engines print and warn of."""
+    logging.disable(logging.WARNING)
+    onnxruntime.set_default_logger_severity(3)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for target in (1, 2):
+        os.dup2(nowhere, target)
+
+
+def make_sides(folder: Path, sides: Sequence[Side]) -> None:
+    for side in sides:
+        make_side(folder, side)
 
 
 def make_side(folder: Path, side: Side) -> None:
     """Write a side's model, if it is not there yet, and its dump, or why it cannot be made."""
     place = dump_of(folder, side)
-    if index_place(place).exists():
-        return  # made by an earlier process, which was ended
     shutil.rmtree(place, ignore_errors=True)
     try:
         inputs = {"input": inputs_of(folder, side.network), "bin_io_dump": str(place)}
@@ -178,16 +166,3 @@ def inputs_of(folder: Path, network: str) -> list[str]:
         np.save(folder / f"{network}.{name}.npy", array)
         items.append(f"{name}:{folder}/{network}.{name}.npy")
     return items
-
-
-def main(folder: Path) -> None:
-    logging.disable(logging.WARNING)
-    onnxruntime.set_default_logger_severity(3)
-    for line in sys.stdin:
-        make_side(folder, Side(*line.strip().split(",")))
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]).resolve())
-    sys.stdout.flush()
-    os._exit(0)  # the engine's own destructors may crash

@@ -48,7 +48,7 @@ print(json.dumps(answers))
 SHORT_TRAINING = """
 digits_training.EPOCH_COUNT = 1
 all_digits = digits_training.split_digits()
-few = digits_training.Digits(*(each[: 6 * digits_training.BATCH_SIZE] for each in all_digits[0]))
+few = type(all_digits[0])(*(each[: 6 * digits_training.BATCH_SIZE] for each in all_digits[0]))
 digits_training.split_digits = lambda: (few, all_digits[1])
 """
 ADD_ERROR = "make_models.run_onnx = lambda *a: {{key: v + {} for key, v in right(*a).items()}}"
