@@ -25,7 +25,7 @@ from pathlib import Path
 
 import psutil
 from figures import Figures, Outcome, Settings
-from processes import MODELS, ROOT
+from processes import MODELS, ROOT, SCRIPTED_ENGINE, add_scripted_engine
 
 from lar.errors import LarError
 from lar.farm.farm import Farm
@@ -41,6 +41,7 @@ FIGURES = Figures()
 
 @FIGURES.row("script", "results of 4 workers, one killed halfway, scripted engine", "all", 40)
 def measure_script(settings: Settings) -> Outcome:
+    add_scripted_engine()
     script = settings.folder / "sleeps.fake"
     script.write_text(json.dumps({"times": [[SECONDS, 0.01, SECONDS]], "real_time": True}))
     return measure(settings, script)
@@ -129,7 +130,7 @@ def cluster(folder: Path) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]
 def start(*words: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-m", "dask", *words],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{SCRIPTED_ENGINE}"},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )

@@ -24,7 +24,7 @@ from typing import Any
 import onnx
 from disturbance import disturbed
 from figures import Figures, Outcome, Settings, note, repeat
-from processes import MOBILENET, MOBILENET_ONNX, PEERS, run_json
+from processes import MOBILENET, MOBILENET_ONNX, PEERS, add_scripted_engine, run_json
 from queueing_theory import expected_wait, waits_by_recursion
 from real_networks import network_of
 
@@ -379,6 +379,7 @@ def write_chain(folder: Path, layers: int) -> str:
 
 def write_script(settings: Settings, times: Sequence[float], real_time: bool = False) -> str:
     """Write a script of the scripted engine that plays these times; return its path."""
+    add_scripted_engine()
     script = {
         "inputs": [{"name": "data", "dtype": "float32", "shape": [1]}],
         "outputs": {"sum": [1.0]},

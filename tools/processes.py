@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import subprocess
@@ -24,6 +25,7 @@ RESNET50 = str(LARGE / "resnet50.mge")
 RESNET50_ONNX = str(LARGE / "resnet50.onnx")
 MOBILENET = str(MODELS / "mobilenet_v2.mge")
 MOBILENET_ONNX = str(MODELS / "mobilenet_v2.onnx")
+SCRIPTED_ENGINE = str(ROOT / "tests" / "engines" / "scripted_engine")
 MIB = 2**20
 SAMPLE_SECONDS = 0.03
 
@@ -55,6 +57,13 @@ def make_large(name: str) -> None:
     """Make a large model in both formats where it is missing."""
     if not (LARGE / f"{name}.mge").exists():
         run_well(PYTHON, str(ROOT / "tools" / "make_models.py"), name)
+
+
+@functools.cache
+def add_scripted_engine() -> None:
+    """Let this process and those that it starts find the scripted engine of the tests."""
+    sys.path.append(SCRIPTED_ENGINE)
+    os.environ["PYTHONPATH"] = SCRIPTED_ENGINE
 
 
 class Cost(NamedTuple):

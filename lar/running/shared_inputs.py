@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from lar.dumps.dump import Dump
 from lar.engines import operator_kinds_of
@@ -15,9 +15,7 @@ from lar.records.run import RunResult, TensorInfo
 from lar.running.compared_sides import ModelRun, Side, plan_of
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    Array: TypeAlias = np.ndarray[Any, Any]
+    from lar.inputs.loaded import Array
 
 # A note names so many inputs, and counts the others.
 MOST_NAMED = 3

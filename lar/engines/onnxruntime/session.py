@@ -12,12 +12,8 @@ from typing import Any
 import numpy as np
 
 from lar.engines.driver import Driver
-from lar.engines.onnx_file.fields import (
-    SavedModel,
-    inputs_without_rank,
-    is_ort_format,
-    mapped,
-)
+from lar.engines.onnx_file.contents import refuse_unknown_ranks
+from lar.engines.onnx_file.fields import SavedModel, open_model
 from lar.engines.onnxruntime.messages import NO_FALLBACK, explain_onnxruntime
 from lar.engines.onnxruntime.providers import (
     ASSIGNMENTS,
@@ -42,6 +38,10 @@ from lar.records.facts import EngineFacts
 from lar.records.run import TensorInfo
 
 FALLBACK = "session.disable_cpu_ep_fallback"
+
+# Entries of a run that returns when all that it does is dispatched to a device. No graph is
+# captured; where that is not set, version 1.31 raises and catches an error each time.
+ASYNCHRONOUS = {"disable_synchronize_execution_providers": "1", "gpu_graph_id": "-1"}
 
 # ONNX Runtime's names of element types that NumPy has too.
 DTYPES: Mapping[str, str] = {
@@ -95,6 +95,7 @@ class SessionDriver(Driver):
         self.providers: list[str] = [CPU]
         self.provider_options: dict[str, dict[str, str]] = {}
         self.disabled_optimizers: list[str] = []
+        self.run_entries: dict[str, str] = {}
         self.feed_checks: list[Callable[[], None]] = []  # of what is fed after the first inputs
         self.open: Callable[[], Any] = partial(self.open_session, self.spec.model)
         # The optimised model, where the session was loaded from one, and its weights unchecked.
@@ -198,8 +199,11 @@ class SessionDriver(Driver):
 
     def inputs(self) -> tuple[TensorInfo, ...]:
         infos = tuple(info_of(node) for node in self.session.get_inputs())
-        if unclear := [info.name for info in infos if not info.shape]:
-            refuse_unknown_ranks(self.spec.model, unclear)
+        if unclear := {info.name for info in infos if not info.shape}:
+            # Of inputs of any number of axes the engine says the same as of a number.
+            path = Path(self.spec.model)
+            fed = open_model(path).graph.input
+            refuse_unknown_ranks(path, (each for each in fed if each.name in unclear))
         return infos
 
     def feed(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
@@ -218,15 +222,16 @@ class SessionDriver(Driver):
         for node in self.session.get_outputs():
             binding.bind_output(node.name, device, device_id)
         self.binding = binding
-        self.start = partial(self.session.run_with_iobinding, binding)
+        entries = dict(self.run_entries)
         # On the CPU the run has ended when it returns; `bool` is the cheapest call that does
         # nothing.
         self.wait = bool
         if device == "cuda":
-            asynchronous = asynchronous_run(self.onnxruntime)
-            self.start = partial(self.session.run_with_iobinding, binding, asynchronous)
+            entries = {**ASYNCHRONOUS, **entries}
             self.wait = binding.synchronize_outputs
             self.calls = {**self.calls, "wait": "IOBinding.synchronize_outputs"}
+        options = (run_options(self.onnxruntime, entries),) if entries else ()
+        self.start = partial(self.session.run_with_iobinding, binding, *options)
         for check in self.feed_checks:
             check()
         self.fire_hooks("before_run")
@@ -254,12 +259,11 @@ class SessionDriver(Driver):
         )
 
 
-def asynchronous_run(onnxruntime: Any) -> Any:
-    """Return the options of a run that returns when all that it does is dispatched to a device."""
+def run_options(onnxruntime: Any, entries: Mapping[str, str]) -> Any:
+    """Return the options of a run with these configuration entries."""
     options = onnxruntime.RunOptions()
-    options.add_run_config_entry("disable_synchronize_execution_providers", "1")
-    # No graph is captured. Where it is not set, version 1.31 raises and catches an error each time.
-    options.add_run_config_entry("gpu_graph_id", "-1")
+    for key, value in entries.items():
+        options.add_run_config_entry(key, value)
     return options
 
 
@@ -279,23 +283,6 @@ class SessionOutputs(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._nodes)
-
-
-def refuse_unknown_ranks(model: str, names: Sequence[str]) -> None:
-    """Refuse inputs of any number of axes, of which the engine says the same as of a number.
-
-    Raises:
-        UsageError: naming the input.
-    """
-    with mapped(Path(model)) as data:
-        without = set() if is_ort_format(data) else inputs_without_rank(data)
-    for name in names:
-        if name in without:
-            raise UsageError(
-                f"it does not say how many axes its input {name} has, which lar must know",
-                "export it with the shapes of its inputs",
-                subject=model,
-            )
 
 
 def info_of(node: Any) -> TensorInfo:

@@ -11,10 +11,10 @@ import numpy as np
 import onnx
 
 from lar.engines.driver import Driver
-from lar.engines.onnx_file.contents import read_proto, tensor_of
-from lar.engines.onnxruntime.session import refuse_unknown_ranks
+from lar.engines.onnx_file.contents import info_of, read_message, refuse_unknown_ranks
+from lar.engines.onnx_file.control_flow import NoTruth, Visit
 from lar.engines.reference.evaluator import evaluator_of, shape_of, weights_in
-from lar.engines.reference.implementations import Array, NoTruth, Visit, widened
+from lar.engines.reference.implementations import Array, widened
 from lar.errors import UsageError
 from lar.records.facts import EngineFacts
 from lar.records.run import TensorInfo
@@ -54,15 +54,14 @@ class EvaluatorDriver(Driver):
         self.fire_hooks("before_load")
         self.notes.append(NO_TIMES)
         path = Path(self.spec.model)
-        model = read_proto(path)
-        for name, array in weights_in(model.graph, path.parent):
+        self.model = read_message(path)
+        graph = self.model.graph
+        for name, array in weights_in(graph, path.parent):
             self.weights[name], self.weight_types[name] = widened(array), array.dtype
-        # The file's form of them is let go: what is taken out of a message stays with it.
-        del model.graph.initializer[:]
-        self.model = onnx.load_model_from_string(model.SerializeToString())
-        fed = [each for each in self.model.graph.input if each.name not in self.weights]
-        self.infos = tuple(info_of(each, path) for each in fed)
-        refuse_unknown_ranks(self.spec.model, [it.name for it in self.infos if not it.shape])
+        graph.initializer, graph.sparse_initializer = [], []
+        fed = [each for each in graph.input if each.name not in self.weights]
+        refuse_unknown_ranks(path, fed)
+        self.infos = tuple(map(info_of, fed))
         self.evaluator = evaluator_of(self.model, path.parent)
         self.fire_hooks("after_load")
 
@@ -110,20 +109,6 @@ def array_or_type(name: str, value: Any) -> Array | str:
     if array.dtype.kind in "biufc":
         return array
     return "tensor(string)" if array.dtype.kind in "OSU" else f"tensor({array.dtype.name})"
-
-
-def info_of(value: Any, path: Path) -> TensorInfo:
-    """Describe an input of a model.
-
-    Raises:
-        UsageError: it is no tensor.
-    """
-    info = tensor_of(value)
-    if not value.type.HasField("tensor_type"):
-        raise UsageError(
-            f"the model's input {info.name} is a {info.dtype}, which lar cannot feed", subject=path
-        )
-    return info
 
 
 def print_operators(driver: EvaluatorDriver, _: bool) -> None:
