@@ -94,36 +94,27 @@ def faulty_cases() -> Iterator[Case]:
 # Pairs without a fault
 
 Forms = tuple[tuple[str, str], ...]
-PLAIN_FORMS: Forms = (
-    ("basic", "all"),
-    ("disabled", "extended"),
-    ("all", "disabled"),
-    ("plain", "basic"),
-    ("plain", "all"),
-)
-BLOCKED_FORMS: Forms = (
-    ("nchw44", "plain"),
-    ("plain", "nchw44"),
-    ("nchw44", "basic"),
-    ("all", "nchw44"),
-    ("nchw44 dot", "threads"),
-)
-HALF_FORMS = (("float16", "basic"), ("basic", "float16"), ("float16 all", "all"), ("half", "plain"))
-INT8_FORMS: Forms = (
-    ("qdq", "basic"),
-    ("basic", "qdq"),
-    ("qdq all", "qdq"),
-    ("qdq channels", "basic"),
-    ("qoperator", "basic"),
-    ("qoperator", "qdq"),
-    ("dynamic", "basic"),
+
+
+def pairs(text: str) -> Forms:
+    """Read pairs of forms."""
+    parts = (each.strip().partition("/") for each in text.split(","))
+    return tuple((one, other) for one, _, other in parts)
+
+
+PLAIN_FORMS = pairs("basic/all, disabled/extended, all/disabled, plain/basic, plain/all")
+BLOCKED_FORMS = pairs("nchw44/plain, plain/nchw44, nchw44/basic, all/nchw44, nchw44 dot/threads")
+HALF_FORMS = pairs("float16/basic, basic/float16, float16 all/all, half/plain")
+INT8_FORMS = pairs(
+    "qdq/basic, basic/qdq, qdq all/qdq, qdq channels/basic, qoperator/basic, qoperator/qdq,"
+    "dynamic/basic"
 )
 QUANTIZED_NETWORKS = ("plain_cnn", "residual", "inverted", "branches", "perceptron", "dense")
 
 # MegEngine's pooling of float16 with a small kernel gives numbers of the wrong sign on a CPU; the
 # cast of the third network would end the float16 in the middle.
 NO_HALF = ("plain_cnn", "branches", "picture")
-MODEL_FORMS = (("plain", "basic"), ("all", "basic"), ("nchw44", "all"))
+MODEL_FORMS = pairs("plain/basic, all/basic, nchw44/all")
 
 # Of the repository, with what they are fed with.
 FLOAT16 = "tests/data/aarch64/digits_float16"
@@ -149,7 +140,7 @@ def healthy_cases() -> Iterator[Case]:
     """Yield the pairs in which nothing is wrong."""
     for name in NETWORKS:
         if name == "int8_cnn":
-            yield from cases_of("int8", name, (("plain", "basic"), ("nchw44", "plain")))
+            yield from cases_of("int8", name, pairs("plain/basic, nchw44/plain"))
             continue
         forms = PLAIN_FORMS + BLOCKED_FORMS if name in IN_BLOCKS else PLAIN_FORMS
         yield from cases_of("layouts, engines, levels", name, forms)

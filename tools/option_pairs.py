@@ -311,6 +311,13 @@ def generalise(text: str) -> str:
     return FLAG.sub("--FLAG", "\n".join(lasting_lines(text)))
 
 
+# Of differences, in the order in which they are printed.
+KINDS = (
+    *("exit code", "output before a refusal", "refusal without a hint", "refusal by a worker"),
+    *("files", "first lines", "message"),
+)
+
+
 @dataclass(frozen=True)
 class Difference:
     """A kind of difference: what it is, and how it was and is."""
@@ -362,11 +369,14 @@ def compare(options: argparse.Namespace) -> int:
     for key in both:
         for difference in differences_of(old[key], new[key]):
             groups[difference].append(key)
-    for kind in dict.fromkeys(sorted((each.kind for each in groups), key=order_of_kinds)):
+    for kind in KINDS:
         of_kind = {each: keys for each, keys in groups.items() if each.kind == kind}
+        if not of_kind:
+            continue
         print(f"\n## {kind}: {sum(map(len, of_kind.values()))} cases, {len(of_kind)} kinds")
         for difference, keys in sorted(of_kind.items(), key=lambda item: -len(item[1])):
-            print(f"\n{len(keys)} x, as {'; '.join(map(name_key, keys[: options.examples]))}")
+            named = "; ".join(f"{it[0]} {' '.join(it[1])}" for it in keys[: options.examples])
+            print(f"\n{len(keys)} x, as {named}")
             print(indent("- ", difference.old))
             print(indent("+ ", difference.new))
     print(f"\n{len(both)} cases in both, {len(old) - len(both)} only in the old, ", end="")
@@ -374,19 +384,6 @@ def compare(options: argparse.Namespace) -> int:
     for name, cases in (("old", old), ("new", new)):
         print(f"{name}: {summarise([cases[key] for key in both])}")
     return 1 if groups else 0
-
-
-def order_of_kinds(kind: str) -> int:
-    kinds = (
-        *("exit code", "output before a refusal", "refusal without a hint", "refusal by a worker"),
-        *("files", "first lines", "message"),
-    )
-    return kinds.index(kind) if kind in kinds else len(kinds)
-
-
-def name_key(key: tuple[str, tuple[str, ...]]) -> str:
-    suffix, flags = key
-    return f"{suffix} {' '.join(flags)}"
 
 
 def indent(sign: str, text: str) -> str:
