@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from importlib import import_module
 from importlib.machinery import SourceFileLoader
@@ -27,7 +27,7 @@ from lar.records.profile import Peak
 from lar.running import worker_process
 from tests.command_lines import MODULE_PATH, SCRIPTED_ENGINE, Done, run_apart, run_here
 from tests.running.isolated_runs import workers_of
-from tests.worker_forks import FORKS, WorkerForks
+from tests.worker_forks import FORKS, WorkerForks, fork_or_start
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -143,20 +143,8 @@ def own_data_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
 def worker_forks() -> Iterator[WorkerForks]:
     """Fork the workers of this process, but those that get an environment of their own: an engine
     may read it while it is loaded."""
-    start_anew = worker_process.start_python
-
-    def start_python(
-        arguments: Sequence[str],
-        environment: Mapping[str, str],
-        files: Mapping[int, int],
-        python: str = "",
-    ) -> int:
-        is_own = not environment and not python
-        forked = FORKS.start(arguments, os.environ, files) if is_own else None
-        return start_anew(arguments, environment, files, python) if forked is None else forked
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(worker_process, "start_python", start_python)
+        patch.setattr(worker_process, "start_python", fork_or_start)
         yield FORKS
     FORKS.close()
 

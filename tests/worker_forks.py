@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lar.engines import ENGINES, engine_named
-from lar.running.worker_process import module_path
+from lar.running.worker_process import module_path, start_python
 
 REPOSITORY = str(Path(__file__).resolve().parent.parent)
 SET_CHILD_SUBREAPER = 36
@@ -232,6 +232,19 @@ class WorkerForks:
 
 
 FORKS = WorkerForks()
+
+
+def fork_or_start(
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    files: Mapping[int, int],
+    python: str = "",
+) -> int:
+    """Fork a worker, or start it as lar does: one that gets an environment of its own, which an
+    engine may read while it is loaded, or another Python."""
+    is_own = not environment and not python
+    forked = FORKS.start(arguments, os.environ, files) if is_own else None
+    return start_python(arguments, environment, files, python) if forked is None else forked
 
 
 def adopt_orphans(yes: bool) -> None:

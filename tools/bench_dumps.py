@@ -1,6 +1,6 @@
-"""Times dumps and their comparison against peers, side by side.
+"""Times dumps and comparisons against peers, side by side, and how comparisons grow.
 
-    uv run python tools/bench_dumps.py [--rounds N] [CASE ...]
+    uv run python tools/bench_dumps.py [--count N] [FIGURE ...]
 
 The dumps are those of every layer of ResNet50, made by two runs of other algorithms.
 """
@@ -8,78 +8,78 @@ The dumps are those of every layer of ResNet50, made by two runs of other algori
 from __future__ import annotations
 
 import functools
-import subprocess
+import statistics
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from bench import (
-    BARE_RUN,
+import numpy as np
+import onnx
+from figures import Figures, Measure, Outcome, Settings, measure_in_turns, more_under, ratio_under
+from model_zoo import describe_resnet18
+from network import Array
+from onnx import numpy_helper
+from onnx_twin import onnx_of
+from processes import (
     LAR,
+    MIB,
+    PEERS,
     PYTHON,
     RESNET50,
-    Case,
-    Figure,
-    difference,
-    measure_memory,
-    ratio_case,
-    run_cases,
+    RESNET50_ONNX,
+    memory_peak_of,
     run_quietly,
-    time_process,
+    run_well,
+    seconds_of,
 )
+from real_networks import RealNetwork, network_of
+from real_pairs import side_of_model, write_network
 
-RESNET50_ONNX = str(Path(RESNET50).with_suffix(".onnx"))
-COMPARE = [PYTHON, "-m", "megengine.tools.compare_binary_iodump"]
-POLYGRAPHY = ["uv", "run", "--no-project", "--with", "polygraphy,onnxruntime==1.23.2,onnx,numpy<2"]
-ONCE = ["--fill", "ones", "--iter", "1", "--warmup-iter", "0"]
-MIB = 2**20
+COMPARE = (PYTHON, "-m", "megengine.tools.compare_binary_iodump")
+POLYGRAPHY = ("uv", "run", "--no-project", "--with", "polygraphy,onnxruntime==1.23.2,onnx,numpy<2")
+ONCE = ("--iter", "1", "--warmup-iter", "0")
+FAULT = 1.5  # what a weight is multiplied by
 
 # What the comparing itself takes, and reading both folders and comparing bytes: in one process,
-# without its start.
-COMPARE_IN_PROCESS = """
-import sys, time
-import lar
-lar.compare(*sys.argv[1:])  # the files are in the page cache and all is imported from here on
-began = time.perf_counter()
-lar.compare(*sys.argv[1:])
-print(time.perf_counter() - began)
-"""
-COMPARE_BYTES = """
+# without its start. The files are in the page cache and all is imported before.
+TIMED = """
 import os, sys, time
-first, second = sys.argv[1:]
-def compare():
-    for name in os.listdir(first):
-        with open(f"{first}/{name}", "rb") as a, open(f"{second}/{name}", "rb") as b:
-            a.read() == b.read()
-compare()
+{prepared}
 began = time.perf_counter()
-compare()
+{timed}
 print(time.perf_counter() - began)
 """
-WRITE_ARRAYS = """
-import os, sys, time
-import numpy as np
-arrays = [np.fromfile(f"{sys.argv[1]}/{name}", np.uint8) for name in os.listdir(sys.argv[1])]
-began = time.perf_counter()
-for number, array in enumerate(arrays):
-    array.tofile(f"{sys.argv[2]}/{number}")
-print(time.perf_counter() - began)
+COMPARED = "lar.compare(*sys.argv[1:])"
+COMPARE_IN_PROCESS = TIMED.format(prepared=f"import lar; {COMPARED}", timed=COMPARED)
+BYTES_COMPARED = """
+for name in os.listdir(sys.argv[1]):
+    with open(f"{sys.argv[1]}/{name}", "rb") as a, open(f"{sys.argv[2]}/{name}", "rb") as b:
+        a.read() == b.read()
 """
+COMPARE_BYTES = TIMED.format(prepared=BYTES_COMPARED, timed=BYTES_COMPARED)
+WRITE_ARRAYS = TIMED.format(
+    prepared="import numpy as np; place = sys.argv[1]; "
+    'arrays = [np.fromfile(f"{place}/{name}", np.uint8) for name in os.listdir(place)]',
+    timed="for number, array in enumerate(arrays): array.tofile(f'{sys.argv[2]}/{number}')",
+)
+
+KEPT = tempfile.TemporaryDirectory()
+FIGURES = Figures()
 
 
 @functools.cache
 def dumps() -> tuple[str, str]:
     """Make two dumps, once; they go away with the process."""
-    folder = Path(KEPT.name)
-    for name, flags in (("a", []), ("b", ["--engine-env", "MKL_DEBUG_CPU_TYPE=5"])):
-        command = [LAR, RESNET50, *ONCE, *flags, "--bin-io-dump", str(folder / name)]
-        subprocess.run(command, check=True, capture_output=True)
-    return str(folder / "a"), str(folder / "b")
+    folders = f"{KEPT.name}/a", f"{KEPT.name}/b"
+    for folder, flags in zip(folders, ((), ("--engine-env", "MKL_DEBUG_CPU_TYPE=5")), strict=True):
+        run_well(LAR, RESNET50, "--fill", "ones", *ONCE, *flags, "--bin-io-dump", folder)
+    return folders
 
 
-def on_dumps(measure: object, *command: str) -> Figure:
+def on_dumps(measure: Callable[..., Measure], *command: str) -> Measure:
     """Measure a command on the two dumps."""
-    return lambda: measure(*command, *dumps())()  # type: ignore[operator]
+    return lambda: measure(*command, *dumps())()
 
 
 def read_figure(code: str, *arguments: str) -> float:
@@ -87,106 +87,169 @@ def read_figure(code: str, *arguments: str) -> float:
     return float(run_quietly([PYTHON, "-c", code, *arguments]).stdout)
 
 
-def time_added_by_dump() -> float:
-    """Seconds that a dump adds to a whole process."""
-    plain = time_process(LAR, RESNET50, *ONCE, "--cpu-default")()
-    with tempfile.TemporaryDirectory() as folder:
-        dumped = time_process(LAR, RESNET50, *ONCE, "--bin-io-dump", f"{folder}/dump")()
-    return dumped - plain
+def in_folder(measure: Callable[[str], float]) -> Measure:
+    """Give a measurement a folder for what it writes."""
+
+    def measured() -> float:
+        with tempfile.TemporaryDirectory() as folder:
+            return measure(folder)
+
+    return measured
 
 
-def time_added_by_bare_dump() -> float:
-    """Seconds that the engine's own dump adds to a whole process without lar."""
-    plain = time_process(*BARE_RUN, RESNET50, "1", "0", "-")()
-    with tempfile.TemporaryDirectory() as folder:
-        dumped = time_process(*BARE_RUN, RESNET50, "1", "0", f"{folder}/dump")()
-    return dumped - plain
+def time_added(plain: Sequence[str], dumping: Sequence[str]) -> Measure:
+    """Return what measures the seconds that a dump adds to a whole process; `dumping` ends before
+    the folder."""
+    return in_folder(lambda folder: seconds_of(*dumping, f"{folder}/dump")() - seconds_of(*plain)())
 
 
-def time_writing() -> float:
-    """Seconds to write as many bytes from NumPy, into as many files."""
-    with tempfile.TemporaryDirectory() as folder:
-        return read_figure(WRITE_ARRAYS, dumps()[0], folder)
-
-
-def largest_pair() -> float:
-    """Bytes of the largest tensor and its twin."""
-    return 2.0 * max(file.stat().st_size for file in Path(dumps()[0]).iterdir())
-
-
-def memory_of_onnx_dump() -> float:
-    """Peak memory of a dump of every layer of the .onnx."""
-    with tempfile.TemporaryDirectory() as folder:
-        return measure_memory(LAR, RESNET50_ONNX, *ONCE, "--bin-io-dump", f"{folder}/dump")()
-
-
-def memory_of_polygraphy() -> float:
-    """Peak memory of Polygraphy's dump of every layer, as JSON."""
-    with tempfile.TemporaryDirectory() as folder:
-        flags = ["--onnxrt", "--onnx-outputs", "mark", "all", "--save-outputs", f"{folder}/o.json"]
-        return measure_memory(*POLYGRAPHY, "polygraphy", "run", RESNET50_ONNX, *flags)()
-
-
-KEPT = tempfile.TemporaryDirectory()
-CASES = (
-    ratio_case(
-        "compare",
-        "whole process, `lar compare` of two ResNet50 dumps",
-        "`compare_binary_iodump`",
-        0.4,
-        on_dumps(time_process, LAR, "compare"),
-        on_dumps(time_process, *COMPARE),
-        11,
+RUN = (LAR, RESNET50, "--fill", "ones", *ONCE)
+BARE_RUN = (*PEERS, "run", RESNET50, "1", "0")
+FIGURES.versus(
+    "compare",
+    "whole process, `lar compare` of two ResNet50 dumps, to `compare_binary_iodump`",
+    ratio_under(0.4),
+    on_dumps(seconds_of, LAR, "compare"),
+    on_dumps(seconds_of, *COMPARE),
+    11,
+)
+FIGURES.versus(
+    "comparing",
+    "the comparing itself, ResNet50, to reading both and comparing bytes",
+    ratio_under(3),
+    lambda: read_figure(COMPARE_IN_PROCESS, *dumps()),
+    lambda: read_figure(COMPARE_BYTES, *dumps()),
+    11,
+)
+FIGURES.versus(
+    "compare-memory",
+    "peak memory of `lar compare`, ResNet50, to the largest pair of tensors",
+    more_under(100, "MiB", MIB),
+    on_dumps(memory_peak_of, LAR, "compare"),
+    lambda: 2.0 * max(file.stat().st_size for file in Path(dumps()[0]).iterdir()),
+    3,
+)
+FIGURES.versus(
+    "dump",
+    "time that `--bin-io-dump` adds, ResNet50 .mge, to writing as much from NumPy",
+    ratio_under(1.2),
+    time_added([*RUN, "--cpu-default"], [*RUN, "--bin-io-dump"]),
+    in_folder(lambda folder: read_figure(WRITE_ARRAYS, dumps()[0], folder)),
+    11,
+)
+FIGURES.versus(
+    "dump-bare",
+    "the same, ResNet50 .mge, to what the engine's own dump adds to a bare script",
+    ratio_under(1.2),
+    time_added([*RUN, "--cpu-default"], [*RUN, "--bin-io-dump"]),
+    time_added([*BARE_RUN, "-"], BARE_RUN),
+    11,
+)
+ALL_LAYERS = ("--onnxrt", "--onnx-outputs", "mark", "all")
+FIGURES.versus(
+    "onnx-dump-memory",
+    "peak memory of `--bin-io-dump`, ResNet50 .onnx, to `polygraphy run --onnx-outputs mark all`",
+    ratio_under(0.5),
+    in_folder(
+        lambda folder: memory_peak_of(
+            LAR, RESNET50_ONNX, "--fill", "ones", *ONCE, "--bin-io-dump", f"{folder}/dump"
+        )()
     ),
-    ratio_case(
-        "comparing",
-        "the comparing itself",
-        "reading both and comparing bytes",
-        3,
-        lambda: read_figure(COMPARE_IN_PROCESS, *dumps()),
-        lambda: read_figure(COMPARE_BYTES, *dumps()),
-        11,
+    in_folder(
+        lambda folder: memory_peak_of(
+            *(*POLYGRAPHY, "polygraphy", "run", RESNET50_ONNX, *ALL_LAYERS),
+            *("--save-outputs", f"{folder}/o.json"),
+        )()
     ),
-    Case(
-        "compare-memory",
-        "peak memory of `lar compare`",
-        "the largest pair of tensors",
-        "under 100 MiB more",
-        on_dumps(measure_memory, LAR, "compare"),
-        largest_pair,
-        difference,
-        lambda value: f"{value / MIB:+.0f} MiB",
-        lambda value: value < 100 * MIB,
-        3,
-    ),
-    ratio_case(
-        "dump",
-        "time that `--bin-io-dump` adds, ResNet50 .mge",
-        "writing as much from NumPy",
-        1.2,
-        time_added_by_dump,
-        time_writing,
-        11,
-    ),
-    ratio_case(
-        "dump-bare",
-        "time that `--bin-io-dump` adds, ResNet50 .mge",
-        "what the engine's own dump adds to a bare script",
-        1.2,
-        time_added_by_dump,
-        time_added_by_bare_dump,
-        11,
-    ),
-    ratio_case(
-        "onnx-dump-memory",
-        "peak memory of `--bin-io-dump`, ResNet50 .onnx",
-        "`polygraphy run --onnx-outputs mark all`",
-        0.5,
-        memory_of_onnx_dump,
-        memory_of_polygraphy,
-        3,
-    ),
+    3,
+)
+
+
+# How comparisons grow
+
+
+def make_chain(nodes: int) -> RealNetwork:
+    """Return Conv, Add, Relu and Mul one behind the other; numbers neither grow nor vanish."""
+    weights, lines = ["float scale = {0.9}"], []
+    for layer in range(nodes // 4):
+        weight, shift = f'"layer{layer}.rotation"', f'"layer{layer}.shift"'
+        weights += [f"float[8,8,1,1] {weight}", f"float[1,8,1,1] {shift}"]
+        lines += [
+            f"c{layer} = Conv (x{layer}, {weight})",
+            f"a{layer} = Add (c{layer}, {shift})",
+            f"r{layer} = Relu (a{layer})",
+            f"x{layer + 1} = Mul (r{layer}, scale)",
+        ]
+    size = "float[1,8,4,4]"
+    return network_of(f"{size} x0", f"{size} x{nodes // 4}", weights, lines)
+
+
+def write_pair(folder: Path, name: str, network: RealNetwork, weight: str) -> tuple[str, str]:
+    """Write a model with a fault in a weight, and as it should be; return them as sides."""
+    write_network(folder / f"{name}.onnx", network)
+    faulty = onnx.ModelProto()
+    faulty.CopyFrom(network.model)
+    constant = next(each for each in faulty.graph.initializer if each.name == weight)
+    array: Array = numpy_helper.to_array(constant) * np.float32(FAULT)
+    constant.CopyFrom(numpy_helper.from_array(array, weight))
+    write_network(folder / f"{name}.faulty.onnx", RealNetwork(faulty, network.feeds))
+    return side_of_model(folder / f"{name}.faulty.onnx"), side_of_model(folder / f"{name}.onnx")
+
+
+def chain_sides(folder: Path, nodes: int) -> tuple[str, str]:
+    """Return a chain with a fault eight nodes before its end, and as it should be: an earlier one
+    would fade before the output."""
+    return write_pair(folder, f"chain{nodes}", make_chain(nodes), f"layer{nodes // 4 - 2}.rotation")
+
+
+def dumps_of(sides: Sequence[str]) -> list[str]:
+    """Return dumps of models that `write_pair` wrote."""
+    folders = []
+    for side in sides:
+        model, *flags = side.split()
+        folders.append(f"{model}.dump")
+        run_well(LAR, model, *flags, *ONCE, "--bin-io-dump", folders[-1], "--overwrite")
+    return folders
+
+
+WAYS: dict[str, tuple[Callable[[Sequence[str]], Sequence[str]], tuple[str, ...]]] = {
+    "two dumps": (dumps_of, ()),
+    "two models": (list, ()),
+    "`--truth`": (list, ("--truth",)),
+    "`--isolate`": (list, ("--isolate",)),
+}
+
+
+@FIGURES.row("linear", "whole process, a chain of 4,000 nodes to one of 1,000", "4.5x at most")
+def measure_linear(settings: Settings) -> Outcome:
+    chains = [chain_sides(settings.folder, nodes) for nodes in (4000, 1000)]
+    growths = {}
+    for way, (prepare, flags) in WAYS.items():
+        sides = [seconds_of(LAR, "compare", *prepare(each), *flags) for each in chains]
+        pairs = measure_in_turns(sides[0], sides[1], settings.repetitions)
+        growths[way] = statistics.median(longer / shorter for longer, shorter in pairs)
+    measured = ", ".join(f"{way} {growth:.1f}x" for way, growth in growths.items())
+    return Outcome(measured, max(growths.values()) <= 4.5)
+
+
+@functools.cache
+def resnet18_sides() -> tuple[str, str, str]:
+    """Write ResNet18 with a fault, as it should be, and that once more."""
+    image = np.random.RandomState(0).normal(0, 1, (1, 3, 224, 224)).astype(np.float32)
+    network = RealNetwork(onnx_of(describe_resnet18()), {"data": image})
+    sides = write_pair(Path(KEPT.name), "resnet18", network, "layer3.0.conv2.weight")
+    write_network(Path(KEPT.name, "same.onnx"), network)
+    return *sides, side_of_model(Path(KEPT.name, "same.onnx"))
+
+
+FIGURES.versus(
+    "default-cost",
+    "whole process, `lar compare` of a ResNet with a fault, to one without",
+    ratio_under(1.33),
+    lambda: seconds_of(LAR, "compare", *resnet18_sides()[:2])(),
+    lambda: seconds_of(LAR, "compare", *resnet18_sides()[1:])(),
+    5,
 )
 
 if __name__ == "__main__":
-    sys.exit(run_cases(CASES))
+    sys.exit(FIGURES.main(__doc__))

@@ -8,29 +8,20 @@ that repeats it. Models and dumps are made anew in a temporary folder, or once i
 
 from __future__ import annotations
 
-import argparse
-import contextlib
 import functools
 import itertools
-import os
 import re
 import shlex
-import statistics
-import subprocess
 import sys
-import tarfile
-import tempfile
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import bench_dumps
-import comparison_costs
-from bench import PYTHON, RESNET50, ROOT, run_quietly
-from bench import Case as Timing
-from number_cases import Case, Side, faulty_cases, healthy_cases
+from figures import Figures, Outcome, Settings
+from number_cases import Case, faulty_cases, healthy_cases
+from number_dumps import PROCESSES, dump_of, error_of, make_dumps
+from processes import PYTHON, ROOT, run_quietly
 from random_edits import SUBJECTS, Edited, draw_edit
 from real_pairs import (
     RealSide,
@@ -44,40 +35,7 @@ from real_pairs import (
 import lar
 from lar.records.comparison import Comparison, Culprit, OperatorFacts
 
-PROCESSES = 2
-EDITS = 200
-STANDSTILL_SECONDS = 30  # after which a process that has made no dump is ended
-ATTEMPTS = 8
-CPP_DUMPS = ROOT / "tests" / "data" / "load_and_run" / "dumps.tar.xz"
-
-
-class Outcome(NamedTuple):
-    """What a figure came out as, as text; `failing` has a line for each pair that is not as
-    wanted."""
-
-    pairs: int
-    measured: str
-    holds: bool
-    failing: tuple[str, ...] = ()
-
-
-class Settings(NamedTuple):
-    """Where the dumps are, and which pairs to compare."""
-
-    folder: Path
-    only: str
-
-    def chosen(self, cases: Iterator[Case]) -> list[Case]:
-        return [case for case in cases if self.only in case.name]
-
-
-class Figure(NamedTuple):
-    """One line of the table."""
-
-    name: str
-    what: str
-    wanted: str
-    measure: Callable[[Settings], Outcome]
+FIGURES = Figures()
 
 
 # Faults
@@ -103,7 +61,7 @@ def measure_faults(
     Of two at once either will do, but both are wanted with `isolate`; no other operator may be
     named.
     """
-    cases = [case for case in settings.chosen(faulty_cases()) if case.group == group]
+    cases = [each for each in chosen(settings, faulty_cases()) if each.group == group]
     faults: dict[tuple[str, str], list[str]] = defaultdict(list)
     for case, pair in zip(cases, compare_cases(settings.folder, cases, isolate), strict=True):
         problem = find_problem(case, pair.found, isolate=isolate)
@@ -112,11 +70,34 @@ def measure_faults(
     failing = tuple(itertools.chain.from_iterable(faults.values()))
     named = sum(not problems for problems in faults.values())
     return Outcome(
-        len(cases),
         f"{named} of {len(faults)} ({len(cases) - len(failing)} of {len(cases)} pairs)",
         len(faults) - named <= most_missed,
         failing,
     )
+
+
+def chosen(settings: Settings, cases: Iterable[Case]) -> list[Case]:
+    return [case for case in cases if settings.only in case.name]
+
+
+for name, what, wanted, asked in (
+    ("faults", "planted faults named, one at a time", "all", {"group": "fault"}),
+    (
+        "new-faults",
+        "planted faults of other kinds",
+        "41 of 45",
+        {"group": "new fault", "most_missed": 4},
+    ),
+    ("isolated-faults", "the first again, with `--isolate`", "all", {"group": "fault"}),
+    (
+        "isolated-new-faults",
+        "the others again, with `--isolate`, all of two at once",
+        "all",
+        {"group": "new fault"},
+    ),
+):
+    measure = functools.partial(measure_faults, **asked, isolate=name.startswith("isolated"))
+    FIGURES.row(name, what, wanted)(measure)
 
 
 def find_problem(case: Case, found: Comparison | str, *, isolate: bool) -> str:
@@ -178,9 +159,9 @@ def describe(culprit: Culprit) -> str:
 # Pairs in which nothing is wrong
 
 
+@FIGURES.row("healthy", "pairs without a fault", "0 culprits, 0 different")
 def measure_healthy(settings: Settings) -> Outcome:
-    """Count the pairs without a fault that are not called the same."""
-    return count_healthy(compare_cases(settings.folder, settings.chosen(healthy_cases())))
+    return count_healthy(compare_cases(settings.folder, chosen(settings, healthy_cases())))
 
 
 def count_healthy(pairs: Sequence[Compared]) -> Outcome:
@@ -194,8 +175,7 @@ def count_healthy(pairs: Sequence[Compared]) -> Outcome:
             blamed = "; ".join(map(describe, pair.found.culprits[:4])) or pair.found.finding
             failing.append(pair.describe(blamed))
     return Outcome(
-        len(pairs),
-        f"{culprits} with a culprit, {different} different, {len(failing)} in all",
+        f"{culprits} with a culprit, {different} different, {len(failing)} of {len(pairs)} in all",
         not failing,
         tuple(failing),
     )
@@ -204,8 +184,12 @@ def count_healthy(pairs: Sequence[Compared]) -> Outcome:
 # Real networks
 
 
+@FIGURES.row(
+    "real-healthy",
+    "networks as exporters write them, without a fault",
+    "0 culprits, 0 different",
+)
 def measure_real(settings: Settings) -> Outcome:
-    """Count the pairs of networks as exporters write them that are not called the same."""
     pairs = [pair for pair in real_pairs() if settings.only in pair.name]
     sides = write_sides(settings.folder, pairs, PROCESSES)
     found = map_in_processes(compare_sides, sides, PROCESSES)
@@ -247,15 +231,20 @@ class Judged(NamedTuple):
     row: str
 
 
+@FIGURES.row(
+    "edits",
+    "random edits of those networks, each against the original",
+    "95 % named first, 0 the same",
+    200,
+)
 def measure_edits(settings: Settings) -> Outcome:
-    """Count the random edits whose operator is named first."""
     judge = functools.partial(judge_edit, settings.folder, settings.only)
-    found = [each for each in map_in_processes(judge, range(EDITS), PROCESSES) if each]
-    counts = {word: sum(each.verdict == word for each in found) for word in VERDICTS}
+    numbers = range(settings.repetitions)
+    found = [each for each in map_in_processes(judge, numbers, PROCESSES) if each]
+    counts = Counter(each.verdict for each in found)
     named = counts["named first"] + counts["first of a group"]
-    measured = ", ".join(f"{count} {word}" for word, count in counts.items())
+    measured = ", ".join(f"{counts[word]} {word}" for word in VERDICTS)
     return Outcome(
-        len(found),
         f"{measured}; {sum(each.others for each in found)} with others",
         named >= 0.95 * len(found) and not counts["wrong"] and not counts["the same"],
         tuple(each.row for each in found if each.others or each.verdict not in VERDICTS[:2]),
@@ -304,54 +293,6 @@ def judge_culprits(found: Comparison | str, edit: Edited) -> tuple[str, str]:
 # Dumps
 
 
-def make_dumps(folder: Path, cases: Sequence[Case]) -> None:
-    """Make the dumps of some cases that are not there yet, in processes of their own: MegEngine
-    changes how the process that loads it computes."""
-    if CPP_DUMPS.exists() and not (folder / "int8_nchw").exists():
-        with tarfile.open(CPP_DUMPS) as archive:
-            archive.extractall(folder)
-    sides = {side for case in cases for side in (case.actual, case.expected) if side.form}
-    missing = {side.network for side in sides if not dump_of(folder, side).exists()}
-    missing = {name for name in missing if not (folder / f"{name.replace('/', '_')}.made").exists()}
-    names = sorted(missing)
-    waiting = [names[number::PROCESSES] for number in range(PROCESSES) if names[number::PROCESSES]]
-    with ThreadPoolExecutor(PROCESSES) as pool:
-        list(pool.map(lambda each: run_maker(folder, each), waiting))
-    for name in names:
-        (folder / f"{name.replace('/', '_')}.made").touch()
-
-
-def run_maker(folder: Path, networks: Sequence[str]) -> None:
-    """Make the dumps of some networks.
-
-    MegEngine now and then waits for ever where one process traces and runs many networks: a process
-    that stands still is ended, and another one goes on behind what it has made.
-    """
-    command = [PYTHON, str(ROOT / "tools" / "number_dumps.py"), str(folder), *networks]
-    for _ in range(ATTEMPTS):
-        with subprocess.Popen(
-            command,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,  # the engines' warnings
-        ) as process:
-            made = -1
-            while process.poll() is None:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(STANDSTILL_SECONDS)
-                if process.poll() is None and made == (made := len(os.listdir(folder))):
-                    process.kill()
-            if process.returncode == 0:
-                return
-    raise SystemExit(f"the dumps of {', '.join(networks)} could not be made")
-
-
-def dump_of(folder: Path, side: Side) -> Path:
-    """Return where the dump of a side is."""
-    if side.form:
-        return folder / side.key.replace("/", "_")
-    return ROOT / side.network if "/" in side.network else folder / side.network
-
-
 def compare_cases(folder: Path, cases: Sequence[Case], isolate: bool = False) -> list[Compared]:
     """Compare the dumps of some cases, which are made where they are not there yet."""
     make_dumps(folder, cases)
@@ -361,7 +302,7 @@ def compare_cases(folder: Path, cases: Sequence[Case], isolate: bool = False) ->
 def compare_case(folder: Path, case: Case, *, isolate: bool = False) -> Compared:
     sides = str(dump_of(folder, case.actual)), str(dump_of(folder, case.expected))
     for side in (case.actual, case.expected):
-        reason = folder / f"{side.key.replace('/', '_')}.error"
+        reason = error_of(folder, side)
         if reason.exists():
             problem = f"{side.key} could not be made: {reason.read_text()}"
             return Compared(case.name, shlex.join(sides), problem)
@@ -372,143 +313,13 @@ def compare_case(folder: Path, case: Case, *, isolate: bool = False) -> Compared
     return Compared(case.name, shlex.join(sides), found)
 
 
-# Time and memory
-
-
-def measure_timing(_: Settings, name: str) -> Outcome:
-    """Measure a row of the table of dumps, on ResNet50."""
-    if not Path(RESNET50).exists():
-        return Outcome(0, "needs tools/make_models.py resnet50", False)
-    timing: Timing = next(each for each in bench_dumps.CASES if each.name == name)
-    value = statistics.median(
-        timing.compare(timing.lar(), timing.other()) for _ in range(timing.rounds)
-    )
-    return Outcome(timing.rounds, timing.format(value), timing.holds(value))
-
-
-def measure_linear(settings: Settings) -> Outcome:
-    """Measure a chain with four times the nodes, to the shorter one."""
-    times = comparison_costs.measure_growth(settings.folder)
-    growths = {way: longer / shorter for way, (shorter, longer) in times.items()}
-    measured = [
-        f"{way} {growths[way]:.1f}x ({times[way][0]:.1f} s, {times[way][1]:.1f} s)" for way in times
-    ]
-    return Outcome(len(times), ", ".join(measured), max(growths.values()) <= 4.5)
-
-
-def measure_default_cost(settings: Settings) -> Outcome:
-    value = comparison_costs.measure_proof(settings.folder)
-    return Outcome(comparison_costs.ROUNDS, f"{value:.2f}x", value < 4 / 3)
-
-
+@FIGURES.row("sweep", "variants of operators, the truth against ONNX Runtime", "0 silently wrong")
 def measure_sweep(_: Settings) -> Outcome:
     """Run the sweep of operators, which prints each that is wrong and ends with a summary."""
     done = run_quietly([PYTHON, str(ROOT / "tools" / "sweep_operators.py")])
     *failing, summary = done.stdout.strip().splitlines() or [done.stderr.strip()]
-    return Outcome(1, summary, not done.returncode, tuple(failing))
-
-
-FIGURES = (
-    Figure(
-        "faults",
-        "planted faults named, as before",
-        "40 of 40",
-        functools.partial(measure_faults, group="fault"),
-    ),
-    Figure(
-        "new-faults",
-        "planted faults named, of other kinds",
-        "41 of 45",
-        functools.partial(measure_faults, group="new fault", most_missed=4),
-    ),
-    Figure(
-        "isolated-faults",
-        "the first again, with `--isolate`",
-        "all",
-        functools.partial(measure_faults, group="fault", isolate=True),
-    ),
-    Figure(
-        "isolated-new-faults",
-        "the others again, with `--isolate`, all of two at once",
-        "all",
-        functools.partial(measure_faults, group="new fault", isolate=True),
-    ),
-    Figure("healthy", "pairs without a fault", "0 culprits, 0 different", measure_healthy),
-    Figure(
-        "real-healthy",
-        "networks as exporters write them, without a fault",
-        "0 culprits, 0 different",
-        measure_real,
-    ),
-    Figure(
-        "edits",
-        "random edits of those networks, each against the original",
-        "95 % named first, 0 the same",
-        measure_edits,
-    ),
-    Figure(
-        "sweep",
-        "variants of operators, the truth against ONNX Runtime",
-        "0 silently wrong",
-        measure_sweep,
-    ),
-    Figure(
-        "linear",
-        f"whole process, chains of {' and '.join(map(str, comparison_costs.NODES))} nodes",
-        "4.5x at most",
-        measure_linear,
-    ),
-    Figure(
-        "default-cost",
-        "whole process, ResNet18 with a fault to ResNet18 without",
-        "under 1.33x",
-        measure_default_cost,
-    ),
-    Figure(
-        "speed",
-        "whole process, `lar compare` of two ResNet50 dumps, to `compare_binary_iodump`",
-        "under 0.4x",
-        functools.partial(measure_timing, name="compare"),
-    ),
-    Figure(
-        "memory",
-        "peak memory of `lar compare`, to the largest pair of tensors",
-        "under 100 MiB more",
-        functools.partial(measure_timing, name="compare-memory"),
-    ),
-)
-
-
-def main() -> int:
-    """Measure the figures that the command line names, and print their table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("figures", nargs="*", metavar="FIGURE", help="all of them if none is named")
-    parser.add_argument("--keep", metavar="FOLDER", help="where models and dumps are kept")
-    parser.add_argument("--only", default="", metavar="TEXT", help="pairs with this in their name")
-    arguments = parser.parse_args()
-    names = [figure.name for figure in FIGURES]
-    if unknown := set(arguments.figures) - set(names):
-        parser.error(f"no figure {', '.join(sorted(unknown))}; figures: {', '.join(names)}")
-    print("| what | wanted | pairs | measured |\n|---|---|---|---|", flush=True)
-    failing: list[str] = []
-    kept = True
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(arguments.keep or temporary).resolve()
-        folder.mkdir(parents=True, exist_ok=True)
-        for figure in FIGURES:
-            if figure.name in (arguments.figures or names):
-                outcome = figure.measure(Settings(folder, arguments.only))
-                kept = kept and outcome.holds
-                failing += outcome.failing
-                measured = outcome.measured + ("" if outcome.holds else " (missed)")
-                print(
-                    f"| {figure.what} | {figure.wanted} | {outcome.pairs} | {measured} |",
-                    flush=True,
-                )
-        if failing:
-            print("\nnot as wanted:\n" + "\n".join(failing))
-    return 0 if kept else 1
+    return Outcome(summary, not done.returncode, tuple(failing))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(FIGURES.main(__doc__))

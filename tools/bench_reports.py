@@ -1,58 +1,249 @@
-"""Measures what reports of profiles say: joined operators, differences, advice, accounts, cost.
+"""Measures what profiles and their reports cost, and what reports say.
 
     uv run python tools/bench_reports.py [--count N] [--budget S] [--seed N] [FIGURE ...]
 
-prints the table of `lar help benchmarks`. Large models are made in `models/large` first.
+prints tables of `lar help benchmarks`. Large models are made in `models/large` first.
 """
 
 from __future__ import annotations
 
+import functools
 import json
-import os
-import subprocess
+import statistics
 import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import LAR, PYTHON, RESNET50, ROOT, run_quietly
-from bench_tune import best_of, make_large, tune
-from figures import Figure, Outcome, Settings, measure_figures, note, repeat
-from profile_costs import measure_kept
-from report_differences import measure_joined, measure_same, measure_slower
+import report_differences
+from bench_tune import best_of, tune
+from figures import Figures, Measure, Outcome, Settings, note, ratio_under, ratio_within, repeat
+from processes import (
+    LAR,
+    MOBILENET,
+    MOBILENET_ONNX,
+    MODELS,
+    PYTHON,
+    RESNET50,
+    RESNET50_ONNX,
+    Cost,
+    cost_of,
+    make_large,
+    run_json,
+    run_well,
+    seconds_of,
+)
 
 import lar
 from lar.engines.advice import suggestions_of
+from lar.measurement.kept_peaks import find_peak
+from lar.measurement.machine_noise import usable_cpus
 from lar.profiles.breakdown import OTHER, WAITING, breakdown_of
 from lar.profiles.costs import fit_to_plain
 from lar.records.tuning import TuneResult
-from lar.reports.styles import STYLES
+from lar.reports.styles import EXPORTS, STYLES
 from lar.running.advice import MOST_TRIED, plan_plain, race
 
-SMALL = tuple(
-    str(ROOT / "models" / f"{name}.{suffix}")
-    for name in ("mobilenet_v2", "digits_cnn")
-    for suffix in ("mge", "onnx")
-)
-
-ADVISED = (*SMALL, str(ROOT / "models" / "large" / "resnet18.mge"))
+DIGITS = tuple(str(MODELS / f"digits_cnn.{suffix}") for suffix in ("mge", "onnx"))
+SMALL = (MOBILENET, MOBILENET_ONNX, *DIGITS)
+ADVISED = (*SMALL, str(MODELS / "large" / "resnet18.mge"))
 COMPARE_SECONDS = 40.0
 # A choice of a winner that gains less may have been taken for what was noise.
 NOISE = 0.03
+MANY_ITERATIONS = 5000
+FIRST_PROFILES = 10  # of a day, after which the peak of a machine is known
+MB = 1e6
+
+FOLDER = tempfile.TemporaryDirectory()
+FIGURES = Figures(budget_seconds=20.0)
 
 
+def new_place(name: str = "profile.json") -> str:
+    """Return where a file is to be written, in a folder of its own."""
+    return str(Path(tempfile.mkdtemp(dir=FOLDER.name), name))
+
+
+def profile_of(model: str, *words: str) -> str:
+    """Profile a model; return the file."""
+    place = new_place()
+    run_well(LAR, model, "--fill", "ones", "--profile", place, *words)
+    return place
+
+
+def style_words(profile: str, style: str) -> list[str]:
+    """Return the command of a report in a style, which compares a profile with itself if it takes
+    two."""
+    return [LAR, "report", *[profile] * STYLES[style].profiles[0], "--style", style]
+
+
+def export_words(name: str, suffix: str, profile: str) -> list[str]:
+    place = f"{FOLDER.name}/{name}.{suffix}"
+    return [LAR, "report", profile, "--export", name, "-o", place]
+
+
+# What tensorboard takes is its plugin's.
+OWN_STYLES = [style for style in STYLES if style != "tensorboard"]
+
+
+# What they cost
+
+
+@functools.cache
+def profiles_of_resnet50() -> tuple[str, str]:
+    """Make a profile of ResNet50 and the engine's own, once."""
+    raw = new_place()
+    return profile_of(RESNET50, "--iter", "100", "--profile-raw", raw), raw
+
+
+@FIGURES.row(
+    "styles",
+    "a report of 100 iterations of ResNet50, the most of any style: seconds, CPU time, memory",
+    "under 1.5 s, 1.0 s and 150 MB",
+    3,
+)
+def measure_styles(settings: Settings) -> Outcome:
+    most = Cost(0.0, 0.0, 0.0, 0.0)
+    for style in OWN_STYLES:
+        words = [*style_words(profiles_of_resnet50()[0], style), "--html", new_place("page.html")]
+        costs = [cost_of(*words) for _ in repeat(settings)]
+        cost = Cost(*map(min, zip(*costs, strict=True)))
+        note(
+            f"{style}: {cost.seconds:.2f} s, CPU {cost.cpu_seconds:.2f} s, {cost.largest / MB:.0f}"
+        )
+        most = Cost(*map(max, most, cost))
+    return Outcome(
+        f"{most.seconds:.2f} s, CPU {most.cpu_seconds:.2f} s, {most.largest / MB:.0f} MB",
+        most.seconds < 1.5 and most.cpu_seconds < 1.0 and most.largest < 150 * MB,
+    )
+
+
+FIGURES.versus(
+    "analyze",
+    "`lar report --style megengine` on the engine's own profile of ResNet50, to `profile_analyze`",
+    ratio_under(0.5),
+    lambda: seconds_of(LAR, "report", profiles_of_resnet50()[1])(),
+    lambda: seconds_of(
+        PYTHON, "-m", "megengine.tools.profile_analyze", profiles_of_resnet50()[1]
+    )(),
+    11,
+)
+
+
+def median_with_profile(model: str) -> float:
+    """Return the median iteration of a profiled run over that without the profiler: lar makes the
+    same run without it before."""
+    words = ("--fill", "ones", "--iter", "20", "--profile", new_place(), "--json", "-")
+    result = run_json(model, *words)
+    medians = [statistics.median(result[key]["end_to_end"]) for key in ("samples", "unprofiled")]
+    return float(medians[0] / medians[1])
+
+
+def add_profiling(name: str, model: str, percent: float) -> None:
+    ours: Measure = functools.partial(median_with_profile, model)
+    what = f"median iteration of ResNet50 {Path(model).suffix} with `--profile`, to without"
+    limit = ratio_within(-100, percent, f"under {percent:+.0f} %")
+    FIGURES.versus(name, what, limit, ours, lambda: 1.0, 5)
+
+
+add_profiling("cost-mge", RESNET50, 10)
+add_profiling("cost-onnx", RESNET50_ONNX, 3)
+
+
+@functools.cache
+def find_peaks() -> None:
+    """Measure what the machine reaches, as the first profiles of a day do, in processes of their
+    own, until that is known."""
+    for threads in {1, len(usable_cpus())}:
+        for _ in range(FIRST_PROFILES):
+            find_peak(threads)
+
+
+@functools.cache
+def keep_profile(model: str, number: int = 0) -> tuple[str, Cost]:
+    """Profile thousands of iterations; return the file and what that took."""
+    find_peaks()
+    place = new_place()
+    return place, cost_of(LAR, model, "--iter", str(MANY_ITERATIONS), "--profile", place)
+
+
+@FIGURES.row(
+    "kept",
+    "a profile of 5,000 iterations of a small model, both engines: memory, and its file",
+    "under 150 MB and 10 MB",
+    2,
+)
+def measure_kept(settings: Settings) -> Outcome:
+    runs, sizes, reports = [], [], []
+    for at in repeat(settings):
+        place, cost = keep_profile(DIGITS[at % len(DIGITS)], at // len(DIGITS))
+        runs.append(cost)
+        sizes.append(Path(place).stat().st_size / MB)
+        reports.append(cost_of(LAR, "report", place).largest / MB)
+        note(f"{at}: {cost.together / MB:.0f} MB together, {sizes[-1]:.1f} MB, {reports[-1]:.0f}")
+    together = max(each.together for each in runs) / MB
+    largest = max(each.largest for each in runs) / MB
+    return Outcome(
+        f"{together:.0f} MB together, {largest:.0f} MB the largest process, the file "
+        f"{max(sizes):.1f} MB; its report {max(reports):.0f} MB",
+        together < 150 and max(sizes) < 10,
+    )
+
+
+def add_cost(name: str, command: Callable[[str], list[str]]) -> None:
+    """Append what a report of 5,000 iterations takes."""
+
+    @FIGURES.row(f"kept-{name}", f"`{name}` of 5,000 iterations of a small model, .mge and .onnx")
+    def measure(settings: Settings) -> Outcome:
+        costs = [cost_of(*command(keep_profile(model)[0])) for model in DIGITS]
+        return Outcome(
+            "; ".join(f"{it.together / MB:.0f} MB, {it.cpu_seconds:.1f} s" for it in costs)
+        )
+
+
+for style in OWN_STYLES:
+    add_cost(style, functools.partial(style_words, style=style))
+for name in EXPORTS:
+    for suffix in ("json", "json.gz"):
+        add_cost(f"{name}.{suffix}", functools.partial(export_words, name, suffix))
+
+
+# What they say
+
+
+FIGURES.row(
+    "joined",
+    "operators joined between layouts, levels and engines: ResNet50, MobileNetV2, BERT-like",
+    "95 % of the time, 0 wrong pairs",
+)(report_differences.measure_joined)
+FIGURES.row(
+    "same",
+    "one command, three pairs of runs, disturbed: any operator called different",
+    "at most 1 of 20",
+    20,
+)(report_differences.measure_same)
+FIGURES.row(
+    "slower",
+    "one operator of 59 made twice as slow in three pairs of runs: it is found, and no other",
+    "90 %",
+    20,
+)(report_differences.measure_slower)
+
+
+@FIGURES.row(
+    "accounts",
+    "operators, copies, waiting and overhead against the measured step",
+    "within 3 %",
+    20,
+)
 def measure_accounts(settings: Settings) -> Outcome:
     """Profile models, and compare the sum of what the report names, which leaves out Other, with
     the iterations as the run measured them."""
     off = []
     for at in repeat(settings):
-        model = SMALL[at % len(SMALL)]
-        with tempfile.TemporaryDirectory(dir=FOLDER.name) as folder:
-            place, kept = str(Path(folder, "profile.json")), str(Path(folder, "run.json"))
-            words = (model, "--iter", "50", "--profile", place, "--json", kept)
-            run_quietly([LAR, *words])
-            measured = sum(json.loads(Path(kept).read_text())["samples"]["end_to_end"])
-            steps = breakdown_of(fit_to_plain(lar.read_profile(place)))
+        model, kept = SMALL[at % len(SMALL)], new_place("run.json")
+        place = profile_of(model, "--iter", "50", "--json", kept)
+        measured = sum(json.loads(Path(kept).read_text())["samples"]["end_to_end"])
+        steps = breakdown_of(fit_to_plain(lar.read_profile(place)))
         named = sum(step.total_ns - step.buckets_ns[OTHER] for step in steps)
         off.append(abs(named / 1e9 / measured - 1))
         waits = sum(step.buckets_ns.get(WAITING, 0) for step in steps)
@@ -65,42 +256,12 @@ def measure_accounts(settings: Settings) -> Outcome:
     )
 
 
-def measure_cost(settings: Settings) -> Outcome:
-    """Report 100 iterations of ResNet50 in every style: seconds of CPU time and MiB of memory."""
-    make_resnet50()
-    place = profile_of(RESNET50, "--iter", "100")
-    most = {"seconds": 0.0, "MiB": 0.0}
-    slowest = ""
-    for style, row in STYLES.items():
-        if style == "tensorboard":
-            continue  # what it takes is the plugin's
-        words = [LAR, "report", *[place] * row.profiles[0], "--style", style]
-        words += ["--html", str(Path(place).with_name("page.html"))]
-        costs = [cost_of(words) for _ in repeat(settings)]
-        seconds, size = min(each[0] for each in costs), max(each[1] for each in costs)
-        note(f"{style}: {seconds:.2f} s, {size:.0f} MiB")
-        if seconds > most["seconds"]:
-            slowest = style
-        most = {"seconds": max(most["seconds"], seconds), "MiB": max(most["MiB"], size)}
-    return Outcome(
-        f"{most['seconds']:.2f} s ({slowest}), {most['MiB']:.0f} MiB",
-        most["seconds"] < 1.0 and most["MiB"] < 150,
-    )
-
-
-def cost_of(words: list[str]) -> tuple[float, float]:
-    """Return the CPU seconds and the peak memory in MiB of a command.
-
-    Raises:
-        RuntimeError: it failed.
-    """
-    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    if status:
-        raise RuntimeError(f"{' '.join(words)} failed")
-    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
-
-
+@FIGURES.row(
+    "advice",
+    "the first setting suggested, beside the default; the best of lar tune among three",
+    "never slower; all",
+    len(ADVISED),
+)
 def measure_advice(settings: Settings) -> Outcome:
     """Follow the first suggestion for models, beside the run that was profiled; and look whether
     the choice that helps most of what `lar tune` finds is among the first three."""
@@ -112,22 +273,14 @@ def measure_advice(settings: Settings) -> Outcome:
         advised = suggestions_of(profile)[:MOST_TRIED]
         difference = None
         if advised:
-            plain = plan_plain(model, {})
-            bench = race(plain, advised[:1], budget_seconds=COMPARE_SECONDS)
+            bench = race(plan_plain(model, {}), advised[:1], budget_seconds=COMPARE_SECONDS)
             difference = bench.variants[1].difference
-        is_slower = difference is not None and difference.verdict == "slower"
-        slower += is_slower
-        with tempfile.TemporaryDirectory() as place:
-            found = tune((model,), Path(place), settings.budget_seconds)[0]
+        slower += difference is not None and difference.verdict == "slower"
+        found, _ = tune((model,), Path(new_place()).parent, settings.budget_seconds)
         best = best_choice_of(found)
-        names = [each.name for each in advised]
-        is_missing = bool(best) and best not in names
-        missing += is_missing
+        missing += bool(best) and best not in [each.name for each in advised]
         ratio = f"{difference.ratio:.2f}" if difference else "-"
-        note(
-            f"{Path(model).name}: advised {', '.join(names) or 'nothing'}; the first {ratio}; "
-            f"the tuner has {best_of(found).name}, best of it {best or 'none'}"
-        )
+        note(f"{model}: advised {[it.name for it in advised]}; the first {ratio}; tuned {best}")
         named.append(f"{Path(model).name} {ratio}")
     count = settings.repetitions
     return Outcome(
@@ -151,91 +304,5 @@ def best_choice_of(result: TuneResult) -> str:
     return best if best and ratios[best] < 1 - NOISE else ""
 
 
-# Steps
-
-
-def profile_of(model: str, *words: str) -> str:
-    """Profile a model; return the file."""
-    place = str(Path(tempfile.mkdtemp(dir=FOLDER.name), "profile.json"))
-    run_quietly([LAR, model, "--profile", place, *words])
-    return place
-
-
-def in_folder(measure: Callable[[Settings, Path], Outcome]) -> Callable[[Settings], Outcome]:
-    """Return a measurement that is given a folder of its own for its profiles."""
-
-    def measured(settings: Settings) -> Outcome:
-        make_resnet50()
-        return measure(settings, Path(tempfile.mkdtemp(dir=FOLDER.name)))
-
-    return measured
-
-
-def make_resnet50() -> None:
-    """Make ResNet50 in both formats where it is missing."""
-    if not Path(RESNET50).exists():
-        run_quietly([PYTHON, str(ROOT / "tools" / "make_models.py"), "resnet50"])
-
-
-FOLDER = tempfile.TemporaryDirectory()
-
-FIGURES = (
-    Figure(
-        "joined",
-        "operators joined between layouts, levels and engines: ResNet50, MobileNetV2, BERT-like",
-        "95 % of the time, 0 wrong pairs",
-        1,
-        in_folder(measure_joined),
-    ),
-    Figure(
-        "same",
-        "one command, three pairs of runs, disturbed: any operator called different",
-        "at most 1 of 20",
-        20,
-        in_folder(measure_same),
-    ),
-    Figure(
-        "slower",
-        "one operator of 59 made twice as slow in three pairs of runs: it is found, and no other",
-        "90 %",
-        20,
-        in_folder(measure_slower),
-    ),
-    Figure(
-        "accounts",
-        "operators, copies, waiting and overhead against the measured step",
-        "within 3 %",
-        20,
-        measure_accounts,
-    ),
-    Figure(
-        "cost",
-        "a report of 100 iterations of ResNet50, CPU time and memory, the most of any style",
-        "under 1.0 s and 150 MB",
-        3,
-        measure_cost,
-    ),
-    Figure(
-        "kept",
-        "a profile of 5,000 iterations of a small model, both engines: memory, and its file",
-        "under 150 MB and 10 MB",
-        2,
-        in_folder(measure_kept),
-    ),
-    Figure(
-        "advice",
-        "the first setting suggested, beside the default; the best of lar tune among three",
-        "never slower; all",
-        len(ADVISED),
-        measure_advice,
-    ),
-)
-
-
-def main() -> int:
-    """Measure the figures that the command line names."""
-    return measure_figures(FIGURES, __doc__.splitlines()[0] if __doc__ else "", 20.0)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(FIGURES.main(__doc__))

@@ -2,7 +2,7 @@
 
     uv run python tools/bench_timings.py [--count N] [--budget S] [--seed N] [FIGURE ...]
 
-prints the table of `lar help benchmarks`. All figures with all repetitions take some hours;
+prints a table of `lar help benchmarks`. All figures with all repetitions take some hours;
 `--count` makes fewer of each.
 """
 
@@ -12,22 +12,21 @@ import contextlib
 import itertools
 import json
 import math
-import os
 import random
 import signal
 import statistics
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import MOBILENET, PYTHON, ROOT
+import onnx
 from disturbance import disturbed
-from figures import Figure, Outcome, Settings, measure_figures, note, repeat, run_json
+from figures import Figures, Outcome, Settings, note, repeat
+from processes import MOBILENET, MOBILENET_ONNX, PEERS, add_scripted_engine, run_json
 from queueing_theory import expected_wait, waits_by_recursion
-from turn_peers import UNTIMED
+from real_networks import network_of
 
 import lar
 from lar.measurement.differences import compare_pairs
@@ -36,7 +35,6 @@ from lar.records.run import RunContext
 from lar.running.plan import parse_values, plan_run
 from lar.running.turns import TurnTaker, await_all
 
-MOBILENET_ONNX = str(ROOT / "models" / "mobilenet_v2.onnx")
 # Where hogs have a part of the CPUs, two threads are disturbed nearly all the time.
 ONE_THREAD = f"{MOBILENET_ONNX} --multithread 1"
 LAYERS = 33  # one more is 3 % of the time
@@ -44,44 +42,45 @@ SLOWER = 1.03
 RECORDED_LAYERS, RECORDINGS = 8, 8
 PIECE = 100  # iterations, some tenths of a second
 RATE, LOAD = 20.0, 0.6
-# Turns of lar and of a peer in two processes, and the iterations of each.
-TURNS, IN_TURN = 40, 20
+# Turns of lar and of a peer in two processes, the iterations of each, and untimed ones before.
+TURNS, IN_TURN, UNTIMED = 40, 20, 3
+FIGURES = Figures(budget_seconds=60.0)
 
 
 # Proven differences
 
 
+@FIGURES.row("same", "wrong verdicts, a model against itself, disturbed", "at most 5 %", 200)
 def measure_same(settings: Settings) -> Outcome:
-    """Compare a model with itself: "faster" and "slower" are wrong."""
-    with disturbed(settings.seed):
-        verdicts = [run_bench(settings, at, ONE_THREAD, ONE_THREAD) for at in repeat(settings)]
+    verdicts = compare_disturbed(settings, ONE_THREAD, ONE_THREAD)
     wrong = sum(verdict in ("faster", "slower") for verdict, _ in verdicts)
     return Outcome(f"{wrong} of {len(verdicts)}", wrong <= 0.05 * len(verdicts))
 
 
+@FIGURES.row(
+    "slower-model", "right verdicts on one layer more (3 %), disturbed", "90 %, under 60 s", 100
+)
 def measure_slower_model(settings: Settings) -> Outcome:
-    """Compare a chain of convolutions with one that has one more."""
-    with tempfile.TemporaryDirectory() as folder:
-        models = [str(Path(folder, f"chain{layers}.onnx")) for layers in (LAYERS, LAYERS + 1)]
-        for layers, model in zip((LAYERS, LAYERS + 1), models, strict=True):
-            write_chain(model, layers)
-        return measure_slower(settings, *(f"{model} --multithread 1" for model in models))
+    models = [write_chain(settings.folder, layers) for layers in (LAYERS, LAYERS + 1)]
+    return measure_slower(settings, *(f"{model} --multithread 1" for model in models))
 
 
+@FIGURES.row(
+    "slower-script",
+    "right verdicts on scripted times 3 % longer, disturbed",
+    "90 %, under 60 s",
+    100,
+)
 def measure_slower_script(settings: Settings) -> Outcome:
     """Compare the scripted engine with itself, slowed; its times are those of a model."""
-    with tempfile.TemporaryDirectory() as folder:
-        times = record_times(settings.seed, 2000)
-        models = [str(Path(folder, f"{name}.fake")) for name in "ab"]
-        for model, factor in zip(models, (1.0, SLOWER), strict=True):
-            write_script(model, [factor * time for time in times], real_time=True)
-        return measure_slower(settings, *models)
+    times = record_times(settings, settings.seed, 2000)
+    scripts = [[factor * time for time in times] for factor in (1.0, SLOWER)]
+    return measure_slower(settings, *(write_script(settings, it, True) for it in scripts))
 
 
 def measure_slower(settings: Settings, first: str, second: str) -> Outcome:
     """Compare two models of which the second is slower."""
-    with disturbed(settings.seed):
-        verdicts = [run_bench(settings, at, first, second) for at in repeat(settings)]
+    verdicts = compare_disturbed(settings, first, second)
     right = sum(verdict == "slower" for verdict, _ in verdicts)
     middle = statistics.median(seconds for _, seconds in verdicts)
     return Outcome(
@@ -90,31 +89,43 @@ def measure_slower(settings: Settings, first: str, second: str) -> Outcome:
     )
 
 
+@FIGURES.row(
+    "order", "right order of ONNX Runtime's levels basic and all, disturbed", "20 of 20", 20
+)
 def measure_order(settings: Settings) -> Outcome:
-    """Compare two optimisation levels of ONNX Runtime that are easily taken the wrong way round."""
-    first, second = (f"{ONE_THREAD} --graph-optimization-level {it}" for it in ("basic", "all"))
-    with disturbed(settings.seed):
-        verdicts = [run_bench(settings, at, first, second) for at in repeat(settings)]
+    """Compare two optimisation levels that are easily taken the wrong way round."""
+    levels = (f"{ONE_THREAD} --graph-optimization-level {level}" for level in ("basic", "all"))
+    verdicts = compare_disturbed(settings, *levels)
     right = sum(verdict == "faster" for verdict, _ in verdicts)
     return Outcome(f"{right} of {len(verdicts)}", right == len(verdicts))
 
 
-def run_bench(settings: Settings, number: int, *specs: str) -> tuple[str, float]:
-    """Compare two specs; return the verdict on the second, and the seconds that it took."""
+def compare_disturbed(settings: Settings, *specs: str) -> list[tuple[str, float]]:
+    """Compare two specs again and again; return the verdict on the second, and the seconds that it
+    took."""
     words = ["bench", *specs, "--budget", f"{settings.budget_seconds:g}", "--json", "-"]
-    answer = run_json(*words, "--seed", str(settings.seed + number))
-    difference = answer["variants"][1]["difference"]
-    note(f"{answer['wall_seconds']:.1f} s, {answer['rounds']} rounds: {difference}")
-    # Without one the budget was spent before there was anything to judge.
-    verdict = difference["verdict"] if difference else "not judged"
-    return verdict, answer["wall_seconds"]
+    verdicts = []
+    with disturbed(settings.seed):
+        for number in repeat(settings):
+            answer = run_json(*words, "--seed", str(settings.seed + number))
+            difference = answer["variants"][1]["difference"]
+            note(f"{answer['wall_seconds']:.1f} s, {answer['rounds']} rounds: {difference}")
+            # Without one the budget was spent before there was anything to judge.
+            verdict = difference["verdict"] if difference else "not judged"
+            verdicts.append((verdict, answer["wall_seconds"]))
+    return verdicts
 
 
 # Medians and their intervals
 
 
+@FIGURES.row(
+    "spread",
+    "spread of the reported median to that of the raw mean, disturbed",
+    "under 0.25x",
+    20,
+)
 def measure_spread(settings: Settings) -> Outcome:
-    """Compare how the reported median varies between runs with how their raw mean does."""
     reported, means = [], []
     with disturbed(settings.seed):
         for _ in repeat(settings):
@@ -135,23 +146,24 @@ def reported_median(result: lar.RunResult) -> float:
     return medians.get(summary.trust) or summary.median
 
 
+@FIGURES.row(
+    "coverage", "95 % intervals that hold the median of a recording, of eight", "92 to 98 %", 400
+)
 def measure_coverage(settings: Settings) -> Outcome:
     """Play noise that was recorded beside a model, whose median is known, and count the intervals
     that hold it. It is recorded several times: no two times are alike."""
     chance = random.Random(settings.seed)
-    recordings = [record_times(settings.seed + number, 8000) for number in range(RECORDINGS)]
+    recordings = [record_times(settings, settings.seed + it, 8000) for it in range(RECORDINGS)]
     held = known = 0
-    with tempfile.TemporaryDirectory() as folder:
-        model = str(Path(folder, "recorded.fake"))
-        for number in repeat(settings):
-            recorded = recordings[number % RECORDINGS]
-            truth = percentile_of(sorted(recorded), 50)
-            write_script(model, list(itertools.islice(resample(recorded, chance), 1000)))
-            result = lar.run(model, iter=1000, warmup_iter=0)
-            assert result.summary is not None, result.failure
-            if interval := result.summary.interval:
-                known += 1
-                held += interval.low <= truth <= interval.high
+    for number in repeat(settings):
+        recorded = recordings[number % RECORDINGS]
+        truth = percentile_of(sorted(recorded), 50)
+        model = write_script(settings, list(itertools.islice(resample(recorded, chance), 1000)))
+        result = lar.run(model, iter=1000, warmup_iter=0)
+        assert result.summary is not None, result.failure
+        if interval := result.summary.interval:
+            known += 1
+            held += interval.low <= truth <= interval.high
     return Outcome(f"{held / known:.1%} of {known} intervals", 0.92 <= held / known <= 0.98)
 
 
@@ -169,13 +181,11 @@ def resample(values: Sequence[float], chance: random.Random) -> Iterator[float]:
             yield values[place]
 
 
-def record_times(seed: int, count: int) -> list[float]:
+def record_times(settings: Settings, seed: int, count: int) -> list[float]:
     """Return the times of a model's iterations, of some milliseconds, while the machine is
     disturbed."""
-    with tempfile.TemporaryDirectory() as folder, disturbed(seed):
-        model = str(Path(folder, "chain.onnx"))
-        write_chain(model, RECORDED_LAYERS)
-        result = lar.run(model, fill="ones", iter=count)
+    with disturbed(seed):
+        result = lar.run(write_chain(settings.folder, RECORDED_LAYERS), fill="ones", iter=count)
     assert result.status == "ok", result.failure
     return list(result.samples.end_to_end)
 
@@ -183,17 +193,19 @@ def record_times(seed: int, count: int) -> list[float]:
 # The loop
 
 
+@FIGURES.row(
+    "added", "median time between iterations, the slowest of four settings", "under 150 us", 7
+)
 def measure_added(settings: Settings) -> Outcome:
     """Measure the time between iterations: all that is read there, and the loop itself."""
     longest = 0.0
-    for model in (MOBILENET_ONNX, MOBILENET):
-        for threads in (None, 2):
-            runs = (
-                lar.run(model, fill="ones", iter=50, multithread=threads).samples
-                for _ in repeat(settings)
-            )
-            middle = statistics.median(statistics.median(gaps_of(each)) for each in runs)
-            longest = max(longest, middle)
+    for model, threads in itertools.product((MOBILENET_ONNX, MOBILENET), (None, 2)):
+        runs = (
+            lar.run(model, fill="ones", iter=50, multithread=threads).samples
+            for _ in repeat(settings)
+        )
+        middle = statistics.median(statistics.median(gaps_of(each)) for each in runs)
+        longest = max(longest, middle)
     return Outcome(f"{longest * 1e6:.0f} us", longest < 150e-6)
 
 
@@ -203,21 +215,30 @@ def gaps_of(samples: Any) -> Iterator[float]:
     yield from (began - ended for ended, began in zip(ends, samples.began[1:], strict=False))
 
 
+@FIGURES.row(
+    "bare-loop",
+    "median of a .mge against a bare loop on lite's C functions, 95 % interval",
+    "within 1 %",
+    20,
+)
 def measure_bare_loop(settings: Settings) -> Outcome:
-    """Compare the median of a `.mge` with that of a bare loop on lite's C functions."""
-    return measure_agreement(settings, "bare-loop", MOBILENET, statistics.median)
+    return measure_agreement(settings, "loop", MOBILENET, statistics.median)
 
 
+@FIGURES.row(
+    "onnxruntime-test",
+    "mean of an .onnx against ONNX Runtime's own test, 95 % interval",
+    "within 1 %",
+    20,
+)
 def measure_onnxruntime_test(settings: Settings) -> Outcome:
     """Compare the mean of an `.onnx` with what ONNX Runtime's own test prints.
 
     That includes what Python does in each call, some 10 us, which lar leaves out: the model is so
     long that this is a thousandth of it.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        model = str(Path(folder, "chain.onnx"))
-        write_chain(model, 3 * LAYERS)
-        return measure_agreement(settings, "onnxruntime-test", model, statistics.fmean)
+    model = write_chain(settings.folder, 3 * LAYERS)
+    return measure_agreement(settings, "onnxruntime-test", model, statistics.fmean)
 
 
 def measure_agreement(
@@ -226,7 +247,7 @@ def measure_agreement(
     """Compare lar with a peer as `lar bench` compares variants: fresh processes, which take turns,
     of which one computes at a time."""
     chance = random.Random(settings.seed)
-    rounds = [play_round(peer, model, centre, chance) for _ in repeat(settings)]
+    rounds = [play_round(settings, peer, model, centre, chance) for _ in repeat(settings)]
     found = compare_pairs(rounds)
     if found is None or found.interval is None:
         return Outcome("no interval", False)
@@ -235,13 +256,16 @@ def measure_agreement(
 
 
 def play_round(
-    peer: str, model: str, centre: Callable[[Sequence[float]], float], chance: random.Random
+    settings: Settings,
+    peer: str,
+    model: str,
+    centre: Callable[[Sequence[float]], float],
+    chance: random.Random,
 ) -> list[float]:
     """Return the logarithms of lar's times over the peer's, of neighbouring turns."""
     spec = plan_run(model, parse_values({"fill": "ones"}))
     with contextlib.ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory())
-        ours = TurnTaker(stack, spec, RunContext(work_folder=folder))
+        ours = TurnTaker(stack, spec, RunContext(work_folder=str(settings.folder)))
         theirs = stack.enter_context(PeerProcess(peer, model))
         await_all([ours])
         ours.take_turn(UNTIMED, UNTIMED)
@@ -261,14 +285,11 @@ def play_round(
 
 
 class PeerProcess:
-    """A process of `turn_peers.py`, which is stopped between its turns as lar's are."""
+    """A process of `peers.py`, which is stopped between its turns as lar's are."""
 
     def __init__(self, peer: str, model: str) -> None:
         self._process = subprocess.Popen(
-            [PYTHON, "-W", "ignore", str(ROOT / "tools" / "turn_peers.py"), peer, model],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
+            [*PEERS, peer, model], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
     def __enter__(self) -> PeerProcess:
@@ -283,7 +304,7 @@ class PeerProcess:
     def take_turn(self, count: int) -> float:
         """Return the seconds of an iteration."""
         assert self._process.stdin
-        self._process.stdin.write(f"{count}\n")
+        self._process.stdin.write(f"{UNTIMED} {count}\n")
         self._process.stdin.flush()
         self._process.send_signal(signal.SIGCONT)
         answer = self._read()
@@ -298,45 +319,46 @@ class PeerProcess:
 # Queues
 
 
+@FIGURES.row(
+    "queue",
+    "mean wait at 20 requests/s and 60 % load, against Lindley's recursion",
+    "within 10 %",
+    2000,
+)
 def measure_queue(settings: Settings) -> Outcome:
-    """Serve 20 requests a second at 60 % load for real, and compare the mean wait with the theory
-    for the service times measured."""
+    """Serve requests for real, and compare the mean wait with the theory for the arrivals and
+    service times measured."""
     chance, mean = random.Random(settings.seed), LOAD / RATE
     times = [mean * chance.uniform(0.5, 1.5) for _ in range(1000)]
-    with tempfile.TemporaryDirectory() as folder:
-        model = str(Path(folder, "service.fake"))
-        write_script(model, times, real_time=True)
-        result = lar.run(model, rate=RATE, duration=settings.repetitions / RATE, seed=settings.seed)
-    return compare_waits(result, waits_by_recursion)
+    model = write_script(settings, times, True)
+    result = lar.run(model, rate=RATE, duration=settings.repetitions / RATE, seed=settings.seed)
+    waits, samples = waits_of(result), result.samples
+    begins = [began or 0.0 for began in samples.began]
+    arrivals = [began - wait for began, wait in zip(begins, waits, strict=True)]
+    return compare_waits(waits, statistics.fmean(waits_by_recursion(arrivals, samples.end_to_end)))
 
 
+@FIGURES.row(
+    "long-queue",
+    "the same on an exact clock, against Pollaczek and Khinchine",
+    "within 10 %",
+    200_000,
+)
 def measure_long_queue(settings: Settings) -> Outcome:
     """The same with the clock of the scripted engine, on which nothing is late, and with so many
-    requests that their mean is near that of Pollaczek and Khinchine."""
+    requests that their mean is near that of the theory for their rate."""
     chance, mean = random.Random(settings.seed), LOAD / RATE
-    times = [chance.gammavariate(4, mean / 4) for _ in range(10_000)]
-    with tempfile.TemporaryDirectory() as folder:
-        model = str(Path(folder, "service.fake"))
-        write_script(model, times)
-        result = lar.run(model, rate=RATE, iter=settings.repetitions, seed=settings.seed)
-    return compare_waits(result)
+    model = write_script(settings, [chance.gammavariate(4, mean / 4) for _ in range(10_000)])
+    result = lar.run(model, rate=RATE, iter=settings.repetitions, seed=settings.seed)
+    return compare_waits(waits_of(result), expected_wait(RATE, result.samples.end_to_end))
 
 
-def compare_waits(
-    result: lar.RunResult,
-    recursion: Callable[[Sequence[float], Sequence[float]], list[float]] | None = None,
-) -> Outcome:
-    """Compare the mean wait of requests with what the theory expects: of their arrivals, with a
-    recursion, or of their rate."""
+def waits_of(result: lar.RunResult) -> list[float]:
     assert result.status == "ok", result.failure
-    samples, services = result.samples, result.samples.end_to_end
-    waits = [wait or 0.0 for wait in samples.queueing]
-    if recursion is None:
-        expected = expected_wait(RATE, services)
-    else:
-        begins = [began or 0.0 for began in samples.began]
-        arrivals = [began - wait for began, wait in zip(begins, waits, strict=True)]
-        expected = statistics.fmean(recursion(arrivals, services))
+    return [wait or 0.0 for wait in result.samples.queueing]
+
+
+def compare_waits(waits: Sequence[float], expected: float) -> Outcome:
     share = statistics.fmean(waits) / expected
     return Outcome(f"{share - 1:+.1%}", abs(share - 1) < 0.1)
 
@@ -344,135 +366,30 @@ def compare_waits(
 # Models
 
 
-def write_chain(path: str, layers: int) -> None:
-    """Write a model of that many equal convolutions, whose output is small."""
-    import numpy as np
-    import onnx
-    from onnx import TensorProto, helper, numpy_helper
-
-    shape, weights = [1, 32, 28, 28], []
-    random = np.random.default_rng(0)
-    nodes = []
-    for layer in range(layers):
-        values = random.normal(0, 0.06, (32, 32, 3, 3)).astype(np.float32)
-        weights.append(numpy_helper.from_array(values, f"w{layer}"))
-        nodes.append(
-            helper.make_node("Conv", [f"x{layer}", f"w{layer}"], [f"x{layer + 1}"], pads=[1] * 4)
-        )
-    nodes.append(helper.make_node("GlobalAveragePool", [f"x{layers}"], ["mean"]))
-    graph = helper.make_graph(
-        nodes,
-        "chain",
-        [helper.make_tensor_value_info("x0", TensorProto.FLOAT, shape)],
-        [helper.make_tensor_value_info("mean", TensorProto.FLOAT, [1, 32, 1, 1])],
-        weights,
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
-    onnx.save(model, path)
+def write_chain(folder: Path, layers: int) -> str:
+    """Write a model of that many equal convolutions, whose output is small; return its path."""
+    weights = [f"float[32,32,3,3] w{number}" for number in range(layers)]
+    nodes = [f"x{it + 1} = Conv <pads = [1,1,1,1]> (x{it}, w{it})" for it in range(layers)]
+    nodes.append(f"mean = GlobalAveragePool (x{layers})")
+    chain = network_of("float[1,32,28,28] x0", "float[1,32,1,1] mean", weights, nodes)
+    path = str(folder / f"chain{layers}.onnx")
+    onnx.save(chain.model, path)
+    return path
 
 
-def write_script(path: str, times: Sequence[float], *, real_time: bool = False) -> None:
-    """Write a script of the scripted engine that plays these times."""
+def write_script(settings: Settings, times: Sequence[float], real_time: bool = False) -> str:
+    """Write a script of the scripted engine that plays these times; return its path."""
+    add_scripted_engine()
     script = {
         "inputs": [{"name": "data", "dtype": "float32", "shape": [1]}],
         "outputs": {"sum": [1.0]},
         "times": [[time, time / 100, time] for time in times],
         "real_time": real_time,
     }
-    Path(path).write_text(json.dumps(script))
-
-
-# The command
-
-
-FIGURES = (
-    Figure(
-        "same",
-        "wrong verdicts, a model against itself, disturbed",
-        "at most 5 %",
-        200,
-        measure_same,
-    ),
-    Figure(
-        "slower-model",
-        "right verdicts on one layer more (3 %), disturbed",
-        "90 %, under 60 s",
-        100,
-        measure_slower_model,
-    ),
-    Figure(
-        "slower-script",
-        "right verdicts on scripted times 3 % longer, disturbed",
-        "90 %, under 60 s",
-        100,
-        measure_slower_script,
-    ),
-    Figure(
-        "order",
-        "right order of ONNX Runtime's levels basic and all, disturbed",
-        "20 of 20",
-        20,
-        measure_order,
-    ),
-    Figure(
-        "spread",
-        "spread of the reported median to that of the raw mean, disturbed",
-        "under 0.25x",
-        20,
-        measure_spread,
-    ),
-    Figure(
-        "coverage",
-        "95 % intervals that hold the median of a recording, of eight",
-        "92 to 98 %",
-        400,
-        measure_coverage,
-    ),
-    Figure(
-        "added",
-        "median time between iterations, the slowest of four settings",
-        "under 150 us",
-        7,
-        measure_added,
-    ),
-    Figure(
-        "bare-loop",
-        "median of a .mge against a bare loop on lite's C functions, 95 % interval",
-        "within 1 %",
-        20,
-        measure_bare_loop,
-    ),
-    Figure(
-        "onnxruntime-test",
-        "mean of an .onnx against ONNX Runtime's own test, 95 % interval",
-        "within 1 %",
-        20,
-        measure_onnxruntime_test,
-    ),
-    Figure(
-        "queue",
-        "mean wait at 20 requests/s and 60 % load, against Lindley's recursion",
-        "within 10 %",
-        2000,
-        measure_queue,
-    ),
-    Figure(
-        "long-queue",
-        "the same on an exact clock, against Pollaczek and Khinchine",
-        "within 10 %",
-        200_000,
-        measure_long_queue,
-    ),
-)
-
-
-def main() -> int:
-    """Measure the figures that the command line names, and print their table."""
-    scripted_engine = str(Path(__file__).parents[1] / "tests" / "engines" / "scripted_engine")
-    sys.path.append(scripted_engine)
-    os.environ["PYTHONPATH"] = scripted_engine
-    return measure_figures(FIGURES, __doc__.splitlines()[0] if __doc__ else "", 60.0)
+    path = settings.folder / f"{len(list(settings.folder.iterdir()))}.fake"
+    path.write_text(json.dumps(script))
+    return str(path)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(FIGURES.main(__doc__))

@@ -2,13 +2,14 @@
 
     uv run python tools/bench_tune.py [--count N] [--budget S] [--seed N] [FIGURE ...]
 
-prints the table of `lar help benchmarks`. Large models are made in `models/large` first. All
+prints a table of `lar help benchmarks`. Large models are made in `models/large` first. All
 figures with all repetitions take some hours; `--count` makes fewer of each.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import random
@@ -21,9 +22,9 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench import LAR, PYTHON, RESNET50, ROOT, run_quietly
 from disturbance import disturbed
-from figures import Figure, Outcome, Settings, measure_figures, note, repeat, run_json
+from figures import Figures, Outcome, Settings, note, repeat
+from processes import LAR, MOBILENET, MOBILENET_ONNX, MODELS, RESNET50, run_json
 
 import lar
 from lar.records.bench import BenchResult
@@ -31,31 +32,26 @@ from lar.records.tuning import RankedCandidate, TuneResult
 from lar.results.store import open_store
 
 ALLOWED = "engine-fixes,engine-env"
-SMALL = tuple(
-    str(ROOT / "models" / f"{name}.{suffix}")
-    for name in ("digits_cnn", "mobilenet_v2")
-    for suffix in ("mge", "onnx")
-)
-RIVALS = SMALL[2:]
-LARGE = ROOT / "models" / "large"
+RIVALS = (MOBILENET, MOBILENET_ONNX)
+SMALL = (*(str(MODELS / f"digits_cnn.{suffix}") for suffix in ("mge", "onnx")), *RIVALS)
 # Seconds in which a variant of a comparison is measured.
 COMPARE_SECONDS = 20.0
 RIVAL_BUDGETS = (30.0, 60.0, 90.0)
 LONG_SECONDS = 600.0
 SHORT_SECONDS = 60.0
 KILLS = 20
+FIGURES = Figures(budget_seconds=120.0)
 
 
+@FIGURES.row("resnet50", "ResNet50 .mge, 120 s: plain over tuned", "as today's")
 def measure_resnet50(settings: Settings) -> Outcome:
     """Tune ResNet50, and compare the plain run with the result in fresh processes."""
-    make_large("resnet50")
     gains = [1 / ratio_of_tuned((RESNET50,), settings.budget_seconds)[0] for _ in repeat(settings)]
     return Outcome(", ".join(f"{gain:.2f}x" for gain in gains), all(gain > 1 for gain in gains))
 
 
+@FIGURES.row("short", "ResNet50 .mge, 60 s, against 120 s", "within 5 % in 4 of 5", 5)
 def measure_short(settings: Settings) -> Outcome:
-    """Compare short searches of ResNet50 with one of the whole budget."""
-    make_large("resnet50")
     best, _ = ratio_of_tuned((RESNET50,), settings.budget_seconds)
     ratios = [ratio_of_tuned((RESNET50,), SHORT_SECONDS)[0] for _ in repeat(settings)]
     near = sum(ratio <= 1.05 * best for ratio in ratios)
@@ -66,15 +62,14 @@ def measure_short(settings: Settings) -> Outcome:
     )
 
 
-def measure_rivals(settings: Settings, *, is_busy: bool = False) -> Outcome:
+def measure_rivals(settings: Settings, *, is_busy: bool) -> Outcome:
     """Search with both formats as rivals, with short budgets, and compare the winners with that of
     a long search."""
     best, _ = ratio_of_tuned(RIVALS, LONG_SECONDS)
     right, near, count = 0, 0, 0
     for number in repeat(settings):
         for seconds in RIVAL_BUDGETS:
-            busy = disturbed(number) if is_busy else contextlib.nullcontext()
-            with busy:
+            with disturbed(number) if is_busy else contextlib.nullcontext():
                 ratio, winner = ratio_of_tuned(RIVALS, seconds, compare_seconds=0)
             right += winner.engine == "onnxruntime"
             near += ratio <= 1.1 * best
@@ -85,17 +80,29 @@ def measure_rivals(settings: Settings, *, is_busy: bool = False) -> Outcome:
     )
 
 
-def measure_busy_rivals(settings: Settings) -> Outcome:
-    """Do the same beside other work."""
-    return measure_rivals(settings, is_busy=True)
+RIGHT = "30 of 30, 27 within 10 %"
+FIGURES.row(
+    "rivals",
+    "both formats of mobilenet_v2 as rivals, 30, 60 and 90 s: the right engine; near the best",
+    RIGHT,
+    10,
+)(functools.partial(measure_rivals, is_busy=False))
+FIGURES.row("busy-rivals", "the same beside other work", RIGHT, 10)(
+    functools.partial(measure_rivals, is_busy=True)
+)
 
 
+@FIGURES.row(
+    "never-slower",
+    "tuned not slower than the plain run, by `lar bench` in fresh processes, 30 s",
+    "20 of 20",
+    20,
+)
 def measure_never_slower(settings: Settings) -> Outcome:
-    """Tune models for a short time, and compare what won with the plain run in fresh processes."""
     slower, gains = 0, []
     for at in repeat(settings):
-        ratio, winner = ratio_of_tuned((SMALL[at % len(SMALL)],), settings.budget_seconds / 4)
-        slower += winner.verdict == "slower"
+        ratio, verdict = ratio_of_tuned((SMALL[at % len(SMALL)],), settings.budget_seconds / 4)
+        slower += verdict.verdict == "slower"
         gains.append(ratio)
     count = settings.repetitions
     return Outcome(
@@ -103,6 +110,11 @@ def measure_never_slower(settings: Settings) -> Outcome:
     )
 
 
+@FIGURES.row(
+    "kills",
+    "searches killed up to 20 times, against one that nobody killed",
+    "the same choices, nothing twice",
+)
 def measure_kills(settings: Settings) -> Outcome:
     """Kill a search at random moments until it ends; nothing that had ended is measured again."""
     draw, kills, repeated, same = random.Random(settings.seed), 0, 0, 0
@@ -120,10 +132,7 @@ def measure_kills(settings: Settings) -> Outcome:
             killed, _ = tune((SMALL[0],), folder, settings.budget_seconds)
             repeated += count_repeated(session)
         kills += count
-        tried = [
-            {each.name for each in it.ranking if len(each.choices) == 1} for it in (whole, killed)
-        ]
-        same += tried[0] == tried[1]
+        same += singles_of(whole) == singles_of(killed)
     return Outcome(
         f"{kills} kills, {same} of {settings.repetitions} with the same single choices, "
         f"{repeated} that had ended measured again",
@@ -134,21 +143,13 @@ def measure_kills(settings: Settings) -> Outcome:
 # Steps
 
 
-def make_large(name: str) -> None:
-    """Make a large model in both formats where it is missing."""
-    if not (LARGE / f"{name}.mge").exists():
-        subprocess.run([PYTHON, str(ROOT / "tools" / "make_models.py"), name], check=True)
-
-
-def tune(
-    models: Sequence[str], folder: Path, seconds: float, *words: str
-) -> tuple[TuneResult, str]:
+def tune(models: Sequence[str], folder: Path, seconds: float) -> tuple[TuneResult, str]:
     """Tune a model; return the result and the settings file."""
     folder.mkdir(exist_ok=True)
     settings = str(folder / "tuned.json")
     answer = run_json(
         *("tune", *models, "--budget", f"{seconds:g}", "--allow", ALLOWED, "--json", "-"),
-        *("--session", str(folder / "session"), "--output", settings, *words),
+        *("--session", str(folder / "session"), "--output", settings),
     )
     return lar.read_tune(json.dumps(answer)), settings
 
@@ -174,7 +175,9 @@ def ratio_of_tuned(
         best = best_of(found)
         if not compare_seconds:
             return best.ratio or 1.0, best
-        result = compare([models[0], f"{best.model} --settings {tuned}"], 2 * compare_seconds)
+        specs = (models[0], f"{best.model} --settings {tuned}")
+        bench = run_json("bench", *specs, "--budget", f"{2 * compare_seconds:g}", "--json", "-")
+    result: BenchResult = lar.read_bench(json.dumps(bench))
     difference = result.variants[1].difference
     ratio = difference.ratio if difference else 1.0
     note(f"{Path(best.model).name}: {best.name}, ratio {ratio:.3f}")
@@ -182,12 +185,6 @@ def ratio_of_tuned(
     return ratio, RankedCandidate(
         name=best.name, model=best.model, engine=best.engine, verdict=verdict
     )
-
-
-def compare(specs: Sequence[str], seconds: float, *words: str) -> BenchResult:
-    """Compare variants in fresh processes."""
-    done = run_quietly([LAR, "bench", *specs, "--budget", f"{seconds:g}", "--json", "-", *words])
-    return lar.read_bench(done.stdout)
 
 
 def kill_after(command: Sequence[str], seconds: float) -> bool:
@@ -217,50 +214,5 @@ def count_repeated(session: str) -> int:
     return sum(count - 1 for count in ends.values())
 
 
-FIGURES = (
-    Figure("resnet50", "ResNet50 .mge, 120 s: plain over tuned", "as today's", 1, measure_resnet50),
-    Figure(
-        "short",
-        "ResNet50 .mge, 60 s, against 120 s",
-        "within 5 % in 4 of 5",
-        5,
-        measure_short,
-    ),
-    Figure(
-        "rivals",
-        "both formats of mobilenet_v2 as rivals, 30, 60 and 90 s: the right engine; near the best",
-        "30 of 30, 27 within 10 %",
-        10,
-        measure_rivals,
-    ),
-    Figure(
-        "busy-rivals",
-        "the same beside other work",
-        "30 of 30, 27 within 10 %",
-        10,
-        measure_busy_rivals,
-    ),
-    Figure(
-        "never-slower",
-        "tuned not slower than the plain run, by `lar bench` in fresh processes, 30 s",
-        "20 of 20",
-        20,
-        measure_never_slower,
-    ),
-    Figure(
-        "kills",
-        "searches killed up to 20 times, against one that nobody killed",
-        "the same choices, nothing twice",
-        1,
-        measure_kills,
-    ),
-)
-
-
-def main() -> int:
-    """Measure the figures that the command line names, and print their table."""
-    return measure_figures(FIGURES, __doc__.splitlines()[0] if __doc__ else "", 120.0)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(FIGURES.main(__doc__))

@@ -12,7 +12,7 @@ from megengine.optimizer import Adam
 from megengine_twin import compute, make_weights
 from model_zoo import describe_digits_cnn
 from network import Array, Network, Node
-from sample_data import Digits, split_digits
+from sample_data import split_digits
 
 EPOCH_COUNT = 12
 BATCH_SIZE = 32
@@ -41,26 +41,15 @@ def train_digits_cnn() -> Network:
         order = random.permutation(len(digits.labels))
         for start in range(0, len(order), BATCH_SIZE):
             batch = order[start : start + BATCH_SIZE]
-            _train_step(network, weights, optimizer, gradients, digits, batch)
+            images = Tensor(digits.images[batch] / np.float32(GREATEST_PIXEL))
+            with gradients:
+                logits = compute(network, weights, {"data": images})["logits"]
+                labels = Tensor(digits.labels[batch])
+                loss = functional.nn.cross_entropy(logits, labels, label_smooth=LABEL_SMOOTHING)
+                gradients.backward(loss)
+            optimizer.step().clear_grad()
     network.nodes = [_trained_node(node, weights[node.name]) for node in network.nodes]
     return network
-
-
-def _train_step(
-    network: Network,
-    weights: dict[str, dict[str, Any]],
-    optimizer: Any,
-    gradients: Any,
-    digits: Digits,
-    batch: Array,
-) -> None:
-    images = Tensor(digits.images[batch] / np.float32(GREATEST_PIXEL))
-    with gradients:
-        logits = compute(network, weights, {"data": images})["logits"]
-        labels = Tensor(digits.labels[batch])
-        loss = functional.nn.cross_entropy(logits, labels, label_smooth=LABEL_SMOOTHING)
-        gradients.backward(loss)
-    optimizer.step().clear_grad()
 
 
 def _trained_node(node: Node, weights: dict[str, Any]) -> Node:
@@ -116,19 +105,11 @@ def _add_quantized_conv(
 ) -> str:
     weight_scale = _scale_of(node.weights["weight"], GREATEST_INT8_WEIGHT)
     bias_scale = input_scale * weight_scale
-    weights = {
+    weights: dict[str, Any] = {
         "weight": np.rint(node.weights["weight"] / weight_scale).astype(np.int8),
         "bias": np.rint(node.weights["bias"] / bias_scale).astype(np.int32),
     }
-    return network.add(
-        "quantized_conv",
-        node.name,
-        x,
-        weights=weights,
-        stride=node.settings["stride"],
-        padding=node.settings["padding"],
-        groups=node.settings["groups"],
-        input_scale=input_scale,
-        weight_scale=weight_scale,
-        output_scale=output_scale,
-    )
+    sizes = {name: node.settings[name] for name in ("stride", "padding", "groups")}
+    scales = {"input_scale": input_scale, "weight_scale": weight_scale}
+    settings = {**sizes, **scales, "output_scale": output_scale}
+    return network.add("quantized_conv", node.name, x, weights=weights, **settings)

@@ -3,29 +3,41 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import json
+import random
 import signal
+import statistics
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
 
-from bench import LAR, run_quietly
+from processes import make_large
+
+Measure = Callable[[], float]
 
 
 class Outcome(NamedTuple):
-    """What a figure came out as, as text."""
+    """What a figure came out as, as text; `failing` has a line for each case that is not as
+    wanted."""
 
     measured: str
-    holds: bool
+    holds: bool = True
+    failing: tuple[str, ...] = ()
 
 
 class Settings(NamedTuple):
-    """How a figure is measured: repetitions, seconds for each comparison or search, a seed."""
+    """How a figure is measured: repetitions, seconds for each comparison or search, a seed, a
+    folder for what is made, and what the names of the cases have in them."""
 
     repetitions: int
     budget_seconds: float
     seed: int
+    folder: Path
+    only: str
+
+
+MeasureFigure = Callable[[Settings], Outcome]
 
 
 class Figure(NamedTuple):
@@ -35,7 +47,138 @@ class Figure(NamedTuple):
     what: str
     wanted: str
     repetitions: int
-    measure: Callable[[Settings], Outcome]
+    measure: MeasureFigure
+
+
+class Limit(NamedTuple):
+    """How lar is compared with a peer, and what is promised of that."""
+
+    wanted: str
+    compare: Callable[[float, float], float]
+    show: Callable[[float], str]
+    holds: Callable[[float], bool]
+
+
+def ratio_under(limit: float) -> Limit:
+    return Limit(
+        f"under {limit:g}x",
+        lambda ours, theirs: ours / theirs,
+        lambda value: f"{value:.2f}x",
+        lambda value: value < limit,
+    )
+
+
+def ratio_within(low_percent: float, high_percent: float, wanted: str) -> Limit:
+    """Promise that the ratio lies between two percentages above one."""
+    return Limit(
+        wanted,
+        lambda ours, theirs: 100 * (ours / theirs - 1),
+        lambda value: f"{value:+.1f} %",
+        lambda value: low_percent < value < high_percent,
+    )
+
+
+def more_under(limit: float, unit: str, scale: float) -> Limit:
+    """Promise that lar takes at most so much more, in a unit of that scale."""
+    return Limit(
+        f"under {limit:g} {unit} more",
+        lambda ours, theirs: (ours - theirs) / scale,
+        lambda value: f"{value:+.2f} {unit}",
+        lambda value: value < limit,
+    )
+
+
+def measure_in_turns(ours: Measure, theirs: Measure, rounds: int) -> Iterator[tuple[float, float]]:
+    """Yield what both sides took in each round, in an order drawn anew, so that a machine whose
+    speed drifts is fair to both."""
+    ours(), theirs()  # both sides' files are in the page cache from here on
+    for _ in range(rounds):
+        took = {side: side() for side in random.sample([ours, theirs], 2)}
+        yield took[ours], took[theirs]
+
+
+class Figures:
+    """The figures of a tool, in the order of its table."""
+
+    def __init__(self, budget_seconds: float = 60.0) -> None:
+        """Take the default of `--budget`."""
+        self.budget_seconds = budget_seconds
+        self.rows: list[Figure] = []
+
+    def row(
+        self, name: str, what: str, wanted: str = "", repetitions: int = 1
+    ) -> Callable[[MeasureFigure], MeasureFigure]:
+        """Append what the decorated function measures."""
+
+        def append(measure: MeasureFigure) -> MeasureFigure:
+            self.rows.append(Figure(name, what, wanted, repetitions, measure))
+            return measure
+
+        return append
+
+    def versus(
+        self, name: str, what: str, limit: Limit, ours: Measure, theirs: Measure, rounds: int
+    ) -> None:
+        """Append a comparison of lar with a peer: the median over rounds in which both are run."""
+
+        def measure(settings: Settings) -> Outcome:
+            pairs = measure_in_turns(ours, theirs, settings.repetitions)
+            value = statistics.median(limit.compare(*pair) for pair in pairs)
+            return Outcome(limit.show(value), limit.holds(value))
+
+        self.rows.append(Figure(name, what, limit.wanted, rounds, measure))
+
+    def main(self, about: str | None) -> int:
+        """Measure the figures that the command line names, and print their table, then the cases
+        that are not as wanted; return 1 if a figure was missed. `about` says what the tool does."""
+        parser = argparse.ArgumentParser(description=(about or "").splitlines()[0])
+        parser.add_argument("figures", nargs="*", metavar="FIGURE", help="without: all of them")
+        parser.add_argument("--count", type=int, help="repetitions of each figure")
+        parser.add_argument(
+            *("--budget", "-b"),
+            type=float,
+            default=self.budget_seconds,
+            help="seconds of each comparison or search",
+        )
+        parser.add_argument("--seed", type=int, default=1, help="seed of what is drawn")
+        parser.add_argument("--keep", metavar="FOLDER", help="where what is made is kept")
+        parser.add_argument("--only", default="", metavar="TEXT", help="cases named like this")
+        arguments = parser.parse_args()
+        # The processes that disturb the machine end with this one, however it ends.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+        names = [figure.name for figure in self.rows]
+        if unknown := set(arguments.figures) - set(names):
+            parser.error(f"no figure {', '.join(sorted(unknown))}; figures: {', '.join(names)}")
+        print("| what | wanted | repetitions | measured |\n|---|---|---|---|", flush=True)
+        outcomes = []
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = Path(arguments.keep or temporary).resolve()
+            folder.mkdir(parents=True, exist_ok=True)
+            for figure in self.rows:
+                if figure.name in (arguments.figures or names):
+                    count = arguments.count or figure.repetitions
+                    outcomes.append(
+                        measure_row(
+                            figure,
+                            Settings(
+                                count, arguments.budget, arguments.seed, folder, arguments.only
+                            ),
+                        )
+                    )
+        if failing := [line for each in outcomes for line in each.failing]:
+            print("\nnot as wanted:\n" + "\n".join(failing))
+        return 0 if all(each.holds for each in outcomes) else 1
+
+
+def measure_row(figure: Figure, settings: Settings) -> Outcome:
+    """Measure a figure and print its line."""
+    for model in ("ResNet18", "ResNet50"):
+        if model in figure.what:
+            make_large(model.lower())
+    outcome = figure.measure(settings)
+    measured = outcome.measured + ("" if outcome.holds else " (missed)")
+    print(f"| {figure.what} | {figure.wanted} | {settings.repetitions} | {measured} |", flush=True)
+    return outcome
 
 
 def repeat(settings: Settings) -> Iterator[int]:
@@ -50,43 +193,3 @@ def note(text: str) -> None:
     """Print a line of detail where nobody looks on."""
     if not sys.stderr.isatty():
         print(text, file=sys.stderr, flush=True)
-
-
-def run_json(*words: str) -> dict[str, Any]:
-    """Run a command of lar that prints JSON on its standard output."""
-    done = run_quietly([LAR, *words])
-    with contextlib.suppress(ValueError):
-        answer: dict[str, Any] = json.loads(done.stdout)
-        return answer
-    raise SystemExit(f"lar {' '.join(words)}: {done.stderr or done.stdout}")
-
-
-def measure_figures(figures: Sequence[Figure], what: str, budget_seconds: float) -> int:
-    """Measure the figures that the command line names, and print their table; return 1 if one was
-    missed.
-
-    `what` is what the tool does, `budget_seconds` the default of --budget.
-    """
-    parser = argparse.ArgumentParser(description=what)
-    parser.add_argument("figures", nargs="*", metavar="FIGURE", help="all of them if none is named")
-    parser.add_argument("--count", type=int, help="repetitions of each figure")
-    parser.add_argument(
-        "--budget", type=float, default=budget_seconds, help="seconds of each comparison or search"
-    )
-    parser.add_argument("--seed", type=int, default=1, help="seed of what is drawn")
-    arguments = parser.parse_args()
-    # The processes that disturb the machine end with this one, however it ends.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    names = [figure.name for figure in figures]
-    if unknown := set(arguments.figures) - set(names):
-        parser.error(f"no figure {', '.join(sorted(unknown))}; figures: {', '.join(names)}")
-    print("| what | wanted | repetitions | measured |\n|---|---|---|---|", flush=True)
-    kept = True
-    for figure in figures:
-        if figure.name in (arguments.figures or names):
-            count = arguments.count or figure.repetitions
-            outcome = figure.measure(Settings(count, arguments.budget, arguments.seed))
-            kept = kept and outcome.holds
-            measured = outcome.measured + ("" if outcome.holds else " (missed)")
-            print(f"| {figure.what} | {figure.wanted} | {count} | {measured} |", flush=True)
-    return 0 if kept else 1

@@ -50,93 +50,83 @@ class Recipe:
     classifies_digits: bool = False
 
 
-@cache
-def _train_digits_cnn() -> Network:
-    return train_digits_cnn()
+_train_digits_cnn = cache(train_digits_cnn)
 
 
-def _make_calibrated(describe: Callable[[], Network]) -> Network:
-    network = describe()
-    calibrate(network, load_photographs())
-    return network
+def _calibrated(
+    describe: Callable[[], Network], images: Callable[[], Array] = load_photographs
+) -> Callable[[], Network]:
+    def make() -> Network:
+        network = describe()
+        calibrate(network, images())
+        return network
 
-
-def _make_uint8_input() -> Network:
-    network = model_zoo.describe_uint8_input()
-    calibrate(network, _load_photographs_uint8())
-    return network
+    return make
 
 
 def _load_photographs_uint8() -> Array:
     return np.ascontiguousarray(load_photographs().transpose(0, 2, 3, 1), dtype=np.uint8)
 
 
-def _sample_random(**shapes: tuple[int, ...]) -> Feeds:
+def _random(**shapes: tuple[int, ...]) -> Callable[[], Feeds]:
     random = np.random.RandomState(0)
-    return {name: random.randn(*shape).astype(np.float32) for name, shape in shapes.items()}
+    feeds = {name: random.randn(*shape).astype(np.float32) for name, shape in shapes.items()}
+    return lambda: feeds
 
 
-def _sample_photograph() -> Feeds:
+def _photograph() -> Feeds:
     return {"data": load_photographs()[:1]}
 
 
-def _sample_digits() -> Feeds:
-    _, test = split_digits()
-    return {"data": test.images}
+def _digits() -> Feeds:
+    return {"data": split_digits()[1].images}
 
 
+SCALED = "random weights scaled on photographs"
 RECIPES: dict[str, Recipe] = {
     "digits_cnn": Recipe(
-        "small CNN trained on scikit-learn's digits",
-        _train_digits_cnn,
-        _sample_digits,
-        tolerance=1e-5,
+        *("small CNN trained on scikit-learn's digits", _train_digits_cnn, _digits, 1e-5),
         classifies_digits=True,
     ),
     "int8": Recipe(
         "digits_cnn with its convolutions quantised to int8",
-        lambda: quantize_digits_cnn(_train_digits_cnn()),
-        _sample_digits,
-        tolerance=1e-5,
+        *(lambda: quantize_digits_cnn(_train_digits_cnn()), _digits, 1e-5),
         classifies_digits=True,
     ),
     "mobilenet_v2": Recipe(
-        "MobileNetV2 0.35, random weights scaled on photographs",
-        lambda: _make_calibrated(model_zoo.describe_mobilenet_v2),
-        _sample_photograph,
+        f"MobileNetV2 0.35, {SCALED}", _calibrated(model_zoo.describe_mobilenet_v2), _photograph
     ),
     "multi_input": Recipe(
-        "two inputs and two outputs",
-        model_zoo.describe_multi_input,
-        lambda: _sample_random(a=(2, 3), b=(3, 4)),
+        "two inputs and two outputs", model_zoo.describe_multi_input, _random(a=(2, 3), b=(3, 4))
     ),
     "uint8_input": Recipe(
         "uint8 picture input (NHWC), preprocessing inside",
-        _make_uint8_input,
+        _calibrated(model_zoo.describe_uint8_input, _load_photographs_uint8),
         lambda: {"data": _load_photographs_uint8()[:1]},
     ),
     "dynamic_batch": Recipe(
         "batch size may change between runs",
-        model_zoo.describe_dynamic_batch,
-        lambda: _sample_random(data=(5, 16)),
+        *(model_zoo.describe_dynamic_batch, _random(data=(5, 16))),
     ),
     "one_operator": Recipe(
         "a single ReLU on 4 numbers",
         model_zoo.describe_one_operator,
         lambda: {"data": np.array([-1.5, -0.5, 0.5, 1.5], np.float32)},
     ),
-    "resnet18": Recipe(
-        "ResNet-18, random weights scaled on photographs",
-        lambda: _make_calibrated(model_zoo.describe_resnet18),
-        _sample_photograph,
+    "encoder": Recipe(
+        "a BERT-like encoder with random weights",
+        *(model_zoo.describe_encoder, _random(data=(64, 256))),
         large=True,
     ),
-    "resnet50": Recipe(
-        "ResNet-50, random weights scaled on photographs",
-        lambda: _make_calibrated(model_zoo.describe_resnet50),
-        _sample_photograph,
-        large=True,
-    ),
+    **{
+        f"resnet{layers}": Recipe(
+            f"ResNet-{layers}, {SCALED}", _calibrated(describe), _photograph, large=True
+        )
+        for layers, describe in (
+            (18, model_zoo.describe_resnet18),
+            (50, model_zoo.describe_resnet50),
+        )
+    },
 }
 
 

@@ -35,13 +35,10 @@ def describe_digits_cnn() -> Network:
     """A CNN for 8x8 digits: `data` (N, 1, 8, 8) float32, 0 to 16, to `logits` (N, 10)."""
     network = Network("digits_cnn")
     x = network.add_input("data", (1, 1, 8, 8), any_batch=True)
-    x = network.add_conv("conv1", x, (1, 16), kernel=3)
-    x = network.add("relu", "relu1", x)
-    x = network.add_conv("conv2", x, (16, 32), kernel=3)
-    x = network.add("relu", "relu2", x)
+    x = network.add_activated("relu", "relu1", "conv1", x, (1, 16))
+    x = network.add_activated("relu", "relu2", "conv2", x, (16, 32))
     x = network.add("max_pool", "pool2", x, kernel_size=2, stride=2, padding=0)
-    x = network.add_conv("conv3", x, (32, 32), kernel=3)
-    x = network.add("relu", "relu3", x)
+    x = network.add_activated("relu", "relu3", "conv3", x, (32, 32))
     x = network.add("max_pool", "pool3", x, kernel_size=2, stride=2, padding=0)
     x = network.add("flatten", "features", x)
     network.outputs = [network.add_linear("logits", x, (128, 10))]
@@ -53,8 +50,9 @@ def describe_mobilenet_v2() -> Network:
     network = Network("mobilenet_v2")
     x = network.add_input("data", IMAGE_SHAPE)
     channels = _narrow(32)
-    x = network.add_conv("stem", x, (3, channels), kernel=3, stride=2, norm=ACTIVATED)
-    x = network.add("relu6", "stem.relu", x)
+    x = network.add_activated(
+        "relu6", "stem.relu", "stem", x, (3, channels), stride=2, norm=ACTIVATED
+    )
     index = 0
     for expansion, full_channels, repeats, stage_stride in MOBILENET_V2_STAGES:
         for repeat in range(repeats):
@@ -67,9 +65,10 @@ def describe_mobilenet_v2() -> Network:
             index += 1
     # The last convolution is narrowed too, else classes and features alone take 5 MB.
     features = _narrow(1280)
-    x = network.add_conv("head", x, (channels, features), kernel=1, norm=ACTIVATED)
-    x = network.add("relu6", "head.relu", x)
-    _add_classifier(network, x, features)
+    x = network.add_activated(
+        "relu6", "head.relu", "head", x, (channels, features), kernel=1, norm=ACTIVATED
+    )
+    network.add_classifier(x, features, CLASS_COUNT)
     return network
 
 
@@ -87,22 +86,16 @@ def _add_inverted_residual(
     in_channels, out_channels = channels
     inner = in_channels * expansion
     if expansion > 1:
-        x = network.add_conv(f"{name}.expand", x, (in_channels, inner), kernel=1, norm=ACTIVATED)
-        x = network.add("relu6", f"{name}.expand_relu", x)
-    x = network.add_conv(
-        f"{name}.depthwise",
-        x,
-        (inner, inner),
-        kernel=3,
-        stride=stride,
-        groups=inner,
-        norm=ACTIVATED,
-    )
-    x = network.add("relu6", f"{name}.depthwise_relu", x)
-    project = f"{name}.project"
+        expand = f"{name}.expand"
+        x = network.add_activated(
+            "relu6", f"{expand}_relu", expand, x, (in_channels, inner), kernel=1, norm=ACTIVATED
+        )
+    depthwise = f"{name}.depthwise"
+    x = network.add_conv(depthwise, x, (inner, inner), 3, stride, inner, ACTIVATED)
+    x = network.add("relu6", f"{depthwise}_relu", x)
     if stride > 1 or in_channels != out_channels:
-        return network.add_conv(project, x, (inner, out_channels), kernel=1)
-    x = network.add_conv(project, x, (inner, out_channels), kernel=1, norm=BRANCH_END)
+        return network.add_conv(f"{name}.project", x, (inner, out_channels), kernel=1)
+    x = network.add_conv(f"{name}.project", x, (inner, out_channels), kernel=1, norm=BRANCH_END)
     return network.add("add", f"{name}.sum", x, source)
 
 
@@ -119,8 +112,9 @@ def describe_resnet50() -> Network:
 def _describe_resnet(name: str, depths: tuple[int, ...], expansion: int) -> Network:
     network = Network(name)
     x = network.add_input("data", IMAGE_SHAPE)
-    x = network.add_conv("conv1", x, (3, 64), kernel=7, stride=2, norm=ACTIVATED)
-    x = network.add("relu", "conv1.relu", x)
+    x = network.add_activated(
+        "relu", "conv1.relu", "conv1", x, (3, 64), kernel=7, stride=2, norm=ACTIVATED
+    )
     x = network.add("max_pool", "maxpool", x, kernel_size=3, stride=2, padding=1)
     channels = 64
     for stage, depth in enumerate(depths):
@@ -132,7 +126,7 @@ def _describe_resnet(name: str, depths: tuple[int, ...], expansion: int) -> Netw
                 network, f"layer{stage + 1}.{index}", x, (channels, width, out_channels), stride
             )
             channels = out_channels
-    _add_classifier(network, x, channels)
+    network.add_classifier(x, channels, CLASS_COUNT)
     return network
 
 
@@ -142,32 +136,36 @@ def _add_residual(
     """Append a residual block, a bottleneck (1x1, 3x3, 1x1) where its output is wider."""
     in_channels, width, out_channels = channels
     shortcut = x
-    if out_channels == width:
-        x = network.add_conv(
-            f"{name}.conv1", x, (in_channels, width), kernel=3, stride=stride, norm=ACTIVATED
-        )
-        x = network.add("relu", f"{name}.relu1", x)
-        x = network.add_conv(f"{name}.conv2", x, (width, out_channels), kernel=3, norm=BRANCH_END)
-    else:
-        x = network.add_conv(f"{name}.conv1", x, (in_channels, width), kernel=1, norm=ACTIVATED)
-        x = network.add("relu", f"{name}.relu1", x)
-        x = network.add_conv(
-            f"{name}.conv2", x, (width, width), kernel=3, stride=stride, norm=ACTIVATED
-        )
-        x = network.add("relu", f"{name}.relu2", x)
-        x = network.add_conv(f"{name}.conv3", x, (width, out_channels), kernel=1, norm=BRANCH_END)
+    strides = [(3, stride), (3, 1)] if out_channels == width else [(1, 1), (3, stride), (1, 1)]
+    sizes = [in_channels, *[width] * (len(strides) - 1), out_channels]
+    for number, (kernel, step) in enumerate(strides, 1):
+        is_last = number == len(strides)
+        norm = BRANCH_END if is_last else ACTIVATED
+        ends = sizes[number - 1], sizes[number]
+        x = network.add_conv(f"{name}.conv{number}", x, ends, kernel, step, norm=norm)
+        x = x if is_last else network.add("relu", f"{name}.relu{number}", x)
     if stride > 1 or in_channels != out_channels:
-        shortcut = network.add_conv(
-            f"{name}.shortcut", shortcut, (in_channels, out_channels), kernel=1, stride=stride
-        )
+        ends = in_channels, out_channels
+        shortcut = network.add_conv(f"{name}.shortcut", shortcut, ends, kernel=1, stride=stride)
     x = network.add("add", f"{name}.sum", x, shortcut)
     return network.add("relu", f"{name}.relu", x)
 
 
-def _add_classifier(network: Network, x: str, features: int) -> None:
-    x = network.add("global_average", "average", x)
-    x = network.add("flatten", "features", x)
-    network.outputs = [network.add_linear("logits", x, (features, CLASS_COUNT))]
+def describe_encoder(layers: int = 4, tokens: int = 64, width: int = 256) -> Network:
+    """A BERT-like encoder: attention, normalisation and two products with Gelu in each layer."""
+    network = Network("encoder", seed=3)
+    x = network.add_input("data", (tokens, width))
+    for name in (f"layer{layer}" for layer in range(layers)):
+        mixed = network.add_attention(name, x, width)
+        mixed = network.add_linear(f"{name}.projected", mixed, (width, width))
+        summed = network.add("add", f"{name}.sum1", mixed, x)
+        x = network.add_layer_norm(f"{name}.norm1", summed, width)
+        y = network.add_linear(f"{name}.wide", x, (width, 4 * width))
+        y = network.add("gelu", f"{name}.gelu", y)
+        y = network.add_linear(f"{name}.narrow", y, (4 * width, width))
+        x = network.add_layer_norm(f"{name}.norm2", network.add("add", f"{name}.sum2", y, x), width)
+    network.outputs = [network.add_linear("logits", x, (width, 16))]
+    return network
 
 
 def describe_multi_input() -> Network:
@@ -189,13 +187,10 @@ def describe_uint8_input() -> Network:
     x = network.add("cast", "cast", x)
     x = network.add("transpose", "transpose", x, axes=(0, 3, 1, 2))
     x = network.add("affine", "normalize", x, scale=1 / 128, shift=-1.0)
-    x = network.add_conv("conv1", x, (3, 16), kernel=3, stride=4, norm=ACTIVATED)
-    x = network.add("relu", "relu1", x)
-    x = network.add_conv("conv2", x, (16, 32), kernel=3, stride=4, norm=ACTIVATED)
-    x = network.add("relu", "relu2", x)
-    x = network.add("global_average", "average", x)
-    x = network.add("flatten", "features", x)
-    network.outputs = [network.add_linear("logits", x, (32, 8))]
+    for number, channels in ((1, (3, 16)), (2, (16, 32))):
+        relu, conv = f"relu{number}", f"conv{number}"
+        x = network.add_activated("relu", relu, conv, x, channels, stride=4, norm=ACTIVATED)
+    network.add_classifier(x, 32, 8)
     return network
 
 

@@ -6,10 +6,10 @@
 
 A change turns a comparison, adds one to a number, swaps `and` with `or`, adds or removes a `not`,
 or returns another value. Each is made in a copy of the tree, and the tests beside the module run
-until the first fails: the files named after it or its package, then those that import it, then
-those of the modules that import it, and last those of its folder. Files that start processes come
-after the others, and only --slow-files of them. Files that fail or take too long without any
-change are left out. Changes that survived are printed as differences.
+until the first fails: the files named after it or its package, then those that import it or what
+imports it, and last those of its folder. Files that start processes come after the others. Files
+that fail or take too long without any change are left out. Changes that survived are printed as
+differences.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import Queue
-from typing import Literal, NoReturn
+from typing import NoReturn
 
 LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "large")
-# At most so many files of tests that start no processes, for one change.
-FAST_FILES = 4
-# A file with one of these words starts processes, so it comes after those that do not.
+# At most so many files of tests for one change, without and with processes that they start.
+FAST_FILES, SLOW_FILES = 4, 6
 STARTS_PROCESSES = re.compile(r"\brun_lar\b|subprocess|\belsewhere\b|run_isolated|multiprocessing")
+PRELOADED = ("hypothesis", "msgspec", "numpy", "onnx", "pytest")
 
 OTHER_COMPARISONS: Mapping[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
     ast.Lt: (ast.LtE, ast.GtE),
@@ -61,7 +61,7 @@ OTHER_COMPARISONS: Mapping[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
 
 @dataclass(frozen=True)
 class Change:
-    """A small change: these bytes of a file become others."""
+    """A small change: these bytes of a file become others; and what the tests made of it."""
 
     file: str
     line: int
@@ -69,94 +69,20 @@ class Change:
     start: int
     end: int
     text: str
+    status: str = ""
+    timed_out: bool = False
 
     def apply(self, source: bytes) -> bytes:
         """Return the source with the change."""
         return source[: self.start] + self.text.encode() + source[self.end :]
 
-    def difference(self, source: bytes) -> str:
-        """Return the lines that change, before and after."""
+    def describe(self, tree: Path) -> str:
+        """Return its place, and its lines before and after."""
+        source = (tree / self.file).read_bytes()
         before, after = (text.decode().splitlines() for text in (source, self.apply(source)))
-        lines = difflib.unified_diff(before, after, lineterm="", n=0)
-        return "\n".join(f"    {line}" for line in itertools.islice(lines, 3, None))
-
-
-class ChangeFinder(ast.NodeVisitor):
-    """Finds all changes of one file; types and texts are left as they are."""
-
-    def __init__(self, file: str, source: bytes) -> None:
-        self.file = file
-        self.changes: list[Change] = []
-        lengths = [len(line) for line in source.splitlines(keepends=True)]
-        self.offsets = [0, *itertools.accumulate(lengths)]
-
-    def add(self, kind: str, node: ast.expr, text: str) -> None:
-        assert node.end_lineno is not None
-        assert node.end_col_offset is not None
-        start = self.offsets[node.lineno - 1] + node.col_offset
-        end = self.offsets[node.end_lineno - 1] + node.end_col_offset
-        self.changes.append(Change(self.file, node.lineno, kind, start, end, text))
-
-    def visit_Compare(self, node: ast.Compare) -> None:
-        for place, operator in enumerate(node.ops):
-            for other in OTHER_COMPARISONS[type(operator)]:
-                turned = copy.copy(node)
-                turned.ops = [*node.ops[:place], other(), *node.ops[place + 1 :]]
-                self.add("comparison", node, f"({ast.unparse(turned)})")
-        self.generic_visit(node)
-
-    def visit_BoolOp(self, node: ast.BoolOp) -> None:
-        other = ast.Or() if isinstance(node.op, ast.And) else ast.And()
-        self.add("and/or", node, f"({ast.unparse(ast.BoolOp(other, node.values))})")
-        self.generic_visit(node)
-
-    def visit_UnaryOp(self, node: ast.UnaryOp) -> None:
-        if isinstance(node.op, ast.Not):
-            self.add("not", node, f"({ast.unparse(node.operand)})")
-        self.generic_visit(node)
-
-    def visit_Constant(self, node: ast.Constant) -> None:
-        if isinstance(node.value, (int, float)) and not isinstance(node.value, bool):
-            self.add("number", node, repr(node.value + 1))
-
-    def negate(self, test: ast.expr) -> None:
-        """Add a `not` to a condition that has none of the other changes."""
-        if not isinstance(test, (ast.Compare, ast.BoolOp, ast.UnaryOp)):
-            self.add("not", test, f"(not {ast.unparse(test)})")
-
-    def visit_If(self, node: ast.If) -> None:
-        if ast.unparse(node.test) != "TYPE_CHECKING":
-            self.negate(node.test)
-            self.generic_visit(node)
-
-    def visit_IfExp(self, node: ast.IfExp) -> None:
-        self.negate(node.test)
-        self.generic_visit(node)
-
-    def visit_While(self, node: ast.While) -> None:
-        self.generic_visit(node)
-
-    def visit_Return(self, node: ast.Return) -> None:
-        value = node.value
-        if isinstance(value, ast.Constant) and isinstance(value.value, bool):
-            self.add("return", value, str(not value.value))
-        elif value is not None and not (isinstance(value, ast.Constant) and value.value is None):
-            self.add("return", value, "None")
-        self.generic_visit(node)
-
-    def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
-        """Python 3.10 has no places for what stands in a formatted text."""
-
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
-        if node.value is not None:
-            self.visit(node.value)
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
-        for default in (*node.args.defaults, *node.args.kw_defaults):
-            if default is not None:
-                self.visit(default)
-        for part in (*node.decorator_list, *node.body):
-            self.visit(part)
+        lines = [*difflib.unified_diff(before, after, lineterm="", n=0)][3:]
+        place = f"{self.status or 'change'}: {self.file}:{self.line} ({self.kind})"
+        return "\n    ".join([place, *lines])
 
 
 def find_changes(tree: Path, folders: Sequence[str]) -> list[Change]:
@@ -166,18 +92,58 @@ def find_changes(tree: Path, folders: Sequence[str]) -> list[Change]:
         place = tree / folder
         for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
             source = path.read_bytes()
-            finder = ChangeFinder(str(path.relative_to(tree)), source)
-            finder.visit(ast.parse(source))
-            found += finder.changes
+            lengths = [len(line) for line in source.splitlines(keepends=True)]
+            offsets = [0, *itertools.accumulate(lengths)]
+            for kind, node, text in changes_in(ast.parse(source)):
+                start = offsets[node.lineno - 1] + node.col_offset
+                end = offsets[(node.end_lineno or 0) - 1] + (node.end_col_offset or 0)
+                name = str(path.relative_to(tree))
+                found.append(Change(name, node.lineno, kind, start, end, text))
     return found
 
 
-# --- which tests ----------------------------------------------------------------------------------
+def changes_in(node: ast.AST) -> Iterator[tuple[str, ast.expr, str]]:
+    """Yield the kind of each change, what it replaces, and the new text."""
+    match node:
+        case ast.Compare():
+            for place, operator in enumerate(node.ops):
+                for other in OTHER_COMPARISONS[type(operator)]:
+                    turned = copy.copy(node)
+                    turned.ops = [*node.ops[:place], other(), *node.ops[place + 1 :]]
+                    yield "comparison", node, f"({ast.unparse(turned)})"
+        case ast.BoolOp():
+            other_operator = ast.Or() if isinstance(node.op, ast.And) else ast.And()
+            yield "and/or", node, f"({ast.unparse(ast.BoolOp(other_operator, node.values))})"
+        case ast.UnaryOp(op=ast.Not()):
+            yield "not", node, f"({ast.unparse(node.operand)})"
+        case ast.Constant(value=bool()):
+            pass
+        case ast.Constant(value=int() | float()):
+            yield "number", node, repr(node.value + 1)  # type: ignore[operator]
+        case ast.If(test=test) | ast.IfExp(test=test):
+            if not isinstance(test, (ast.Compare, ast.BoolOp, ast.UnaryOp)):
+                yield "not", test, f"(not {ast.unparse(test)})"
+        case ast.Return(value=ast.Constant(value=bool() as value) as constant):
+            yield "return", constant, str(not value)
+        case ast.Return(value=ast.expr() as returned) if ast.unparse(returned) != "None":
+            yield "return", returned, "None"
+    for child in parts_of(node):
+        yield from changes_in(child)
 
 
-def module_name(file: str) -> str:
-    """Return the name of a module: `lar.inputs.npy` for `lar/inputs/npy.py`."""
-    return file.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
+def parts_of(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the parts of a node in which changes are made: not types, nor formatted texts, whose
+    parts have no places in Python 3.10."""
+    if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+        return
+    for name, value in ast.iter_fields(node):
+        for each in value if isinstance(value, list) else [value]:
+            is_code = isinstance(each, ast.AST) and not isinstance(each, ast.JoinedStr)
+            if is_code and name not in ("annotation", "returns"):
+                yield each
+
+
+# Which tests
 
 
 def imported_names(path: Path) -> set[str]:
@@ -191,65 +157,40 @@ def imported_names(path: Path) -> set[str]:
     return names
 
 
+def module_name(file: str) -> str:
+    """Return the name of a module: `lar.inputs.npy` for `lar/inputs/npy.py`."""
+    return file.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
+
+
 class TestChooser:
     """Chooses the files of tests beside a module."""
 
-    def __init__(self, tree: Path, slow_files: int) -> None:
-        self.slow_files = slow_files
-        self.tests = {
-            str(path.relative_to(tree)): imported_names(path)
-            for path in sorted((tree / "tests").rglob("test_*.py"))
-        }
-        self.modules = {
-            str(path.relative_to(tree)): imported_names(path)
-            for path in sorted((tree / "lar").rglob("*.py"))
-        }
-        self.slow = {
-            test for test in self.tests if STARTS_PROCESSES.search((tree / test).read_text())
-        }
+    def __init__(self, tree: Path) -> None:
+        tests, modules = (
+            {str(path.relative_to(tree)): imported_names(path) for path in sorted(paths)}
+            for paths in ((tree / "tests").rglob("test_*.py"), (tree / "lar").rglob("*.py"))
+        )
+        self.tests, self.modules = tests, modules
+        self.slow = {each for each in tests if STARTS_PROCESSES.search((tree / each).read_text())}
 
     def choose(self, file: str) -> list[str]:
         """Return the files of tests for a module, the nearest and fastest first."""
-        module = Path(file)
-        folder = Path("tests", *module.parent.parts[1:])
-        callers = {
-            module_name(other)
-            for other, names in self.modules.items()
-            if module_name(file) in names and other != file
-        }
-        groups = (
-            [str(folder / f"test_{module.stem}.py")],
-            self.tests_named(folder / f"test_{module.stem}_"),
-            self.tests_named(folder.parent / f"test_{folder.name}"),
-            [test for test, names in self.tests.items() if module_name(file) in names],
-            [test for test, names in self.tests.items() if callers & names],
-            self.tests_named(folder / "test_"),
-        )
-        known = [[test for test in group if test in self.tests] for group in groups]
-        everything = dict.fromkeys(test for group in known for test in group)
-        fast = [test for test in everything if test not in self.slow][:FAST_FILES]
-        # Of those that start processes, only the nearest are worth their time.
-        slow = [test for test in everything if test in self.slow][: self.slow_files]
-        return fast + slow
-
-    def tests_named(self, beginning: Path) -> list[str]:
-        return [test for test in self.tests if test.startswith(str(beginning))]
+        name = module_name(file)
+        folder = Path("tests", *Path(file).parent.parts[1:])
+        callers = {module_name(it) for it, names in self.modules.items() if name in names}
+        beginnings = folder / f"test_{Path(file).stem}", folder.parent / f"test_{folder.name}"
+        found = [
+            *(it for each in beginnings for it in self.tests if it.startswith(str(each))),
+            *(it for it, names in self.tests.items() if name in names),
+            *(it for it, names in self.tests.items() if callers & names),
+            *(it for it in self.tests if it.startswith(str(folder / "test_"))),
+        ]
+        known = dict.fromkeys(found)
+        fast = [test for test in known if test not in self.slow][:FAST_FILES]
+        return fast + [test for test in known if test in self.slow][:SLOW_FILES]
 
 
-# --- running them ---------------------------------------------------------------------------------
-
-
-Status = Literal["noticed", "survived", "untested", "left"]
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What the tests made of a change."""
-
-    change: Change
-    status: Status
-    timed_out: bool = False
-    difference: str = ""
+# Running them
 
 
 def run_tests(tree: Path, files: Sequence[str], limit: float) -> int | None:
@@ -289,64 +230,44 @@ def run_pytest(tree: Path, files: Sequence[str]) -> NoReturn:
 class Trial:
     """Copies of a tree in which changes are tried, and what each file of tests takes there."""
 
-    def __init__(
-        self, tree: Path, jobs: int, limit: float, slow_files: int, budget: float = math.inf
-    ) -> None:
-        self.tree = tree
+    def __init__(self, tree: Path, folder: Path, jobs: int, limit: float) -> None:
         self.limit = limit
-        self.chooser = TestChooser(tree, slow_files)
-        self.folder = Path(tempfile.mkdtemp(prefix="mutate"))
+        self.chooser = TestChooser(tree)
         self.copies: Queue[Path] = Queue()
-        self.deadline = time.monotonic() + budget
         self.seconds: dict[str, float | None] = {}
         self.clock = itertools.count(1)
         for number in range(jobs):
-            shutil.copytree(tree, self.folder / str(number), ignore=LEFT_OUT)
-            self.copies.put(self.folder / str(number))
+            shutil.copytree(tree, folder / str(number), ignore=LEFT_OUT)
+            self.copies.put(folder / str(number))
 
-    def close(self) -> None:
-        """Remove the copies."""
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    @contextlib.contextmanager
-    def borrow(self) -> Iterator[Path]:
-        """Lend a copy to one thread at a time."""
-        place = self.copies.get()
-        try:
-            yield place
-        finally:
-            self.copies.put(place)
-
-    def measure(self, test: str) -> float | None:
+    def measure(self, place: Path, test: str) -> float | None:
         """Return the seconds of a file of tests without a change; None if it fails, or is slow."""
         if test not in self.seconds:
             began = time.monotonic()
-            with self.borrow() as place:
-                status = run_tests(place, [test], self.limit)
+            status = run_tests(place, [test], self.limit)
             self.seconds[test] = time.monotonic() - began if status == 0 else None
             if status != 0:
                 print(f"left out: {test} {'fails' if status else 'is too slow'}", flush=True)
         return self.seconds[test]
 
-    def attempt(self, change: Change) -> Outcome:
-        """Make a change in a copy, run its tests, and take it back."""
-        if time.monotonic() > self.deadline:
-            return Outcome(change, "left")
-        seconds = {test: self.measure(test) for test in self.chooser.choose(change.file)}
-        taken = [test for test, time_taken in seconds.items() if time_taken is not None]
-        if not taken:
-            return Outcome(change, "untested")
-        limit = 30 + 4 * sum(seconds[test] or 0.0 for test in taken)
-        with self.borrow() as place:
-            path = place / change.file
-            source = path.read_bytes()
+    def attempt(self, change: Change) -> Change:
+        """Make a change in a copy, run its tests, and take it back; return what came of it."""
+        place = self.copies.get()
+        path = place / change.file
+        source = path.read_bytes()
+        try:
+            seconds = {it: self.measure(place, it) for it in self.chooser.choose(change.file)}
+            taken = [test for test, took in seconds.items() if took is not None]
+            if not taken:
+                return replace(change, status="untested")
             self.write(path, change.apply(source))
-            try:
-                status = run_tests(place, taken, limit)
-            finally:
-                self.write(path, source)
-        survived: Status = "survived" if status == 0 else "noticed"
-        return Outcome(change, survived, status is None, change.difference(source))
+            limit = 30 + 4 * sum(seconds[test] or 0.0 for test in taken)
+            status = run_tests(place, taken, limit)
+        finally:
+            self.write(path, source)
+            self.copies.put(place)
+        word = "survived" if status == 0 else "noticed"
+        return replace(change, status=word, timed_out=status is None)
 
     def write(self, path: Path, source: bytes) -> None:
         """Write a file with a time of its own, so that nothing compiled before is taken for it."""
@@ -355,39 +276,18 @@ class Trial:
         os.utime(path, (moment, moment))
 
 
-def try_all(trial: Trial, changes: Sequence[Change], jobs: int) -> list[Outcome]:
-    """Try every change that there is time for, and print those that survive as they come."""
-    outcomes = []
-    with ThreadPoolExecutor(jobs) as pool:
-        for outcome in pool.map(trial.attempt, changes):
-            if outcome.status == "left":
-                continue
-            outcomes.append(outcome)
-            if outcome.status != "noticed":
-                print(describe(outcome.change, outcome.status, outcome.difference), flush=True)
-            if len(outcomes) % 20 == 0:
-                print(count_noticed(outcomes), flush=True)
-    return outcomes
-
-
-def count_noticed(outcomes: Sequence[Outcome]) -> str:
+def count_noticed(tried: Sequence[Change]) -> str:
     """Return how many changes were noticed, and for how many of them the tests did not end."""
-    noticed = sum(each.status == "noticed" for each in outcomes)
-    share = 100 * noticed / max(1, len(outcomes))
-    text = f"{noticed} of {len(outcomes)} changes noticed: {share:.0f} %"
-    timed_out = sum(each.timed_out for each in outcomes)
+    noticed = sum(each.status == "noticed" for each in tried)
+    text = f"{noticed} of {len(tried)} changes noticed: {100 * noticed / max(1, len(tried)):.0f} %"
+    timed_out = sum(each.timed_out for each in tried)
     return text + (f", {timed_out} since the tests did not end" if timed_out else "")
 
 
-def describe(change: Change, status: str, difference: str) -> str:
-    """Return a change with its place and its lines before and after."""
-    return f"{status}: {change.file}:{change.line} ({change.kind})\n{difference}"
-
-
-def summarise(outcomes: Sequence[Outcome], key: Callable[[Change], str]) -> Iterator[str]:
-    """Return a line for each group: how many changes were noticed, of how many."""
-    noticed = Counter(key(each.change) for each in outcomes if each.status == "noticed")
-    for group, count in sorted(Counter(key(each.change) for each in outcomes).items()):
+def summarise(tried: Sequence[Change], key: Callable[[Change], str]) -> Iterator[str]:
+    """Yield a line for each group: how many changes were noticed, of how many."""
+    noticed = Counter(key(each) for each in tried if each.status == "noticed")
+    for group, count in sorted(Counter(map(key, tried)).items()):
         yield f"{group:32} {noticed[group]:4} of {count}"
 
 
@@ -401,38 +301,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--limit", type=float, default=45, help="seconds of one file of tests")
     parser.add_argument("--budget", type=float, default=math.inf, help="seconds to begin changes")
-    parser.add_argument("--slow-files", type=int, default=6, help="files that start processes")
     parser.add_argument("--wanted", type=float, default=85, help="per cent to be noticed")
     parser.add_argument("--list", action="store_true", help="print the changes, run no tests")
     options = parser.parse_args(arguments)
-    possible = find_changes(options.tree.resolve(), options.under)
-    random.Random(options.seed).shuffle(possible)
-    changes = possible[: options.count]
-    if options.list:
-        for change in changes:
-            difference = change.difference((options.tree / change.file).read_bytes())
-            print(describe(change, "change", difference))
-        return 0
-    preload()
     tree = options.tree.resolve()
-    trial = Trial(tree, options.jobs, options.limit, options.slow_files, options.budget)
-    try:
-        outcomes = try_all(trial, changes, options.jobs)
-    finally:
-        trial.close()
-    for line in summarise(outcomes, lambda change: "/".join(Path(change.file).parts[:2])):
-        print(line)
-    for line in summarise(outcomes, lambda change: change.kind):
-        print(line)
-    print(count_noticed(outcomes))
-    noticed = sum(each.status == "noticed" for each in outcomes)
-    return 0 if 100 * noticed >= options.wanted * len(outcomes) else 1
-
-
-def preload() -> None:
-    """Import what tests of all modules import, so that forks need not."""
-    for name in ("hypothesis", "msgspec", "numpy", "onnx", "pytest"):
+    changes = find_changes(tree, options.under)
+    random.Random(options.seed).shuffle(changes)
+    changes = changes[: options.count]
+    if options.list:
+        print("\n".join(each.describe(tree) for each in changes))
+        return 0
+    for name in PRELOADED:  # so that forks need not import it
         importlib.import_module(name)
+    deadline, tried = time.monotonic() + options.budget, []
+    with tempfile.TemporaryDirectory(prefix="mutate") as folder:
+        trial = Trial(tree, Path(folder), options.jobs, options.limit)
+        with ThreadPoolExecutor(options.jobs) as pool:
+            for each in pool.map(
+                lambda it: trial.attempt(it) if time.monotonic() < deadline else it, changes
+            ):
+                tried += [each] if each.status else []
+                if each.status not in ("noticed", ""):
+                    print(each.describe(tree), flush=True)
+    for line in summarise(tried, lambda change: "/".join(Path(change.file).parts[:2])):
+        print(line)
+    for line in summarise(tried, lambda change: change.kind):
+        print(line)
+    print(count_noticed(tried))
+    noticed = sum(each.status == "noticed" for each in tried)
+    return 0 if 100 * noticed >= options.wanted * len(tried) else 1
 
 
 if __name__ == "__main__":

@@ -21,10 +21,16 @@ class Node:
 
     Kinds, with their settings and weights:
       conv             stride, padding, groups; weight (out, in / groups, k, k), bias (out,);
-                       norm: scale and shift of the batch norm to fold in (see `calibration`)
+                       norm: scale and shift of the batch norm to fold in (see `calibration`);
+                       perhaps dilation, and pads (top, left, bottom, right) instead of padding
       linear           weight (out, in), bias (out,)
-      relu, relu6, add, matmul, flatten (all but the first axis)
+      layer_norm       epsilon; weight and bias of the last axis
+      relu, relu6, tanh, sigmoid, gelu, add, sub, mul, matmul, flatten (all but the first axis)
+      leaky_relu       slope
+      softmax, concat  axis
       max_pool         kernel_size, stride, padding
+      average_pool     the same, and count_pad: whether padding counts
+      half             to float16 and back
       global_average   NCHW to NC11
       cast             to float32
       transpose        axes
@@ -53,14 +59,18 @@ class InputSpec:
 
 
 class Network:
-    """Inputs, nodes in execution order, names of the outputs; nodes are added by name."""
+    """Inputs, nodes in execution order, names of the outputs; nodes are added by name.
 
-    def __init__(self, name: str, seed: int = 0) -> None:
+    With `biases` those of the layers are drawn around that mean, otherwise they are zero.
+    """
+
+    def __init__(self, name: str, seed: int = 0, biases: float | None = None) -> None:
         self.name = name
         self.inputs: list[InputSpec] = []
         self.nodes: list[Node] = []
         self.outputs: list[str] = []
-        self._random = np.random.RandomState(seed)
+        self.biases = biases
+        self.random = np.random.RandomState(seed)
 
     def add_input(
         self, name: str, shape: tuple[int, ...], dtype: str = "float32", any_batch: bool = False
@@ -85,39 +95,61 @@ class Network:
         name: str,
         source: str,
         channels: tuple[int, int],
-        kernel: int,
+        kernel: int = 3,
         stride: int = 1,
         groups: int = 1,
         norm: tuple[float, float] = (1.0, 0.0),
     ) -> str:
         """Append a convolution, `channels` in and out, half its kernel of padding."""
-        in_channels, out_channels = channels
-        shape = (out_channels, in_channels // groups, kernel, kernel)
-        weights = {"weight": self._draw_weight(shape), "bias": np.zeros(out_channels, np.float32)}
-        return self.add(
-            "conv",
-            name,
-            source,
-            weights=weights,
-            stride=stride,
-            padding=kernel // 2,
-            groups=groups,
-            norm=norm,
-        )
+        shape = (channels[1], channels[0] // groups, kernel, kernel)
+        sizes = {"stride": stride, "padding": kernel // 2, "groups": groups}
+        return self.add("conv", name, source, weights=self._draw(shape), **sizes, norm=norm)
+
+    def add_activated(
+        self, kind: str, name: str, conv: str, source: str, channels: tuple[int, int], **more: Any
+    ) -> str:
+        """Append a convolution, and a node of a kind that activates it."""
+        return self.add(kind, name, self.add_conv(conv, source, channels, **more))
 
     def add_linear(self, name: str, source: str, features: tuple[int, int]) -> str:
         """Append a fully connected layer, `features` in and out, He-initialised."""
-        in_features, out_features = features
-        weights = {
-            "weight": self._draw_weight((out_features, in_features)),
-            "bias": np.zeros(out_features, np.float32),
-        }
-        return self.add("linear", name, source, weights=weights)
+        return self.add("linear", name, source, weights=self._draw(features[::-1]))
+
+    def add_layer_norm(self, name: str, source: str, width: int) -> str:
+        drawn = 0.0 if self.biases is None else 0.1
+        means = {"weight": 1.0, "bias": 0.0}
+        weights = {role: self._draw_around(mean, width, drawn) for role, mean in means.items()}
+        return self.add("layer_norm", name, source, weights=weights, epsilon=1e-5)
+
+    def add_attention(self, name: str, source: str, width: int) -> str:
+        """Append the attention of one head to query, key and value of a source."""
+        query, key, value = (
+            self.add_linear(f"{name}.{part}", source, (width, width))
+            for part in ("query", "key", "value")
+        )
+        turned = self.add("transpose", f"{name}.turned", key, axes=(1, 0))
+        scores = self.add("matmul", f"{name}.scores", query, turned)
+        scaled = self.add("affine", f"{name}.scaled", scores, scale=width**-0.5, shift=0.0)
+        weights = self.add("softmax", f"{name}.weights", scaled, axis=1)
+        return self.add("matmul", f"{name}.mixed", weights, value)
+
+    def add_classifier(self, source: str, features: int, classes: int) -> None:
+        """Append an average of each channel and a linear layer, whose logits are the output."""
+        x = self.add("global_average", "average", source)
+        x = self.add("flatten", "features", x)
+        self.outputs = [self.add_linear("logits", x, (features, classes))]
 
     def count_parameters(self) -> int:
         return sum(weight.size for node in self.nodes for weight in node.weights.values())
 
-    def _draw_weight(self, shape: tuple[int, ...]) -> Array:
+    def _draw(self, shape: tuple[int, ...]) -> dict[str, Array]:
         """He initialisation: ReLU halves the variance, so the weights double it."""
         fan_in = int(np.prod(shape[1:]))
-        return self._random.normal(0.0, np.sqrt(2.0 / fan_in), shape).astype(np.float32)
+        weight = self.random.normal(0.0, np.sqrt(2.0 / fan_in), shape).astype(np.float32)
+        drawn = 0.0 if self.biases is None else 0.1
+        return {"weight": weight, "bias": self._draw_around(self.biases or 0.0, shape[0], drawn)}
+
+    def _draw_around(self, mean: float, size: int, spread: float) -> Array:
+        if not spread:
+            return np.full(size, mean, np.float32)
+        return (mean + spread * self.random.normal(size=size)).astype(np.float32)

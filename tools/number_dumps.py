@@ -1,8 +1,6 @@
-"""Makes the models and the dumps of `number_cases`, of the networks that are named.
+"""Makes the models and the dumps of `number_cases`, and says where they are.
 
-    python tools/number_dumps.py FOLDER NETWORK ...
-
-Where a side cannot be made, FOLDER has a file KEY.error with the reason.
+Where a side cannot be made, the folder has a file KEY.error with the reason.
 """
 
 from __future__ import annotations
@@ -10,79 +8,152 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-import sys
-from collections.abc import Iterator
-from functools import cache
+import tarfile
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from functools import cache, partial
+from itertools import groupby
+from multiprocessing import TimeoutError, get_context
 from pathlib import Path
 
 import conversions
-import megengine_twin
-import number_cases
 import numpy as np
 import onnx
 import onnxruntime
-import planted_twins
-from megengine_twin import dump_megengine
+import planted_faults
 from network import Array
-from number_cases import FAULTS, FORMS, MODELS, ROOT, Side
+from number_cases import FORMS, MODELS, Case, Side
 from onnx_twin import onnx_of
+from planted_networks import NETWORKS
+from processes import ROOT
 
 from lar.dumps.index import index_place
+from lar.records.run import RunContext
+from lar.running.plan import plan_run
+from lar.running.steps import make_run
 
-megengine_twin.OPERATORS["narrow"] = lambda node, weights, x: x.astype("float16")
+PROCESSES = 2
+STANDSTILL_SECONDS = 180  # after which processes that have made no network are ended
+ATTEMPTS = 8
+CPP_DUMPS = ROOT / "tests" / "data" / "load_and_run" / "dumps.tar.xz"
+
+
+def make_dumps(folder: Path, cases: Iterable[Case]) -> None:
+    """Make the dumps of some cases that are not there yet, in processes of their own: MegEngine
+    changes how the process that loads it computes.
+
+    It now and then waits for ever where one process traces and runs many networks: processes that
+    stand still are ended, and others go on behind what they have made.
+    """
+    if not (folder / "int8_nchw").exists():
+        with tarfile.open(CPP_DUMPS) as archive:
+            archive.extractall(folder)
+    sides = {side for case in cases for side in (case.actual, case.expected) if side.form}
+    for _ in range(ATTEMPTS):
+        missing = sorted(side for side in sides if not is_made(folder, side))
+        if not missing:
+            return
+        # Those of one network follow each other, and some of them read the same model.
+        groups = [[*each] for _, each in groupby(missing, lambda side: side.network)]
+        with get_context("spawn").Pool(PROCESSES, begin) as pool:
+            made = pool.imap_unordered(partial(make_sides, folder), groups)
+            with suppress(TimeoutError, StopIteration):
+                while True:
+                    made.next(STANDSTILL_SECONDS)
+    raise SystemExit(f"the dumps of {', '.join(side.key for side in missing)} could not be made")
+
+
+def dump_of(folder: Path, side: Side) -> Path:
+    """Return where the dump of a side is."""
+    if side.form:
+        return folder / side.key.replace("/", "_")
+    return ROOT / side.network if "/" in side.network else folder / side.network
+
+
+def error_of(folder: Path, side: Side) -> Path:
+    """Return the file that says why a side cannot be made."""
+    return folder / f"{side.key.replace('/', '_')}.error"
+
+
+def is_made(folder: Path, side: Side) -> bool:
+    return index_place(dump_of(folder, side)).exists() or error_of(folder, side).exists()
+
+
+# In the other processes
+
+
+def begin() -> None:
+    """Discard what engines print and warn of."""
+    logging.disable(logging.WARNING)
+    onnxruntime.set_default_logger_severity(3)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for target in (1, 2):
+        os.dup2(nowhere, target)
+
+
+def make_sides(folder: Path, sides: Sequence[Side]) -> None:
+    for side in sides:
+        make_side(folder, side)
 
 
 def make_side(folder: Path, side: Side) -> None:
-    """Write a side's model, if it is not there yet, and its dump."""
-    form = FORMS[side.form]
-    model = make_model(folder, side)
-    inputs = inputs_of(folder, side.network)
-    place = folder / side.key.replace("/", "_")
-    if index_place(place).exists():
-        return  # made by an earlier process, which was ended
+    """Write a side's model, if it is not there yet, and its dump, or why it cannot be made."""
+    place = dump_of(folder, side)
     shutil.rmtree(place, ignore_errors=True)
-    planted_twins.dump(model, place, inputs, **dict(form.options))
+    try:
+        inputs = {"input": inputs_of(folder, side.network), "bin_io_dump": str(place)}
+        values = {"iter": 1, "warmup_iter": 0, **inputs, **FORMS[side.form].options}
+        spec = plan_run(str(make_model(folder, side)), values)
+        result = make_run(spec, RunContext(in_process=True))
+        assert result.status == "ok", result.failure
+    except Exception as error:  # the pair is listed as one that failed
+        error_of(folder, side).write_text(f"{type(error).__name__}: {error}"[:500])
 
 
 def make_model(folder: Path, side: Side) -> Path:
     """Return a side's model file, which is made if it is not there yet."""
     form = FORMS[side.form]
-    of_repository = side.network in MODELS
-    path = folder / side.model.replace("/", "_")
-    if of_repository and not form.recipe:
+    if side.network in MODELS and not form.recipe:
         return ROOT / f"{side.network}.{form.suffix}"
+    path = folder / side.model.replace("/", "_")
     if path.exists():
         return path
-    if form.recipe == "half":
-        network = number_cases.describe(side.network, side.fault)
-        number_cases.halve(network)
-        dump_megengine(network, path)
-    elif form.recipe:
-        converted = onnx.load(make_model(folder, side._replace(form="basic")))
+    if form.suffix == "onnx" and form.recipe:
+        model = onnx.load(make_model(folder, side._replace(form="basic")))
         if form.recipe == "float16":
-            converted = conversions.halve(converted)
+            model = conversions.halve(model)
         else:
-            feeds = feeds_of(folder, side.network)
-            converted = conversions.quantize(form.recipe, converted, feeds)
-        word, _, number = side.fault.partition("-")
-        if word == "new" and (alter := FAULTS[int(number)].quantized):
-            alter(converted)
-        onnx.save(converted, path)
-    elif form.suffix == "mge":
-        dump_megengine(number_cases.describe(side.network, side.fault), path)
-    else:
-        network = number_cases.describe(side.network, side.fault)
+            model = conversions.quantize(form.recipe, model, feeds_of(side.network))
+        planted = planted_faults.FAULTS.get(side.fault)
+        if planted and planted.quantized:
+            planted.quantized(model)
+        onnx.save(model, path)
+        return path
+    network = planted_faults.describe(side.network, side.fault)
+    if form.suffix == "onnx":
         path.write_bytes(onnx_of(network).SerializeToString())
+        return path
+    from megengine_twin import dump_megengine
+
+    if form.recipe == "half":
+        planted_faults.halve(network)
+    dump_megengine(network, path)
     return path
 
 
 @cache
-def feeds_of(folder: Path, network: str) -> dict[str, Array]:
-    """Return what a network is fed with, to calibrate it."""
+def feeds_of(network: str) -> dict[str, Array]:
+    """Return what a network is fed with."""
     if network in MODELS:
         (path,) = MODELS[network]
         return {"data": np.load(ROOT / path)}
-    return planted_twins.draw_inputs(number_cases.DESCRIPTIONS[network]())
+    random = np.random.RandomState(0)
+    return {
+        spec.name: random.randint(0, 256, spec.shape).astype(np.uint8)
+        if spec.dtype == "uint8"
+        else random.normal(0, 3, spec.shape).astype(np.float32)
+        for spec in NETWORKS[network]().inputs
+    }
 
 
 @cache
@@ -91,35 +162,7 @@ def inputs_of(folder: Path, network: str) -> list[str]:
     if network in MODELS:
         return [str(ROOT / path) for path in MODELS[network]]
     items = []
-    for name, array in feeds_of(folder, network).items():
+    for name, array in feeds_of(network).items():
         np.save(folder / f"{network}.{name}.npy", array)
         items.append(f"{name}:{folder}/{network}.{name}.npy")
     return items
-
-
-def sides_of(networks: list[str]) -> Iterator[Side]:
-    """Yield the sides of all cases that are of some networks, each once."""
-    sides = (side for case in number_cases.all_cases() for side in (case.actual, case.expected))
-    return (side for side in dict.fromkeys(sides) if side.form and side.network in networks)
-
-
-def try_side(folder: Path, side: Side) -> None:
-    """Make a side, or a file that says why it cannot be made."""
-    try:
-        make_side(folder, side)
-    except Exception as error:  # the pair is listed as one that failed
-        place = folder / f"{side.key.replace('/', '_')}.error"
-        place.write_text(f"{type(error).__name__}: {error}"[:500])
-
-
-def main(folder: Path, networks: list[str]) -> None:
-    logging.disable(logging.WARNING)
-    onnxruntime.set_default_logger_severity(3)
-    for side in sides_of(networks):
-        try_side(folder, side)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]).resolve(), sys.argv[2:])
-    sys.stdout.flush()
-    os._exit(0)  # the engine's own destructors may crash

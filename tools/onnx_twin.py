@@ -36,15 +36,6 @@ class OnnxGraph:
         return output
 
 
-def _add_plain(operator: str) -> Callable[[OnnxGraph, Node], None]:
-    """Translate a node that has neither weights nor settings."""
-
-    def add(graph: OnnxGraph, node: Node) -> None:
-        graph.add(operator, list(node.inputs), node.name)
-
-    return add
-
-
 def _add_weights(graph: OnnxGraph, node: Node) -> list[str]:
     return [
         graph.add_constant(f"{node.name}.{name}", weight) for name, weight in node.weights.items()
@@ -52,11 +43,14 @@ def _add_weights(graph: OnnxGraph, node: Node) -> list[str]:
 
 
 def _conv_attributes(node: Node) -> dict[str, Any]:
+    settings = node.settings
+    more = {"dilations": [settings["dilation"]] * 2} if "dilation" in settings else {}
     return {
         "kernel_shape": node.weights["weight"].shape[2:],
-        "strides": [node.settings["stride"]] * 2,
-        "pads": [node.settings["padding"]] * 4,
-        "group": node.settings["groups"],
+        "strides": [settings["stride"]] * 2,
+        "pads": settings.get("pads", [settings["padding"]] * 4),
+        "group": settings["groups"],
+        **more,
     }
 
 
@@ -65,34 +59,40 @@ def _add_conv(graph: OnnxGraph, node: Node) -> None:
     graph.add("Conv", inputs, node.name, **_conv_attributes(node))
 
 
-def _add_linear(graph: OnnxGraph, node: Node) -> None:
-    graph.add("Gemm", [*node.inputs, *_add_weights(graph, node)], node.name, transB=1)
-
-
 def _add_relu6(graph: OnnxGraph, node: Node) -> None:
     low = graph.add_constant(f"{node.name}.low", np.float32(0))
     high = graph.add_constant(f"{node.name}.high", np.float32(6))
     graph.add("Clip", [*node.inputs, low, high], node.name)
 
 
-def _add_max_pool(graph: OnnxGraph, node: Node) -> None:
-    settings = node.settings
+def _add_pool(graph: OnnxGraph, node: Node) -> None:
+    settings, is_average = node.settings, node.kind == "average_pool"
+    more = {"count_include_pad": int(settings["count_pad"])} if is_average else {}
     graph.add(
-        "MaxPool",
+        "AveragePool" if is_average else "MaxPool",
         list(node.inputs),
         node.name,
         kernel_shape=[settings["kernel_size"]] * 2,
         strides=[settings["stride"]] * 2,
         pads=[settings["padding"]] * 4,
+        **more,
     )
 
 
-def _add_cast(graph: OnnxGraph, node: Node) -> None:
-    graph.add("Cast", list(node.inputs), node.name, to=TensorProto.FLOAT)
+def _add_half(graph: OnnxGraph, node: Node) -> None:
+    half = graph.add("Cast", list(node.inputs), f"{node.name}.narrow", to=TensorProto.FLOAT16)
+    graph.add("Cast", [half], node.name, to=TensorProto.FLOAT)
 
 
-def _add_transpose(graph: OnnxGraph, node: Node) -> None:
-    graph.add("Transpose", list(node.inputs), node.name, perm=node.settings["axes"])
+def _add_gelu(graph: OnnxGraph, node: Node) -> None:
+    (x,), name = node.inputs, node.name
+    root, one, half = (
+        graph.add_constant(f"{name}.{word}", np.float32(value))
+        for word, value in (("root", 2**0.5), ("one", 1), ("half", 0.5))
+    )
+    y = graph.add("Erf", [graph.add("Div", [x, root], f"{name}.divided")], f"{name}.erf")
+    y = graph.add("Mul", [x, graph.add("Add", [y, one], f"{name}.shifted")], f"{name}.product")
+    graph.add("Mul", [y, half], name)
 
 
 def _add_affine(graph: OnnxGraph, node: Node) -> None:
@@ -110,12 +110,10 @@ def _add_scale(graph: OnnxGraph, node: Node, setting: str) -> list[str]:
     ]
 
 
-def _add_quantize(graph: OnnxGraph, node: Node) -> None:
-    graph.add("QuantizeLinear", [*node.inputs, *_add_scale(graph, node, "scale")], node.name)
-
-
-def _add_dequantize(graph: OnnxGraph, node: Node) -> None:
-    graph.add("DequantizeLinear", [*node.inputs, *_add_scale(graph, node, "scale")], node.name)
+def _add_conversion(graph: OnnxGraph, node: Node) -> None:
+    """Translate quantize and dequantize."""
+    operator = f"{node.kind.title()}Linear"
+    graph.add(operator, [*node.inputs, *_add_scale(graph, node, "scale")], node.name)
 
 
 def _add_quantized_conv(graph: OnnxGraph, node: Node) -> None:
@@ -132,30 +130,52 @@ def _add_quantized_conv(graph: OnnxGraph, node: Node) -> None:
     graph.add("Relu", [signed], node.name)
 
 
+# Kinds that are one operator, which takes the weights too; its attributes are those settings, or
+# these numbers.
+SIMPLE: dict[str, tuple[str, dict[str, str | int]]] = {
+    "linear": ("Gemm", {"transB": 1}),
+    "layer_norm": ("LayerNormalization", {"epsilon": "epsilon"}),
+    "cast": ("Cast", {"to": TensorProto.FLOAT}),
+    "transpose": ("Transpose", {"perm": "axes"}),
+    "leaky_relu": ("LeakyRelu", {"alpha": "slope"}),
+    "softmax": ("Softmax", {"axis": "axis"}),
+    "concat": ("Concat", {"axis": "axis"}),
+    "matmul": ("MatMul", {}),
+    "global_average": ("GlobalAveragePool", {}),
+    **{kind: (kind.title(), {}) for kind in ("relu", "tanh", "sigmoid", "flatten")},
+    **{kind: (kind.title(), {}) for kind in ("add", "sub", "mul")},
+}
 OPERATORS: dict[str, Callable[[OnnxGraph, Node], None]] = {
     "conv": _add_conv,
-    "linear": _add_linear,
-    "relu": _add_plain("Relu"),
     "relu6": _add_relu6,
-    "add": _add_plain("Add"),
-    "matmul": _add_plain("MatMul"),
-    "flatten": _add_plain("Flatten"),
-    "max_pool": _add_max_pool,
-    "global_average": _add_plain("GlobalAveragePool"),
-    "cast": _add_cast,
-    "transpose": _add_transpose,
+    "max_pool": _add_pool,
+    "average_pool": _add_pool,
+    "half": _add_half,
+    "gelu": _add_gelu,
     "affine": _add_affine,
-    "quantize": _add_quantize,
-    "dequantize": _add_dequantize,
+    "quantize": _add_conversion,
+    "dequantize": _add_conversion,
     "quantized_conv": _add_quantized_conv,
 }
+
+
+def _add_node(graph: OnnxGraph, node: Node) -> None:
+    if node.kind in OPERATORS:
+        OPERATORS[node.kind](graph, node)
+        return
+    operator, attributes = SIMPLE[node.kind]
+    values = {
+        name: node.settings[value] if isinstance(value, str) else value
+        for name, value in attributes.items()
+    }
+    graph.add(operator, [*node.inputs, *_add_weights(graph, node)], node.name, **values)
 
 
 def onnx_of(network: Network) -> onnx.ModelProto:
     """Translate the network, the shapes of all its tensors included."""
     graph = OnnxGraph()
     for node in network.nodes:
-        OPERATORS[node.kind](graph, node)
+        _add_node(graph, node)
     inputs = [_input_of(spec) for spec in network.inputs]
     # Outputs without a shape: shape inference fills it in.
     outputs = [

@@ -19,11 +19,9 @@ from statistics import median
 from typing import NamedTuple
 
 import msgspec
-import numpy as np
-from bench import LAR, MOBILENET, PYTHON, RESNET50, ROOT, run_quietly
 from disturbance import disturbed
 from figures import Outcome, Settings, note, repeat
-from network import Network, Node
+from processes import LAR, LARGE, MOBILENET, MOBILENET_ONNX, RESNET50, make_large, run_quietly
 
 from lar.engines import operator_kinds_of_both
 from lar.engines.profile_files import read_profile
@@ -40,9 +38,7 @@ OF_WEIGHT = re.compile(r"(.+)\.(weight|bias)")
 
 LEAST_SHARE = 0.95
 ITERATIONS = 100
-PAIRS = 3
-FEWEST_PAIRS = 3  # that are judged
-MOBILENET_ONNX = Path(MOBILENET).with_suffix(".onnx")
+PAIRS = 3  # the fewest that are judged
 
 # Of each model, how it is profiled: the file's suffix and the flags.
 WAYS: Mapping[str, tuple[tuple[str, ...], ...]] = {
@@ -66,77 +62,6 @@ WAYS: Mapping[str, tuple[tuple[str, ...], ...]] = {
 }
 
 
-def describe_encoder(layers: int = 4, tokens: int = 64, width: int = 256) -> Network:
-    """A BERT-like encoder: attention, normalisation and two products with Gelu in each layer."""
-    network = Network("encoder", seed=3)
-    x = network.add_input("data", (tokens, width))
-    for name in (f"layer{layer}" for layer in range(layers)):
-        query, key, value = (
-            network.add_linear(f"{name}.{part}", x, (width, width))
-            for part in ("query", "key", "value")
-        )
-        turned = network.add("transpose", f"{name}.turned", key, axes=(1, 0))
-        scores = network.add("matmul", f"{name}.scores", query, turned)
-        scaled = network.add("affine", f"{name}.scaled", scores, scale=width**-0.5, shift=0.0)
-        weights = network.add("softmax", f"{name}.weights", scaled, axis=1)
-        mixed = network.add("matmul", f"{name}.mixed", weights, value)
-        mixed = network.add_linear(f"{name}.projected", mixed, (width, width))
-        x = add_norm(network, f"{name}.norm1", network.add("add", f"{name}.sum1", mixed, x), width)
-        y = network.add_linear(f"{name}.wide", x, (width, 4 * width))
-        y = network.add("gelu", f"{name}.gelu", y)
-        y = network.add_linear(f"{name}.narrow", y, (4 * width, width))
-        x = add_norm(network, f"{name}.norm2", network.add("add", f"{name}.sum2", y, x), width)
-    network.outputs = [network.add_linear("logits", x, (width, 16))]
-    return network
-
-
-def add_norm(network: Network, name: str, source: str, width: int) -> str:
-    weights = {"weight": np.ones(width, np.float32), "bias": np.zeros(width, np.float32)}
-    return network.add("layer_norm", name, source, weights=weights, epsilon=1e-5)
-
-
-def make_encoder(folder: Path) -> Path:
-    """Write the encoder in both formats; return the path without a suffix."""
-    path = folder / "encoder"
-    if not path.with_suffix(".onnx").exists():
-        code = (
-            "import sys; from pathlib import Path; import report_differences as it;"
-            "it.write_encoder(Path(sys.argv[1]))"
-        )
-        code = f"import sys; sys.path.insert(0, {str(ROOT / 'tools')!r}); {code}"
-        done = run_quietly([PYTHON, "-c", code, str(path)])
-        if done.returncode:
-            raise SystemExit(done.stderr)
-    return path
-
-
-def write_encoder(path: Path) -> None:
-    """Write the encoder with MegEngine and onnx, in a process of its own."""
-    import megengine_twin
-    import onnx_twin
-    import planted_twins  # noqa: F401 - its operators are added
-    from megengine import functional
-    from megengine_twin import dump_megengine
-    from onnx_twin import OnnxGraph, onnx_of
-
-    def add_gelu(graph: OnnxGraph, node: Node) -> None:
-        (x,) = node.inputs
-        name = node.name
-        root, one, half = (
-            graph.add_constant(f"{name}.{word}", np.float32(value))
-            for word, value in (("root", 2**0.5), ("one", 1), ("half", 0.5))
-        )
-        y = graph.add("Div", [x, root], f"{name}.divided")
-        y = graph.add("Add", [graph.add("Erf", [y], f"{name}.erf"), one], f"{name}.shifted")
-        graph.add("Mul", [graph.add("Mul", [x, y], f"{name}.product"), half], name)
-
-    onnx_twin.OPERATORS["gelu"] = add_gelu
-    megengine_twin.OPERATORS["gelu"] = lambda node, weights, x: functional.gelu(x)
-    network = describe_encoder()
-    dump_megengine(network, path.with_suffix(".mge"))
-    path.with_suffix(".onnx").write_bytes(onnx_of(network).SerializeToString())
-
-
 class Joined(NamedTuple):
     """How well the operators of two profiles were joined: the share of the time of those that have
     a partner, what was joined wrongly, and what was not."""
@@ -146,7 +71,7 @@ class Joined(NamedTuple):
     missed: list[str]
 
 
-def make_profile(model: Path, flags: Sequence[str], place: Path, iterations: int) -> Profile:
+def make_profile(model: str | Path, flags: Sequence[str], place: Path, iterations: int) -> Profile:
     """Profile a run.
 
     Raises:
@@ -314,19 +239,20 @@ def operators_to_slow(profile: Profile) -> list[int]:
     return [place for place, time in enumerate(times) if time >= least]
 
 
-def measure_joined(settings: Settings, folder: Path) -> Outcome:
+def measure_joined(settings: Settings) -> Outcome:
     """Profile ResNet50, MobileNetV2 and an encoder in all ways, and join each two of them; then
     with the names of either side hidden."""
+    make_large("encoder")
     least, wrong, pairs = [1.0, 1.0], [0, 0], 0
     for model, ways in (
         (Path(RESNET50).with_suffix(""), "pictures"),
         (Path(MOBILENET).with_suffix(""), "pictures"),
-        (make_encoder(folder), "texts"),
+        (LARGE / "encoder", "texts"),
     ):
         made = {}
         for number, (suffix, *flags) in enumerate(WAYS[ways]):
             path = model.with_suffix(f".{suffix}")
-            place = folder / f"{path.name}.{number}.json"
+            place = settings.folder / f"{path.name}.{number}.json"
             made[" ".join((path.name, *flags))] = make_profile(path, flags, place, 10)
         for one, other in itertools.combinations(made, 2):
             pairs += 1
@@ -345,12 +271,12 @@ def measure_joined(settings: Settings, folder: Path) -> Outcome:
     )
 
 
-def measure_same(settings: Settings, folder: Path) -> Outcome:
+def measure_same(settings: Settings) -> Outcome:
     """Profile one command in pairs, again and again, while the machine is disturbed."""
     called = 0
     for number in repeat(settings):
         with disturbed(settings.seed + number):
-            places = [folder / f"same.{number}.{run}.json" for run in range(2 * FEWEST_PAIRS)]
+            places = [settings.folder / f"same.{number}.{run}.json" for run in range(2 * PAIRS)]
             made = [make_profile(MOBILENET_ONNX, (), place, ITERATIONS) for place in places]
         pairs = [*zip(made[::2], made[1::2], strict=True)]
         names = called_different(pairs)
@@ -359,13 +285,13 @@ def measure_same(settings: Settings, folder: Path) -> Outcome:
     return Outcome(f"{called} of {settings.repetitions}", called <= settings.repetitions // 20)
 
 
-def measure_slower(settings: Settings, folder: Path) -> Outcome:
+def measure_slower(settings: Settings) -> Outcome:
     """Profile one command many times; compare pairs of the runs, where an operator was made slower
     in the records of the second of each pair."""
     draw = random.Random(settings.seed)
     flags = ("--multithread", "1")
     made = [
-        make_profile(MOBILENET_ONNX, flags, folder / f"slower.{number}.json", ITERATIONS)
+        make_profile(MOBILENET_ONNX, flags, settings.folder / f"slower.{number}.json", ITERATIONS)
         for number in range(4 * PAIRS)
     ]
     found = alone = 0

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import copy
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 
 import numpy as np
 import onnx
 from network import Array
 from onnx import TensorProto, helper, numpy_helper
-from real_networks import Exporter as Exporter
 from real_networks import RealNetwork as RealNetwork
 from real_networks import make_network as make_network
+from real_networks import network_of as network_of
 from real_networks import rename as rename
+from real_networks import walk_graphs
 
 import lar
 from lar.records.comparison import Comparison, Culprit
@@ -137,7 +135,7 @@ def set_weight(name: str, change_array: Callable[[Array], Any]) -> Change:
     """Return a change of a weight's values; the names of some end so."""
 
     def change(model: onnx.ModelProto) -> None:
-        weights = (it for graph in graphs_of(model.graph) for it in graph.initializer)
+        weights = (it for graph in walk_graphs(model.graph) for it in graph.initializer)
         (weight,) = (it for it in weights if it.name.endswith(name))
         array = change_array(numpy_helper.to_array(weight).copy())
         weight.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(array), weight.name))
@@ -146,14 +144,8 @@ def set_weight(name: str, change_array: Callable[[Array], Any]) -> Change:
 
 
 def find_node(model: onnx.ModelProto, name: str) -> onnx.NodeProto:
-    nodes = (it for graph in graphs_of(model.graph) for it in graph.node)
+    nodes = (it for graph in walk_graphs(model.graph) for it in graph.node)
     return next(it for it in nodes if name in (it.name, it.op_type))
-
-
-def graphs_of(graph: onnx.GraphProto) -> list[onnx.GraphProto]:
-    """Return a graph and those inside its operators."""
-    inner = [it.g for each in graph.node for it in each.attribute if it.HasField("g")]
-    return [graph, *(found for each in inner for found in graphs_of(each))]
 
 
 FLOAT, STRING, INTEGER = TensorProto.FLOAT, TensorProto.STRING, TensorProto.INT64

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
@@ -16,13 +15,10 @@ from lar.dumps.index import open_dump
 from lar.graphs import elements
 from lar.records.comparison import COMPARISON_FORMAT, Comparison, Tolerance, read_comparison
 from lar.records.run import record_to_json
+from tests.comparison.handmade import Step, dump_of
 from tests.comparison.known_engines import compare_dumps
 from tests.dumps.blocked_tensors import to_blocked
 from tests.dumps.typed_tensors import write_typed
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
-from tests.comparison.handmade import Step, dump_of
 
 ELEMENTS = 1 << 19
 TENSORS = 24

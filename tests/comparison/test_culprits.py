@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,11 +10,8 @@ import numpy.typing as npt
 
 from lar.dumps.dump import Dump
 from lar.records.comparison import Comparison, Culprit, Tolerance
-from tests.comparison.known_engines import compare_dumps
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 from tests.comparison.handmade import Step, dump_of
+from tests.comparison.known_engines import compare_dumps
 
 Array = npt.NDArray[Any]
 

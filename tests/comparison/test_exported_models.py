@@ -15,7 +15,6 @@ from tests.comparison.exported_models import (
     FLOAT,
     Case,
     Change,
-    Exporter,
     Models,
     RealNetwork,
     blamed,
@@ -23,6 +22,7 @@ from tests.comparison.exported_models import (
     draw,
     make_network,
     model_of,
+    network_of,
     node,
     rename,
     set_attribute,
@@ -56,19 +56,23 @@ def original(models: Models) -> Callable[[str], Case]:
 
 def make_folded(kind: str) -> RealNetwork:
     """A layer without bias, and what the optimiser folds into it."""
-    net = Exporter("paddle", opset=13)
-    x = net.add_image(3, 12)
-    if kind == "ConvTranspose":
-        net.scope = "up"
-        x = net.add(kind, x, net.weight("weight", net.draw(3, 8, 3, 3)), strides=[2, 2])
+    layers = {
+        "ConvTranspose": "z = ConvTranspose <strides = [2, 2]> (x, up)",
+        "biased": "z = Conv <pads = [1, 1, 1, 1]> (x, weight, bias)",
+    }
+    nodes = [layers.get(kind, "z = Conv <pads = [1, 1, 1, 1]> (x, weight)")]
+    weights = ["float[3,8,3,3] up", "float[8,3,3,3] weight", "float[8] bias"]
+    if kind == "affine":
+        weights += ["float[1,8,1,1] m", "float[1,8,1,1] s", "float[1,8,1,1] a"]
+        nodes += ["z1 = Mul (z, m)", "z2 = Sub (z1, s)", "folded = Add (z2, a)"]
     else:
-        x = net.conv("conv1", x, (3, 8), bias=kind == "biased")
-    for role in ("mul", "sub", "add") if kind == "affine" else ():
-        x = net.add(role.capitalize(), x, net.weight(role, 1 + net.draw(1, 8, 1, 1, spread=0.2)))
-    if kind != "affine":
-        weights = [net.weight(role, 1 + net.draw(8, spread=0.1)) for role in "sbmv"]
-        x = net.add("BatchNormalization", x, *weights)
-    return net.finish(y=net.classifier(net.add("Relu", x), 8))
+        weights += [f'float[8] "{role}.weight"' for role in "sbmv"]
+        norm = ", ".join(f'"{role}.weight"' for role in "sbmv")
+        nodes.append(f"folded = BatchNormalization (z, {norm})")
+    nodes += ["r = Relu (folded)", "p = GlobalAveragePool (r)", "f = Flatten (p)"]
+    weights.append('float[10,8] "head.weight"')
+    nodes.append('y = Gemm <transB = 1> (f, "head.weight")')
+    return network_of("float[1,3,12,12] x", "float[1,10] y", weights, nodes)
 
 
 def make_moved(kind: str) -> RealNetwork:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,11 +12,8 @@ from lar.dumps.dump import Dump
 from lar.dumps.excerpts import excerpts_of
 from lar.records.comparison import Comparison
 from lar.reports.comparison_report import describe_culprit
-from tests.comparison.known_engines import compare_dumps
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 from tests.comparison.handmade import Step, dump_of
+from tests.comparison.known_engines import compare_dumps
 
 RANDOM = np.random.default_rng(0)
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,11 +14,8 @@ from lar.graphs.elements import BLOCK, dequantized, elements_of
 from lar.records.comparison import Comparison, TensorComparison, Tolerance
 from lar.records.quantization import Quantization
 from lar.reports.compared_tensors import describe_type
-from tests.comparison.known_engines import compare_dumps
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 from tests.comparison.handmade import Step, dump_of
+from tests.comparison.known_engines import compare_dumps
 
 Array = npt.NDArray[Any]
 

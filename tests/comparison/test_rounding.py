@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import sys
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,11 +15,8 @@ from lar.dumps.dump import Dump
 from lar.records.comparison import Comparison
 from lar.records.quantization import Quantization
 from lar.reports.comparison_report import report_comparison
-from tests.comparison.known_engines import compare_dumps
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 from tests.comparison.handmade import Step, dump_of
+from tests.comparison.known_engines import compare_dumps
 
 Array = npt.NDArray[Any]
 Fault = Callable[[str, Array], Array]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import sys
 import tarfile
 from dataclasses import replace
 from pathlib import Path
@@ -19,12 +18,9 @@ from lar.dumps.dump import Dump
 from lar.errors import UsageError
 from lar.records.comparison import Comparison, Only
 from lar.reports.comparison_report import report_comparison
+from tests.comparison.handmade import Step, dump_of
 from tests.comparison.known_engines import compare_dumps
 from tests.dumps.blocked_tensors import to_blocked
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
-from tests.comparison.handmade import Step, dump_of
 
 Array = npt.NDArray[Any]
 RANDOM = np.random.default_rng(0)

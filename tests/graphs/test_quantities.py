@@ -5,7 +5,6 @@ The figures of ONNX Runtime's own tool (`qdq_loss_debug`) are what they must be.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,16 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 import pytest
+from planted_networks import plain_cnn
 
 import lar
 from lar.dumps.dump import Dump
 from lar.graphs.elements import dequantized, elements_of
 from lar.records.comparison import Comparison, TensorComparison
 from tests.comparison.known_engines import compare_dumps
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
-
-from planted_networks import plain_cnn
 
 if TYPE_CHECKING:
     pass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,12 +17,9 @@ from lar.graphs.matching import is_generic
 from lar.graphs.signatures import Values
 from lar.graphs.twins import Twins, match
 from lar.records.comparison import Comparison
+from tests.comparison.handmade import Step, dump_of
 from tests.comparison.known_engines import Graph, compare_dumps
 from tests.dumps.blocked_tensors import to_blocked
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
-from tests.comparison.handmade import Step, dump_of
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar

@@ -3,7 +3,6 @@ are the model's own names."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from itertools import combinations
@@ -11,15 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from report_differences import judge_joined, without_names
 
 from lar.engines import operator_kinds_of_both
 from lar.engines.profile_files import read_profile
 from lar.profiles.differences import compare_profiles
 from lar.records.profile import Profile
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
-
-from report_differences import judge_joined, without_names
 
 pytestmark = pytest.mark.skipif(find_spec("megengine") is None, reason="MegEngine is not installed")
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from pathlib import Path
 
+import bench_dumps
 import bench_numbers
-import comparison_costs
 import number_cases
 import numpy as np
 import onnx
 import onnxruntime
+import planted_faults
+import planted_networks
 import pytest
 import random_edits
 import real_networks
@@ -29,20 +32,18 @@ from lar.records.comparison import (
 
 
 def test_there_are_as_many_cases_as_the_figures_say() -> None:
-    old = {(case.actual.network, case.actual.fault) for case in number_cases.faulty_cases()}
-    assert len(number_cases.FAULTS) == 45
-    assert len(old) >= 80
-    assert len(list(number_cases.healthy_cases())) >= 200
+    groups = Counter(word.partition("-")[0] for word in planted_faults.FAULTS)
+    assert groups == {"old": 50, "new": 45}
+    assert len(list(number_cases.healthy_cases())) == 268
     names = [case.name for case in number_cases.all_cases()]
-    assert len(names) == len(set(names))
+    assert len(names) == len(set(names)) == 268 + 218 + 164
 
 
 def test_every_fault_can_be_made() -> None:
-    for number, fault in enumerate(number_cases.FAULTS):
-        network = number_cases.describe(fault.network, f"new-{number}")
-        assert network.outputs
-        assert {name for name in (*fault.operators, *fault.others) if name} <= {
-            node.name for node in number_cases.DESCRIPTIONS[fault.network]().nodes
+    for word, fault in planted_faults.FAULTS.items():
+        assert planted_faults.describe(fault.network, word).outputs
+        assert {*fault.operators, *fault.others} <= {
+            node.name for node in planted_networks.NETWORKS[fault.network]().nodes
         }
 
 
@@ -66,15 +67,6 @@ def test_a_side_that_cannot_be_made_is_listed(tmp_path: Path) -> None:
     assert pair.found == "net.clean.all could not be made: TypeError: no"
     line = pair.describe("a problem")
     assert line.endswith(f"lar compare {tmp_path}/net.clean.basic {tmp_path}/net.clean.all")
-
-
-def test_an_unknown_figure_is_named(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("sys.argv", ["bench_numbers.py", "speeed"])
-    with pytest.raises(SystemExit):
-        bench_numbers.main()
-    assert "no figure speeed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", real_networks.NETWORKS)
@@ -167,8 +159,8 @@ def test_an_edit_without_culprit_is_the_same_or_wrong() -> None:
 
 
 def test_the_fault_of_a_chain_reaches_its_output(tmp_path: Path) -> None:
-    sides = comparison_costs.chain_sides(tmp_path, 40)
-    network = comparison_costs.make_chain(40)
+    sides = bench_dumps.chain_sides(tmp_path, 40)
+    network = bench_dumps.make_chain(40)
     faulty = network._replace(model=onnx.load(sides[0].partition(" ")[0]))
     assert len(network.model.graph.node) == 40
     outputs = [random_edits.run_model(each) for each in (faulty, network)]

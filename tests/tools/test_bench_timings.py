@@ -13,33 +13,8 @@ from lar.records.run import Samples
 from tests.running.isolated_runs import eventually
 
 
-def run_figures(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
-    monkeypatch.setattr("sys.argv", ["bench_timings.py", *words])
-    return bench_timings.main()
-
-
-def test_a_figure_is_one_row(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code = run_figures(monkeypatch, "--count", "5000", "long-queue")
-    *_, row = capsys.readouterr().out.splitlines()
-    cells = [cell.strip() for cell in row.strip("|").split("|")]
-    assert cells[1:3] == ["within 10 %", "5000"]
-    assert code == (1 if "missed" in cells[3] else 0)
-
-
-def test_an_unknown_figure_is_named(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        run_figures(monkeypatch, "speed")
-    assert "no figure speed" in capsys.readouterr().err
-
-
 def test_a_chain_has_as_many_layers_as_asked_for(tmp_path: Path) -> None:
-    path = tmp_path / "chain.onnx"
-    bench_timings.write_chain(str(path), 3)
-    model = onnx.load(path)
+    model = onnx.load(bench_timings.write_chain(tmp_path, 3))
     onnx.checker.check_model(model)
     assert [node.op_type for node in model.graph.node] == ["Conv"] * 3 + ["GlobalAveragePool"]
 
@@ -47,8 +22,8 @@ def test_a_chain_has_as_many_layers_as_asked_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("peer", "model"),
     [
-        ("bare-loop", "digits_cnn.mge"),
-        ("bare-loop", "digits_cnn.onnx"),
+        ("loop", "digits_cnn.mge"),
+        ("loop", "digits_cnn.onnx"),
         ("onnxruntime-test", "digits_cnn.onnx"),
     ],
 )

@@ -48,7 +48,7 @@ print(json.dumps(answers))
 SHORT_TRAINING = """
 digits_training.EPOCH_COUNT = 1
 all_digits = digits_training.split_digits()
-few = digits_training.Digits(*(each[: 6 * digits_training.BATCH_SIZE] for each in all_digits[0]))
+few = type(all_digits[0])(*(each[: 6 * digits_training.BATCH_SIZE] for each in all_digits[0]))
 digits_training.split_digits = lambda: (few, all_digits[1])
 """
 ADD_ERROR = "make_models.run_onnx = lambda *a: {{key: v + {} for key, v in right(*a).items()}}"
@@ -180,7 +180,15 @@ def test_lists_all_names(made_twice: MadeTwice) -> None:
     answer, _ = made_twice["list"]
     assert answer.code == 0
     names = {line.split()[0] for line in answer.out.splitlines()}
-    assert names == {*CHEAP, "digits_cnn", "int8", "mobilenet_v2", "resnet18", "resnet50"}
+    assert names == {
+        *CHEAP,
+        "digits_cnn",
+        "int8",
+        "mobilenet_v2",
+        "encoder",
+        "resnet18",
+        "resnet50",
+    }
 
 
 def test_unknown_name_is_a_usage_error(made_twice: MadeTwice) -> None:

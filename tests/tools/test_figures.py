@@ -1,0 +1,85 @@
+"""A tool's figures are rows of a table, and a promise that is missed is an exit code."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from figures import Figures, Outcome, Settings, ratio_under
+from processes import PEERS, cost_of
+
+from lar.engines import engine_named
+
+MODELS = Path(__file__).resolve().parents[2] / "models"
+
+
+def run_figures(
+    figures: Figures,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    *words: str,
+) -> tuple[int, list[str]]:
+    """Return the exit code, and the lines below the head of the table."""
+    monkeypatch.setattr("sys.argv", ["a tool", *words])
+    code = figures.main("Measures.")
+    head, _, *rows = capsys.readouterr().out.splitlines()
+    assert head == "| what | wanted | repetitions | measured |"
+    return code, rows
+
+
+def test_a_figure_is_a_row_and_what_failed_stands_below(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figures = Figures()
+    asked: list[Settings] = []
+
+    @figures.row("one", "what it is", "all", 7)
+    def measure(settings: Settings) -> Outcome:
+        asked.append(settings)
+        return Outcome("3 of 7", False, ("a case",))
+
+    figures.versus("two", "a side, to itself", ratio_under(2), lambda: 3.0, lambda: 2.0, 3)
+    code, rows = run_figures(figures, monkeypatch, capsys, "--count", "2", "--only", "x")
+    assert code == 1
+    assert rows[0] == "| what it is | all | 2 | 3 of 7 (missed) |"
+    assert rows[1] == "| a side, to itself | under 2x | 2 | 1.50x |"
+    assert rows[-2:] == ["not as wanted:", "a case"]
+    assert (asked[0].repetitions, asked[0].only, asked[0].seed) == (2, "x", 1)
+    assert run_figures(figures, monkeypatch, capsys, "two") == (
+        0,
+        ["| a side, to itself | under 2x | 3 | 1.50x |"],
+    )
+    with pytest.raises(SystemExit):
+        run_figures(figures, monkeypatch, capsys, "nonsense")
+    assert "no figure nonsense; figures: one, two" in capsys.readouterr().err
+
+
+def test_a_command_has_its_cost() -> None:
+    code = "import subprocess, sys, time; x = bytearray(50_000_000); y = x.copy(); time.sleep({})"
+    child = f"subprocess.run([sys.executable, '-c', {code.format(0.5)!r}])"
+    cost = cost_of(sys.executable, "-c", f"{code.format(0)}; {child}")
+    assert cost.seconds > 0.5
+    assert 0 < cost.cpu_seconds < cost.seconds
+    assert 100e6 < cost.largest < 200e6
+    assert 200e6 < cost.together < 300e6
+
+
+@pytest.mark.parametrize("name", ["bench", "bench_dumps", "bench_farm", "bench_reports"])
+def test_every_tool_lists_its_figures(name: str) -> None:
+    command = [sys.executable, f"tools/{name}.py", "nonsense"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, cwd=MODELS.parent, check=False
+    )
+    assert done.returncode == 2
+    assert "no figure nonsense; figures: " in done.stderr
+
+
+@pytest.mark.skipif(not engine_named("megengine").is_installed, reason="needs MegEngine")
+def test_the_bare_script_runs_a_model() -> None:
+    command = [*PEERS, "run", str(MODELS / "one_operator.mge"), "3"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    *times, output = done.stdout.splitlines()
+    assert [line.split()[1] for line in times] == ["ms"] * 3
+    assert output == "[1. 1. 1. 1.]"

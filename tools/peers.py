@@ -1,0 +1,174 @@
+"""The peers of lar: engines without it, as a user would call them in a script.
+
+    python tools/peers.py run MODEL COUNT [WARMUP [FOLDER]]
+    python tools/peers.py search MODEL
+    python tools/peers.py loop|onnxruntime-test MODEL
+
+`run` is a whole run of a `.mge` through lite's C functions: it prints the milliseconds of each
+iteration after those that warm up, one by default, and what the outputs begin with. With a folder
+the engine computes in the calling thread and, unless it is `-`, dumps each tensor there. `search`
+prints the seconds of a first iteration in which MegEngine measures its algorithms.
+
+The others read lines of two numbers, and make so many untimed iterations and so many timed ones for
+each. They print the seconds of an iteration: the median of a bare loop, or the mean that ONNX
+Runtime's own test program prints. That program makes a session for each call; here it gets the same
+one again, so that only the first call has what a first iteration costs. Inputs are ones.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import glob
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from ctypes import byref, c_char_p, c_int, c_size_t, c_void_p
+from typing import Any
+
+import numpy as np
+
+PROFILE, OPTIMIZED = 2, 8
+EMPTY_CACHE = bytes(4)  # no categories
+
+
+def check(status: int) -> None:
+    if status:
+        raise RuntimeError(f"lite failed: {status}")
+
+
+class LiteModel:
+    """A `.mge` with float32 tensors, run through lite's C functions."""
+
+    def __init__(self, model: str, *, is_inplace: bool = False, cache: str = "") -> None:
+        (file,) = glob.glob(f"{np.__path__[0]}/../megenginelite/libs/liblite*")
+        self.lite, self.network = ctypes.CDLL(file), c_void_p()
+        if cache:
+            check(self.lite.LITE_set_persistent_cache(c_char_p(cache.encode()), c_int(1)))
+        check(self.lite.LITE_make_default_network(byref(self.network)))
+        if is_inplace:
+            check(self.lite.LITE_set_cpu_inplace_mode(self.network))
+        if cache:
+            check(self.lite.LITE_set_network_algo_policy(self.network, PROFILE | OPTIMIZED))
+        check(self.lite.LITE_load_model_from_path(self.network, c_char_p(model.encode())))
+        for tensor in self.tensors("input"):
+            tensor[:] = 1
+        prototype = ctypes.CFUNCTYPE(c_int, c_void_p)
+        self._forward = prototype(("LITE_forward", self.lite))
+        self._wait = prototype(("LITE_wait", self.lite))
+
+    def iterate(self) -> None:
+        self._forward(self.network)
+        self._wait(self.network)
+
+    def tensors(self, kind: str) -> Iterator[np.ndarray[Any, np.dtype[np.float32]]]:
+        """Yield the memory of the inputs or of the outputs."""
+        read, count = self.lite[f"LITE_get_all_{kind}_name"], c_size_t()
+        check(read(self.network, byref(count), None))
+        names = (c_char_p * count.value)()
+        check(read(self.network, None, names))
+        for name in names:
+            tensor, size, memory = c_void_p(), c_size_t(), c_void_p()
+            check(self.lite.LITE_get_io_tensor(self.network, c_char_p(name), 0, byref(tensor)))
+            check(self.lite.LITE_get_tensor_total_size_in_byte(tensor, byref(size)))
+            check(self.lite.LITE_get_tensor_memory(tensor, byref(memory)))
+            assert memory.value is not None
+            floats = (ctypes.c_float * (size.value // 4)).from_address(memory.value)
+            yield np.ctypeslib.as_array(floats)
+
+
+def run(model: str, count: str, warmup: str = "1", folder: str = "") -> None:
+    lite = LiteModel(model, is_inplace=bool(folder))
+    if folder not in ("", "-"):
+        os.mkdir(folder)
+        check(lite.lite.LITE_enable_io_bin_dump(lite.network, c_char_p(folder.encode())))
+    for _ in range(int(warmup)):
+        lite.iterate()
+    for seconds in times_of(lite.iterate, int(count)):
+        print(f"{1e3 * seconds:.3f} ms")
+    for tensor in lite.tensors("output"):
+        print(tensor[:4])
+
+
+def search(model: str) -> None:
+    with tempfile.NamedTemporaryFile() as cache:
+        cache.write(EMPTY_CACHE)
+        cache.flush()
+        print(*times_of(LiteModel(model, cache=cache.name).iterate, 1))
+
+
+def loop(model: str) -> None:
+    iterate = open_session(model) if model.endswith(".onnx") else LiteModel(model).iterate
+    answer_turns(lambda count: sorted(times_of(iterate, count))[count // 2])
+
+
+def open_session(model: str) -> Callable[[], Any]:
+    """Load an `.onnx` with ONNX Runtime and return what runs one iteration."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    binding = session.io_binding()
+    for node in session.get_inputs():
+        shape = [size if isinstance(size, int) else 1 for size in node.shape]
+        binding.bind_cpu_input(node.name, np.ones(shape, np.float32))
+    for node in session.get_outputs():
+        binding.bind_output(node.name, "cpu")
+    return lambda: session.run_with_iobinding(binding)
+
+
+def onnxruntime_test(model: str) -> None:
+    import contextlib
+    import io
+    import re
+    import types
+
+    import onnxruntime
+    from onnxruntime.tools import onnxruntime_test as program
+
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    feeds = program.generate_feeds(session)
+    program.onnxrt = types.SimpleNamespace(
+        InferenceSession=lambda *_, **__: session,
+        get_available_providers=onnxruntime.get_available_providers,
+    )
+
+    def measure(count: int) -> float:
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            program.run_model(model, count, feeds=feeds)
+        found: Any = re.search(r"avg latency: ([0-9.e-]+) ms", printed.getvalue())
+        return float(found[1]) / 1e3
+
+    answer_turns(measure)
+
+
+def times_of(iterate: Callable[[], Any], count: int) -> list[float]:
+    """Return the seconds of so many iterations."""
+    times = []
+    for _ in range(count):
+        began = time.perf_counter()
+        iterate()
+        times.append(time.perf_counter() - began)
+    return times
+
+
+def answer_turns(measure: Callable[[int], float]) -> None:
+    """Measure what each line of standard input asks for."""
+    print("ready", flush=True)
+    for line in sys.stdin:
+        untimed, timed = map(int, line.split())
+        measure(untimed)
+        print(measure(timed), flush=True)
+
+
+if __name__ == "__main__":
+    peers: dict[str, Callable[..., None]] = {
+        "run": run,
+        "search": search,
+        "loop": loop,
+        "onnxruntime-test": onnxruntime_test,
+    }
+    peers[sys.argv[1]](*sys.argv[2:])
+    sys.stdout.flush()
+    os._exit(0)
