@@ -194,10 +194,6 @@ class CacheFiles(abc.ABC):
             subject=path,
         )
 
-    def companions(self, path: str) -> tuple[str, ...]:
-        """Return the names of the files beside a file that belong to it."""
-        return ()
-
     def copy(self, path: str, place: str, flag: str) -> None:
         """Copy a file with all that belongs to it; what stands at the place is replaced as a whole.
 
@@ -515,7 +511,9 @@ class Engine(abc.ABC):
 
     def describe_dump(self, folder: Path) -> DumpFacts:
         """Return the facts about a dump in a folder, besides the names of its tensors."""
-        raise NotImplementedError(f"{self.title} dumps nothing")
+        from lar.dumps.layers import describe_dump
+
+        return describe_dump(folder)
 
 
 def is_package(name: str) -> bool:
