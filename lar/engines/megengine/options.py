@@ -41,11 +41,13 @@ if TYPE_CHECKING:
         dumps,
         layout_search,
         model_dump,
+        packed_settings,
         packing,
         profile,
         shared_weights,
         static_memory,
         tensorrt,
+        x2apic,
     )
     from lar.engines.megengine.graph import GraphDriver
     from lar.engines.megengine.lite import LiteDriver
@@ -56,11 +58,13 @@ else:
     dumps = LazyModule("lar.engines.megengine.dumps")
     layout_search = LazyModule("lar.engines.megengine.layout_search")
     model_dump = LazyModule("lar.engines.megengine.model_dump")
+    packed_settings = LazyModule("lar.engines.megengine.packed_settings")
     packing = LazyModule("lar.engines.megengine.packing")
     profile = LazyModule("lar.engines.megengine.profile")
     shared_weights = LazyModule("lar.engines.megengine.shared_weights")
     static_memory = LazyModule("lar.engines.megengine.static_memory")
     tensorrt = LazyModule("lar.engines.megengine.tensorrt")
+    x2apic = LazyModule("lar.engines.megengine.x2apic")
 
 LITE: Drivers[LiteDriver] = Drivers(("lite",))
 GRAPH: Drivers[GraphDriver] = Drivers(("graph",))
@@ -75,12 +79,6 @@ def choose_cuda(driver: LiteDriver, device_id: int) -> None:
 
 def show_engine_log(driver: LiteDriver | GraphDriver, _: bool) -> None:
     driver.set_log_level_verbose()
-
-
-def fix_engine(_: LiteDriver | GraphDriver, name: str) -> None:
-    from lar.engines.megengine.x2apic import apply_fix
-
-    apply_fix()
 
 
 def run_in_calling_thread(driver: LiteDriver, _: object) -> None:
@@ -194,7 +192,7 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
     OptionRow(table.CPU, BOTH, "the default device"),
     OptionRow(table.CUDA, LITE, "LiteConfig.device_type and device_id", before_load=choose_cuda),
     OptionRow(table.VERBOSE, BOTH, "the engine's log level is DEBUG", before_load=show_engine_log),
-    OptionRow(table.ENGINE_FIX, BOTH, "writes into the loaded library", before_load=fix_engine),
+    OptionRow(table.ENGINE_FIX, BOTH, "mends the loaded library", before_load=x2apic.apply_fix),
     OptionRow(table.CPU_DEFAULT, LITE, "inplace mode", before_load=run_in_calling_thread),
     OptionRow(table.MULTITHREAD, LITE, "threads_number", before_load=run_on_threads),
     OptionRow(
@@ -338,18 +336,6 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
 
 
 # Rules
-
-
-def check_pack_info(path: str) -> None:
-    from lar.engines.megengine.packed_settings import read_info_file
-
-    read_info_file(path)
-
-
-def check_pack_cache(path: str) -> None:
-    from lar.engines.megengine.packing import read_cache_file
-
-    read_cache_file(path)
 
 
 def threads_of(values: Any) -> int:
@@ -519,6 +505,6 @@ RULES: tuple[Rule, ...] = (
         any_of=(table.PACKED_MODEL_DUMP,),
         why="it is put into the packed model",
     ),
-    Content(table.PACK_INFO_JSON, check_pack_info),
-    Content(table.PACK_CACHE, check_pack_cache),
+    Content(table.PACK_INFO_JSON, packed_settings.read_info_file),
+    Content(table.PACK_CACHE, packing.read_cache_file),
 )

@@ -40,7 +40,7 @@ class CoreFacts(ctypes.Structure):
     ]
 
 
-def apply_fix() -> None:
+def apply_fix(*_: object) -> None:
     """Let MKL-DNN in the loaded library know the number of cores.
 
     To be called after the library is loaded, before a convolution runs.

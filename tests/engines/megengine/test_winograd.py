@@ -254,6 +254,6 @@ def test_an_interrupted_search_keeps_what_it_found(tmp_path: Path) -> None:
             time.sleep(0.01)
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert errors == b"lar: error: interrupted\n"
+    assert errors.endswith(b"lar: error: interrupted\n")  # after how far it is, if it is slow
     assert operators_of(read_cache(cache))
     assert os.listdir(tmp_path) == ["new.cache"]
