@@ -242,13 +242,12 @@ def read_lists(data: Sequence[str]) -> list[str]:
 
 def format_packed(name: str, packed: Packed) -> list[str]:
     """Return the lines that say what was packed."""
-    from lar.reports.info_text import format_shape
 
     lines = [
         f"testcase {number}: {', '.join(map(format_fed, case))}"
         for number, case in enumerate(packed.fed)
     ]
-    outputs = ", ".join(f"{info.name} {info.dtype} {format_shape(info)}" for info in packed.outputs)
+    outputs = ", ".join(f"{info.name} {info.dtype} {info.shape_text}" for info in packed.outputs)
     return [
         *lines,
         f"{name}: {count_of(len(packed.fed), 'testcase')}; expected outputs: {outputs or 'none'}",

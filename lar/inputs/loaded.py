@@ -106,8 +106,3 @@ def memory_bytes() -> int:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
         return sys.maxsize
-
-
-def format_shape(shape: tuple[int | None, ...]) -> str:
-    """Return a shape as it is typed: `(1,3,224,224)`, with `?` for an axis of any size."""
-    return "(" + ",".join("?" if size is None else str(size) for size in shape) + ")"

@@ -206,6 +206,24 @@ def parse_variable(text: str) -> str:
     return text
 
 
+def parse_axes(text: str) -> str:
+    """Check the sizes of axes, `batch=4,n=64`; kept as text."""
+    sizes_of_axes(text)
+    return text
+
+
+def sizes_of_axes(text: str) -> dict[str, int]:
+    """Return the sizes of axes by name. Braces may stand around them, as where several variants are
+    listed: `{batch=1,n=8},{batch=4,n=8}`."""
+    sizes = {}
+    for part in text.strip().removeprefix("{").removesuffix("}").split(","):
+        name, _, size = (each.strip() for each in part.rpartition("="))
+        if not name or not size.isascii() or not size.isdecimal() or len(size) > 9:
+            raise argparse.ArgumentTypeError(f"{text!r} gives no sizes of axes, as batch=4,n=64")
+        sizes[name.replace(" ", "")] = int(size)
+    return sizes
+
+
 def parse_size(text: str) -> tuple[int, int]:
     """Parse the size of an image, height x width: `224x224` or `224,224`."""
     parts = text.lower().replace(",", "x").split("x")

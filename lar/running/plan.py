@@ -36,6 +36,7 @@ from lar.options.table import (
     PERCENTILE,
     SCHEDULER,
     SETTINGS,
+    SHAPE,
     TARGET_CI,
     THREAD,
     WARMUP,
@@ -43,7 +44,7 @@ from lar.options.table import (
     one_of,
     option_of,
 )
-from lar.options.values import MOST_ITERATIONS
+from lar.options.values import MOST_ITERATIONS, sizes_of_axes
 from lar.running.places import places_of
 from lar.testcases.paths import Source, add_test_set, cases_of, source_of
 
@@ -412,6 +413,7 @@ def make_spec(
         fill=values["fill"],
         seed=values["seed"],
         batch_size=values["batch_size"],
+        shape=sizes_of_axes(text) if (text := SHAPE.of(values)) else {},
         copy_outputs=bool(values["copy_to_host"]),
         settings=settings,
         warmup_iterations=asked.warmup_iterations,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
@@ -191,6 +192,7 @@ def execute(
     """
     copies = Copies(spec, context, tables)
     driver, recorder = copies.drivers[0], copies.recorder
+    guessed = ""  # what to type where axes of any size were taken as 1
     try:
         emit(EngineStarted(driver.facts()))
         emit(PhaseEntered("load"))
@@ -200,7 +202,12 @@ def execute(
         feeds = feeds_of(spec, infos, emit, notes, context.names)
         with recorder.phase("dataloader"):
             first = next(feeds)  # a wrong input is reported before any time is
-        emit(Loaded(load_seconds, infos))
+        if first.guessed:
+            from lar.inputs.axes import hint_at_sizes
+
+            guessed = hint_at_sizes(infos, first.guessed)
+        fed = tuple(info for info in infos if not info.optional or info.name in first.arrays)
+        emit(Loaded(load_seconds, fed))
         if first.judge is not None:
             emit(CasesFound(first.judge.variables))
         emit(Fed(first.fed, (*driver.notes, *first.warnings)))
@@ -278,6 +285,8 @@ def execute(
         explained = driver.explain(error, loading=False)
         if explained is None:
             raise
+        if guessed and not explained.hint:
+            explained = LarError(explained.problem, guessed, subject=explained.subject)
         raise explained from error
 
 
@@ -376,46 +385,50 @@ def sources_of(driver: Driver) -> TimeSources:
 def summarize_outputs(outputs: Mapping[str, Any], folder: str = "") -> list[OutputSummary]:
     """Summarise each output, one in memory at a time; with a folder, write it there too.
 
-    The files are named by the outputs' order: `000.npy`, `001.npy`.
+    The files are named by the outputs' order: `000.npy`, `001.npy`. Floats that NumPy has no name
+    for are in them as float32, which holds them.
     """
     import hashlib
 
     import numpy as np
 
+    from lar.dumps.values import bytes_of_texts
+    from lar.inputs.dtypes import name_of, plain_array
+
     summaries = []
     for name in outputs:
         value = outputs[name]
-        if isinstance(value, str):  # the type of a value that is not an array of numbers
-            summaries.append(summarize_opaque(name, value))
+        if isinstance(value, str):  # why it is no array
+            summaries.append(summary_of(name, value))
             continue
-        array = np.require(value, requirements="C")
+        array = np.require(plain_array(value), requirements="C")
         if folder:
             os.makedirs(folder, exist_ok=True)
             np.save(os.path.join(folder, f"{len(summaries):03}.npy"), array)
-        numeric = array.dtype.kind in "biuf"
+        is_text, numeric = array.dtype.kind == "U", array.dtype.kind in "biuf"
         finite = array[np.isfinite(array)] if array.dtype.kind == "f" else array
+        content = (bytes_of_texts(array) if is_text else array).data
         has_values = numeric and finite.size > 0
         mean = float(finite.mean(dtype=np.float64)) if has_values else None
         summaries.append(
-            OutputSummary(
-                name=name,
-                dtype=array.dtype.name,
+            replace(
+                summary_of(name, name_of(value.dtype)),
                 shape=array.shape,
                 minimum=float(finite.min()) if has_values else None,
                 maximum=float(finite.max()) if has_values else None,
                 mean=mean if mean is not None and np.isfinite(mean) else None,
                 nonfinite_count=int(array.size - finite.size),
-                sha256=hashlib.sha256(array.data).hexdigest(),
+                sha256=hashlib.sha256(content).hexdigest(),
             )
         )
     return summaries
 
 
-def summarize_opaque(name: str, type_name: str) -> OutputSummary:
-    """Summarise an output that NumPy does not hold: a map, a sequence, text, bfloat16."""
+def summary_of(name: str, dtype: str) -> OutputSummary:
+    """Return the summary of an output of which nothing but its type is known."""
     return OutputSummary(
         name=name,
-        dtype=type_name,
+        dtype=dtype,
         shape=(),
         minimum=None,
         maximum=None,

@@ -27,7 +27,8 @@ STACK_HINT = "the first axes of a stack count items; for one run, give each arra
 class NamedFeed(NamedTuple):
     """The arrays for the iterations of one item or testcase.
 
-    `judge` looks at the outputs of each iteration, `classify` at those of the last.
+    `judge` looks at the outputs of each iteration, `classify` at those of the last. `guessed` are
+    axes of any size that were taken as 1.
     """
 
     number: int
@@ -35,6 +36,7 @@ class NamedFeed(NamedTuple):
     arrays: dict[str, Any]
     fed: tuple[FedInput, ...]
     warnings: tuple[str, ...]
+    guessed: tuple[str, ...] = ()
     judge: Judge | None = None
     classify: Look | None = None
 
@@ -80,7 +82,7 @@ def feed_of_inputs(
 
     taken = without_batch(infos, spec.batch_size) if spec.inputs else infos
     try:
-        feed = feed_of(spec.inputs, taken, image=spec.image, fill=spec.fill, seed=spec.seed)
+        feed = feed_of(spec.inputs, taken, **options_of(spec))
     except UnnamedInput as error:
         if "--input" not in names:
             raise
@@ -90,7 +92,12 @@ def feed_of_inputs(
     arrays = feed.arrays
     if spec.batch_size is not None:
         arrays, fed = repeat_batches(arrays, fed, infos, spec.batch_size)
-    return NamedFeed(0, "", arrays, fed, lines_of(feed.notes, names))
+    return NamedFeed(0, "", arrays, fed, lines_of(feed.notes, names), feed.guessed)
+
+
+def options_of(spec: RunSpec) -> dict[str, Any]:
+    """Return what the spec says of how data is read and made."""
+    return {"image": spec.image, "fill": spec.fill, "seed": spec.seed, "shape": spec.shape}
 
 
 def lines_of(notes: Iterable[Note], names: Mapping[str, str]) -> tuple[str, ...]:
@@ -118,7 +125,7 @@ def feed_of_case(
 
     items = [PathItem(name, file) for name, file in case.inputs] if infos else []
     try:
-        feed = feed_of(items, infos, image=spec.image, fill=spec.fill, seed=spec.seed)
+        feed = feed_of(items, infos, **options_of(spec), generates=False)
     except UsageError as error:
         raise UsageError(error.problem, error.hint, subject=error.subject) from None
     judge = Judge(
@@ -131,7 +138,7 @@ def feed_of_case(
     )
     fed = tuple(replace(each, source=case.name) for each in feed.fed)
     warnings = lines_of(feed.notes, names)
-    return NamedFeed(number, case.name, feed.arrays, fed, warnings, judge)
+    return NamedFeed(number, case.name, feed.arrays, fed, warnings, judge=judge)
 
 
 def feeds_of_items(spec: RunSpec, infos: Sequence[TensorInfo], emit: Emit) -> Iterator[NamedFeed]:
@@ -152,7 +159,7 @@ def feeds_of_items(spec: RunSpec, infos: Sequence[TensorInfo], emit: Emit) -> It
         else:
             given = [PathItem(name, file) for name, file in item.inputs]
         try:
-            feed = feed_of(given, taken, image=spec.image, fill=spec.fill, seed=spec.seed)
+            feed = feed_of(given, taken, **options_of(spec))
         except UsageError as error:
             hint = STACK_HINT if stack else error.hint
             raise UsageError(error.problem, hint, flag=error.flag, subject=error.subject) from None

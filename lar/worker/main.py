@@ -81,6 +81,16 @@ def read_model(task: Task, emit: Emit) -> None:
     emit(ModelRead(engine_named(task.spec.engine).read_model(Path(task.spec.model))))
 
 
+def read_model_at(task: Task, emit: Emit) -> None:
+    """Read what the spec's model file holds, where its inputs have the shapes that are fed."""
+    from lar.worker.feeding import feed_of_inputs
+
+    emit(PhaseEntered("load"))
+    engine, path = engine_named(task.spec.engine), Path(task.spec.model)
+    fed = feed_of_inputs(task.spec, engine.read_model(path).inputs, task.context.names).fed
+    emit(ModelRead(engine.read_model_at(path, {each.name: each.shape for each in fed})))
+
+
 def find_devices(task: Task, emit: Emit) -> None:
     """Find the devices of the spec's engine."""
     emit(DevicesFound(engine_named(task.spec.engine).find_devices()))
@@ -111,6 +121,7 @@ def isolate_operators(task: Task, emit: Emit) -> None:
 TASKS: Mapping[str, Callable[[Task, Emit], None]] = {
     "run": execute_run,
     "info": read_model,
+    "info_at": read_model_at,
     "devices": find_devices,
     "unpack": unpack_cases,
     "pack": pack_cases,

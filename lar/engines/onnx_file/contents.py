@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +15,7 @@ from onnx import helper, inliner, numpy_helper, shape_inference
 
 from lar.engines.flops import Operation, Shape, count_flops
 from lar.engines.formats import BROKEN, ONNX, begins_like_ort, read_head, require_format
+from lar.engines.onnx_file.axes import axes_of
 from lar.errors import UsageError
 from lar.records.run import ModelInfo, TensorInfo
 
@@ -156,6 +157,10 @@ QUANTISED = ("quantize", "qlinear", "qgemm", "integer", "nbits")
 SETTINGS: Mapping[str, tuple[int, ...]] = {"Resize": (1, 2), "Upsample": (1,)}
 
 
+# Types without a size: unknown, and text.
+NO_SIZE = (onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING)
+
+
 class Constant(NamedTuple):
     """A constant tensor, as far as it counts: ONNX's name of its type, and its shape."""
 
@@ -163,13 +168,14 @@ class Constant(NamedTuple):
     shape: tuple[int, ...]
 
 
-def read_model(path: Path) -> ModelInfo:
+def read_model(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -> ModelInfo:
     """Read what an ONNX model file holds; large weights stay unread.
 
     A parameter is an element of a floating-point constant that an operator takes, or of an
     integer one that a quantised operator takes; constants of one element are left out, being
     plain numbers more often than weights. Where the batch is open the FLOPs are those of one item,
-    and `flops_at` in the metadata says so; with another axis open they are unknown.
+    and `flops_at` in the metadata says so; with another axis open they are unknown. With `shapes`
+    of inputs they are those at these shapes.
 
     Raises:
         UsageError: the file or its external weights cannot be read, or it is not an ONNX model, or
@@ -182,7 +188,7 @@ def read_model(path: Path) -> ModelInfo:
         check_external_weights(model, path)
         if model.functions:
             model = inliner.inline_local_functions(model)
-        return describe_model(model)
+        return describe_model(model, shapes or {})
     except (RuntimeError, ValueError, TypeError, LookupError) as error:
         raise damaged(path) from error
 
@@ -269,35 +275,74 @@ def check_names(graph: Any) -> None:
         raise ValueError("a name is not UTF-8")
 
 
-def describe_model(model: Any) -> ModelInfo:
-    """Return what a model holds."""
+def describe_model(model: Any, given: Mapping[str, tuple[int, ...]]) -> ModelInfo:
+    """Return what a model holds; FLOPs and bytes where inputs have the shapes given."""
     graphs = list(graphs_in(model.graph))
     nodes = [node for graph in graphs for node in graph.node if node.op_type != "Constant"]
     constants = constants_in(graphs)
     weights = [constants[name] for name in weight_names(nodes, constants)]
-    # Older models list their initializers as inputs too.
     inputs = [info for info in model.graph.input if info.name not in constants]
+    # Those that have a value in the file may be fed all the same; older models list all of these.
+    others = [it for it in model.graph.input if it.name in constants and model.ir_version >= 4]
     metadata = format_metadata(model)
     graph = infer_shapes(model).graph
-    tensors = {
-        "inputs": tuple(map(tensor_of, inputs)),
-        "outputs": tuple(map(tensor_of, graph.output)),
-    }
-    if closed := close_batch(inputs):
+    optional = (tensor_of(info, optional=True) for info in others)
+    infos, outputs = (*map(tensor_of, inputs), *optional), tuple(map(tensor_of, graph.output))
+    if given:
+        set_shapes(model.graph, given)
+        graph = infer_shapes(model).graph
+    elif closed := close_batch(inputs):
         metadata["flops_at"] = ", ".join(f"{name}[0]=1" for name in closed)
         graph = infer_shapes(model).graph
     shapes = shapes_in(graph) | {name: constant.shape for name, constant in constants.items()}
     flops, flops_unknown = count_flops(operation_of(node, shapes) for node in graph.node)
+    sizes, given_out = bytes_in(graph), [info.name for info in graph.output]
+    made = {it for node in graph.node if node.op_type != "Constant" for it in node.output if it}
     return ModelInfo(
         engine="onnxruntime",
-        **tensors,
+        inputs=infos,
+        outputs=outputs,
         operators=dict(Counter(node.op_type for node in nodes).most_common()),
         parameter_count=sum(prod(constant.shape) for constant in weights),
         weight_bytes=sum(map(bytes_of, weights)),
         flops=flops,
         flops_unknown=flops_unknown,
+        input_bytes=sum_of(sizes.get(info.name) for info in inputs),
+        output_bytes=sum_of(sizes.get(name) for name in given_out),
+        activation_bytes=sum_of(sizes.get(name) for name in made if name not in given_out),
+        at=dict(given),
         metadata=metadata,
     )
+
+
+def set_shapes(graph: Any, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Give inputs these shapes, and leave all others to be inferred from them."""
+    for info in (*graph.input, *graph.output, *graph.value_info):
+        if info.type.HasField("tensor_type") and info.name in shapes:
+            info.type.tensor_type.ClearField("shape")
+            for size in shapes[info.name]:
+                info.type.tensor_type.shape.dim.add().dim_value = size
+        elif info.type.HasField("tensor_type") and None in (shape_of(info.type.tensor_type) or ()):
+            info.type.tensor_type.ClearField("shape")
+    del graph.value_info[:]
+
+
+def bytes_in(graph: Any) -> dict[str, int | None]:
+    """Return how many bytes each tensor of a graph has, None where its shape is not known."""
+    sizes: dict[str, int | None] = {}
+    for info in (*graph.value_info, *graph.input, *graph.output):
+        tensor = info.type.tensor_type
+        shape = None if tensor.elem_type in NO_SIZE else shape_of(tensor)
+        if shape is not None and None not in shape:
+            known = tuple(size or 0 for size in shape)
+            sizes[info.name] = bytes_of(Constant(type_name(tensor.elem_type), known))
+    return sizes
+
+
+def sum_of(sizes: Iterable[int | None]) -> int | None:
+    """Return the sum, None where a part is not known."""
+    known = [*sizes]
+    return None if None in known else sum(size or 0 for size in known)
 
 
 def close_batch(inputs: Sequence[Any]) -> list[str]:
@@ -305,7 +350,7 @@ def close_batch(inputs: Sequence[Any]) -> list[str]:
     closed = []
     for info in inputs:
         axes = info.type.tensor_type.shape.dim
-        if axes and not axes[0].HasField("dim_value"):
+        if axes and (not axes[0].HasField("dim_value") or axes[0].dim_value < 0):
             axes[0].dim_value = 1
             closed.append(info.name)
     return closed
@@ -411,16 +456,38 @@ def shape_of(tensor: Any) -> Shape:
     )
 
 
-def tensor_of(info: Any) -> TensorInfo:
+def tensor_of(info: Any, *, optional: bool = False) -> TensorInfo:
     """Return an input or output; the shape of one of unknown rank is empty."""
-    kind = info.type.WhichOneof("value") or "tensor_type"
-    if kind != "tensor_type":
-        return TensorInfo(name=info.name, dtype=kind.removesuffix("_type"), shape=())
-    tensor = info.type.tensor_type
-    number = tensor.elem_type
-    # Without a type in the file, one is known only where shape inference finds it.
-    dtype = helper.tensor_dtype_to_np_dtype(number).name if number else "unknown"
-    return TensorInfo(name=info.name, dtype=dtype, shape=shape_of(tensor) or ())
+    kind, sequence = info.type, info.type.HasField("sequence_type")
+    if sequence and kind.sequence_type.elem_type.HasField("tensor_type"):
+        kind = kind.sequence_type.elem_type
+    if not kind.HasField("tensor_type") and kind.WhichOneof("value"):
+        named = kind.WhichOneof("value").removesuffix("_type")
+        return TensorInfo(name=info.name, dtype=named, shape=(), any_rank=True)
+    tensor = kind.tensor_type
+    shape, axes = axes_of(
+        axis.dim_value if axis.HasField("dim_value") else axis.dim_param
+        for axis in tensor.shape.dim
+        if not sequence
+    )
+    return TensorInfo(
+        name=info.name,
+        dtype=dtype_name(tensor.elem_type),
+        shape=shape,
+        axes=axes,
+        any_rank=sequence or not tensor.HasField("shape"),
+        optional=optional,
+        sequence=sequence,
+    )
+
+
+def dtype_name(number: int) -> str:
+    """Return lar's name of ONNX's type of elements. Without a type in the file, one is known only
+    where shape inference finds it."""
+    if not number:
+        return "unknown"
+    is_text = number == onnx.TensorProto.STRING
+    return "string" if is_text else str(helper.tensor_dtype_to_np_dtype(number).name)
 
 
 def format_metadata(model: Any) -> dict[str, str]:

@@ -26,7 +26,7 @@ from lar.engines.onnx_file.bodies import (
     operators_in,
     takes_sequences,
 )
-from lar.engines.onnxruntime.session import DTYPES
+from lar.engines.onnxruntime.values import DTYPES
 
 # Of a loop that gives what it is fed with, nobody knows the shape, whatever the type.
 ANY_SHAPE = helper.make_graph(

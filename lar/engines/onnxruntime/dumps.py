@@ -27,7 +27,7 @@ from lar.dumps.facts import DumpFacts, write_facts
 from lar.dumps.layers import Dumped, text_writer, write_dumped
 from lar.dumps.names import Variable
 from lar.dumps.outputs import write_outputs
-from lar.dumps.values import Part
+from lar.dumps.values import Part, parts_of
 from lar.engines.onnx_file.bodies import (
     CONTROL_FLOW,
     LOOPS,
@@ -203,8 +203,8 @@ class Graph(NumberedGraph):
 
         The arrays of those whose names are to be `kept` stay with the graph.
         """
-        for name, value in self.driver.fed.items():
-            yield self.dumped(name, (), value.numpy())
+        for name, given in self.driver.given.items():
+            yield from self.dump_parts(name, [*parts_of(name, given)])
         for name, parts in self.values():
             yield from self.dump_parts(name, parts)
             if name in kept and len(parts) == 1 and isinstance(parts[0], Part):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import dropwhile
 from typing import TYPE_CHECKING, Any
 
@@ -20,13 +21,15 @@ from lar.engines.onnx_file.fields import (
     bytes_field,
 )
 from lar.engines.onnxruntime.saving import open_saved
-from lar.engines.onnxruntime.session import DTYPES
+from lar.engines.onnxruntime.values import read_value
 from lar.errors import first_line
 
 if TYPE_CHECKING:
     from lar.engines.onnxruntime.session import SessionDriver
 
 Array = np.ndarray[Any, Any]
+
+Read = Callable[[], object]
 
 # A session gives a part of the tensors, so that no more than that part is in memory at once.
 PARTS = 4
@@ -108,15 +111,15 @@ class GraphValues:
             if name in reasons:
                 yield name, [Unheld(name, reasons[name])]
             else:
-                value = values.pop(name)
-                if isinstance(value, self.driver.onnxruntime.OrtValue):
-                    value = held_value(name, value)
+                value = values.pop(name)()
                 inner = self.around(name)
                 yield name, [*(self.parts_inside if inner else parts_of)(name, value)]
 
-    def run(self, outer: Sequence[str], inside: Mapping[str, int]) -> dict[str, object]:
-        """Return values of the graph, and of its bodies as `BodyOutputs` has them; those of
-        tensors are the engine's, as it makes no copies of them."""
+    def run(
+        self, outer: Sequence[str], inside: Mapping[str, int]
+    ) -> dict[str, Callable[[], object]]:
+        """Return functions that read values of the graph, and of its bodies as `BodyOutputs` has
+        them; the values are the engine's, as it makes no copies of them."""
         content, outputs = self.saved.content, dict(zip(outer, outer, strict=True))
         if inside:
             from lar.engines.onnxruntime.body_outputs import BodyOutputs
@@ -127,20 +130,11 @@ class GraphValues:
             self.stacks, self.branched = changed.stacks, changed.branched
         known = {each.name for each in self.model.graph.output}
         session = self.open(add_outputs(content, [name for name in outer if name not in known]))
-        kinds = {node.name: node.type for node in session.get_outputs()}
-        # ONNX Runtime makes Python's values of sequences and maps in a run of another kind alone.
-        single, several = (
-            [each for each in outputs if kinds[each].startswith(("seq(", "map(")) == wanted]
-            for wanted in (False, True)
-        )
-        found: dict[str, object] = {}
-        if single:
-            values = session.run_with_ort_values(single, self.driver.fed)
-            found |= zip(single, values, strict=True)
-        if several:
-            fed = {name: value.numpy() for name, value in self.driver.fed.items()}
-            found |= zip(several, session.run(several, fed), strict=True)
-        return {outputs[output]: value for output, value in found.items()}
+        found = session.run_with_ort_values([*outputs], self.driver.fed) if outputs else ()
+        return {
+            outputs[output]: partial(read_value, session, output, value)
+            for output, value in zip(outputs, found, strict=True)
+        }
 
     def open(self, content: bytes) -> Any:
         return open_saved(self.driver, SavedModel(content, self.saved.folder))
@@ -166,15 +160,6 @@ def unstack(array: Array, depth: int) -> list[Array]:
     if not depth:
         return [array]
     return [*array.reshape(math.prod(array.shape[:depth]), *array.shape[depth:])]
-
-
-def held_value(name: str, value: Any) -> object:
-    """Return what an OrtValue that is no sequence or map holds."""
-    if not value.has_value():
-        return None
-    if value.data_type() not in (*DTYPES, "tensor(string)"):
-        return Unheld(name, f"no file holds a {value.data_type()}")
-    return value.numpy()
 
 
 def add_outputs(model: bytes, names: Iterable[str]) -> bytes:

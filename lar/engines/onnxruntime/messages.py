@@ -44,6 +44,11 @@ WHILE_LOADING: tuple[tuple[str, str, str], ...] = (
         "export it again",
     ),
     (
+        r"MLDataType for: tensor\((.*)\) is not currently registered",
+        r"it has tensors of \1, which ONNX Runtime has not",
+        "export it with real numbers",
+    ),
+    (
         r"opset|Unsupported model IR version",
         "it needs a newer ONNX Runtime",
         "export it for an older opset, or upgrade onnxruntime",
@@ -53,6 +58,11 @@ WHILE_LOADING: tuple[tuple[str, str, str], ...] = (
         "it is not a valid model",
         "export it again",
     ),
+)
+
+# What the engine says of an operator that cannot compute what it is given: its type, its name, why.
+IN_NODE = re.compile(
+    r"Non-zero status code returned while running (\S+) node\. Name:'(.*?)' Status Message: (.*)"
 )
 
 # What stands before what the engine has to say.
@@ -75,10 +85,12 @@ def explain_lacking(message: str, model: str, version: str) -> LarError | None:
     if found is None:
         return None
     operator = "-".join(filter(None, found.groupdict().values()))
+    hint = "export the model for another opset or with other types"
+    if ":" in operator:  # behind a domain
+        hint = "--c-opr-lib FILE loads a library of operators that has it"
     return LarError(
         f"ONNX Runtime {version} has no {operator}",
-        f"export the model for another opset or with other types (ONNX Runtime: "
-        f"{one_line(message)})",
+        f"{hint} (ONNX Runtime: {one_line(message)})",
         subject=model,
     )
 
@@ -101,6 +113,10 @@ def explain_onnxruntime(
             )
     if re.search(r"bad_alloc|Failed to allocate|out of memory|bad allocation", message):
         return LarError("out of memory in ONNX Runtime", "a smaller batch or model, or more memory")
+    if failed := None if loading else IN_NODE.search(message):
+        name = failed[2] and f" {failed[2]}"
+        says = one_line(failed[3])
+        return LarError(f"ONNX Runtime failed in {failed[1]}{name}: {says}", subject=model)
     return None
 
 

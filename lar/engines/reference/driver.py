@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 
+from lar.dumps.values import Unheld, leaves_of
 from lar.engines.driver import Driver
 from lar.engines.onnx_file.contents import read_proto, tensor_of
-from lar.engines.onnxruntime.session import refuse_unknown_ranks
 from lar.engines.reference.evaluator import evaluator_of, shape_of, weights_in
 from lar.engines.reference.implementations import Array, NoTruth, Visit, widened
 from lar.errors import UsageError
@@ -60,9 +60,15 @@ class EvaluatorDriver(Driver):
         # The file's form of them is let go: what is taken out of a message stays with it.
         del model.graph.initializer[:]
         self.model = onnx.load_model_from_string(model.SerializeToString())
-        fed = [each for each in self.model.graph.input if each.name not in self.weights]
-        self.infos = tuple(info_of(each, path) for each in fed)
-        refuse_unknown_ranks(self.spec.model, [it.name for it in self.infos if not it.shape])
+        taken, held = self.model.graph.input, self.weights
+        self.infos = (
+            *(info_of(each, path) for each in taken if each.name not in held),
+            *(
+                tensor_of(each, optional=True)
+                for each in taken
+                if each.name in held and self.model.ir_version >= 4
+            ),
+        )
         self.evaluator = evaluator_of(self.model, path.parent)
         self.fire_hooks("after_load")
 
@@ -70,7 +76,10 @@ class EvaluatorDriver(Driver):
         return self.infos
 
     def feed(self, arrays: Mapping[str, Array]) -> None:
-        self.fed = {name: widened(array) for name, array in arrays.items()}
+        self.fed = {
+            name: [*map(widened, given)] if isinstance(given, list) else widened(given)
+            for name, given in arrays.items()
+        }
         self.start, self.wait = self.compute, bool
         self.fire_hooks("before_run")
 
@@ -97,19 +106,18 @@ class EvaluatorDriver(Driver):
             )
 
     def outputs(self) -> Mapping[str, Array | str]:
-        return {name: array_or_type(name, value) for name, value in self.results.items()}
+        return {
+            part: array_or_reason(part, leaf)
+            for name, value in self.results.items()
+            for part, leaf in leaves_of(name, value)
+        }
 
 
-def array_or_type(name: str, value: Any) -> Array | str:
-    """Return an array of numbers, what another value is called, or why there is none."""
+def array_or_reason(name: str, value: Any) -> Array | str:
+    """Return an array of numbers or texts, or why there is none."""
     if isinstance(value, NoTruth):
         return value.why(name)
-    if not isinstance(value, (np.ndarray, np.generic)):
-        return "sequence" if isinstance(value, list) else "optional value"
-    array = np.asarray(value)
-    if array.dtype.kind in "biufc":
-        return array
-    return "tensor(string)" if array.dtype.kind in "OSU" else f"tensor({array.dtype.name})"
+    return value.reason if isinstance(value, Unheld) else np.asarray(value)
 
 
 def info_of(value: Any, path: Path) -> TensorInfo:
@@ -119,7 +127,7 @@ def info_of(value: Any, path: Path) -> TensorInfo:
         UsageError: it is no tensor.
     """
     info = tensor_of(value)
-    if not value.type.HasField("tensor_type"):
+    if not (value.type.HasField("tensor_type") or info.sequence):
         raise UsageError(
             f"the model's input {info.name} is a {info.dtype}, which lar cannot feed", subject=path
         )

@@ -28,7 +28,7 @@ from lar.engines.onnxruntime.profile import (
     moved_bytes_of,
     with_works,
 )
-from lar.engines.onnxruntime.session import DTYPES
+from lar.engines.onnxruntime.values import DTYPES
 from lar.engines.profile_files import decode_any
 from lar.errors import UsageError
 from lar.records.profile import Step, TensorFact
