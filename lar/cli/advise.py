@@ -40,7 +40,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_option(group, ITER, f"profile N iterations (default {ITERATIONS})")
     add_option(group, PROFILE, "keep the profile, with what was tried, for `lar report FILE`")
-    group.add_argument("--debug", action="store_true", help="show the traceback of an error")
     add_options(parser, {}, BENCH_OPTIONS)
 
 

@@ -20,7 +20,7 @@ from lar.options.variants import BENCH_KEYS, BENCH_OPTIONS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lar.files.report_file import OutputFile
+    from lar.cli.report_files import ReportFiles
     from lar.records.bench import BenchResult
     from lar.results.store import Added, Store
     from lar.running.bench import BenchProgress
@@ -77,7 +77,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_option(group, SAVE, "keep the result of each process in a store that `lar history` reads")
     add_option(group, TAG, "keep the results with this tag")
     add_option(group, STORE, "keep them in this store instead of the user's own")
-    group.add_argument("--debug", action="store_true", help="show the traceback of an error")
     group = parser.add_argument_group("other machines")
     add_option(group, SCHEDULER, "measure on one worker of this Dask scheduler (`lar help farm`)")
     add_option(group, ON)
@@ -102,7 +101,7 @@ def main(arguments: argparse.Namespace) -> int:
     scenario.refuse_settings(arguments)
     # Not before: the help needs none of it.
     from lar.cli.progress_line import PacedLine
-    from lar.cli.table_output import render
+    from lar.cli.report_files import raise_all
     from lar.reports.bench_report import report_bench
     from lar.running.bench import run_bench
     from lar.running.variants import find_baseline, make_variants, parse_vary
@@ -135,19 +134,13 @@ def main(arguments: argparse.Namespace) -> int:
             report=lambda progress: line.show(describe_progress(progress)),
         )
         line.end()
-        made = report_bench(bench)
-        is_shown = not any(file.to_stdout for file in files.values())
-        if is_shown:
-            sys.stdout.write(render(made, "text", to_stdout=True))
-            sys.stdout.flush()
-        for key, file in files.items():
-            file.write(render(made, key, to_stdout=file.to_stdout))
+        raise_all(files.write(report_bench(bench)))
         if store is not None:
             save_bench(bench, store, arguments.tag or "")
     if bench.stopped == "interrupted" or not gates.is_asked(arguments):
         check_end(bench)
         return 0
-    return gates.close(arguments, outcomes_of(bench), sys.stdout if is_shown else sys.stderr)
+    return gates.close(arguments, outcomes_of(bench), files.console)
 
 
 def outcomes_of(bench: BenchResult) -> list[gates.Outcome]:
@@ -184,26 +177,23 @@ def check_end(bench: BenchResult) -> None:
 
 def open_files(
     arguments: argparse.Namespace, variants: Sequence[Variant], stack: contextlib.ExitStack
-) -> dict[str, OutputFile]:
+) -> ReportFiles:
     """Open what is written, before anything is measured.
 
     Raises:
         UsageError: it cannot be written, or would replace what is read.
     """
+    from lar.cli.report_files import open_reports
     from lar.files.path_conflicts import paths_in
-    from lar.files.report_file import OutputFile, check_places
+    from lar.files.report_file import check_places
     from lar.running.places import places_of
 
-    files = {
-        key: stack.enter_context(OutputFile(name, f"--{key}"))
-        for key in SHOWN
-        if (name := getattr(arguments, key)) is not None
-    }
+    files = open_reports(arguments, SHOWN, stack)
     for variant in variants:
         fed = variant.spec.inputs if variant.spec else ()
         settings = variant.spec.settings if variant.spec else {}  # those of a settings file too
         places = places_of(variant.model, {**variant.options, **settings})
-        check_places([*files.values()], paths_in(fed), places)
+        check_places(files.files, paths_in(fed), places)
     return files
 
 

@@ -33,7 +33,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             name, help=text, description=text, allow_abbrev=False
         )
         action.set_defaults(run=run, parser=action)
-        action.add_argument("--debug", action="store_true", help="show the traceback of an error")
         return action
 
     show = add("show", show_cache, "the algorithm chosen for each operator, and the next best")

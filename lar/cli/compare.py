@@ -7,6 +7,7 @@ import contextlib
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from lar.files.report_file import OutputFile
     from lar.records.comparison import Comparison, ComparisonOfSides
     from lar.records.run import RunContext, RunResult, RunSpec
+    from lar.reports.report import Report
     from lar.running.compared_sides import Side
     from lar.running.side_runs import MakeOn
 
@@ -68,8 +70,6 @@ GONE = {
 
 def hint_at(flag: str, near: str) -> str:
     """Return the hint at a flag that is not one of this command: one of `lar run` is for a side."""
-    if flag in GONE:
-        return GONE[flag]
     option = option_of(flag.removeprefix("--").replace("-", "_"))
     if option is None:
         return near or 'a flag for one model is quoted with it: "model.onnx --cpu"'
@@ -176,7 +176,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=FORMATS,
         help="the form of a report whose name has none (default markdown for -)",
     )
-    group.add_argument("--debug", action="store_true", help="show the traceback of an error")
     group = parser.add_argument_group("other machines")
     add_option(
         group, SCHEDULER, "have workers of this Dask scheduler run the models (`lar help farm`)"
@@ -202,6 +201,7 @@ def main(arguments: argparse.Namespace) -> int:
     check_rules(RULES, Asked(vars(arguments)))
     # Not before: the tensors' library would slow down the help.
     from lar.cli.progress_line import LateLine
+    from lar.cli.report_files import ReportFiles, raise_all
     from lar.running.compared_dumps import compare
     from lar.running.compared_sides import check_any_model, side_of
     from lar.running.model_names import parse_models
@@ -235,11 +235,8 @@ def main(arguments: argparse.Namespace) -> int:
                 make_on=make_on,
                 **options_for_models(arguments),
             )
-        if not any(file.to_stdout for file in files):
-            sys.stdout.write(render(comparison, "text", everything=arguments.all))
-            sys.stdout.flush()
-        for file, form in zip(files, forms, strict=True):
-            file.write(render(comparison, form, everything=arguments.all))
+        make = partial(report_of, comparison, everything=arguments.all)
+        raise_all(ReportFiles(zip(forms, files, strict=True)).write(make))
     return exit_code_of(comparison)
 
 
@@ -274,21 +271,18 @@ def open_workers(arguments: argparse.Namespace) -> Iterator[MakeOn]:
         yield make_on
 
 
-def render(comparison: Comparison | ComparisonOfSides, form: str, *, everything: bool) -> str:
-    """Return a comparison in the form that is asked for."""
-    from lar.cli.table_output import render
+def report_of(comparison: Comparison | ComparisonOfSides, form: str, *, everything: bool) -> Report:
+    """Return the report of a comparison for a form."""
     from lar.records.comparison import ComparisonOfSides
 
     everything |= form == "html"
     if isinstance(comparison, ComparisonOfSides):
         from lar.reports.sides_report import report_sides
 
-        made = report_sides(comparison, everything=everything)
-    else:
-        from lar.reports.comparison_report import report_comparison
+        return report_sides(comparison, everything=everything)
+    from lar.reports.comparison_report import report_comparison
 
-        made = report_comparison(comparison, everything=everything)
-    return render(made, form, to_stdout=True)
+    return report_comparison(comparison, everything=everything)
 
 
 def form_of(name: str, asked: str | None) -> str:

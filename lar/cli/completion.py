@@ -30,7 +30,6 @@ FOLDERS = frozenset({"DIR"})
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     parser.add_argument("shell", metavar="SHELL", choices=SHELLS, help="bash, zsh or fish")
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
 
 
 def main(arguments: argparse.Namespace) -> int:

@@ -23,7 +23,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--quirks", action="store_true", help="print the engines' known defects, and ways round"
     )
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
 
 
 def main(arguments: argparse.Namespace) -> int:

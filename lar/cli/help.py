@@ -36,7 +36,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--man", action="store_true", help="print a man page of all commands, for `man -l FILE`"
     )
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
 
 
 def main(arguments: argparse.Namespace) -> int:

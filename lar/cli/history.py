@@ -28,7 +28,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         )
         action.set_defaults(action=name, parser=action)
         add_option(action, STORE, "the file of the store, instead of the user's own")
-        action.add_argument("--debug", action="store_true", help="show the traceback of an error")
         return action
 
     listing = add("list", "list the stored results, newest last")

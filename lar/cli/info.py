@@ -24,7 +24,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for option in OPTIONS:
         add_option(parser, option)
     parser.add_argument("--json", metavar="FILE", help="write it as JSON; - is standard output")
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
 
 
 def values_of(arguments: argparse.Namespace) -> dict[str, Any]:

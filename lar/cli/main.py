@@ -167,7 +167,7 @@ def refuse_unknown(word: str, parser: argparse.ArgumentParser, command: ModuleTy
         raise UsageError(f"{word!r} is one argument too many", "flags begin with --")
     if flag in flags:
         raise UsageError("stands after --, where no flags do", "leave the -- out", flag=flag)
-    hint = suggest_flag(flag, flags)
+    hint = getattr(command, "GONE", {}).get(flag) or suggest_flag(flag, flags)
     if hasattr(command, "hint_at"):
         hint = command.hint_at(flag, hint)
     raise UsageError(f"unknown flag {flag}", hint or f"`{parser.prog} --help` lists the flags")

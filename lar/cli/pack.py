@@ -95,7 +95,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     for key in (*IMAGE_OPTIONS, ALLOW_EXTERNAL_DATA.key):
         add_option(parser, BY_KEY[key])
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
 
 
 def describe_outputs() -> str:

@@ -54,6 +54,8 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **keywords: Any) -> None:
         super().__init__(**{"formatter_class": Formatter, "allow_abbrev": False, **keywords})
+        if self.add_help:  # `lar run` declares it with its other options
+            self.add_argument("--debug", action="store_true", help="show the traceback of an error")
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
@@ -85,7 +87,8 @@ def parser_of(command: str) -> Parser:
     parser = Parser(prog=f"lar {command}", description=COMMANDS[command], add_help=command != "run")
     module = load_command(command)
     parser.missing = getattr(module, "MISSING", "")
-    module.add_arguments(parser)
+    if hasattr(module, "add_arguments"):
+        module.add_arguments(parser)
     return parser
 
 

@@ -17,7 +17,6 @@ from lar.reports.options import BY_KEY, add_report_options, collect_report_optio
 from lar.reports.styles import EXPORTS, GONE_STYLES, STYLES, Style
 
 if TYPE_CHECKING:
-    from lar.files.report_file import OutputFile
     from lar.records.profile import Profile
 
 
@@ -27,11 +26,6 @@ FORMS = ("csv", "json", "html")
 ADVISE = "`lar advise MODEL` profiles a model and tries what the profile speaks for"
 TIMELINE = "`--export perfetto -o FILE` writes the timeline of all iterations"
 GONE = {"--try": ADVISE, "--budget": ADVISE, "--iteration": TIMELINE}
-
-
-def hint_at(flag: str, near: str) -> str:
-    """Return the hint at a flag that is not taken."""
-    return GONE.get(flag, near)
 
 
 def parse_style(name: str) -> str:
@@ -79,7 +73,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"instead of a report, a trace for another program ({exports})",
     )
     group.add_argument("-o", "--output", metavar="FILE", help="where --export writes")
-    group.add_argument("--debug", action="store_true", help="show the traceback of an error")
 
 
 def styles_of_two() -> str:
@@ -126,8 +119,15 @@ def report(arguments: argparse.Namespace) -> int:
     paths += arguments.more
     options = collect_report_options(vars(arguments), name, style)
     asked = [kind for kind in FORMS if getattr(arguments, kind)]
+    from lar.cli.report_files import (  # not before: the help needs none of it
+        open_reports,
+        raise_all,
+    )
+    from lar.files.report_file import check_places
+
     with contextlib.ExitStack() as stack:
-        files = open_files(arguments, asked, paths, stack)
+        files = open_reports(arguments, FORMS, stack)
+        check_places(files.files, paths)
         profiles = [open_profile(path, as_recorded=style.as_recorded) for path in paths]
         *baseline, profile = profiles[:2]
         if not arguments.style and name == "operators" and not profile.facts.lar_version:
@@ -139,18 +139,13 @@ def report(arguments: argparse.Namespace) -> int:
             raise UsageError(
                 f"the style {name} has no tables", "--json FILE", flag=flag_of(min(refused))
             )
-        from lar.cli.table_output import render
         from lar.profiles.costs import describe_cost  # what makes a report has imported it
 
         # What is made of several says it of each.
         corrected = describe_cost(profile) if profile.correction and not baseline else ""
         footer = "" if style is STYLES["operators"] else corrected
         made = replace(made, footer=footer, corrected=corrected)
-        if not any(file.to_stdout for file in files):
-            sys.stdout.write(render(made, "text", to_stdout=True))
-            sys.stdout.flush()
-        for kind, file in zip(asked, files, strict=True):
-            file.write(render(made, kind, to_stdout=file.to_stdout))
+        raise_all(files.write(made))
     return 0
 
 
@@ -179,25 +174,6 @@ def check_pairs(more: list[str], name: str, style: Style) -> None:
         raise UsageError(
             "has no partner", "give runs of the two commands by turns", subject=more[-1]
         )
-
-
-def open_files(
-    arguments: argparse.Namespace, asked: list[str], paths: list[str], stack: contextlib.ExitStack
-) -> list[OutputFile]:
-    """Open what is written, before anything is read.
-
-    Raises:
-        UsageError: it cannot be written, or would replace the profile.
-    """
-    if not asked:
-        return []
-    from lar.files.report_file import OutputFile, check_places
-
-    files = [
-        stack.enter_context(OutputFile(getattr(arguments, kind), f"--{kind}")) for kind in asked
-    ]
-    check_places(files, paths)
-    return files
 
 
 def open_profile(path: str, *, as_recorded: bool = True) -> Profile:

@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TextIO
 
 from lar.cli.screen import screen_of_output
@@ -19,43 +19,47 @@ SUFFIXES = {"markdown": "md"}
 
 
 class ReportFiles:
-    """The files of a report, by the key of the flag that names each: that is its form."""
+    """The files of a report, each with its form; without one the report is only printed."""
 
-    def __init__(
-        self,
-        arguments: argparse.Namespace,
-        keys: Sequence[str],
-        stack: contextlib.ExitStack,
-        name: str = "",
-    ) -> None:
-        """`name` is that of the file in folders, which the flags name then.
-
-        Raises:
-            UsageError: a file cannot be written.
-        """
-        self.files = {
-            key: stack.enter_context(
-                OutputFile(place_in(path, name, SUFFIXES.get(key, key)), f"--{key}")
-            )
-            for key in keys
-            if (path := getattr(arguments, key)) is not None
-        }
+    def __init__(self, files: Iterable[tuple[str, OutputFile]] = ()) -> None:
+        self.forms = [*files]
+        self.files = [file for _, file in self.forms]
 
     @property
     def console(self) -> TextIO:
         """Where else something is printed: standard error, if a file is standard output."""
-        prints = any(file.to_stdout for file in self.files.values())
-        return sys.stderr if prints else sys.stdout
+        return sys.stderr if any(file.to_stdout for file in self.files) else sys.stdout
 
-    def write(self, report: Report) -> list[LarError]:
-        """Print a report, and write it in all forms; return why some could not be written."""
+    def write(self, made: Report | Callable[[str], Report]) -> list[LarError]:
+        """Print a report, and write it in all forms; return why some could not be written. It may
+        be made anew for each form."""
         errors = list[LarError]()
+
+        def report_as(form: str) -> Report:
+            return made(form) if callable(made) else made
+
         if self.console is sys.stdout:
-            print(report.text_for(screen_of_output()), end="", flush=True)
-        for key, file in self.files.items():
+            print(report_as("text").text_for(screen_of_output()), end="", flush=True)
+        for form, file in self.forms:
             with kept_for_later(errors):
-                file.write(render(report, key, to_stdout=file.to_stdout))
+                file.write(render(report_as(form), form, to_stdout=file.to_stdout))
         return errors
+
+
+def open_reports(
+    arguments: argparse.Namespace, keys: Iterable[str], stack: contextlib.ExitStack, name: str = ""
+) -> ReportFiles:
+    """Open the files that flags name, whose keys are the forms; `name` is that of the file in
+    folders, which the flags name then.
+
+    Raises:
+        UsageError: a file cannot be written.
+    """
+    given = {key: path for key in keys if (path := getattr(arguments, key)) is not None}
+    places = {key: place_in(path, name, SUFFIXES.get(key, key)) for key, path in given.items()}
+    return ReportFiles(
+        (key, stack.enter_context(OutputFile(place, f"--{key}"))) for key, place in places.items()
+    )
 
 
 @contextlib.contextmanager

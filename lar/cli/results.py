@@ -13,6 +13,11 @@ if TYPE_CHECKING:
     from lar.results.rows import Row
     from lar.results.side_by_side import SideBySide
 
+# What has gone, and what does the same.
+GONE = {
+    "--merge": "`lar results A B` shows sessions side by side; `lar history import` joins results"
+}
+
 FORMATS = ("text", "markdown", "csv", "html", "json")
 
 
@@ -27,7 +32,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_table_arguments(parser)
     gates.add_arguments(parser)
     parser.add_argument("-o", "--output", metavar="OUT", default="-", help="write it there")
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
 
 
 def add_table_arguments(parser: argparse.ArgumentParser) -> None:
@@ -96,9 +100,3 @@ def failure_of(row: Row) -> str:
     first = row.results[0]
     status = "no iteration was timed" if first.status == "ok" else first.status
     return "" if row.timed else gates.describe_failure(row.name, status, first.failure)
-
-
-def hint_at(flag: str, near: str) -> str:
-    """Return the hint at a flag that is not taken."""
-    gone = "`lar results A B` shows sessions side by side; `lar history import` joins results"
-    return gone if flag == "--merge" else near

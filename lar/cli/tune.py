@@ -27,11 +27,6 @@ GONE = {
 }
 
 
-def hint_at(flag: str, near: str) -> str:
-    """Return the hint at a flag that is not taken."""
-    return GONE.get(flag, near)
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("models", metavar="MODEL", nargs="+", help=MODELS)
     group = parser.add_argument_group("search")
@@ -113,7 +108,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_option(group, SAVE, "keep the winner's results, and the plain run's, for `lar history`")
     add_option(group, TAG, "keep the results with this tag")
     add_option(group, STORE, "keep them in this store instead of the user's own")
-    group.add_argument("--debug", action="store_true", help="show the traceback of an error")
     group = parser.add_argument_group("other machines")
     add_option(group, SCHEDULER, "measure on workers of this Dask scheduler (`lar help farm`)")
     add_option(group, ON)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lar.cli.bench import open_asked_store, print_saved
 from lar.cli.progress_line import PacedLine
-from lar.cli.report_files import ReportFiles, kept_for_later, place_in, raise_all
+from lar.cli.report_files import kept_for_later, open_reports, place_in, raise_all
 from lar.errors import LarError, UsageError, printable
 from lar.files.path_conflicts import Place, paths_in
 from lar.files.report_file import OutputFile, check_places
@@ -75,7 +75,7 @@ def search_all(
         planned = [plan(group, command) for group in groups]
         if arguments.list_space:
             report = report_space([each.request for each in planned])
-            raise_all(ReportFiles(arguments, forms, stack).write(report))
+            raise_all(open_reports(arguments, forms, stack).write(report))
         elif len(planned) == 1:
             raise_end(tune(planned[0], command))
         else:
@@ -204,10 +204,10 @@ class Outputs:
             UsageError: a file cannot be written, or would replace what is read.
         """
         self.arguments = arguments = command.arguments
-        self.reports = ReportFiles(arguments, command.forms, stack, name)
+        self.reports = open_reports(arguments, command.forms, stack, name)
         self.packed = ""
         self.settings: OutputFile | None = None
-        opened, beside = [*self.reports.files.values()], list[Place]()
+        opened, beside = [*self.reports.files], list[Place]()
         if arguments.output is not None:
             path = place_in(arguments.output, name, "json")
             self.settings = stack.enter_context(OutputFile(path, "--output"))

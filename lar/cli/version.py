@@ -7,10 +7,6 @@ import argparse
 from lar import __version__
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
-
-
 def main(arguments: argparse.Namespace) -> int:
     """Print it; return the exit code."""
     print(f"lar {__version__}")

@@ -1,10 +1,11 @@
 """What a search for the fastest settings does next, as a pure function of what was measured.
 
 1. The plain run of each model: engines are rivals from the start.
-2. A look at each single choice, those of the engine that leads first.
-3. Rounds: the best so far, those that may still beat it, and new ones: the combinations of the
-   choices that have helped first, then what differs from the best in one choice. Where its time
-   fits into the rest of the budget, the engine itself searches for algorithms.
+2. A look at the first choice of each dimension, those of the engine that leads first.
+3. Rounds: the best so far, what may still beat it, and new ones in turns: a combination of choices
+   that have helped, another single choice, and what differs from the best in one choice, for some
+   choices help only beside others. Where its time fits into the rest of the budget, the engine
+   itself searches for algorithms.
 4. At the end the best beside the plain run, until it is proven or the time is spent.
 """
 
@@ -14,8 +15,8 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain, islice
-from typing import NamedTuple
+from itertools import chain, islice, zip_longest
+from typing import Literal, NamedTuple
 
 from lar.records.run import RunResult, Status
 from lar.records.tuning import BASELINE, Candidate, Ending, TuneRequest
@@ -29,8 +30,9 @@ from lar.tuning.evidence import Evidence, RoundKind, Trial, best_first
 # more are not started at once.
 MOST_BESIDE = 7
 # Of those, the rivals of the best that are measured again where new candidates wait: first looks at
-# one candidate differed by up to a factor of 5, and most of that was gone in the second.
-ROOM_FOR_RIVALS = 2
+# one candidate differed by up to a factor of 5, and most of that was gone in the second. With two,
+# searches of 60 s for ResNet50 ended before all that helps it had been tried.
+ROOM_FOR_RIVALS = 1
 MOST_RACERS = 4
 # How long a round measures, for each process: a dozen turns of 10 ms, which is a tenth of the time
 # that a process of mobilenet_v2 takes to start.
@@ -155,18 +157,21 @@ class Survey:
         return Step("round", plains, LOOK_SECONDS * len(plains))
 
     def find_step(self, left: float, *, may_look: bool) -> Step | None:
-        """Return what is best done next in the time that is left, with a look at single choices if
+        """Return what is best done next in the time that is left, with looks at single choices if
         there is time for that; None if nothing can pay."""
-        if may_look and (singles := self.pick(self.singles(is_far=False))):
-            return self.round_of(singles, 0)  # rivals wait
-        if combined := self.pick(self.searched_ones()) or self.pick(self.combined()):
-            return self.round_of(combined, ROOM_FOR_RIVALS)
-        if (search := self.search(left)) is not None:
+        if may_look and (firsts := self.pick(self.singles("first"))):
+            return self.round_of(firsts, 0)  # rivals wait
+        if searched := self.pick(self.searched_ones()):
+            return self.round_of(searched, ROOM_FOR_RIVALS)
+        combined = self.pick(self.combined())
+        others = self.pick(self.singles("other")) if may_look else []
+        if not combined and not others and (search := self.search(left)) is not None:
             return search
-        found = self.pick(self.beside_best())
+        near = self.pick(self.beside_best()) if len(self.best.choices) > 1 or not combined else []
+        found = [*dict.fromkeys(filter(None, chain(*zip_longest(combined, others, near))))]
         if may_look and len(found) < MOST_BESIDE:
-            others = (it for it in self.singles(is_far=True) if it not in found)
-            found += self.pick(others)[: MOST_BESIDE - len(found)]
+            far = (it for it in self.singles("far") if it not in found)
+            found += self.pick(far)[: MOST_BESIDE - len(found)]
         if found:
             return self.round_of(found, ROOM_FOR_RIVALS)
         return self.round_of([], MOST_RACERS) if self.rivals() else None
@@ -257,18 +262,21 @@ class Survey:
         part = PART_FOR_LOAD if self.request.extent == "quick" else PART_FOR_SINGLES
         return seconds <= part * self.request.budget_seconds
 
-    def singles(self, *, is_far: bool) -> Iterator[Candidate]:
-        """Yield the single choices of the models whose plain run is far from the leader's, or of
-        the others, those of the leader first; what the user has to allow mends a defect, and comes
-        first."""
+    def singles(self, which: Literal["first", "other", "far"]) -> Iterator[Candidate]:
+        """Yield single choices of the models whose plain run is near the leader's, the first of
+        each dimension or the others, or all of the models that are far from it; those of the
+        leader first. What the user has to allow mends a defect, and comes before the rest."""
         levels = self.evidence.levels
         plains = [each for each in self.combinations if each.plain in levels]
         plains.sort(key=lambda each: levels[each.plain])
         for each in plains:
-            if (levels[each.plain] - levels[plains[0].plain] > FAR) == is_far:
-                yield from sorted(
-                    each.singles(), key=lambda it: not each.choices[it.choices[0]].allow
-                )
+            is_far = levels[each.plain] - levels[plains[0].plain] > FAR
+            names = {it.choices[0].name for it in each.space.dimensions if it.choices}
+            found = sorted(each.singles(), key=lambda it: not each.choices[it.choices[0]].allow)
+            for single in found:
+                kind = "far" if is_far else "first" if single.choices[0] in names else "other"
+                if kind == which:
+                    yield single
 
     def combined(self) -> Iterator[Candidate]:
         """Yield the combinations of the choices that helped alone, the most promising first, as far
@@ -290,11 +298,14 @@ class Survey:
         return (each for each in ordered if expected[each] <= limit)
 
     def helping(self, space: Combinations) -> list[str]:
-        """Return the choices that were better alone than the plain run, those most that did most;
-        a search that has filled a cache is one."""
+        """Return the choice of each dimension that was best alone, if it was better than the plain
+        run; those most that did most. A search that has filled a cache is one."""
         effects = self.effects[space.model]
-        helping = [name for name, effect in effects.items() if effect < -LEAST_HELP]
-        return sorted(helping, key=effects.__getitem__)[:MOST_HELPING]
+        found: dict[int, str] = {}
+        for name in sorted(effects, key=effects.__getitem__):
+            if effects[name] < -LEAST_HELP:
+                found.setdefault(space.dimension_of[name], name)
+        return [*found.values()][:MOST_HELPING]
 
     @cached_property
     def effects(self) -> list[dict[str, float]]:

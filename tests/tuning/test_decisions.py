@@ -144,6 +144,18 @@ def test_combinations_of_what_helps_come_first() -> None:
     )
 
 
+def test_what_helps_only_beside_the_best_is_found_in_60_s() -> None:
+    effects = {**RESNET_EFFECTS, "MKL+weight-preprocess": 0.92, "MKL+record": 0.96}
+    wanted = Candidate(choices=("2 threads", "weight-preprocess", "record", "MKL"))
+    found = 0
+    for seed in range(20):
+        machine = Machine((RESNET,), effects, noise=0.02, search_seconds=1000.0)
+        request = TuneRequest(spaces=(RESNET,), budget_seconds=60.0)
+        machine.play(request, seed)
+        found += machine.time_of(machine.winner(request)) <= 1.05 * machine.time_of(wanted)
+    assert found >= 18
+
+
 @pytest.mark.parametrize("noise", [0.01, 0.1])
 @pytest.mark.parametrize("first_is_slow", [True, False])
 def test_of_rivals_the_fast_engine_wins_in_30_s(noise: float, first_is_slow: bool) -> None:
@@ -178,8 +190,8 @@ def test_what_is_wrong_is_not_built_upon() -> None:
     machine = Machine((RESNET,), {**RESNET_EFFECTS, "nchw44": 0.1}, faults={"nchw44": "wrong"})
     request = TuneRequest(spaces=(RESNET,), budget_seconds=90.0)
     machine.play(request)
-    with_it = [it for round_ in machine.rounds for it in round_ if "nchw44" in it.choices]
-    assert len(with_it) == 1
+    tried = [any("nchw44" in it.choices for it in round_) for round_ in machine.rounds]
+    assert sum(tried) == 1  # what is measured beside it does not know that yet
 
 
 def test_where_nothing_helps_the_plain_run_wins_and_the_search_ends() -> None:

@@ -83,12 +83,13 @@ def test_the_fastest_with_right_numbers_wins(write_script: WriteScript, tmp_path
     assert found.settings == {"enable_nchw44": True, "multithread": 2}
     assert lar.run(found.best.model, np.zeros(4, "f4"), iter=1, **found.settings).status == "ok"
     assert found.to_dict()["format"] == "lar.tune/2"
-    # Nine tenths faster, and wrong: never looked at again, nor combined with others.
+    # Nine tenths faster, and wrong: never looked at again, nor combined with others afterwards.
     wrong = found.ranking[-1]
     assert (wrong.name, wrong.status, wrong.outputs) == ("nchw32", "wrong", "different")
     assert wrong.output_error == pytest.approx(0.5)
     assert "prob off by 5.0e-01" in wrong.error
-    assert [tag for tag, _ in measured(tmp_path / "s") if "nchw32" in tag] == ["round 1: nchw32"]
+    rounds = {tag.partition(":")[0] for tag, _ in measured(tmp_path / "s") if "nchw32" in tag}
+    assert len(rounds) == 1
 
 
 def test_a_tolerance_takes_what_is_nearly_right(write_script: WriteScript) -> None:
