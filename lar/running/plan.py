@@ -413,7 +413,7 @@ def make_spec(
         fill=values["fill"],
         seed=values["seed"],
         batch_size=values["batch_size"],
-        shape=sizes_of_axes(text) if (text := SHAPE.of(values)) else {},
+        shape=sizes_given(values),
         copy_outputs=bool(values["copy_to_host"]),
         settings=settings,
         warmup_iterations=asked.warmup_iterations,
@@ -449,6 +449,12 @@ def image_settings(values: Mapping[str, Any]) -> ImageSettings:
         scale=values["scale"],
         channels="bgr" if values["bgr"] else "rgb" if values["rgb"] else None,
     )
+
+
+def sizes_given(values: Mapping[str, Any]) -> dict[str, int]:
+    """Return the sizes of axes that options give."""
+    text = SHAPE.of(values)
+    return {} if text is None else sizes_of_axes(text)
 
 
 def check_name(model: str) -> None:

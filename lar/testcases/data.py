@@ -54,9 +54,10 @@ def feed_datum(
         parts = [f"{info.name}:{parts[0]}" for info in infos if not info.optional]
     files = [part for part in parts if not is_random(part)]
     drawn: dict[str, LoadedItem] = {}
+    sizes = AxisSizes(infos, spec.shape)
     for name, _, value in (part.rpartition("#") for part in parts if is_random(part)):
         info = input_named(name.removesuffix(":"), infos, f"#{value}")
-        array = draw(f"#{value}", info, spec.seed, number)
+        array = draw(f"#{value}", info, sizes, spec.seed, number)
         drawn[info.name] = LoadedItem(info.name, (Loaded(array, f"#{value}"),))
     rest = [info.name for info in infos if info.name not in drawn]
     if len(rest) == len(files) == 1 and not files[0].startswith(f"{rest[0]}:"):
@@ -67,6 +68,7 @@ def feed_datum(
         image=image_settings(spec.image, packing, files, infos),
         fill=spec.fill,
         seed=spec.seed,
+        shape=spec.shape,
         generates=False,
     )
     arrays = {
@@ -107,7 +109,7 @@ def change(packing: Packing, array: Array, info: TensorInfo) -> Array:
     return array
 
 
-def draw(text: str, info: TensorInfo, seed: int, number: int) -> Array:
+def draw(text: str, info: TensorInfo, sizes: AxisSizes, seed: int, number: int) -> Array:
     """Return random numbers for an input, the same for the same seed and number of the testcase.
 
     Raises:
@@ -124,8 +126,8 @@ def draw(text: str, info: TensorInfo, seed: int, number: int) -> Array:
         raise UsageError(
             f"{text!r} has limits that are infinite or in the wrong order", RANDOM_FORM, flag="-d"
         )
-    whole = AxisSizes([info], {}).shape_of(info)
     axes = [axis.strip() for axis in match[3].split(",")[1:]]
+    whole = () if axes and axes[-1] != "..." else sizes.shape_of(info)
     if axes[-1:] == ["..."]:
         axes = [*axes[:-1], *map(str, whole[len(axes) - 1 :])]
     if "..." in axes:
