@@ -25,21 +25,8 @@ if TYPE_CHECKING:
     from lar.records.run import TensorInfo
 
 # Of the formats that `--input` reads, those that hold one item a file.
-SUFFIXES = (
-    ".npy",
-    ".ppm",
-    ".pgm",
-    ".jpg",
-    ".jpeg",
-    ".png",
-    ".bmp",
-    ".webp",
-    ".json",
-    ".pb",
-    ".npz",
-    ".bin",
-    ".raw",
-)
+IMAGES = (".ppm", ".pgm", ".jpg", ".jpeg", ".png", ".bmp", ".webp")
+SUFFIXES = (".npy", *IMAGES, ".json", ".pb", ".npz", ".bin", ".raw")
 LISTS = (".txt", ".lst")
 STACKS = (".npz", ".npy")
 MOST_ITEMS = 1_000_000
@@ -59,10 +46,11 @@ def items_in(texts: Sequence[str]) -> list[tuple[str, Files]] | None:
     parts = parts_of(texts)
     if count := stack_in(parts):
         return [(str(number), ()) for number in range(count)]
-    sources = [source_of(part) for part in parts]
-    if not any(files is not None for _, files in sources):
+    columns = [source_of(part) for part in parts]
+    if all(files is None for _, files in columns):
         return None
-    for part, (_, files) in zip(parts, sources, strict=True):
+    count = len(columns[0][1] or ())
+    for part, (_, files) in zip(parts, columns, strict=True):
         if files is None:
             raise UsageError(
                 "feeds one run, and another item feeds many",
@@ -70,18 +58,16 @@ def items_in(texts: Sequence[str]) -> list[tuple[str, Files]] | None:
                 flag="--input",
                 subject=part,
             )
-    columns = [(name, files or []) for name, files in sources]
-    count = len(columns[0][1])
-    for part, (_, files) in zip(parts, columns, strict=True):
         if len(files) != count:
             raise UsageError(
                 f"{part} holds {count_of(len(files), 'item')}, {parts[0]} holds {count}",
                 "give as many for each input",
                 flag="--input",
             )
-    names = names_of(columns[0][1])
+    names = names_of(columns[0][1] or ())
     return [
-        (names[row], tuple((name, files[row]) for name, files in columns)) for row in range(count)
+        (name, tuple((given, files[row]) for given, files in columns if files))
+        for row, name in enumerate(names)
     ]
 
 
@@ -90,14 +76,19 @@ def parts_of(texts: Sequence[str]) -> list[str]:
     return [part for text in texts for part in split_items(text)]
 
 
+def place_of(part: str) -> tuple[str, str]:
+    """Return the name of the model's input in an item of `--input`, empty where none is given, and
+    the path."""
+    if os.path.exists(part):
+        return "", part
+    name, _, path = part.partition(":")
+    return name.strip(), path.strip()
+
+
 def source_of(part: str) -> tuple[str, list[str] | None]:
     """Return an item's input name and its files, None for what is one run's data."""
-    if os.path.exists(part):
-        return "", files_of(part)
-    name, colon, path = part.partition(":")
-    if colon and os.path.exists(path):
-        return name.strip(), files_of(path.strip())
-    return "", None
+    name, path = place_of(part)
+    return name, files_of(path) if os.path.exists(path) else None
 
 
 def files_of(path: str) -> list[str] | None:
@@ -186,23 +177,13 @@ def names_of(files: Sequence[str]) -> list[str]:
     return [os.path.relpath(os.path.abspath(file), common) for file in files]
 
 
-def path_of(part: str) -> str:
-    """Return the path in an item of `--input`, without the name of the model's input."""
-    return part if os.path.exists(part) else part.partition(":")[2].strip()
-
-
-def name_of(part: str) -> str:
-    """Return the name of the model's input in an item of `--input`, empty where none is given."""
-    return "" if os.path.exists(part) else part.partition(":")[0].strip()
-
-
 def stack_in(parts: Sequence[str]) -> int:
     """Return how many items a stack holds, or each of several stacks.
 
     0 if they are not the items of a data set: one item alone is one run, and so are stacks that
     differ in length.
     """
-    paths = list(map(path_of, parts))
+    paths = [place_of(part)[1] for part in parts]
     if not all(path.lower().endswith(STACKS) and os.path.isfile(path) for path in paths):
         return 0
     counts = set(map(count_stack, paths))
@@ -249,18 +230,20 @@ def is_one_run(texts: Sequence[str], infos: Sequence[TensorInfo]) -> bool:
     given: dict[str, tuple[int, ...]] = {}
     parts = parts_of(texts)
     for part in parts:
-        shapes, name = shapes_of(path_of(part)), name_of(part)
+        name, path = place_of(part)
+        shapes = shapes_of(path)
         given |= {name: shapes.get(name, next(iter(shapes.values()), ()))} if name else shapes
-    if len(given) == len(infos) == 1:
-        given = {infos[0].name: next(iter(given.values()))}
+    wanted = [info for info in infos if not info.optional]
+    if len(given) == len(wanted) == 1:
+        given = {wanted[0].name: next(iter(given.values()))}
     if has_arrays_alone(parts):
-        return not all(is_stack_for(info, given.get(info.name, ())) for info in infos)
-    return given == {info.name: info.shape for info in infos}
+        return not all(is_stack_for(info, given.get(info.name, ())) for info in wanted)
+    return given == {info.name: info.shape for info in wanted}
 
 
 def has_arrays_alone(parts: Sequence[str]) -> bool:
     """Return whether all items of `--input` are .npy files, which are one run's data as a rule."""
-    return all(path_of(part).lower().endswith(".npy") for part in parts)
+    return all(place_of(part)[1].lower().endswith(".npy") for part in parts)
 
 
 def is_stack_for(info: TensorInfo, shape: tuple[int, ...]) -> bool:

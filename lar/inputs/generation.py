@@ -43,8 +43,7 @@ def generate_array(
         raise UsageError(
             f"no fill {fill!r}", "choose uniform, normal, zeros or ones", flag="--fill"
         )
-    entropy = int.from_bytes(hashlib.sha256(f"{seed}:{name}".encode()).digest(), "little")
-    generator = np.random.Generator(np.random.PCG64(entropy))
+    generator = generator_of(f"{seed}:{name}")
     kind = kind_of(dtype)
     if fill == "normal" and kind != "f":
         raise UsageError(
@@ -60,6 +59,12 @@ def generate_array(
         limits = np.iinfo(dtype)
         return generator.integers(limits.min, limits.max, shape, dtype.type, endpoint=True)
     return generator.integers(0, 1, shape, np.uint8, endpoint=True).astype(dtype)
+
+
+def generator_of(text: str) -> np.random.Generator:
+    """Return what draws the numbers of a text: the same for the same text."""
+    entropy = int.from_bytes(hashlib.sha256(text.encode()).digest(), "little")
+    return np.random.Generator(np.random.PCG64(entropy))
 
 
 def describe_source(fill: str, seed: int) -> str:

@@ -106,36 +106,24 @@ def _read_array(stream: io.BufferedIOBase, size: int, where: str) -> Array:
         raise input_error(where, problem)
     check_memory(promised, where)
     data = np.empty(promised, np.uint8)
-    _fill(data, stream, where)
+    missing = promised - stream.readinto(data.data)
+    if missing:
+        raise input_error(where, f"truncated: {missing} of {promised} bytes are missing")
     array = data.view(dtype)
     return array.reshape(shape[::-1]).T if fortran_order else array.reshape(shape)
 
 
-def _read_header(
-    stream: io.BufferedIOBase, where: str
-) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    header: tuple[tuple[int, ...], bool, np.dtype[Any]]
+def _read_header(stream: io.BufferedIOBase, where: str) -> tuple[Any, bool, np.dtype[Any]]:
     try:
         version = npy_format.read_magic(stream)
-        if version == (1, 0):
-            header = npy_format.read_array_header_1_0(stream)
-        elif version == (2, 0):
-            header = npy_format.read_array_header_2_0(stream)
-        else:
+        if version > (2, 0):
             raise ValueError(f"version {version[0]}.{version[1]} is for records")
+        read = getattr(npy_format, f"read_array_header_{version[0]}_0")
+        shape, fortran_order, dtype = read(stream)
     except (zipfile.BadZipFile, zlib.error, EOFError):
         raise
     except Exception as error:
         # NumPy's parser of headers lets through whatever Python's tokenizer raises.
         problem = " ".join(str(error).split())[:100] or type(error).__name__
         raise input_error(where, f"is not a .npy file: {problem}") from None
-    return header
-
-
-def _fill(data: Array, stream: io.BufferedIOBase, where: str) -> None:
-    rest = data.data
-    while rest:
-        count = stream.readinto(rest)
-        if not count:
-            raise input_error(where, f"truncated: {len(rest)} of {len(data)} bytes are missing")
-        rest = rest[count:]
+    return shape, fortran_order, dtype

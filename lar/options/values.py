@@ -219,7 +219,10 @@ def sizes_of_axes(text: str) -> dict[str, int]:
     for part in text.strip().removeprefix("{").removesuffix("}").split(","):
         name, _, size = (each.strip() for each in part.rpartition("="))
         if not name or not size.isascii() or not size.isdecimal() or len(size) > 9:
-            raise argparse.ArgumentTypeError(f"{text!r} gives no sizes of axes, as batch=4,n=64")
+            raise argparse.ArgumentTypeError(
+                f"{text!r} gives no sizes of axes, as batch=4,n=64; --input 'NAME:{{1,3,224,224}}' "
+                "gives a whole shape"
+            )
         sizes[name.replace(" ", "")] = int(size)
     return sizes
 

@@ -12,29 +12,29 @@ dump_with_testcase_mge.py, where an image becomes what the model takes without f
 
 from __future__ import annotations
 
-import hashlib
-import os
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from lar.datasets.items import IMAGES
 from lar.errors import UsageError, first_line
 from lar.files.input_file import split_items
 from lar.inputs.axes import AxisSizes
 from lar.inputs.dtypes import cast_values, kind_of
 from lar.inputs.feed import Feed, feed_of
+from lar.inputs.generation import generator_of
 from lar.inputs.grammar import LoadedItem
-from lar.inputs.image_files import read_image, read_netpbm
-from lar.inputs.image_settings import channel_axis_of
+from lar.inputs.image_settings import channel_axis_of, image_size
 from lar.inputs.loaded import Array, Loaded, check_memory
 from lar.inputs.matching import check_shape, input_named, model_dtype
-from lar.inputs.readers import READERS
 from lar.records.run import ImageSettings, RunSpec, TensorInfo
 from lar.records.testcase import Packing
 
-RANDOM = re.compile(r"#rand\(\s*([-+.\deE]+)\s*,\s*([-+.\deE]+)\s*((?:,\s*(?:\d+|\.\.\.)\s*)*)\)")
+_LIMIT = r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*"
+RANDOM = re.compile(rf"#rand\({_LIMIT},{_LIMIT}((?:,\s*(?:\d+|\.\.\.)\s*)*)\)")
 RANDOM_FORM = "write it as #rand(0,255), or with a shape as #rand(0,255,1,3,224,224)"
 
 
@@ -118,11 +118,8 @@ def draw(text: str, info: TensorInfo, sizes: AxisSizes, seed: int, number: int) 
     match = RANDOM.fullmatch(text)
     if not match:
         raise UsageError(f"{text!r} is not a random value", RANDOM_FORM, flag="-d")
-    try:
-        low, high = float(match[1]), float(match[2])
-    except ValueError:
-        raise UsageError(f"{text!r} is not a random value", RANDOM_FORM, flag="-d") from None
-    if not low <= high < float("inf") or low == float("-inf"):
+    low, high = float(match[1]), float(match[2])
+    if not -math.inf < low <= high < math.inf:
         raise UsageError(
             f"{text!r} has limits that are infinite or in the wrong order", RANDOM_FORM, flag="-d"
         )
@@ -138,8 +135,7 @@ def draw(text: str, info: TensorInfo, sizes: AxisSizes, seed: int, number: int) 
     check_shape(shape, info, text)
     dtype = model_dtype(info)
     check_memory(8 * int(np.prod(shape)), text)
-    entropy = hashlib.sha256(f"{seed}:{number}:{info.name}".encode()).digest()
-    generator = np.random.Generator(np.random.PCG64(int.from_bytes(entropy, "little")))
+    generator = generator_of(f"{seed}:{number}:{info.name}")
     values = generator.uniform(low, high, shape)
     try:
         return cast_values(values if kind_of(dtype) == "f" else np.rint(values), dtype)
@@ -183,11 +179,7 @@ def image_settings(
     Raises:
         UsageError: what is to be resized is no image, or the model's input has no size.
     """
-    pictures = {
-        text: READERS.get(os.path.splitext(text)[1].lower())
-        for text in texts
-        if READERS.get(os.path.splitext(text)[1].lower()) in (read_netpbm, read_image)
-    }
+    pictures = [text for text in texts if text.lower().endswith(IMAGES)]
     if packing.resize and not pictures:
         raise UsageError(f"{'; '.join(texts)} is not an image", flag="--resize-input")
     info = next((info for info in infos if len(info.shape) == 4), None)
@@ -198,7 +190,7 @@ def image_settings(
     if given.channels is None and any(text.lower().endswith(".ppm") for text in pictures):
         settings = replace(settings, channels="bgr")
     if packing.resize:
-        height, width = info.shape[2:] if axis == 1 else info.shape[1:3]
+        height, width = image_size(info.shape)
         if height is None or width is None:
             raise UsageError(
                 f"input {info.name} takes images of any size",
