@@ -18,8 +18,9 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lar.errors import UsageError, count_of
+from lar.errors import count_of
 from lar.files.input_file import open_input, read_input_lines, split_items
+from lar.inputs.loaded import input_error
 
 if TYPE_CHECKING:
     from lar.records.run import TensorInfo
@@ -52,18 +53,11 @@ def items_in(texts: Sequence[str]) -> list[tuple[str, Files]] | None:
     count = len(columns[0][1] or ())
     for part, (_, files) in zip(parts, columns, strict=True):
         if files is None:
-            raise UsageError(
-                "feeds one run, and another item feeds many",
-                "give a folder or a list for each input, or a stack for each",
-                flag="--input",
-                subject=part,
-            )
+            hint = "give a folder or a list for each input, or a stack for each"
+            raise input_error(part, "feeds one run, and another item feeds many", hint)
         if len(files) != count:
-            raise UsageError(
-                f"{part} holds {count_of(len(files), 'item')}, {parts[0]} holds {count}",
-                "give as many for each input",
-                flag="--input",
-            )
+            problem = f"{part} holds {count_of(len(files), 'item')}, {parts[0]} holds {count}"
+            raise input_error("", problem, "give as many for each input")
     names = names_of(columns[0][1] or ())
     return [
         (name, tuple((given, files[row]) for given, files in columns if files))
@@ -107,20 +101,14 @@ def files_of(path: str) -> list[str] | None:
         )
         check_names(files)
         if not files:
-            raise UsageError(
-                "is a folder that holds no file that lar reads",
-                f"it reads {', '.join(SUFFIXES)}",
-                flag="--input",
-                subject=path,
-            )
+            hint = f"it reads {', '.join(SUFFIXES)}"
+            raise input_error(path, "is a folder that holds no file that lar reads", hint)
     elif path.lower().endswith(LISTS):
         files = read_list(path)
     else:
         return None
     if len(files) > MOST_ITEMS:
-        raise UsageError(
-            f"holds {len(files)} items, at most {MOST_ITEMS}", flag="--input", subject=path
-        )
+        raise input_error(path, f"holds {len(files)} items, at most {MOST_ITEMS}", "give fewer")
     return files
 
 
@@ -134,9 +122,7 @@ def check_names(files: Sequence[str]) -> None:
         "".join(files).encode()
     except UnicodeEncodeError:
         wrong = next(file for file in files if any("\ud800" <= each <= "\udfff" for each in file))
-        raise UsageError(
-            "the name is not UTF-8", "rename it", flag="--input", subject=f"{wrong!r}"
-        ) from None
+        raise input_error(f"{wrong!r}", "the name is not UTF-8", "rename it") from None
 
 
 def read_list(path: str) -> list[str]:
@@ -153,17 +139,11 @@ def read_list(path: str) -> list[str]:
             continue
         file = os.path.join(home, line)
         if not os.path.exists(file):
-            raise UsageError(
-                f"line {number}: {line}: no such file",
-                "a list names a file a line, from its own folder",
-                flag="--input",
-                subject=path,
-            )
+            problem = f"line {number}: {line}: no such file"
+            raise input_error(path, problem, "a list names a file a line, from its own folder")
         files.append(file)
     if not files:
-        raise UsageError(
-            "names no files", "a list names a file a line", flag="--input", subject=path
-        )
+        raise input_error(path, "names no files", "a list names a file a line")
     return files
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from lar.errors import UsageError
-from lar.inputs.loaded import MissingData, input_error
+from lar.inputs.loaded import input_error
 from lar.records.run import TensorInfo
 
 SIGN = re.compile(r"\s*([+*])\s*")
@@ -67,7 +67,7 @@ class AxisSizes:
         if info.any_rank:
             what = "a sequence" if info.sequence else "which may have any number of axes"
             problem = f"nothing feeds {info.name}, {what}"
-            raise MissingData("", problem, hint_to_generate(info))
+            raise input_error("", problem, hint_to_generate(info))
         return tuple(self.size_at(info, at) for at in range(len(info.shape)))
 
     def size_at(self, info: TensorInfo, at: int) -> int:

@@ -21,7 +21,7 @@ from lar.inputs.image_settings import (
     takes_settings,
 )
 from lar.inputs.literals import read_numbers
-from lar.inputs.loaded import LESS, Array, Loaded, MissingData, input_error
+from lar.inputs.loaded import LESS, Array, Loaded, input_error
 from lar.inputs.matching import (
     check_shape,
     convert_dtype,
@@ -101,7 +101,7 @@ def feed_of(
         left = [info for info in infos if info.name not in made and not info.optional]
         if left and texts and not generates:
             names = ", ".join(info.name for info in left)
-            raise MissingData("", f"nothing feeds {names}", hint_to_generate(left[0]))
+            raise input_error("", f"nothing feeds {names}", hint_to_generate(left[0]))
         for info in left:
             array, record = _generate(info.name, info, sizes.shape_of(info), fill, seed)
             check_shape(array.shape, info, info.name)

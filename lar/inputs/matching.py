@@ -12,7 +12,7 @@ from lar.inputs.axes import hint_to_generate, open_axes
 from lar.inputs.dtypes import cast_values, count_nonfinite, dtype_of, kind_of, name_of, settle
 from lar.inputs.grammar import RAW_HINT, RawForm
 from lar.inputs.image_settings import channel_axis_of
-from lar.inputs.loaded import Array, Loaded, MissingData, UnnamedInput, input_error
+from lar.inputs.loaded import Array, Loaded, UnnamedInput, input_error
 from lar.records.run import TensorInfo, format_shape
 
 # load_and_run's name for an item that gives none.
@@ -94,9 +94,7 @@ def check_shape(shape: tuple[int, ...], info: TensorInfo, where: str, hint: str 
     """
     misfit = find_misfit(shape, info)
     if misfit:
-        if hint:
-            raise input_error(where, misfit, hint)
-        raise MissingData(where, misfit, hint_to_generate(info))
+        raise input_error(where, misfit, hint or hint_to_generate(info))
 
 
 def convert_dtype(loaded: Loaded, dtype: np.dtype[Any]) -> tuple[Array, Note | None]:

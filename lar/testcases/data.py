@@ -28,7 +28,7 @@ from lar.inputs.feed import Feed, feed_of
 from lar.inputs.generation import generator_of
 from lar.inputs.grammar import LoadedItem
 from lar.inputs.image_settings import channel_axis_of, image_size
-from lar.inputs.loaded import Array, Loaded, check_memory
+from lar.inputs.loaded import Array, Loaded, check_memory, input_error
 from lar.inputs.matching import check_shape, input_named, model_dtype
 from lar.records.run import ImageSettings, RunSpec, TensorInfo
 from lar.records.testcase import Packing
@@ -117,20 +117,16 @@ def draw(text: str, info: TensorInfo, sizes: AxisSizes, seed: int, number: int) 
     """
     match = RANDOM.fullmatch(text)
     if not match:
-        raise UsageError(f"{text!r} is not a random value", RANDOM_FORM, flag="-d")
+        raise input_error(text, "is not a random value", RANDOM_FORM)
     low, high = float(match[1]), float(match[2])
     if not -math.inf < low <= high < math.inf:
-        raise UsageError(
-            f"{text!r} has limits that are infinite or in the wrong order", RANDOM_FORM, flag="-d"
-        )
+        raise input_error(text, "has limits that are infinite or in the wrong order", RANDOM_FORM)
     axes = [axis.strip() for axis in match[3].split(",")[1:]]
     whole = () if axes and axes[-1] != "..." else sizes.shape_of(info)
     if axes[-1:] == ["..."]:
         axes = [*axes[:-1], *map(str, whole[len(axes) - 1 :])]
     if "..." in axes:
-        raise UsageError(
-            "only the last axis may be ...", RANDOM_FORM, flag="-d", subject=f"{text!r}"
-        )
+        raise input_error(text, "only the last axis may be ...", RANDOM_FORM)
     shape = tuple(map(int, axes)) or whole
     check_shape(shape, info, text)
     dtype = model_dtype(info)
@@ -140,9 +136,7 @@ def draw(text: str, info: TensorInfo, sizes: AxisSizes, seed: int, number: int) 
     try:
         return cast_values(values if kind_of(dtype) == "f" else np.rint(values), dtype)
     except ValueError as error:
-        raise UsageError(
-            str(error), f"input {info.name} takes {dtype}", flag="-d", subject=text
-        ) from None
+        raise input_error(text, str(error), f"input {info.name} takes {dtype}") from None
 
 
 def transform(expression: str, data: Array, info: TensorInfo) -> Array:

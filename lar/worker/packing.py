@@ -11,7 +11,7 @@ from lar.engines.driver import Driver
 from lar.errors import LarError, UsageError, first_line
 from lar.inputs.dtypes import count_nonfinite, name_of
 from lar.inputs.feed import Feed
-from lar.inputs.loaded import Array, MissingData
+from lar.inputs.loaded import Array
 from lar.measurement.loop import is_failure
 from lar.records.run import FedInput, RunContext, RunSpec, TensorInfo
 from lar.records.testcase import Packing
@@ -78,8 +78,7 @@ def feed_text(
         return feed_datum(spec, packing, text, number, infos)
     except UsageError as error:
         flag = "-d" if error.flag == "--input" else error.flag
-        hint = "" if isinstance(error, MissingData) else error.hint
-        raise UsageError(error.problem, hint, flag=flag, subject=error.subject) from None
+        raise UsageError(error.problem, error.hint, flag=flag, subject=error.subject) from None
 
 
 def compute(driver: Driver, arrays: Mapping[str, Array]) -> dict[str, Array]:
