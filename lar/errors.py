@@ -199,6 +199,12 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return next(iter(get_close_matches(word, list(known), 1)), "")
 
 
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return `; did you mean 'x'?` at a mistyped word, empty when none is near."""
+    near = nearest(word, known)
+    return f"; did you mean {near!r}?" if near else ""
+
+
 def check_keywords(function: Callable[P, R]) -> Callable[P, R]:
     """Have a function of the API name the nearest keyword when one is misspelt.
 
@@ -211,9 +217,8 @@ def check_keywords(function: Callable[P, R]) -> Callable[P, R]:
     def checked(*values: P.args, **keywords: P.kwargs) -> R:
         for each in keywords:
             if each not in known:
-                near = nearest(each, known)
                 raise UsageError(
-                    f"unknown keyword {each!r}" + (f"; did you mean {near!r}?" if near else ""),
+                    f"unknown keyword {each!r}{did_you_mean(each, known)}",
                     f"help(lar.{function.__name__}) lists them",
                     subject=f"lar.{function.__name__}",
                 )

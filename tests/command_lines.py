@@ -14,6 +14,10 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
+# Where any Python finds the scripted engine: a package of its own, with an entry point.
+SCRIPTED_ENGINE = REPOSITORY / "tests" / "engines" / "scripted_engine"
+MODULE_PATH = os.pathsep.join(map(str, (REPOSITORY, SCRIPTED_ENGINE)))
+
 Done = subprocess.CompletedProcess[str]
 
 
@@ -66,7 +70,7 @@ def run_apart(
         input=input,
         stdin=subprocess.DEVNULL if input is None else None,
         # PYTHONPATH, so that `-m lar` is this one from any folder.
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY), **(env or {})},
+        env={**os.environ, "PYTHONPATH": MODULE_PATH, **(env or {})},
         capture_output=True,
         text=True,
         timeout=timeout,

@@ -25,7 +25,7 @@ from hypothesis import HealthCheck, settings
 from lar.measurement.peak import measure_peak
 from lar.records.profile import Peak
 from lar.running import worker_process
-from tests.command_lines import Done, run_apart, run_here
+from tests.command_lines import MODULE_PATH, SCRIPTED_ENGINE, Done, run_apart, run_here
 from tests.running.isolated_runs import workers_of
 from tests.worker_forks import FORKS, WorkerForks
 
@@ -53,6 +53,9 @@ def pytest_configure(config: pytest.Config) -> None:
     # MegEngine's two threads wait for each other by asking without a pause. Where the tests keep
     # all CPUs busy, that is most of what a short run costs.
     os.environ.setdefault("MGB_WORKER_MAX_SPIN", "0")
+    # Where this process and all that it starts find the scripted engine.
+    sys.path.append(str(SCRIPTED_ENGINE))
+    os.environ["PYTHONPATH"] = MODULE_PATH
     cache = getattr(config, "cache", None)
     if sys.dont_write_bytecode and cache is not None:
         folder = str(cache.mkdir("bytecode"))
@@ -210,7 +213,7 @@ def run_lar() -> RunLar:
 
 @pytest.fixture
 def write_script(tmp_path: Path) -> WriteScript:
-    """Write a script for the fake engine into the test's folder and return its path."""
+    """Write a script for the scripted engine into the test's folder and return its path."""
     count = 0
 
     def write(**fields: Any) -> str:
@@ -221,6 +224,12 @@ def write_script(tmp_path: Path) -> WriteScript:
         return str(path)
 
     return write
+
+
+@pytest.fixture
+def own_engines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide the engines of other packages, as the scripted one is, from this process."""
+    monkeypatch.setattr("lar.engines.added_engines", lambda: ({}, {}))
 
 
 @pytest.fixture(scope="module")

@@ -35,6 +35,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 )
 RANKS = {folder: rank for rank, row in enumerate(LAYERS) for folder in row}
 FOR_ALL = ("lar", "lar.errors")
+ON_TOP = ("lar.__main__", "lar.testing")  # nothing imports them
 
 
 def folder_of(module: str) -> str:
@@ -89,7 +90,7 @@ def graph(parsed: dict[str, Parsed]) -> dict[str, set[str]]:
 def test_every_folder_has_its_place() -> None:
     folders = {folder_of(name) for name in MODULES} - {""}
     assert folders == set(RANKS)
-    assert {name for name in MODULES if not folder_of(name)} == {*FOR_ALL, "lar.__main__"}
+    assert {name for name in MODULES if not folder_of(name)} == {*FOR_ALL, *ON_TOP}
 
 
 def test_imports_point_down(graph: dict[str, set[str]]) -> None:
@@ -103,6 +104,10 @@ def test_imports_point_down(graph: dict[str, set[str]]) -> None:
         and RANKS[folder_of(found)] <= RANKS[folder_of(name)]
     ]
     assert not wrong
+
+
+def test_nothing_imports_what_stands_on_top(graph: dict[str, set[str]]) -> None:
+    assert not [name for name, imported in graph.items() if imported & {*ON_TOP} and name != "lar"]
 
 
 def test_records_import_nothing_but_errors(graph: dict[str, set[str]]) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lar.engines.megengine.cache import read_cache
-from lar.engines.megengine.cache_choices import operators_of
+from lar.engines.megengine.cache_operators import operators_of
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar

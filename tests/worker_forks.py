@@ -40,7 +40,7 @@ WORKER = "lar.worker.main:main"
 FIRST_FREE_FILE = 10
 
 # What others add may be another engine of the same name in the next test.
-OWN_ENGINES = [engine.name for engine in ENGINES]
+OWN_ENGINES = [*(engine.name for engine in ENGINES), "fake"]
 
 # What differs between tests, and no engine reads while it is loaded; the last two are set by
 # scikit-learn for libraries of other compilers.
@@ -48,7 +48,12 @@ HARMLESS_VARIABLES = {"COLUMNS", "PATH", "PYTEST_CURRENT_TEST", "XDG_DATA_HOME"}
 HARMLESS_VARIABLES |= {"KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK"}
 
 # The driver beside which there is what an engine needs for other tasks than a run.
-OTHER_TASKS = {"megengine": "graph", "onnxruntime": "session", "reference": "evaluator"}
+OTHER_TASKS = {
+    "megengine": "graph",
+    "onnxruntime": "session",
+    "openvino": "compiled",
+    "reference": "evaluator",
+}
 
 # What is imported before a fork, by engine and driver. A function imports the engine's library as
 # lar does.
@@ -70,6 +75,12 @@ LIBRARIES: Mapping[tuple[str, str], Sequence[str]] = {
         "lar.engines.onnx_file.contents",
         "lar.engines.onnxruntime.session:import_onnxruntime",
         "tests.worker_forks:let_threads_sleep",
+    ),
+    ("openvino", "compiled"): (
+        "lar.engines.openvino.options",
+        "lar.engines.openvino.dumps",
+        "lar.engines.openvino.driver:import_openvino",
+        "openvino._pyopenvino",
     ),
     ("fake", "script"): ("tests.worker_forks:decode_script",),
     ("reference", "evaluator"): (
@@ -263,7 +274,8 @@ def imported(name: str) -> Any:
 
 def decode_script() -> None:
     """Have msgspec, which only this engine needs, look at all that a script may hold."""
-    from lar.engines.fake.script import Script
+    from lar_scripted.script import Script
+
     from lar.records.run import record_from_json
 
     record_from_json(b"{}", Script)

@@ -36,6 +36,7 @@ from lar.running.api import run
 from lar.running.plan import plan_run
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+SCRIPTED_ENGINE = str(REPOSITORY / "tests" / "engines" / "scripted_engine")
 SECONDS = 0.1  # of an iteration of the scripted engine
 PATIENCE_SECONDS = 120.0
 
@@ -59,6 +60,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--specs", type=int, default=40)
     parser.add_argument("--model", default=str(REPOSITORY / "models" / "digits_cnn.onnx"))
     arguments = parser.parse_args(argv)
+    sys.path.append(SCRIPTED_ENGINE)
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder, "sleeps.fake")
         script.write_text(json.dumps({"times": [[SECONDS, 0.01, SECONDS]], "real_time": True}))
@@ -154,7 +156,7 @@ def cluster(workers: int, folder: str) -> Iterator[tuple[str, list[subprocess.Po
 def start(*words: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-m", "dask", *words],
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        env={**os.environ, "PYTHONPATH": f"{REPOSITORY}:{SCRIPTED_ENGINE}"},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )

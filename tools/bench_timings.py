@@ -12,6 +12,7 @@ import contextlib
 import itertools
 import json
 import math
+import os
 import random
 import signal
 import statistics
@@ -467,6 +468,9 @@ FIGURES = (
 
 def main() -> int:
     """Measure the figures that the command line names, and print their table."""
+    scripted_engine = str(Path(__file__).parents[1] / "tests" / "engines" / "scripted_engine")
+    sys.path.append(scripted_engine)
+    os.environ["PYTHONPATH"] = scripted_engine
     return measure_figures(FIGURES, __doc__.splitlines()[0] if __doc__ else "", 60.0)
 
 

@@ -75,6 +75,7 @@ VALUES: Mapping[str, str] = {
     "--fast-run-algo-policy": "{out}/algorithms.cache",
     "--fast-run-shared-batch-size": "3",
     "--workspace-limit": "1048576",
+    "--engine-option": "session.disable_prepacking=1",
     "--tensorrt-cache": "{out}/tensorrt.cache",
     "--graph-optimization-level": "basic",
     "--disable-optimizer": "ConstantFolding",

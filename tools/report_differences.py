@@ -202,7 +202,7 @@ def judge_joined(profiles: tuple[Profile, Profile], *, hidden: bool = False) -> 
     pairs = match_operators(*given, operator_kinds_of_both(*profiles))
     wrong, missed, right = [], [], 0.0
     for pair in pairs:
-        if not pair.is_joined:
+        if not (pair.a and pair.b):
             continue
         if problem := problem_of(pair, labels):
             names = [
@@ -217,7 +217,7 @@ def judge_joined(profiles: tuple[Profile, Profile], *, hidden: bool = False) -> 
     known = [{name for each in side for names in each for name in names} for side in labels]
     for pair in pairs:
         for side, places in enumerate(pair):
-            for place in places if not pair.is_joined else ():
+            for place in places if not (pair.a and pair.b) else ():
                 # What only one run has, as conversions of layouts, has no partner; weights are no
                 # operators of the model.
                 if not profiles[side].operators[place].reads:

@@ -22,8 +22,10 @@ import onnxruntime
 from onnx import numpy_helper
 from operator_variants import Case, variants
 
+from lar.engines.onnx_file.control_flow import NoTruth
+from lar.engines.onnx_file.fields import Message
 from lar.engines.reference.evaluator import evaluator_of
-from lar.engines.reference.implementations import NoTruth, widened
+from lar.engines.reference.implementations import widened
 
 NEWEST = {"": 23, "ai.onnx.ml": 5}  # opsets that ONNX Runtime knows
 
@@ -102,7 +104,7 @@ def try_case(case: Case) -> Outcome:
     except Exception as error:  # the package has no one kind for these
         return Outcome(REFUSED, str(error).splitlines()[0])
     names = [each.name for each in case.model.graph.output]
-    ours = evaluator_of(case.model, Path()).run(
+    ours = evaluator_of(Message("Model", case.model.SerializeToString()), Path()).run(
         {name: widened(it) for name, it in case.inputs.items()}
     )
     pairs = [*zip(names, ours, theirs, strict=True)]

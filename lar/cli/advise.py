@@ -108,13 +108,11 @@ def record_profile(model: str, options: Mapping[str, Any], began: float) -> Prof
     """
     from lar.engines.profile_files import read_profile
     from lar.profiles.costs import fit_to_plain
-    from lar.records.run import Failure, RunContext
+    from lar.records.run import RunContext
     from lar.running.plan import plan_run
     from lar.running.steps import make_run
+    from lar.running.tasks import require_ok
 
     result = make_run(plan_run(model, options, began=began), RunContext(began=began))
-    if result.status == "interrupted":
-        raise KeyboardInterrupt
-    if result.status != "ok":
-        raise (result.failure or Failure(problem=result.status)).to_error()
+    require_ok(result)
     return fit_to_plain(read_profile(str(options[PROFILE.key])))

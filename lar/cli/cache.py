@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import io
 import json
 import os
 from collections.abc import Callable, Sequence
 from typing import get_args
 
 from lar.cli.screen import screen_of_output
-from lar.engines import ENGINES
+from lar.engines import all_engines
 from lar.engines.engine import CacheFiles, CacheReport, Preference, Size
 from lar.engines.formats import HEAD_SIZE
 from lar.errors import UsageError
+from lar.files.input_file import open_input
 from lar.files.report_file import OutputFile
 from lar.reports.model import INDENTED, PLAIN
 from lar.reports.text import format_bytes, format_rows
@@ -85,10 +85,7 @@ def show_cache(arguments: argparse.Namespace) -> int:
     """Print what a file holds."""
     paths, every = arguments.files, arguments.all
     files = files_of_all(paths)
-    if len(paths) > 1:
-        report = files.show_several(paths, arguments.operator, every_algorithm=every)
-    else:
-        report = files.show(paths[0], arguments.operator, every_algorithm=every)
+    report = files.show(paths, arguments.operator, every_algorithm=every)
     if arguments.json is None:
         print_report(report)
         return 0
@@ -111,48 +108,54 @@ def diff_caches(arguments: argparse.Namespace) -> int:
 
 def merge_files(arguments: argparse.Namespace) -> int:
     """Add the content of all files to one file, which keeps what it has."""
-    files = files_of_all([*arguments.files, arguments.output], "merge")
+    files = files_of_all([*arguments.files, *there(arguments.output)])
     print_report(files.merge(arguments.files, arguments.output, arguments.prefer))
     return 0
 
 
 def pick_algorithm(arguments: argparse.Namespace) -> int:
     """Change one choice in a file, or in OUT, which then gets what it lacks from the file."""
-    place = arguments.file if arguments.output is None else arguments.output
-    files = files_of_all([arguments.file, place], "pick from")
+    files = files_of_all([arguments.file, *there(arguments.output)])
     report = files.pick(arguments.file, arguments.operator, arguments.algorithm, arguments.output)
     print_report(report)
     return 0
 
 
+def there(output: str | None) -> list[str]:
+    """Return the file to add to, if there is one."""
+    return [output] if output and os.path.lexists(output) else []
+
+
 def files_of(path: str) -> CacheFiles:
     """Return the engine's kind of cache files that a file is of.
 
-    A file that none knows by its first bytes is taken for one of the first engine's kind, and so
-    is one that cannot be read: whoever reads it gives the reason.
+    Raises:
+        UsageError: it cannot be read, or no engine has such a cache.
     """
-    try:
-        with open(path, "rb") if os.path.isfile(path) else io.BytesIO() as file:
-            head = file.read(HEAD_SIZE)
-    except OSError:
-        head = b""
-    kinds = [engine.cache for engine in ENGINES if engine.cache is not None]
-    return next((kind for kind in kinds if kind.begins(head)), kinds[0])
+    with open_input(path, what="fast-run cache") as file:
+        head = file.read(HEAD_SIZE)
+    engines = [engine for engine in all_engines() if engine.cache]
+    for engine in engines:
+        if engine.cache and engine.cache.begins(head):
+            return engine.cache
+    names = ", ".join(engine.name for engine in engines)
+    raise UsageError(
+        "is not a fast-run cache that an engine reads",
+        f"engines with caches: {names}",
+        subject=path,
+    )
 
 
-def files_of_all(paths: Sequence[str], action: str = "") -> CacheFiles:
-    """Return the one kind that several files are of, which an `action` may change.
+def files_of_all(paths: Sequence[str]) -> CacheFiles:
+    """Return the one kind that several files are of.
 
     Raises:
-        UsageError: they are of two engines, or not to be changed.
+        UsageError: they are of two engines.
     """
-    kinds = [files_of(path) for path in paths]
-    if action:
-        for kind, path in zip(kinds, paths, strict=True):
-            kind.check_editable(path, action)
-    if any(kind is not kinds[0] for kind in kinds):
+    first, *others = (files_of(path) for path in paths)
+    if any(kind is not first for kind in others):
         raise UsageError("these are caches of two engines", subject=", ".join(paths))
-    return kinds[0]
+    return first
 
 
 def print_report(report: CacheReport) -> None:

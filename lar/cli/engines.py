@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from lar.cli.screen import screen_of_output
-from lar.engines import ENGINES, added_engines, all_engines, support_of_options
+from lar.engines import added_engines, all_engines, support_of_options
 from lar.engines.engine import Engine
 from lar.errors import LarError
 from lar.options.option import flag_of
@@ -31,9 +31,9 @@ def main(arguments: argparse.Namespace) -> int:
         print("\n".join(format_quirks(all_engines(), screen_of_output())))
         return 0
     if arguments.options:
-        print("\n".join(format_rows(*table_of_options(users_engines(ENGINES)), MARKDOWN)))
+        print("\n".join(format_rows(*table_of_options(all_engines()), MARKDOWN)))
         return 0
-    engines = users_engines(all_engines())
+    engines = all_engines()
     print("\n".join(format_engines(engines)))
     for reason in added_engines()[1].values():
         print(f"lar: warning: {reason}", file=sys.stderr)
@@ -44,12 +44,7 @@ def main(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def users_engines(engines: Iterable[Engine]) -> list[Engine]:
-    """Leave out the engines for tests."""
-    return [engine for engine in engines if not engine.is_for_tests]
-
-
-def format_engines(engines: list[Engine]) -> list[str]:
+def format_engines(engines: Iterable[Engine]) -> list[str]:
     """Return the table of engines."""
     rows = []
     for engine in engines:
@@ -97,7 +92,7 @@ def describe_devices(engine: Engine) -> str:
         return error.message
 
 
-def table_of_options(engines: list[Engine]) -> tuple[list[str], list[list[str]]]:
+def table_of_options(engines: Sequence[Engine]) -> tuple[list[str], list[list[str]]]:
     """Return header and rows of the options that engines honour, with the drivers that do."""
     tables = [engine.rows for engine in engines]
     rows = [

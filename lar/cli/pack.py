@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lar.engines import ENGINES, engine_for
+from lar.engines import engine_for
 from lar.errors import LarError, UsageError, count_of, error_of_write, printable
 from lar.files.input_file import read_input_lines, split_items
 from lar.files.path_conflicts import Place, paths_in, refuse_clashes
@@ -61,7 +61,13 @@ DATA = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="a model file: .mge, .onnx, ...")
     parser.add_argument("-d", "--data", action="append", metavar="DATA", required=True, help=DATA)
-    parser.add_argument("-o", "--output", metavar="OUT", required=True, help=describe_outputs())
+    parser.add_argument(
+        *("-o", "--output"),
+        metavar="OUT",
+        required=True,
+        help="the file to write for an engine that keeps testcases in the model, or the folder for "
+        "one that keeps them beside it",
+    )
     parser.add_argument(
         "--optimize", action="store_true", help="optimise the model for inference first"
     )
@@ -95,16 +101,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     for key in (*IMAGE_OPTIONS, SHAPE.key, ALLOW_EXTERNAL_DATA.key):
         add_option(parser, BY_KEY[key])
-
-
-def describe_outputs() -> str:
-    """Return the help of -o: what each engine writes."""
-    written = [
-        f"the {engine.packing.writes} to write for a model of {engine.title}"
-        for engine in ENGINES
-        if engine.packing
-    ]
-    return "; ".join(written)
 
 
 def main(arguments: argparse.Namespace) -> int:

@@ -77,7 +77,7 @@ def format_options(options: Sequence[Option[Any]]) -> str:
     """Return the help of some options, under the headings of their groups."""
     support = support_of_options()
     # An option that every engine honours needs no remark; one that times nothing lacks many.
-    engines = {engine.name for engine in ENGINES if not (engine.is_exact or engine.is_for_tests)}
+    engines = {engine.name for engine in ENGINES if not engine.is_exact}
     partial = {key: names for key, names in support.items() if not engines <= set(names)}
     parser = Parser(prog="lar run", usage="lar MODEL [flags]", add_help=False)
     parser.add_argument("model", metavar="MODEL", help=MODEL)

@@ -14,9 +14,18 @@ from typing import NamedTuple
 
 from lar.comparison.isolation import Alone, Prover
 from lar.comparison.metrics import DEFAULT_RTOL
-from lar.comparison.pairs import Paired, error_of, growth_of, known_side, type_of
+from lar.comparison.pairs import Paired, error_of, growth_of, in_order, known_side, type_of
 from lar.comparison.rounding import SLACK
-from lar.graphs.graph import BODY_INPUT, IN_BODY, LOOPS, Node, is_within, region_of, with_results
+from lar.graphs.graph import (
+    BODY_INPUT,
+    IN_BODY,
+    LOOPS,
+    Node,
+    is_within,
+    region_of,
+    walk,
+    with_results,
+)
 from lar.graphs.matching import Pair
 from lar.graphs.operator_kinds import DISCRETE, HEAVY
 from lar.records.comparison import TensorComparison
@@ -80,7 +89,7 @@ class Search:
 
     def find(self, ends: Sequence[Pair]) -> list[Blame]:
         """Find what makes some pairs differ; of what is behind a culprit nothing is said."""
-        wrong = self.paired.leading_to(ends, lambda pair: is_off(self.paired.found(pair)))
+        wrong = [*in_order(walk(ends, self.wrong_sources))]
         self.first = [pair for pair in wrong if self.is_first(pair)]
         self.try_all(self.first)
         others = [pair for pair in wrong if pair not in self.first and pair.actual.operator]
@@ -103,6 +112,9 @@ class Search:
         first = filter(self.is_first, self.paired.pairs)
         self.try_all(it for it in first if is_gross(found(it)) or rounding.round_alike(it))
         return [blame for blame in self.blames if blame.proven]
+
+    def wrong_sources(self, pair: Pair) -> Iterable[Pair]:
+        return (it for it in self.paired.sources(pair) if is_off(self.paired.found(it)))
 
     def find_everywhere(self) -> list[Blame]:
         """Run every operator alone, and find those at fault one behind the other too; one that

@@ -10,15 +10,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from lar.comparison.metrics import finite
+from lar.comparison.notes import listed
 from lar.records.comparison import Comparison, Culprit, ErrorsOverItems, Figures, TensorComparison
 from lar.records.quantization import Quantization
 
 Key = tuple[str, str]
 
 SEVERITY = ("nothing", "same", "rounding", "different", "fault")
-
-# A note names so many items.
-MOST_NAMED = 3
 
 
 class Errors:
@@ -131,13 +129,10 @@ class CollectedItems:
 
 def describe_items(culprits: Mapping[str, Culprit]) -> str:
     """Return which items show a fault, the same one in each."""
-    (first, culprit), *others = culprits.items()
-    name = culprit.output.expected.name
-    if not others:
-        return f"only item {first} shows the fault at {name}"
-    more = ", ..." if len(culprits) > MOST_NAMED else ""
-    names = ", ".join([*culprits][:MOST_NAMED])
-    return f"only {len(culprits)} items show the fault at {name}: {names}{more}"
+    name = next(iter(culprits.values())).output.expected.name
+    if len(culprits) == 1:
+        return f"only item {next(iter(culprits))} shows the fault at {name}"
+    return f"only {len(culprits)} items show the fault at {name}: {listed([*culprits])}"
 
 
 def key_of(tensor: TensorComparison) -> Key:

@@ -17,7 +17,7 @@ from lar.comparison.rounding import Explain, Rounding, worst_channel_of
 from lar.dumps.dump import DumpedTensor, Stored
 from lar.dumps.excerpts import STATISTICS, as_printed
 from lar.graphs.elements import Elements, elements_of, whole
-from lar.graphs.graph import LOOPS, Graph, Node, is_end, name_of, results_of, sources_of, walk
+from lar.graphs.graph import LOOPS, Graph, Node, is_end, name_of, results_of, sources_of
 from lar.graphs.matching import Array, Pair
 from lar.graphs.operator_kinds import UNKNOWN_STEPS
 from lar.graphs.quantities import BITS
@@ -36,6 +36,13 @@ MOST_AXES = 6
 
 # A range that clips more than this part of a tensor is wrong.
 MOST_CLIPPED = 0.05
+
+# Operators that compute with numbers near 1 what may come out far below, and how far two float32
+# implementations are apart then: the sigmoid of ONNX Runtime gives 0 or 1.5e-7 for -16.
+NEAR_ONE = {"sigmoid", "hardsigmoid", "softmax", "tanh"}
+NEAR_ONE_ROUNDING = 4 * 2.0**-23
+# What differs by more in all, and is the same all the same, is faint.
+FAINT = 1e-3
 
 
 @dataclass
@@ -101,7 +108,8 @@ class Measure:
         if self.by_default and not self.excerpts:
             sources = [*sources, *self.measure_rounded(pair, rounding)]
             explain = partial(rounding.explain, pair, sources)
-        found = self.compare(tensors_of(pair), pair.by, explain, sources)
+        faint = faint_bounds(pair, sources) if self.by_default else None
+        found = self.compare(tensors_of(pair), pair.by, explain, sources, faint)
         return replace(found, depth=known.depth, is_input=known.is_input)
 
     def measure_rounded(self, pair: Pair, rounding: Rounding) -> Iterator[TensorComparison]:
@@ -134,8 +142,10 @@ class Measure:
         by: MatchedBy,
         explain: Explain | None = None,
         sources: Sequence[TensorComparison] = (),
+        faint: Bounds | None = None,
     ) -> TensorComparison:
-        """Compare two tensors; with `explain`, the tolerance is what rounding explains.
+        """Compare two tensors; with `explain`, the tolerance is what rounding explains, and in any
+        case at least that of `faint` numbers.
 
         Raises:
             DumpError: a tensor is missing or damaged.
@@ -159,6 +169,8 @@ class Measure:
         scales = [] if as_integers else [max(it.scale) for it in quantizations if it]
         dtypes = (it.dtype for it in tensors)
         bounds = bounds_of(self.tolerance, *dtypes, step=max(scales, default=None))
+        if faint and bounds.scaled:
+            bounds = bounds._replace(atol=max(bounds.atol, faint.atol), least=faint.least)
         size = size_beside(one, other)
         plain = not (as_integers and any(quantizations))
         explained = explain(size, other) if explain and plain else None
@@ -305,10 +317,6 @@ class Paired:
     def results(self, pair: Pair) -> list[Pair]:
         return self.around(pair, results_of)
 
-    def leading_to(self, ends: Iterable[Pair], is_off: Callable[[Pair], bool]) -> list[Pair]:
-        """Return the pairs that lead to some through pairs that are off, these among them."""
-        return [*in_order(walk(ends, lambda pair: filter(is_off, self.sources(pair))))]
-
     def grow_gradually(self) -> bool:
         """Return whether errors grow anywhere from inputs that differ too."""
         found = ((self.found(pair), self.sources(pair)) for pair in self.pairs)
@@ -359,6 +367,19 @@ def permuted(elements: Elements, axes: tuple[int, ...]) -> Elements:
     """Return the elements of a tensor with its axes, without those of one element, in an order."""
     array = whole(elements).reshape(squeezed(elements.shape)).transpose(axes)
     return elements_of(Stored(np.ascontiguousarray(array)))
+
+
+def faint_bounds(pair: Pair, sources: Iterable[TensorComparison]) -> Bounds:
+    """Return the least tolerance of numbers far below 1 from an operator that rounds as if they
+    were near 1, and of what is computed from such numbers."""
+    steps = {step for node in pair[:2] for step in node.steps}
+    peaks = (
+        it.figures.peak or 0.0
+        for it in sources
+        if it.passed and it.figures and not it.precision and (it.figures.relative_l2 or 0) > FAINT
+    )
+    least = 0.0 if steps.isdisjoint(NEAR_ONE) else NEAR_ONE_ROUNDING
+    return Bounds(atol=4 * sum(peaks), least=least)
 
 
 def known_side(pair: Pair) -> Node:

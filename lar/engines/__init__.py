@@ -6,11 +6,11 @@ Importing this loads no engine: a usage error or `--help` stays cheap.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lar.engines import fake, megengine, onnxruntime, reference
+from lar.engines import megengine, onnxruntime, openvino, reference
 from lar.engines.engine import DriverEntry, Engine
 from lar.engines.formats import Format, format_in, format_named, read_head
 from lar.errors import EngineMissing, UsageError, nearest
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 ENGINES: tuple[Engine, ...] = (
     megengine.ENGINE,
     onnxruntime.ENGINE,
+    openvino.ENGINE,
     reference.ENGINE,
-    fake.ENGINE,
 )
 
 # Other packages add engines by entry points of this group, each the `Engine` itself.
@@ -62,9 +62,15 @@ def added_engines() -> tuple[dict[str, Engine], dict[str, str]]:
     return found, broken
 
 
+def each_engine() -> Iterator[Engine]:
+    """Yield lar's own engines, then those of other packages: finding them is slow."""
+    yield from ENGINES
+    yield from added_engines()[0].values()
+
+
 def all_engines() -> tuple[Engine, ...]:
     """Return lar's own engines and those of other packages."""
-    return (*ENGINES, *added_engines()[0].values())
+    return tuple(each_engine())
 
 
 def engine_named(name: str) -> Engine:
@@ -114,10 +120,30 @@ def operator_kinds_of_both(
     return operator_kinds_of(baseline.facts.engine), operator_kinds_of(experiment.facts.engine)
 
 
-def engines_for(model_format: Format) -> list[Engine]:
-    """Return the engines that read a format, the default first."""
-    own = [engine for engine in ENGINES if model_format in engine.formats]
-    return own or [engine for engine in all_engines() if model_format in engine.formats]
+def engines_for(model_format: Format) -> Iterator[Engine]:
+    """Yield the engines that read a format, the default first."""
+    return (engine for engine in each_engine() if model_format in engine.formats)
+
+
+def formats_of(model: Path, head: bytes) -> tuple[Format | None, Format | None]:
+    """Return the format that a file's first bytes show, and the one that its suffix stands for."""
+    found, named = format_in(head), format_named(model)
+    if found is None and named is None:
+        # The formats of other packages' engines are looked at last.
+        formats = [each for engine in all_engines() for each in engine.formats]
+        found, named = format_in(head, formats), format_named(model, formats)
+    return found, named
+
+
+def readers_of(model: Path) -> Iterator[Engine]:
+    """Yield the engines that read a model file, by what it begins with before its name.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    found, named = formats_of(model, read_head(model))
+    model_format = found or named
+    return engines_for(model_format) if model_format else iter(())
 
 
 def read_operators(model: Path) -> tuple[ModelOperator, ...]:
@@ -127,9 +153,7 @@ def read_operators(model: Path) -> tuple[ModelOperator, ...]:
     Raises:
         ValueError, OSError, LarError: the file cannot be read, or is damaged.
     """
-    found = format_in(read_head(model)) or format_named(model)
-    engines = engines_for(found) if found else []
-    return next(filter(None, (engine.read_operators(model) for engine in engines)), ())
+    return next(filter(None, (each.read_operators(model) for each in readers_of(model))), ())
 
 
 def read_quantizations(model: Path) -> DumpFacts:
@@ -141,8 +165,7 @@ def read_quantizations(model: Path) -> DumpFacts:
     """
     from lar.dumps.facts import NO_FACTS
 
-    found = format_in(read_head(model)) or format_named(model)
-    read = (engine.read_quantizations(model) for engine in (engines_for(found) if found else ()))
+    read = (engine.read_quantizations(model) for engine in readers_of(model))
     return next((facts for facts in read if facts.quantizations), NO_FACTS)
 
 
@@ -164,26 +187,22 @@ def engine_for(model: Path, asked: str | None) -> Engine:
                 subject=model,
             )
         return engine
-    found, named = format_in(head), format_named(model)
-    if found is None and named is None:
-        # The formats of other packages' engines are looked at last.
-        formats = [each for engine in all_engines() for each in engine.formats]
-        found, named = format_in(head, formats), format_named(model, formats)
+    found, named = formats_of(model, head)
     if found is not None and named is not None and found != named:
         raise UsageError(
             f"named {model.suffix.lower()}, but its content is a model in the {found.name} format",
-            f"rename it to {found.suffixes[0]}, or give --engine {engines_for(found)[0].name}",
+            f"rename it to {found.suffixes[0]}, or give --engine {next(engines_for(found)).name}",
             subject=model,
         )
     model_format = named or found
     if model_format is None:
-        known = " ".join(suffix for engine in all_engines() for suffix in engine.suffixes)
+        suffixes = dict.fromkeys(it for engine in all_engines() for it in engine.suffixes)
         raise UsageError(
             f"not a model that lar knows (suffix {model.suffix.lower() or 'none'})",
-            f"models end in {known}; --engine NAME says what it is all the same",
+            f"models end in {' '.join(suffixes)}; --engine NAME says what it is all the same",
             subject=model,
         )
-    return engines_for(model_format)[0]
+    return next(engines_for(model_format))
 
 
 def check_options(engine: Engine, keys: Iterable[str]) -> None:
@@ -194,7 +213,7 @@ def check_options(engine: Engine, keys: Iterable[str]) -> None:
     """
     for key in keys:
         if key not in engine.rows:
-            able = [other.name for other in ENGINES if key in other.rows and not other.is_for_tests]
+            able = [other.name for other in all_engines() if key in other.rows]
             raise UsageError(
                 f"{engine.title} cannot do this",
                 f"engines that can: {', '.join(able)}" if able else "no engine can",
@@ -236,9 +255,9 @@ def driver_for(engine: Engine, keys: Iterable[str], asked: str | None = None) ->
 
 
 def support_of_options() -> dict[str, list[str]]:
-    """Return which of lar's own engines honour each engine option, without those for tests."""
+    """Return which engines honour each engine option."""
     support: dict[str, list[str]] = {}
-    for engine in ENGINES:
-        for key in () if engine.is_for_tests else engine.rows:
+    for engine in all_engines():
+        for key in engine.rows:
             support.setdefault(key, []).append(engine.name)
     return support

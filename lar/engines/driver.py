@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from lar.engines.option_rows import OptionRow
 from lar.errors import LarError
 from lar.measurement.noise import Meter, open_meter
-from lar.options.table import CPU_DEFAULT, MULTITHREAD, MULTITHREAD_DEFAULT
+from lar.options.table import (
+    CPU_DEFAULT,
+    ENGINE_OPTION,
+    MULTITHREAD,
+    MULTITHREAD_DEFAULT,
+)
+from lar.options.values import pairs_in
 from lar.records.facts import EngineFacts
 from lar.records.run import RunContext, RunSpec, TensorInfo
 
@@ -28,6 +34,7 @@ if TYPE_CHECKING:
         ProfiledOperator,
         Span,
         Step,
+        Times,
     )
     from lar.records.run import RunSpec
 
@@ -43,8 +50,8 @@ class EngineTrace:
 
     Times are those of the recorder's clock. Threads are numbered from 2, the host's being 1;
     `thread_count` is how many the engine computes on. `dropped` names what it cannot report, and
-    `dispatch_only` says that it reports no times of the device that operators ran on; `notes` are
-    for the user.
+    `dispatch_only` says that it reports no times of the device that operators ran on. With `times`
+    "mean" each execution of an operator lasts as long as its mean. `notes` are for the user.
     `engine_raw` is the engine's own profile of the last iteration; `raw_file` is the file in
     which it has written that of all.
     """
@@ -59,6 +66,7 @@ class EngineTrace:
     alignments: tuple[Alignment, ...] = ()
     dropped: tuple[str, ...] = ()
     dispatch_only: bool = False
+    times: Times = "each"
     notes: tuple[str, ...] = ()
     engine_raw: bytes = b""
     raw_file: str = ""
@@ -175,6 +183,10 @@ class Driver(abc.ABC):
     calls: Mapping[str, str] = {}
     """The engine's names for its functions that load, feed, forward, wait and give outputs."""
 
+    computes_in_caller: bool = True
+    """Whether the thread that calls `start` computes, beside others or not. Where it only waits,
+    the threads of several copies of a model cannot be told apart."""
+
     device_seconds: Callable[[], float] | None = None
     """The device's own time of the last iteration, where the engine measures it."""
 
@@ -209,6 +221,12 @@ class Driver(abc.ABC):
     def model_file(self) -> str:
         """The file to load: that of the spec, but for a model that was packed with testcases."""
         return self.context.model_file or self.spec.model
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """The properties of the engine that `--engine-option` sets, by name."""
+        text = str(self.spec.settings.get(ENGINE_OPTION.key, ""))
+        return pairs_in(text.splitlines())
 
     def fire_hooks(self, stage: str) -> None:
         """Call the hooks of one stage for the options that are set, in the table's order.
@@ -266,9 +284,11 @@ class Driver(abc.ABC):
     def meter(self) -> Meter | None:
         """Return what reads the noise and the threads' CPU time between iterations.
 
-        Beside other runners, it is the calling thread's alone.
+        Beside other runners, it is the calling thread's alone, and None where that only waits.
         """
-        return open_meter(str(get_native_id()) if self.spec.runners > 1 else "")
+        if self.spec.runners == 1:
+            return open_meter()
+        return open_meter(str(get_native_id())) if self.computes_in_caller else None
 
     def default_threads(self) -> int | None:
         """Return how many threads compute a copy of the model where no option says so, None if not

@@ -12,6 +12,9 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from lar.errors import UsageError
+from lar.options.table import ENGINE_OPTION
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -155,35 +158,45 @@ class CacheFiles(abc.ABC):
     All of these raise a UsageError for a file that is missing or damaged.
     """
 
+    holds: str = "no algorithms"
+    """What a refusal says that such a file holds."""
+
     @abc.abstractmethod
     def begins(self, head: bytes) -> bool:
         """Return whether the first bytes of a file show that it is one of these."""
 
     @abc.abstractmethod
-    def show(self, path: str, operator: str, *, every_algorithm: bool) -> CacheReport:
-        """Describe a file, or those of its operators that match a number or a text."""
-
-    @abc.abstractmethod
-    def show_several(
-        self, paths: Sequence[str], operator: str, *, every_algorithm: bool
-    ) -> CacheReport:
-        """Describe what several files say of the same operators, and how far they agree."""
+    def show(self, paths: Sequence[str], operator: str, *, every_algorithm: bool) -> CacheReport:
+        """Describe a file, or those of its operators that match a number or a text; of several
+        files, what they say of the same operators, and how far they agree."""
 
     @abc.abstractmethod
     def compare(self, first: str, second: str) -> CacheReport:
         """Describe how two files differ."""
 
+    def merge(self, paths: Sequence[str], output: str, prefer: Preference) -> CacheReport:
+        """Add the contents of files to another file, and keep what it already has.
+
+        A file `output` that is there counts as the first of the files, unless it is one of them.
+        """
+        raise self.refusal(paths[0], "merge")
+
+    def pick(self, path: str, operator: str, algorithm: str, output: str | None) -> CacheReport:
+        """Choose the algorithm of an operator, in the file itself or in a copy of it."""
+        raise self.refusal(path, "pick from")
+
+    def refusal(self, path: str, action: str) -> UsageError:
+        """Return the error of an action that files of this kind do not allow."""
+        self.show([path], "", every_algorithm=False)  # a damaged one is refused for that
+        return UsageError(
+            f"such a cache holds {self.holds} to {action}",
+            "`lar cache show` and `diff` print what it was made for",
+            subject=path,
+        )
+
     def companions(self, path: str) -> tuple[str, ...]:
         """Return the names of the files beside a file that belong to it."""
         return ()
-
-    def check_editable(self, path: str, action: str) -> None:
-        """Refuse an action that files of this kind do not allow.
-
-        Raises:
-            UsageError: they do not.
-        """
-        return
 
     def copy(self, path: str, place: str, flag: str) -> None:
         """Copy a file with all that belongs to it; what stands at the place is replaced as a whole.
@@ -196,17 +209,6 @@ class CacheFiles(abc.ABC):
 
         with OutputFile(place, flag) as output:
             output.write(read_input(path, what="cache"))
-
-    @abc.abstractmethod
-    def merge(self, paths: Sequence[str], output: str, prefer: Preference) -> CacheReport:
-        """Add the contents of files to another file, and keep what it already has.
-
-        A file `output` that is there counts as the first of the files, unless it is one of them.
-        """
-
-    @abc.abstractmethod
-    def pick(self, path: str, operator: str, algorithm: str, output: str | None) -> CacheReport:
-        """Choose the algorithm of an operator, in the file itself or in a copy of it."""
 
 
 class Defect(NamedTuple):
@@ -277,9 +279,6 @@ class Engine(abc.ABC):
 
     distribution: str = ""
     """The package that must be installed besides lar; empty if lar alone is enough."""
-
-    is_for_tests: bool = False
-    """Left out of the tables for users."""
 
     searches: tuple[Option[Any], ...] = ()
     """Options that have the engine search for algorithms in the first iteration."""
@@ -393,6 +392,15 @@ class Engine(abc.ABC):
         """Return which options need or exclude which others on this engine, besides the rules
         for every engine."""
         return ()
+
+    def check_property(self, key: str, value: str) -> None:
+        """Refuse a property that `--engine-option` may not set. An engine that has some overrides
+        this, and has a row for `ENGINE_OPTION`; its driver finds them in `properties`.
+
+        Raises:
+            UsageError: there is no such property, or it does not take the value.
+        """
+        raise UsageError(f"{self.title} has no property {key!r}", flag=ENGINE_OPTION.flag)
 
     def check_model(self, path: Path, settings: Mapping[str, Any]) -> None:
         """Refuse a model file that must not be loaded with these settings.

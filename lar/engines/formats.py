@@ -17,7 +17,7 @@ from lar.files.input_file import open_input
 BROKEN = "copy or export it again"
 
 # So many bytes at the beginning of a file are enough to recognise its format.
-HEAD_SIZE = 16
+HEAD_SIZE = 64
 
 
 class Format(NamedTuple):
@@ -50,12 +50,17 @@ def begins_like_ort(head: bytes) -> bool:
     return head[4:8] == b"ORTM"
 
 
+def begins_like_openvino(head: bytes) -> bool:
+    """OpenVINO's intermediate representation: XML whose root is `net`."""
+    return head.startswith(b"<?xml") and b"<net" in head
+
+
 MEGENGINE = Format("MegEngine", (".mge", ".mgb", ".mdl", ".lite"), begins_like_megengine)
 ONNX = Format("ONNX", (".onnx",), begins_like_onnx)
 ORT = Format("ORT", (".ort",), begins_like_ort)
-SCRIPT = Format("fake script", (".fake",), lambda head: False)
+OPENVINO = Format("OpenVINO", (".xml",), begins_like_openvino)
 
-FORMATS = (MEGENGINE, ONNX, ORT, SCRIPT)
+FORMATS = (MEGENGINE, ONNX, ORT, OPENVINO)
 
 
 def format_in(head: bytes, formats: Iterable[Format] = FORMATS) -> Format | None:
@@ -112,10 +117,11 @@ def hint_at_models(model: Path) -> str:
     return f"did you mean {model.with_name(near)}?" if near else ""
 
 
-def models_in(folder: Path) -> list[str]:
+def models_in(folder: Path, formats: Iterable[Format] = FORMATS) -> list[str]:
     """Return the names of the model files in a folder."""
+    known = tuple(formats)
     try:
         files = [path for path in folder.iterdir() if path.is_file()]
-        return [path.name for path in files if format_named(path)]
+        return [path.name for path in files if format_named(path, known)]
     except OSError:
         return []

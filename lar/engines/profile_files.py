@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from lar.engines import ENGINES, all_engines
+from lar.engines import each_engine
 from lar.errors import UsageError, check_keywords
 from lar.files.input_file import read_input
 from lar.profiles.packed_file import unpack
@@ -77,6 +77,4 @@ def check_waits(profile: Profile) -> None:
 
 def writer_of(data: bytes) -> Engine | None:
     """Return the engine whose profiles have such keys."""
-    own = next((engine for engine in ENGINES if engine.writes_profile(data)), None)
-    # The engines of other packages are looked at last: finding them is slow.
-    return own or next((each for each in all_engines() if each.writes_profile(data)), None)
+    return next((engine for engine in each_engine() if engine.writes_profile(data)), None)

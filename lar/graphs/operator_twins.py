@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lar.dumps.dump import Dump, DumpedTensor, DumpIndex
+from lar.dumps.dump import Dump
 from lar.graphs.graph import Graph, Node, region_of
 from lar.graphs.matching import Array, Matching, is_generic
 from lar.graphs.operator_kinds import GROUPS, HEAVY, UNKNOWN, OperatorKinds, Steps
@@ -44,10 +44,6 @@ class OperatorPair(NamedTuple):
 
     a: tuple[int, ...] = ()
     b: tuple[int, ...] = ()
-
-    @property
-    def is_joined(self) -> bool:
-        return bool(self.a and self.b)
 
 
 def match_operators(
@@ -118,7 +114,8 @@ def pair_by_graph(
     sides = plain_graph_of(a), plain_graph_of(b)
     sides = without_filling(*sides), without_filling(*reversed(sides))
     one, other = (
-        graph_without_values(side.dump_index, each) for side, each in zip(sides, kinds, strict=True)
+        Graph(Dump("", side.dump_index, lambda _: np.zeros(0, np.float32), excerpts=True), each)
+        for side, each in zip(sides, kinds, strict=True)
     )
     twins: dict[Node, Node]
     copies: Iterable[Node] = ()
@@ -145,7 +142,7 @@ def pair_by_graph(
         )
         for group in merged(groups)
     ]
-    return [pair for pair in pairs if pair.is_joined]
+    return [pair for pair in pairs if pair.a and pair.b]
 
 
 def merged(groups: Iterable[set[Place]]) -> list[set[Place]]:
@@ -159,14 +156,6 @@ def merged(groups: Iterable[set[Place]]) -> list[set[Place]]:
                 whole |= part
                 owners |= dict.fromkeys(part, whole)
     return list({id(group): group for group in owners.values()}.values())
-
-
-def graph_without_values(index: DumpIndex, kinds: OperatorKinds) -> Graph:
-    return Graph(Dump("", index, read_nothing, excerpts=True), kinds)
-
-
-def read_nothing(tensor: DumpedTensor) -> Array:
-    return np.zeros(0, np.float32)
 
 
 class StructuralMatching(Matching):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from lar.options.option import Option, is_set
@@ -32,9 +32,15 @@ def words_of(options: Mapping[str, OptionValue]) -> Iterator[str]:
         if option.parse is None:
             yield option.flag
             continue
-        values = value if isinstance(value, tuple) and option.repeatable else (value,)
+        values: Iterable[object] = (value,)
+        if option.repeatable:
+            values = value.split(option.joined_by) if isinstance(value, str) else listed(value)
         for each in values:
             yield from words_of_value(option, text_of(each))
+
+
+def listed(value: object) -> Iterable[object]:
+    return value if isinstance(value, (list, tuple)) else (value,)
 
 
 def words_of_value(option: Option[object], text: str) -> Iterator[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 _SHAPE = "--input 'NAME:{1,3,224,224}' gives the shape of an input"
 _MODEL = "the model is given without a flag: `lar MODEL`"
-_DEVICE = "--cpu and --cuda:0 choose the device"
+_DEVICE = "--provider NAME chooses the device, as --cpu and --cuda:0 do"
 _WINDOWS = "--target-ci 1% measures until the median is known so well, --duration S for S seconds"
 _LAYERS = "`lar info MODEL` prints the operators, --profile FILE records what each takes"
 
@@ -18,7 +18,6 @@ OTHER_RUNNERS: Mapping[str, str] = {
     "warmup": "--warmup 200ms warms up for so long, --warmup-iter N for N iterations",
     "idletime": "--idle-ms",
     "avgruns": "the summary of every run has the mean of all iterations",
-    "streams": "--runners",
     "infstreams": "--runners",
     "threads": "--thread",
     "batch": "--batch-size",
@@ -69,8 +68,8 @@ OTHER_RUNNERS: Mapping[str, str] = {
     "b": "--batch-size",
     "datashape": _SHAPE,
     "layout": "--input-layout",
-    "nstreams": "--runners",
-    "numberstreams": "--runners",
+    "nstreams": "--streams",
+    "numberstreams": "--streams",
     "nireq": "--runners",
     "numberinferrequests": "--runners",
     "nthreads": "--multithread",

@@ -24,6 +24,7 @@ from lar.options.values import (
     parse_pattern,
     parse_percentiles,
     parse_positive,
+    parse_property,
     parse_range,
     parse_rate,
     parse_seed,
@@ -92,6 +93,15 @@ ENGINE_ENV = Option(
     IN_RUN,
     parse_variable,
     "KEY=VALUE",
+    repeatable=True,
+)
+ENGINE_OPTION = Option(
+    "engine_option",
+    "set a property of the engine itself, by the engine's own name; may be given again",
+    IN_RUN,
+    parse_property,
+    "KEY=VALUE",
+    purpose="setting",
     repeatable=True,
 )
 PYTHON = PathOption(
@@ -299,10 +309,25 @@ NO_ARENA = Switch(
 )
 PROVIDER = Option(
     "provider",
-    "run on this execution provider and on no other; NAME,cpu has the CPU run what it cannot",
+    "run on this execution provider or device and on no other; NAME,cpu has the CPU run what a "
+    "provider cannot",
     IN_DEVICE,
     str,
     "NAME",
+)
+HINT = Option(
+    "hint",
+    "have the engine choose threads and streams for short times of one request, or for many",
+    IN_DEVICE,
+    str,
+    choices=("latency", "throughput"),
+)
+STREAMS = Option(
+    "streams",
+    "share the threads out among N streams, each for one request",
+    IN_DEVICE,
+    parse_threads,
+    "N",
 )
 NO_TF32 = Switch(
     "no_tf32",
@@ -442,6 +467,13 @@ DISABLE_OPTIMIZER = Option(
     "NAME",
     repeatable=True,
     joined_by=",",
+)
+PRECISION = Option(
+    "precision",
+    "compute float32 tensors in this type (default float32)",
+    IN_GRAPH,
+    str,
+    choices=("float32", "bfloat16", "float16"),
 )
 
 # Model files and operators
@@ -623,12 +655,12 @@ DEBUG = Switch("debug", "show the traceback of an error", IN_DEBUG)
 
 OPTIONS: tuple[Option[Any], ...] = (
     *(ITER, WARMUP_ITER, ENGINE, DRIVER, TIMEOUT, STALL_TIMEOUT, COPY_TO_HOST, ENGINE_ENV),
-    *(PYTHON, ENGINE_FIX, SETTINGS, FORCE),
+    *(ENGINE_OPTION, PYTHON, ENGINE_FIX, SETTINGS, FORCE),
     *(DURATION, TARGET_CI, MIN_TIME, MAX_TIME, WARMUP, PERCENTILE, IDLE_MS, RATE, ARRIVALS),
     *(INPUT, INPUT_LAYOUT, RESIZE, MEAN, SCALE, BGR, RGB, BATCH_SIZE, SHAPE, FILL, SEED),
     *(LABELS, RESUME),
     *(CPU, CUDA, CPU_DEFAULT, MULTITHREAD, MULTITHREAD_DEFAULT, MULTI_THREAD_CORE_IDS, THREAD),
-    *(SHARE_PARAM_MEM, NO_SPINNING, NO_ARENA, PROVIDER, NO_TF32),
+    *(SHARE_PARAM_MEM, NO_SPINNING, NO_ARENA, PROVIDER, HINT, STREAMS, NO_TF32),
     *(ENABLE_NCHW4, ENABLE_CHWN4, ENABLE_NCHW44, ENABLE_NCHW44_DOT, ENABLE_NCHW88),
     *(ENABLE_NCHW32, ENABLE_NCHW64, ENABLE_NHWCD4, LAYOUT_TRANSFORM, LAYOUT_TRANSFORM_DUMP),
     *(FAST_RUN, FULL_RUN, FAST_RUN_ALGO_POLICY, FAST_RUN_SHARED_BATCH_SIZE),
@@ -637,7 +669,7 @@ OPTIONS: tuple[Option[Any], ...] = (
     *(OPTIMIZE_FOR_INFERENCE, ENABLE_FUSE_CONV_BIAS_NONLINEARITY, ENABLE_FUSE_CONV_BIAS_WITH_Z),
     *(ENABLE_FUSE_PREPROCESS, ENABLE_IOC16, ENABLE_JIT, TENSORRT, TENSORRT_CACHE, CONST_SHAPE),
     *(FAKE_FIRST, NO_SANITY_CHECK, RECORD_COMP_SEQ, RECORD_COMP_SEQ2, DISABLE_MEM_OPT),
-    *(GRAPH_OPTIMIZATION_LEVEL, DISABLE_OPTIMIZER),
+    *(GRAPH_OPTIMIZATION_LEVEL, DISABLE_OPTIMIZER, PRECISION),
     *(MODEL_DUMP, PACKED_MODEL_DUMP, PACK_INFO_JSON, PACK_CACHE, ALLOW_EXTERNAL_DATA, C_OPR_LIB),
     *(BIN_OUT_DUMP, BIN_IO_DUMP, IO_DUMP, IO_DUMP_STDOUT, IO_DUMP_STDERR, DUMP_FILTER, OVERWRITE),
     *(PROFILE, PROFILE_HOST, PROFILE_RAW, PROFILE_MEMORY, PROFILE_SYSCALLS),
@@ -690,6 +722,8 @@ DUMPS: tuple[Option[Any], ...] = (*OPERATOR_DUMPS, BIN_OUT_DUMP)
 PROFILES: tuple[Option[str], ...] = (PROFILE, PROFILE_HOST)  # in lar's format
 PROFILE_FILES: tuple[Option[str], ...] = (*PROFILES, PROFILE_RAW)
 SEARCHES: tuple[Option[Any], ...] = (FAST_RUN, FULL_RUN)
+# Given for one of several runs, they come after those of all, and the last of a name counts.
+ADDED: tuple[Option[Any], ...] = (ENGINE_ENV, ENGINE_OPTION)
 
 
 def collect_settings(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Iterable
 
 # More iterations than this cannot be held: 32 bytes are kept for each.
 MOST_ITERATIONS = 10_000_000
@@ -225,6 +226,19 @@ def sizes_of_axes(text: str) -> dict[str, int]:
             )
         sizes[name.replace(" ", "")] = int(size)
     return sizes
+
+
+def parse_property(text: str) -> str:
+    """Parse a property of an engine, `KEY=VALUE`; kept as text, as settings are."""
+    if not re.fullmatch(r"[^=\s\0]+=[^\n\0]*", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+    return text
+
+
+def pairs_in(texts: Iterable[str]) -> dict[str, str]:
+    """Return the values in texts such as KEY=VALUE, by key; the last of a key counts."""
+    pairs = (text.partition("=") for text in texts)
+    return {key: value for key, _, value in pairs}
 
 
 def parse_size(text: str) -> tuple[int, int]:

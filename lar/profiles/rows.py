@@ -73,6 +73,7 @@ def rows_of(
             [launch.piece.duration_ns for launch in group],
             [launch.place for launch in group],
             sum(launch.execution in disturbed for launch in group),
+            profile.facts.times,
         )
         for name, group in groups.items()
     }

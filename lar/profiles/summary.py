@@ -39,7 +39,15 @@ def summary_lines(profile: Profile, advice: str = "") -> list[str]:
         "slowest": describe_slowest(profile, rows) if rows else "",
         "try": advice,
         "trust": " ".join(
-            filter(None, (describe_dispatches(profile), describe_cost(profile), disturbed))
+            filter(
+                None,
+                (
+                    describe_dispatches(profile),
+                    describe_means(profile),
+                    describe_cost(profile),
+                    disturbed,
+                ),
+            )
         ),
     }
     return [f"{about}: {text}" for about, text in lines.items() if text]
@@ -105,6 +113,14 @@ def describe_dispatches(profile: Profile) -> str:
         f"What operators take on {profile.facts.device} is not known: their times are those of the "
         "host, which has the device do them."
     )
+
+
+def describe_means(profile: Profile) -> str:
+    """Return that operators have the means of all iterations; empty where each has its own time."""
+    if profile.facts.times == "each":
+        return ""
+    engine = profile.facts.engine
+    return f"The times of operators are means of all iterations: {engine} gives no single ones."
 
 
 def describe_far(profile: Profile, kind: Row, rows: Sequence[Row]) -> str:

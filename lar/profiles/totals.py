@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import NamedTuple, TypeVar
 
 from lar.measurement.statistics import percentile_of, samples_for
-from lar.records.profile import ProfiledOperator, ThreadUse
+from lar.records.profile import ProfiledOperator, ThreadUse, Times
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -20,10 +20,10 @@ UNITS_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 class Totals(NamedTuple):
     """Calls and their durations; of no calls the figures are None.
 
-    `p90_ns` is None where too few calls support it. `disturbed` counts the calls that something
-    else on the machine made longer. `ranking_ns` is what rows are ranked by: the median of each
-    operator times its calls, summed over the operators of a row, so that some disturbed calls do
-    not put an operator before others.
+    `p90_ns` is None where too few calls support it; for means there is no spread at all.
+    `disturbed` counts the calls that something else on the machine made longer. `ranking_ns` is
+    what rows are ranked by: the median of each operator times its calls, summed over the operators
+    of a row, so that some disturbed calls do not put an operator before others.
     """
 
     calls: int
@@ -54,8 +54,10 @@ def totals_of(
     durations_ns: Iterable[int],
     owners: Iterable[Hashable] | None = None,
     disturbed: int = 0,
+    times: Times = "each",
 ) -> Totals:
-    """Sum up durations; `owners` has the operator of each where they are of several."""
+    """Sum up durations; `owners` has the operator of each where they are of several. Where they are
+    means, they say nothing of single calls."""
     values = list(durations_ns)
     if not values:
         return Totals(0, 0, None, None)
@@ -63,16 +65,18 @@ def totals_of(
     if owners is not None:
         owned = group_by(zip(owners, values, strict=True), itemgetter(0)).values()
         of_owners = [[ns for _, ns in own] for own in owned]
-    median = percentile_of(ordered, 50)
+    ranking_ns = sum(percentile_of(sorted(own), 50) * len(own) for own in of_owners)
+    if times == "mean":
+        return Totals(len(values), sum(values), None, None, ranking_ns=ranking_ns)
     return Totals(
         len(values),
         sum(values),
         ordered[-1],
         ordered[0],
-        median,
+        percentile_of(ordered, 50),
         percentile_of(ordered, 90) if len(values) >= samples_for(90) else None,
         disturbed,
-        sum(percentile_of(sorted(own), 50) * len(own) for own in of_owners),
+        ranking_ns,
     )
 
 

@@ -24,6 +24,9 @@ Category = Literal[
     "phase", "runtime", "kernel", "memcpy", "memset", "relayout", "user_annotation", "osrt"
 ]
 
+Times = Literal["each", "mean"]
+"""The times of operators: of each execution, or the means of all iterations."""
+
 Interval = tuple[int, int]  # begin and end
 
 # Copies of a model that run at once have threads of their own, whose numbers are so far apart.
@@ -480,7 +483,8 @@ class ProfileFacts(
     """The origin of a profile. `dropped` lists what the engine could not record, a line each.
 
     `dispatch_only` is for operators that ran on a device of whose times the engine says nothing:
-    their times are those of the host, which had the device do them.
+    their times are those of the host, which had the device do them. `times` says whether each
+    execution has a time of its own, or the mean of all iterations, as the engine gives it.
 
     `noise` has the timed iterations in order, and is empty where it was not recorded. `plain` has
     those of the run without the profiler: their seconds, and whether something disturbed them.
@@ -509,6 +513,7 @@ class ProfileFacts(
     peak: Peak | None = None
     dropped: tuple[str, ...] = ()
     dispatch_only: bool = False
+    times: Times = "each"
     noise: tuple[StepNoise, ...] = ()
     plain: tuple[tuple[float, bool], ...] = ()
     tried: tuple[TriedSetting, ...] = ()

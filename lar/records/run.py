@@ -285,11 +285,11 @@ class OutputSummary:
     name: str
     dtype: str
     shape: tuple[int, ...]
-    minimum: float | None
-    maximum: float | None
-    mean: float | None
-    nonfinite_count: int
-    sha256: str
+    minimum: float | None = None
+    maximum: float | None = None
+    mean: float | None = None
+    nonfinite_count: int = 0
+    sha256: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

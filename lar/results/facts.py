@@ -94,7 +94,9 @@ def fed_shapes(result: RunResult) -> str:
 
 def text_of(key: str, value: object) -> str:
     option = BY_KEY.get(key)
-    return "yes" if value is True or (option and option.writes) else str(value)
+    if value is True or (option and option.writes):
+        return "yes"
+    return str(value).replace("\n", " ")  # between those of an option that is given again
 
 
 def is_option(name: str) -> bool:

@@ -10,7 +10,7 @@ import sys
 from dataclasses import fields, replace
 from typing import NamedTuple
 
-from lar.engines import ENGINES, all_engines
+from lar.engines import each_engine
 from lar.engines.engine import Engine
 from lar.errors import UsageError, printable
 from lar.files.database import HEAD
@@ -101,9 +101,7 @@ def parts_in(data: bytes, name: str) -> tuple[Part, ...]:
 
 def printer_of(data: bytes) -> Engine | None:
     """Return the engine whose program prints such lines."""
-    own = next((engine for engine in ENGINES if engine.prints_log(data)), None)
-    # The engines of other packages are looked at last: finding them is slow.
-    return own or next((each for each in all_engines() if each.prints_log(data)), None)
+    return next((engine for engine in each_engine() if engine.prints_log(data)), None)
 
 
 def content_of(text: bytes, name: str) -> tuple[Part, ...]:

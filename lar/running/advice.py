@@ -43,7 +43,7 @@ def race(
     suggestions: Sequence[Suggestion],
     *,
     budget_seconds: float,
-    report: Report | None = None,
+    report: Report = lambda progress: None,
     show: Show = lambda text: None,
 ) -> BenchResult:
     """Measure a run as it is and with each of some settings, in turns, until all differences are

@@ -49,29 +49,25 @@ def run(
     began = time.monotonic()
     with work_folder() as folder:
         values = parse_values(options, ("inputs", "keep_outputs"))
-        given = None if inputs is None else GivenInputs(inputs, Path(folder))
-        if given is not None:
-            values["input"] = given.items + (values.get("input") or [])
+        given = GivenInputs(inputs, Path(folder))
+        given.add_to(values)
         context = RunContext(
             began=began,
             overwrite=values.get("overwrite", False),
             resume=values.get("resume", False),
             ranges=open_ranges(),
             outputs_folder=os.path.join(folder, "outputs") if keep_outputs else "",
-            names=given.names if given else {},
+            names=given.names,
         )
-        spec = plan_run(str(model), values, began=began)
-        result = make_run(spec, context)
-        arrays = None
+        result = make_run(plan_run(str(model), values, began=began), context)
+        result = replace(result, spec=given.named_in(result.spec))
         if keep_outputs:
             from lar.running.outputs import read_outputs  # few runs keep them
 
-            arrays = read_outputs(context.outputs_folder, result.outputs)
-    if given is not None:
-        result = replace(result, spec=given.named_in(result.spec))
+            result = result.with_arrays(read_outputs(context.outputs_folder, result.outputs))
     if result.status == "interrupted":
         raise KeyboardInterrupt
-    return result if arrays is None else result.with_arrays(arrays)
+    return result
 
 
 def open_ranges() -> tuple[str, ...]:

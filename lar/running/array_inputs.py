@@ -22,17 +22,22 @@ class GivenInputs:
     Neither the files made for arrays nor a flag was theirs.
     """
 
-    def __init__(self, inputs: Inputs, folder: Path) -> None:
+    def __init__(self, inputs: Inputs | None, folder: Path) -> None:
         """Write arrays into the folder; it must stay as long as a worker may read them."""
         self.items: list[str] = []
-        self.names = {"--input": "inputs"}
+        self.names = {} if inputs is None else {"--input": "inputs"}
         self._called: list[str] = []
         self._folder = folder
         if isinstance(inputs, Mapping):
             for name, source in inputs.items():
                 self._add(f"{name}:", source, f" for {name!r}")
-        else:
+        elif inputs is not None:
             self._add("", inputs, "")
+
+    def add_to(self, options: dict[str, Any]) -> None:
+        """Add the items to the options of a run, before those of `input`."""
+        if self.items:
+            options["input"] = [*self.items, *(options.get("input") or [])]
 
     def _add(self, prefix: str, source: Source, whose: str) -> None:
         """Add the item of a source, in a file where it is an array."""

@@ -6,14 +6,14 @@ import contextlib
 import os
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lar import __version__
-from lar.errors import LarError, UsageError, nearest
+from lar.errors import LarError, UsageError
 from lar.files.work_folders import work_folder
 from lar.measurement.differences import FIRST_LOOK, compare_turns, is_look
 from lar.measurement.machine import read_machine
@@ -25,7 +25,9 @@ from lar.records.bench import BenchResult, Stop, VariantResult
 from lar.records.facts import ModelFile
 from lar.records.run import Failure, RunSpec
 from lar.records.summary import Difference
+from lar.running.array_inputs import GivenInputs
 from lar.running.outputs import read_outputs
+from lar.running.plan import unknown_option
 from lar.running.rounds import (
     Member,
     Rounds,
@@ -94,24 +96,19 @@ def bench(
         UsageError: a model, an option or a value cannot be used.
         EngineMissing: the engines of all variants are not installed.
     """
-    from lar.running.array_inputs import GivenInputs
-
     specs = [models] if isinstance(models, (str, os.PathLike)) else [*models]
     check_keys(options, bench.__kwdefaults__)
     with work_folder() as folder:
-        place = os.path.join(folder, "inputs")
-        os.mkdir(place)
-        given = None if inputs is None else GivenInputs(inputs, Path(place))
-        if given is not None:
-            options["input"] = [*given.items, *(options.get("input") or [])]
+        given = GivenInputs(inputs, Path(folder))
+        given.add_to(options)
         variants = make_variants([os.fspath(each) for each in specs], axes_of(vary), options)
         result = run_bench(
             variants,
             find_baseline(variants, baseline),
             budget_seconds=budget_seconds,
             margin=margin,
-            names=given.names if given else {},
-            name_spec=given.named_in if given else None,
+            names=given.names,
+            name_spec=given.named_in,
             keep_outputs=keep_outputs,
         )
     if result.stopped == "interrupted":
@@ -136,18 +133,12 @@ def check_keys(options: Mapping[str, object], own: Mapping[str, object] | None) 
     Raises:
         UsageError: naming the nearest.
     """
-    for key in options:
-        if key in BENCH_KEYS:
-            continue
+    for key in options.keys() - BENCH_KEYS:
         if key in BY_KEY:
             raise UsageError(
                 f"{key!r} does not say how a model is run", "the bench itself chooses how often"
             )
-        near = nearest(key, [*BENCH_KEYS, *(own or ())])
-        raise UsageError(
-            f"unknown option {key!r}" + (f"; did you mean {near!r}?" if near else ""),
-            "options are the flags of `lar run --help all`: --warmup-iter N is warmup_iter=N",
-        )
+        raise unknown_option(key, [*BENCH_KEYS, *(own or ())])
 
 
 @dataclass(eq=False, kw_only=True)
@@ -156,6 +147,7 @@ class Entry(Member):
     baseline's."""
 
     variant: Variant
+    base: Entry | None = None  # what it is compared with
     difference: Difference | None = None
     looked: int = 0  # at so many pairs of processes
     decided: bool = False  # nothing more is to be found out
@@ -168,10 +160,10 @@ def run_bench(
     budget_seconds: float = 120.0,
     margin: float = 0.01,
     seed: int = 0,
-    names: Mapping[str, str] | None = None,
-    name_spec: Callable[[RunSpec], RunSpec] | None = None,
+    names: Mapping[str, str] = {},
+    name_spec: Callable[[RunSpec], RunSpec] = lambda spec: spec,
     keep_outputs: bool = False,
-    report: Report | None = None,
+    report: Report = lambda progress: None,
 ) -> BenchResult:
     """Measure variants in turns until the budget is spent or all differences are clear.
 
@@ -184,27 +176,26 @@ def run_bench(
     refusal = variants[baseline].failure
     if refusal is not None:
         raise refusal.within(f"the baseline {variants[baseline].name!r}").to_error()
-    with work_folder() as folder:
-        campaign = Campaign(
-            variants,
-            baseline,
-            folder=folder,
-            deadline=time.monotonic() + budget_seconds,
-            margin=margin,
-            seed=seed,
-            names=names or {},
-            report=report or (lambda progress: None),
-        )
-        started = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    began, started = time.monotonic(), datetime.now(timezone.utc).isoformat(timespec="seconds")
+    with work_folder() as folder, contextlib.ExitStack() as stack:
+        deadline, order = began + budget_seconds, random.Random(seed)
+        player = Rounds(folder=folder, began=began, deadline=deadline, order=order)
+        campaign = Campaign(variants, baseline, player, margin, report)
         stopped: Stop
-        with contextlib.ExitStack() as stack:
-            try:
-                stopped = campaign.run(stack)
-            except KeyboardInterrupt:
-                stopped = "interrupted"
-        found = campaign.results(name_spec or (lambda spec: spec), keep_outputs=keep_outputs)
+        try:
+            campaign.prepare(names, stack)
+            stopped = campaign.run()
+        except KeyboardInterrupt:
+            stopped = "interrupted"
+        campaign.judge_rest()
+        found = [result_of(entry, name_spec) for entry in campaign.entries]
+        if keep_outputs:
+            found = [
+                result.with_arrays(read_outputs(entry.outputs, result.outputs))
+                for entry, result in zip(campaign.entries, found, strict=True)
+            ]
     return BenchResult(
-        variants=found,
+        variants=tuple(found),
         stopped=stopped,
         lar_version=__version__,
         started_at=started,
@@ -214,7 +205,7 @@ def run_bench(
         budget_seconds=budget_seconds,
         rounds=campaign.rounds,
         seed=seed,
-        wall_seconds=time.monotonic() - campaign.player.began,
+        wall_seconds=time.monotonic() - began,
         failure=campaign.failure,
     )
 
@@ -226,32 +217,20 @@ class Campaign:
         self,
         variants: Sequence[Variant],
         baseline: int,
-        *,
-        folder: str,
-        deadline: float,
-        margin: float,
-        seed: int,
-        names: Mapping[str, str],
-        report: Report,
+        player: Rounds,
+        margin: float = 0.01,
+        report: Report = lambda progress: None,
     ) -> None:
         self.entries = [
             Entry(number=number, variant=variant) for number, variant in enumerate(variants)
         ]
         self.baseline = self.entries[baseline]
-        self.folder = folder
-        self.deadline = deadline
+        self.player = player
+        self.player.show = self.show
         self.margin = margin
-        self.player = Rounds(
-            folder,
-            began=time.monotonic(),
-            deadline=deadline,
-            order=random.Random(seed),
-            show=self.show,
-        )
-        self.names = names
         self.report = report
         self.rounds = 0
-        self.groups: list[tuple[Entry, list[Entry]]] = []
+        self.shapes = 0  # of what the variants are fed with
 
     @property
     def failure(self) -> Failure | None:
@@ -261,39 +240,19 @@ class Campaign:
             return result.failure
         return self.baseline.variant.failure
 
-    def run(self, stack: contextlib.ExitStack) -> Stop:
-        """Make rounds until it is clear that no more are needed; return why it ended.
+    @property
+    def able(self) -> list[Entry]:
+        """The variants that can be measured."""
+        return [entry for entry in self.entries if not entry.failed]
 
-        What is unpacked for them stays until the stack is closed.
-        """
-        self.prepare(stack)
-        able = [entry for entry in self.entries if not entry.failed]
-        for chunk in self.chunks_of(self.baseline, able):
-            self.play_round(chunk)
-        if self.baseline.failed:
-            return "failed"
-        self.groups = self.group(able)
-        while True:
-            self.look()
-            if self.baseline.failed:
-                return "failed"
-            pending = [entry for _, others in self.groups for entry in others if not entry.decided]
-            alone = [base for base, others in self.groups if not others and not base.decided]
-            if not pending and not alone:
-                return self.reason()
-            for base, others in self.groups:
-                left = [entry for entry in others if not entry.decided]
-                for chunk in self.chunks_of(base, [base, *left]) if left else []:
-                    if self.player.is_late():
-                        return "budget"
-                    self.play_round(chunk)
-            for chunk in self.chunks_of(None, alone) if alone else []:
-                if self.player.is_late():
-                    return "budget"
-                self.play_round(chunk)
+    @property
+    def compared(self) -> list[Entry]:
+        """The variants that are compared with another."""
+        return [entry for entry in self.entries if entry.base is not None]
 
-    def prepare(self, stack: contextlib.ExitStack) -> None:
-        """Read what the rounds have in common: models, testcases in them, data for all."""
+    def prepare(self, names: Mapping[str, str], stack: contextlib.ExitStack) -> None:
+        """Read what the rounds have in common: models, testcases in them, which stay unpacked until
+        the stack is closed, data for all."""
         models: dict[str, ModelFile] = {}
         base = self.baseline.variant
         for entry in self.entries:
@@ -301,86 +260,110 @@ class Campaign:
             if variant.spec is None:
                 continue
             try:
-                entry.prepare(variant.spec, self.names, models, stack)
+                entry.prepare(variant.spec, names, models, stack)
             except LarError as error:
                 entry.variant = replace(variant, spec=None, failure=Failure.of(error))
                 continue
-            entry.feed(inputs_like(base, variant, Path(self.folder, f"inputs-{entry.number}")))
+            place = Path(self.player.folder, f"inputs-{entry.number}")
+            entry.feed(inputs_like(base, variant, place))
 
-    def group(self, entries: Iterable[Entry]) -> list[tuple[Entry, list[Entry]]]:
-        """Return the variants of each shape: the baseline, and those compared with it."""
+    def run(self) -> Stop:
+        """Make rounds until it is clear that no more are needed; return why it ended."""
+        for chunk in self.chunks_of(self.baseline, self.able):
+            self.play_round(chunk)
+        if not self.baseline.failed:
+            self.group()
+        while True:
+            self.look()
+            if self.baseline.failed:
+                return "failed"
+            lots = [*self.lots()]
+            if not lots:
+                return self.reason()
+            for chunk in lots:
+                if self.player.is_late():
+                    return "budget"
+                self.play_round(chunk)
+
+    def group(self) -> None:
+        """Find what each variant is compared with: of each shape, the baseline or the first."""
         shapes: dict[Any, list[Entry]] = {}
-        for entry in entries:
-            if not entry.failed:
-                shapes.setdefault(entry.shape, []).append(entry)
-        groups = []
+        for entry in self.able:
+            shapes.setdefault(entry.shape, []).append(entry)
         for members in shapes.values():
             base = self.baseline if self.baseline in members else members[0]
-            groups.append((base, [entry for entry in members if entry is not base]))
-        return groups
+            for entry in members:
+                entry.base = None if entry is base else base
+            base.decided = len(members) > 1
+        for entry in self.entries:
+            entry.decided = entry.decided or entry.failed
+        self.shapes = len(shapes)
 
-    @property
-    def is_lone(self) -> bool:
-        """Whether one variant is left, since all others have failed."""
-        return sum(not entry.failed for entry in self.entries) == 1 < len(self.entries)
-
-    @property
-    def comparisons(self) -> int:
-        """The comparisons that are made together."""
-        return sum(len(others) for _, others in self.groups)
+    def lots(self) -> Iterator[list[Entry]]:
+        """Yield the variants of which more is to be found out, as they are measured together."""
+        waiting: dict[Entry | None, list[Entry]] = {}
+        for entry in self.entries:
+            if not entry.decided:
+                waiting.setdefault(entry.base, []).append(entry)
+        for base, others in waiting.items():
+            yield from self.chunks_of(base, others)
 
     def reason(self) -> Stop:
         """Return why nothing more is measured."""
-        compared = [entry for _, others in self.groups for entry in others if not entry.failed]
+        compared = [entry for entry in self.compared if not entry.failed]
         if not compared:
-            measured = [base for base, _ in self.groups]
-            return "single" if len(measured) > 1 else "failed"
+            return "single" if self.shapes > 1 else "failed"
         shown = all(it.difference and it.difference.is_shown for it in compared)
         return "clear" if shown else "precise"
 
     def look(self) -> None:
         """Judge the variants that are not decided yet."""
-        for base, others in self.groups:
-            for entry in others:
-                if not entry.decided:
-                    self.judge(base, entry)
-            enough = 1 if self.is_lone else FIRST_ROUNDS
-            if not others and (base.rounds >= enough or base.failed):
-                base.decided = True
+        # All others may have failed.
+        enough = 1 if len(self.able) == 1 < len(self.entries) else FIRST_ROUNDS
+        for entry in self.entries:
+            if not entry.decided and entry.base is not None:
+                self.judge(entry, entry.base)
+            elif not entry.decided:
+                entry.decided = entry.failed or entry.rounds >= enough
         self.show()
 
-    def judge(self, base: Entry, entry: Entry) -> None:
+    def judge(self, entry: Entry, base: Entry) -> None:
         """Compare a variant with its baseline, as far as it is measured."""
-        entry.difference = self.compare(base, entry) or entry.difference
+        self.compare(entry, base)
+        found = entry.difference
         if entry.failed or base.failed:
             entry.decided = True
-            return
-        found = entry.difference
-        if found is None or found.processes < FIRST_ROUNDS:
-            return
-        # Rounds that have no say any more may make the number of processes smaller again.
-        if found.processes > entry.looked and is_look(found.processes):
-            entry.looked = found.processes
-            entry.decided = found.is_shown
-        smallest = found.smallest_detectable
-        entry.decided = entry.decided or (smallest is not None and smallest < self.margin)
+        elif found is not None and found.processes >= FIRST_ROUNDS:
+            # Rounds that have no say any more may make the number of processes smaller again.
+            if found.processes > entry.looked and is_look(found.processes):
+                entry.looked = found.processes
+                entry.decided = found.is_shown
+            smallest = found.smallest_detectable
+            entry.decided = entry.decided or (smallest is not None and smallest < self.margin)
 
-    def compare(self, base: Entry, entry: Entry) -> Difference | None:
-        """Return how a variant differs from its baseline; None if one of them made no turns."""
+    def compare(self, entry: Entry, base: Entry) -> None:
+        """Find how a variant differs from its baseline, unless one of them made no turns."""
         ratios = log_ratios_of(base.turns, entry.turns)
-        return compare_turns(ratios, comparisons=max(1, self.comparisons))
+        found = compare_turns(ratios, comparisons=max(1, len(self.compared)))
+        entry.difference = found or entry.difference
+
+    def judge_rest(self) -> None:
+        """Compare what was measured after the last look too."""
+        for entry in self.entries:
+            if entry.base is not None and not entry.decided:
+                self.compare(entry, entry.base)
 
     def show(self) -> None:
         """Report how far it has come."""
-        undecided = [it for _, others in self.groups for it in others if not it.decided]
+        undecided = [entry for entry in self.compared if not entry.decided]
         smallest = [it.difference.smallest_detectable for it in undecided if it.difference]
         known = [each for each in smallest if each is not None]
         self.report(
             BenchProgress(
                 rounds=self.rounds,
-                decided=self.comparisons - len(undecided),
-                comparisons=self.comparisons,
-                left_seconds=max(0.0, self.deadline - time.monotonic()),
+                decided=len(self.compared) - len(undecided),
+                comparisons=len(self.compared),
+                left_seconds=max(0.0, self.player.deadline - time.monotonic()),
                 detectable=max(known) if known and len(known) == len(smallest) else None,
             )
         )
@@ -391,42 +374,23 @@ class Campaign:
         self.player.play(number, chunk)
 
     def chunks_of(self, base: Entry | None, entries: Sequence[Entry]) -> Iterator[list[Entry]]:
-        """Yield the variants that are alive at once; the baseline is in each lot."""
+        """Yield the variants that are alive at once; what they are compared with is in each lot."""
         others = [entry for entry in entries if entry is not base]
         head = [base] if base is not None else []
-        size = max(1, places_in_memory(entries) - len(head))
+        size = max(1, places_in_memory([*head, *others]) - len(head))
         if not others:
             yield head
         for first in range(0, len(others), size):
             yield [*head, *others[first : first + size]]
 
-    def results(
-        self, name_spec: Callable[[RunSpec], RunSpec], *, keep_outputs: bool
-    ) -> tuple[VariantResult, ...]:
-        """Return what was found of each variant."""
-        bases = {entry.number: base for base, others in self.groups for entry in others}
-        for number, base in bases.items():
-            entry = self.entries[number]
-            if not entry.decided:
-                entry.difference = self.compare(base, entry) or entry.difference
-        found = []
-        for entry in self.entries:
-            result = result_of(entry, bases.get(entry.number))
-            if result.spec is not None:
-                result = replace(result, spec=name_spec(result.spec))
-            if keep_outputs:
-                result = result.with_arrays(read_outputs(entry.outputs, result.outputs))
-            found.append(result)
-        return tuple(found)
 
-
-def result_of(entry: Entry, base: Entry | None) -> VariantResult:
-    """Return what was found of a variant; `base` is what it is compared with."""
-    variant = entry.variant
+def result_of(entry: Entry, name_spec: Callable[[RunSpec], RunSpec]) -> VariantResult:
+    """Return what was found of a variant."""
+    variant, base = entry.variant, entry.base
     known = VariantResult(
         name=variant.name,
         values=dict(variant.values),
-        spec=variant.spec,
+        spec=name_spec(variant.spec) if variant.spec else None,
         status="refused",
         failure=variant.failure,
         model=entry.model,

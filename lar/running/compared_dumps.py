@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from functools import partial
+from dataclasses import fields, replace
 from pathlib import Path
 from string import ascii_uppercase as LETTERS
 from typing import TYPE_CHECKING, Any, get_args, overload
 
-from lar.comparison.compare import Progress, Request, compare_dumps
+from lar.comparison.compare import Progress, compare_dumps
 from lar.comparison.items import CollectedItems
 from lar.comparison.metrics import bounds_of, measure
 from lar.comparison.truth import has_coarse_tensors, judge_by_truth
@@ -32,30 +30,11 @@ from lar.running.compared_sides import (
     plan_of,
 )
 from lar.running.shared_inputs import items_of_sides, join_notes
-from lar.running.side_runs import MakeOn, Place, run_sides
+from lar.running.side_runs import Asked, run_sides
 
 if TYPE_CHECKING:
     from lar.comparison.isolation import Operators
     from lar.running.single_operators import IsolatedOperators
-
-
-@dataclass(frozen=True, kw_only=True)
-class Asked(Request):
-    """What a comparison is asked for, besides its sides: see `compare`.
-
-    `options` are the flags of `lar run` for all models, by key.
-    """
-
-    case: int | None = None
-    truth: bool | str | os.PathLike[str] = False
-    models: Mapping[str, str | os.PathLike[str]] | str | os.PathLike[str] | None = None
-    make_on: MakeOn | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def place(self) -> Place:
-        """Where the models are run, and of which testcase."""
-        return Place(self.case or 0, self.make_on)
 
 
 @overload
@@ -108,13 +87,18 @@ def compare(
     """
     given = read_keywords(asked)
     sides = open_sides((actual, expected, *others))
-    check_case(sides, given.case)
-    check_labels(sides, given)
-    check_options(sides, given.options, elsewhere=given.make_on is not None)
-    sides, notes = name_sides(sides, given)
-    found = compare_several(sides, given) if others else compare_two(sides, given)
-    found = replace(found, notes=(*describe_cases(sides, given.case or 0), *found.notes))
-    return replace(found, notes=(*notes, *found.notes))
+    check_sides(sides, given)
+    notes: tuple[str, ...] = ()
+    if given.models:
+        from lar.running.model_names import give_models
+
+        models = given.models if isinstance(given.models, Mapping) else {"": given.models}
+        sides, notes = give_models(sides, models)
+    with contextlib.ExitStack() as stack:
+        comparing = Comparing(sides, given, stack)
+        found = comparing.compare_several() if others else comparing.compare_two()
+        cases = describe_cases(sides, given.case or 0)
+        return replace(found, notes=(*notes, *cases, *found.notes, *comparing.alone.notes))
 
 
 def read_keywords(given: Mapping[str, Any]) -> Asked:
@@ -140,12 +124,13 @@ def read_keywords(given: Mapping[str, Any]) -> Asked:
     return asked
 
 
-def check_labels(sides: Sequence[Side], asked: Asked) -> None:
-    """Refuse labels where there is no scheduler, and what is done on this machine alone.
+def check_sides(sides: Sequence[Side], asked: Asked) -> None:
+    """Refuse, before anything is run, what sides lack or what cannot be done with them.
 
     Raises:
         UsageError: naming the flag.
     """
+    check_case(sides, asked.case)
     label = next((it.label for it in sides if isinstance(it, ModelRun) and it.label), "")
     if asked.make_on is None and label:
         raise UsageError(
@@ -159,82 +144,27 @@ def check_labels(sides: Sequence[Side], asked: Asked) -> None:
             f"leave it out, or leave {SCHEDULER.flag} out",
             flag="--isolate",
         )
-
-
-def name_sides(sides: list[Side], asked: Asked) -> tuple[list[Side], tuple[str, ...]]:
-    """Return the sides with the names of the models that were given for them, and notes on these.
-
-    Raises:
-        UsageError: a model is for no dump, cannot be read, or is another one.
-    """
-    if not asked.models:
-        return sides, ()
-    from lar.running.model_names import give_models, notes_on_models
-
-    models = asked.models if isinstance(asked.models, Mapping) else {"": asked.models}
-    named = give_models(sides, LETTERS, models)
-    return named, tuple(notes_on_models(named, LETTERS, models))
-
-
-def compare_two(sides: Sequence[Side], asked: Asked) -> Comparison:
-    """Compare two sides, on each item of a data set if they are run on one.
-
-    Raises:
-        UsageError: an option cannot be used, or it is not clear what to feed.
-        LarError: a model's run did not end well.
-    """
-    if asked.truth:
-        from lar.running.truth import check_unchanged, truth_model_for  # few need it
-
-        # There is one, before anything is run.
-        check_unchanged(truth_model_for(asked.truth, sides).path, sides)
-    with contextlib.ExitStack() as stack:
-        alone = SidesAlone(sides, asked, stack)
-        if asked.isolate:
-            alone.require(0)
-        if not asked.truth and isinstance(sides[0], Dump) and isinstance(sides[1], Dump):
-            found = compare_dumps(sides[0], sides[1], asked, operator_kinds_of, alone.of)
-        else:
-            items = items_of_sides(sides, asked.options)
-            folder = enter_work_folder(stack)
-            compare_once = partial(compare_made, asked=asked, alone=alone)
-            if items:
-                found = compare_items(sides, items, compare_once, folder, asked.progress)
-            else:
-                found = compare_once(sides, folder, asked.progress)
-        return replace(found, notes=(*found.notes, *alone.notes))
-
-
-def enter_work_folder(stack: contextlib.ExitStack) -> Path:
-    """Return a new folder that is removed with a stack."""
-    from lar.files.work_folders import work_folder  # two dumps need none
-
-    return Path(stack.enter_context(work_folder()))
+    check_options(sides, asked.options, elsewhere=asked.make_on is not None)
+    if len(sides) > 2 and asked.isolate:
+        raise UsageError("isolates one side from one other", "give two", flag="--isolate")
+    if len(sides) > 2 and asked.truth:
+        raise UsageError("judges one side and one other", "give two", flag="--truth")
 
 
 class SidesAlone:
     """What runs single operators of the sides' models: each is started when it is first asked for,
-    and ends with the comparison. `notes` say which options it does without."""
+    and ends with the comparison."""
 
     def __init__(self, sides: Sequence[Side], asked: Asked, stack: contextlib.ExitStack) -> None:
         self.sides, self.asked, self.stack = sides, asked, stack
-        self.left_out: dict[int, tuple[str, ...]] = {}
-        self.used: set[int] = set()
-        self.found: dict[int, IsolatedOperators | str] = {}
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Which options are left out where operators were run alone."""
-        used = (self.left_out.get(each, ()) for each in sorted(self.used))
-        return tuple(dict.fromkeys(note for notes in used for note in notes))
+        self.found: dict[int, IsolatedOperators | LarError] = {}
+        self.notes: dict[str, None] = {}  # which options are left out where operators were run
 
     def begin(self, numbers: Iterable[int]) -> None:
         """Start what runs operators of sides; it loads while the caller goes on."""
         for each in numbers:
-            if each not in self.found:
-                self.found[each] = self.try_to_prepare(each)
-            operators = self.found[each]
-            if not isinstance(operators, str):
+            operators = self.find(each)
+            if not isinstance(operators, LarError):
                 operators.begin()
 
     def of(self, number: int) -> Operators | str:
@@ -243,71 +173,164 @@ class SidesAlone:
         Of two sides both are started with the first, so that they load at the same time.
         """
         self.begin(range(2) if len(self.sides) == 2 else [number])
-        self.used.add(number)
-        return self.found[number]
-
-    def try_to_prepare(self, number: int) -> IsolatedOperators | str:
-        try:
-            return self.prepare(number)
-        except LarError as error:
-            return f"{LETTERS[number]} {error.problem}"
+        found = self.find(number)
+        if isinstance(found, LarError):
+            return f"{LETTERS[number]} {found.problem}"
+        self.notes |= dict.fromkeys(found.notes)
+        return found
 
     def require(self, number: int) -> None:
         """Prepare what runs operators of a side, which the user asked for.
 
         Raises:
-            UsageError: there is none.
+            LarError: there is none.
         """
-        try:
-            self.found[number] = self.prepare(number)
-        except UsageError as error:
-            side = self.sides[number]
+        found, side = self.find(number), self.sides[number]
+        if isinstance(found, UsageError):
             text = side.source if isinstance(side, Dump) else side.text
-            hint = error.hint or f"give a model with its options as {LETTERS[number]}"
-            raise UsageError(error.problem, hint, flag="--isolate", subject=text) from None
+            hint = found.hint or f"give a model with its options as {LETTERS[number]}"
+            raise UsageError(found.problem, hint, flag="--isolate", subject=text)
+        if isinstance(found, LarError):
+            raise found
 
-    def prepare(self, number: int) -> IsolatedOperators:
-        """Return what runs operators of a side; it starts nothing before it has to run one.
+    def find(self, number: int) -> IsolatedOperators | LarError:
+        """Return what runs operators of a side, which starts nothing before it has to run one; or
+        why nothing does, as a predicate of the side."""
+        if number not in self.found:
+            try:
+                self.found[number] = self.prepare(self.sides[number])
+            except LarError as error:
+                self.found[number] = error
+        return self.found[number]
 
-        Raises:
-            UsageError: a predicate of the side, as "ran on another machine".
-        """
-        from lar.running.single_operators import IsolatedOperators, spec_for_isolation, spec_of_dump
+    def prepare(self, side: Side) -> IsolatedOperators:
+        from lar.running.single_operators import IsolatedOperators, spec_of_dump
 
-        side = self.sides[number]
         if isinstance(side, Dump):
             spec = spec_of_dump(side.index)
         elif self.asked.make_on is not None:
             raise UsageError("ran on another machine")
         else:
             spec = plan_of(side, self.asked.options)
-        spec, notes = spec_for_isolation(spec)
-        self.left_out[number] = notes
-        return self.stack.enter_context(IsolatedOperators(spec, enter_work_folder(self.stack)))
+        return self.stack.enter_context(IsolatedOperators(spec))
 
 
-def compare_made(
-    sides: Sequence[Side], folder: Path, progress: Progress, *, asked: Asked, alone: SidesAlone
-) -> Comparison:
-    """Run the models of two sides, each once, compare what they computed, and judge it by the
-    truth if that is asked for.
+class Comparing:
+    """A comparison of sides; what it starts and writes goes away with the stack."""
 
-    Raises:
-        UsageError: an option cannot be used, or it is not clear what to feed.
-        LarError: a model's run did not end well.
-    """
-    asked = replace(asked, progress=progress)
-    dumps, fed = run_sides(sides, folder, asked.options, asked.place, progress)
-    if outputs_differ(dumps[0], dumps[1], asked.tolerance):
-        alone.begin(range(2))
-    found = compare_dumps(dumps[0], dumps[1], asked, operator_kinds_of, alone.of)
-    if asked.truth and not found.interrupted:
-        found = judge(found, sides, dumps, folder, asked, alone)
-    return replace(found, notes=(*join_notes(fed), *found.notes))
+    def __init__(self, sides: Sequence[Side], asked: Asked, stack: contextlib.ExitStack) -> None:
+        self.sides, self.asked = sides, asked
+        self.alone = SidesAlone(sides, asked, stack)
+        self.folder = Path()
+        if asked.truth or any(isinstance(side, ModelRun) for side in sides):
+            from lar.files.work_folders import work_folder  # two dumps need none
+
+            self.folder = Path(stack.enter_context(work_folder()))
+
+    def compare_two(self) -> Comparison:
+        """Compare two sides, on each item of a data set if they are run on one.
+
+        Raises:
+            UsageError: an option cannot be used, or it is not clear what to feed.
+            LarError: a model's run did not end well.
+        """
+        if self.asked.truth:
+            from lar.running.truth import check_unchanged, truth_model_for  # few need it
+
+            # There is one, before anything is run.
+            check_unchanged(truth_model_for(self.asked.truth, self.sides).path, self.sides)
+        if self.asked.isolate:
+            self.alone.require(0)
+        items = items_of_sides(self.sides, self.asked.options)
+        if items:
+            return compare_items(
+                self.sides, items, self.compare_once, self.folder, self.asked.progress
+            )
+        return self.compare_once(self.sides, self.folder, self.asked.progress)
+
+    def compare_once(self, sides: Sequence[Side], folder: Path, progress: Progress) -> Comparison:
+        """Run the models of two sides, each once, compare what they computed, and judge it by the
+        truth if that is asked for.
+
+        Raises:
+            UsageError: an option cannot be used, or it is not clear what to feed.
+            LarError: a model's run did not end well.
+        """
+        asked = replace(self.asked, progress=progress)
+        dumps, fed = run_sides(sides, folder, asked)
+        if fed and outputs_differ(dumps[0], dumps[1], asked.tolerance):
+            self.alone.begin(range(2))
+        found = self.compare_pair(dumps, (0, 1), asked)
+        if asked.truth and not found.interrupted:
+            found = self.judge(found, dumps, folder, asked)
+        return replace(found, notes=(*join_notes(fed), *found.notes))
+
+    def compare_several(self) -> ComparisonOfSides:
+        """Compare three or more sides with the first one.
+
+        Raises:
+            UsageError: an option cannot be used, or it is not clear what to feed.
+            LarError: a model's run did not end well.
+        """
+        from lar.comparison.sides import compare_sides  # two sides do not need it
+
+        items_of_sides(self.sides, self.asked.options)  # several sides have none
+        dumps, fed = run_sides(self.sides, self.folder, self.asked)
+        found = compare_sides(
+            len(dumps), lambda one, other: self.compare_pair(dumps, (one, other), self.asked)
+        )
+        return replace(found, notes=(*join_notes(fed), *found.notes))
+
+    def compare_pair(
+        self, dumps: Sequence[Dump], numbers: tuple[int, int], asked: Asked
+    ) -> Comparison:
+        """Compare the dumps of two sides."""
+        one, other = numbers
+        return compare_dumps(
+            dumps[one],
+            dumps[other],
+            asked,
+            operator_kinds_of,
+            lambda side: self.alone.of(numbers[side]),
+            (LETTERS[one], LETTERS[other]),
+        )
+
+    def judge(
+        self, found: Comparison, dumps: Sequence[Dump], folder: Path, asked: Asked
+    ) -> Comparison:
+        """Compute what the model should give, and return a comparison with how far each side is
+        from it.
+
+        Raises:
+            UsageError: neither side holds its inputs, or the model takes others.
+            LarError: the model cannot be computed.
+        """
+        from lar.running.truth import model_of, run_truth, truth_model_for
+
+        # The finer side first, else the expected one.
+        order = sorted((1, 0), key=lambda number: has_coarse_tensors(dumps[number]))
+        exact = truth_model_for(asked.truth, [self.sides[number] for number in order])
+        nearest = next((it for it in order if model_of(self.sides[it]) == exact.path), order[0])
+        truth = run_truth(exact, [dumps[number] for number in order], folder, asked.progress)
+
+        def judge_side(one: Dump, exact: Dump) -> Comparison:
+            number = dumps.index(one)
+            return compare_dumps(
+                one,
+                exact,
+                replace(asked, isolate=False),
+                operator_kinds_of,
+                lambda side: "the truth is not run alone" if side else self.alone.of(number),
+                (LETTERS[number], "the truth"),
+            )
+
+        return judge_by_truth(found, (dumps[0], dumps[1]), truth, judge_side, nearest=nearest)
 
 
 def outputs_differ(actual: Dump, expected: Dump, tolerance: Tolerance) -> bool:
     """Return whether an output differs from that of its name, as numbers: a culprit is likely."""
+    if actual.excerpts or expected.excerpts:
+        return False
     others = {it.name: it for it in expected}
     for one in actual:
         other = others.get(one.name)
@@ -320,43 +343,6 @@ def outputs_differ(actual: Dump, expected: Dump, tolerance: Tolerance) -> bool:
         if is_comparable and measure(*arrays, bounds).mismatches:
             return True
     return False
-
-
-def judge(
-    found: Comparison,
-    sides: Sequence[Side],
-    dumps: Sequence[Dump],
-    folder: Path,
-    asked: Asked,
-    alone: SidesAlone,
-) -> Comparison:
-    """Compute what the model should give, and return a comparison with how far each side is from
-    it.
-
-    Raises:
-        UsageError: neither side holds its inputs, or the model takes others.
-        LarError: the model cannot be computed.
-    """
-    from lar.running.truth import model_of, run_truth, truth_model_for
-
-    # The finer side first, else the expected one.
-    order = sorted((1, 0), key=lambda number: has_coarse_tensors(dumps[number]))
-    exact = truth_model_for(asked.truth, [sides[number] for number in order])
-    nearest = next((it for it in order if model_of(sides[it]) == exact.path), order[0])
-    truth = run_truth(exact, [dumps[number] for number in order], folder, asked.progress)
-
-    def judge_side(one: Dump, exact: Dump) -> Comparison:
-        number = dumps.index(one)
-        return compare_dumps(
-            one,
-            exact,
-            replace(asked, isolate=False),
-            operator_kinds_of,
-            lambda side: "the truth is not run alone" if side else alone.of(number),
-            (LETTERS[number], "the truth"),
-        )
-
-    return judge_by_truth(found, (dumps[0], dumps[1]), truth, judge_side, nearest=nearest)
 
 
 def compare_items(
@@ -399,38 +385,3 @@ def compare_items(
         if found.interrupted:
             break
     return collected.sum_up()
-
-
-def compare_several(sides: Sequence[Side], asked: Asked) -> ComparisonOfSides:
-    """Compare three or more sides with the first one.
-
-    Raises:
-        UsageError: an option cannot be used, or it is not clear what to feed.
-        LarError: a model's run did not end well.
-    """
-    if asked.isolate:
-        raise UsageError("isolates one side from one other", "give two", flag="--isolate")
-    if asked.truth:
-        raise UsageError("judges one side and one other", "give two", flag="--truth")
-    items_of_sides(sides, asked.options)  # several sides have none
-    from lar.comparison.sides import compare_sides  # two sides need neither
-
-    with contextlib.ExitStack() as stack:
-        alone = SidesAlone(sides, asked, stack)
-        folder = enter_work_folder(stack)
-        dumps, fed = run_sides(sides, folder, asked.options, asked.place, asked.progress)
-
-        def compare_numbered(*numbers: int) -> Comparison:
-            one, other = numbers
-            names = LETTERS[one], LETTERS[other]
-            return compare_dumps(
-                dumps[one],
-                dumps[other],
-                asked,
-                operator_kinds_of,
-                lambda side: alone.of(numbers[side]),
-                names,
-            )
-
-        found = compare_sides(len(dumps), compare_numbered)
-    return replace(found, notes=(*join_notes(fed), *found.notes, *alone.notes))

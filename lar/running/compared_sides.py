@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lar.dumps.dump import Dump
 from lar.dumps.index import SUFFIX, open_dump
-from lar.engines.formats import HEAD_SIZE, format_in, format_named
+from lar.engines import formats_of
+from lar.engines.formats import HEAD_SIZE, format_named
 from lar.errors import UsageError, count_of
 from lar.files.input_file import cannot_read, check_input, open_input
 from lar.options.command_line import words_of
@@ -23,11 +24,8 @@ from lar.options.table import FLAGS, ON, SCHEDULER, option_of
 from lar.testcases.paths import source_of
 
 if TYPE_CHECKING:
-    import numpy as np
-
+    from lar.inputs.loaded import Array
     from lar.records.run import RunSpec
-
-    Array: TypeAlias = np.ndarray[Any, Any]
 
 # Behind the name's length and the type, a dumped tensor's file has the most axes there can be.
 TENSOR_HEAD = (7).to_bytes(4, "little")
@@ -158,7 +156,7 @@ def is_model(path: Path) -> bool:
         return True
     with open_input(path) as file:
         head = file.read(HEAD_SIZE)
-    return head[8:12] != TENSOR_HEAD and format_in(head) is not None
+    return head[8:12] != TENSOR_HEAD and path.suffix != ".npy" and any(formats_of(path, head))
 
 
 def parse_words(words: Iterable[str]) -> dict[str, Any]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
-from lar.errors import EXIT_CODES
 from lar.measurement.listener import Listener
-from lar.measurement.rows import open_rows, read_samples
+from lar.measurement.rows import open_rows
 from lar.records.events import Event, Failed, apply_event
-from lar.records.run import Failure, RunContext, RunResult, RunSpec
-from lar.running.isolation import new_result, with_facts, with_model
-from lar.worker.execution import execute
+from lar.records.run import RunContext, RunResult, RunSpec
+from lar.running.isolation import INTERRUPTED, new_result, with_facts, with_model, with_samples
+from lar.worker.execution import Execution
 from lar.worker.main import failure_of
 
 
@@ -37,17 +36,10 @@ def run_here(spec: RunSpec, context: RunContext, listener: Listener) -> RunResul
         listener.on_event(event, result)
 
     try:
-        execute(spec, context, emit, tables)
+        Execution(spec, context, emit, tables).run()
     except KeyboardInterrupt:
         show_rows()
-        failure = Failure("interrupted", exit_code=EXIT_CODES["interrupted"])
-        result = replace(result, status="interrupted", failure=failure)
+        result = replace(result, status="interrupted", failure=INTERRUPTED)
     except Exception as error:
         emit(Failed(failure_of(error)))
-    warmup, samples = read_samples(tables)
-    return replace(
-        result,
-        failure=result.failure and result.failure.called(context.names),
-        warmup=warmup,
-        samples=samples,
-    )
+    return with_samples(result, context, tables)

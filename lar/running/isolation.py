@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -32,7 +32,7 @@ from lar.errors import (
 )
 from lar.measurement.listener import Listener
 from lar.measurement.machine import read_machine, read_model_file
-from lar.measurement.rows import read_samples, warmups_in
+from lar.measurement.rows import SampleRows, read_samples, warmups_in
 from lar.options.table import BY_KEY
 from lar.records.events import LAST_EVENTS, Event, Failed, apply_event, event_of
 from lar.records.run import Failure, RunContext, RunResult, RunSpec, request_to_json
@@ -50,6 +50,7 @@ LAST_SECONDS = 0.3
 CPU_LIMIT_SLACK = 0.3
 LOG_TAIL_BYTES = 64 * 1024
 LOG_TAIL_LINES = 20
+INTERRUPTED = Failure("interrupted", exit_code=EXIT_CODES["interrupted"])
 LOG_READS = 32  # of 64 KiB, which is what a pipe holds by default
 
 
@@ -106,6 +107,13 @@ def with_facts(result: RunResult, context: RunContext) -> RunResult:
     environment = {**engine.environment, **os.environ, **spec.environment}
     machine = read_machine(environment, engine.variable_prefixes)
     return replace(result, machine=machine, model=context.model)
+
+
+def with_samples(result: RunResult, context: RunContext, tables: Sequence[SampleRows]) -> RunResult:
+    """Return the result of a run that has ended, with its samples and names that the user knows."""
+    failure = result.failure and result.failure.called(context.names)
+    warmup, samples = read_samples(tables)
+    return replace(result, failure=failure, warmup=warmup, samples=samples)
 
 
 def import_for_dumps(spec: RunSpec) -> None:
@@ -192,7 +200,7 @@ class Watch:
         try:
             yield
         except KeyboardInterrupt:
-            self.give_up("interrupted", Failure("interrupted", exit_code=EXIT_CODES["interrupted"]))
+            self.give_up("interrupted", INTERRUPTED)
         except OutOfTime as error:
             self.give_up("timed_out", Failure.of(error))
 
@@ -265,13 +273,8 @@ class Watch:
             self.worker.end()  # all that is left to do is done while its memory is freed
         else:
             self.worker.kill()
-        failure = self.result.failure
-        warmup, samples = read_samples(self.worker.tables)
         return replace(
-            self.result,
-            failure=failure and failure.called(self.context.names),
-            warmup=warmup,
-            samples=samples,
+            with_samples(self.result, self.context, self.worker.tables),
             wall_seconds=time.monotonic() - self.context.began,
             log_tail=self.log_tail(),
         )

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from string import ascii_uppercase
 from typing import TypeAlias, TypeVar
 
 import msgspec
@@ -116,36 +117,35 @@ def share_of_model(index: DumpIndex, model: Path) -> tuple[int, int]:
     return len(known), len(tensors)
 
 
-def notes_on_models(sides: Iterable[object], letters: str, models: Models) -> Iterator[str]:
-    """Yield a note for each dump of which its model has but a small part."""
-    for letter, side in zip(letters, sides, strict=False):
-        model = models.get(letter) or models.get("")
-        if not isinstance(side, Dump) or model is None:
-            continue
-        known, count = share_of_model(side.index, Path(model))
-        if known < LEAST_SHARE * count:
-            yield (
-                f"{os.fspath(model)} has {known} of the {count} tensors of {letter}: it may be "
-                "another model"
-            )
+def note_on_model(dump: Dump, letter: str, model: str | os.PathLike[str]) -> Iterator[str]:
+    """Yield that a model has but a small part of a dump."""
+    known, count = share_of_model(dump.index, Path(model))
+    if known < LEAST_SHARE * count:
+        yield (
+            f"{os.fspath(model)} has {known} of the {count} tensors of {letter}: it may be "
+            "another model"
+        )
 
 
-def give_models(sides: Sequence[Dump | Side], letters: str, models: Models) -> list[Dump | Side]:
-    """Return sides of which the dumps have their models' names; `models` has files by letters,
-    under an empty one that of all dumps.
+def give_models(
+    sides: Sequence[Dump | Side], models: Models
+) -> tuple[list[Dump | Side], tuple[str, ...]]:
+    """Return sides of which the dumps have their models' names, and notes on these; `models` has
+    files by letters, under an empty one that of all dumps.
 
     Raises:
         UsageError: a model is for no dump, cannot be read, or is another one.
     """
     unused = set(models)
     given: list[Dump | Side] = []
-    for letter, side in zip(letters, sides, strict=False):
+    notes: list[str] = []
+    for letter, side in zip(ascii_uppercase, sides, strict=False):
         key = letter if letter in models else ""
         if isinstance(side, Dump) and key in models:
             unused.discard(key)
-            given.append(give_model(side, letter, models[key]))
-        else:
-            given.append(side)
+            side = give_model(side, letter, models[key])
+            notes += note_on_model(side, letter, models[key])
+        given.append(side)
     if unused:
         letter = sorted(unused)[0]
         raise UsageError(
@@ -154,7 +154,7 @@ def give_models(sides: Sequence[Dump | Side], letters: str, models: Models) -> l
             flag=FLAG,
             subject=models[letter],
         )
-    return given
+    return given, tuple(notes)
 
 
 def with_model(

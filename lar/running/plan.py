@@ -21,12 +21,14 @@ from lar.options.option import Option, is_set
 from lar.options.rules import RULES, Asked, Exclusion, check_rules
 from lar.options.suggestions import suggest_flag
 from lar.options.table import (
+    ADDED,
     BATCH_SIZE,
     BY_ALIAS,
     BY_KEY,
     CUDA,
     DURATION,
     ENGINE_ENV,
+    ENGINE_OPTION,
     FORCE,
     IDLE_MS,
     LABELS,
@@ -44,7 +46,7 @@ from lar.options.table import (
     one_of,
     option_of,
 )
-from lar.options.values import MOST_ITERATIONS, sizes_of_axes
+from lar.options.values import MOST_ITERATIONS, pairs_in, sizes_of_axes
 from lar.running.places import places_of
 from lar.testcases.paths import Source, add_test_set, cases_of, source_of
 
@@ -87,7 +89,10 @@ def plan_run(
     """
     check_name(model)
     values = {option.key: option.default for option in OPTIONS} | dict(values)
-    check_texts(values)
+    for option in OPTIONS:
+        value = values[option.key]
+        for text in value if isinstance(value, list) else [value]:
+            check_text(text, option.flag)
     source = add_test_set(source_of(model), values["input"] or ())
     with contextlib.ExitStack() as stack:
         if SETTINGS.is_given(values):
@@ -96,6 +101,8 @@ def plan_run(
         engine = engine_for(Path(source.model), values["engine"])
         settings = collect_settings(values)
         check_options(engine, settings)
+        for name, text in pairs_in(values[ENGINE_OPTION.key] or ()).items():
+            engine.check_property(name, text)
         check_caches(settings)
         items = find_items(values["input"], with_arrays=LABELS.is_given(values))
         rules, asked = (*RULES, *engine.option_rules()), ask(engine, values, source, items)
@@ -140,8 +147,9 @@ def add_settings(source: Source, values: Mapping[str, Any]) -> dict[str, Any]:
     except UsageError as error:
         raise UsageError(error.message, error.hint, flag=SETTINGS.flag, subject=path) from None
     given = {key: values[key] for key in found if BY_KEY[key].is_given(values)}
-    if ENGINE_ENV.key in given:
-        given[ENGINE_ENV.key] = [*found[ENGINE_ENV.key], *given[ENGINE_ENV.key]]
+    for option in ADDED:
+        if option.key in given:
+            given[option.key] = [*found[option.key], *given[option.key]]
     joined = {**values, **found, **given}
     if not FORCE.of(values):
         if SCHEDULER.is_given(values):
@@ -255,8 +263,7 @@ def pacing_of(values: Mapping[str, Any]) -> Pacing:
 
 def environment_of(values: Mapping[str, Any]) -> dict[str, str]:
     """Return the variables that are set for the worker."""
-    pairs = (text.partition("=") for text in values["engine_env"] or ())
-    return {key: value for key, _, value in pairs}
+    return pairs_in(values[ENGINE_ENV.key] or ())
 
 
 def python_of(values: Mapping[str, Any]) -> str:
@@ -465,27 +472,17 @@ def check_name(model: str) -> None:
     """
     if not model:
         raise UsageError("the model's name is empty", "give the path of a model file")
-    try:
-        model.encode()
-    except UnicodeEncodeError:
-        raise UsageError(
-            "the model's name is not UTF-8", "rename it", subject=repr(model)
-        ) from None
+    check_text(model, problem="the model's name is not UTF-8", hint="rename it")
 
 
-def check_texts(values: Mapping[str, Any]) -> None:
-    """Refuse values that cannot be written into a result.
+def check_text(text: object, flag: str = "", problem: str = "is not UTF-8", hint: str = "") -> None:
+    """Refuse a value that cannot be written into a result.
 
     Raises:
-        UsageError: one is not UTF-8; the flag is named.
+        UsageError: it is a text that is not UTF-8.
     """
-    for option in OPTIONS:
-        value = values[option.key]
-        for text in value if isinstance(value, list) else [value]:
-            if isinstance(text, str) and any("\ud800" <= each <= "\udfff" for each in text):
-                raise UsageError(
-                    "is not UTF-8", "rename the file", flag=option.flag, subject=repr(text)
-                )
+    if isinstance(text, str) and any("\ud800" <= each <= "\udfff" for each in text):
+        raise UsageError(problem, hint or "rename the file", flag=flag, subject=repr(text))
 
 
 def require_engine(engine: Engine, model: str) -> None:
@@ -512,17 +509,22 @@ def parse_values(given: Mapping[str, Any], others: Iterable[str] = ()) -> dict[s
     for key, value in given.items():
         option = option_of(key)
         if option is None:
-            hint = suggest_flag(key.rstrip("_"), (*BY_KEY, *BY_ALIAS, *others))
-            raise UsageError(
-                f"unknown option {key!r}" + (f"; {hint}" if hint else ""),
-                "options are the flags of `lar run --help all`: --warmup-iter N is warmup_iter=N",
-            )
+            raise unknown_option(key, (*BY_KEY, *BY_ALIAS, *others))
         if option.is_for_command_line and is_set(value):
             raise UsageError("is for the command line alone", "leave it out", flag=option.flag)
         if option.key in values:
             raise UsageError(f"{option.key} and {option.alias} are one option", "give one of them")
         values[option.key] = parse_value(option, value)
     return values
+
+
+def unknown_option(key: str, known: Iterable[str]) -> UsageError:
+    """Return the error of a keyword that is not known, with the nearest."""
+    hint = suggest_flag(key.rstrip("_"), known)
+    return UsageError(
+        f"unknown option {key!r}" + (f"; {hint}" if hint else ""),
+        "options are the flags of `lar run --help all`: --warmup-iter N is warmup_iter=N",
+    )
 
 
 def parse_value(option: Option[Any], value: Any) -> Any:
@@ -535,6 +537,8 @@ def parse_value(option: Option[Any], value: Any) -> Any:
         return False if option.parse is None else option.default
     if not option.repeatable:
         return parse_once(option, value)
+    if option.by_engine and isinstance(value, str):  # a text may be that of settings
+        value = value.split(option.joined_by)
     several = isinstance(value, Iterable) and not isinstance(value, (str, bytes, Mapping))
     return [parse_once(option, each) for each in (value if several else [value])]
 

@@ -14,12 +14,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lar.errors import EXIT_CODES, count_of, error_of_write
+from lar.errors import count_of, error_of_write
 from lar.measurement.listener import Listener
 from lar.measurement.machine import read_instruction_sets
 from lar.measurement.rows import SampleRows
 from lar.options.table import BY_KEY, OPTIONS, PROFILE_SYSCALLS, PROFILES
-from lar.records.run import Failure, RunContext, RunResult, RunSpec, Samples
+from lar.records.run import RunContext, RunResult, RunSpec, Samples
+from lar.running.isolation import INTERRUPTED
 
 if TYPE_CHECKING:
     from lar.records.profile import Machine, Profile
@@ -74,8 +75,7 @@ def run_profiled(make: Make, spec: RunSpec, context: RunContext, listener: Liste
     try:
         complete_profile(written[option.key], place, result, context.deadline(spec))
     except KeyboardInterrupt:
-        failure = Failure("interrupted", exit_code=EXIT_CODES["interrupted"])
-        return replace(result, status="interrupted", failure=failure)
+        return replace(result, status="interrupted", failure=INTERRUPTED)
     except OSError as error:
         raise error_of_write(error, flag=option.flag, subject=place) from None
     return result

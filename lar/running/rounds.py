@@ -66,6 +66,7 @@ class Member:
     seconds: float = 0.0  # of an iteration that nothing disturbs
     turns: list[Turn] = field(default_factory=list)
     outputs: str = ""  # the folder of its outputs
+    taker: TurnTaker | None = None  # its process, in the round that is played
 
     def prepare(
         self,
@@ -115,48 +116,38 @@ class Member:
         return len({turn.round for turn in self.turns})
 
 
+@dataclass(kw_only=True)
 class Rounds:
     """Plays rounds, each with fresh processes.
 
     A round measures about as long as its processes took to start, between `least_seconds` and
     `most_seconds`. Nothing new begins after the deadline.
+
+    Attributes:
+        folder: for the files of the processes.
+        began, deadline, ready_by: times on the monotonic clock. A process that is not ready by then
+            is ended, and all are if it is that of the first member.
+        least_cycles: how many turns each member makes; but one whose first iterations take
+            `slowest` times as long as those of the first member makes none.
+        keep: takes what is kept of the samples of a turn.
+        on_ended: is called with each member whose process in a round has ended, with the first one
+            before others that have ended well.
+        number: of the round that is played.
     """
 
-    def __init__(
-        self,
-        folder: str,
-        *,
-        began: float,
-        deadline: float,
-        order: random.Random,
-        show: Callable[[], None] = lambda: None,
-        least_seconds: float = LEAST_ROUND_SECONDS,
-        most_seconds: float = MOST_ROUND_SECONDS,
-        least_cycles: int = LEAST_CYCLES,
-        slowest: float = math.inf,
-        ready_by: float = math.inf,
-        keep: Callable[[Samples], Samples] = kept_of,
-        on_ended: Callable[[Member], None] = lambda member: None,
-    ) -> None:
-        """`began`, `deadline` and `ready_by` are on the monotonic clock. A process that is not
-        ready by then is ended, and all are if it is that of the first member. Each member makes
-        `least_cycles` turns, but one whose first iterations take `slowest` times as long as those
-        of the first member makes none. `keep` takes what is kept of the samples of a turn.
-        `on_ended` is called with each member whose process in a round has ended, with the first
-        one before others that have ended well."""
-        self.folder = folder
-        self.began = began
-        self.deadline = deadline
-        self.order = order
-        self.show = show
-        self.least_seconds = least_seconds
-        self.most_seconds = most_seconds
-        self.least_cycles = least_cycles
-        self.slowest = slowest
-        self.ready_by = ready_by
-        self.keep = keep
-        self.on_ended = on_ended
-        self.alive: dict[Member, TurnTaker] = {}  # in the round that is played
+    folder: str
+    began: float
+    deadline: float
+    order: random.Random
+    show: Callable[[], None] = lambda: None
+    least_seconds: float = LEAST_ROUND_SECONDS
+    most_seconds: float = MOST_ROUND_SECONDS
+    least_cycles: int = LEAST_CYCLES
+    slowest: float = math.inf
+    ready_by: float = math.inf
+    keep: Callable[[Samples], Samples] = kept_of
+    on_ended: Callable[[Member], None] = lambda member: None
+    number: int = 0
 
     def is_late(self) -> bool:
         """Return whether the time is spent."""
@@ -164,35 +155,31 @@ class Rounds:
 
     def play(self, number: int, members: Sequence[Member]) -> None:
         """Start a process for each member, have them compute in turns, and end them."""
+        self.number = number
         with contextlib.ExitStack() as stack:
-            takers: dict[Member, TurnTaker] = {}
-            self.alive = {}
             began = time.monotonic()
             try:
-                self.start(number, members, takers, stack)
-                slow = self.leave_out_slow(number, members[0], takers)
-                able = {each: taker for each, taker in takers.items() if each not in slow}
-                self.play_turns(number, able, time.monotonic() - began)
+                started = self.start(members, stack)
+                slow = self.leave_out_slow(members[0], started)
+                able = [member for member in started if member not in slow]
+                self.play_turns(able, time.monotonic() - began)
             except KeyboardInterrupt:
-                for member, taker in takers.items():
-                    known = replace(taker.watch.result, status="interrupted")
-                    member.result = member.result or known
+                for member in members:
+                    if member.taker is not None:
+                        known = replace(member.taker.watch.result, status="interrupted")
+                        member.result = member.result or known
+                        member.taker = None
                 raise
-            for member in sorted(takers, key=lambda each: each is not members[0]):
-                self.end(number, member)
+            for member in started:
+                self.end(member)
 
-    def start(
-        self,
-        number: int,
-        members: Sequence[Member],
-        takers: dict[Member, TurnTaker],
-        stack: contextlib.ExitStack,
-    ) -> None:
-        """Start processes, and wait until they are ready."""
+    def start(self, members: Sequence[Member], stack: contextlib.ExitStack) -> list[Member]:
+        """Start processes, and wait until they are ready; return their members, the first before
+        others."""
         for member in self.order.sample(members, len(members)):
             if member.spec is None or member.failed:
                 continue
-            place = os.path.join(self.folder, f"{member.number}-{number}")
+            place = self.place_of(member)
             os.mkdir(place)
             context = replace(
                 member.context,
@@ -200,42 +187,49 @@ class Rounds:
                 work_folder=place,
                 outputs_folder="" if member.result else os.path.join(place, "outputs"),
             )
-            takers[member] = self.alive[member] = TurnTaker(stack, member.spec, context)
-        await_all([*self.alive.values()], lambda taker: self.settle(number), self.ready_by)
-        late = [member for member, taker in self.alive.items() if not taker.is_ready]
-        for member in [*takers] if members[0] in late else late:
-            takers.pop(member).end()
-            self.alive.pop(member, None)
+            member.taker = TurnTaker(stack, member.spec, context)
+        started = [member for member in members if member.taker is not None]
+        takers = [member.taker for member in started if member.taker is not None]
+        await_all(takers, lambda taker: self.settle(started), self.ready_by)
+        late = [it for it in started if it.taker is not None and not it.taker.is_ready]
+        for member in started if members[0] in late else late:
+            if member.taker is not None:
+                member.taker.end()
+                member.taker = None
+                started = [each for each in started if each is not member]
+        return started
 
-    def settle(self, number: int) -> None:
+    def place_of(self, member: Member) -> str:
+        """Return the folder of a member's process in this round."""
+        return os.path.join(self.folder, f"{member.number}-{self.number}")
+
+    def settle(self, members: Iterable[Member]) -> None:
         """End the members whose processes have ended by themselves."""
-        for member in [each for each, taker in self.alive.items() if taker.ended]:
-            self.end(number, member)
+        for member in members:
+            if member.taker is not None and member.taker.ended:
+                self.end(member)
 
-    def end(self, number: int, member: Member) -> None:
+    def end(self, member: Member) -> None:
         """End the process of a member, and keep what became of it, unless that was done."""
-        taker = self.alive.pop(member, None)
+        taker, member.taker = member.taker, None
         if taker is None:
             return
         if member.result is None or taker.ended:
             ended = taker.finish()
             if member.result is None or ended.status != "ok":
-                place = f"{member.number}-{number}"
-                member.outputs = os.path.join(self.folder, place, "outputs")
+                member.outputs = os.path.join(self.place_of(member), "outputs")
                 member.result = merge_results(member.result, ended)
         else:
             taker.end()
         self.on_ended(member)
 
-    def leave_out_slow(
-        self, number: int, first: Member, takers: Mapping[Member, TurnTaker]
-    ) -> set[Member]:
+    def leave_out_slow(self, first: Member, members: Sequence[Member]) -> set[Member]:
         """Have those whose speed is not known make a few iterations; return those that are too
         slow, whose turn is that one."""
         tried: dict[Member, Turn] = {}
-        for member, taker in takers.items():
-            if not taker.ended and not member.seconds:
-                self.look(number, member, taker, tried)
+        for member in members:
+            if not member.seconds:
+                self.look(member, tried)
         if first not in tried:
             return set()
         for member in tried:
@@ -244,39 +238,43 @@ class Rounds:
                 is_slow = member.seconds > self.slowest * first.seconds
                 if not is_slow or max(time.monotonic() - began, computed) > SECONDS_OF_LOOKS:
                     break
-                computed += self.look(number, member, takers[member], tried)
+                computed += self.look(member, tried)
         slow = {each for each in tried if each.seconds > self.slowest * first.seconds}
         for member in {first, *slow} if slow else ():
             member.turns.append(tried[member])
         return slow
 
-    def look(
-        self, number: int, member: Member, taker: TurnTaker, tried: dict[Member, Turn]
-    ) -> float:
+    def look(self, member: Member, tried: dict[Member, Turn]) -> float:
         """Have a worker make a few iterations, and keep them if they are the fastest of its looks;
         return the seconds that it computed."""
-        began = time.monotonic() - self.began
-        samples = taker.take_turn(1, 2)
-        if samples is None:
-            return 0.0
-        before = member.seconds
-        member.learn(samples)
-        if not before or member.seconds < before:
-            tried[member] = Turn(
-                round=number, cycle=FIRST_CYCLE, began=began, samples=self.keep(samples)
-            )
-        return sum(samples.end_to_end)
+        before, (turn, seconds) = member.seconds, self.take(member, FIRST_CYCLE, 1, 2)
+        if turn and (not before or member.seconds < before):
+            tried[member] = turn
+        return seconds
 
-    def play_turns(
-        self, number: int, takers: Mapping[Member, TurnTaker], start_seconds: float
-    ) -> None:
+    def take(
+        self, member: Member, cycle: int, untimed: int, timed: int
+    ) -> tuple[Turn | None, float]:
+        """Have a worker make a turn; return it, None if it has ended, and the seconds of its timed
+        iterations."""
+        began = time.monotonic() - self.began
+        is_alive = member.taker is not None and not member.taker.ended
+        samples = member.taker.take_turn(untimed, timed) if member.taker and is_alive else None
+        if samples is None:
+            return None, 0.0
+        member.learn(samples)
+        kept = self.keep(samples)
+        turn = Turn(round=self.number, cycle=cycle, began=began, samples=kept)
+        return turn, sum(samples.end_to_end)
+
+    def play_turns(self, members: Sequence[Member], start_seconds: float) -> None:
         """Have workers compute one after the other, in an order that is drawn anew each time."""
         seconds = min(max(start_seconds, self.least_seconds), self.most_seconds)
         began, computed = time.monotonic(), 0.0
         for cycle in range(MOST_CYCLES):
-            self.settle(number)
-            able = [member for member, taker in takers.items() if taker.is_able]
-            if not able or len(able) < min(2, len(takers)):
+            self.settle(members)
+            able = [member for member in members if member.taker and member.taker.is_able]
+            if not able or len(able) < min(2, len(members)):
                 return
             self.show()
             if cycle and self.is_late():
@@ -286,35 +284,23 @@ class Rounds:
             # Where others compute, undisturbed turns are rare; new processes take longer.
             is_long = spent >= self.most_seconds
             is_enough = cycle >= self.least_cycles and spent >= seconds
-            if is_enough and (is_long or self.has_calm_turns(number, takers)):
+            if is_enough and (is_long or self.has_calm_turns(members)):
                 return
             # As many of each: the first iterations after a break are not like those after them.
-            counts = iterations_in_turn(max(member.seconds for member in able))
+            untimed, timed = iterations_in_turn(max(member.seconds for member in able))
             for member in self.order.sample(able, len(able)):
-                computed += self.play_turn(member, takers[member], number, cycle, *counts)
+                turn, took = self.take(member, cycle, untimed, timed)
+                member.turns += [turn] if turn else []
+                computed += took * (1 + untimed / timed)
 
-    def has_calm_turns(self, number: int, members: Iterable[Member]) -> bool:
-        """Return whether enough turns of a round had iterations that nothing disturbed."""
+    def has_calm_turns(self, members: Iterable[Member]) -> bool:
+        """Return whether enough turns of the round had iterations that nothing disturbed."""
         for member in members:
-            turns = [turn for turn in member.turns if turn.round == number]
+            turns = [turn for turn in member.turns if turn.round == self.number]
             calm = sum(centre_of_turn(turn, is_calm=True) is not None for turn in turns)
             if calm < min(WANTED_CALM, len(turns)):
                 return False
         return True
-
-    def play_turn(
-        self, member: Member, taker: TurnTaker, number: int, cycle: int, untimed: int, timed: int
-    ) -> float:
-        """Have a worker make a turn; return the seconds that it computed."""
-        began = time.monotonic() - self.began
-        samples = taker.take_turn(untimed, timed)
-        if samples is None:
-            return 0.0
-        member.turns.append(
-            Turn(round=number, cycle=cycle, began=began, samples=self.keep(samples))
-        )
-        member.learn(samples)
-        return sum(samples.end_to_end) * (1 + untimed / timed)
 
 
 def inputs_like(base: Variant, variant: Variant, place: Path) -> tuple[str, ...]:

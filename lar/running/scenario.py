@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 from lar.errors import UsageError, error_of_write
 from lar.files.work_folders import work_folder
 from lar.measurement.listener import Listener
-from lar.options.option import flag_of
+from lar.options.option import Option, flag_of
 from lar.options.table import BY_KEY, IN_MEASURING, ITER
 from lar.options.values import MOST_ITERATIONS
 from lar.records.run import RunContext, RunResult, RunSpec
@@ -45,15 +46,27 @@ def run_scenario(
     """
     began = time.monotonic()
     spec = plan_scenario(model, scenario, values)
-    if log_folder:
-        make_folder(log_folder)
-    with work_folder() as folder:
+    with work_folder() as folder, naming_logs(log_folder):
+        if log_folder:
+            os.makedirs(log_folder, exist_ok=True)
         context = RunContext(began=began, work_folder=folder)
         result = make_run(spec, context, listener)
-        if log_folder:
-            for log in sorted(Path(folder).glob(LOG_FILES)):
-                copy_log(log, log_folder)
+        for log in sorted(Path(folder).glob(LOG_FILES)) if log_folder else ():
+            shutil.copy(log, log_folder)
     return result
+
+
+@contextlib.contextmanager
+def naming_logs(folder: str) -> Iterator[None]:
+    """Have errors say that LoadGen's logs cannot be written into a folder.
+
+    Raises:
+        LarError: the error, naming the flag.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise error_of_write(error, flag="--loadgen-logs", subject=folder) from None
 
 
 def plan_scenario(model: str, scenario: Scenario, values: Mapping[str, Any]) -> RunSpec:
@@ -68,25 +81,10 @@ def plan_scenario(model: str, scenario: Scenario, values: Mapping[str, Any]) -> 
             "give it, in queries a second: --target-rate 20",
             flag="--scenario",
         )
-    if values.get(ITER.key) is not None:
-        raise UsageError(
-            "does not go with --scenario: LoadGen decides how many iterations there are",
-            "leave it out; --min-queries is the least number of queries",
-            flag=ITER.flag,
-        )
     for key, option in BY_KEY.items():
-        if option.group is IN_MEASURING and option.is_given(values):
-            raise UsageError(
-                "does not go with --scenario: LoadGen decides when queries come and when it ends",
-                "leave it out",
-                flag=flag_of(key),
-            )
-        if option.purpose in REFUSED and option.is_given(values):
-            raise UsageError(
-                "does not go with --scenario, which runs the model thousands of times",
-                "use it in a run of its own: `lar run`",
-                flag=flag_of(key),
-            )
+        if option.is_given(values) and (found := why_refused(option)):
+            why, hint = found
+            raise UsageError(f"does not go with --scenario{why}", hint, flag=flag_of(key))
     if values.get("warmup_iter") == 0:
         raise UsageError(
             "a scenario needs a warm-up, which shows how many queries there can be",
@@ -106,25 +104,15 @@ def plan_scenario(model: str, scenario: Scenario, values: Mapping[str, Any]) -> 
     return replace(spec, scenario=scenario, iterations=most)
 
 
-def make_folder(folder: str) -> None:
-    """Make the folder of LoadGen's logs.
-
-    Raises:
-        UsageError: it cannot be made.
-    """
-    try:
-        os.makedirs(folder, exist_ok=True)
-    except OSError as error:
-        raise error_of_write(error, flag="--loadgen-logs", subject=folder) from None
-
-
-def copy_log(log: Path, folder: str) -> None:
-    """Copy a log of LoadGen.
-
-    Raises:
-        LarError: it cannot be written.
-    """
-    try:
-        shutil.copy(log, folder)
-    except OSError as error:
-        raise error_of_write(error, flag="--loadgen-logs", subject=folder) from None
+def why_refused(option: Option[Any]) -> tuple[str, str] | None:
+    """Return why an option does not go with a scenario, and what to do; None if it does."""
+    if option is ITER:
+        return (
+            ": LoadGen decides how many iterations there are",
+            "leave it out; --min-queries is the least number of queries",
+        )
+    if option.group is IN_MEASURING:
+        return ": LoadGen decides when queries come and when it ends", "leave it out"
+    if option.purpose in REFUSED:
+        return ", which runs the model thousands of times", "use it in a run of its own: `lar run`"
+    return None

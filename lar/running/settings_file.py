@@ -15,21 +15,27 @@ from pathlib import Path
 from typing import Any
 
 from lar.engines.engine import Engine
-from lar.errors import UsageError, nearest, printable
+from lar.errors import UsageError, did_you_mean, printable
 from lar.files.input_file import read_input
-from lar.measurement.machine import read_cpu_limit, read_model_file, read_processor
+from lar.measurement.machine import read_machine, read_model_file
 from lar.options.option import Option
 from lar.options.table import BY_KEY, FAST_RUN, FAST_RUN_ALGO_POLICY, FULL_RUN, SETTINGS
 from lar.options.variants import BENCH_KEYS
 from lar.records.choices import OptionValue
+from lar.records.facts import ModelFile
 from lar.records.run import record_from_json, record_to_json
 from lar.records.settings import SETTINGS_FORMAT, TunedSettings
-from lar.running.model_weights import read_weights
 
 MOST_BYTES = 1 << 20
 HINT = "give what `lar tune MODEL --output FILE` wrote"
 # What a search for algorithms makes anew if it is missing.
 SEARCHES = (FAST_RUN, FULL_RUN)
+# What of a machine the settings are for, by its field.
+FITTING = {
+    "processor": "processor",
+    "number of cores": "usable_cores",
+    "limit of CPU time": "cpu_limit",
+}
 
 # What other files of lar begin with.
 OTHERS = {
@@ -50,25 +56,21 @@ def read_settings(path: str) -> TunedSettings:
     Raises:
         UsageError: it cannot be read, is no such file, or holds what this lar does not know.
     """
-    content = parse_json(read_input(path, SETTINGS.flag, what="settings file", limit=MOST_BYTES))
+    data = read_input(path, SETTINGS.flag, what="settings file", limit=MOST_BYTES)
+    try:
+        content = json.loads(data)
+    except (ValueError, RecursionError):
+        content = None
     found = content.get("format") if isinstance(content, dict) else None
     if found != SETTINGS_FORMAT:
-        raise unreadable(path, describe_format(found))
+        raise UsageError(describe_format(found), HINT, flag=SETTINGS.flag, subject=path)
     try:
-        settings = record_from_json(json.dumps(content), TunedSettings)
+        settings = record_from_json(data, TunedSettings)
         check_known(content, json.loads(record_to_json(settings)))
         check_options(settings.options)
     except ValueError as error:
-        raise unreadable(path, printable(str(error))) from None
+        raise UsageError(printable(str(error)), HINT, flag=SETTINGS.flag, subject=path) from None
     return replace(settings, options=with_places(settings.options, os.path.dirname(path)))
-
-
-def parse_json(data: bytes) -> Any:
-    """Return what JSON holds, None if it is none."""
-    try:
-        return json.loads(data)
-    except (ValueError, RecursionError):
-        return None
 
 
 def describe_format(found: object) -> str:
@@ -82,10 +84,6 @@ def describe_format(found: object) -> str:
     return "is not a file of settings"
 
 
-def unreadable(path: str, problem: str) -> UsageError:
-    return UsageError(problem, HINT, flag=SETTINGS.flag, subject=path)
-
-
 def check_known(given: Any, known: Any, where: str = "") -> None:
     """Refuse fields that a record does not have.
 
@@ -96,12 +94,8 @@ def check_known(given: Any, known: Any, where: str = "") -> None:
         return
     for name, value in given.items():
         if name not in known:
-            near = nearest(name, known)
             place = f" in {where!r}" if where else ""
-            raise ValueError(
-                f"has an unknown field {name!r}{place}"
-                + (f"; did you mean {near!r}?" if near else "")
-            )
+            raise ValueError(f"has an unknown field {name!r}{place}{did_you_mean(name, known)}")
         check_known(value, known[name], name)
 
 
@@ -114,11 +108,8 @@ def check_options(options: Mapping[str, OptionValue]) -> None:
     keys = [key for key, option in BY_KEY.items() if can_be_set(option)]
     for key in options:
         if key not in keys:
-            near = nearest(key, keys)
             known = "does not say how a model is run" if key in BY_KEY else "is unknown"
-            raise ValueError(
-                f"its option {key!r} {known}" + (f"; did you mean {near!r}?" if near else "")
-            )
+            raise ValueError(f"its option {key!r} {known}{did_you_mean(key, keys)}")
 
 
 def with_places(options: Mapping[str, OptionValue], folder: str) -> dict[str, OptionValue]:
@@ -164,36 +155,42 @@ def differences_of(
         yield f"the engine is {engine.name}, not {theirs.name}"
     elif version and version != theirs.version:
         yield f"the version of {engine.title} is {version}, not {theirs.version}"
-    here: list[tuple[str, object, object]] = [
-        ("processor", read_processor(), machine.processor),
-        ("number of cores", usable_cores(), machine.usable_cores),
-        ("limit of CPU time", describe_limit(read_cpu_limit()), describe_limit(machine.cpu_limit)),
-    ]
-    for what, mine, its in here:
+    here = read_machine()
+    for what, field in FITTING.items():
+        mine, its = getattr(here, field), getattr(machine, field)
+        if field == "cpu_limit":
+            mine, its = describe_limit(mine), describe_limit(its)
         if mine and its and mine != its:
             yield f"the {what} is {mine}, not {its}"
 
 
 def find_other_file(settings: TunedSettings, model: str, engine: Engine) -> tuple[str, str] | None:
     """Return the path and the SHA-256 of the file that settings were found for and the model is
-    not, or of the first such file of its weights; None if all are the same. A model of another size
-    is not read."""
-    own = settings.model
+    not, or of the first such file of its weights; None if all are the same."""
+    own, here = settings.model, {read_model_file(Path(model)).sha256}
+    here |= {*read_weights(model, engine).values()} if own.weights else set()
+    files = {own.path: own.sha256, **own.weights}
+    return next(((path, it) for path, it in files.items() if it not in here), None)
+
+
+def read_with_weights(model: str, engine: Engine) -> ModelFile:
+    """Return the facts of a model file, and those of the files beside it that it names.
+
+    Raises:
+        UsageError: the model is missing or cannot be read.
+    """
+    return replace(read_model_file(Path(model)), weights=read_weights(model, engine))
+
+
+def read_weights(model: str, engine: Engine) -> dict[str, str]:
+    """Return the SHA-256 of the files beside a model that its weights are in, by their paths; what
+    is missing or damaged is said when it is loaded."""
     try:
-        if os.stat(model).st_size != own.size_bytes:
-            return own.path, own.sha256
-    except OSError:
-        return None  # whoever loads it says what is wrong
-    if read_model_file(Path(model)).sha256 != own.sha256:
-        return own.path, own.sha256
-    found = {*read_weights(model, engine).values()} if own.weights else set()
-    return next(((path, it) for path, it in own.weights.items() if it not in found), None)
-
-
-def usable_cores() -> int:
-    """Return how many cores this process may use, as the facts about a machine have it."""
-    can_ask = hasattr(os, "sched_getaffinity")
-    return len(os.sched_getaffinity(0)) if can_ask else (os.cpu_count() or 1)
+        names = engine.files_beside(Path(model))
+    except (ValueError, OSError):
+        return {}
+    paths = [os.path.join(os.path.dirname(model), name) for name in names]
+    return {path: read_model_file(Path(path)).sha256 for path in paths if os.path.isfile(path)}
 
 
 def describe_limit(limit: float | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from lar.dumps.binary import TEXT
 from lar.dumps.dump import Dump, DumpedTensor
@@ -17,9 +17,7 @@ from lar.records.run import RunResult, TensorInfo, format_shape
 from lar.running.compared_sides import ModelRun, Side, plan_of
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    Array: TypeAlias = np.ndarray[Any, Any]
+    from lar.inputs.loaded import Array
 
 # A note names so many inputs, and counts the others.
 MOST_NAMED = 3

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from lar.comparison.compare import Progress
+from lar.comparison.compare import Request
 from lar.dumps.dump import Dump
 from lar.dumps.index import open_dump
 from lar.records.run import RunContext, RunResult
@@ -21,23 +22,22 @@ MakeOn: TypeAlias = Callable[["RunSpec", RunContext, str], RunResult]
 """What makes a run on another machine, one that has a label."""
 
 
-class Place(NamedTuple):
-    """Which testcase is run, of models that have several, and what runs it if another machine
-    does."""
+@dataclass(frozen=True, kw_only=True)
+class Asked(Request):
+    """What a comparison is asked for, besides its sides: see `compare`.
 
-    case: int = 0
+    `options` are the flags of `lar run` for all models, by key.
+    """
+
+    case: int | None = None
+    truth: bool | str | os.PathLike[str] = False
+    models: Mapping[str, str | os.PathLike[str]] | str | os.PathLike[str] | None = None
     make_on: MakeOn | None = None
-
-
-HERE = Place()
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 def run_sides(
-    sides: Sequence[Side],
-    folder: Path,
-    options: Mapping[str, Any],
-    place: Place,
-    progress: Progress,
+    sides: Sequence[Side], folder: Path, asked: Asked
 ) -> tuple[list[Dump], dict[int, tuple[str, ...]]]:
     """Run the models among the sides, on the same inputs; their dumps go into a folder.
 
@@ -52,25 +52,24 @@ def run_sides(
     # A dump, and a run that brings its own inputs, come first: the other side gets the same.
     order = sorted(range(len(sides)), key=lambda number: brings_inputs(sides[number]), reverse=True)
     for number in order:
-        side = sides[number]
+        side, options = sides[number], asked.options
         if isinstance(side, ModelRun):
             inputs = inputs_for(number, sides, dumps, options, folder)
-            values = {**options, **({"input": inputs} if inputs else {})}
             # What is given to two models without a word of the user is generated for both.
             untold = bool(inputs) and not any(map(brings_inputs, sides))
             generated = describe_fill(options) if untold else ""
-            progress(f"running {side.text}")
+            values = {**options, **({"input": inputs} if inputs else {})}
+            asked.progress(f"running {side.text}")
             with naming_side(side, sides, options):
-                side, result = run_side(side, values, folder / f"side{number}", place)
+                place = folder / f"side{number}"
+                side, result = run_side(side, place, replace(asked, options=values))
             fed[number] = tuple(describe_fed(result, generated))
         dumps[number] = side
     return [dumps[number] for number in range(len(sides))], fed
 
 
-def run_side(
-    side: ModelRun, options: Mapping[str, Any], folder: Path, place: Place = HERE
-) -> tuple[Dump, RunResult]:
-    """Run a model once and open what it dumped; its own options come before those of both.
+def run_side(side: ModelRun, folder: Path, asked: Asked) -> tuple[Dump, RunResult]:
+    """Run a model once and open what it dumped; its own options come before those of all.
 
     Raises:
         UsageError: an option cannot be used.
@@ -78,22 +77,19 @@ def run_side(
     """
     # Not before: two dumps are compared without what a run needs.
     from lar.running.steps import make_run
-    from lar.running.tasks import failure_of
+    from lar.running.tasks import require_ok
 
-    once = {"iter": 1, "warmup_iter": 0, "bin_io_dump": str(folder), **options}
-    spec = plan_of(side, once, elsewhere=place.make_on is not None)
+    once = {"iter": 1, "warmup_iter": 0, "bin_io_dump": str(folder), **asked.options}
+    spec = plan_of(side, once, elsewhere=asked.make_on is not None)
     if side.item is not None:
         spec = replace(spec, items=spec.items[side.item : side.item + 1])
     # What an `--input` expects is not judged: the two sides are compared.
-    cases = spec.cases[place.case : place.case + 1] if side.has_testcases else ()
-    spec = replace(spec, cases=cases)
+    case = asked.case or 0
+    spec = replace(spec, cases=spec.cases[case : case + 1] if side.has_testcases else ())
     values = {**once, **side.options}
     context = RunContext(overwrite=values.get("overwrite", False))
-    make_on = place.make_on
+    make_on = asked.make_on
     result = make_on(spec, context, side.label) if make_on else make_run(spec, context)
-    if result.status == "interrupted":
-        raise KeyboardInterrupt
-    if result.status != "ok":
-        failure = failure_of(result).called({side.model: ""})  # which the side's text names
-        raise failure.within(side.text).to_error()
+    # The side's text names the model.
+    require_ok(result, within=side.text, names={side.model: ""})
     return open_dump(values["bin_io_dump"]), result

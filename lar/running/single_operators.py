@@ -4,69 +4,69 @@ from __future__ import annotations
 
 import contextlib
 import json
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lar.dumps.dump import DumpedTensor, DumpIndex
 from lar.engines import engine_named
-from lar.errors import LarError, OutOfTime, UsageError
-from lar.measurement.listener import Listener
+from lar.errors import LarError, UsageError
+from lar.files.work_folders import work_folder
 from lar.measurement.machine import read_model_file
 from lar.options.option import flag_of
 from lar.options.table import BY_KEY
-from lar.records.events import ComputedAlone, Event
-from lar.records.run import Failure, RunContext, RunResult, RunSpec
-from lar.running.isolation import Watch
+from lar.records.events import ComputedAlone
+from lar.records.run import Failure, RunContext, RunSpec
 from lar.running.steps import unpack_cases
-from lar.running.worker_process import start_worker
+from lar.running.turns import TurnWorker
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, np.dtype[Any]]
+    from lar.inputs.loaded import Array
 
 # So long an operator may compute; MegEngine keeps a CPU busy where it waits for ever.
 MOST_SECONDS = 60.0
 # After so many workers that crashed or hung, the other operators are left alone.
 MOST_WORKERS = 3
-# Between two looks at a worker that has nothing to say.
-LOOK_SECONDS = 0.1
 
 
-class IsolatedOperators(Listener):
-    """The operators of a spec's model, run alone when they are asked for.
+class IsolatedOperators:
+    """The operators of a run's model, run alone when they are asked for.
 
     The worker is started by the first. Where it crashes or hangs, that is the problem of the
-    operator at hand, and another worker does the next one.
+    operator at hand, and another worker does the next one. `notes` say which options of the run
+    it cannot honour.
     """
 
-    def __init__(self, spec: RunSpec, folder: Path) -> None:
-        self.spec = spec
-        self.folder = folder
+    def __init__(self, spec: RunSpec) -> None:
+        """
+        Raises:
+            UsageError: a predicate of the run's side, whose engine has no such worker.
+        """
+        self.spec, self.notes = spec_for_isolation(spec)
         self._number = 0
-        self._idle_since = 0.0
-        self._answer: ComputedAlone | None = None
-        self._watch: Watch | None = None
-        self._worker = contextlib.ExitStack()
+        self._worker: TurnWorker | None = None
+        self._running = contextlib.ExitStack()
+        self._files = contextlib.ExitStack()
         self._lost: list[Failure] = []
 
     def __enter__(self) -> IsolatedOperators:
+        self.folder = Path(self._files.enter_context(work_folder()))
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._worker.close()
+        self._running.close()
+        self._files.close()
 
-    def on_event(self, event: Event, result: RunResult) -> None:
-        if isinstance(event, ComputedAlone):
-            self._answer = event
-
-    def begin(self) -> None:
-        """Start the worker, which loads the model while the caller goes on."""
-        if self._watch is None:
-            self.start()
+    def begin(self) -> TurnWorker:
+        """Start the worker, unless it is there; it loads the model while the caller goes on."""
+        if self._worker is None:
+            context = RunContext(work_folder=str(self.folder))
+            spec, context = self._running.enter_context(unpack_cases(self.spec, context))
+            context = replace(context, work_folder=str(self.folder))
+            spec = replace(spec, cases=())
+            self._worker = TurnWorker(self._running, spec, context, "isolate")
+        return self._worker
 
     def find_missing(self, tensors: Iterable[DumpedTensor]) -> set[str]:
         tensors = list(tensors)
@@ -117,55 +117,23 @@ class IsolatedOperators(Listener):
         """
         if len(self._lost) >= MOST_WORKERS:
             raise self._lost[-1].to_error()
-        watch = self._watch or self.start()
-        watch.begin_turn(time.monotonic() - self._idle_since)
-        self._answer = None
-        watch.worker.send(b"%d" % number, more=True)
-        deadline = time.monotonic() + MOST_SECONDS
-        while self._answer is None and not watch.ended:
-            attend(watch, deadline)
-        self._idle_since = time.monotonic()
-        answer: ComputedAlone | None = self._answer
+        worker = self.begin()
+        answer = worker.take(number, MOST_SECONDS)
         if answer is None:
-            raise self.lose(watch).to_error()
-        if answer.problem:
+            raise self.lose(worker).to_error()
+        if isinstance(answer, ComputedAlone) and answer.problem:
             raise LarError(answer.problem)
 
-    def start(self) -> Watch:
-        """Start a worker that loads the model."""
-        spec = self.spec
-        worker = self._worker.enter_context(
-            start_worker("isolate", spec.engine, spec.driver, spec.environment, spec.python)
-        )
-        context = RunContext(work_folder=str(self.folder), turns=True)
-        spec, context = self._worker.enter_context(unpack_cases(spec, context))
-        spec = replace(spec, cases=())
-        watch = Watch(worker, spec, replace(context, work_folder=str(self.folder)), self)
-        watch.send("isolate")
-        self._idle_since = time.monotonic()
-        self._watch = watch
-        return watch
-
-    def lose(self, watch: Watch) -> Failure:
+    def lose(self, worker: TurnWorker) -> Failure:
         """Give up a worker that has ended; return why."""
-        watch.take_rest()
-        failure = watch.finish().failure or Failure("the worker gave no result")
+        result = worker.finish()
+        failure = result.failure or Failure("the worker gave no result")
         # A model that does not load will not load again.
-        again = watch.result.phase == "prepare"
+        again = result.phase == "prepare"
         self._lost += [failure] if again else [failure] * MOST_WORKERS
-        self._worker.close()
-        self._watch = None
+        self._running.close()
+        self._worker = None
         return failure
-
-
-def attend(watch: Watch, deadline: float) -> None:
-    """Wait a little for something to come of a worker; give it up where it takes too long."""
-    try:
-        watch.attend(LOOK_SECONDS)
-        if time.monotonic() > deadline:
-            raise OutOfTime(f"the engine has not computed it in {MOST_SECONDS:g} s")
-    except OutOfTime as error:
-        watch.give_up("timed_out", Failure.of(error))
 
 
 def spec_of_dump(index: DumpIndex) -> RunSpec:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -65,12 +66,24 @@ def run_task(task: str, answer: type[A], spec: RunSpec, context: RunContext | No
         LarError: it failed, crashed or hung.
     """
     listener = Collector(answer)
-    result = run_isolated(spec, context or RunContext(), listener, task=task)
+    require_ok(run_isolated(spec, context or RunContext(), listener, task=task))
+    assert listener.found is not None
+    return listener.found
+
+
+def require_ok(result: RunResult, *, within: str = "", names: Mapping[str, str] = {}) -> None:
+    """Refuse to go on with a run that did not end well, which is `within` what the user asked for.
+    `names` are those that the user knows.
+
+    Raises:
+        KeyboardInterrupt: it was interrupted.
+        LarError: any other reason.
+    """
     if result.status == "interrupted":
         raise KeyboardInterrupt
-    if listener.found is None:
-        raise failure_of(result).to_error()
-    return listener.found
+    if result.status != "ok":
+        failure = failure_of(result).called(names)
+        raise (failure.within(within) if within else failure).to_error()
 
 
 def failure_of(result: RunResult) -> Failure:

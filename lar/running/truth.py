@@ -5,24 +5,22 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from lar.comparison.compare import Progress
 from lar.dumps.dump import Dump
 from lar.dumps.values import ELEMENT
-from lar.engines import ENGINES, engine_for
+from lar.engines import all_engines, engine_for
 from lar.engines.engine import Engine
 from lar.engines.formats import format_in, format_named, read_head
 from lar.errors import UsageError, count_of
 from lar.running.compared_sides import ModelRun, Side
 from lar.running.shared_inputs import infos_of, inputs_of, items_in
-from lar.running.side_runs import run_side
+from lar.running.side_runs import Asked, run_side
 from lar.testcases.paths import source_of
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, Any]
+    from lar.inputs.loaded import Array
 
 FLAG = "--truth"
 
@@ -41,9 +39,11 @@ def find_truth_model(asked: str, models: Iterable[str]) -> TruthModel:
     Raises:
         UsageError: no engine computes the truth of it, or there is no such model.
     """
-    engines = [engine for engine in ENGINES if engine.is_exact]
+    engines = [engine for engine in all_engines() if engine.is_exact]
     if asked:
-        engine = engines[0]
+        path = Path(asked)
+        readers = (it for it in engines if path.is_file() and is_read_by(it, path))
+        engine = next(readers, engines[0])
         return TruthModel(asked, engine_for(Path(asked), engine.name))
     names = []
     for model in models:
@@ -143,5 +143,5 @@ def run_truth(model: TruthModel, dumps: Sequence[Dump], folder: Path, progress: 
     progress(f"computing what {model.path} should give")
     renamed = rename_inputs(fed, side) if fed else {}
     items = items_in(renamed, folder / "truth_inputs", model.path) if fed else []
-    dump, _ = run_side(side, {"input": items}, folder / "truth")
+    dump, _ = run_side(side, folder / "truth", Asked(options={"input": items}))
     return dump

@@ -11,7 +11,7 @@ from dataclasses import replace
 from lar.errors import OutOfTime
 from lar.measurement.listener import Listener
 from lar.measurement.rows import join_samples
-from lar.records.events import Event, TurnEnded
+from lar.records.events import ComputedAlone, Event, TurnEnded
 from lar.records.run import Failure, RunContext, RunResult, RunSpec, Samples
 from lar.running.isolation import Watch
 from lar.running.worker_process import start_worker
@@ -23,34 +23,86 @@ LOOK_SECONDS = 0.1
 START_LOOK_SECONDS = 0.01
 
 
-class TurnTaker(Listener):
+class TurnWorker(Listener):
+    """A worker that does something only when it is given a turn; its time stands still between."""
+
+    report_seconds = 0.0
+
+    def __init__(
+        self, stack: contextlib.ExitStack, spec: RunSpec, context: RunContext, task: str = "run"
+    ) -> None:
+        """Start the worker; the stack kills it."""
+        self._since = time.monotonic()  # when its last turn ended
+        self._worker = stack.enter_context(
+            start_worker(task, spec.engine, spec.driver, spec.environment, spec.python)
+        )
+        self.answer: TurnEnded | ComputedAlone | None = None  # of its last turn
+        self.watch = Watch(self._worker, spec, replace(context, turns=True), self)
+        self.watch.send(task)
+
+    def on_event(self, event: Event, result: RunResult) -> None:
+        if isinstance(event, (TurnEnded, ComputedAlone)):
+            self.answer = event
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has no turns any more."""
+        return self.watch.ended
+
+    def attend(self, seconds: float) -> None:
+        """Wait up to so long for something to come of the worker, and take it."""
+        try:
+            self.watch.attend(seconds)
+        except OutOfTime as error:
+            self.watch.give_up("timed_out", Failure.of(error))
+
+    def pause(self) -> None:
+        """Have its time stand still until its turn comes."""
+        self._since = time.monotonic()
+
+    def go_on(self) -> None:
+        """Have its time run again."""
+        self.watch.begin_turn(time.monotonic() - self._since)
+
+    def take(self, number: int, most_seconds: float = math.inf) -> TurnEnded | ComputedAlone | None:
+        """Have it do what a number stands for; return its answer, None if it has ended meanwhile,
+        as it does where it takes too long."""
+        self.go_on()
+        self.answer = None
+        self._worker.send(b"%d" % number, more=True)
+        deadline = time.monotonic() + most_seconds
+        while self.answer is None and not self.ended:
+            self.attend(LOOK_SECONDS)
+            if time.monotonic() > deadline:
+                late = Failure(f"the engine has not computed it in {most_seconds:g} s")
+                self.watch.give_up("timed_out", replace(late, exit_code=OutOfTime.exit_code))
+        self.pause()
+        return self.answer
+
+    def finish(self) -> RunResult:
+        """Have it come to its end, and return its result."""
+        if not self.ended:
+            self.go_on()
+            self._worker.end_requests()
+            while not self.ended:
+                self.attend(LOOK_SECONDS)
+        self.watch.take_rest()
+        return self.watch.finish()
+
+    def end(self) -> None:
+        """Kill it."""
+        self._worker.end()
+
+
+class TurnTaker(TurnWorker):
     """A worker that is loaded and warmed up, and then computes only in its turns.
 
     Between them its threads are stopped: an engine's idle threads wait by asking without a pause,
     for up to a tenth of a second, and would take the CPUs of the next.
     """
 
-    report_seconds = 0.0
-
     def __init__(self, stack: contextlib.ExitStack, spec: RunSpec, context: RunContext) -> None:
-        """Start the worker; the stack kills it."""
-        self._turns = 0
-        self._since = 0.0  # when its last turn ended
-        spec = replace(spec, iterations=ROOM)
-        worker = stack.enter_context(
-            start_worker("run", spec.engine, spec.driver, spec.environment, spec.python)
-        )
-        self._worker = worker
-        self.watch = Watch(worker, spec, replace(context, turns=True), self)
-        self.watch.send()
-
-    def on_event(self, event: Event, result: RunResult) -> None:
-        self._turns += isinstance(event, TurnEnded)
-
-    @property
-    def ended(self) -> bool:
-        """Whether it has no turns any more."""
-        return self.watch.ended
+        super().__init__(stack, replace(spec, iterations=ROOM), context)
 
     @property
     def is_ready(self) -> bool:
@@ -62,21 +114,14 @@ class TurnTaker(Listener):
         """Whether it warms up, or has done so."""
         return self.watch.result.phase in ("warmup", "iterations")
 
-    def attend(self, seconds: float) -> None:
-        """Wait up to so long for something to come of the worker, and take it."""
-        try:
-            self.watch.attend(seconds)
-        except OutOfTime as error:
-            self.watch.give_up("timed_out", Failure.of(error))
-
     def pause(self) -> None:
         """Stop it until its turn comes."""
-        self._since = time.monotonic()
+        super().pause()
         self._worker.pause()
 
     def go_on(self) -> None:
         """Have it go on; its time stood still meanwhile."""
-        self.watch.begin_turn(time.monotonic() - self._since)
+        super().go_on()
         self._worker.go_on()
 
     def take_turn(self, untimed: int, timed: int) -> Samples | None:
@@ -84,13 +129,8 @@ class TurnTaker(Listener):
         has ended meanwhile."""
         tables = self._worker.tables
         first = [rows.count for rows in tables]
-        turns = self._turns
         timed = min(timed, tables[0].capacity - max(first) - untimed)
-        self.go_on()
-        self._worker.send(b"%d" % (untimed + timed), more=True)
-        while self._turns == turns and not self.ended:
-            self.attend(LOOK_SECONDS)
-        self.pause()
+        self.take(untimed + timed)
         if self.ended:
             return None
         return join_samples(
@@ -104,20 +144,6 @@ class TurnTaker(Listener):
     def is_able(self) -> bool:
         """Whether it has not ended, and there is room for the samples of one more turn."""
         return not self.ended and max(rows.count for rows in self._worker.tables) + 2 <= ROOM
-
-    def finish(self) -> RunResult:
-        """Have it give its outputs, and return its result."""
-        if not self.ended:
-            self.go_on()
-            self._worker.end_requests()
-            while not self.ended:
-                self.attend(LOOK_SECONDS)
-        self.watch.take_rest()
-        return self.watch.finish()
-
-    def end(self) -> None:
-        """Kill it."""
-        self._worker.end()
 
 
 def await_all(

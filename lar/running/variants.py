@@ -13,7 +13,7 @@ from lar.errors import LarError, UsageError, count_of
 from lar.files.input_file import check_input
 from lar.options.option import Option, flag_of, is_set
 from lar.options.suggestions import suggest_flag
-from lar.options.table import BY_KEY, ENGINE_ENV, ON, SCHEDULER, option_of
+from lar.options.table import ADDED, BY_KEY, ON, SCHEDULER, option_of
 from lar.options.variants import BENCH_KEYS
 from lar.records.run import Failure, RunSpec
 from lar.running.compared_sides import parse_words, split_words
@@ -211,10 +211,10 @@ def make_variants(
 
 
 def join_options(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a variant; values of a repeatable option come after the shared ones."""
+    """Return the options of a variant; variables and properties come after the shared ones."""
     joined = {**shared, **own}
     for key in shared.keys() & own.keys():
-        if BY_KEY[key] is ENGINE_ENV and own[key] is not None:
+        if BY_KEY[key] in ADDED and own[key] is not None:
             joined[key] = [*listed(shared[key]), *listed(own[key])]
     return {key: value for key, value in joined.items() if is_set(value)}
 

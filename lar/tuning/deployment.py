@@ -17,7 +17,7 @@ from lar.records.run import RunContext, RunSpec
 from lar.records.tuning import ModelSpace
 from lar.running.plan import parse_values, plan_run
 from lar.running.steps import make_run
-from lar.running.tasks import failure_of
+from lar.running.tasks import require_ok
 
 
 def check_deployment(space: ModelSpace) -> None:
@@ -71,10 +71,7 @@ def make_file(space: ModelSpace, model: str, options: Mapping[str, Any]) -> None
     if fed is not None:
         values[INPUT.key] = fed
     result = make_run(plan_run(model, parse_values(values)), RunContext())
-    if result.status == "interrupted":
-        raise KeyboardInterrupt
-    if result.status != "ok":
-        raise failure_of(result).within(PACKED_MODEL_DUMP.flag).to_error()
+    require_ok(result, within=PACKED_MODEL_DUMP.flag)
 
 
 def describe(found: Deployment, spec: RunSpec, place: str) -> Iterator[str]:

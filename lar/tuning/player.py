@@ -113,7 +113,7 @@ class LocalPlayer:
                 if member.result is not None:
                     keep_result(member)
             rounds = Rounds(
-                str(place),
+                folder=str(place),
                 began=began,
                 deadline=began + order.left_seconds,
                 ready_by=began + order.left_seconds,

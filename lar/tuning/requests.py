@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from lar.engines import engine_for, engine_named
+from lar.engines import all_engines, engine_for, engine_named, readers_of
 from lar.engines.engine import Engine
-from lar.engines.formats import format_in, format_named, models_in, read_head
+from lar.engines.formats import models_in
 from lar.errors import UsageError
 from lar.files.input_file import check_input
 from lar.options.table import ENGINE
@@ -48,7 +48,8 @@ def models_of_folder(folder: str) -> list[str]:
     Raises:
         UsageError: there is none.
     """
-    names = sorted(models_in(Path(folder)))
+    formats = (each for engine in all_engines() for each in engine.formats)
+    names = sorted(models_in(Path(folder), formats))
     if not names:
         raise UsageError("has no model in it", "give a model file", subject=folder)
     return [os.path.join(folder, name) for name in names]
@@ -95,8 +96,8 @@ def find_engines(
     chosen = engine_for(Path(model), ENGINE.of(options))
     if not asked:
         return [chosen.name]
-    found = format_in(read_head(Path(model))) or format_named(Path(model))
-    return [name for name in asked if name == chosen.name or found in engine_asked(name).formats]
+    able = {chosen.name, *(engine.name for engine in readers_of(Path(model)))}
+    return [name for name in asked if engine_asked(name).name in able]
 
 
 def engine_asked(name: str) -> Engine:

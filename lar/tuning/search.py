@@ -115,9 +115,8 @@ def tune(
     try:
         folder = Path(stack.enter_context(work_folder()))
         (folder / "inputs").mkdir()
-        fed = None if inputs is None else GivenInputs(inputs, folder / "inputs")
-        if fed is not None:
-            options["input"] = (*fed.items, *(options.get("input") or ()))
+        fed = GivenInputs(inputs, folder / "inputs")
+        fed.add_to(options)
         asked = TuneRequest(
             objective=objective,
             extent=space,

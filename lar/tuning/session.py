@@ -22,7 +22,7 @@ from lar.records.facts import MachineFacts, ModelFile
 from lar.records.run import RunResult, RunSpec
 from lar.records.tuning import Candidate, ModelSpace, TuneRequest
 from lar.results.store import Store, open_store
-from lar.running.model_weights import read_with_weights
+from lar.running.settings_file import read_with_weights
 from lar.tuning.evidence import RoundKind, Trial
 
 FLAG = "--session"

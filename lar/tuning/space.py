@@ -6,6 +6,7 @@ user asks for and allows, what the objective depends on, and what goes with the 
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -13,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lar.engines import ENGINES, engine_for
+from lar.engines import all_engines, engine_for
 from lar.engines.engine import Engine, Site
 from lar.errors import UsageError
 from lar.measurement.machine import read_cpu_limit, read_instruction_sets
@@ -87,9 +88,13 @@ def survey_space(
 
 
 def dimensions_of_others(chosen: Engine, site: Site, model: Path) -> list[Dimension]:
-    """Return what the other engines for users have here, for a twin of the model."""
-    others = [each for each in ENGINES if each is not chosen and not each.is_for_tests]
-    return [dimension for engine in others for dimension in engine.dimensions(site, model)]
+    """Return what the other engines have here, for a twin of the model."""
+    found: list[Dimension] = []
+    for engine in all_engines():
+        # One may look into the model, which is not of its format.
+        with contextlib.suppress(UsageError):
+            found += engine.dimensions(site, model) if engine is not chosen else ()
+    return found
 
 
 def normalise_options(options: Mapping[str, Any]) -> dict[str, OptionValue]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
@@ -36,7 +36,7 @@ from lar.records.events import (
 from lar.records.run import NoiseSources, OutputSummary, RunContext, RunSpec, TimeSources
 from lar.records.scenario import Scenario, ScenarioResult
 from lar.records.stopping import Stopped
-from lar.worker.feeding import Look, feeds_of
+from lar.worker.feeding import Look, NamedFeed, feeds_of
 from lar.worker.measuring import WARMUP_SHARE, measure, warm_up
 from lar.worker.recorder import Recorder
 
@@ -56,7 +56,11 @@ class Copies:
         self.drivers: list[Driver] = []
         self.meters: list[Any] = []
         engine = engine_named(spec.engine)
-        self.recorder = recorder_of(spec)
+        self.recorder: Silent = SILENT
+        if one_of(PROFILE_FILES, spec.settings):
+            self.recorder = Recorder(spec.runners)
+        idle = spec.pacing.idle_seconds
+        self.pace: Pace | None = None if idle is None else Idle(idle)
 
         def start(runner: int) -> None:
             driver = engine.make_driver(spec, context)
@@ -64,14 +68,19 @@ class Copies:
             driver.runner, driver.first = runner, self.drivers[0]
             self.recorder.attach(driver)
 
-        idle = spec.pacing.idle_seconds
-        self.pace: Pace | None = None if idle is None else Idle(idle)
-
         self.each(start)
 
     def each(self, call: Callable[[int], T]) -> list[T]:
         """Call for one runner after the other, in its own thread if there are several."""
         return self.threads.each(call) if self.threads else [call(0)]
+
+    def at_once(self, call: Callable[[int], T]) -> list[T]:
+        """Call for several runners at the same time, but one after the other where the first run
+        prepares something for all copies."""
+        assert self.threads is not None
+        if self.drivers[0].begins_alone and self.tables[0].count == 0:
+            return self.threads.each(call)
+        return self.threads.together(call)
 
     def load(self) -> float:
         """Load the model for each; return seconds.
@@ -135,13 +144,7 @@ class Copies:
                     look(driver.outputs())
             return began, driver.clock()
 
-        if self.threads is None:
-            times = [run(0)]
-        elif self.drivers[0].begins_alone and self.tables[0].count == 0:
-            # What the first run prepares for all copies is not prepared by several at once.
-            times = self.threads.each(run)
-        else:
-            times = self.threads.together(run)
+        times = [run(0)] if self.threads is None else self.at_once(run)
         return max(ended for _, ended in times) - min(began for began, _ in times)
 
     def serve(self, scenario: Scenario, batch: int, log_folder: str) -> ScenarioResult:
@@ -161,122 +164,20 @@ class Copies:
             if self.threads is None:
                 run(0)
             else:
-                self.threads.together(run)
+                self.at_once(run)
         return generator.finish()
 
-    def end_warmup(self) -> None:
-        """Take all samples so far for those of the warm-up."""
-        for rows in self.tables:
-            rows.end_warmup()
 
-
-def recorder_of(spec: RunSpec) -> Silent:
-    """Return the recorder of a profiled run, None for others."""
-    return Recorder(spec.runners) if one_of(PROFILE_FILES, spec.settings) else SILENT
-
-
-def execute(
-    spec: RunSpec,
-    context: RunContext,
-    emit: Emit,
-    tables: Sequence[SampleRows],
-    turns: Iterable[int] | None = None,
-) -> None:
-    """Run a spec from load to outputs, emitting what happens; each runner has a table.
-
-    With `turns`, the timed iterations are made in turns with other processes: so many in each,
-    when it comes.
+@contextlib.contextmanager
+def explaining(driver: Driver, hint: Callable[[], str] = str) -> Iterator[None]:
+    """Have errors say what the engine's own message means, where that is known; `hint` says what
+    to do where the engine's message does not.
 
     Raises:
-        LarError: with the engine's message made clear where it is known.
+        LarError: the engine failed, and why.
     """
-    copies = Copies(spec, context, tables)
-    driver, recorder = copies.drivers[0], copies.recorder
-    guessed = ""  # what to type where axes of any size were taken as 1
     try:
-        emit(EngineStarted(driver.facts()))
-        emit(PhaseEntered("load"))
-        load_seconds = copies.load()
-        infos = driver.inputs()
-        notes: list[str] = []
-        feeds = feeds_of(spec, infos, emit, notes, context.names)
-        with recorder.phase("dataloader"):
-            first = next(feeds)  # a wrong input is reported before any time is
-        if first.guessed:
-            from lar.inputs.axes import hint_at_sizes
-
-            guessed = hint_at_sizes(infos, first.guessed)
-        fed = tuple(info for info in infos if not info.optional or info.name in first.arrays)
-        emit(Loaded(load_seconds, fed))
-        if first.judge is not None:
-            emit(CasesFound(first.judge.variables))
-        emit(Fed(first.fed, (*driver.notes, *first.warnings)))
-        driver.notes.clear()  # what later hooks add is reported in the end
-        emit(PhaseEntered("prepare"))
-        prepare_seconds = copies.prepare(first.arrays)
-        meter: Meter | None = copies.meters[0]
-        noise = meter.sources if meter else NoiseSources()
-        emit(Prepared(prepare_seconds, sources_of(driver), noise))
-
-        seconds: float | None = None
-        settled: bool | None = None
-        stopped: Stopped | None = None
-        batches = {batch_of(first.fed)}
-        if spec.warmup_iterations:
-            emit(PhaseEntered("warmup"))
-            if len(spec.items) < len(spec.item_names):
-                driver.run_number = None  # the run that this one goes on with has dumped it
-            with recorder.warming_up():
-                copies.run(spec.warmup_iterations, first.look)
-                if spec.stopping.warmup_seconds is not None:
-                    copies.run(spec.stopping.warmup_room, seconds=spec.stopping.warmup_seconds)
-                if spec.stopping.settle:
-                    settled = warm_up(copies, WARMUP_SHARE * (spec.stopping.max_seconds or 0))
-        copies.end_warmup()
-        if spec.scenario is not None:
-            emit(PhaseEntered("iterations"))
-            items = batch_of(first.fed) or 1
-            emit(ScenarioEnded(copies.serve(spec.scenario, items, context.work_folder)))
-        elif spec.iterations:
-            emit(PhaseEntered("iterations"))
-            # Once for all feeds: a collection before each takes longer than some runs.
-            with no_garbage_collection():
-                for count in turns or ():
-                    copies.run(count)
-                    emit(TurnEnded())
-                rest = () if turns is not None else chain([first], recorder.each_feed(feeds))
-                for number, feed in enumerate(rest):
-                    batches.add(batch_of(feed.fed))
-                    if number:
-                        emit(Fed(feed.fed if spec.cases else (), feed.warnings))
-                        copies.prepare(feed.arrays, "input_copy")
-                    if feed.judge is not None:
-                        emit(CaseStarted(number))
-                    driver.run_number = spec.warmup_iterations + feed.number * spec.iterations
-                    if spec.stopping.is_open or spec.pacing.rate is not None:
-                        seconds, stopped = measure(copies, spec, settled)
-                    else:
-                        seconds = copies.run(spec.iterations, feed.look)
-                    if feed.classify is not None:
-                        feed.classify(driver.outputs())
-        emit(PhaseEntered("finish"))
-        driver.fire_hooks("after_run")
-        notes += driver.notes
-        ran = any(rows.count for rows in tables)
-        peak = read_peak_memory()  # what is written of a profile after this takes more
-        kept = context.outputs_folder
-        outputs = tuple(summarize_outputs(driver.outputs(), kept)) if ran else ()
-        differing = [*compare_runners(copies.drivers, outputs)] if ran else []
-        if ran:  # after that there may be no outputs any more
-            batch = batches.pop() if len(batches) == 1 else None
-            notes += recorder.write(spec, driver, batch)
-        notes += differing
-        for each in copies.drivers:
-            each.close()
-        if stopped is not None:
-            notes += warnings_of(stopped, spec)
-        seconds = seconds if spec.runners > 1 or spec.pacing.rate is not None else None
-        emit(Finished(outputs, peak, seconds, tuple(notes), driver.uncached_operators, stopped))
+        yield
     except LarError:
         raise
     except MemoryError as error:
@@ -285,9 +186,155 @@ def execute(
         explained = driver.explain(error, loading=False)
         if explained is None:
             raise
-        if guessed and not explained.hint:
-            explained = LarError(explained.problem, guessed, subject=explained.subject)
+        if not explained.hint:
+            explained.hint = hint()
         raise explained from error
+
+
+class Execution:
+    """A run from load to outputs, which emits what happens; each runner has a table."""
+
+    def __init__(
+        self, spec: RunSpec, context: RunContext, emit: Emit, tables: Sequence[SampleRows]
+    ) -> None:
+        self.spec, self.context, self.emit = spec, context, emit
+        self.copies = Copies(spec, context, tables)
+        self.driver, self.recorder = self.copies.drivers[0], self.copies.recorder
+        self.notes: list[str] = []
+        self.guessed: tuple[str, ...] = ()  # axes of any size that were taken as 1
+        self.batches: set[int | None] = set()  # of what is fed
+        self.seconds: float | None = None  # from the first start of all runners to the last end
+        self.settled: bool | None = None
+        self.stopped: Stopped | None = None
+
+    def run(self, turns: Iterable[int] | None = None) -> None:
+        """Go through all phases. With `turns`, the timed iterations are made in turns with other
+        processes: so many in each, when it comes.
+
+        Raises:
+            LarError: with the engine's message made clear where it is known.
+        """
+        with explaining(self.driver, self.hint_at_sizes):
+            self.emit(EngineStarted(self.driver.facts()))
+            feeds = self.load()
+            with self.recorder.phase("dataloader"):
+                first = next(feeds)  # a wrong input is reported before any time is
+            self.prepare(first)
+            if self.spec.warmup_iterations:
+                self.warm_up(first)
+            for rows in self.copies.tables:
+                rows.end_warmup()
+            if self.spec.iterations:
+                self.emit(PhaseEntered("iterations"))
+                if self.spec.scenario is not None:
+                    batch, folder = batch_of(first.fed) or 1, self.context.work_folder
+                    served = self.copies.serve(self.spec.scenario, batch, folder)
+                    self.emit(ScenarioEnded(served))
+                elif turns is not None:
+                    self.take_turns(turns)
+                else:
+                    self.iterate(chain([first], self.recorder.each_feed(feeds)))
+            self.finish()
+
+    def load(self) -> Iterator[NamedFeed]:
+        """Load the model; return what it is fed with."""
+        self.emit(PhaseEntered("load"))
+        self.load_seconds = self.copies.load()
+        self.infos = self.driver.inputs()
+        return feeds_of(self.spec, self.infos, self.emit, self.notes, self.context.names)
+
+    def hint_at_sizes(self) -> str:
+        """Return what to type where axes of any size were taken as 1."""
+        from lar.inputs.axes import hint_at_sizes
+
+        return hint_at_sizes(self.infos, self.guessed) if self.guessed else ""
+
+    def prepare(self, first: NamedFeed) -> None:
+        """Feed the model for the first time."""
+        self.guessed = first.guessed
+        fed = (info for info in self.infos if not info.optional or info.name in first.arrays)
+        self.emit(Loaded(self.load_seconds, tuple(fed)))
+        if first.judge is not None:
+            self.emit(CasesFound(first.judge.variables))
+        self.emit(Fed(first.fed, (*self.driver.notes, *first.warnings)))
+        self.driver.notes.clear()  # what later hooks add is reported in the end
+        self.batches.add(batch_of(first.fed))
+        self.emit(PhaseEntered("prepare"))
+        seconds = self.copies.prepare(first.arrays)
+        meter: Meter | None = self.copies.meters[0]
+        noise = meter.sources if meter else NoiseSources()
+        self.emit(Prepared(seconds, sources_of(self.driver), noise))
+
+    def warm_up(self, first: NamedFeed) -> None:
+        """Run iterations before any is timed."""
+        spec, stopping = self.spec, self.spec.stopping
+        self.emit(PhaseEntered("warmup"))
+        if len(spec.items) < len(spec.item_names):
+            self.driver.run_number = None  # the run that this one goes on with has dumped it
+        with self.recorder.warming_up():
+            self.copies.run(spec.warmup_iterations, first.look)
+            if stopping.warmup_seconds is not None:
+                self.copies.run(stopping.warmup_room, seconds=stopping.warmup_seconds)
+            if stopping.settle:
+                most = WARMUP_SHARE * (stopping.max_seconds or 0)
+                self.settled = warm_up(self.copies, most)
+
+    def take_turns(self, turns: Iterable[int]) -> None:
+        """Run the timed iterations of each turn."""
+        with no_garbage_collection():
+            for count in turns:
+                self.copies.run(count)
+                self.emit(TurnEnded())
+
+    def iterate(self, feeds: Iterable[NamedFeed]) -> None:
+        """Run the timed iterations of each feed."""
+        spec = self.spec
+        # Once for all feeds: a collection before each takes longer than some runs.
+        with no_garbage_collection():
+            for number, feed in enumerate(feeds):
+                if number:
+                    self.batches.add(batch_of(feed.fed))
+                    self.emit(Fed(feed.fed if spec.cases else (), feed.warnings))
+                    self.copies.prepare(feed.arrays, "input_copy")
+                if feed.judge is not None:
+                    self.emit(CaseStarted(number))
+                self.driver.run_number = spec.warmup_iterations + feed.number * spec.iterations
+                if spec.stopping.is_open or spec.pacing.rate is not None:
+                    self.seconds, self.stopped = measure(self.copies, spec, self.settled)
+                else:
+                    self.seconds = self.copies.run(spec.iterations, feed.look)
+                if feed.classify is not None:
+                    feed.classify(self.driver.outputs())
+
+    def finish(self) -> None:
+        """Report the outputs and what was noticed, and write the profile."""
+        spec, driver = self.spec, self.driver
+        self.emit(PhaseEntered("finish"))
+        driver.fire_hooks("after_run")
+        self.notes += driver.notes
+        peak = read_peak_memory()  # what is written of a profile after this takes more
+        outputs: tuple[OutputSummary, ...] = ()
+        if any(rows.count for rows in self.copies.tables):
+            outputs = tuple(summarize_outputs(driver.outputs(), self.context.outputs_folder))
+            differing = [*compare_runners(self.copies.drivers, outputs)]
+            batch = self.batches.pop() if len(self.batches) == 1 else None
+            # After that there may be no outputs any more.
+            self.notes += [*self.recorder.write(spec, driver, batch), *differing]
+        for each in self.copies.drivers:
+            each.close()
+        if self.stopped is not None:
+            self.notes += warnings_of(self.stopped, spec)
+        is_told = spec.runners > 1 or spec.pacing.rate is not None
+        self.emit(
+            Finished(
+                outputs,
+                peak,
+                self.seconds if is_told else None,
+                tuple(self.notes),
+                driver.uncached_operators,
+                self.stopped,
+            )
+        )
 
 
 def warnings_of(stopped: Stopped, spec: RunSpec) -> Iterator[str]:
@@ -399,7 +446,7 @@ def summarize_outputs(outputs: Mapping[str, Any], folder: str = "") -> list[Outp
     for name in outputs:
         value = outputs[name]
         if isinstance(value, str):  # why it is no array
-            summaries.append(summary_of(name, value))
+            summaries.append(OutputSummary(name=name, dtype=value, shape=()))
             continue
         array = np.require(plain_array(value), requirements="C")
         if folder:
@@ -411,8 +458,9 @@ def summarize_outputs(outputs: Mapping[str, Any], folder: str = "") -> list[Outp
         has_values = numeric and finite.size > 0
         mean = float(finite.mean(dtype=np.float64)) if has_values else None
         summaries.append(
-            replace(
-                summary_of(name, name_of(value.dtype)),
+            OutputSummary(
+                name=name,
+                dtype=name_of(value.dtype),
                 shape=array.shape,
                 minimum=float(finite.min()) if has_values else None,
                 maximum=float(finite.max()) if has_values else None,
@@ -422,20 +470,6 @@ def summarize_outputs(outputs: Mapping[str, Any], folder: str = "") -> list[Outp
             )
         )
     return summaries
-
-
-def summary_of(name: str, dtype: str) -> OutputSummary:
-    """Return the summary of an output of which nothing but its type is known."""
-    return OutputSummary(
-        name=name,
-        dtype=dtype,
-        shape=(),
-        minimum=None,
-        maximum=None,
-        mean=None,
-        nonfinite_count=0,
-        sha256="",
-    )
 
 
 def read_peak_memory() -> int | None:

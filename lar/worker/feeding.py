@@ -16,6 +16,8 @@ from lar.records.run import FedInput, RunSpec, TensorInfo
 from lar.records.testcase import Case
 
 if TYPE_CHECKING:
+    from lar.inputs.feed import Feed
+    from lar.inputs.grammar import Item as Given
     from lar.inputs.loaded import Loaded
     from lar.worker.judging import Judge
 
@@ -76,28 +78,50 @@ def feed_of_inputs(
     Raises:
         UsageError: it is wrong, or does not fit the model.
     """
-    from lar.inputs.batching import repeat_batches, without_batch
-    from lar.inputs.feed import feed_of
     from lar.inputs.loaded import UnnamedInput
 
-    taken = without_batch(infos, spec.batch_size) if spec.inputs else infos
     try:
-        feed = feed_of(spec.inputs, taken, **options_of(spec))
+        feed = read_feed(spec, spec.inputs, infos)
     except UnnamedInput as error:
         if "--input" not in names:
             raise
         hint = f"give a mapping from names to arrays{error.more}"
         raise UsageError(error.problem, hint, flag=error.flag, subject=error.subject) from None
     fed = tuple(replace(each, source=names.get(each.source, each.source)) for each in feed.fed)
-    arrays = feed.arrays
-    if spec.batch_size is not None:
-        arrays, fed = repeat_batches(arrays, fed, infos, spec.batch_size)
-    return NamedFeed(0, "", arrays, fed, lines_of(feed.notes, names), feed.guessed)
+    return NamedFeed(0, "", feed.arrays, fed, lines_of(feed.notes, names), feed.guessed)
 
 
-def options_of(spec: RunSpec) -> dict[str, Any]:
-    """Return what the spec says of how data is read and made."""
-    return {"image": spec.image, "fill": spec.fill, "seed": spec.seed, "shape": spec.shape}
+def read_feed(
+    spec: RunSpec,
+    given: Sequence[str | Given],
+    infos: Sequence[TensorInfo],
+    *,
+    generates: bool = True,
+) -> Feed:
+    """Read what a model is fed with, repeated for the batch that is asked for. Unless it
+    `generates`, what is given must be all, if anything is.
+
+    Raises:
+        UsageError: it is wrong, or does not fit the model.
+    """
+    from lar.inputs.batching import repeat_batches, without_batch
+    from lar.inputs.feed import feed_of
+
+    size = spec.batch_size
+    taken = without_batch(infos, size) if given else infos
+    feed = feed_of(
+        given,
+        taken,
+        image=spec.image,
+        fill=spec.fill,
+        seed=spec.seed,
+        shape=spec.shape,
+        generates=generates,
+    )
+    if size is None:
+        return feed
+    arrays, fed = repeat_batches(feed.arrays, feed.fed, infos, size)
+    return replace(feed, arrays=arrays, fed=fed)
 
 
 def lines_of(notes: Iterable[Note], names: Mapping[str, str]) -> tuple[str, ...]:
@@ -119,13 +143,12 @@ def feed_of_case(
     Raises:
         UsageError: a file of it is wrong, or does not fit the model.
     """
-    from lar.inputs.feed import feed_of
     from lar.inputs.grammar import PathItem
     from lar.worker.judging import Judge
 
     items = [PathItem(name, file) for name, file in case.inputs] if infos else []
     try:
-        feed = feed_of(items, infos, **options_of(spec), generates=False)
+        feed = read_feed(spec, items, infos, generates=False)
     except UsageError as error:
         raise UsageError(error.problem, error.hint, subject=error.subject) from None
     judge = Judge(
@@ -147,27 +170,21 @@ def feeds_of_items(spec: RunSpec, infos: Sequence[TensorInfo], emit: Emit) -> It
     Raises:
         UsageError: a file is wrong, or does not fit the model.
     """
-    from lar.inputs.batching import repeat_batches, without_batch
-    from lar.inputs.feed import feed_of
     from lar.inputs.grammar import LoadedItem, PathItem
 
     stack = () if spec.items[0].inputs else read_stack(spec)
-    taken = without_batch(infos, spec.batch_size)
     for item in spec.items:
-        if stack:
-            given: Any = [LoadedItem(each.name, (slice_of(each, item),)) for each in stack]
-        else:
-            given = [PathItem(name, file) for name, file in item.inputs]
+        given: list[Given] = [LoadedItem(each.name, (slice_of(each, item),)) for each in stack]
+        given += [PathItem(name, file) for name, file in item.inputs]
         try:
-            feed = feed_of(given, taken, **options_of(spec))
+            feed = read_feed(spec, given, infos)
         except UsageError as error:
             hint = STACK_HINT if stack else error.hint
             raise UsageError(error.problem, hint, flag=error.flag, subject=error.subject) from None
-        arrays, fed = feed.arrays, feed.fed
-        if spec.batch_size is not None:
-            arrays, fed = repeat_batches(arrays, fed, infos, spec.batch_size)
         classify = classifier_of(item, emit) if spec.tell_classes else None
-        yield NamedFeed(item.number, item.name, arrays, fed, feed.warnings, classify=classify)
+        yield NamedFeed(
+            item.number, item.name, feed.arrays, feed.fed, feed.warnings, classify=classify
+        )
 
 
 def read_stack(spec: RunSpec) -> tuple[Loaded, ...]:

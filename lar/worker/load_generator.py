@@ -7,6 +7,7 @@ that. The way through the queue takes some microseconds, which LoadGen counts as
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -17,6 +18,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from lar.errors import LarError, UsageError, first_line
+from lar.measurement.machine import installed_version
 from lar.records.scenario import Scenario, ScenarioName, ScenarioResult
 
 PACKAGE = "mlcommons-loadgen"
@@ -83,7 +85,8 @@ class LoadGenerator:
         self._thread.join()
         if self._error is not None:
             raise LarError(f"LoadGen failed: {first_line(self._error)}") from self._error
-        return read_result(Path(self.log_folder, DETAILED_LOG), version_of_loadgen())
+        log = Path(self.log_folder, DETAILED_LOG)
+        return read_result(log, installed_version(PACKAGE))
 
     def _generate(self, iteration_seconds: float) -> None:
         library = self._library
@@ -154,34 +157,25 @@ def import_loadgen() -> Any:
     return mlperf_loadgen
 
 
-def version_of_loadgen() -> str:
-    """Return the version of the installed LoadGen."""
-    from lar.measurement.machine import installed_version
-
-    return installed_version(PACKAGE)
-
-
 def read_result(log: Path, version: str = "") -> ScenarioResult:
     """Read LoadGen's detailed log: a JSON object on each line, with a key and a value.
 
     Raises:
         LarError: it is missing, or has no result.
     """
-    values: dict[str, object] = {}
-    errors: list[str] = []
     try:
-        text = log.read_text(errors="replace")
+        lines = log.read_text(errors="replace").splitlines()
     except OSError as error:
         raise LarError(f"LoadGen wrote no log: {error.strerror}", subject=log) from None
-    for line in text.splitlines():
-        if line.startswith(LINE_START):
-            try:
-                entry = json.loads(line[len(LINE_START) :])
-            except ValueError:
-                continue  # a text of LoadGen's own that it did not quote
+    values: dict[str, object] = {}
+    errors: list[str] = []
+    for line in lines:
+        if not line.startswith(LINE_START):
+            continue
+        with contextlib.suppress(ValueError):  # a text of LoadGen's own that it did not quote
+            entry = json.loads(line[len(LINE_START) :])
             values[entry["key"]] = entry["value"]
-            if entry["metadata"]["is_error"]:
-                errors.append(str(entry["value"]))
+            errors += [str(entry["value"])] if entry["metadata"]["is_error"] else []
     if "result_validity" not in values:
         raise LarError("LoadGen's log has no result", subject=os.fspath(log))
     valid = values["result_validity"] == "VALID"

@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -42,7 +42,7 @@ from lar.records.events import (
     Unpacked,
     line_of,
 )
-from lar.records.run import Failure, RunContext, RunSpec, read_request
+from lar.records.run import Failure, ModelInfo, RunContext, RunSpec, read_request
 
 
 class Task(NamedTuple):
@@ -56,7 +56,7 @@ class Task(NamedTuple):
 
 def execute_run(task: Task, emit: Emit) -> None:
     """Run the spec, in the ranges of NVTX that the parent process is in."""
-    from lar.worker.execution import execute
+    from lar.worker.execution import Execution
 
     with contextlib.ExitStack() as stack:
         if task.context.ranges:
@@ -72,61 +72,47 @@ def execute_run(task: Task, emit: Emit) -> None:
             emit(event)
 
         chosen = emit_outside if task.context.ranges else emit
-        execute(task.spec, task.context, chosen, task.tables, turns=task.turns)
+        Execution(task.spec, task.context, chosen, task.tables).run(task.turns)
 
 
-def read_model(task: Task, emit: Emit) -> None:
-    """Read what the spec's model file holds."""
-    emit(PhaseEntered("load"))
-    emit(ModelRead(engine_named(task.spec.engine).read_model(Path(task.spec.model))))
+def answer_of(name: str, spec: RunSpec, context: RunContext) -> Event:
+    """Return the one event that answers a task."""
+    engine = engine_named(spec.engine)
+    if name == "info":
+        return ModelRead(engine.read_model(Path(spec.model)))
+    if name == "info_at":
+        return ModelRead(read_model_at(spec, context))
+    if name == "devices":
+        return DevicesFound(engine.find_devices())
+    if name == "unpack":
+        return Unpacked(*engine.unpack_testcases(spec, context))
+    from lar.worker.packing import pack
+
+    return Packed(*pack(spec, context))
 
 
-def read_model_at(task: Task, emit: Emit) -> None:
+def read_model_at(spec: RunSpec, context: RunContext) -> ModelInfo:
     """Read what the spec's model file holds, where its inputs have the shapes that are fed."""
     from lar.worker.feeding import feed_of_inputs
 
-    emit(PhaseEntered("load"))
-    engine, path = engine_named(task.spec.engine), Path(task.spec.model)
-    fed = feed_of_inputs(task.spec, engine.read_model(path).inputs, task.context.names).fed
-    emit(ModelRead(engine.read_model_at(path, {each.name: each.shape for each in fed})))
+    engine, path = engine_named(spec.engine), Path(spec.model)
+    fed = feed_of_inputs(spec, engine.read_model(path).inputs, context.names).fed
+    return engine.read_model_at(path, {each.name: each.shape for each in fed})
 
 
-def find_devices(task: Task, emit: Emit) -> None:
-    """Find the devices of the spec's engine."""
-    emit(DevicesFound(engine_named(task.spec.engine).find_devices()))
+def do_task(name: str, task: Task, emit: Emit) -> None:
+    """Do what the parent asks for."""
+    if name == "run":
+        execute_run(task, emit)
+        return
+    if name != "devices":
+        emit(PhaseEntered("load"))
+    if name == "isolate":
+        from lar.worker.isolating import compute_each
 
-
-def unpack_cases(task: Task, emit: Emit) -> None:
-    """Unpack the testcases in the spec's model file."""
-    emit(PhaseEntered("load"))
-    emit(Unpacked(*engine_named(task.spec.engine).unpack_testcases(task.spec, task.context)))
-
-
-def pack_cases(task: Task, emit: Emit) -> None:
-    """Pack testcases into the spec's model."""
-    from lar.worker.packing import pack
-
-    emit(PhaseEntered("load"))
-    emit(Packed(*pack(task.spec, task.context)))
-
-
-def isolate_operators(task: Task, emit: Emit) -> None:
-    """Compute tensors of the spec's model from given values, when the parent asks for them."""
-    from lar.worker.isolating import compute_each
-
-    emit(PhaseEntered("load"))
-    compute_each(task.spec, task.context, task.turns or (), emit)
-
-
-TASKS: Mapping[str, Callable[[Task, Emit], None]] = {
-    "run": execute_run,
-    "info": read_model,
-    "info_at": read_model_at,
-    "devices": find_devices,
-    "unpack": unpack_cases,
-    "pack": pack_cases,
-    "isolate": isolate_operators,
-}
+        compute_each(task.spec, task.context, task.turns or (), emit)
+    else:
+        emit(answer_of(name, task.spec, task.context))
 
 
 def read_turns(requests: BinaryIO) -> Iterator[int]:
@@ -198,7 +184,7 @@ def main(argv: list[str]) -> None:
         spec, context = read_request(requests.readline() if descriptors else requests.read())
         tables = open_rows(sample_file, spec.sample_count, spec.runners)
         turns = read_turns(requests) if context.turns else None
-        TASKS[task](Task(spec, context, tables, turns), emit)
+        do_task(task, Task(spec, context, tables, turns), emit)
         status = 0
     except KeyboardInterrupt:
         status = 130

@@ -7,16 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from lar.engines import engine_named
-from lar.engines.driver import Driver
-from lar.errors import LarError, UsageError, first_line
+from lar.errors import UsageError
 from lar.inputs.dtypes import count_nonfinite, name_of
 from lar.inputs.feed import Feed
 from lar.inputs.loaded import Array
-from lar.measurement.loop import is_failure
+from lar.measurement.rows import SampleRows
 from lar.records.run import FedInput, RunContext, RunSpec, TensorInfo
 from lar.records.testcase import Packing
 from lar.testcases.data import feed_datum
-from lar.worker.execution import load_model
+from lar.worker.execution import Copies, explaining
 
 Packed = tuple[tuple[tuple[FedInput, ...], ...], tuple[TensorInfo, ...], tuple[str, ...]]
 
@@ -30,16 +29,17 @@ def pack(spec: RunSpec, context: RunContext) -> Packed:
     Raises:
         LarError: the model does not load or fails, or the data does not fit it.
     """
-    engine, packing = engine_named(spec.engine), context.packing or Packing()
-    assert engine.packing is not None
-    driver = engine.make_driver(spec, context)
-    load_model(driver)
+    packer, packing = engine_named(spec.engine).packing, context.packing or Packing()
+    assert packer is not None
+    copies = Copies(spec, context, [SampleRows.anonymous(len(spec.inputs))])
+    (driver,) = copies.drivers
+    copies.load()
     infos = driver.inputs()
     cases, fed = [], []
     warnings: list[str] = []
     for number, text in enumerate(spec.inputs):
         feed = feed_text(spec, packing, text, number, infos)
-        outputs = compute(driver, feed.arrays) if packing.asserts else {}
+        outputs = compute(copies, feed.arrays) if packing.asserts else {}
         cases.append((dict(items_of(feed.arrays)), outputs))
         fed.append(feed.fed)
         warnings += feed.warnings
@@ -49,7 +49,7 @@ def pack(spec: RunSpec, context: RunContext) -> Packed:
             for name, array in outputs.items()
             if count_nonfinite(array)
         ]
-    engine.packing.write(driver, cases, context.written["pack"])
+    packer.write(driver, cases, context.written["pack"])
     infos = tuple(
         TensorInfo(name=name, dtype=name_of(array.dtype), shape=array.shape)
         for name, array in cases[0][1].items()
@@ -81,26 +81,19 @@ def feed_text(
         raise UsageError(error.problem, error.hint, flag=flag, subject=error.subject) from None
 
 
-def compute(driver: Driver, arrays: Mapping[str, Array]) -> dict[str, Array]:
+def compute(copies: Copies, arrays: Mapping[str, Array]) -> dict[str, Array]:
     """Return what the engine computes of the inputs.
 
     Raises:
         LarError: it fails.
         UsageError: an output is not an array of numbers.
     """
-    try:
-        driver.feed(arrays)
-        if driver.rearm is not None:
-            driver.rearm()
-        if any(is_failure(step()) for step in (driver.start, driver.wait)):
-            raise driver.failure()
+    (driver,) = copies.drivers
+    with explaining(driver):
+        copies.prepare(arrays)
+        copies.run(1)
         given = driver.outputs()
         outputs = {name: given[name] for name in given}
-    except LarError:
-        raise
-    except Exception as error:
-        explained = driver.explain(error, loading=False)
-        raise explained or LarError(f"the engine failed: {first_line(error)}") from error
     for name, value in outputs.items():
         if isinstance(value, str):
             raise UsageError(

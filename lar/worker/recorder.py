@@ -250,6 +250,7 @@ class Recorder(Silent):
                 cpu=types.CpuUse(os.cpu_count() or 0, *self._cpu.percents()),
                 dropped=trace.dropped,
                 dispatch_only=trace.dispatch_only,
+                times=trace.times,
             ),
             operators=trace.operators,
             steps=tuple(sorted(self.steps, key=lambda step: (not step.warmup, abs(step.number)))),

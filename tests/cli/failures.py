@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import lar
+from tests.command_lines import MODULE_PATH
 
 Done = subprocess.CompletedProcess[str]
 
@@ -39,7 +39,7 @@ def shim(folder: Path, *modules: str) -> dict[str, str]:
     """An environment in which Python does not find some modules."""
     lines = ["import sys", *(f"sys.modules[{name!r}] = None" for name in modules)]
     (folder / "sitecustomize.py").write_text("\n".join(lines))
-    return {"PYTHONPATH": os.pathsep.join([str(folder), str(Path(lar.__file__).parents[1])])}
+    return {"PYTHONPATH": os.pathsep.join([str(folder), MODULE_PATH])}
 
 
 def run_limited(root: Path, kibibytes: int, *words: str, timeout: float = 60) -> Done:

@@ -12,15 +12,8 @@ import pytest
 from lar.cli import cache as command
 from lar.cli.main import dispatch
 from lar.cli.parser import Parser
-from lar.engines.megengine.cache import (
-    AlgorithmCache,
-    Category,
-    Entry,
-    bytes_of,
-    read_cache,
-    write_cache_merged,
-)
-from lar.engines.megengine.cache_choices import operators_of
+from lar.engines.megengine.cache import AlgorithmCache, bytes_of, read_cache, update_cache
+from lar.engines.megengine.cache_operators import operators_of
 from lar.errors import UsageError
 from tests.engines.megengine.caches import algorithm
 
@@ -122,8 +115,7 @@ def test_show_of_an_empty_cache(run: Run, tmp_path: Path) -> None:
 
 
 def test_show_tells_what_it_does_not_read(run: Run, tmp_path: Path) -> None:
-    other = AlgorithmCache((Category("jit:nvrtc:plat=cuda", (Entry(b"key", other=b"ptx"),)),))
-    (tmp_path / "other").write_bytes(bytes_of(other))
+    (tmp_path / "other").write_bytes(bytes_of({("jit:nvrtc:plat=cuda", b"key"): b"ptx"}))
     _, text = run("show", tmp_path / "other")
     assert "jit:nvrtc:plat=cuda: 1 entries that no search made, kept as they are" in text
 
@@ -141,6 +133,8 @@ def test_show_json_holds_everything(run: Run, tmp_path: Path) -> None:
     assert first["algorithms"][0] == {
         "name": IM2COL,
         "seconds": 1.1e-05,
+        "times": [1.1e-05],
+        "chosen_by": 1,
         "workspace_bytes": 103424,
         "attributes": ["reproducible"],
         "winograd": "",
@@ -175,9 +169,8 @@ def with_times(folder: Path, name: str, **seconds: str) -> Path:
     algorithms = sorted(
         (algorithm(each, time) for each, time in seconds.items()), key=lambda each: each.seconds
     )
-    category = Category("profile:plat=cpu:MatrixMulv5X0", (Entry(b"k", tuple(algorithms)),))
     path = folder / name
-    path.write_bytes(bytes_of(AlgorithmCache((category,))))
+    path.write_bytes(bytes_of({("profile:plat=cpu:MatrixMulv5X0", b"k"): tuple(algorithms)}))
     return path
 
 
@@ -305,9 +298,9 @@ def test_a_choice_by_hand_outlives_a_merge(run: Run, copy: Path, tmp_path: Path)
 def parts_of(folder: Path) -> tuple[Path, Path]:
     """The convolutions and the rest of the real cache, a file each."""
     first, second = folder / "first", folder / "second"
-    cache = read_cache(REAL)
-    first.write_bytes(bytes_of(AlgorithmCache(cache.categories[:1])))
-    second.write_bytes(bytes_of(AlgorithmCache(cache.categories[1:])))
+    for path, is_first in ((first, True), (second, False)):
+        part = {k: it for k, it in read_cache(REAL).items() if ("Convolution" in k[0]) is is_first}
+        path.write_bytes(bytes_of(part))
     return first, second
 
 
@@ -329,7 +322,7 @@ def test_merge_keeps_what_comes_while_it_reads(
 
     def read_slowly(name: str) -> AlgorithmCache:
         cache = read_cache(name)
-        write_cache_merged(output, read_cache(rest))
+        update_cache(output, lambda old: {**old, **read_cache(rest)})
         return cache
 
     monkeypatch.setattr("lar.engines.megengine.cache_files.read_cache", read_slowly)

@@ -8,11 +8,12 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from lar.cli import cache as command
 from lar.cli.parser import Parser
-from lar.engines.onnxruntime.cache import CacheRecord, with_record
+from lar.engines.onnxruntime.cache import ModelCache
 from lar.errors import UsageError
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -41,14 +42,15 @@ def write_cache(path: Path, **key: str) -> Path:
     model, data = DIGITS.read_bytes(), bytes(2048)
     name = f"{path.name}.0123abcd.data"
     path.with_name(name).write_bytes(data)
-    record = CacheRecord(
+    cache = ModelCache(
         key={"model": "abc", "operators": "", "threads": "2", **key},
-        graph_crc32=zlib.crc32(model),
+        model=model,
+        model_crc32=zlib.crc32(model),
         data=name,
         data_bytes=len(data),
         data_crc32=zlib.crc32(data),
     )
-    path.write_bytes(with_record(model, record))
+    path.write_bytes(msgspec.json.encode(cache))
     return path
 
 
@@ -103,14 +105,14 @@ def test_diff_prints_what_they_were_made_for_differently(run: Run, tmp_path: Pat
     ("words", "complaint"),
     [
         ("merge {a} {a} -o {out}", "no algorithms to merge"),
-        ("merge {megengine} -o {a}", "no algorithms to merge"),
+        ("merge {megengine} -o {a}", "these are caches of two engines"),
         ("pick {a} 1 X", "no algorithms to pick from"),
         ("show {a} --all", "no algorithms to show by --all"),
         ("show {a} --operator 1", "no algorithms to show by --operator"),
         ("diff {a} {megengine}", "these are caches of two engines"),
         ("diff {megengine} {a}", "these are caches of two engines"),
-        ("show {model}", "is not a cache that lar made for ONNX Runtime, or is damaged"),
-        ("merge {model} -o {out}", "is not a cache that lar made for ONNX Runtime"),
+        ("show {model}", "is not a fast-run cache"),
+        ("merge {model} -o {out}", "is not a fast-run cache"),
     ],
 )
 def test_what_a_model_has_no_algorithms_for_is_refused(

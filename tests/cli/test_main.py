@@ -14,6 +14,7 @@ import pytest
 
 import lar
 from lar.cli.main import explain_refusal, main
+from tests.command_lines import SCRIPTED_ENGINE
 
 RunLar = Callable[..., "subprocess.CompletedProcess[str]"]
 WriteScript = Callable[..., str]
@@ -33,7 +34,7 @@ def run_shell(command: str, *words: str, cwd: Path) -> subprocess.CompletedProce
     return subprocess.run(
         ["bash", "-c", command.replace("$LAR", f"'{sys.executable}' -m lar"), "bash", *words],
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(cwd)},
+        env={**os.environ, "PYTHONPATH": f"{cwd}:{SCRIPTED_ENGINE}"},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -294,3 +294,27 @@ def test_a_mask_is_the_same_in_a_type_that_lacks_its_number(least: float) -> Non
     )
     found = compare_dumps(one, other)
     assert found.culprits[0].kind == "overflow to infinity: 1 of 144 elements are infinite in A"
+
+
+def test_numbers_far_below_one_are_as_right_as_those_near_one() -> None:
+    """A score of nothing is 0 on one engine and 1e-7 on the other; so is what is made of it."""
+    draw = np.random.RandomState(5)
+    logits = draw.normal(-16, 0.5, (1, 4, 32)).astype(np.float32)
+    scores = (1 / (1 + np.exp(-logits))).astype(np.float32)
+    rough = (np.round(scores * 2.0**23) / 2.0**23).astype(np.float32)
+
+    def steps(scores: Array, factor: float) -> list[Step]:
+        boxes = (scores * scores * np.float32(factor)).astype(np.float32)
+        return [
+            Step("x", "data", (), logits),
+            Step("scores", "Sigmoid", ("x",), scores),
+            Step("boxes", "Mul", ("scores", "scores"), boxes),
+        ]
+
+    found = compare_dumps(dump_of(*steps(rough, 1)), dump_of(*steps(scores, 1)))
+    assert found.finding == "same"
+    # A fault is not taken for that, where the numbers are not as small.
+    logits += 12
+    scores = (1 / (1 + np.exp(-logits))).astype(np.float32)
+    found = compare_dumps(dump_of(*steps(scores, 1.01)), dump_of(*steps(scores, 1)))
+    assert found.finding == "fault"

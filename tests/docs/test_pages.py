@@ -38,6 +38,7 @@ def test_the_text_is_no_wider_than_a_screen() -> None:
     assert not wide
 
 
+@pytest.mark.usefixtures("own_engines")
 def test_the_table_of_options_is_what_lar_prints(run_lar: RunLar) -> None:
     done = run_lar("engines", "--options")
     assert done.stdout in (REPOSITORY / "lar" / "docs" / "support.md").read_text()

@@ -13,6 +13,7 @@ from lar.engines.engine import Site
 from lar.engines.megengine import dimensions as of_megengine
 from lar.engines.onnxruntime import dimensions as of_onnxruntime
 from lar.engines.onnxruntime import providers
+from lar.engines.openvino import dimensions as of_openvino
 from lar.options.option import Option
 from lar.options.variants import can_vary
 from lar.records.choices import Choice
@@ -29,19 +30,23 @@ ARM = "unknown fp asimd asimdhp asimddp"
 PROCESSORS = (ZEN_4, SKYLAKE, OLD_AMD, ARM)
 
 
-def tried(model: Path, processor: str = ZEN_4, cores: int = 2, **site: Any) -> dict[str, Choice]:
+def tried(
+    model: Path, processor: str = ZEN_4, cores: int = 2, engine_name: str = "", **site: Any
+) -> dict[str, Choice]:
     """The choices for a model at a site, by name."""
-    engine = engine_named("onnxruntime" if model.suffix == ".onnx" else "megengine")
+    default = "onnxruntime" if model.suffix == ".onnx" else "megengine"
+    engine = engine_named(engine_name or default)
     at = Site(cores=tuple(range(cores)), processor=processor, **site)
     choices = [choice for dimension in engine.dimensions(at, model) for choice in dimension.choices]
     assert len({choice.name for choice in choices}) == len(choices)
     return {choice.name: choice for choice in choices}
 
 
-def options_tried(model: Path) -> set[str]:
+def options_tried(engine: str, model: Path) -> set[str]:
     """The options that are tried with a model at some site."""
     sites: list[dict[str, Any]] = [{"processor": each} for each in PROCESSORS]
-    found = [tried(model, **site) for site in (*sites, {"device": "cuda:0"})]
+    sites.append({"device": "cuda:0"})
+    found = [tried(model, engine_name=engine, **site) for site in sites]
     choices = [choice for each in found for choice in each.values()]
     return {
         key for choice in choices for key in (*choice.options, *choice.search, choice.cache) if key
@@ -49,14 +54,23 @@ def options_tried(model: Path) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("models", "table"), [((MOBILENET, INT8), of_megengine), ((ONNX,), of_onnxruntime)]
+    ("name", "models", "table"),
+    [
+        ("megengine", (MOBILENET, INT8), of_megengine),
+        ("onnxruntime", (ONNX,), of_onnxruntime),
+        ("openvino", (ONNX,), of_openvino),
+    ],
 )
 def test_each_option_is_tried_or_has_a_reason(
-    models: tuple[Path, ...], table: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    name: str,
+    models: tuple[Path, ...],
+    table: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     install_providers(monkeypatch, tmp_path, "cuda", "tensorrt", "openvino")
-    keys = set().union(*map(options_tried, models))
-    engine = engine_named("onnxruntime" if table is of_onnxruntime else "megengine")
+    keys = set().union(*(options_tried(name, model) for model in models))
+    engine = engine_named(name)
     not_tried: dict[Option[Any], str] = table.NOT_TRIED
     for row in engine.rows.values():
         if can_vary(row.option):
@@ -64,11 +78,15 @@ def test_each_option_is_tried_or_has_a_reason(
     assert all(not_tried.values())
 
 
-@pytest.mark.parametrize("model", [MOBILENET, INT8, ONNX])
+@pytest.mark.parametrize(
+    ("engine", "model"), [("", MOBILENET), ("", INT8), ("", ONNX), ("openvino", ONNX)]
+)
 @pytest.mark.parametrize("processor", PROCESSORS)
-def test_each_choice_has_values_that_its_options_take(model: Path, processor: str) -> None:
+def test_each_choice_has_values_that_its_options_take(
+    engine: str, model: Path, processor: str
+) -> None:
     for cores in (1, 2, 6):
-        for choice in tried(model, processor, cores).values():
+        for choice in tried(model, processor, cores, engine).values():
             options = {**choice.options, **choice.search}
             parsed = parse_values(options)
             for key, value in options.items():
@@ -208,3 +226,15 @@ class TestOnnxRuntime:
         cached = tried(ONNX)["optimised-model"]
         assert cached.objectives == ("memory",)
         assert cached.cache_depends == ("graph", "threads")
+
+
+class TestOpenVino:
+    def test_a_coarser_precision_is_tried_where_the_processor_has_it_and_the_user_allows(
+        self,
+    ) -> None:
+        with_bfloat16 = tried(ONNX, f"{ZEN_4} avx512_bf16", engine_name="openvino")
+        assert with_bfloat16["bfloat16"].allow == "reduced-precision"
+        assert "bfloat16" not in tried(ONNX, SKYLAKE, engine_name="openvino")
+        assert tried(ONNX, ARM, engine_name="openvino")["float16"].options == {
+            "precision": "float16"
+        }

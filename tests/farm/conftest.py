@@ -18,7 +18,7 @@ import pytest
 from lar.farm.farm import Farm
 from lar.records.run import RunSpec
 from lar.running.plan import parse_values, plan_run
-from tests.conftest import REPOSITORY
+from tests.command_lines import MODULE_PATH
 
 LABELS = ("x86", "arm")
 # Where the machine does something else, Dask takes its time.
@@ -58,7 +58,7 @@ class LocalCluster:
     def start_one(self, name: str, *words: str) -> None:
         self.processes[name] = subprocess.Popen(
             [sys.executable, "-m", "dask", *words],
-            env={**os.environ, "PYTHONPATH": str(REPOSITORY), ALLOWED_FAILURES: "1"},
+            env={**os.environ, "PYTHONPATH": MODULE_PATH, ALLOWED_FAILURES: "1"},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,

@@ -21,7 +21,8 @@ from lar.farm.farm import Farm, Lost
 from lar.farm.runs import make_on_farm, open_farm, run_many
 from lar.farm.sending import Sending
 from lar.records.run import RunContext
-from tests.conftest import REPOSITORY, WriteScript
+from tests.command_lines import MODULE_PATH
+from tests.conftest import WriteScript
 from tests.farm.conftest import LABELS, SOON, LocalCluster, await_that, choice, planned
 from tests.tuning.test_search import measured
 
@@ -197,7 +198,7 @@ CRASHING: dict[str, Any] = {
 
 
 def begin_tune(folder: Path, *words: str) -> subprocess.Popen[str]:
-    own = {"PYTHONPATH": str(REPOSITORY), "XDG_DATA_HOME": str(folder / "data")}
+    own = {"PYTHONPATH": MODULE_PATH, "XDG_DATA_HOME": str(folder / "data")}
     return subprocess.Popen(
         [sys.executable, "-m", "lar", "tune", *words, "--budget", "100"],
         cwd=folder,

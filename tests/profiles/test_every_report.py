@@ -78,6 +78,12 @@ def dispatch_only(profile: Profile) -> Profile:
     return replace(in_one_thread(profile), facts=facts)
 
 
+def of_means(profile: Profile) -> Profile:
+    """A profile whose engine gives the mean of each operator alone."""
+    facts = msgspec.structs.replace(profile.facts, times="mean")
+    return replace(in_one_thread(profile), facts=facts)
+
+
 PROFILES = {
     "worker": profile_of_layers(),
     "one thread": in_one_thread(profile_of_layers()),
@@ -85,6 +91,7 @@ PROFILES = {
     "loop": profile_of_loop(),
     "kernels": on_device(profile_of_layers(), has_kernels=True),
     "no kernels": on_device(profile_of_layers(), has_kernels=False),
+    "means": of_means(profile_of_layers()),
     "dispatch only": dispatch_only(profile_of_layers()),
 }
 

@@ -8,6 +8,7 @@ import msgspec
 
 from lar.engines.advice import site_of
 from lar.profiles.costs import fit_to_plain
+from lar.profiles.rows import rows_of
 from lar.profiles.summary import describe_balance, summary_lines
 from lar.profiles.totals import use_of
 from lar.records.profile import Cost, Profile, TensorFact, ThreadUse
@@ -77,6 +78,17 @@ def test_times_of_the_host_alone_are_said_to_be_that() -> None:
     )
     # What is suggested is for the device all the same.
     assert site_of(profile).device == "cuda:0"
+
+
+def test_means_are_said_to_be_that_and_have_no_spread() -> None:
+    made = profile_of_layers()
+    profile = replace(made, facts=msgspec.structs.replace(made.facts, times="mean"))
+    assert said(profile)["trust"].startswith("The times of operators are means of all iterations")
+    for row, other in zip(rows_of(profile), rows_of(made), strict=True):
+        times = row.times
+        assert (times.median_ns, times.p90_ns, times.min_ns, times.max_ns) == (None,) * 4
+        assert (times.average_ns, times.calls) == (other.times.average_ns, other.times.calls)
+        assert (row.iteration_ns, row.share) == (other.iteration_ns, other.share)
 
 
 def test_what_to_try_is_a_line() -> None:

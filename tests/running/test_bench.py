@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import random
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import lar
 from lar.records.bench import BenchResult, Turn
 from lar.records.run import Samples
 from lar.running.bench import BenchProgress, Campaign, run_bench
+from lar.running.rounds import Rounds
 from lar.running.variants import make_variants
 from tests.conftest import RunLar, WriteScript
 
@@ -255,16 +257,8 @@ def test_a_model_with_testcases_is_fed_with_the_first(
 
 def campaign_of(write: WriteScript, folder: Path, count: int) -> Campaign:
     """A campaign of models that has not begun."""
-    return Campaign(
-        make_variants([write() for _ in range(count)], (), {}),
-        0,
-        folder=str(folder),
-        deadline=0,
-        margin=0.01,
-        seed=0,
-        names={},
-        report=lambda progress: None,
-    )
+    rounds = Rounds(folder=str(folder), began=0, deadline=0, order=random.Random(0))
+    return Campaign(make_variants([write() for _ in range(count)], (), {}), 0, rounds)
 
 
 def turn_of(number: int, seconds: float, queue_delay: float = 0.0) -> Turn:
@@ -277,21 +271,22 @@ def test_a_round_goes_on_until_enough_of_its_own_turns_are_calm(
 ) -> None:
     campaign = campaign_of(write_script, tmp_path, 1)
     campaign.entries[0].turns = [turn_of(0, 0.01), turn_of(0, 0.01), turn_of(1, 0.01, 0.01)]
-    assert campaign.player.has_calm_turns(0, campaign.entries)
-    assert not campaign.player.has_calm_turns(1, campaign.entries)
+    assert campaign.player.has_calm_turns(campaign.entries)
+    campaign.player.number = 1
+    assert not campaign.player.has_calm_turns(campaign.entries)
 
 
 def test_rounds_after_the_last_look_count_too(write_script: WriteScript, tmp_path: Path) -> None:
     campaign = campaign_of(write_script, tmp_path, 2)
     base, other = campaign.entries
-    campaign.groups = [(base, [other])]
+    other.base = base
     for number in range(5):
         base.turns.append(turn_of(number, 0.01 + 1e-6 * number))
         other.turns.append(turn_of(number, 0.02))
-    found = campaign.results(lambda spec: spec, keep_outputs=False)
-    assert found[0].difference is None
-    assert found[1].difference is not None
-    assert found[1].difference.ratio == pytest.approx(2, rel=1e-3)
+    campaign.judge_rest()
+    assert base.difference is None
+    assert other.difference is not None
+    assert other.difference.ratio == pytest.approx(2, rel=1e-3)
 
 
 @pytest.mark.parametrize("seconds", [0.05, 0.5])

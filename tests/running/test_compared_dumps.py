@@ -12,8 +12,9 @@ import pytest
 import lar
 from lar.dumps.binary import write_tensor
 from lar.errors import LarError, UsageError
-from lar.running.compared_dumps import Asked, SidesAlone, compare
+from lar.running.compared_dumps import SidesAlone, compare
 from lar.running.compared_sides import side_of
+from lar.running.side_runs import Asked
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
+from lar_scripted.script import FAULTS
 
 import lar
-from lar.engines.fake.script import FAULTS
 from tests.running.isolated_runs import needs_proc
 
 if TYPE_CHECKING:

@@ -85,7 +85,6 @@ def test_a_bench_and_a_comparison_take_it(model: str, run_lar: RunLar) -> None:
     ("key", "value", "said"),
     [
         ("model.sha256", "0" * 64, "the model is not script_0.fake with SHA-256 000000000000"),
-        ("model.size_bytes", 1, "the model is not script_0.fake with SHA-256"),
         ("machine.processor", "Z80", "the processor is "),
         ("machine.usable_cores", 999, "the number of cores is "),
         ("machine.cpu_limit", 0.125, "the limit of CPU time is none, not 0.125 CPUs"),

@@ -20,7 +20,8 @@ from lar.dumps.dump import Dump, DumpedTensor, DumpIndex
 from lar.errors import LarError, UsageError
 from lar.records.events import ComputedAlone, Event
 from lar.records.run import RunContext, RunSpec, Setting
-from lar.running.compared_dumps import Asked, SidesAlone
+from lar.running.compared_dumps import SidesAlone
+from lar.running.side_runs import Asked
 from lar.running.single_operators import (
     MOST_WORKERS,
     IsolatedOperators,
@@ -40,15 +41,14 @@ PROB = DumpedTensor(key="prob", name="prob", dtype="float32", shape=(2,))
 
 
 def spec_of(script: str) -> RunSpec:
-    spec = RunSpec(model=script, engine="fake", driver="script", stall_seconds=1.0)
-    return spec_for_isolation(spec)[0]
+    return RunSpec(model=script, engine="fake", driver="script", stall_seconds=1.0)
 
 
-def outcomes(script: str, folder: Path, count: int) -> list[str]:
+def outcomes(script: str, count: int) -> list[str]:
     """What comes of so many operators: `ok`, or why not."""
-    with IsolatedOperators(spec_of(script), folder) as operators:
+    with IsolatedOperators(spec_of(script)) as operators:
         found = [outcome(operators) for _ in range(count)]
-    assert not [*folder.iterdir()]
+        assert not [*operators.folder.iterdir()]
     return found
 
 
@@ -70,34 +70,26 @@ def outcome(operators: IsolatedOperators) -> str:
 )
 @pytest.mark.usefixtures("nothing_left")
 def test_a_fault_is_the_problem_of_one_operator(
-    write_script: WriteScript, tmp_path: Path, fault: str, problem: str
+    write_script: WriteScript, fault: str, problem: str
 ) -> None:
-    folder = tmp_path / "alone"
-    folder.mkdir()
     script = write_script(
         outputs={"prob": [0.25, 0.75]}, faults=[{"at": "alone", "do": fault, "index": 1}]
     )
-    assert outcomes(script, folder, 3) == ["ok", problem, "ok"]
+    assert outcomes(script, 3) == ["ok", problem, "ok"]
 
 
-def test_an_engine_that_always_crashes_is_given_up(
-    write_script: WriteScript, tmp_path: Path
-) -> None:
-    folder = tmp_path / "alone"
-    folder.mkdir()
+def test_an_engine_that_always_crashes_is_given_up(write_script: WriteScript) -> None:
     script = write_script(
         outputs={"prob": [0.25, 0.75]}, faults=[{"at": "alone", "do": "abort", "index": 0}]
     )
-    assert len(set(outcomes(script, folder, MOST_WORKERS + 2))) == 1
+    assert len(set(outcomes(script, MOST_WORKERS + 2))) == 1
     does_not_load = write_script(faults=[{"at": "load", "do": "raise"}])
-    assert outcomes(does_not_load, folder, 2) == ["the engine failed: scripted failure"] * 2
+    assert outcomes(does_not_load, 2) == ["the engine failed: scripted failure"] * 2
 
 
 def test_a_full_disk_is_the_problem_of_one_operator(
-    write_script: WriteScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    write_script: WriteScript, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = tmp_path / "alone"
-    folder.mkdir()
     save = np.save
     full = OSError("150528 requested and 14304 written")  # as NumPy raises it
     errors: list[OSError | None] = [OSError(28, "No space left on device"), full, None]
@@ -108,7 +100,7 @@ def test_a_full_disk_is_the_problem_of_one_operator(
         save(place, array)
 
     monkeypatch.setattr(np, "save", save_or_fail)
-    with IsolatedOperators(spec_of(write_script(outputs={"prob": [0.25, 0.75]})), folder) as it:
+    with IsolatedOperators(spec_of(write_script(outputs={"prob": [0.25, 0.75]}))) as it:
         found = [outcome(it) for _ in range(3)]
     start = "its values cannot be kept in a file: "
     assert found == [f"{start}no space left on device", f"{start}not all was written", "ok"]
@@ -142,7 +134,7 @@ def test_what_a_worker_cannot_write_or_hold_is_said(
 
 
 def test_an_engine_that_cannot_do_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lar.engines.fake.FakeEngine.isolating_driver", "")
+    monkeypatch.setattr("lar_scripted.FakeEngine.isolating_driver", "")
     spec = RunSpec(model="m.fake", engine="fake", driver="script")
     with pytest.raises(UsageError, match="runs on the scripted engine, which cannot run an"):
         spec_for_isolation(spec)

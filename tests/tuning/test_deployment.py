@@ -12,8 +12,8 @@ import pytest
 
 import lar
 from lar.engines.megengine.cache import cache_of, read_cache, winograd_of
-from lar.engines.megengine.cache_choices import operators_of
 from lar.engines.megengine.cache_files import CACHES
+from lar.engines.megengine.cache_operators import operators_of
 from lar.engines.megengine.packed_model import open_packed
 from lar.options.option import flag_of
 from lar.records.choices import OptionValue
@@ -42,8 +42,8 @@ def test_a_packed_model_alone_does_what_the_settings_say(tmp_path: Path, run_lar
     assert search.status == "ok", search.failure
     # An algorithm that a run without the cache does not take.
     cache = read_cache(searched)
-    operator = next(it for it in operators_of(cache) if len(it.entry.algorithms) > 1)
-    picked = operator.entry.algorithms[-1].name
+    operator = next(it for it in operators_of(cache) if len(it.algorithms) > 1)
+    picked = operator.algorithms[-1].name
     CACHES.pick(str(searched), str(operator.number), picked, str(edited))
     options: dict[str, Any] = {**layout, "fast_run_algo_policy": str(edited), "multithread": 2}
 
@@ -85,7 +85,7 @@ def test_winograd_is_chosen_in_the_cache_that_is_packed(tmp_path: Path) -> None:
     assert packed.cache
     assert json.loads(packed.info)["options"] == {"weight_preprocess": True}
     for operator in operators_of(cache_of(packed.cache)):
-        names = [each.name for each in operator.entry.algorithms]
+        names = [each.name for each in operator.algorithms]
         assert bool(winograd_of(names[0])) == any(map(winograd_of, names))
     wanted = lar.run(DIGITS, **layout, fast_run_algo_policy=cache, iter=1, keep_outputs=True)
     alone = lar.run(out, iter=1, keep_outputs=True)

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from lar_scripted.script import FakeDriver
 
 import lar
-from lar.engines.fake.script import FakeDriver
 from lar.measurement.rows import open_rows
 from lar.records.run import RunContext, RunSpec
 from lar.records.stopping import Pacing, Stopped

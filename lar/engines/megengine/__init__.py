@@ -229,7 +229,8 @@ class MegEngine(Engine):
 
     def read_quantizations(self, path: Path) -> DumpFacts:
         from lar.engines.megengine.dumps import facts_of
-        from lar.engines.megengine.graph_operators import graph_in, quantizations_in
+        from lar.engines.megengine.graph_operators import quantizations_in
+        from lar.engines.megengine.packed_model import graph_in
 
         return facts_of([*quantizations_in(graph_in(str(path)))])
 

@@ -32,24 +32,15 @@ from lar.dumps.facts import Kernel
 from lar.engines.megengine.cache import (
     Algorithm,
     AlgorithmCache,
-    Entry,
-    Reader,
+    Attribute,
     bytes_of,
     read_cache,
-    write_cache_merged,
+    update_cache,
 )
-from lar.engines.megengine.cache_choices import Operator, fits, operators_of, prefer_winograd
+from lar.engines.megengine.cache_operators import Operator, operators_of, prefer_winograd
 from lar.engines.megengine.symbols import find_function
 from lar.errors import UsageError
 from lar.options import table
-from lar.options.table import (
-    BINARY_EQUAL_BETWEEN_BATCH,
-    FAST_RUN,
-    FAST_RUN_ALGO_POLICY,
-    FAST_RUN_SHARED_BATCH_SIZE,
-    FULL_RUN,
-    WINOGRAD_TRANSFORM,
-)
 from lar.records.run import RunContext, RunSpec
 
 if TYPE_CHECKING:
@@ -169,15 +160,15 @@ HEURISTIC, PROFILE, REPRODUCIBLE, OPTIMIZED = 1, 2, 4, 8
 
 def is_search(settings: Mapping[str, Any]) -> bool:
     """Return whether a run measures algorithms."""
-    return bool(FAST_RUN.of(settings) or FULL_RUN.of(settings))
+    return bool(table.FAST_RUN.of(settings) or table.FULL_RUN.of(settings))
 
 
 def strategy_of(settings: Mapping[str, Any]) -> int:
     """Return the engine's strategy for the options set."""
     reproducible = REPRODUCIBLE if table.REPRODUCIBLE.of(settings) else 0
     if is_search(settings):
-        return PROFILE | (reproducible or (OPTIMIZED if FAST_RUN.of(settings) else 0))
-    cached = PROFILE if FAST_RUN_ALGO_POLICY.of(settings) else 0
+        return PROFILE | (reproducible or (OPTIMIZED if table.FAST_RUN.of(settings) else 0))
+    cached = PROFILE if table.FAST_RUN_ALGO_POLICY.of(settings) else 0
     return HEURISTIC | cached | reproducible
 
 
@@ -188,15 +179,15 @@ def choose_algorithms(driver: LiteDriver, _: object) -> None:
     driver.algorithms_chosen = True
     settings = driver.spec.settings
     strategy = strategy_of(settings)
-    batch = int(FAST_RUN_SHARED_BATCH_SIZE.of(settings) or 0)
-    equal = bool(BINARY_EQUAL_BETWEEN_BATCH.of(settings))
+    batch = int(table.FAST_RUN_SHARED_BATCH_SIZE.of(settings) or 0)
+    equal = bool(table.BINARY_EQUAL_BETWEEN_BATCH.of(settings))
     searching = is_search(settings)
     driver.begins_alone = searching
     driver.network_setup.append(
         lambda network: network.set_network_algo_policy(strategy, batch, equal)
     )
-    if FAST_RUN_ALGO_POLICY.of(settings):
-        use_cache(driver, Path(str(settings[FAST_RUN_ALGO_POLICY.key])), searching=searching)
+    if table.FAST_RUN_ALGO_POLICY.of(settings):
+        use_cache(driver, Path(str(settings[table.FAST_RUN_ALGO_POLICY.key])), searching=searching)
     elif searching and driver.context.work_folder:
         use_cache(driver, None, searching=True)  # for its progress: what is found is thrown away
 
@@ -214,7 +205,7 @@ def use_cache(driver: LiteDriver, path: Path | None, *, searching: bool) -> None
     if driver.runner:  # the cache is one for the whole process
         return
     content = path.read_bytes() if path and known else bytes(4)  # no categories
-    if path and WINOGRAD_TRANSFORM.of(driver.spec.settings) and not searching:
+    if path and table.WINOGRAD_TRANSFORM.of(driver.spec.settings) and not searching:
         content = bytes_of(prefer_winograd(read_cache(path)))
     copy = work_copy(driver.context)
     copy.write_bytes(content)
@@ -264,9 +255,9 @@ def keep_search(spec: RunSpec, context: RunContext) -> None:
     Raises:
         UsageError: the file cannot be written.
     """
-    policy, found = FAST_RUN_ALGO_POLICY.of(spec.settings), found_by(context)
+    policy, found = table.FAST_RUN_ALGO_POLICY.of(spec.settings), found_by(context)
     if policy and found and is_search(spec.settings):
-        write_cache_merged(Path(str(policy)), found, FAST_RUN_ALGO_POLICY.flag)
+        update_cache(str(policy), lambda old: {**old, **found}, table.FAST_RUN_ALGO_POLICY.flag)
 
 
 def found_by(context: RunContext) -> AlgorithmCache | None:
@@ -275,10 +266,7 @@ def found_by(context: RunContext) -> AlgorithmCache | None:
     return read_cache(copy) if copy.exists() and copy.stat().st_size else None
 
 
-FLAG = "--fast-run-algo-policy"
-
-# Bits of an algorithm's attribute (cache_key.ATTRIBUTES).
-IS_REPRODUCIBLE, DEPENDS_ON_SHAPE, DEPENDS_ON_BATCH = 1, 4, 8
+FLAG = table.FAST_RUN_ALGO_POLICY.flag
 
 
 def listen_to_choices(driver: LiteDriver) -> None:
@@ -304,12 +292,17 @@ def warn_of_missed(driver: LiteDriver, _: str) -> None:
 
 
 def is_of(choice: LoggedChoice, operator: Operator) -> bool:
-    """Return whether a choice may be this operator's; the log does not say all its parameters."""
-    shapes = [operand.shape for operand in operator.key.operands]
+    """Return whether a choice may be this operator's; the log does not say all its parameters. A
+    size of 0 in a key stands for any batch."""
+    known = [operand.shape for operand in operator.operands]
     return (
         choice.operator == operator.name
-        and len(shapes) == len(choice.shapes)
-        and all(map(fits, choice.shapes, shapes))
+        and [*map(len, known)] == [*map(len, choice.shapes)]
+        and all(
+            size in (real, 0)
+            for shape, ran in zip(known, choice.shapes, strict=True)
+            for size, real in zip(shape, ran, strict=True)
+        )
     )
 
 
@@ -317,29 +310,27 @@ def count_taken(
     ran: Sequence[LoggedChoice], cache: AlgorithmCache, settings: Mapping[str, Any]
 ) -> int:
     """Count the operators that ran what the cache chooses for them."""
-    operators = operators_of(cache)
-    return sum(
-        any(
-            is_of(choice, operator) and choice.algorithm == name_of_choice(operator.entry, settings)
-            for operator in operators
+    taken = [
+        (
+            operator,
+            next((each.name for each in operator.algorithms if is_allowed(each, settings)), ""),
         )
+        for operator in operators_of(cache)
+    ]
+    return sum(
+        any(choice.algorithm == name and is_of(choice, operator) for operator, name in taken)
         for choice in ran
     )
 
 
-def name_of_choice(entry: Entry, settings: Mapping[str, Any]) -> str:
-    """Return the algorithm that the engine takes from an entry, empty where it takes none."""
-    return next((each.name for each in entry.algorithms if is_allowed(each, settings)), "")
-
-
 def is_allowed(algorithm: Algorithm, settings: Mapping[str, Any]) -> bool:
     """Return whether the options allow an algorithm."""
-    equal = BINARY_EQUAL_BETWEEN_BATCH.of(settings)
-    needed = IS_REPRODUCIBLE if equal or table.REPRODUCIBLE.of(settings) else 0
-    unfit = DEPENDS_ON_BATCH if equal else 0
-    if FAST_RUN_SHARED_BATCH_SIZE.of(settings):
-        unfit |= DEPENDS_ON_SHAPE
-    limit = settings.get("workspace_limit", algorithm.workspace_bytes)
+    equal = table.BINARY_EQUAL_BETWEEN_BATCH.of(settings)
+    needed = Attribute.REPRODUCIBLE if equal or table.REPRODUCIBLE.of(settings) else 0
+    unfit = Attribute.DEPENDS_ON_BATCH if equal else 0
+    if table.FAST_RUN_SHARED_BATCH_SIZE.of(settings):
+        unfit |= Attribute.DEPENDS_ON_SHAPE
+    limit = settings.get(table.WORKSPACE_LIMIT.key, algorithm.workspace_bytes)
     return (
         algorithm.attribute & needed == needed
         and not algorithm.attribute & unfit
@@ -360,15 +351,8 @@ def describe_search(spec: RunSpec, context: RunContext) -> str:
 
 
 def count_entries(path: Path) -> int:
-    """Count a cache's entries without reading them; 0 for one that is just being written."""
-    total = 0
+    """Count a cache's entries; 0 for one that is just being written."""
     try:
-        reader = Reader(path.read_bytes())
-        for _ in range(reader.number()):
-            reader.blob()
-            for _ in range(reader.number()):
-                reader.blob(), reader.blob()
-                total += 1
-    except (OSError, ValueError):
+        return len(read_cache(path))
+    except UsageError:
         return 0
-    return total

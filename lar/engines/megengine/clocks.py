@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from msgspec.structs import astuple
+from msgspec.structs import replace
 
 from lar.engines.driver import HOST_THREAD
-from lar.records.columns import ExecutionColumns, RecordColumns, Records, step_columns
 from lar.records.profile import Alignment, Execution, Step
 
 RESOLUTION_NS = 1000  # the engine's times are microseconds
@@ -26,50 +25,15 @@ class Iteration(NamedTuple):
     `waited_ns`, on lar's clock; the executions have the times of the engine's.
     """
 
-    step: Step
+    number: int
     forward_ns: int
     dispatched_ns: int
     waited_ns: int
     executions: Sequence[Execution]
 
-
-class Iterations(Records[Iteration]):
-    """What the engine has reported of iterations, of which more can be added at the end."""
-
-    def __init__(self) -> None:
-        self.executions = ExecutionColumns()  # on the engine's clocks
-        self._steps = step_columns()
-        # The three times of each, and from where to where its executions stand.
-        self._rest = RecordColumns(self._timed, "qqqqq")
-
-    def add(
-        self,
-        step: Step,
-        forward_ns: int,
-        dispatched_ns: int,
-        waited_ns: int,
-        executions: Iterable[Execution],
-    ) -> None:
-        """Add an iteration."""
-        first = len(self.executions)
-        self.executions.extend(executions)
-        self._steps.add(*astuple(step))
-        self._rest.add(forward_ns, dispatched_ns, waited_ns, first, len(self.executions))
-
-    def _timed(
-        self, forward_ns: int, dispatched_ns: int, waited_ns: int, first: int, last: int
-    ) -> tuple[int, int, int, Sequence[Execution]]:
-        return forward_ns, dispatched_ns, waited_ns, self.executions.part(first, last)
-
-    def __len__(self) -> int:
-        return len(self._steps)
-
-    def __iter__(self) -> Iterator[Iteration]:
-        for step, rest in zip(self._steps, self._rest, strict=True):
-            yield Iteration(step, *rest)
-
-    def _at(self, place: int) -> Iteration:
-        return Iteration(self._steps[place], *self._rest[place])
+    @property
+    def title(self) -> str:
+        return Step(self.number, 0, 0, self.number < 0).title
 
 
 class Window(NamedTuple):
@@ -131,16 +95,20 @@ def alignments_of(
     domain: str, fits: Sequence[Fit], iterations: Sequence[Iteration]
 ) -> list[Alignment]:
     """Return the alignments of a clock in a profile; each zero but the first has its iteration."""
-    names = (f"{domain} from {iterations[fit.first].step.title}" for fit in fits[1:])
+    names = (f"{domain} from {iterations[fit.first].title}" for fit in fits[1:])
     return [
         Alignment(name, fit.offset_ns, fit.error_ns)
         for name, fit in zip((domain, *names), fits, strict=False)
     ]
 
 
-def computes_in_place(execution: Execution) -> bool:
-    """Return whether an execution is its own dispatch: it ran in the thread that dispatches."""
-    return execution.thread == HOST_THREAD
+def dispatch_of(execution: Execution) -> tuple[int, int] | None:
+    """Return when an execution was dispatched, None if that is not known or it is its own
+    dispatch: it ran in the thread that dispatches."""
+    begin, done = execution.dispatch_start_ns, execution.dispatch_end_ns
+    if execution.thread == HOST_THREAD or begin is None or done is None:
+        return None
+    return begin, done
 
 
 def device_window(iteration: Iteration, host: Fit | None) -> Window | None:
@@ -161,17 +129,8 @@ def device_window(iteration: Iteration, host: Fit | None) -> Window | None:
 def host_window(iteration: Iteration) -> Window | None:
     """Return the bounds of the clock of dispatches that an iteration gives, None if they are
     the executions themselves."""
-    return window_of(
-        iteration.forward_ns,
-        iteration.dispatched_ns,
-        [
-            (each.dispatch_start_ns, each.dispatch_end_ns)
-            for each in iteration.executions
-            if each.dispatch_start_ns is not None
-            and each.dispatch_end_ns is not None
-            and not computes_in_place(each)
-        ],
-    )
+    times = [*filter(None, map(dispatch_of, iteration.executions))]
+    return window_of(iteration.forward_ns, iteration.dispatched_ns, times)
 
 
 def window_of(begin_ns: int, end_ns: int, times: Sequence[tuple[int, int]]) -> Window | None:
@@ -195,27 +154,18 @@ def place_executions(
             start = clip(each.start_ns + device.offset_ns, low, high)
             end = clip(each.end_ns + device.offset_ns, start, high)
             begin = done = thread = None
-            if (
-                host is not None
-                and each.dispatch_start_ns is not None
-                and each.dispatch_end_ns is not None
-                and not computes_in_place(each)
-            ):
-                begin = clip(each.dispatch_start_ns + host.offset_ns, low, iteration.dispatched_ns)
-                done = clip(each.dispatch_end_ns + host.offset_ns, begin, iteration.dispatched_ns)
-                thread = each.dispatch_thread
-            wait = None if each.wait_ns is None else min(each.wait_ns, end - start)
-            yield Execution(
-                each.operator,
-                each.step,
-                each.thread,
-                start,
-                end,
-                wait,
-                begin,
-                done,
-                thread,
-                each.warmup,
+            if host is not None and (dispatch := dispatch_of(each)):
+                dispatched, thread = iteration.dispatched_ns, each.dispatch_thread
+                begin = clip(dispatch[0] + host.offset_ns, low, dispatched)
+                done = clip(dispatch[1] + host.offset_ns, begin, dispatched)
+            yield replace(
+                each,
+                start_ns=start,
+                end_ns=end,
+                wait_ns=None if each.wait_ns is None else min(each.wait_ns, end - start),
+                dispatch_start_ns=begin,
+                dispatch_end_ns=done,
+                dispatch_thread=thread,
             )
 
 

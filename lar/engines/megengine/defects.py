@@ -7,10 +7,6 @@ run gives about those that it met.
 The model's operators are read from its file, without the engine. These places of fields in tables
 are used besides those of `graph_operators`:
 
-    root        of the newer format, the variables: 3
-    Operator    of the newer format, the numbers of its outputs: 8
-    MiddleTensor, a variable    1 shape: [uint]
-    DType       0 its number
     Convolution 7 sparse, 8 format; ConvBias 2, 3; Pooling and AdaptivePooling 0 mode
 
 Read from MegEngine 1.13: src/serialization/impl/schema_v2.fbs and dtype.fbs beside it,
@@ -24,35 +20,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lar.engines.engine import Defect
-from lar.engines.megengine.graph_operators import graph_in, number_in, open_graph, table_at, vector
-from lar.engines.megengine.packed_model import is_packed, open_packed
+from lar.engines.megengine.graph_operators import OUTPUTS, open_graph
+from lar.engines.megengine.packed_model import graph_in
 from lar.errors import LarError
 from lar.measurement.machine import read_instruction_sets
+from lar.options import table
 from lar.options.command_line import format_flags
 from lar.options.option import Option
-from lar.options.table import (
-    BINARY_EQUAL_BETWEEN_BATCH,
-    CHECK_VAR_VALUE,
-    CUDA,
-    DRIVER,
-    ENABLE_IOC16,
-    ENABLE_NCHW4,
-    ENABLE_NCHW32,
-    ENABLE_NCHW44,
-    ENABLE_NCHW44_DOT,
-    ENABLE_NCHW88,
-    ENABLE_NHWCD4,
-    ENGINE_ENV,
-    ENGINE_FIX,
-    FAST_RUN,
-    FAST_RUN_ALGO_POLICY,
-    FULL_RUN,
-    LAYOUT_TRANSFORM,
-    OPERATOR_DUMPS,
-    SEARCHES,
-    WINOGRAD_TRANSFORM,
-    one_of,
-)
 
 if TYPE_CHECKING:
     from lar.records.choices import OptionValue
@@ -89,6 +63,22 @@ QUANTISED = "quantised tensors"
 GROUPED = "grouped convolutions"
 
 
+def always(processor: str, environment: Mapping[str, str]) -> bool:
+    return True
+
+
+def takes_generic_path(processor: str, environment: Mapping[str, str]) -> bool:
+    """Return whether MKL takes its generic code on an AMD processor, whose AVX2 code would run; a
+    value that the user gave is a choice, whatever it is."""
+    vendor, *instruction_sets = processor.split()
+    return vendor == AMD and "avx2" in instruction_sets and MKL_VARIABLE not in environment
+
+
+def hangs_on_nchw88(processor: str, environment: Mapping[str, str]) -> bool:
+    """Return whether the processor is known to be from another vendor than Intel."""
+    return not processor.startswith((INTEL, "unknown"))
+
+
 class Quirk(NamedTuple):
     """A defect of the engine.
 
@@ -103,7 +93,7 @@ class Quirk(NamedTuple):
     name: str
     effect: str
     detection: str
-    applies: Callable[[str, Mapping[str, str]], bool]
+    applies: Callable[[str, Mapping[str, str]], bool] = always
     settings: frozenset[str] = frozenset()
     spared: frozenset[str] = frozenset()
     trait: str = ""
@@ -117,30 +107,6 @@ class Quirk(NamedTuple):
         return self.advice or format_flags(self.options)
 
 
-def is_amd_with_avx2(processor: str) -> bool:
-    """Return whether MKL's AVX2 code runs on an AMD processor; it would crash without AVX2."""
-    vendor, *instruction_sets = processor.split()
-    return vendor == AMD and "avx2" in instruction_sets
-
-
-def is_not_intel(processor: str) -> bool:
-    """Return whether the processor is known to be from another vendor."""
-    return not processor.startswith((INTEL, "unknown"))
-
-
-def takes_generic_path(processor: str, environment: Mapping[str, str]) -> bool:
-    # A value that the user gave is a choice, whatever it is.
-    return is_amd_with_avx2(processor) and MKL_VARIABLE not in environment
-
-
-def hangs_on_nchw88(processor: str, environment: Mapping[str, str]) -> bool:
-    return is_not_intel(processor)
-
-
-def always(processor: str, environment: Mapping[str, str]) -> bool:
-    return True
-
-
 def keys_of(*options: Option[Any]) -> frozenset[str]:
     return frozenset(option.key for option in options)
 
@@ -150,13 +116,18 @@ QUIRKS: tuple[Quirk, ...] = (
         "mkl-generic-path",
         "MKL runs generic code on AMD, which takes 1.5 to 3 times as long",
         f"{AMD} with AVX2, no {MKL_VARIABLE}; float32 products in nchw",
-        options={ENGINE_ENV.key: (f"{MKL_VARIABLE}=5",)},
+        options={table.ENGINE_ENV.key: (f"{MKL_VARIABLE}=5",)},
         applies=takes_generic_path,
         # These take other algorithms than MKL's: the variable changes nothing measurable.
         spared=keys_of(
-            *(BINARY_EQUAL_BETWEEN_BATCH, ENABLE_IOC16, ENABLE_NCHW44, ENABLE_NCHW44_DOT),
-            *(ENABLE_NCHW88, ENABLE_NHWCD4, FAST_RUN, FAST_RUN_ALGO_POLICY),
-            *(FULL_RUN, LAYOUT_TRANSFORM),
+            *(
+                table.BINARY_EQUAL_BETWEEN_BATCH,
+                table.ENABLE_IOC16,
+                table.ENABLE_NCHW44,
+                table.ENABLE_NCHW44_DOT,
+            ),
+            *(table.ENABLE_NCHW88, table.ENABLE_NHWCD4, table.FAST_RUN, table.FAST_RUN_ALGO_POLICY),
+            *(table.FULL_RUN, table.LAYOUT_TRANSFORM),
         ),
         trait=FLOAT_PRODUCTS,
         slow=True,
@@ -165,17 +136,16 @@ QUIRKS: tuple[Quirk, ...] = (
         "nchw88-x2apic",
         "nchw88 and --layout-transform hang: MKL-DNN knows the cores of Intel alone",
         f"a vendor other than {INTEL}",
-        options={ENGINE_FIX.key: X2APIC_FIX},
+        options={table.ENGINE_FIX.key: X2APIC_FIX},
         applies=hangs_on_nchw88,
-        settings=keys_of(ENABLE_NCHW88, LAYOUT_TRANSFORM),
+        settings=keys_of(table.ENABLE_NCHW88, table.LAYOUT_TRANSFORM),
     ),
     Quirk(
         "ioc16-max-pool",
         "--enable-ioc16 gives wrong numbers in max-pooling (NaN) and is much slower",
         "always, on the CPU; the model has max-pooling",
         advice="leave --enable-ioc16 out",
-        applies=always,
-        settings=keys_of(ENABLE_IOC16),
+        settings=keys_of(table.ENABLE_IOC16),
         trait=MAX_POOLING,
     ),
     Quirk(
@@ -184,8 +154,7 @@ QUIRKS: tuple[Quirk, ...] = (
         "always, on the CPU; the model has quantised tensors",
         advice="--enable-nchw44, or no layout",
         # What goes wrong: a tensor is flattened with its channels still in blocks
-        applies=always,
-        settings=keys_of(ENABLE_NCHW4, ENABLE_NCHW32),
+        settings=keys_of(table.ENABLE_NCHW4, table.ENABLE_NCHW32),
         trait=QUANTISED,
     ),
     Quirk(
@@ -194,8 +163,7 @@ QUIRKS: tuple[Quirk, ...] = (
         "always, on the CPU; the model has grouped convolutions",
         advice="leave --enable-nhwcd4 out",
         # Seen on mobilenet_v2; models without depthwise convolutions come out right
-        applies=always,
-        settings=keys_of(ENABLE_NHWCD4),
+        settings=keys_of(table.ENABLE_NHWCD4),
         trait=GROUPED,
     ),
     Quirk(
@@ -203,8 +171,9 @@ QUIRKS: tuple[Quirk, ...] = (
         "nchw44, nchw44_dot, nchw88, nhwcd4 cannot load unfused batch normalisation",
         "always, on the CPU; the engine's error names it",
         advice="dump the model with optimize_for_inference, which fuses it",
-        applies=always,
-        settings=keys_of(ENABLE_NCHW44, ENABLE_NCHW44_DOT, ENABLE_NCHW88, ENABLE_NHWCD4),
+        settings=keys_of(
+            table.ENABLE_NCHW44, table.ENABLE_NCHW44_DOT, table.ENABLE_NCHW88, table.ENABLE_NHWCD4
+        ),
     ),
     Quirk(
         "layout-8-channels",
@@ -212,16 +181,14 @@ QUIRKS: tuple[Quirk, ...] = (
         "always, on the CPU; a run reads the layouts that were found, and warns",
         advice="--enable-nchw88",
         # The search takes plain inputs there, which the kernel reads as blocks of 8
-        applies=always,
-        settings=keys_of(LAYOUT_TRANSFORM),
+        settings=keys_of(table.LAYOUT_TRANSFORM),
     ),
     Quirk(
         "dumped-in-blocks",
         "models that MegEngine itself dumps in nchw44 crash lite: unaligned weights",
         "always, on the CPU",
         advice="--driver graph; its --model-dump writes a file that lite can run",
-        applies=always,
-        settings=keys_of(DRIVER),  # some models have it; no engine option shows which
+        settings=keys_of(table.DRIVER),  # some models have it; no engine option shows which
     ),
 )
 
@@ -231,7 +198,7 @@ def quirks_here(settings: Mapping[str, Any], environment: Mapping[str, str]) -> 
 
     `environment` is that of the process that runs the engine.
     """
-    if CUDA.is_given(settings):
+    if table.CUDA.is_given(settings):
         return []
     processor = read_instruction_sets()
     return [
@@ -260,21 +227,15 @@ def defects_here(environment: Mapping[str, str]) -> tuple[Defect, ...]:
     """Return all quirks, each with whether it applies on this processor."""
     processor = read_instruction_sets()
     return tuple(
-        Defect(
-            quirk.name,
-            quirk.effect,
-            quirk.detection,
-            quirk.way_round,
-            quirk.applies(processor, environment),
-        )
-        for quirk in QUIRKS
+        Defect(it.name, it.effect, it.detection, it.way_round, it.applies(processor, environment))
+        for it in QUIRKS
     )
 
 
-VARIABLES, OUTPUTS, SHAPE = 3, 8, 1
-
-CONVOLUTIONS = {3: (7, 8), 6: (2, 3)}  # the fields sparse and format of each kind
+# The fields of the parameters that matter: of convolutions sparse and format, of poolings the mode.
+CONVOLUTIONS = {3: (7, 8), 6: (2, 3)}
 POOLINGS = (9, 70)
+SHAPE = 1
 MATRIX_PRODUCT = 20
 QUANTISED_DTYPES = range(11, 17)
 FLOAT32 = 0
@@ -304,33 +265,31 @@ def traits_in(graph: memoryview) -> Iterator[str]:
     opened = open_graph(graph)
     if opened is None:
         raise ValueError("an unknown format")
-    root, places, is_new = opened
-    for operator in opened.operators():
-        kind, dtype = number_in(operator, places.kind, "<B"), operator.table(places.dtype)
-        parameters = operator.table(places.parameters)
-        number = number_in(dtype, 0, "<B")
+    for operator in opened.operators:
+        kind = operator.integer(opened.places.kind, "<B")
+        dtype = operator.table(opened.places.dtype)
+        number = dtype.integer(0, "<B") if dtype else 0
+        parameters = operator.table(opened.places.parameters)
+        fields = CONVOLUTIONS.get(kind, (0, 0))
+        sparse, layout = (parameters.integer(it) if parameters else 0 for it in fields)
         if number in QUANTISED_DTYPES:
             yield QUANTISED
-        if kind in CONVOLUTIONS:
-            sparse, layout = (number_in(parameters, field) for field in CONVOLUTIONS[kind])
-            if sparse:
-                yield GROUPED
-            elif not layout and number == FLOAT32:
-                yield FLOAT_PRODUCTS
-        elif kind in POOLINGS and not number_in(parameters, 0):
+        if kind in CONVOLUTIONS and sparse:
+            yield GROUPED
+        elif kind in CONVOLUTIONS and not layout and number == FLOAT32:
+            yield FLOAT_PRODUCTS
+        elif kind in POOLINGS and not (parameters and parameters.integer(0)):
             yield MAX_POOLING
-        elif kind == MATRIX_PRODUCT and number == FLOAT32 and is_new:
-            first = vector(operator, OUTPUTS)[0]
-            output = table_at(root, vector(root, VARIABLES)[root.number("<I", first)])
-            rows = vector(output, SHAPE)[-2:-1]
-            if any(root.number("<I", position) >= MANY_ROWS for position in rows):
+        elif kind == MATRIX_PRODUCT and number == FLOAT32 and opened.is_new:
+            output = opened.variables[operator.numbers(OUTPUTS)[0]]
+            if output.numbers(SHAPE)[-2:-1] >= [MANY_ROWS]:
                 yield FLOAT_PRODUCTS
 
 
 def hints_for(result: RunResult, environment: Mapping[str, str]) -> str:
     """Return what a finished run should know, on one line: the quirks that it met for certain,
     wrong numbers first, and what it left undone."""
-    spec, settings = result.spec, result.spec.settings
+    settings = result.spec.settings
     timed = bool(result.samples.end_to_end)
     if not timed and not result.warmup.end_to_end:
         return ""
@@ -339,18 +298,22 @@ def hints_for(result: RunResult, environment: Mapping[str, str]) -> str:
         for quirk in sorted(quirks_met(result, environment), key=lambda each: each.slow)
         if timed or not quirk.slow
     ]
-    dumped = one_of(OPERATOR_DUMPS, settings)
+    dumped = table.one_of(table.OPERATOR_DUMPS, settings)
     if dumped and timed:
         hints.append(
             f"the times are those of a run with {dumped.flag}: MegEngine dumps in every "
             "iteration; --warmup-iter 0 --iter 1 dumps once"
         )
-    search = one_of(SEARCHES, settings)
+    search = table.one_of(table.SEARCHES, settings)
     if search and not timed:
         hints.append(f"{search.flag}: the warm-up alone was run, which makes the search")
-    if WINOGRAD_TRANSFORM.is_given(settings) and not is_searched(settings):
-        hints.append(hint_on_winograd(spec.model))
-    if CHECK_VAR_VALUE.is_given(settings):
+    searched = table.one_of((*table.SEARCHES, table.FAST_RUN_ALGO_POLICY), settings)
+    if table.WINOGRAD_TRANSFORM.is_given(settings) and not searched:
+        hints.append(
+            "without a search or its cache --winograd-transform prefers no algorithm; "
+            "add --fast-run, or --fast-run-algo-policy FILE"
+        )
+    if table.CHECK_VAR_VALUE.is_given(settings):
         hints.append(
             "--check-var-value I has looked at one variable in I runs, then at the next; a larger "
             "--iter reaches more"
@@ -361,26 +324,8 @@ def hints_for(result: RunResult, environment: Mapping[str, str]) -> str:
 def quirks_met(result: RunResult, environment: Mapping[str, str]) -> list[Quirk]:
     """Return the quirks that a run has met for certain."""
     settings = dict(result.spec.settings)
-    if FAST_RUN_ALGO_POLICY.is_given(settings) and result.uncached_operators:
-        del settings[FAST_RUN_ALGO_POLICY.key]
+    if table.FAST_RUN_ALGO_POLICY.is_given(settings) and result.uncached_operators:
+        del settings[table.FAST_RUN_ALGO_POLICY.key]
     possible = [quirk for quirk in quirks_here(settings, environment) if quirk.trait]
     traits = traits_of(result.spec.model) if possible else frozenset()
     return [quirk for quirk in possible if quirk.trait in traits]
-
-
-def is_searched(settings: Mapping[str, Any]) -> bool:
-    """Return whether a run searches, or has the cache of a search."""
-    return one_of((*SEARCHES, FAST_RUN_ALGO_POLICY), settings) is not None
-
-
-def hint_on_winograd(model: str) -> str:
-    """Return why --winograd-transform preferred nothing in a run without a search."""
-    if is_packed(model) and open_packed(model).cache is not None:
-        return (
-            "--winograd-transform prefers no algorithm of a model with a fast-run cache in it; "
-            "give the model that was packed, and --fast-run"
-        )
-    return (
-        "without a search or its cache --winograd-transform prefers no algorithm; "
-        "add --fast-run, or --fast-run-algo-policy FILE"
-    )

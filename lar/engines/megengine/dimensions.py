@@ -23,55 +23,9 @@ from lar.engines.megengine.defects import (
 )
 from lar.engines.megengine.operator_kinds import KINDS
 from lar.engines.signs import Clue, Sign, computing_ns_of, read_clues, share_of
+from lar.options import table
 from lar.options.command_line import format_flags
 from lar.options.option import Option
-from lar.options.table import (
-    BINARY_EQUAL_BETWEEN_BATCH,
-    C_OPR_LIB,
-    CONST_SHAPE,
-    CPU,
-    CPU_DEFAULT,
-    CUDA,
-    DISABLE_MEM_OPT,
-    ENABLE_CHWN4,
-    ENABLE_FUSE_CONV_BIAS_NONLINEARITY,
-    ENABLE_FUSE_CONV_BIAS_WITH_Z,
-    ENABLE_FUSE_PREPROCESS,
-    ENABLE_IOC16,
-    ENABLE_JIT,
-    ENABLE_NCHW4,
-    ENABLE_NCHW32,
-    ENABLE_NCHW44,
-    ENABLE_NCHW44_DOT,
-    ENABLE_NCHW64,
-    ENABLE_NCHW88,
-    ENABLE_NHWCD4,
-    ENGINE_ENV,
-    ENGINE_FIX,
-    FAKE_FIRST,
-    FAST_RUN,
-    FAST_RUN_ALGO_POLICY,
-    FAST_RUN_SHARED_BATCH_SIZE,
-    FULL_RUN,
-    LAYOUT_TRANSFORM,
-    MULTITHREAD,
-    MULTITHREAD_DEFAULT,
-    NO_SANITY_CHECK,
-    NO_SPINNING,
-    OPTIMIZE_FOR_INFERENCE,
-    PACK_CACHE,
-    PACK_INFO_JSON,
-    RECORD_COMP_SEQ,
-    RECORD_COMP_SEQ2,
-    REPRODUCIBLE,
-    SHARE_PARAM_MEM,
-    TENSORRT,
-    TENSORRT_CACHE,
-    THREAD,
-    WEIGHT_PREPROCESS,
-    WINOGRAD_TRANSFORM,
-    WORKSPACE_LIMIT,
-)
 from lar.records.choices import Allowed, Choice, Dimension
 
 if TYPE_CHECKING:
@@ -79,17 +33,17 @@ if TYPE_CHECKING:
 
 # What no search tries, and why.
 NOT_TRIED: Mapping[Option[Any], str] = {
-    CPU: "it is the default",
-    CUDA: "the device is the user's choice",
-    FAST_RUN_SHARED_BATCH_SIZE: "it measures with another batch than the model's",
-    WORKSPACE_LIMIT: "how much workspace there is, is the user's to say",
-    FAKE_FIRST: "it changes the first iteration alone",
-    NO_SANITY_CHECK: "it changes the first iteration alone",
-    DISABLE_MEM_OPT: "it takes more memory and no less time",
-    TENSORRT_CACHE: "it shortens the load alone",
-    PACK_INFO_JSON: "it changes nothing of a run",
-    PACK_CACHE: "it changes nothing of a run",
-    C_OPR_LIB: "a model needs its library or does not",
+    table.CPU: "it is the default",
+    table.CUDA: "the device is the user's choice",
+    table.FAST_RUN_SHARED_BATCH_SIZE: "it measures with another batch than the model's",
+    table.WORKSPACE_LIMIT: "how much workspace there is, is the user's to say",
+    table.FAKE_FIRST: "it changes the first iteration alone",
+    table.NO_SANITY_CHECK: "it changes the first iteration alone",
+    table.DISABLE_MEM_OPT: "it takes more memory and no less time",
+    table.TENSORRT_CACHE: "it shortens the load alone",
+    table.PACK_INFO_JSON: "it changes nothing of a run",
+    table.PACK_CACHE: "it changes nothing of a run",
+    table.C_OPR_LIB: "a model needs its library or does not",
 }
 
 # What the engine's cache of algorithms does not record, or records as other operators.
@@ -111,40 +65,44 @@ def dimensions_with(traits: frozenset[str], site: Site) -> tuple[Dimension, ...]
     candidates name it; of each dimension the most promising choice first, with which a search
     begins."""
     on_cpu = site.device == "cpu"
-    table: dict[str, tuple[Choice, ...]] = {
+    choices: dict[str, tuple[Choice, ...]] = {
         "layout": tuple(layouts_for_cpu(site, traits) if on_cpu else layouts_for_cuda()),
         "algorithms": (
-            searched("fast-run", FAST_RUN),
-            searched("full-run", FULL_RUN, for_full=True),
+            searched("fast-run", table.FAST_RUN),
+            searched("full-run", table.FULL_RUN, for_full=True),
             prefer_winograd(site),
-            set_to(BINARY_EQUAL_BETWEEN_BATCH, True, "binary-equal"),
-            turn_on(REPRODUCIBLE, for_full=True),
+            set_to(table.BINARY_EQUAL_BETWEEN_BATCH, True, "binary-equal"),
+            turn_on(table.REPRODUCIBLE, for_full=True),
         ),
         "threads": tuple(threads_for(site)) if on_cpu else (),
-        "weights": (turn_on(WEIGHT_PREPROCESS),),
+        "weights": (turn_on(table.WEIGHT_PREPROCESS),),
         "fusion": (
-            turn_on(ENABLE_FUSE_PREPROCESS, for_full=True),
-            turn_on(OPTIMIZE_FOR_INFERENCE, for_full=True),
-            turn_on(ENABLE_FUSE_CONV_BIAS_NONLINEARITY, for_full=True),
-            turn_on(ENABLE_FUSE_CONV_BIAS_WITH_Z, for_full=True),
-            *(() if on_cpu else (turn_on(ENABLE_JIT, for_full=True), turn_on(TENSORRT))),
+            turn_on(table.ENABLE_FUSE_PREPROCESS, for_full=True),
+            turn_on(table.OPTIMIZE_FOR_INFERENCE, for_full=True),
+            turn_on(table.ENABLE_FUSE_CONV_BIAS_NONLINEARITY, for_full=True),
+            turn_on(table.ENABLE_FUSE_CONV_BIAS_WITH_Z, for_full=True),
+            *(
+                ()
+                if on_cpu
+                else (turn_on(table.ENABLE_JIT, for_full=True), turn_on(table.TENSORRT))
+            ),
         ),
-        "shapes": (turn_on(CONST_SHAPE, for_full=True),),
-        "record": (turn_on(RECORD_COMP_SEQ), turn_on(RECORD_COMP_SEQ2, for_full=True)),
+        "shapes": (turn_on(table.CONST_SHAPE, for_full=True),),
+        "record": (turn_on(table.RECORD_COMP_SEQ), turn_on(table.RECORD_COMP_SEQ2, for_full=True)),
         "precision": (
             turn_on(
-                ENABLE_IOC16,
+                table.ENABLE_IOC16,
                 allow="reduced-precision",
                 # Other processors' float16 is computed number by number.
                 for_full=on_cpu and "asimdhp" not in site.instruction_sets,
             ),
         ),
-        "spinning": (turn_on(NO_SPINNING),) if on_cpu else (),
+        "spinning": (turn_on(table.NO_SPINNING),) if on_cpu else (),
         "environment": tuple(variables_for(site, traits)) if on_cpu else (),
-        "memory": (turn_on(SHARE_PARAM_MEM, objectives=("memory",)),),
+        "memory": (turn_on(table.SHARE_PARAM_MEM, objectives=("memory",)),),
         "copies": copies_dimension(site.cores).choices,
     }
-    return tuple(Dimension(name=name, choices=choices) for name, choices in table.items())
+    return tuple(Dimension(name=name, choices=its) for name, its in choices.items())
 
 
 def searched(name: str, option: Option[bool], *, for_full: bool = False) -> Choice:
@@ -152,7 +110,7 @@ def searched(name: str, option: Option[bool], *, for_full: bool = False) -> Choi
     return Choice(
         name=name,
         search={option.key: True},
-        cache=FAST_RUN_ALGO_POLICY.key,
+        cache=table.FAST_RUN_ALGO_POLICY.key,
         cache_depends=CACHE_DEPENDS,
         for_full=for_full,
     )
@@ -162,9 +120,9 @@ def prefer_winograd(site: Site) -> Choice:
     """Return the choice of winograd algorithms, wherever a search of its own has found one."""
     return Choice(
         name="winograd",
-        options={WINOGRAD_TRANSFORM.key: True},
-        search={FAST_RUN.key: True},
-        cache=FAST_RUN_ALGO_POLICY.key,
+        options={table.WINOGRAD_TRANSFORM.key: True},
+        search={table.FAST_RUN.key: True},
+        cache=table.FAST_RUN_ALGO_POLICY.key,
         # Weights are transformed ahead in any case.
         cache_depends=tuple(name for name in CACHE_DEPENDS if name != "weights"),
         # Of other processors' kernels those without winograd are as fast, or faster.
@@ -177,35 +135,40 @@ def layouts_for_cpu(site: Site, traits: frozenset[str]) -> Iterator[Choice]:
     that it would meet there."""
     sets = site.instruction_sets
     if "avx2" in sets:  # the layout of MKL-DNN's kernels
-        yield mend(turn_on(ENABLE_NCHW88), site)
-    yield turn_on(ENABLE_NCHW44)
+        yield mend(turn_on(table.ENABLE_NCHW88), site)
+    yield turn_on(table.ENABLE_NCHW44)
     if sets & DOT_PRODUCTS and QUANTISED in traits:
-        yield turn_on(ENABLE_NCHW44_DOT)
+        yield turn_on(table.ENABLE_NCHW44_DOT)
     if "avx2" in sets:
         yield mend(transform_layouts("cpu"), site)
     # These are for quantised tensors, and for other devices: other tensors stay as they are.
     if QUANTISED in traits:
-        yield turn_on(ENABLE_NCHW4, for_full=True)
-        yield turn_on(ENABLE_NCHW32, for_full=True)
-    yield turn_on(ENABLE_NHWCD4, for_full=True)
+        yield turn_on(table.ENABLE_NCHW4, for_full=True)
+        yield turn_on(table.ENABLE_NCHW32, for_full=True)
+    yield turn_on(table.ENABLE_NHWCD4, for_full=True)
 
 
 def layouts_for_cuda() -> Iterator[Choice]:
-    for layout in (ENABLE_NCHW4, ENABLE_CHWN4, ENABLE_NCHW32, ENABLE_NCHW64):
+    for layout in (
+        table.ENABLE_NCHW4,
+        table.ENABLE_CHWN4,
+        table.ENABLE_NCHW32,
+        table.ENABLE_NCHW64,
+    ):
         yield turn_on(layout)
     yield transform_layouts("cuda")
 
 
 def transform_layouts(device: str) -> Choice:
     """Return the choice of a layout for each operator."""
-    return set_to(LAYOUT_TRANSFORM, device, "layout-transform", measures_at_load=True)
+    return set_to(table.LAYOUT_TRANSFORM, device, "layout-transform", measures_at_load=True)
 
 
 def threads_for(site: Site) -> Iterator[Choice]:
     yield from thread_choices(
-        site.cores, ((MULTITHREAD, ""), (MULTITHREAD_DEFAULT, " with caller"))
+        site.cores, ((table.MULTITHREAD, ""), (table.MULTITHREAD_DEFAULT, " with caller"))
     )
-    yield set_to(CPU_DEFAULT, True, "1 thread with caller")
+    yield set_to(table.CPU_DEFAULT, True, "1 thread with caller")
 
 
 def mend(choice: Choice, site: Site) -> Choice:
@@ -221,7 +184,7 @@ def variables_for(site: Site, traits: frozenset[str]) -> Iterator[Choice]:
     """Yield the ways round defects that cost time in all runs of a model."""
     for quirk in quirks_with_options(site):
         if not quirk.settings and quirk.trait in traits:
-            name = format_flags(quirk.options).removeprefix(f"{ENGINE_ENV.flag} ")
+            name = format_flags(quirk.options).removeprefix(f"{table.ENGINE_ENV.flag} ")
             yield Choice(name=name, options=dict(quirk.options), allow=permit_of(quirk))
 
 
@@ -236,7 +199,7 @@ def quirks_with_options(site: Site) -> list[Quirk]:
 
 def permit_of(quirk: Quirk) -> Allowed:
     """Return what the user has to allow for a way round."""
-    return "engine-fixes" if ENGINE_FIX.key in quirk.options else "engine-env"
+    return "engine-fixes" if table.ENGINE_FIX.key in quirk.options else "engine-env"
 
 
 # The signs of a profile
@@ -265,7 +228,7 @@ def signs_of(profile: Profile, site: Site) -> Iterator[Sign]:
         left_out |= {"nchw88", "nchw44", "nchw44-dot"}  # the quirk unfused-batch-norm
     yield from read_clues((each for each in CLUES if each.choice not in left_out), profile)
     facts = profile.facts
-    if site.device == "cpu" and not THREAD.is_given(facts.options):
+    if site.device == "cpu" and not table.THREAD.is_given(facts.options):
         yield from thread_signs(profile, facts.threads or 1, len(site.cores))
         if (facts.threads or 1) == 1:
             yield from signs_of_handing_over(profile)

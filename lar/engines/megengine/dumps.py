@@ -9,18 +9,21 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
-import mmap
 import os
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lar.dumps.facts import NO_FACTS, DumpFacts, Kernel, OperatorFact, read_facts, write_facts
 from lar.engines.megengine.algorithms import ChoiceListener, algorithms_in
-from lar.engines.megengine.graph_operators import QuantizedVariable, graph_in, quantizations_in
+from lar.engines.megengine.graph_operators import (
+    QuantizedVariable,
+    quantizations_in,
+    read_operators,
+)
 from lar.engines.megengine.operator_profiler import attach_profiler
-from lar.engines.megengine.packed_model import Table, is_packed, open_packed, plain_graph
+from lar.engines.megengine.packed_model import graph_in
 from lar.errors import LarError
 from lar.options.table import BIN_IO_DUMP, CUDA, TEXT_DUMPS
 from lar.records.quantization import Quantization
@@ -123,35 +126,12 @@ def known_facts(model: str) -> DumpFacts:
 
 def has_ascii_names(model: str) -> bool:
     """Return whether a model file's names are known to be ASCII; in older formats they are not."""
-    try:
-        with open(model, "rb") as file:
-            content = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-        graph = plain_graph(open_packed(model), model) if is_packed(model) else content
-        return all(name.isascii() for name in names_in(graph))
-    except (ValueError, LarError):
-        return False
-
-
-def names_in(graph: memoryview) -> Iterator[str]:
-    """Yield the names of a graph's operators and variables.
-
-    It is a FlatBuffers buffer behind its size: field 2 of the root has the operators, field 3 the
-    variables.
-
-    Raises:
-        ValueError: it is damaged, or of an older format.
-    """
-    if bytes(graph[8:12]) != b"mgv2":
-        raise ValueError("not in the format of MegEngine 1.8 and later")
-    buffer = graph[4:]
-    root = Table(buffer, struct.unpack_from("<I", buffer)[0])
-    for field, name in ((2, 2), (3, 0)):
-        vector = root.pointed(field)
-        if vector is None:
-            continue
-        for index in range(root.number("<I", vector)):
-            place = vector + 4 + 4 * index
-            yield Table(buffer, place + root.number("<I", place)).text(name)
+    with contextlib.suppress(ValueError, OSError, LarError):
+        operators = read_operators(model)
+        return bool(operators) and all(
+            name.isascii() for it in operators for name in (it.name, *it.inputs, *it.outputs)
+        )
+    return False
 
 
 def dump_outputs(driver: LiteDriver | GraphDriver, _: object) -> None:

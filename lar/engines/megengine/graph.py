@@ -7,23 +7,17 @@ The functions used are those of `megengine.core.tensor.megbrain_graph` and of
 from __future__ import annotations
 
 import ctypes
-import glob
+import io
 import logging
-import os
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import numpy as np
 
-from lar.engines.driver import Driver
-from lar.engines.megengine.lean_import import lean_import
-from lar.engines.megengine.messages import explain_megengine, resized_inputs
-from lar.engines.megengine.packed_model import open_model
-from lar.engines.megengine.spinning import find_spin_seconds
-from lar.engines.megengine.symbols import read_libraries
-from lar.errors import EngineMissing, LarError
-from lar.records.facts import EngineFacts
+from lar.engines.megengine.driver import MegEngineDriver
+from lar.engines.megengine.lean_import import import_package
+from lar.engines.megengine.packed_model import graph_in
+from lar.engines.megengine.symbols import find_function
 from lar.records.run import TensorInfo
 
 # CompNode::DeviceType::CPU
@@ -37,22 +31,12 @@ def import_megengine() -> Any:
     Raises:
         EngineMissing: it is not installed, or does not load on this machine.
     """
-    try:
-        with lean_import():
-            import megengine
-        # Its library makes subnormal numbers zero in this process, which NumPy would warn of.
-        warnings.filterwarnings("ignore", "The value of the smallest subnormal")
-    except ImportError as error:
-        raise EngineMissing(f"MegEngine cannot be imported: {error}") from error
-    folder = os.path.join(os.path.dirname(megengine.__file__), "core", "lib")
-    library = ctypes.CDLL(glob.glob(os.path.join(folder, "libmegengine_shared*"))[0])
-    set_type = getattr(library, SET_DEFAULT_DEVICE_TYPE)
-    set_type.argtypes, set_type.restype = [ctypes.c_int], None
-    set_type(CPU)
+    megengine = import_package("megengine")
+    find_function("--driver graph", SET_DEFAULT_DEVICE_TYPE, [ctypes.c_int])(CPU)
     return megengine
 
 
-class GraphDriver(Driver):
+class GraphDriver(MegEngineDriver):
     """A loaded computing graph, compiled for the shapes that are fed."""
 
     name: Literal["graph"] = "graph"
@@ -63,7 +47,7 @@ class GraphDriver(Driver):
     }
 
     def set_up(self) -> None:
-        self.megengine = import_megengine()
+        self.megengine = self.package = import_megengine()
         from megengine.core.tensor import megbrain_graph
         from megengine.utils import comp_graph_tools
 
@@ -73,7 +57,7 @@ class GraphDriver(Driver):
         self.output_vars: list[Any] = []
         self.output_nodes: dict[str, Any] = {}
         self._values: dict[str, Any] = {}
-        self._shapes: dict[str, tuple[int, ...]] | None = None
+        self.fed_shapes = {}
         self._tensors: dict[str, Any] = {}
         self._nodes: dict[str, Any] = {}
         self._started = False
@@ -83,20 +67,6 @@ class GraphDriver(Driver):
         self.graph_setup: list[Callable[[Any], None]] = []
         self.optimize_options: int | None = None  # as read from the model file
         self.dispatch_check: Any = None
-
-    def default_threads(self) -> int | None:
-        return 1
-
-    def facts(self) -> EngineFacts:
-        return EngineFacts(
-            name="megengine",
-            version=self.megengine.__version__,
-            driver="graph",
-            device=self.spec.device,
-            libraries={"numpy": np.__version__, **read_libraries()},
-            threads=self.thread_count(),
-            spin_seconds=find_spin_seconds(self.spec.settings),
-        )
 
     def set_log_level_verbose(self) -> None:
         self.megengine.logger.set_mgb_log_level(logging.DEBUG)
@@ -110,7 +80,7 @@ class GraphDriver(Driver):
     def load(self) -> None:
         self.fire_hooks("before_load")
         with self.recorder.call("load_graph"):
-            self.loaded = self.graph_api.load_graph(open_model(self.model_file))
+            self.loaded = self.graph_api.load_graph(io.BytesIO(graph_in(self.model_file)))
         self.graph = self.loaded.graph
         for set_up in self.graph_setup:
             set_up(self.graph)
@@ -150,8 +120,8 @@ class GraphDriver(Driver):
                 tensor = self.megengine.Tensor(array, dtype=array.dtype, device="xpux")
                 tensors[name] = tensor._dev_tensor()
         shapes = {name: array.shape for name, array in arrays.items()}
-        if shapes != self._shapes:
-            self._shapes = shapes
+        if shapes != self.fed_shapes or not self.output_nodes:
+            self.fed_shapes = shapes
             self._compile(arrays)
         self._tensors = tensors
         if self.rearm is None:
@@ -201,12 +171,3 @@ class GraphDriver(Driver):
 
     def outputs(self) -> Mapping[str, np.ndarray[Any, Any]]:
         return {name: value.numpy() for name, value in self._take_outputs().items()}
-
-    def explain(self, error: BaseException, *, loading: bool) -> LarError | None:
-        return explain_megengine(
-            str(error),
-            self.spec.model,
-            loading=loading,
-            settings=self.spec.settings,
-            resized=resized_inputs(self.inputs(), self._shapes or {}),
-        )

@@ -19,7 +19,7 @@ from typing import Any
 
 from lar.engines.megengine.graph import import_megengine
 from lar.engines.megengine.model_dump import INPUT, layout_of, metadata_of, write_graph
-from lar.engines.megengine.packed_model import open_model
+from lar.engines.megengine.packed_model import graph_in
 
 CONVOLUTIONS = ("ConvBiasForward", "ConvolutionForward")
 
@@ -34,7 +34,7 @@ def main(arguments: list[str]) -> None:
     found = load_graph(io.BytesIO(sys.stdin.buffer.read()))
     operators = get_oprs_seq(found.output_vars_list, prune_reshape=False, prune_immtensor=False)
     if place:
-        loaded = load_graph(open_model(model))
+        loaded = load_graph(io.BytesIO(graph_in(model)))
         inputs = get_dep_vars(loaded.output_vars_list, INPUT)
         names = {variable.owner.name: variable.name for variable in inputs}
         write_graph(

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import sys
 import types
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
+
+from lar.errors import EngineMissing
 
 # Where megenginelite's own library is, below the folder of the packages.
 LITE_LIBRARY = "megenginelite/libs/liblite*"
@@ -40,3 +44,19 @@ def lean_import() -> Iterator[None]:
         gc.freeze()
         if collecting:
             gc.enable()
+
+
+def import_package(name: str) -> Any:
+    """Import one of MegEngine's packages without the libraries that a local run never uses.
+
+    Raises:
+        EngineMissing: it is not installed, or does not load on this machine.
+    """
+    try:
+        with lean_import():
+            module = importlib.import_module(name)
+    except ImportError as error:
+        raise EngineMissing(f"MegEngine cannot be imported: {error}") from error
+    # Its library makes subnormal numbers zero in this process, which NumPy would warn of.
+    warnings.filterwarnings("ignore", "The value of the smallest subnormal")
+    return module

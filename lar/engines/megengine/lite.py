@@ -4,47 +4,34 @@ from __future__ import annotations
 
 import ctypes
 import os
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
-from lar.engines.driver import Driver
-from lar.engines.megengine.lean_import import LITE_LIBRARY, lean_import
-from lar.engines.megengine.messages import explain_megengine, resized_inputs, type_error
+from lar.engines.megengine.driver import MegEngineDriver
+from lar.engines.megengine.lean_import import LITE_LIBRARY, import_package
 from lar.engines.megengine.packed_model import is_packed
-from lar.engines.megengine.spinning import find_spin_seconds
-from lar.engines.megengine.symbols import read_libraries
-from lar.errors import EngineMissing, LarError, UsageError
+from lar.errors import UsageError
 from lar.files.libraries import load_lazily
-from lar.measurement.noise import Meter
 from lar.options.option import flag_of
 from lar.options.table import MULTITHREAD
-from lar.records.facts import EngineFacts
 from lar.records.run import TensorInfo
 
 
 def import_lite() -> Any:
-    """Import megenginelite without the libraries that a local run never uses.
+    """Import megenginelite.
 
     Raises:
         EngineMissing: it is not installed, or does not load on this machine.
     """
-    try:
-        load_lazily(LITE_LIBRARY)
-        with lean_import():
-            import megenginelite
-
-        # Its table lacks float16, so a tensor of that type would be refused: what has two bytes
-        # an element is enough, as NumPy's type is taken from another table.
-        types = megenginelite.tensor._lite_dtypes_to_ctype
-        types.setdefault(megenginelite.LiteDataType.LITE_HALF, ctypes.c_ushort)
-        # Its library makes subnormal numbers zero in this process, which NumPy would warn of.
-        warnings.filterwarnings("ignore", "The value of the smallest subnormal")
-    except ImportError as error:
-        raise EngineMissing(f"MegEngine cannot be imported: {error}") from error
+    load_lazily(LITE_LIBRARY)
+    megenginelite = import_package("megenginelite")
+    # Its table lacks float16, so a tensor of that type would be refused: what has two bytes
+    # an element is enough, as NumPy's type is taken from another table.
+    types = megenginelite.tensor._lite_dtypes_to_ctype
+    types.setdefault(megenginelite.LiteDataType.LITE_HALF, ctypes.c_ushort)
     return megenginelite
 
 
@@ -55,7 +42,7 @@ def find_devices() -> tuple[str, ...]:
     return ("cpu", *(f"cuda:{index}" for index in range(count)))
 
 
-class LiteDriver(Driver):
+class LiteDriver(MegEngineDriver):
     """A LiteNetwork. The model's weights are read in place, so it stays alive with the driver."""
 
     name: Literal["lite"] = "lite"
@@ -63,11 +50,13 @@ class LiteDriver(Driver):
     calls = {"forward": "LITE_forward", "wait": "LITE_wait", "outputs": "LiteTensor.to_numpy"}
 
     def set_up(self) -> None:
-        self.lite = import_lite()
+        self.lite = self.package = import_lite()
         self.config = self.lite.LiteConfig(device_type=self.lite.LiteDeviceType.LITE_CPU)
         self.network: Any = None
+        # Beside other copies, the calling thread waits for the engine's own threads.
+        self.computes_in_caller = not MULTITHREAD.is_given(self.spec.settings)
         self.infos: tuple[TensorInfo, ...] = ()
-        self.fed_shapes: dict[str, tuple[int, ...]] = {}
+        self.fed_shapes = {}
         # What the hooks of the options set.
         self.lite_options: dict[str, int] = {}
         self.network_setup: list[Callable[[Any], None]] = []
@@ -76,20 +65,6 @@ class LiteDriver(Driver):
         self.algorithms_chosen = False
         self.choices: list[bytes] = []  # what the engine says of those that it chose
         self.profile_clock: Any = None
-
-    def default_threads(self) -> int | None:
-        return 1
-
-    def facts(self) -> EngineFacts:
-        return EngineFacts(
-            name="megengine",
-            version=self.lite.__version__,
-            driver="lite",
-            device=self.spec.device,
-            libraries={"numpy": np.__version__, **read_libraries()},
-            threads=self.thread_count(),
-            spin_seconds=find_spin_seconds(self.spec.settings),
-        )
 
     def choose_cuda(self, device_id: int) -> None:
         """Run on that CUDA device.
@@ -131,15 +106,15 @@ class LiteDriver(Driver):
         """Learn what the inputs are, and see that the outputs can be had.
 
         Raises:
-            UsageError: one is of a type that lite's Python lacks.
+            RuntimeError: one is of a type that lite's Python lacks.
         """
         try:
             self.infos = tuple(self.read_inputs())
             for name in self.outputs():
                 self.network.get_io_tensor(name)  # fails where the name is damaged
         except KeyError as error:
-            # Of the types that lite has, its tables in Python lack this one.
-            raise type_error(self.spec.model, "Uint16") from error
+            # Of the types that lite has, its tables in Python lack this one; as lite says it.
+            raise RuntimeError("unsupport dtype in lite : { Uint16}") from error
 
     def check_device(self) -> None:
         """Check that the network is on the device of the spec: a packed model can name another.
@@ -238,23 +213,9 @@ class LiteDriver(Driver):
     def outputs(self) -> Mapping[str, np.ndarray[Any, Any]]:
         return LiteOutputs(self.network)
 
-    def meter(self) -> Meter | None:
-        # Beside others, the calling thread waits for threads that cannot be distinguished.
-        unknown = self.spec.runners > 1 and MULTITHREAD.is_given(self.spec.settings)
-        return None if unknown else super().meter()
-
     def failure(self) -> Exception:
         message = self.lite.base._lib.lib.LITE_get_last_error()
         return RuntimeError(message.decode(errors="replace"))
-
-    def explain(self, error: BaseException, *, loading: bool) -> LarError | None:
-        return explain_megengine(
-            str(error),
-            self.spec.model,
-            loading=loading,
-            settings=self.spec.settings,
-            resized=resized_inputs(self.infos, self.fed_shapes),
-        )
 
 
 def load_from_path(driver: LiteDriver) -> None:
@@ -271,7 +232,7 @@ def check_packed(driver: LiteDriver) -> None:
     Raises:
         UsageError: it is damaged, or its settings are at odds with the options.
     """
-    from lar.engines.megengine.packed_model import check_packed_model  # few runs need it
+    from lar.engines.megengine.packing import check_packed_model  # few runs need it
 
     has_cache = check_packed_model(driver, driver.lite_options)
     if has_cache and not driver.algorithms_chosen:

@@ -18,25 +18,13 @@ import contextlib
 import math
 import re
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import NamedTuple
 
 from lar.errors import UsageError
-from lar.options.table import (
-    BY_KEY,
-    CPU,
-    CPU_DEFAULT,
-    CUDA,
-    FAST_RUN,
-    FULL_RUN,
-    INPUT,
-    MULTITHREAD,
-    REPRODUCIBLE,
-    TENSORRT,
-    THREAD,
-    WINOGRAD_TRANSFORM,
-)
+from lar.options import table
+from lar.options.table import BY_KEY
 from lar.records.facts import EngineFacts
 from lar.records.run import (
     Failure,
@@ -45,7 +33,6 @@ from lar.records.run import (
     RunSpec,
     Samples,
     Setting,
-    Status,
     TimeSources,
 )
 from lar.records.testcase import Case, CaseResult, Verdict, add_verdicts
@@ -56,51 +43,41 @@ HINT = "save all that load_and_run prints: load_and_run MODEL ... > FILE 2>&1"
 
 # `[22 07:52:39 operator()@strategy_normal.cpp:88]`, with or without a level after it.
 PREFIX = re.compile(r"\s*(?:\[\d\d \d\d:\d\d:\d\d [^\]]*\]\s*(?:\[\w+\])?)?\s*")
-NUMBER = r"(-?(?:\d+\.?\d*|nan|inf))\s*(?:ms)?"
-
 VERSIONS = re.compile(
     r"(?:mgb load-and-run: )?using (?:megbrain )+([\d.]+)(?:\(\d+\))? and megdnn ([\d.]+)", re.I
 )
 # A sentence may name the program too: a model is a file with a suffix, or in a folder.
 COMMAND = re.compile(r"(?:.*?[\s/\\;&])?load_and_run\s+((?!-)[^\s.]*[./]\S.*)")
-LOAD = re.compile(rf"load model: {NUMBER}")
-PREPARE = re.compile(rf"=== prepare: {NUMBER}")
-WARMUP = re.compile(rf"warm ?up (\d+):?\s+{NUMBER}")
-ITERATION = re.compile(
-    rf"iter (\d+)/(\d+): (?:e2e=)?{NUMBER} \((?:exec|host)={NUMBER}(?:,device={NUMBER})?\)"
-)
-PLAIN_RUN = re.compile(rf"=== finished run #(\d+): time={NUMBER}")
-ANNOUNCED = re.compile(r"=== going to run (?:input )?for (\d+) times")
-CASES = re.compile(r"=== going to run (\d+) testcases")
-CASE = re.compile(r"=== going to run test #(\d+) for (\d+) times|run testcase: (\d+)")
-FINISHED = re.compile(rf"=== finished test #(\d+): time={NUMBER}|avg time: {NUMBER}")
-ASSERTION = re.compile(r"assert ?equal: err=(\S+) \(name=(.*) id=(\d+)\)", re.I)
-# What begins like one of the lines above and is none of them has been damaged.
-OURS = re.compile(r"iter \d+/|warm ?up \d|load model: |=== (?:prepare|finished)")
-
-# The messages of options, by what is set.
-SWITCHES = {
-    FAST_RUN: r"enable fast-run strategy",
-    FULL_RUN: r"enable full-run strategy",
-    REPRODUCIBLE: r"enable reproducible strategy",
-    WINOGRAD_TRANSFORM: r"enable winograd transform",
-    CPU: r"us(?:e|ing) cpu (?:mode|device)",
-    CPU_DEFAULT: r"us(?:e|ing) cpu[: ]default (?:mode|device)",
-    TENSORRT: r"use tensorrt mode",
-}
-LAYOUT = re.compile(r"enable (\w+) optimization")
-THREADS = re.compile(r"using multithread\(threads number:(\d+)\) device")
-RUNNERS = re.compile(r"use (\d+) threads")
-LITE_MODE = "run model force lite mode"
-
 # How a run that fails ends, with the reason where one is given.
 ENDS = re.compile(
     r"terminate called|libc\+\+abi: terminating"
     r"|(?:\S+: (?:line \d+:)?\s*\d*\s*)?"
     r"(?:Segmentation fault|Aborted|Illegal instruction|Bus error|Killed)\b"
 )
-REASON = re.compile(r"extra message:\s*(.+)")
 WHAT = re.compile(r"(?:what\(\):|terminating (?:with|due to) uncaught exception[^:]*::\w+:)\s*(.+)")
+# The messages of options, by what is set: to the number in the message, where it has one.
+SETTINGS: Mapping[str, str] = {
+    table.FAST_RUN.key: r"enable fast-run strategy",
+    table.FULL_RUN.key: r"enable full-run strategy",
+    table.REPRODUCIBLE.key: r"enable reproducible strategy",
+    table.WINOGRAD_TRANSFORM.key: r"enable winograd transform",
+    table.CPU.key: r"us(?:e|ing) cpu (?:mode|device)",
+    table.CPU_DEFAULT.key: r"us(?:e|ing) cpu[: ]default (?:mode|device)",
+    table.TENSORRT.key: r"use tensorrt mode",
+    table.MULTITHREAD.key: r"using multithread\(threads number:(\d+)\) device",
+    table.THREAD.key: r"use (\d+) threads$",
+    "lite": "run model force lite mode",
+}
+
+
+class Row(NamedTuple):
+    """The times of an iteration in seconds."""
+
+    end_to_end: float
+    host: float
+    device: float | None
+    runner: int
+    case: int
 
 
 @dataclass
@@ -110,27 +87,27 @@ class Test:
     case: int
     runner: int
     count: int
-    rows: list[tuple[float, float, float | None]] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
     is_finished: bool = False
 
 
 @dataclass
 class LoggedRun:
-    """What the lines of one run have said so far."""
+    """What the lines of one run have said so far; a method raises a ValueError for a line that
+    cannot follow the ones before."""
 
-    version: str = ""
-    megdnn: str = ""
+    version: str
+    megdnn: str
     model: str = ""
     inputs: tuple[str, ...] = ()
     settings: dict[str, Setting] = field(default_factory=dict)
-    load_seconds: float | None = None
-    prepare_seconds: float | None = None
-    warmups: list[tuple[int, float]] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+    warmups: list[Row] = field(default_factory=list)
     case: int = 0
     case_count: int = 0
     announced: int | None = None
     tests: list[Test] = field(default_factory=list)
-    verdicts: dict[int, list[list[Verdict]]] = field(default_factory=dict)
+    verdicts: dict[int, list[Verdict]] = field(default_factory=dict)
     ending: str = ""
     reason: str = ""
     tail: list[str] = field(default_factory=list)
@@ -139,9 +116,140 @@ class LoggedRun:
     def phase(self) -> Phase:
         if self.tests:
             return "iterations"
-        if self.warmups or self.prepare_seconds is not None:
+        if self.warmups or "prepare" in self.seconds:
             return "warmup"
-        return "load" if self.load_seconds is None else "prepare"
+        return "prepare" if "load" in self.seconds else "load"
+
+    def take_time(self, name: str, text: str) -> None:
+        """Take how long the load or the preparation took: the first time that is printed, as the
+        latter is before each iteration of the warm-up."""
+        self.seconds.setdefault(name, seconds_of(text))
+
+    def take_warmup(self, index: str, text: str) -> None:
+        runner = sum(row.case == int(index) for row in self.warmups)
+        self.warmups.append(Row(seconds_of(text), seconds_of(text), None, runner, int(index)))
+
+    def take_iteration(self, index: str, count: str, whole: str, host: str, device: str) -> None:
+        """Take an iteration of the test that it goes on with; the first begins another."""
+        if index == "0":
+            runner = sum(test.case == self.case for test in self.tests)
+            self.tests.append(Test(self.case, runner, int(count)))
+        for test in self.tests:
+            if not test.is_finished and (len(test.rows), test.count) == (int(index), int(count)):
+                known = device and float(device) >= 0
+                times = seconds_of(whole), seconds_of(host), float(device) / 1e3 if known else None
+                test.rows.append(Row(*times, test.runner, test.case))
+                return
+        raise ValueError(f"is iteration {index} of {count}, and the one before it is missing")
+
+    def begin_test(self, case: str, count: str) -> None:
+        self.case, self.announced = int(case), int(count) if count else self.announced
+
+    def end_test(self, case: str) -> None:
+        open_tests = [test for test in self.tests if not test.is_finished]
+        for test in open_tests:
+            if test.case == int(case or 0) and len(test.rows) == test.count:
+                test.is_finished = True
+                return
+        if open_tests:
+            raise ValueError("ends a test, and some of its iterations are missing")
+        self.announced = self.announced or 0  # of no iteration
+
+    def take_verdict(self, error: str, name: str, id: str) -> None:
+        """Take an assertion, which did not end the run; its limit is not printed."""
+        value = float(error)
+        passed = math.isfinite(value)
+        verdict = Verdict(
+            output=name,
+            name=name,
+            id=int(id),
+            shown=True,
+            error=value if passed else None,
+            limit=max(value, USUAL_LIMIT) if passed else USUAL_LIMIT,
+            passed=passed,
+        )
+        self.verdicts.setdefault(self.case, []).append(verdict)
+
+    def take_message(self, text: str) -> None:
+        """Take the end of a run that failed, or what a message says of the options."""
+        what = WHAT.search(text)
+        if ENDS.match(text):
+            self.ending, self.reason = self.ending or text, what[1] if what else self.reason
+        elif what:
+            self.reason = self.reason or what[1]
+        elif (found := re.search(r"enable (\w+) optimization", text)) and (
+            f"enable_{found[1]}" in BY_KEY
+        ):
+            self.settings.setdefault(f"enable_{found[1]}", True)
+        for key, pattern in SETTINGS.items():
+            if found := re.search(pattern, text):
+                self.settings.setdefault(key, int(found[1]) if found.groups() else True)
+
+    def take_command(self, command: str) -> None:
+        """Take what the command line says: the model, its inputs, its options."""
+        try:
+            words = shlex.split(command, comments=True)
+        except ValueError:  # a quotation mark without its twin
+            words = command.split()
+        if not words:
+            return
+        self.model, *rest = words
+        while rest:
+            flag, equals, value = rest.pop(0).partition("=")
+            if not flag.startswith("--"):
+                continue
+            key = flag[2:].replace("-", "_")
+            option = BY_KEY.get(key)
+            takes_value = option is None or option.parse is not None
+            if takes_value and not equals and rest and not rest[0].startswith("--"):
+                value = rest.pop(0)
+            if key == table.INPUT.key:
+                self.inputs += (value,)
+            elif option is None or option.by_engine:
+                self.settings[key] = setting_of(key, value)
+
+    def find_cut(self) -> str:
+        """Return where the lines end before the run does, empty if it is whole or failed."""
+        open_tests = [test for test in self.tests if not test.is_finished]
+        if self.ending or (not open_tests and self.announced == 0):
+            return ""
+        if open_tests:
+            return f"after iteration {len(open_tests[-1].rows) - 1} of {open_tests[-1].count}"
+        if not self.tests:
+            return "before the first iteration"
+        is_cut = self.case_count > len({test.case for test in self.tests})
+        return f"before testcase {len(self.tests)} of {self.case_count}" if is_cut else ""
+
+
+TIME = r"(-?(?:\d+\.?\d*|nan|inf))\s*(?:ms)?"
+# The lines of a run, and what takes their groups; the first that fits counts.
+LINES: Sequence[tuple[str, Callable[..., None]]] = (
+    (
+        rf"iter (\d+)/(\d+): (?:e2e=)?{TIME} \((?:exec|host)={TIME}(?:,device={TIME})?\)",
+        LoggedRun.take_iteration,
+    ),
+    (
+        rf"=== finished run #(\d+): time={TIME}",
+        lambda run, index, time: run.take_iteration(index, str(run.announced), time, time, ""),
+    ),
+    (rf"=== finished test #(\d+): time={TIME}", lambda run, case, _: run.end_test(case)),
+    (rf"avg time: {TIME}", lambda run, _: run.end_test("0")),
+    (rf"warm ?up (\d+):?\s+{TIME}", LoggedRun.take_warmup),
+    (rf"load model: {TIME}", lambda run, time: run.take_time("load", time)),
+    (rf"=== prepare: {TIME}", lambda run, time: run.take_time("prepare", time)),
+    (r"=== going to run (\d+) testcases", lambda run, n: setattr(run, "case_count", int(n))),
+    (r"=== going to run test #(\d+) for (\d+) times", LoggedRun.begin_test),
+    (r"run testcase: (\d+)", lambda run, case: run.begin_test(case, "")),
+    (
+        r"=== going to run (?:input )?for (\d+) times",
+        lambda run, count: setattr(run, "announced", int(count)),
+    ),
+    (r"(?i)assert ?equal: err=(\S+) \(name=(.*) id=(\d+)\)", LoggedRun.take_verdict),
+    # Says more than what the exception is.
+    (r"extra message:\s*(.+)", lambda run, reason: setattr(run, "reason", reason)),
+)
+# What begins like one of the lines above and is none of them has been damaged.
+OURS = re.compile(r"iter \d+/|warm ?up \d|load model: |=== (?:prepare|finished)")
 
 
 def is_log(data: bytes) -> bool:
@@ -152,9 +260,8 @@ def is_log(data: bytes) -> bool:
 
 def decode(data: bytes) -> str:
     """Return the text of a log; a shell of Windows writes UTF-16."""
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return data.decode("utf-16", errors="replace")
-    return data.decode("utf-8-sig", errors="replace")
+    is_wide = data.startswith((b"\xff\xfe", b"\xfe\xff"))
+    return data.decode("utf-16" if is_wide else "utf-8-sig", errors="replace")
 
 
 def read_log(data: bytes, name: str) -> tuple[RunResult, ...]:
@@ -167,10 +274,10 @@ def read_log(data: bytes, name: str) -> tuple[RunResult, ...]:
     command = ""
     lines = decode(data).splitlines(keepends=True)
     for number, line in enumerate(lines, start=1):
-        text = line[PREFIX.match(line).end() :].rstrip()  # type: ignore[union-attr]
+        text = PREFIX.sub("", line, count=1).rstrip()
         if found := VERSIONS.match(text):
             runs.append(LoggedRun(version=found[1], megdnn=found[2]))
-            take_command(runs[-1], command)
+            runs[-1].take_command(command)
             command = ""
         elif (found := COMMAND.match(text)) and not ENDS.match(text):
             command = found[1]
@@ -185,46 +292,9 @@ def read_log(data: bytes, name: str) -> tuple[RunResult, ...]:
     if not runs:
         raise UsageError("does not name the version of load_and_run", HINT, subject=name)
     for run in runs:
-        check_whole(run, name)
+        if where := run.find_cut():
+            raise UsageError(f"was cut short {where}", HINT, subject=name)
     return tuple(map(result_of, runs))
-
-
-def take_command(run: LoggedRun, command: str) -> None:
-    """Take what the command line of a run says: the model, its inputs, its options."""
-    try:
-        words = shlex.split(command, comments=True)
-    except ValueError:  # a quotation mark without its twin
-        words = command.split()
-    if not words:
-        return
-    run.model, *rest = words
-    while rest:
-        flag, equals, value = rest.pop(0).partition("=")
-        if not flag.startswith("--"):
-            continue
-        key = flag[2:].replace("-", "_")
-        option = BY_KEY.get(key)
-        takes_value = option.parse is not None if option else True
-        if takes_value and not equals and rest and not rest[0].startswith("--"):
-            value = rest.pop(0)
-        if key == INPUT.key:
-            run.inputs += (value,)
-        elif option is None or option.by_engine:
-            run.settings[key] = setting_of(key, value)
-
-
-def setting_of(key: str, text: str) -> Setting:
-    """Return the value of an option as lar has it; as text if lar does not have it."""
-    option = BY_KEY.get(key)
-    if option is CUDA and not text:
-        return 0  # the first device
-    if option is None or option.parse is None:
-        return text or True
-    with contextlib.suppress(argparse.ArgumentTypeError):
-        value: Any = option.parse(text)
-        if isinstance(value, (bool, int, float, str)):
-            return value
-    return text or True
 
 
 def read_line(run: LoggedRun, text: str) -> None:
@@ -233,63 +303,13 @@ def read_line(run: LoggedRun, text: str) -> None:
     Raises:
         ValueError: it is damaged; the text says how.
     """
-    if found := ITERATION.match(text):
-        times = (seconds_of(found[3]), seconds_of(found[4]), seconds_or_none(found[5]))
-        add_iteration(run, int(found[1]), int(found[2]), times)
-    elif found := PLAIN_RUN.match(text):
-        seconds = seconds_of(found[2])
-        add_iteration(run, int(found[1]), run.announced or 0, (seconds, seconds, None))
-    elif found := FINISHED.match(text):
-        end_test(run, int(found[1] or 0))
-    elif found := WARMUP.match(text):
-        run.warmups.append((int(found[1]), seconds_of(found[2])))
-    elif found := LOAD.match(text):
-        first = run.load_seconds is None
-        run.load_seconds = seconds_of(found[1]) if first else run.load_seconds
-    elif found := PREPARE.match(text):
-        # One is printed before each warm-up iteration: only the first is the preparation.
-        first = run.prepare_seconds is None
-        run.prepare_seconds = seconds_of(found[1]) if first else run.prepare_seconds
-    elif OURS.match(text):
+    for pattern, take in LINES:
+        if found := re.match(pattern, text):
+            take(run, *(group or "" for group in found.groups()))
+            return
+    if OURS.match(text):
         raise ValueError(f"is damaged: {text[:60]!r}")
-    else:
-        read_message(run, text)
-
-
-def read_message(run: LoggedRun, text: str) -> None:
-    """Take what a line says that has no time."""
-    if found := CASES.match(text):
-        run.case_count = int(found[1])
-    elif found := CASE.match(text):
-        run.case = int(found[1] or found[3] or 0)
-        run.announced = int(found[2]) if found[2] else run.announced
-    elif found := ANNOUNCED.match(text):
-        run.announced = int(found[1])
-    elif found := ASSERTION.match(text):
-        verdict = verdict_of(found[1], found[2], int(found[3]))
-        run.verdicts.setdefault(run.case, []).append([verdict])
-    elif found := LAYOUT.search(text):
-        key = f"enable_{found[1].replace('-', '_')}"
-        if key in BY_KEY:
-            run.settings.setdefault(key, True)
-    elif found := THREADS.search(text):
-        run.settings.setdefault(MULTITHREAD.key, int(found[1]))
-    elif found := RUNNERS.fullmatch(text):
-        run.settings.setdefault(THREAD.key, int(found[1]))
-    elif LITE_MODE in text:
-        run.settings.setdefault("lite", True)
-    elif ENDS.match(text):
-        run.ending = run.ending or text
-        if found := WHAT.search(text):
-            run.reason = found[1]
-    elif found := REASON.match(text):
-        run.reason = found[1]  # says more than what the exception is
-    elif found := WHAT.match(text):
-        run.reason = run.reason or found[1]
-    else:
-        for option, pattern in SWITCHES.items():
-            if re.search(pattern, text):
-                run.settings.setdefault(option.key, True)
+    run.take_message(text)
 
 
 def seconds_of(text: str) -> float:
@@ -304,100 +324,32 @@ def seconds_of(text: str) -> float:
     return seconds
 
 
-def seconds_or_none(text: str | None) -> float | None:
-    """Return a device's time, None where there is none."""
-    seconds = math.nan if text is None else float(text) / 1e3
-    return seconds if math.isfinite(seconds) and seconds >= 0 else None
-
-
-def add_iteration(
-    run: LoggedRun, index: int, count: int, times: tuple[float, float, float | None]
-) -> None:
-    """Add an iteration to the test that it goes on with; the first begins another.
-
-    Raises:
-        ValueError: those before it are missing.
-    """
-    if index == 0:
-        runner = sum(test.case == run.case for test in run.tests)
-        run.tests.append(Test(run.case, runner, count))
-    ready = (test for test in run.tests if not test.is_finished and len(test.rows) == index)
-    test = next(ready, None)
-    if test is None or test.count != count:
-        raise ValueError(f"is iteration {index} of {count}, and the one before it is missing")
-    test.rows.append(times)
-
-
-def end_test(run: LoggedRun, case: int) -> None:
-    """Take the end of a test.
-
-    Raises:
-        ValueError: its iterations are missing.
-    """
-    for test in run.tests:
-        if not test.is_finished and test.case == case and len(test.rows) == test.count:
-            test.is_finished = True
-            return
-    if any(not test.is_finished for test in run.tests):
-        raise ValueError("ends a test, and some of its iterations are missing")
-    if run.announced is None:
-        run.announced = 0  # of no iteration
-
-
-def verdict_of(error: str, name: str, id: int) -> Verdict:
-    """Return the record of an assertion that was printed and did not end the run; its limit is
-    not printed."""
-    value = float(error)
-    is_finite = math.isfinite(value)
-    return Verdict(
-        output=name,
-        name=name,
-        id=id,
-        shown=True,
-        error=value if is_finite else None,
-        limit=max(value, USUAL_LIMIT) if is_finite else USUAL_LIMIT,
-        passed=is_finite,
-    )
-
-
-def check_whole(run: LoggedRun, name: str) -> None:
-    """Refuse a run whose lines end before it does, unless it failed.
-
-    Raises:
-        UsageError: saying where.
-    """
-    if run.ending:
-        return
-    where = ""
-    unfinished = [test for test in run.tests if not test.is_finished]
-    if unfinished:
-        test = unfinished[-1]
-        where = f"after iteration {len(test.rows) - 1} of {test.count}"
-    elif not run.tests and run.announced != 0:
-        where = "before the first iteration"
-    elif run.case_count > len({test.case for test in run.tests}) and run.announced != 0:
-        where = f"before testcase {len(run.tests)} of {run.case_count}"
-    if where:
-        raise UsageError(f"was cut short {where}", HINT, subject=name)
+def setting_of(key: str, text: str) -> Setting:
+    """Return the value of an option as lar has it; as text if lar does not have it."""
+    option = BY_KEY.get(key)
+    if option is table.CUDA and not text:
+        return 0  # the first device
+    with contextlib.suppress(argparse.ArgumentTypeError):
+        value = option.parse(text) if option and option.parse else text
+        if isinstance(value, (bool, int, float, str)):
+            return value or True
+    return text or True
 
 
 def result_of(run: LoggedRun) -> RunResult:
     """Return the result of a run."""
     runners = max((test.runner for test in run.tests), default=0) + 1
-    if runners > 1 or (THREAD.key in run.settings and run.tests):
-        run.settings[THREAD.key] = runners  # those that have printed their times
+    if runners > 1 or (table.THREAD.key in run.settings and run.tests):
+        run.settings[table.THREAD.key] = runners  # those that have printed their times
     cases = sorted({*(test.case for test in run.tests), *run.verdicts})
     is_tested = run.case_count > 0 or len(cases) > 1 or bool(run.verdicts)
     names = {case: f"#{case}" for case in cases} if is_tested else {}
-    warmups = max((index for index, _ in run.warmups), default=-1) + 1
-    status: Status = "crashed" if run.ending else "ok"
-    failure = None
-    if run.ending:
-        failure = Failure(run.reason or run.ending, exit_code=4)
-    tests = sorted(run.tests, key=lambda test: (test.runner, test.case))
-    with_device = any(row[2] is not None for test in tests for row in test.rows)
-    is_cuda = CUDA.is_given(run.settings)
-    device = f"cuda:{run.settings[CUDA.key]}" if is_cuda else "cpu"
+    rows = [row for test in run.tests for row in test.rows]
+    rows.sort(key=lambda row: (row.runner, row.case))
+    printed = "printed by load_and_run"
+    with_device = any(row.device is not None for row in rows)
+    is_cuda = table.CUDA.is_given(run.settings)
+    device = f"cuda:{run.settings[table.CUDA.key]}" if is_cuda else "cpu"
     return RunResult(
         spec=RunSpec(
             model=run.model,
@@ -406,12 +358,12 @@ def result_of(run: LoggedRun) -> RunResult:
             device=device,
             inputs=run.inputs,
             settings=run.settings,
-            warmup_iterations=warmups,
-            iterations=max((test.count for test in tests), default=run.announced or 0),
+            warmup_iterations=max((row.case + 1 for row in run.warmups), default=0),
+            iterations=max((test.count for test in run.tests), default=run.announced or 0),
             cases=tuple(Case(name=name) for name in names.values()),
         ),
-        status=status,
-        phase="done" if status == "ok" else run.phase,
+        status="crashed" if run.ending else "ok",
+        phase=run.phase if run.ending else "done",
         engine=EngineFacts(
             name="megengine",
             version=run.version,
@@ -419,65 +371,38 @@ def result_of(run: LoggedRun) -> RunResult:
             device=device,
             libraries={"megdnn": run.megdnn},
         ),
-        load_seconds=run.load_seconds,
-        prepare_seconds=run.prepare_seconds,
-        warmup=warmup_samples(run.warmups, runners),
-        samples=samples_of(tests, runners, is_tested=is_tested),
+        load_seconds=run.seconds.get("load"),
+        prepare_seconds=run.seconds.get("prepare"),
+        warmup=samples_of(sorted(run.warmups, key=lambda row: row.runner), runners),
+        samples=samples_of(rows, runners, is_tested=is_tested),
         sources=TimeSources(
-            end_to_end="printed by load_and_run",
-            host="printed by load_and_run",
-            device="printed by load_and_run" if with_device else "",
+            end_to_end=printed, host=printed, device=printed if with_device else ""
         ),
-        cases=tuple(case_results(run, names)),
-        failure=failure,
+        cases=case_results(run, names),
+        failure=Failure(run.reason or run.ending, exit_code=4) if run.ending else None,
         log_tail="\n".join(run.tail[-20:]) if run.ending else "",
     )
 
 
-def case_results(run: LoggedRun, names: dict[int, str]) -> Iterable[CaseResult]:
+def case_results(run: LoggedRun, names: Mapping[int, str]) -> tuple[CaseResult, ...]:
     """Return the worst error of each output of each testcase."""
     results: tuple[CaseResult, ...] = ()
     for number, (case, name) in enumerate(names.items()):
-        for verdicts in run.verdicts.get(case, []):
-            results = add_verdicts(results, number, name, verdicts)
+        for verdict in run.verdicts.get(case, []):
+            results = add_verdicts(results, number, name, [verdict])
         if len(results) == number:
             results = (*results, CaseResult(name=name, passed=None))
     return results
 
 
-def warmup_samples(warmups: list[tuple[int, float]], runners: int) -> Samples:
-    """Return the samples of the warm-up, those of the first runner first."""
-    seen: dict[int, int] = {}
-    rows: list[tuple[int, int, float]] = []
-    for index, seconds in warmups:
-        rows.append((seen.get(index, 0), index, seconds))
-        seen[index] = seen.get(index, 0) + 1
-    rows.sort()
-    times = tuple(seconds for _, _, seconds in rows)
-    unknown = (None,) * len(times)
+def samples_of(rows: Iterable[Row], runners: int, *, is_tested: bool = False) -> Samples:
+    """Return the samples of iterations; those of the first runner come first."""
+    end_to_end, host, device, runner, case = [*zip(*rows, strict=True)] or [()] * 5
     return Samples(
-        end_to_end=times,
-        host=times,
-        device=unknown,
-        queue_delay=unknown,
-        runner=tuple(runner for runner, _, _ in rows) if runners > 1 else (),
+        end_to_end=end_to_end,
+        host=host,
+        device=device,
+        queue_delay=(None,) * len(host),
+        runner=runner if runners > 1 else (),
+        case=case if is_tested else (),
     )
-
-
-def samples_of(tests: list[Test], runners: int, *, is_tested: bool) -> Samples:
-    """Return the samples of the tests of all runners."""
-    rows = [row for test in tests for row in test.rows]
-    return Samples(
-        end_to_end=tuple(row[0] for row in rows),
-        host=tuple(row[1] for row in rows),
-        device=tuple(row[2] for row in rows),
-        queue_delay=(None,) * len(rows),
-        runner=tuple(repeat(tests, "runner")) if runners > 1 else (),
-        case=tuple(repeat(tests, "case")) if is_tested else (),
-    )
-
-
-def repeat(tests: list[Test], what: str) -> Iterator[int]:
-    """Yield a number of each test for each of its iterations."""
-    for test in tests:
-        yield from [getattr(test, what)] * len(test.rows)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import json
-import pickle
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
@@ -16,10 +15,10 @@ from typing import Any
 
 from lar.engines.flops import Operation, Shape, count_flops
 from lar.engines.formats import BROKEN, MEGENGINE, require_format
-from lar.engines.megengine.lean_import import lean_import
+from lar.engines.megengine.lean_import import import_package
 from lar.engines.megengine.messages import explain_megengine
 from lar.engines.megengine.packed_model import PACKED_MAGIC, PackedModel, plain_graph, unpack_model
-from lar.errors import EngineMissing, UsageError
+from lar.errors import UsageError
 from lar.records.run import ModelInfo, TensorInfo
 from lar.testcases.packed_file import MAGIC, graphs_in
 
@@ -75,33 +74,38 @@ POSITION_AXES: Mapping[str, tuple[int, ...]] = {
 INTERPOLATION_TAPS: Mapping[str, int] = {"NEAREST": 0, "LINEAR": 4, "CUBIC": 16, "LANCZOS4": 64}
 
 
-def operation_of(operator: Any) -> Operation:
-    """Return an operator as the FLOP formulas take it."""
-    kind = KINDS.get(operator.type)
+def operation_of(
+    type: str, inputs: Sequence[Shape], outputs: Sequence[Shape], parameters: Mapping[str, Any]
+) -> Operation:
+    """Return an operator as the FLOP formulas take it.
+
+    Raises:
+        LookupError: it lacks a parameter or an input.
+    """
+    kind = KINDS.get(type)
     if kind is None or kind == "movement":
-        return Operation(type=operator.type, kind=kind)
-    inputs = [shape_of(variable) for variable in operator.inputs]
-    outputs = [shape_of(variable) for variable in operator.outputs]
-    if operator.type in INPUT_ORDER:
-        inputs = [inputs[index] for index in INPUT_ORDER[operator.type]]
-    parameters = json.loads(operator.params)
-    fused = 0
+        return Operation(type=type, kind=kind)
+    taken, made, fused = list(inputs), list(outputs), 0
+    if type in INPUT_ORDER:
+        taken = [taken[index] for index in INPUT_ORDER[type]]
     if kind in ("convolution", "deconvolution"):
-        inputs[0] = channels_first(inputs[0], parameters["format"])
-        outputs[0] = channels_first(outputs[0], parameters["format"])
-        if operator.type == "ConvBiasForward":
+        taken[0] = channels_first(taken[0], parameters.get("format", "NCHW"))
+        made[0] = channels_first(made[0], parameters.get("format", "NCHW"))
+        if type == "ConvBiasForward":
             # The inputs behind data and filter are the bias and a tensor to add.
-            fused = len(inputs) - 2 + (parameters["nonlineMode"] != "IDENTITY")
+            fused = len(taken) - 2 + (parameters.get("nonlineMode", "IDENTITY") != "IDENTITY")
     elif kind == "matrix product" and parameters.get("transposeA"):
-        inputs[0] = swap_last_axes(inputs[0])
+        taken[0] = swap_last_axes(taken[0])
+    taps = taps_of(type, kind, parameters)
     return Operation(
-        type=operator.type,
-        kind=kind,
-        inputs=tuple(inputs),
-        outputs=tuple(outputs),
-        taps=taps_of(operator.type, kind, parameters),
-        fused=fused,
+        type=type, kind=kind, inputs=tuple(taken), outputs=tuple(made), taps=taps, fused=fused
     )
+
+
+def operation_in(operator: Any) -> Operation:
+    """Return an operator of a loaded graph as the FLOP formulas take it."""
+    inputs, outputs = ([*map(shape_of, side)] for side in (operator.inputs, operator.outputs))
+    return operation_of(operator.type, inputs, outputs, json.loads(operator.params or "{}"))
 
 
 def taps_of(type: str, kind: str, parameters: Mapping[str, Any]) -> int:
@@ -174,11 +178,7 @@ def read_model(path: Path) -> ModelInfo:
         EngineMissing: MegEngine, which alone reads its format, is not installed.
     """
     graph, container = read_graph(path)
-    try:
-        with lean_import():
-            from megengine.core.tensor import megbrain_graph
-    except ImportError as error:
-        raise EngineMissing(f"MegEngine cannot be imported: {error}") from error
+    megbrain_graph = import_package("megengine.core.tensor.megbrain_graph")
     try:
         loaded = megbrain_graph.load_graph(io.BytesIO(graph))
         info = describe_graph(model_outputs(loaded.output_vars_list))
@@ -233,7 +233,7 @@ def describe_graph(outputs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     operators = [it for it in found if it.type != INPUT and it.type not in CONSTANTS]
     taken = {variable.id: variable for operator in operators for variable in operator.inputs}
     weights = [variable for variable in taken.values() if is_weight(variable)]
-    flops, flops_unknown = count_flops(map(operation_of, operators))
+    flops, flops_unknown = count_flops(map(operation_in, operators))
     inputs = [operator.outputs[0] for operator in found if operator.type == INPUT]
     return {
         "inputs": tuple(tensor_of(variable.name, variable, True) for variable in inputs),
@@ -305,27 +305,4 @@ def format_metadata(metadata: Any) -> dict[str, str]:
         texts["optimize_options"] = ", ".join(sorted(options)) or "none"
     if metadata.graph_modified:
         texts["graph_modified"] = "true"
-    user_info = format_user_info(metadata.user_info)
-    if user_info:
-        texts["user_info"] = user_info
     return texts
-
-
-class PlainUnpickler(pickle.Unpickler):
-    """Reads numbers, texts and containers; refuses to import, which is to run, anything."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        """Refuse every class."""
-        raise pickle.UnpicklingError(f"{module}.{name} is not plain data")
-
-
-def format_user_info(pickled: bytes | str) -> str:
-    """Return what the user put into the file, an empty string where that is nothing."""
-    if isinstance(pickled, str):
-        return pickled
-    try:
-        value = PlainUnpickler(io.BytesIO(pickled)).load()
-    # A damaged or foreign pickle can raise about anything.
-    except Exception:
-        return f"{len(pickled)} bytes that are not plain data"
-    return "" if value is None else str(value)

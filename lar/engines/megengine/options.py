@@ -9,11 +9,14 @@ network is made), `network_setup` (calls on the network before the model is load
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from lar.engines.megengine.lite_fields import GRAPH_ARGUMENTS, LITE_FIELDS
 from lar.engines.megengine.spinning import SPIN_VARIABLE
 from lar.engines.option_rows import Drivers, Hook, LazyModule, OptionRow
 from lar.errors import count_of
+from lar.options import table
 from lar.options.option import Option, Switch
 from lar.options.rules import (
     NO_EXECUTION,
@@ -30,74 +33,6 @@ from lar.options.rules import (
     needs,
     valued,
 )
-from lar.options.table import (
-    BIN_IO_DUMP,
-    BIN_OUT_DUMP,
-    BINARY_EQUAL_BETWEEN_BATCH,
-    C_OPR_LIB,
-    CHECK_DISPATCH,
-    CHECK_VAR_VALUE,
-    CONST_SHAPE,
-    CPU,
-    CPU_DEFAULT,
-    CUDA,
-    DISABLE_ASSERT_THROW,
-    DISABLE_MEM_OPT,
-    DUMP_FILTER,
-    ENABLE_CHWN4,
-    ENABLE_FUSE_CONV_BIAS_NONLINEARITY,
-    ENABLE_FUSE_CONV_BIAS_WITH_Z,
-    ENABLE_FUSE_PREPROCESS,
-    ENABLE_IOC16,
-    ENABLE_JIT,
-    ENABLE_NCHW88,
-    ENABLE_NHWCD4,
-    ENGINE_FIX,
-    FAKE_FIRST,
-    FAST_RUN,
-    FAST_RUN_ALGO_POLICY,
-    FAST_RUN_SHARED_BATCH_SIZE,
-    FULL_RUN,
-    GET_STATIC_MEM_INFO,
-    ITER,
-    LAYOUT_TRANSFORM,
-    LAYOUT_TRANSFORM_DUMP,
-    LAYOUTS,
-    MODEL_DUMP,
-    MULTI_THREAD_CORE_IDS,
-    MULTITHREAD,
-    MULTITHREAD_DEFAULT,
-    NO_SANITY_CHECK,
-    NO_SPINNING,
-    OPERATOR_DUMPS,
-    OPTIMIZE_FOR_INFERENCE,
-    PACK_CACHE,
-    PACK_INFO_JSON,
-    PACKED_MODEL_DUMP,
-    PROFILE,
-    PROFILE_FILES,
-    PROFILE_HOST,
-    PROFILE_MEMORY,
-    PROFILE_RAW,
-    PROFILE_SYSCALLS,
-    PROFILES,
-    RANGE,
-    RANGE_BY,
-    RECORD_COMP_SEQ,
-    RECORD_COMP_SEQ2,
-    REPRODUCIBLE,
-    SEARCHES,
-    SHARE_PARAM_MEM,
-    TENSORRT,
-    TENSORRT_CACHE,
-    TEXT_DUMPS,
-    THREAD,
-    VERBOSE,
-    WARMUP_ITER,
-    WEIGHT_PREPROCESS,
-    WINOGRAD_TRANSFORM,
-    WORKSPACE_LIMIT,
-)
 
 if TYPE_CHECKING:
     from lar.engines.megengine import (
@@ -107,7 +42,7 @@ if TYPE_CHECKING:
         dumps,
         layout_search,
         model_dump,
-        packed_model,
+        packing,
         profile,
         shared_weights,
         static_memory,
@@ -122,7 +57,7 @@ else:
     dumps = LazyModule("lar.engines.megengine.dumps")
     layout_search = LazyModule("lar.engines.megengine.layout_search")
     model_dump = LazyModule("lar.engines.megengine.model_dump")
-    packed_model = LazyModule("lar.engines.megengine.packed_model")
+    packing = LazyModule("lar.engines.megengine.packing")
     profile = LazyModule("lar.engines.megengine.profile")
     shared_weights = LazyModule("lar.engines.megengine.shared_weights")
     static_memory = LazyModule("lar.engines.megengine.static_memory")
@@ -153,7 +88,7 @@ def run_in_calling_thread(driver: LiteDriver, _: object) -> None:
     driver.network_setup.append(lambda network: network.enable_cpu_inplace_mode())
     # A packed model with settings has lite take the device from the config again, and this mode
     # is a device: DEVICE_CPU_DEFAULT or DEVICE_MULTITHREAD_DEFAULT of CompNode::Locator.
-    several = (MULTITHREAD_DEFAULT.of(driver.spec.settings) or 1) > 1
+    several = (table.MULTITHREAD_DEFAULT.of(driver.spec.settings) or 1) > 1
     driver.config.device_id = -1025 if several else -1024
 
 
@@ -170,11 +105,15 @@ def run_beside_others(driver: LiteDriver, count: int) -> None:
     # Networks on one device share its threads, and wait for each other. In the calling thread
     # they do not; each device number has threads of its own, each CUDA stream its own order.
     settings, runner = driver.spec.settings, driver.runner
-    if CUDA.is_given(settings):
+    if table.CUDA.is_given(settings):
         driver.network_setup.append(lambda network: setattr(network, "stream_id", runner))
-    elif MULTITHREAD.is_given(settings):
+    elif table.MULTITHREAD.is_given(settings):
         driver.config.device_id = runner  # not network.device_id, which a packed model resets
-    elif count > 1 and not CPU_DEFAULT.of(settings) and not MULTITHREAD_DEFAULT.is_given(settings):
+    elif (
+        count > 1
+        and not table.CPU_DEFAULT.of(settings)
+        and not table.MULTITHREAD_DEFAULT.is_given(settings)
+    ):
         run_in_calling_thread(driver, True)
 
 
@@ -192,63 +131,52 @@ def bind_threads(driver: LiteDriver, cores: str) -> None:
 # Graph
 
 
-def set_lite_option(**fields: int) -> Hook[LiteDriver, object]:
-    """Return a hook that sets fields of LiteOptions."""
-
-    def set_option(driver: LiteDriver, _: object) -> None:
-        driver.lite_options.update(fields)
-
-    return set_option
-
-
-def set_inference_option(**arguments: bool) -> Hook[GraphDriver, object]:
-    """Return a hook that sets arguments of the graph's optimize_for_inference."""
-
-    def set_option(driver: GraphDriver, _: object) -> None:
-        driver.inference_options = {**(driver.inference_options or {}), **arguments}
-
-    return set_option
-
-
-def set_either(
-    lite: dict[str, int], graph: dict[str, bool]
-) -> Hook[LiteDriver | GraphDriver, object]:
-    """Return a hook that sets what the driver at hand knows."""
+def set_fields(option: Option[Any]) -> Hook[LiteDriver | GraphDriver, object]:
+    """Return a hook that sets what the driver at hand has for an option: fields of lite's options,
+    or arguments of the graph's optimize_for_inference."""
 
     def set_option(driver: LiteDriver | GraphDriver, _: object) -> None:
         if driver.name == "lite":
-            driver.lite_options.update(lite)
+            driver.lite_options.update(LITE_FIELDS[option])
+        elif option in GRAPH_ARGUMENTS:
+            arguments = dict.fromkeys(GRAPH_ARGUMENTS[option], True)
+            driver.inference_options = {**(driver.inference_options or {}), **arguments}
+        elif option is table.NO_SANITY_CHECK:
+            driver.graph_setup.append(
+                lambda graph: setattr(graph.options, "var_sanity_check_first_run", False)
+            )
         else:
-            driver.inference_options = {**(driver.inference_options or {}), **graph}
+            driver.graph_setup.append(lambda graph: graph.enable_weight_preprocess())
 
     return set_option
 
 
-def preprocess_weights(driver: LiteDriver | GraphDriver, _: bool) -> None:
-    if driver.name == "lite":
-        driver.lite_options["weight_preprocess"] = 1
-    else:
-        driver.graph_setup.append(lambda graph: graph.enable_weight_preprocess())
+ON_GRAPH = {
+    **{it: f"optimize_for_inference({', '.join(names)})" for it, names in GRAPH_ARGUMENTS.items()},
+    table.WEIGHT_PREPROCESS: "enable_weight_preprocess()",
+    table.WINOGRAD_TRANSFORM: "enable_weight_preprocess(); algorithms as a cache has them",
+    table.NO_SANITY_CHECK: "GraphOptions.var_sanity_check_first_run",
+}
+
+
+def row_of_fields(option: Option[Any]) -> OptionRow[Any, Any]:
+    """Return the row of an option that sets fields or arguments."""
+    fields = ", ".join(LITE_FIELDS.get(option, ()))
+    ways = [fields and f"LiteOptions.{fields}", ON_GRAPH.get(option, "")]
+    drivers: Drivers[Any] = BOTH if all(ways) else LITE if fields else GRAPH
+    how = "; ".join(filter(None, ways))
+    return OptionRow(option, drivers, how, before_load=set_fields(option))
 
 
 def keep_operators(driver: LiteDriver, _: int) -> None:
     # The limit is set on the operators that were loaded: optimisation would copy them, before it
     # can be set, and fast-run's even at level 1.
-    searching = any(search.of(driver.spec.settings) for search in SEARCHES)
+    searching = any(search.of(driver.spec.settings) for search in table.SEARCHES)
     driver.lite_options["graph_opt_level"] = 0 if searching else 1
 
 
 def limit_workspace(driver: LiteDriver, size_bytes: int) -> None:
     driver.network.set_network_algo_workspace_limit(size_bytes)
-
-
-def skip_sanity_check(driver: LiteDriver | GraphDriver, _: bool) -> None:
-    if driver.name == "lite":
-        driver.lite_options["var_sanity_check_first_run"] = 0
-    else:
-        driver.graph_setup.append(
-            lambda graph: setattr(graph.options, "var_sanity_check_first_run", False)
-        )
 
 
 def disable_memory_reuse(driver: GraphDriver, _: bool) -> None:
@@ -259,171 +187,83 @@ def disable_memory_reuse(driver: GraphDriver, _: bool) -> None:
     driver.graph_setup.append(disable)
 
 
+ALGORITHMS: Mapping[Option[Any], str] = {
+    table.FAST_RUN: "PROFILE | OPTIMIZED",
+    table.FULL_RUN: "PROFILE",
+    table.FAST_RUN_SHARED_BATCH_SIZE: "fast-run batch",
+    table.BINARY_EQUAL_BETWEEN_BATCH: "fast-run attribute",
+    table.REPRODUCIBLE: "REPRODUCIBLE",
+}
+
 ROWS: tuple[OptionRow[Any, Any], ...] = (
-    OptionRow(CPU, BOTH, "the default device"),
-    OptionRow(CUDA, LITE, "LiteConfig.device_type and device_id", before_load=choose_cuda),
-    OptionRow(VERBOSE, BOTH, "the engine's log level is DEBUG", before_load=show_engine_log),
-    OptionRow(ENGINE_FIX, BOTH, "writes into the loaded library", before_load=fix_engine),
-    OptionRow(CPU_DEFAULT, LITE, "inplace mode", before_load=run_in_calling_thread),
-    OptionRow(MULTITHREAD, LITE, "threads_number", before_load=run_on_threads),
+    OptionRow(table.CPU, BOTH, "the default device"),
+    OptionRow(table.CUDA, LITE, "LiteConfig.device_type and device_id", before_load=choose_cuda),
+    OptionRow(table.VERBOSE, BOTH, "the engine's log level is DEBUG", before_load=show_engine_log),
+    OptionRow(table.ENGINE_FIX, BOTH, "writes into the loaded library", before_load=fix_engine),
+    OptionRow(table.CPU_DEFAULT, LITE, "inplace mode", before_load=run_in_calling_thread),
+    OptionRow(table.MULTITHREAD, LITE, "threads_number", before_load=run_on_threads),
     OptionRow(
-        MULTITHREAD_DEFAULT,
+        table.MULTITHREAD_DEFAULT,
         LITE,
         "threads_number and inplace mode",
         before_load=run_on_threads_with_caller,
     ),
     OptionRow(
-        THREAD,
+        table.THREAD,
         LITE,
         "a network for each, in inplace mode, or with a device number or stream of its own",
         before_load=run_beside_others,
     ),
-    OptionRow(MULTI_THREAD_CORE_IDS, LITE, "thread affinity", after_load=bind_threads),
-    OptionRow(NO_SPINNING, BOTH, f"{SPIN_VARIABLE} is 0", before_load=stop_spinning),
-    *(
-        OptionRow(
-            layout,
-            BOTH,
-            f"LiteOptions.{layout.key}; optimize_for_inference({layout.key})",
-            before_load=set_either({layout.key: 1}, {layout.key: True}),
-        )
-        for layout in LAYOUTS
-        if layout not in (ENABLE_CHWN4, ENABLE_NHWCD4)
-    ),
+    OptionRow(table.MULTI_THREAD_CORE_IDS, LITE, "thread affinity", after_load=bind_threads),
+    OptionRow(table.NO_SPINNING, BOTH, f"{SPIN_VARIABLE} is 0", before_load=stop_spinning),
+    *map(row_of_fields, dict.fromkeys((*LITE_FIELDS, *GRAPH_ARGUMENTS))),
     OptionRow(
-        ENABLE_CHWN4,
-        GRAPH,
-        "optimize_for_inference(enable_chwn4)",
-        before_load=set_inference_option(enable_chwn4=True),
-    ),
-    OptionRow(
-        ENABLE_NHWCD4,
-        LITE,
-        "LiteOptions.enable_nhwcd4",
-        before_load=set_lite_option(enable_nhwcd4=1),
-    ),
-    OptionRow(
-        LAYOUT_TRANSFORM,
+        table.LAYOUT_TRANSFORM,
         LITE,
         "enable_global_layout_transform()",
         before_load=layout_search.search_layouts,
         after_load=layout_search.read_layouts,
     ),
     OptionRow(
-        LAYOUT_TRANSFORM_DUMP,
+        table.LAYOUT_TRANSFORM_DUMP,
         LITE,
         "dump_layout_transform_model(), names mended",
         after_load=layout_search.write_layouts,
     ),
-    OptionRow(FAST_RUN, LITE, "PROFILE | OPTIMIZED", before_load=algorithms.choose_algorithms),
-    OptionRow(FULL_RUN, LITE, "PROFILE", before_load=algorithms.choose_algorithms),
+    *(
+        OptionRow(option, LITE, how, before_load=algorithms.choose_algorithms)
+        for option, how in ALGORITHMS.items()
+    ),
     OptionRow(
-        FAST_RUN_ALGO_POLICY,
+        table.FAST_RUN_ALGO_POLICY,
         LITE,
         "the engine's cache file",
         before_load=algorithms.choose_algorithms,
         after_run=algorithms.warn_of_missed,
     ),
     OptionRow(
-        FAST_RUN_SHARED_BATCH_SIZE, LITE, "fast-run batch", before_load=algorithms.choose_algorithms
-    ),
-    OptionRow(
-        BINARY_EQUAL_BETWEEN_BATCH,
-        LITE,
-        "fast-run attribute",
-        before_load=algorithms.choose_algorithms,
-    ),
-    OptionRow(REPRODUCIBLE, LITE, "REPRODUCIBLE", before_load=algorithms.choose_algorithms),
-    OptionRow(
-        WORKSPACE_LIMIT,
+        table.WORKSPACE_LIMIT,
         LITE,
         "algorithm workspace limit, with the graph optimised less",
         before_load=keep_operators,
         after_load=limit_workspace,
     ),
-    OptionRow(WEIGHT_PREPROCESS, BOTH, "weights transformed ahead", before_load=preprocess_weights),
     OptionRow(
-        WINOGRAD_TRANSFORM,
-        BOTH,
-        "as --weight-preprocess; winograd algorithms preferred where a cache has them",
-        before_load=preprocess_weights,
+        table.TENSORRT, LITE, "use_tensorrt(), on CUDA alone", before_load=tensorrt.use_tensorrt
     ),
     OptionRow(
-        OPTIMIZE_FOR_INFERENCE,
-        GRAPH,
-        "optimize_for_inference()",
-        before_load=set_inference_option(),
-    ),
-    OptionRow(
-        ENABLE_FUSE_CONV_BIAS_NONLINEARITY,
-        GRAPH,
-        "optimize_for_inference",
-        before_load=set_inference_option(enable_fuse_conv_bias_nonlinearity=True),
-    ),
-    OptionRow(
-        ENABLE_FUSE_CONV_BIAS_WITH_Z,
-        GRAPH,
-        "optimize_for_inference",
-        before_load=set_inference_option(
-            enable_fuse_conv_bias_nonlinearity=True, enable_fuse_conv_bias_with_z=True
-        ),
-    ),
-    OptionRow(
-        ENABLE_FUSE_PREPROCESS,
-        BOTH,
-        "LiteOptions.fuse_preprocess; optimize_for_inference",
-        before_load=set_either({"fuse_preprocess": 1}, {"enable_fuse_preprocess": True}),
-    ),
-    OptionRow(
-        ENABLE_IOC16,
-        GRAPH,
-        "optimize_for_inference",
-        before_load=set_inference_option(enable_ioc16=True),
-    ),
-    OptionRow(
-        ENABLE_JIT,
-        LITE,
-        "LiteOptions.jit_level 1, on CUDA alone",
-        before_load=set_lite_option(jit_level=1),
-    ),
-    OptionRow(TENSORRT, LITE, "use_tensorrt(), on CUDA alone", before_load=tensorrt.use_tensorrt),
-    OptionRow(
-        TENSORRT_CACHE,
+        table.TENSORRT_CACHE,
         LITE,
         "TensorRT's engine cache",
         before_load=tensorrt.use_cache,
         after_run=tensorrt.keep_cache,
     ),
+    OptionRow(table.DISABLE_MEM_OPT, GRAPH, "seq_opt", before_load=disable_memory_reuse),
+    OptionRow(table.DISABLE_ASSERT_THROW, BOTH, "an output that is not the expected one warns"),
+    OptionRow(table.RANGE, GRAPH, "NumRangeChecker", before_load=checkers.check_range),
+    OptionRow(table.CHECK_VAR_VALUE, GRAPH, "VarValueChecker", before_load=checkers.check_values),
     OptionRow(
-        CONST_SHAPE, LITE, "LiteOptions.const_shape", before_load=set_lite_option(const_shape=1)
-    ),
-    OptionRow(
-        FAKE_FIRST,
-        LITE,
-        "LiteOptions.fake_next_exec",
-        before_load=set_lite_option(fake_next_exec=1),
-    ),
-    OptionRow(NO_SANITY_CHECK, BOTH, "var_sanity_check_first_run", before_load=skip_sanity_check),
-    OptionRow(
-        RECORD_COMP_SEQ,
-        LITE,
-        "comp_node_seq_record_level 1",
-        before_load=set_lite_option(comp_node_seq_record_level=1),
-    ),
-    OptionRow(
-        RECORD_COMP_SEQ2,
-        LITE,
-        "comp_node_seq_record_level 2, without the sanity check, shapes constant",
-        before_load=set_lite_option(
-            comp_node_seq_record_level=2, var_sanity_check_first_run=0, const_shape=1
-        ),
-    ),
-    OptionRow(DISABLE_MEM_OPT, GRAPH, "seq_opt", before_load=disable_memory_reuse),
-    OptionRow(DISABLE_ASSERT_THROW, BOTH, "an output that is not the expected one warns"),
-    OptionRow(RANGE, GRAPH, "NumRangeChecker", before_load=checkers.check_range),
-    OptionRow(CHECK_VAR_VALUE, GRAPH, "VarValueChecker", before_load=checkers.check_values),
-    OptionRow(
-        CHECK_DISPATCH,
+        table.CHECK_DISPATCH,
         GRAPH,
         "CPUDispatchChecker",
         before_load=checkers.check_dispatch,
@@ -431,10 +271,13 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
         after_run=checkers.finish_check_dispatch,
     ),
     OptionRow(
-        C_OPR_LIB, BOTH, "the library's mgb_c_opr_init", before_load=c_operators.load_operators
+        table.C_OPR_LIB,
+        BOTH,
+        "the library's mgb_c_opr_init",
+        before_load=c_operators.load_operators,
     ),
     OptionRow(
-        GET_STATIC_MEM_INFO,
+        table.GET_STATIC_MEM_INFO,
         GRAPH,
         "get_static_memory_alloc_info()",
         before_run=static_memory.begin_recording,
@@ -448,61 +291,54 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
             before_load=dumps.compute_in_calling_thread,
             after_load=dumps.dump_text,
         )
-        for option in TEXT_DUMPS
+        for option in table.TEXT_DUMPS
     ),
     OptionRow(
-        BIN_IO_DUMP,
+        table.BIN_IO_DUMP,
         LITE,
         "io_bin_dump(), in inplace mode",
         before_load=dumps.compute_in_calling_thread,
         after_load=dumps.dump_tensors,
     ),
     OptionRow(
-        BIN_OUT_DUMP,
+        table.BIN_OUT_DUMP,
         BOTH,
         "the outputs, written after each iteration",
         before_run=dumps.dump_outputs,
     ),
-    OptionRow(DUMP_FILTER, BOTH, "what it leaves out is removed when the run has ended"),
-    OptionRow(
-        PROFILE,
-        BOTH,
-        "enable_profile_performance(); GraphProfiler",
-        before_load=profile.begin_profile,
-        after_load=profile.take_profile,
+    OptionRow(table.DUMP_FILTER, BOTH, "what it leaves out is removed when the run has ended"),
+    *(
+        OptionRow(
+            option,
+            BOTH,
+            how,
+            before_load=profile.begin_profile,
+            after_load=profile.take_profile,
+        )
+        for option, how in {
+            table.PROFILE: "enable_profile_performance(); GraphProfiler",
+            table.PROFILE_HOST: "the profile of --profile: the host's dispatch is in it",
+            table.PROFILE_RAW: "the engine's JSON of the last iteration",
+        }.items()
     ),
+    OptionRow(table.PROFILE_MEMORY, BOTH, "the static memory plan"),
+    OptionRow(table.PROFILE_SYSCALLS, BOTH, "strace of the process that runs the model"),
+    OptionRow(table.RANGE_BY, BOTH, "by the names of the graph's operators"),
     OptionRow(
-        PROFILE_HOST,
-        BOTH,
-        "the profile of --profile: the host's dispatch is in it",
-        before_load=profile.begin_profile,
-        after_load=profile.take_profile,
-    ),
-    OptionRow(
-        PROFILE_RAW,
-        BOTH,
-        "the engine's JSON of the last iteration",
-        before_load=profile.begin_profile,
-        after_load=profile.take_profile,
-    ),
-    OptionRow(PROFILE_MEMORY, BOTH, "the static memory plan"),
-    OptionRow(PROFILE_SYSCALLS, BOTH, "strace of the process that runs the model"),
-    OptionRow(RANGE_BY, BOTH, "by the names of the graph's operators"),
-    OptionRow(
-        SHARE_PARAM_MEM,
+        table.SHARE_PARAM_MEM,
         LITE,
         "LITE_load_model_from_mem on the mapped file; share_weights_with",
         before_load=shared_weights.share_weights,
     ),
-    OptionRow(MODEL_DUMP, GRAPH, "dump_graph()", after_run=model_dump.dump_model),
+    OptionRow(table.MODEL_DUMP, GRAPH, "dump_graph()", after_run=model_dump.dump_model),
     OptionRow(
-        PACKED_MODEL_DUMP,
+        table.PACKED_MODEL_DUMP,
         LITE,
         "lite's packed model, of the file as it is",
-        after_run=packed_model.dump_packed,
+        after_run=packing.dump_packed,
     ),
-    OptionRow(PACK_INFO_JSON, LITE, "lite's settings of a packed model"),
-    OptionRow(PACK_CACHE, LITE, "lite's cache in a packed model"),
+    OptionRow(table.PACK_INFO_JSON, LITE, "lite's settings of a packed model"),
+    OptionRow(table.PACK_CACHE, LITE, "lite's cache in a packed model"),
 )
 
 
@@ -516,20 +352,20 @@ def check_pack_info(path: str) -> None:
 
 
 def check_pack_cache(path: str) -> None:
-    from lar.engines.megengine.packed_model import read_cache_file
+    from lar.engines.megengine.packing import read_cache_file
 
     read_cache_file(path)
 
 
 def threads_of(values: Any) -> int:
     """Return how many threads each copy of the model computes on."""
-    return MULTITHREAD.of(values) or MULTITHREAD_DEFAULT.of(values) or 1
+    return table.MULTITHREAD.of(values) or table.MULTITHREAD_DEFAULT.of(values) or 1
 
 
 def find_cores_too_many(asked: Asked) -> tuple[str, str] | None:
     """Find a list of cores that is not one for each thread."""
-    cores = str(MULTI_THREAD_CORE_IDS.of(asked.values))
-    count = threads_of(asked.values) * (THREAD.of(asked.values) or 1)
+    cores = str(table.MULTI_THREAD_CORE_IDS.of(asked.values))
+    count = threads_of(asked.values) * (table.THREAD.of(asked.values) or 1)
     named = len(cores.split(","))
     if named == count:
         return None
@@ -544,7 +380,7 @@ def hanging(option: Option[Any]) -> Condition:
     """The option is given, and hangs on this processor."""
 
     def holds(asked: Asked) -> bool:
-        if not option.is_given(asked.values) or CUDA.is_given(asked.values):
+        if not option.is_given(asked.values) or table.CUDA.is_given(asked.values):
             return False
         from lar.engines.megengine.defects import hangs_here
 
@@ -554,149 +390,160 @@ def hanging(option: Option[Any]) -> Condition:
 
 
 ONLY_ONE_EXECUTION = fact(
-    "--iter 0", lambda asked: (asked.warmup_iterations, asked.iterations) == (1, 0), ITER
+    "--iter 0", lambda asked: (asked.warmup_iterations, asked.iterations) == (1, 0), table.ITER
 )
 NO_WARMUP = fact(
     "--warmup-iter 0",
     lambda asked: bool(asked.iterations) and not asked.warmup_iterations,
-    WARMUP_ITER,
+    table.WARMUP_ITER,
 )
 SEVERAL_WITHOUT_WARMUP = Condition(
-    lambda asked: f"--thread {THREAD.of(asked.values)} without a warm-up",
+    lambda asked: f"--thread {table.THREAD.of(asked.values)} without a warm-up",
     lambda asked: SEVERAL_RUNNERS.holds(asked) and not asked.warmup_iterations,
-    THREAD,
-    WARMUP_ITER,
+    table.THREAD,
+    table.WARMUP_ITER,
 )
-RECORDS: tuple[Switch, ...] = (RECORD_COMP_SEQ, RECORD_COMP_SEQ2)
+RECORDS: tuple[Switch, ...] = (table.RECORD_COMP_SEQ, table.RECORD_COMP_SEQ2)
 
 RULES: tuple[Rule, ...] = (
     # Device and threads
     needs(
-        ENABLE_JIT,
-        any_of=(CUDA,),
+        table.ENABLE_JIT,
+        any_of=(table.CUDA,),
         why="MegEngine compiles elementwise operators for CUDA devices alone",
         hint="add --cuda, or leave the flag out",
     ),
     needs(
-        TENSORRT,
-        any_of=(CUDA,),
+        table.TENSORRT,
+        any_of=(table.CUDA,),
         why="TensorRT runs on CUDA devices alone",
         hint="add --cuda, or leave the flag out",
     ),
-    needs(TENSORRT_CACHE, any_of=(TENSORRT,), why="it keeps what TensorRT builds"),
-    Limit(MULTI_THREAD_CORE_IDS, find_cores_too_many, why="each thread is bound to a core"),
+    needs(table.TENSORRT_CACHE, any_of=(table.TENSORRT,), why="it keeps what TensorRT builds"),
+    Limit(table.MULTI_THREAD_CORE_IDS, find_cores_too_many, why="each thread is bound to a core"),
     # Layouts
     needs(
-        LAYOUT_TRANSFORM_DUMP, any_of=(LAYOUT_TRANSFORM,), why="it writes what that search finds"
+        table.LAYOUT_TRANSFORM_DUMP,
+        any_of=(table.LAYOUT_TRANSFORM,),
+        why="it writes what that search finds",
     ),
     needs(
-        valued(LAYOUT_TRANSFORM, "cuda"),
-        any_of=(CUDA,),
+        valued(table.LAYOUT_TRANSFORM, "cuda"),
+        any_of=(table.CUDA,),
         why="MegEngine searches on the device that it runs on",
         hint="add --cuda, or give cpu or unspec",
     ),
     excludes(
-        valued(LAYOUT_TRANSFORM, "cpu"),
-        CUDA,
+        valued(table.LAYOUT_TRANSFORM, "cpu"),
+        table.CUDA,
         why="MegEngine searches on the device that it runs on",
         hint="give --layout-transform cuda or unspec",
     ),
     bans(
-        valued(LAYOUT_TRANSFORM, "arm", "opencl"),
+        valued(table.LAYOUT_TRANSFORM, "arm", "opencl"),
         why="MegEngine searches on the device that it runs on, and that is the CPU or CUDA",
         hint="give cpu, cuda or unspec",
     ),
     excludes(
-        LAYOUT_TRANSFORM,
-        RECORD_COMP_SEQ2,
+        table.LAYOUT_TRANSFORM,
+        table.RECORD_COMP_SEQ2,
         why="recording frees the graph before what was found is read",
         hint="take --record-comp-seq",
     ),
     needs(
-        (hanging(ENABLE_NCHW88), hanging(LAYOUT_TRANSFORM)),
-        any_of=(ENGINE_FIX,),
+        (hanging(table.ENABLE_NCHW88), hanging(table.LAYOUT_TRANSFORM)),
+        any_of=(table.ENGINE_FIX,),
         why="it hangs on processors other than Intel's, where MKL-DNN cannot read the number of "
         "cores",
         hint="--engine-fix x2apic mends it in the loaded library, for this run",
     ),
     # Algorithms
     needs(
-        FAST_RUN_SHARED_BATCH_SIZE,
-        any_of=(FAST_RUN, FULL_RUN, FAST_RUN_ALGO_POLICY),
+        table.FAST_RUN_SHARED_BATCH_SIZE,
+        any_of=(table.FAST_RUN, table.FULL_RUN, table.FAST_RUN_ALGO_POLICY),
         why="it is the batch that a search measures with, and its cache is read by it",
         hint="add --fast-run, or --fast-run-algo-policy FILE",
     ),
     excludes(
-        SEARCHES,
+        table.SEARCHES,
         NO_EXECUTION,
         why="the search is made in the first iteration",
         hint="give --warmup-iter 1",
     ),
     excludes(
-        SEARCHES,
+        table.SEARCHES,
         SEVERAL_WITHOUT_WARMUP,
         why="the copies would search at once, and damage what they find",
         hint="give --warmup-iter 1: then the first copy searches",
     ),
     Presence(
-        FAST_RUN_ALGO_POLICY, hint="make it with --fast-run, then run without", unless=SEARCHES
+        table.FAST_RUN_ALGO_POLICY,
+        hint="make it with --fast-run, then run without",
+        unless=table.SEARCHES,
     ),
     # Execution
     excludes(
-        FAKE_FIRST, *RECORDS, why="the first execution is recorded, and would compute nothing"
+        table.FAKE_FIRST, *RECORDS, why="the first execution is recorded, and would compute nothing"
     ),
     excludes(
-        FAKE_FIRST,
+        table.FAKE_FIRST,
         ONLY_ONE_EXECUTION,
         why="the only execution would compute nothing",
         hint="give --iter 1, or leave --fake-first out",
     ),
     excludes(
-        FAKE_FIRST,
+        table.FAKE_FIRST,
         NO_WARMUP,
         why="the first execution computes nothing, and its outputs would be taken for results",
         hint="give --warmup-iter 1, or leave --fake-first out",
     ),
     excludes(
-        FAKE_FIRST,
-        BIN_OUT_DUMP,
+        table.FAKE_FIRST,
+        table.BIN_OUT_DUMP,
         why="the first execution computes nothing, and what is in memory would be dumped as run 0",
     ),
     excludes(
         SEVERAL_RUNNERS,
-        RECORD_COMP_SEQ2,
+        table.RECORD_COMP_SEQ2,
         why="MegEngine can record one model at a time, and aborts",
         hint="take --record-comp-seq",
     ),
     # Dumps and profiles
-    excludes(TEXT_DUMPS, BIN_IO_DUMP, why="MegEngine makes one dump at a time", hint="run twice"),
-    excludes(BIN_IO_DUMP, NO_EXECUTION, why="MegEngine dumps what it runs", hint="give --iter 1"),
     excludes(
-        OPERATOR_DUMPS, *RECORDS, why="a replayed run passes by the operators that are dumped"
+        table.TEXT_DUMPS,
+        table.BIN_IO_DUMP,
+        why="MegEngine makes one dump at a time",
+        hint="run twice",
     ),
     excludes(
-        PROFILES,
+        table.BIN_IO_DUMP, NO_EXECUTION, why="MegEngine dumps what it runs", hint="give --iter 1"
+    ),
+    excludes(
+        table.OPERATOR_DUMPS, *RECORDS, why="a replayed run passes by the operators that are dumped"
+    ),
+    excludes(
+        table.PROFILES,
         SEVERAL_RUNNERS,
         why="MegEngine profiles one copy of a model",
         hint="leave --thread out",
     ),
     excludes(
-        PROFILE_FILES,
+        table.PROFILE_FILES,
         *RECORDS,
         why="a replayed run passes by the operators whose times are recorded",
     ),
     excludes(
-        GET_STATIC_MEM_INFO,
+        table.GET_STATIC_MEM_INFO,
         NO_EXECUTION,
         why="the first iteration plans the memory",
         hint="give --iter 1",
     ),
     # Model files
     needs(
-        (PACK_INFO_JSON, PACK_CACHE),
-        any_of=(PACKED_MODEL_DUMP,),
+        (table.PACK_INFO_JSON, table.PACK_CACHE),
+        any_of=(table.PACKED_MODEL_DUMP,),
         why="it is put into the packed model",
     ),
-    Content(PACK_INFO_JSON, check_pack_info),
-    Content(PACK_CACHE, check_pack_cache),
+    Content(table.PACK_INFO_JSON, check_pack_info),
+    Content(table.PACK_CACHE, check_pack_cache),
 )

@@ -11,51 +11,19 @@
 The numbers are the fields' places in the tables. lite follows all offsets without a check, so
 that a damaged file would crash it: here everything that it follows is checked.
 Read from MegEngine 1.13: lite/src/parse_model/pack_model.fbs, model_parser.cpp beside it.
-
-`--packed-model-dump` writes such a file. When a run loads one, lite reads its settings last: they
-take the place of what the options have set. An option that would be lost that way is refused.
 """
 
 from __future__ import annotations
 
-import io
-import json
 import mmap
-import struct
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lar.engines.formats import BROKEN
-from lar.engines.megengine.cache import bytes_of, cache_of, merge_caches, read_cache
-from lar.engines.megengine.packed_settings import check_info, read_info_file
+from lar.engines.megengine.flatbuffer import open_root
 from lar.errors import LarError, UsageError, first_line
-from lar.options.option import Option
-from lar.options.table import (
-    CONST_SHAPE,
-    CPU_DEFAULT,
-    CUDA,
-    ENABLE_FUSE_PREPROCESS,
-    ENABLE_JIT,
-    FAKE_FIRST,
-    FAST_RUN_ALGO_POLICY,
-    MULTITHREAD,
-    MULTITHREAD_DEFAULT,
-    NO_SANITY_CHECK,
-    PACK_CACHE,
-    PACK_INFO_JSON,
-    PACKED_MODEL_DUMP,
-    RECORD_COMP_SEQ,
-    RECORD_COMP_SEQ2,
-    WEIGHT_PREPROCESS,
-    WINOGRAD_TRANSFORM,
-    WORKSPACE_LIMIT,
-    one_of,
-)
-
-if TYPE_CHECKING:
-    from lar.engines.driver import Driver
+from lar.testcases.packed_file import graphs_in
 
 PACKED_MAGIC = b"packed_model"
 NOT_ENCRYPTED = "NONE"
@@ -78,57 +46,6 @@ class PackedModel:
     cache: bytes | None
     info_encrypted: bool
     graph_encrypted: bool
-
-
-class Table:
-    """A table of a FlatBuffers buffer; whatever would lead out of it is a ValueError."""
-
-    def __init__(self, data: memoryview, position: int) -> None:
-        self.data, self.position = data, position
-        self.fields = position - self.number("<i", position)
-        self.fields_size = self.number("<H", self.fields)
-
-    def number(self, kind: str, position: int) -> int:
-        if not 0 <= position <= len(self.data) - struct.calcsize(kind):
-            raise ValueError(f"it points to byte {position} of {len(self.data)}")
-        return int(struct.unpack_from(kind, self.data, position)[0])
-
-    def field(self, index: int) -> int | None:
-        """Return the position of a field's value, None where it is left out."""
-        entry = 4 + 2 * index
-        if entry + 2 > self.fields_size:
-            return None
-        offset = self.number("<H", self.fields + entry)
-        return self.position + offset if offset else None
-
-    def pointed(self, index: int) -> int | None:
-        """Return the position that a field points to."""
-        position = self.field(index)
-        return None if position is None else position + self.number("<I", position)
-
-    def table(self, index: int) -> Table | None:
-        position = self.pointed(index)
-        return None if position is None else Table(self.data, position)
-
-    def blob(self, index: int) -> tuple[int, memoryview] | None:
-        """Return a vector of bytes and its position."""
-        position = self.pointed(index)
-        if position is None:
-            return None
-        start, size = position + 4, self.number("<I", position)
-        if size > len(self.data) - start:
-            raise ValueError(f"{size} bytes should follow byte {start} of {len(self.data)}")
-        return start, self.data[start : start + size]
-
-    def text(self, index: int) -> str:
-        """Return a string, an empty one where it is left out."""
-        found = self.blob(index)
-        if found is None:
-            return ""
-        start, raw = found
-        if self.number("<B", start + len(raw)) != 0:
-            raise ValueError("a text does not end")
-        return bytes(raw).decode()  # a UnicodeDecodeError is a ValueError
 
 
 def is_packed(path: str | Path) -> bool:
@@ -161,23 +78,18 @@ def unpack_model(data: memoryview | bytes, name: str = "the file") -> PackedMode
 
 
 def read_buffer(buffer: memoryview) -> PackedModel:
-    if len(buffer) < 4:
-        raise ValueError("it is cut short")
-    root = Table(buffer, struct.unpack_from("<I", buffer)[0])
-    models = root.pointed(0)
-    if models is None or root.number("<I", models) != 1:
+    models = [*open_root(buffer).tables(0)]
+    if len(models) != 1:
         raise ValueError("it holds no model, or several")
-    model = Table(buffer, models + 4 + root.number("<I", models + 4))
-    header, info, data = model.table(0), model.table(1), model.table(2)
+    header, info, data = (models[0].table(index) for index in range(3))
     graph = data.blob(0) if data else None
     if header is None or graph is None or len(graph[1]) == 0:
         raise ValueError("it holds no model")
     if any(header.pointed(index) is None for index in range(4)):
         raise ValueError("its header is not whole")
-    cache = info.blob(1) if info else None
-    if cache and (header.text(4) != "LITE_parse_cache" or not is_set(header, 5)):
+    settings, cache = (info.blob(index) if info else None for index in range(2))
+    if cache and (header.text(4) != "LITE_parse_cache" or not header.integer(5, "<B")):
         raise ValueError("its cache is not one of fast-run")
-    settings = info.blob(0) if info else None
     return PackedModel(
         name=header.text(0),
         graph=graph[1],
@@ -189,9 +101,18 @@ def read_buffer(buffer: memoryview) -> PackedModel:
     )
 
 
-def is_set(table: Table, index: int) -> bool:
-    position = table.field(index)
-    return position is not None and table.number("<B", position) != 0
+def graph_in(path: str) -> memoryview:
+    """Map the model's graph in a file, which may be a packed one or have testcases.
+
+    Raises:
+        ValueError, OSError, LarError: the file has no such graph, or it is encrypted.
+    """
+    if is_packed(path):
+        return plain_graph(open_packed(path), path)
+    graphs = graphs_in(path)
+    with open(path, "rb") as file:
+        content = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    return content[slice(*graphs[0])] if graphs else content
 
 
 def plain_graph(packed: PackedModel, name: str) -> memoryview:
@@ -254,148 +175,3 @@ def write_packed(
     with open(path, "wb") as file:
         file.write(PACKED_MAGIC)
         file.write(memoryview(builder.Bytes)[builder.Head() :])
-
-
-# The options that set a field of LiteOptions, those of the threads, and those of the device.
-FIELD_OPTIONS: Mapping[str, tuple[Option[Any], ...]] = {
-    "weight_preprocess": (WEIGHT_PREPROCESS, WINOGRAD_TRANSFORM),
-    "fuse_preprocess": (ENABLE_FUSE_PREPROCESS,),
-    "fake_next_exec": (FAKE_FIRST,),
-    "var_sanity_check_first_run": (NO_SANITY_CHECK, RECORD_COMP_SEQ2),
-    "const_shape": (CONST_SHAPE, RECORD_COMP_SEQ2),
-    "jit_level": (ENABLE_JIT,),
-    "comp_node_seq_record_level": (RECORD_COMP_SEQ, RECORD_COMP_SEQ2),
-    "graph_opt_level": (WORKSPACE_LIMIT,),
-}
-THREADS: tuple[Option[int], ...] = (MULTITHREAD, MULTITHREAD_DEFAULT)
-DEVICES: tuple[Option[Any], ...] = (CPU_DEFAULT, MULTITHREAD_DEFAULT, CUDA)
-
-
-def open_model(path: str) -> io.BytesIO:
-    """Return what MegEngine's load_graph takes for a model file, which may be a packed one.
-
-    Of a path it would leave the file open.
-
-    Raises:
-        UsageError: the packed file is damaged or encrypted.
-    """
-    if not is_packed(path):
-        return io.BytesIO(Path(path).read_bytes())
-    return io.BytesIO(plain_graph(open_packed(path), path))
-
-
-def dump_packed(driver: Driver, _: str) -> None:
-    """Pack the spec's model file as it is; of a packed one, the parts that are not given anew.
-
-    Raises:
-        UsageError: an input file is not what lite reads, or the model is encrypted.
-    """
-    if driver.runner:
-        return
-    model, settings = Path(driver.model_file), driver.spec.settings
-    graph: memoryview | bytes
-    name, info, cache = Path(driver.spec.model).stem, None, None
-    if is_packed(model):
-        packed = open_packed(model)
-        name, graph = packed.name, plain_graph(packed, driver.spec.model)
-        info, cache = packed.info, packed.cache
-        if packed.info_encrypted:
-            raise UsageError(
-                "its settings are encrypted", "pack the plain model", subject=driver.spec.model
-            )
-    else:
-        graph = model.read_bytes()
-    if PACK_INFO_JSON.is_given(settings):
-        info = read_info_file(str(settings[PACK_INFO_JSON.key]))
-    if info is not None:
-        name = json.loads(info)["name"]  # lite wants the same name in both places
-    if PACK_CACHE.is_given(settings):
-        cache = read_cache_file(str(settings[PACK_CACHE.key]), cache)
-    write_packed(driver.context.written[PACKED_MODEL_DUMP.key], graph, name, info, cache)
-
-
-def read_cache_file(path: str, known: bytes | None = None) -> bytes:
-    """Read a cache file, over what is known already.
-
-    Raises:
-        UsageError: it is not a whole cache file.
-    """
-    try:
-        cache = read_cache(path)
-    except UsageError as error:
-        raise UsageError(
-            error.problem, error.hint, flag="--pack-cache", subject=error.subject
-        ) from None
-    return bytes_of(merge_caches(cache_of(known), cache) if known else cache)
-
-
-def check_packed_model(driver: Driver, lite_options: Mapping[str, int]) -> bool:
-    """Read the packed model that is to be run, and refuse options that would be lost on it.
-
-    Returns whether it has a fast-run cache in it.
-
-    Raises:
-        UsageError: it is damaged, or an option is at odds with its settings.
-    """
-    model, settings = driver.spec.model, driver.spec.settings
-    packed = open_packed(driver.model_file)
-    if packed.cache is not None:
-        try:
-            cache_of(packed.cache)
-        except UsageError:
-            raise UsageError(
-                "its fast-run cache is damaged", "pack it again", subject=model
-            ) from None
-        if FAST_RUN_ALGO_POLICY.is_given(settings):
-            # The steps of --winograd-transform have the other set without the user's doing.
-            option = one_of((WINOGRAD_TRANSFORM, FAST_RUN_ALGO_POLICY), settings)
-            raise UsageError(
-                f"{model} has a fast-run cache in it, which MegEngine would take instead",
-                "leave the flag out: the one in the model is read",
-                flag=option.flag if option else "",
-            )
-    if packed.info is None or packed.info_encrypted:
-        return packed.cache is not None
-    try:
-        info = check_info(packed.info)
-    except ValueError as error:
-        raise UsageError(f"its settings: {error}", "pack it again", subject=model) from None
-    refuse_lost_options(model, settings, lite_options, info)
-    return packed.cache is not None
-
-
-def refuse_lost_options(
-    model: str, settings: Mapping[str, Any], fields: Mapping[str, int], info: Mapping[str, Any]
-) -> None:
-    """Refuse options in whose place lite would put the settings of a packed model.
-
-    Raises:
-        UsageError: naming both.
-    """
-    lost: list[tuple[tuple[Option[Any], ...], str, object]] = [
-        (FIELD_OPTIONS[name], name, info["options"][name])
-        for name, value in fields.items()
-        if name in info.get("options", {}) and int(info["options"][name]) != value
-    ]
-    device = info.get("device", {})
-    kind = "CUDA" if CUDA.is_given(settings) else "CPU"
-    if device.get("type", kind) != kind:
-        raise UsageError(
-            f"it is packed for the device {device['type']}, not for {kind}",
-            "give --cuda" if device["type"] == "CUDA" else "pack it again for this device",
-            subject=model,
-        )
-    threads = device.get("number_threads", 1)
-    if threads > 1 and any((option.of(settings) or threads) != threads for option in THREADS):
-        lost.append((THREADS, "number_threads", threads))
-    wanted = settings.get(CUDA.key, -1)
-    if device.get("device_id", wanted) != wanted and not device.get("enable_inplace_model"):
-        lost.append((DEVICES, "device_id", device["device_id"]))
-    for options, name, value in lost:
-        if option := one_of(options, settings):
-            raise UsageError(
-                f"{model} has settings in it that MegEngine takes instead: {name} is "
-                f"{json.dumps(value)}",
-                "leave the flag out, or pack the model without that setting",
-                flag=option.flag,
-            )

@@ -1,56 +1,80 @@
-"""The settings in a packed model, as JSON: what lite reads of them (`--pack-info-json`)."""
+"""The settings in a packed model, as JSON: what lite 1.13 reads of them (`--pack-info-json`).
+
+Read from MegEngine 1.13: lite/src/parse_info/default_parse.h.
+"""
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from lar.errors import UsageError, nearest
+import msgspec
+
+from lar.errors import UsageError
 from lar.files.input_file import read_input
 
-IO = {
-    "name": str,
-    "is_host": bool,
-    "io_type": ("value", "shape"),
-    "dtype": ("float32", "float16", "int32", "int16", "int8", "uint8"),
-    "shape": {"dim0": int, "dim1": int, "dim2": int, "dim3": int},
-}
-# What lite 1.13 reads (lite/src/parse_info/default_parse.h): types, values to choose from,
-# objects, lists of objects; None is anything.
-FIELDS: Mapping[str, Any] = {
-    "name": str,
-    "valid": bool,
-    "version": str,
-    "has_compression": bool,
-    "backend": str,
-    "device": {
-        "type": ("CPU", "CUDA", "ATLAS", "CAMBRICON", "NPU"),
-        "device_id": int,
-        "number_threads": int,
-        "enable_inplace_model": bool,
-        "use_tensorrt": bool,
-    },
-    "options": {
-        "weight_preprocess": bool,
-        "fuse_preprocess": bool,
-        "fake_next_exec": bool,
-        "var_sanity_check_first_run": bool,
-        "const_shape": bool,
-        "force_dynamic_alloc": bool,
-        "force_output_dynamic_alloc": bool,
-        "no_profiling_on_shape_change": bool,
-        "jit_level": int,
-        "comp_node_seq_record_level": int,
-        "graph_opt_level": int,
-        "async_exec_level": int,
-    },
-    "IO": {"inputs": [IO], "outputs": [IO]},
-    "extra_info": None,
-}
-NEEDED = ("name", "valid", "version")
-TYPE_NAMES = {str: "a text", bool: "true or false", int: "a whole number from 0"}
+Whole = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+
+
+class Known(msgspec.Struct, forbid_unknown_fields=True):
+    """An object in the settings; whoever gives another field means one of these."""
+
+
+class Shape(Known):
+    dim0: Whole = 0
+    dim1: Whole = 0
+    dim2: Whole = 0
+    dim3: Whole = 0
+
+
+class Tensor(Known):
+    name: str
+    is_host: bool = False
+    io_type: Literal["value", "shape"] = "value"
+    dtype: Literal["float32", "float16", "int32", "int16", "int8", "uint8"] = "float32"
+    shape: Shape | msgspec.UnsetType = msgspec.UNSET
+
+
+class Tensors(Known):
+    inputs: list[Tensor] = []
+    outputs: list[Tensor] = []
+
+
+class Device(Known):
+    type: Literal["CPU", "CUDA", "ATLAS", "CAMBRICON", "NPU"]
+    device_id: Whole = 0
+    number_threads: Whole = 1
+    enable_inplace_model: bool = False
+    use_tensorrt: bool = False
+
+
+class Options(Known):
+    """Some of the fields of lite's options."""
+
+    weight_preprocess: bool = False
+    fuse_preprocess: bool = False
+    fake_next_exec: bool = False
+    var_sanity_check_first_run: bool = True
+    const_shape: bool = False
+    force_dynamic_alloc: bool = False
+    force_output_dynamic_alloc: bool = False
+    no_profiling_on_shape_change: bool = False
+    jit_level: Whole = 0
+    comp_node_seq_record_level: Whole = 0
+    graph_opt_level: Whole = 2
+    async_exec_level: Whole = 1
+
+
+class Settings(Known):
+    name: str
+    valid: bool
+    version: Annotated[str, msgspec.Meta(pattern=r"^\d{1,6}\.\d{1,6}\.\d{1,6}$")]
+    has_compression: bool = False
+    backend: str = ""
+    device: Device | msgspec.UnsetType = msgspec.UNSET
+    options: Options | msgspec.UnsetType = msgspec.UNSET
+    IO: Tensors | msgspec.UnsetType = msgspec.UNSET
+    extra_info: Any = None
 
 
 def read_info_file(path: str) -> bytes:
@@ -63,9 +87,8 @@ def read_info_file(path: str) -> bytes:
     try:
         check_info(data)
     except ValueError as error:
-        raise UsageError(
-            str(error), "correct the file", flag="--pack-info-json", subject=path
-        ) from None
+        hint = "correct the file"
+        raise UsageError(str(error), hint, flag="--pack-info-json", subject=path) from None
     return data
 
 
@@ -76,50 +99,12 @@ def check_info(data: bytes) -> dict[str, Any]:
         ValueError: this is not JSON in UTF-8, or not what lite reads.
     """
     try:
-        info = json.loads(data.decode(), parse_constant=refuse_constant)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"is not JSON: {error}") from None
-    check_value(info, FIELDS, "the file")
-    for name in NEEDED:
-        if name not in info:
-            raise ValueError(f"lacks {name!r}, which lite needs")
-    if "device" in info and "type" not in info["device"]:
-        raise ValueError("lacks 'type' in 'device', which lite needs")
-    if not all("name" in each for kind in info.get("IO", {}).values() for each in kind):
-        raise ValueError("lacks a 'name' in 'IO', which lite needs")
-    if not re.fullmatch(r"\d{1,6}\.\d{1,6}\.\d{1,6}", info["version"]):
-        raise ValueError(f"the version {info['version']!r} is not like '1.13.0'")
-    if not info["valid"]:
+        settings = msgspec.json.decode(data, type=Settings)
+        info: dict[str, Any] = json.loads(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise ValueError(f"lite does not read it: {error}") from None
+    if not settings.valid:
         raise ValueError("says that it is not valid, so lite would leave it unread")
-    if info.get("has_compression"):
+    if settings.has_compression:
         raise ValueError("says that the model is compressed, which it is not")
-    return dict(info)
-
-
-def refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a number in JSON")
-
-
-def check_value(value: Any, expected: Any, where: str) -> None:
-    """Check a value of the settings against what lite reads."""
-    if isinstance(expected, Mapping):
-        if not isinstance(value, dict):
-            raise ValueError(f"{where} is not an object with fields")
-        for name, each in value.items():
-            if name not in expected:
-                near = nearest(name, expected)
-                hint = f"; did you mean {near!r}?" if near else ""
-                raise ValueError(f"lite knows no field {name!r} in {where}{hint}")
-            check_value(each, expected[name], repr(name))
-    elif isinstance(expected, list):
-        if not isinstance(value, list):
-            raise ValueError(f"{where} is not a list")
-        for each in value:
-            check_value(each, expected[0], where)
-    elif isinstance(expected, tuple):
-        if value not in expected:
-            raise ValueError(f"{where} is not one of {', '.join(expected)}")
-    elif expected is not None and (
-        type(value) is not expected or (expected is int and not 0 <= value < 2**31)
-    ):
-        raise ValueError(f"{where} is not {TYPE_NAMES[expected]}")
+    return info

@@ -8,23 +8,24 @@ for all shapes that were fed.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from lar.dumps.facts import Kernel
 from lar.dumps.graph import CONSTANT
 from lar.engines.driver import HOST_THREAD, EngineTrace
-from lar.engines.flops import Operation, flops_of
+from lar.engines.flops import flops_of
 from lar.engines.megengine.algorithms import ChoiceListener, algorithms_in
-from lar.engines.megengine.clocks import Iterations, alignments_of, fit_clocks, place_executions
-from lar.engines.megengine.model_file import KINDS, taps_of
+from lar.engines.megengine.clocks import Iteration, alignments_of, fit_clocks, place_executions
+from lar.engines.megengine.model_file import CONSTANTS, INPUT, operation_of
 from lar.errors import count_of
 from lar.files.libraries import release_loaded
 from lar.options.option import Option
@@ -39,7 +40,7 @@ from lar.profiles.megengine_file import (
     RawVariable,
     decode_raw,
 )
-from lar.records.columns import SpanColumns
+from lar.records.columns import ExecutionColumns, RecordColumns, SpanColumns
 from lar.records.profile import (
     Allocation,
     Execution,
@@ -62,12 +63,6 @@ COMP_NODE = re.compile(r'CompNode\("([^"]*)"')
 MODULE_PATH = re.compile(r"(\w+(?:\.\w+)*)\.\w+")
 
 
-def operators_of(raw: RawProfile) -> tuple[ProfiledOperator, ...]:
-    """Return the executed operators in the order of execution, those without a footprint too."""
-    names = variable_names_of(raw.graph_exec)
-    return tuple(operator_of(raw, key, names) for key in raw.graph_exec.comp_seq)
-
-
 class VariableNames(NamedTuple):
     """A key for each variable, by its number, and the numbers of those that are computed in a run
     or fed, not constant."""
@@ -88,19 +83,25 @@ def variable_names_of(graph: RawGraph) -> VariableNames:
     return VariableNames(keys, frozenset(computed))
 
 
+def operators_of(raw: RawProfile) -> tuple[ProfiledOperator, ...]:
+    """Return the executed operators in the order of execution, those without a footprint too."""
+    names = variable_names_of(raw.graph_exec)
+    return tuple(operator_of(raw, key, names) for key in raw.graph_exec.comp_seq)
+
+
 def operator_of(raw: RawProfile, key: str, names: VariableNames) -> ProfiledOperator:
+    """Return an operator with its work, which is counted from the shapes of the iteration: the
+    engine has counted for those with which the graph was compiled."""
     graph, footprint = raw.graph_exec, raw.profiler.opr_footprint.get(key)
-    operator = graph.operator[key]
+    operator, known = graph.operator[key], footprint or RawFootprint()
     inputs = [graph.var[number] for number in operator.input]
-    written = [graph.var[number] for number in operator.output]
     given = [number for number in operator.output if not is_workspace(graph.var[number])]
-    workspaces = [var for var in written if is_workspace(var)]
-    known = footprint or RawFootprint()
     if footprint:
         given = given[: len(footprint.out_shapes)]
     outputs = [graph.var[number] for number in given]
     taken = facts_of(inputs, known.in_shapes, known.in_layouts or ())
     made = facts_of(outputs, known.out_shapes)
+    parameters = known.param if isinstance(known.param, dict) else {}
     return ProfiledOperator(
         id=key,
         type=operator.type,
@@ -108,13 +109,11 @@ def operator_of(raw: RawProfile, key: str, names: VariableNames) -> ProfiledOper
         module=module_of([var.name for var in inputs], [var.name for var in outputs]),
         inputs=taken,
         outputs=made,
-        parameters={"items": known.param} if isinstance(known.param, list) else known.param or {},
+        parameters={"items": known.param} if isinstance(known.param, list) else parameters,
         flops=flops_of_operator(operator.type, taken, made, known) if footprint else None,
-        size_bytes=moved_bytes_of(graph, operator, taken, made, known.memory)
-        if footprint
-        else None,
-        workspace_bytes=workspace_bytes_of(workspaces),
-        source="measured" if footprint else "none",
+        size_bytes=moved_bytes_of(graph, operator, taken, made) if footprint else None,
+        workspace_bytes=workspace_bytes_of([graph.var[number] for number in operator.output]),
+        source="derived" if footprint else "none",
         reads=tuple(names.keys[number] for number in operator.input),
         writes=tuple(names.keys[number] for number in given),
         weights=tuple(names.keys[it] for it in operator.input if it not in names.computed),
@@ -133,15 +132,9 @@ def facts_of(
     """Return what is known of variables; the footprint alone knows shapes of those that only the
     host reads."""
     facts = []
-    for index, var in enumerate(variables):
-        layout = var.mem_plan.layout if var.mem_plan else RawLayout()
-        facts.append(
-            TensorFact(
-                shapes[index] if index < len(shapes) else layout.shape,
-                dtype_of(layout.dtype),
-                ",".join(map(str, layouts[index] or ())) if index < len(layouts) else "",
-            )
-        )
+    for var, shape, layout in zip_longest(variables, shapes, layouts[: len(variables)]):
+        own = var.mem_plan.layout if var.mem_plan else RawLayout(shape or ())
+        facts.append(TensorFact(own.shape, dtype_of(own.dtype), ",".join(map(str, layout or ()))))
     return tuple(facts)
 
 
@@ -150,10 +143,10 @@ def dtype_of(name: str) -> str:
     return name if name.startswith("Quantized") else name.lower()
 
 
-def workspace_bytes_of(workspaces: Sequence[RawVariable]) -> int | None:
-    """Return the size of a workspace, which is a vector of bytes."""
-    sizes = [var.mem_plan.layout.shape for var in workspaces if var.mem_plan]
-    return sum(shape[0] if shape else 0 for shape in sizes) if sizes else None
+def workspace_bytes_of(variables: Iterable[RawVariable]) -> int | None:
+    """Return the size of the workspaces among variables, which are vectors of bytes."""
+    plans = [var.mem_plan for var in variables if is_workspace(var) and var.mem_plan]
+    return sum(sum(plan.layout.shape[:1]) for plan in plans) if plans else None
 
 
 def module_of(inputs: Iterable[str], outputs: Iterable[str]) -> str:
@@ -163,11 +156,6 @@ def module_of(inputs: Iterable[str], outputs: Iterable[str]) -> str:
         if found := MODULE_PATH.fullmatch(name):
             return found[1]
     return ""
-
-
-def places_of(operators: Iterable[ProfiledOperator]) -> dict[str, int]:
-    """Return the index of each operator by its id."""
-    return {operator.id: index for index, operator in enumerate(operators)}
 
 
 def threads_of(raw: RawProfile) -> dict[int, str]:
@@ -198,18 +186,12 @@ def node_of(name: str) -> str:
 
 
 def executions_of(
-    raw: RawProfile,
-    places: Mapping[str, int],
-    *,
-    step: int = 0,
-    warmup: bool = False,
-    host_offset_ns: int = 0,
-    device_offset_ns: int = 0,
+    raw: RawProfile, places: Mapping[str, int], *, step: int = 0, warmup: bool = False
 ) -> tuple[Execution, ...]:
-    """Return the executions on each computing node, in the order of time.
+    """Return the executions on each computing node, in the order of time, on the engine's clocks.
 
-    `places` has the index of each operator (`places_of`); the offsets are added to the times, the
-    host's to those of the dispatch. Of several dispatches of one operator the longest counts.
+    `places` has the index of each operator. Of several dispatches of one operator the longest
+    counts.
     """
     numbers = {own: number for number, _, names in list_threads(raw) for own in names}
     found = []
@@ -217,25 +199,14 @@ def executions_of(
         begin = done = thread = None
         if dispatches := raw.profiler.host.get(key):
             name, longest = max(dispatches.items(), key=lambda item: item[1].end - item[1].start)
-            begin = nanoseconds(longest.start) + host_offset_ns
-            done = nanoseconds(longest.end) + host_offset_ns
+            begin, done = nanoseconds(longest.start), nanoseconds(longest.end)
             thread = numbers[name]
         for name, times in raw.profiler.device.get(key, {}).items():
-            start = nanoseconds(times.start)
-            found.append(
-                Execution(
-                    places[key],
-                    step,
-                    numbers[name],
-                    start + device_offset_ns,
-                    nanoseconds(times.end) + device_offset_ns,
-                    nanoseconds(times.kern) - start,
-                    begin,
-                    done,
-                    thread,
-                    warmup,
-                )
-            )
+            start, end = nanoseconds(times.start), nanoseconds(times.end)
+            wait = nanoseconds(times.kern) - start
+            dispatch = begin, done, thread
+            execution = (places[key], step, numbers[name], start, end, wait, *dispatch, warmup)
+            found.append(Execution(*execution))
     return tuple(sorted(found, key=lambda execution: execution.start_ns))
 
 
@@ -243,8 +214,8 @@ def nanoseconds(seconds: float) -> int:
     return round(seconds * 1e9)
 
 
-def memory_plan_of(raw: RawProfile) -> MemoryPlan:
-    """Return the static memory plan.
+def memory_plan_of(raw: RawProfile, places: Mapping[str, int]) -> MemoryPlan:
+    """Return the static memory plan; `places` has the index of each operator.
 
     A chunk is held from the operator that writes it to the last that reads a variable in it.
     Weights and inputs stay: they have neither, and are no part of `static_bytes`, which is what
@@ -252,26 +223,25 @@ def memory_plan_of(raw: RawProfile) -> MemoryPlan:
     """
     graph = raw.graph_exec
     writers: dict[str, int] = {}
-    users: dict[str, list[int]] = {}
-    for index, key in enumerate(graph.comp_seq):
+    last_users: dict[str, int] = {}
+    for key in graph.comp_seq:
         operator = graph.operator[key]
-        writers.update(dict.fromkeys(operator.output, index))
+        writers.update(dict.fromkeys(operator.output, places[key]))
         for number in (*operator.input, *operator.output):
-            plan = graph.var[number].mem_plan
-            if plan:
-                users.setdefault(plan.mem_chunk_id, []).append(index)
+            if plan := graph.var[number].mem_plan:
+                last_users[plan.mem_chunk_id] = places[key]
     chunks: list[MemoryChunk] = []
     planned: list[tuple[int, int]] = []
     for name, chunk in graph.mem_chunk.items():
         if not chunk.size:
             continue
         owner = graph.var[chunk.owner_var]
-        stays = "PERSISTENT_DEVICE_VALUE" in owner.flag
-        first = None if stays else writers.get(chunk.owner_var)
-        last = None if stays else max(users.get(name, ()), default=None)
-        chunks.append(MemoryChunk(chunk.dev_ptr, chunk.size, owner.name, first, last))
-        if not stays:
+        first, last = writers.get(chunk.owner_var), last_users.get(name)
+        if PERSISTENT in owner.flag:
+            first = last = None
+        else:
             planned.append((chunk.dev_ptr, chunk.dev_ptr + chunk.size))
+        chunks.append(MemoryChunk(chunk.dev_ptr, chunk.size, owner.name, first, last))
     return MemoryPlan(total_of(merge_intervals(planned)) if chunks else None, tuple(chunks))
 
 
@@ -291,8 +261,8 @@ def profile_of_raw(data: bytes) -> Profile:
         msgspec.MsgspecError, ValueError: it is truncated, foreign or damaged.
     """
     raw = decode_raw(data)
-    operators = operators_of(raw)
-    executions = executions_of(raw, places_of(operators))
+    places = {key: index for index, key in enumerate(raw.graph_exec.comp_seq)}
+    executions = executions_of(raw, places)
     steps: tuple[Step, ...] = ()
     if executions:
         end = max(execution.end_ns for execution in executions)
@@ -304,50 +274,16 @@ def profile_of_raw(data: bytes) -> Profile:
             iterations=len(steps),
             dropped=("the host's times have another zero than the operators'",),
         ),
-        operators=operators,
+        operators=operators_of(raw),
         steps=steps,
         executions=executions,
-        memory_plan=memory_plan_of(raw),
+        memory_plan=memory_plan_of(raw, places),
         threads=threads_of(raw),
         engine_raw=data,
     )
 
 
-Shape: TypeAlias = "tuple[int, ...] | None"
-
 NUMBER = re.compile(r"\[\d+\]")  # of an operator or a variable, which another compilation changes
-
-COPIES = frozenset({"Host2DeviceCopy", "Copy"})
-RELAYOUTS = frozenset({"RelayoutFormat", "Dimshuffle", "Reshape", "Concat"})
-# Those that read no more of their first input than they give, or its shape alone.
-SELECTIONS = frozenset(
-    {
-        *("Subtensor", "GetVarShape", "IndexingOneHot", "IndexingMultiAxisVec"),
-        *("MeshIndexing", "BatchedMeshIndexing"),
-    }
-)
-# Those that may give a view of their input.
-VIEWS = RELAYOUTS | {"AxisAddRemove", "Broadcast", "Copy", "Identity", "Split", "Subtensor"}
-# Those that compute nothing, and those whose operations their shapes and modes say.
-DERIVED_KINDS = frozenset(
-    {
-        *("elementwise", "reduction", "softmax", "normalisation", "batch normalisation"),
-        "interpolation",
-    }
-)
-MOVES = frozenset({"Host2DeviceCopy", "ImmutableTensor", "SharedDeviceTensor"}).union(
-    name for name, kind in KINDS.items() if kind == "movement"
-)
-DERIVED = frozenset(name for name, kind in KINDS.items() if kind in DERIVED_KINDS) - {"Elemwise"}
-CONVOLUTIONS = frozenset({"ConvolutionForward", "ConvBiasForward"})
-# Their layouts on a CPU whose last axis is a block of channels.
-BLOCKED = frozenset({"NCHW44", "NCHW44_DOT", "NCHW88"})
-# Those that compute as much for each element that they give, with the same weights.
-PROPORTIONAL = frozenset(
-    {
-        *("ConvolutionForward", "ConvBiasForward", "MatrixMul", "PoolingForward", "Elemwise"),
-    }
-)
 
 
 class ProfiledGraphs:
@@ -359,44 +295,34 @@ class ProfiledGraphs:
 
     def __init__(self) -> None:
         self.operators: list[ProfiledOperator] = []
-        self.moved_bytes: dict[int, int | None] = {}  # by operator, of those that move data
         self._known: dict[object, int] = {}
-        # Of the graph that was compiled last: its operators, the shapes for which the engine has
-        # counted, and for each set of shapes the places of its operators.
+        # Of the graph that was compiled last: its operators, and for each set of shapes their
+        # places.
         self._sequence: tuple[str, ...] = ()
-        self._counted: dict[str, Shape] = {}
         self._places: dict[object, dict[str, int]] = {}
 
     def places_in(self, raw: RawProfile) -> Mapping[str, int]:
         """Return the places in `operators` of an iteration's operators, by their ids, in the
         order of execution."""
-        shapes = {number: shape_of(each) for number, each in raw.graph_exec.var.items()}
         if self._sequence != raw.graph_exec.comp_seq:
-            self._sequence, self._counted = raw.graph_exec.comp_seq, shapes
+            self._sequence = raw.graph_exec.comp_seq
             self._places.clear()
-        key = tuple(shapes.values())
-        if key not in self._places:
-            self._places[key] = self._add(raw, shapes)
-        return self._places[key]
+        plans = (variable.mem_plan for variable in raw.graph_exec.var.values())
+        shapes = tuple(plan and plan.layout.shape for plan in plans)
+        if shapes not in self._places:
+            self._places[shapes] = {
+                operator.id: self._place_of(position, operator)
+                for position, operator in enumerate(operators_of(raw))
+            }
+        return self._places[shapes]
 
-    def _add(self, raw: RawProfile, shapes: Mapping[str, Shape]) -> dict[str, int]:
-        changed = {
-            number: shape
-            for number, shape in shapes.items()
-            if shape is not None and shape != self._counted.get(number)
-        }
-        places: dict[str, int] = {}
-        for position, recorded in enumerate(operators_of(raw)):
-            operator = operator_now(recorded, raw, changed)
-            name = NUMBER.sub("", operator.name)
-            key = position, operator.type, name, operator.inputs, operator.outputs
-            place = self._known.setdefault(key, len(self.operators))
-            if place == len(self.operators):
-                self.operators.append(operator)
-                if moves_data(raw, operator):
-                    self.moved_bytes[place] = bytes_of(operator.outputs)
-            places[operator.id] = place
-        return places
+    def _place_of(self, position: int, operator: ProfiledOperator) -> int:
+        name = NUMBER.sub("", operator.name)
+        key = position, operator.type, name, operator.inputs, operator.outputs
+        place = self._known.setdefault(key, len(self.operators))
+        if place == len(self.operators):
+            self.operators.append(operator)
+        return place
 
     def operators_with(self, algorithms: Mapping[Kernel, str]) -> tuple[ProfiledOperator, ...]:
         """Return the operators with the algorithms that were chosen for them."""
@@ -406,139 +332,40 @@ class ProfiledGraphs:
         )
 
 
-def operator_now(
-    operator: ProfiledOperator, raw: RawProfile, changed: Mapping[str, tuple[int, ...]]
-) -> ProfiledOperator:
-    """Return an operator in the shapes of an iteration; `changed` has those of the variables that
-    are others than the engine has counted with.
-
-    It counts when a graph is compiled, which other shapes do not always make it do again.
-    """
-    own, variables = raw.graph_exec.operator[operator.id], raw.graph_exec.var
-    if changed.keys().isdisjoint((*own.input, *own.output)):
-        return operator
-    written = [each for each in own.output if not variables[each].name.endswith(":workspace")]
-    inputs = facts_with(operator.inputs, own.input, changed)
-    outputs = facts_with(operator.outputs, written, changed)
-    flops = None
-    if operator.type in MOVES:
-        flops = operator.flops
-    elif operator.type in DERIVED:
-        known = RawFootprint(param=operator.parameters)
-        flops = flops_of_operator(operator.type, inputs, outputs, known)
-    elif operator.flops is not None and operator.type in PROPORTIONAL:
-        made, before = element_count(outputs[0]), element_count(operator.outputs[0])
-        flops = operator.flops * made // before if before else None
-    return msgspec.structs.replace(
-        operator,
-        inputs=inputs,
-        outputs=outputs,
-        flops=flops,
-        size_bytes=moved_bytes_of(
-            raw.graph_exec, own, inputs, outputs, bytes_of((*inputs, *outputs))
-        ),
-        source="derived",
-    )
-
-
-def facts_with(
-    facts: Sequence[TensorFact], numbers: Sequence[str], shapes: Mapping[str, tuple[int, ...]]
-) -> tuple[TensorFact, ...]:
-    """Return facts with the shapes that are known of the variables with these numbers."""
-    return tuple(
-        msgspec.structs.replace(fact, shape=shapes.get(number, fact.shape))
-        for fact, number in zip(facts, numbers, strict=False)
-    )
-
-
-def shape_of(variable: RawVariable) -> Shape:
-    return variable.mem_plan.layout.shape if variable.mem_plan else None
-
-
-def element_count(tensor: TensorFact) -> int:
-    return math.prod(tensor.shape)
-
-
 def kernel_of(operator: ProfiledOperator) -> Kernel:
     """Return what the engine chooses an algorithm for."""
     tensors = (*operator.inputs, *operator.outputs[:1])
     return Kernel(operator.type, tuple(each.shape for each in tensors))
 
 
-def placed_plan(plan: MemoryPlan, places: Sequence[int]) -> MemoryPlan:
-    """Return a memory plan with the operators' places instead of their order in the graph."""
-    chunks = tuple(
-        msgspec.structs.replace(
-            chunk,
-            first_operator=None if chunk.first_operator is None else places[chunk.first_operator],
-            last_operator=None if chunk.last_operator is None else places[chunk.last_operator],
-        )
-        for chunk in plan.chunks
-    )
-    return msgspec.structs.replace(plan, chunks=chunks)
-
-
-def moves_data(raw: RawProfile, operator: ProfiledOperator) -> bool:
-    """Return whether an operator copies its input because a view of it is not enough."""
-    if operator.type not in COPIES | RELAYOUTS:
-        return False
-    graph = raw.graph_exec
-    own = graph.operator[operator.id]
-    given = {chunk_of(graph.var[number]) for number in own.input}
-    made = [graph.var[number] for number in own.output]
-    # A value of the host's that the computation reads where it is.
-    in_place = any("PERSISTENT_DEVICE_VALUE" in variable.flag for variable in made)
-    return not in_place and not given & {chunk_of(variable) for variable in made} - {None}
-
-
-def chunk_of(variable: RawVariable) -> str | None:
-    return variable.mem_plan.mem_chunk_id if variable.mem_plan else None
-
-
 def flops_of_operator(
     type: str, inputs: Sequence[TensorFact], outputs: Sequence[TensorFact], known: RawFootprint
 ) -> int | None:
-    """Return the operations of an operator (`lar.engines.flops`); None if they are not known.
-
-    The engine counts one for each element of a copied input, and none of many types.
-    """
-    if type in MOVES:
+    """Return the operations of an operator (`lar.engines.flops`), as the engine counts them where
+    its type is not known; None if neither is."""
+    if type in DATA:
         return 0
-    if type in CONVOLUTIONS and is_in_blocks(inputs, outputs, known):
-        return flops_in_blocks(inputs, outputs)
-    if known.computation is not None or type not in DERIVED or not isinstance(known.param, dict):
-        return known.computation
-    kind = KINDS[type]
-    return flops_of(
-        Operation(
-            type=type,
-            kind=kind,
-            inputs=tuple(fact.shape for fact in inputs),
-            outputs=tuple(fact.shape for fact in outputs),
-            taps=taps_of(type, kind, known.param),
-        )
-    )
+    taken, made = ([fact.shape for fact in facts] for facts in (inputs, outputs))
+    parameters = known.param if isinstance(known.param, dict) else {}
+    with contextlib.suppress(LookupError):  # the engine has left out a parameter
+        flops = flops_of(operation_of(type, taken, made, parameters))
+        return known.computation if flops is None else flops
+    return known.computation
 
 
-def is_in_blocks(
-    inputs: Sequence[TensorFact], outputs: Sequence[TensorFact], known: RawFootprint
-) -> bool:
-    """Return whether a convolution gives blocks of channels: N, C / block, H, W, block."""
-    layout = known.param.get("format") if isinstance(known.param, dict) else None
-    return layout in BLOCKED and len(inputs) > 1 and len(outputs[0].shape) == 5
-
-
-def flops_in_blocks(inputs: Sequence[TensorFact], outputs: Sequence[TensorFact]) -> int:
-    """Return the operations of a convolution that gives blocks of channels: what fills the last
-    block counts, and so does each bias or sum.
-
-    The engine takes a filter of channels that fit into one block for a depthwise one, and counts
-    an eighth of its products.
-    """
-    made = outputs[0].shape
-    products = math.prod(made[:1] + made[2:4]) * math.prod(inputs[1].shape)
-    added = sum(element_count(each) > 0 for each in inputs[2:])
-    return 2 * products + added * math.prod(made)
+PERSISTENT = "PERSISTENT_DEVICE_VALUE"
+DATA = frozenset({INPUT, *CONSTANTS})
+COPIES = frozenset({INPUT, "Copy"})
+RELAYOUTS = frozenset({"RelayoutFormat", "Dimshuffle", "Reshape", "Concat"})
+# Those that read no more of their first input than they give, or its shape alone.
+SELECTIONS = frozenset(
+    {
+        *("Subtensor", "GetVarShape", "IndexingOneHot", "IndexingMultiAxisVec"),
+        *("MeshIndexing", "BatchedMeshIndexing"),
+    }
+)
+# Those that may give a view of their input.
+VIEWS = RELAYOUTS | {"AxisAddRemove", "Broadcast", "Copy", "Identity", "Split", "Subtensor"}
 
 
 def moved_bytes_of(
@@ -546,58 +373,53 @@ def moved_bytes_of(
     operator: RawOperator,
     inputs: Sequence[TensorFact],
     outputs: Sequence[TensorFact],
-    counted: int | None,
 ) -> int | None:
-    """Return how many bytes an operator reads and writes; the engine has `counted` some, or is not
-    known to have.
+    """Return how many bytes an operator reads and writes, None where a type's size is not known.
 
-    It counts what a view shows and what a constant holds, a tensor as often as it is an input, a
-    broadcast one in the shape that it is seen in, and all that an operator picks some of.
+    A view and a constant move nothing, an input counts once, and a broadcast one as it is stored.
     """
-    written = bytes_of((*outputs,))
     if moves_nothing(graph, operator):
         return 0
-    if written is not None and operator.type in COPIES:
-        return 2 * written
-    if counted is None:
+    written = total = bytes_of(outputs)
+    if written is None or total is None:
         return None
-    seen: set[str] = set()
-    for number, fact in zip(operator.input, inputs, strict=False):
+    if operator.type in COPIES:
+        return 2 * written
+    distinct = dict(zip(operator.input, inputs, strict=False))
+    for place, (number, fact) in enumerate(distinct.items()):
         plan = graph.var[number].mem_plan
-        size = bytes_of((fact,))
-        if plan is None or size is None:
-            continue
-        own = 0 if number in seen else stored_bytes(fact, plan.layout) or 0
-        if operator.type in SELECTIONS and written is not None and not seen:
-            own = min(own, written)
-        seen.add(number)
-        counted -= max(0, size - own)
-    return max(counted, 0)
-
-
-def stored_bytes(fact: TensorFact, layout: RawLayout) -> int | None:
-    """Return the size of a tensor in memory, in which a broadcast one repeats nothing."""
-    if len(layout.stride) != len(fact.shape):
-        return bytes_of((fact,))
-    axes = zip(fact.shape, layout.stride, strict=True)
-    shape = tuple(axis if step else 1 for axis, step in axes)
-    return bytes_of((msgspec.structs.replace(fact, shape=shape),))
+        size = stored_bytes(fact, plan.layout) if plan else 0  # the host alone reads it
+        if size is None:
+            return None
+        total += min(size, written) if operator.type in SELECTIONS and not place else size
+    return total
 
 
 def moves_nothing(graph: RawGraph, operator: RawOperator) -> bool:
     """Return whether an operator gives what is there already: a constant, a value of the host's
     that the computation reads where it is, a view of its input."""
-    made = [graph.var[number] for number in operator.output]
-    made = [variable for variable in made if not variable.name.endswith(":workspace")]
-    if made and all("PERSISTENT_DEVICE_VALUE" in variable.flag for variable in made):
+    variables = [graph.var[number] for number in operator.output]
+    made = [variable for variable in variables if not is_workspace(variable)]
+    if made and all(PERSISTENT in variable.flag for variable in made):
         return True
-    if operator.type not in VIEWS:
-        return False
     given = {chunk_of(graph.var[number]) for number in operator.input} - {None}
-    return bool(given) and {chunk_of(variable) for variable in made} <= given
+    return operator.type in VIEWS and bool(given) and given >= set(map(chunk_of, made))
 
 
-def bytes_of(tensors: tuple[TensorFact, ...]) -> int | None:
+def chunk_of(variable: RawVariable) -> str | None:
+    return variable.mem_plan.mem_chunk_id if variable.mem_plan else None
+
+
+def stored_bytes(fact: TensorFact, layout: RawLayout) -> int | None:
+    """Return the size of a tensor in memory, in which a broadcast one repeats nothing."""
+    if len(layout.stride) == len(fact.shape):
+        axes = zip(fact.shape, layout.stride, strict=True)
+        shape = tuple(axis if step else 1 for axis, step in axes)
+        fact = msgspec.structs.replace(fact, shape=shape)
+    return bytes_of([fact])
+
+
+def bytes_of(tensors: Sequence[TensorFact]) -> int | None:
     """Return the size of tensors, None where a type's is not known."""
     total = 0
     for tensor in tensors:
@@ -605,23 +427,30 @@ def bytes_of(tensors: tuple[TensorFact, ...]) -> int | None:
         found = re.search(r"\d+", tensor.dtype.replace("bool", "bool8"))
         if found is None:
             return None
-        total += -(-element_count(tensor) * int(found[0]) // 8)
+        total += -(-math.prod(tensor.shape) * int(found[0]) // 8)
     return total
+
+
+def moves_data(operator: ProfiledOperator) -> bool:
+    """Return whether an operator copies its input because a view of it is not enough."""
+    return operator.type in COPIES | RELAYOUTS and operator.size_bytes != 0
 
 
 PLAN = "static plan"
 
 
-def move_spans(graphs: ProfiledGraphs, executions: Iterable[Execution], device: str) -> SpanColumns:
+def move_spans(
+    operators: Sequence[ProfiledOperator], executions: Iterable[Execution], device: str
+) -> SpanColumns:
     """Return a span for each execution that copies a tensor or converts its layout."""
     on_host = device.startswith("cpu")
     spans = SpanColumns()
     for each in executions:
-        if each.operator not in graphs.moved_bytes:
+        operator = operators[each.operator]
+        if not moves_data(operator):
             continue
-        operator = graphs.operators[each.operator]
         copies = operator.type in COPIES
-        source = "host" if on_host or operator.type == "Host2DeviceCopy" else "device"
+        source = "host" if on_host or operator.type == INPUT else "device"
         target = "host" if on_host else "device"
         direction = f"{source[0].upper()}to{target[0].upper()}"
         spans.add(
@@ -633,7 +462,7 @@ def move_spans(graphs: ProfiledGraphs, executions: Iterable[Execution], device: 
             thread=each.thread,
             warmup=each.warmup,
             operator=each.operator,
-            size_bytes=graphs.moved_bytes[each.operator],
+            size_bytes=bytes_of(operator.outputs),
             tensor=operator.name,
             device=None if on_host else device,
             stream=None if on_host else each.thread,
@@ -644,16 +473,13 @@ def move_spans(graphs: ProfiledGraphs, executions: Iterable[Execution], device: 
 
 
 def kernel_spans(
-    operators: Sequence[ProfiledOperator],
-    graphs: ProfiledGraphs,
-    executions: Iterable[Execution],
-    device: str,
+    operators: Sequence[ProfiledOperator], executions: Iterable[Execution], device: str
 ) -> list[Span]:
     """Return a span for each execution that computes on a device, by its algorithm's name."""
     return [
         Span(
             category="kernel",
-            name=operators[each.operator].algorithm or operators[each.operator].type,
+            name=operator.algorithm or operator.type,
             start_ns=each.start_ns + (each.wait_ns or 0),
             end_ns=each.end_ns,
             thread=each.thread,
@@ -664,8 +490,9 @@ def kernel_spans(
             stream=each.thread,
         )
         for each in executions
-        if each.compute_ns > 0
-        and not (each.operator in graphs.moved_bytes and operators[each.operator].type in COPIES)
+        if (operator := operators[each.operator])
+        and each.compute_ns > 0
+        and not (operator.type in COPIES and moves_data(operator))
     ]
 
 
@@ -781,7 +608,9 @@ class MegEngineProfiler:
         self.driver = driver
         self.read: Callable[[], bytes] = bytes
         self._graphs = ProfiledGraphs()
-        self._iterations = Iterations()
+        self._executions = ExecutionColumns()  # on the engine's clocks
+        # The number of each, its three times, and from where to where its executions stand.
+        self._iterations = RecordColumns(self._iteration, "qqqqqq")
         self._threads: dict[int, str] = {}
         self._plan = MemoryPlan()  # the largest
         # That of each iteration, where its memory is asked for; most have one and the same.
@@ -806,24 +635,32 @@ class MegEngineProfiler:
         places = self._graphs.places_in(raw)
         self._threads |= threads_of(raw)
         own = executions_of(raw, places, step=step.number, warmup=step.warmup)
-        self._iterations.add(step, forward_ns, dispatched_ns, waited_ns, own)
-        plan = placed_plan(memory_plan_of(raw), [*places.values()])
+        first = len(self._executions)
+        self._executions.extend(own)
+        times = forward_ns, dispatched_ns, waited_ns
+        self._iterations.add(step.number, *times, first, len(self._executions))
+        plan = memory_plan_of(raw, places)
         self._plan = max(self._plan, plan, key=lambda each: each.static_bytes or 0)
         if PROFILE_MEMORY.is_given(self.driver.spec.settings):
             self._plans[step.number] = self._known_plans.setdefault(plan, plan)
 
+    def _iteration(self, *values: int) -> Iteration:
+        number, forward_ns, dispatched_ns, waited_ns, first, last = values
+        executions = self._executions.part(first, last)
+        return Iteration(number, forward_ns, dispatched_ns, waited_ns, executions)
+
     def finish(self) -> EngineTrace:
         """Return all that was kept, on the recorder's clock."""
         hosts, devices = fit_clocks(self._iterations)
-        executions = self._iterations.executions
+        executions = self._executions
         executions.rewrite(place_executions(self._iterations, hosts, devices))
         choices = b"\n".join(self._choices).decode(errors="replace")
         algorithms = algorithms_in(choices)
         operators = self._graphs.operators_with(algorithms)
         device = self.driver.spec.device
-        spans = move_spans(self._graphs, executions, device)
+        spans = move_spans(operators, executions, device)
         if not device.startswith("cpu"):
-            spans.add_all(kernel_spans(operators, self._graphs, executions, device))
+            spans.add_all(kernel_spans(operators, executions, device))
         allocations: list[Allocation] = []
         by_step = groupby(executions if self._plans else (), key=lambda each: each.step)
         for number, group in by_step:

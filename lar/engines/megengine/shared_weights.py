@@ -8,12 +8,11 @@ in it, are copied as ever, once for all copies.
 
 from __future__ import annotations
 
-import mmap
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lar.engines.megengine.packed_model import is_packed, open_packed, plain_graph
+from lar.engines.megengine.packed_model import graph_in, is_packed, open_packed
 from lar.errors import UsageError
 
 if TYPE_CHECKING:
@@ -49,15 +48,12 @@ def map_graph(model: str) -> memoryview:
         UsageError: it is a packed model with settings, which lite reads from the whole file only,
             and then copies the graph; or an encrypted one.
     """
-    if not is_packed(model):
-        with open(model, "rb") as file:
-            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-    packed = open_packed(model)
-    if packed.info is not None or packed.cache is not None:
+    packed = open_packed(model) if is_packed(model) else None
+    if packed and not (packed.info is None and packed.cache is None):
         raise UsageError(
             "of a packed model with settings or a cache MegEngine makes a copy",
             "run the model that it was packed from, or leave the flag out",
             flag="--share-param-mem",
             subject=model,
         )
-    return plain_graph(packed, model)
+    return graph_in(model)

@@ -12,10 +12,11 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lar.engines.megengine.cache import Reader, locked, replace_file
+from lar.engines.megengine.cache import Reader
 from lar.engines.megengine.symbols import find_function
-from lar.errors import UsageError, error_of_write
+from lar.errors import UsageError
 from lar.files.input_file import read_input
+from lar.files.report_file import OutputFile
 
 if TYPE_CHECKING:
     from lar.engines.megengine.lite import LiteDriver
@@ -71,13 +72,8 @@ def keep_cache(driver: LiteDriver, path: str) -> None:
     )
     if dump_cache():
         raise driver.failure()
-    real = Path(path).resolve()
-    try:
-        with locked(real):
-            replace_file(real, work_copy(driver).read_bytes())
-    except OSError as error:
-        hint = "choose another file"
-        raise error_of_write(error, flag="--tensorrt-cache", subject=path, hint=hint) from None
+    with OutputFile(os.path.realpath(path), "--tensorrt-cache") as file:
+        file.write(work_copy(driver).read_bytes())
 
 
 def work_copy(driver: LiteDriver) -> Path:
@@ -102,4 +98,4 @@ def read_cache(path: Path) -> bytes:
         problem = f"is not a cache of TensorRT's engines, or is damaged: {error}"
     else:
         return data
-    raise UsageError(f"{problem}", "choose another file", flag="--tensorrt-cache", subject=path)
+    raise UsageError(problem, "choose another file", flag="--tensorrt-cache", subject=path)

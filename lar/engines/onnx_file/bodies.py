@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from collections import ChainMap, Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from lar.engines.onnx_file.fields import Node
+from lar.engines.onnx_file.fields import (
+    Message,
+    Node,
+    attributes_of,
+    graphs_of,
+)
 
 SEQUENCES_SINCE = 13  # the opset since which control flow takes sequences
 LOOPS = frozenset({"Loop", "Scan"})
@@ -27,7 +31,7 @@ class Body(NamedTuple):
     are the types of the nodes that it is inside of, from the outermost on."""
 
     path: str
-    graph: Any
+    graph: Message
     around: tuple[str, ...] = ()
 
 
@@ -36,11 +40,11 @@ class Operator(NamedTuple):
     that holds it; the message of an operator that feeds a body is empty."""
 
     node: Node
-    proto: Any
+    message: Message
     body: Body
 
 
-def name_by_paths(graph: Any, path: str = "", outside: Names | None = None) -> None:
+def name_by_paths(graph: Message, path: str = "", outside: Names | None = None) -> None:
     """Give all that the bodies within a graph hold its name in a dump, which no other graph has.
 
     `outside` has the names in a dump of what the graphs around this one hold.
@@ -51,7 +55,7 @@ def name_by_paths(graph: Any, path: str = "", outside: Names | None = None) -> N
         flows = node.op_type in CONTROL_FLOW
         node.name = node.name and path + node.name
         for each in node.attribute:
-            if each.HasField("g"):
+            if "g" in each:
                 # Others have names for what their graphs take and give.
                 inner = f"{node.name}/{BRANCHES.get(each.name, each.name)}/" if flows else ""
                 name_by_paths(each.g, inner, names)
@@ -64,7 +68,7 @@ def name_by_paths(graph: Any, path: str = "", outside: Names | None = None) -> N
         del graph.value_info[:]
 
 
-def name_control_flow(graph: Any) -> None:
+def name_control_flow(graph: Message) -> None:
     """Give nodes of control flow names where they have none, or one that is taken: an engine may
     change the order of nodes, but not the names of tensors."""
     nodes = (node for node in graph.node if node.op_type in CONTROL_FLOW)
@@ -76,7 +80,7 @@ def name_control_flow(graph: Any) -> None:
         taken.add(node.name)
 
 
-def bodies_in(outer: Body) -> Iterator[tuple[Any, list[Body]]]:
+def bodies_in(outer: Body) -> Iterator[tuple[Message, list[Body]]]:
     """Yield the nodes of a graph, each of control flow with the graphs right inside it."""
     for node in outer.graph.node:
         around = (*outer.around, node.op_type)
@@ -85,17 +89,17 @@ def bodies_in(outer: Body) -> Iterator[tuple[Any, list[Body]]]:
             [
                 Body(f"{node.name}/{BRANCHES.get(each.name, each.name)}/", each.g, around)
                 for each in node.attribute
-                if each.HasField("g") and node.op_type in CONTROL_FLOW
+                if "g" in each and node.op_type in CONTROL_FLOW
             ],
         )
 
 
-def graphs_in(graph: Body) -> Iterator[Body]:
+def bodies_within(graph: Body) -> Iterator[Body]:
     """Yield a graph, and all graphs inside it."""
     yield graph
     for _, bodies in bodies_in(graph):
         for body in bodies:
-            yield from graphs_in(body)
+            yield from bodies_within(body)
 
 
 def operators_in(graph: Body, outside: frozenset[str] = frozenset()) -> Iterator[Operator]:
@@ -116,7 +120,7 @@ def operators_in(graph: Body, outside: frozenset[str] = frozenset()) -> Iterator
             fed = zip(reversed(body.graph.input), reversed(taken), strict=False)
             for each, source in reversed([*fed]):
                 inner = Node(each.name, BODY_INPUT, "", (source,), (each.name,))
-                yield Operator(inner, type(node)(), body)
+                yield Operator(inner, Message("Node"), body)
             yield from operators_in(body, known)
             results += [each.name for each in body.graph.output]
         name = node.name or (graph.path and graph.path + node.op_type)
@@ -126,20 +130,7 @@ def operators_in(graph: Body, outside: frozenset[str] = frozenset()) -> Iterator
         )
 
 
-def nodes_of_file(path: Path) -> Iterator[Node]:
-    """Yield the operators of a model file, those of its bodies named by paths.
-
-    Raises:
-        UsageError: the file cannot be read, or is damaged.
-    """
-    from lar.engines.onnx_file.contents import read_proto
-
-    graph = read_proto(path).graph
-    name_by_paths(graph)
-    yield from (each.node for each in operators_in(Body("", graph)))
-
-
-def takes_sequences(model: Any) -> bool:
+def takes_sequences(model: Message) -> bool:
     """Return whether the opset of a model lets sequences into an If or a Loop."""
     return any(
         each.version >= SEQUENCES_SINCE and each.domain in ("", "ai.onnx")
@@ -147,35 +138,27 @@ def takes_sequences(model: Any) -> bool:
     )
 
 
-def names_given(graph: Any) -> Iterator[str]:
+def names_given(graph: Message) -> Iterator[str]:
     """Yield the names of the tensors that a graph itself holds."""
     yield from (each.name for each in (*graph.input, *graph.initializer))
     yield from (each.values.name for each in graph.sparse_initializer)
     yield from (name for node in graph.node for name in node.output if name)
 
 
-def names_taken(node: Any) -> Iterator[str]:
+def names_taken(node: Message) -> Iterator[str]:
     """Yield the tensors that a node takes, those that the graphs inside it take from outside
     too."""
     yield from filter(None, node.input)
-    for attribute in node.attribute:
-        own = {*names_given(attribute.g)}
-        yield from (
-            name for inner in attribute.g.node for name in names_taken(inner) if name not in own
-        )
+    for graph in graphs_of(node):
+        own = {*names_given(graph)}
+        yield from (name for inner in graph.node for name in names_taken(inner) if name not in own)
 
 
-def parameters_of(node: Any) -> dict[str, Any]:
+def parameters_of(node: Message) -> dict[str, Any]:
     """Return the attributes of a node that are numbers, texts or lists of numbers."""
-    from onnx import helper
-
-    found: dict[str, Any] = {}
-    for each in node.attribute:
-        value = helper.get_attribute_value(each)
-        if isinstance(value, bytes):
-            found[each.name] = value.decode(errors="replace")
-        elif all(
-            isinstance(it, (int, float)) for it in (value if isinstance(value, list) else [value])
-        ):
-            found[each.name] = value
-    return found
+    return {
+        name: value
+        for name, value in attributes_of(node).items()
+        if isinstance(value, str)
+        or all(isinstance(it, (int, float)) for it in (value if type(value) is list else [value]))
+    }

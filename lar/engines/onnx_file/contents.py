@@ -1,21 +1,32 @@
-"""The contents of an ONNX model file, read without running it."""
+"""What an ONNX model file holds, and the FLOPs of its operators.
+
+The package onnx is imported only to infer shapes, for `lar info`.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-import onnx
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-from onnx import helper, inliner, numpy_helper, shape_inference
-
 from lar.engines.flops import Operation, Shape, count_flops
 from lar.engines.formats import BROKEN, ONNX, begins_like_ort, read_head, require_format
 from lar.engines.onnx_file.axes import axes_of
+from lar.engines.onnx_file.external_data import check_size, place_of
+from lar.engines.onnx_file.fields import (
+    EXTERNAL,
+    SCHEMA,
+    Message,
+    attributes_of,
+    bits_of,
+    graphs_in,
+    open_model,
+    type_name,
+)
+from lar.engines.onnx_file.tensors import move_inside
 from lar.errors import UsageError
 from lar.records.run import ModelInfo, TensorInfo
 
@@ -27,7 +38,8 @@ DOMAINS = ("", "ai.onnx", "com.microsoft", "com.microsoft.nchwc")
 OPERATORS: Mapping[str, str] = {
     "convolution": "Conv ConvInteger DeformConv FusedConv NhwcConv NhwcFusedConv QLinearConv",
     "deconvolution": "ConvTranspose",
-    "matrix product": "FusedGemm FusedMatMul Gemm MatMul MatMulInteger MatMulNBits QLinearMatMul",
+    "matrix product": "DynamicQuantizeMatMul FusedGemm FusedMatMul Gemm MatMul MatMulInteger"
+    " MatMulIntegerToFloat MatMulNBits QGemm QLinearMatMul",
     "recurrence": "GRU LSTM RNN",
     "pooling": "AveragePool LRN LpPool MaxPool NhwcMaxPool QLinearAveragePool",
     "elementwise": """
@@ -80,6 +92,7 @@ BIAS_INPUTS: Mapping[str, tuple[int, ...]] = {
     "Gemm": (2,),
     "NhwcConv": (2,),
     "NhwcFusedConv": (2, 3),
+    "QGemm": (6,),
     "QLinearConv": (8,),
 }
 
@@ -88,7 +101,7 @@ VARIADIC = ("Max", "Mean", "Min", "Sum")
 SQUARING = ("ReduceL2", "ReduceSumSquare", "GlobalLpPool")
 
 
-def operation_of(node: Any, shapes: Mapping[str, Shape]) -> Operation:
+def operation_of(node: Message, shapes: Mapping[str, Shape]) -> Operation:
     """Return a node as the FLOP formulas take it, given the shapes of the graph's tensors."""
     kind = KINDS.get(node.op_type) if node.domain in DOMAINS else None
     if kind is None or kind == "movement":
@@ -113,7 +126,7 @@ def operation_of(node: Any, shapes: Mapping[str, Shape]) -> Operation:
     )
 
 
-def taps_of(node: Any, kind: str, attributes: Mapping[str, Any]) -> int:
+def taps_of(node: Message, kind: str, attributes: Mapping[str, Any]) -> int:
     """Return what the formula of a kind calls taps."""
     if node.op_type == "LRN":
         return 2 * int(attributes.get("size", 1))
@@ -124,14 +137,9 @@ def taps_of(node: Any, kind: str, attributes: Mapping[str, Any]) -> int:
     if node.op_type == "Clip":
         return 2
     if kind == "interpolation":
-        mode = attributes.get("mode", b"linear" if node.op_type == "GridSample" else b"nearest")
-        return {b"nearest": 0, b"cubic": 16, b"bicubic": 16}.get(mode, 4)
+        mode = attributes.get("mode", "linear" if node.op_type == "GridSample" else "nearest")
+        return {"nearest": 0, "cubic": 16, "bicubic": 16}.get(mode, 4)
     return 2 if node.op_type in SQUARING else 1
-
-
-def attributes_of(node: Any) -> dict[str, Any]:
-    """Return a node's attributes by name."""
-    return {it.name: helper.get_attribute_value(it) for it in node.attribute}
 
 
 def channels_first(shape: Shape) -> Shape:
@@ -147,9 +155,6 @@ def swap_last_axes(shape: Shape) -> Shape:
 # Constants of more elements are weights: their values are never needed here.
 MOST_SHAPE_ELEMENTS = 1024
 
-# Bits of an element of the types that are smaller than a byte.
-LOW_BITS: Mapping[str, int] = {"INT4": 4, "UINT4": 4, "FLOAT4E2M1": 4, "INT2": 2, "UINT2": 2}
-
 # What the types of operators that take quantised tensors have in their names.
 QUANTISED = ("quantize", "qlinear", "qgemm", "integer", "nbits")
 
@@ -157,12 +162,8 @@ QUANTISED = ("quantize", "qlinear", "qgemm", "integer", "nbits")
 SETTINGS: Mapping[str, tuple[int, ...]] = {"Resize": (1, 2), "Upsample": (1,)}
 
 
-# Types without a size: unknown, and text.
-NO_SIZE = (onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING)
-
-
 class Constant(NamedTuple):
-    """A constant tensor, as far as it counts: ONNX's name of its type, and its shape."""
+    """A constant tensor, as far as it counts: NumPy's name of its type, and its shape."""
 
     type: str
     shape: tuple[int, ...]
@@ -181,51 +182,18 @@ def read_model(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) 
         UsageError: the file or its external weights cannot be read, or it is not an ONNX model, or
             a damaged one.
     """
-    model = read_proto(path)
-    # Damage also shows in names and numbers that make no sense.
+    model = read_message(path)
     try:
-        check_names(model.graph)
-        check_external_weights(model, path)
-        if model.functions:
-            model = inliner.inline_local_functions(model)
-        return describe_model(model, shapes or {})
+        return describe_model(without_weights(model, path), shapes or {})
     except (RuntimeError, ValueError, TypeError, LookupError) as error:
         raise damaged(path) from error
 
 
-def read_proto(path: Path) -> Any:
-    """Read a model file as it is; weights in files of their own stay there.
+def read_message(path: Path) -> Message:
+    """Open a model file; what is wrong within its fields shows when they are looked at.
 
     Raises:
         UsageError: the file cannot be read, or it is not an ONNX model, or a damaged one.
-    """
-    check_format(path)
-    try:
-        model = onnx.load_model_from_string(path.read_bytes())
-    except DecodeError as error:
-        raise damaged(path) from error
-    if not model.graph.output:
-        raise damaged(path)
-    return model
-
-
-def dense_of(sparse: Any) -> Any:
-    """Return a sparse tensor, whose indices count its elements or its axes, as a plain one."""
-    values, places = (numpy_helper.to_array(each) for each in (sparse.values, sparse.indices))
-    array = np.zeros(tuple(sparse.dims), values.dtype)
-    array[np.unravel_index(places, array.shape) if places.ndim == 1 else (*places.T,)] = values
-    return numpy_helper.from_array(array, sparse.values.name)
-
-
-def damaged(path: Path) -> UsageError:
-    return UsageError("not an ONNX model, or a damaged one", BROKEN, subject=path)
-
-
-def check_format(path: Path) -> None:
-    """Check that a file can be read and does not begin like one of another format.
-
-    Raises:
-        UsageError: it cannot, or does.
     """
     if begins_like_ort(read_head(path)):
         raise UsageError(
@@ -234,60 +202,55 @@ def check_format(path: Path) -> None:
             subject=path,
         )
     require_format(path, (ONNX,), "ONNX Runtime")
+    try:
+        model = open_model(path)
+        if not model.graph.output:
+            raise damaged(path)
+    except ValueError as error:
+        raise damaged(path) from error
+    return model
 
 
-def check_external_weights(model: Any, path: Path) -> None:
-    """Check that the weights that lie in files of their own are there; read the smallest.
+def damaged(path: Path) -> UsageError:
+    return UsageError("not an ONNX model, or a damaged one", BROKEN, subject=path)
+
+
+def without_weights(model: Message, path: Path) -> Message:
+    """Return a model without the values of its weights, and with its functions inlined; what may
+    be a shape is read out of the files beside it.
 
     Raises:
         UsageError: a file is missing or too short.
     """
+    sizes: dict[str, int] = {}
     for graph in graphs_in(model.graph):
         for tensor in graph.initializer:
-            if tensor.data_location != onnx.TensorProto.EXTERNAL:
-                continue
-            entries = {entry.key: entry.value for entry in tensor.external_data}
-            file = path.parent / entries.get("location", "")
-            offset, length = int(entries.get("offset", 0)), int(entries.get("length", 0))
-            if not file.is_file():
-                raise UsageError(
-                    f"its weights file {file} is missing", "keep it beside the model", subject=path
-                )
-            if file.stat().st_size < offset + length:
-                raise UsageError(f"its weights file {file} is cut short", BROKEN, subject=path)
-            if length and prod(tensor.dims) <= MOST_SHAPE_ELEMENTS:
-                with file.open("rb") as data:
-                    data.seek(offset)
-                    tensor.raw_data = data.read(length)
-                tensor.data_location = onnx.TensorProto.DEFAULT
+            is_small = prod(tensor.dims) <= MOST_SHAPE_ELEMENTS
+            if tensor.data_location == EXTERNAL:
+                check_size(place_of(tensor), path, sizes)
+                if is_small and place_of(tensor).length:
+                    move_inside(tensor, path.parent)
+            elif not is_small:
+                tensor.raw_data = b""
+    if model.functions:
+        import onnx
+        from onnx import inliner
+
+        inlined = inliner.inline_local_functions(onnx.load_from_string(model.encode()))
+        model = Message("Model", inlined.SerializeToString())
+    return model
 
 
-def check_names(graph: Any) -> None:
-    """Check that the names in a graph are text.
-
-    Raises:
-        ValueError: one is not; protobuf then gives it as bytes.
-    """
-    names = [info.name for info in (*graph.input, *graph.output, *graph.initializer)]
-    for node in graph.node:
-        names += [node.op_type, node.domain, *node.input, *node.output]
-    if not all(isinstance(name, str) for name in names):
-        raise ValueError("a name is not UTF-8")
-
-
-def describe_model(model: Any, given: Mapping[str, tuple[int, ...]]) -> ModelInfo:
+def describe_model(model: Message, given: Mapping[str, tuple[int, ...]]) -> ModelInfo:
     """Return what a model holds; FLOPs and bytes where inputs have the shapes given."""
-    graphs = list(graphs_in(model.graph))
+    graphs = [*graphs_in(model.graph)]
     nodes = [node for graph in graphs for node in graph.node if node.op_type != "Constant"]
     constants = constants_in(graphs)
     weights = [constants[name] for name in weight_names(nodes, constants)]
     inputs = [info for info in model.graph.input if info.name not in constants]
-    # Those that have a value in the file may be fed all the same; older models list all of these.
-    others = [it for it in model.graph.input if it.name in constants and model.ir_version >= 4]
     metadata = format_metadata(model)
     graph = infer_shapes(model).graph
-    optional = (tensor_of(info, optional=True) for info in others)
-    infos, outputs = (*map(tensor_of, inputs), *optional), tuple(map(tensor_of, graph.output))
+    infos, outputs = inputs_in(model, constants), tuple(map(info_of, graph.output))
     if given:
         set_shapes(model.graph, given)
         graph = infer_shapes(model).graph
@@ -304,7 +267,7 @@ def describe_model(model: Any, given: Mapping[str, tuple[int, ...]]) -> ModelInf
         outputs=outputs,
         operators=dict(Counter(node.op_type for node in nodes).most_common()),
         parameter_count=sum(prod(constant.shape) for constant in weights),
-        weight_bytes=sum(map(bytes_of, weights)),
+        weight_bytes=sum(bytes_of(it.type, it.shape) or 0 for it in weights),
         flops=flops,
         flops_unknown=flops_unknown,
         input_bytes=sum_of(sizes.get(info.name) for info in inputs),
@@ -315,28 +278,46 @@ def describe_model(model: Any, given: Mapping[str, tuple[int, ...]]) -> ModelInf
     )
 
 
-def set_shapes(graph: Any, shapes: Mapping[str, tuple[int, ...]]) -> None:
+def inputs_in(model: Message, constants: Container[str]) -> tuple[TensorInfo, ...]:
+    """Return what a model is fed with; last those that have a value in the file, which only models
+    from version 4 on let be replaced, as older ones list all of these."""
+    held = [info for info in model.graph.input if info.name in constants]
+    return (
+        *(info_of(info) for info in model.graph.input if info.name not in constants),
+        *(replace(info_of(info), optional=True) for info in held if model.ir_version >= 4),
+    )
+
+
+def set_shapes(graph: Message, shapes: Mapping[str, tuple[int, ...]]) -> None:
     """Give inputs these shapes, and leave all others to be inferred from them."""
-    for info in (*graph.input, *graph.output, *graph.value_info):
-        if info.type.HasField("tensor_type") and info.name in shapes:
-            info.type.tensor_type.ClearField("shape")
-            for size in shapes[info.name]:
-                info.type.tensor_type.shape.dim.add().dim_value = size
-        elif info.type.HasField("tensor_type") and None in (shape_of(info.type.tensor_type) or ()):
-            info.type.tensor_type.ClearField("shape")
-    del graph.value_info[:]
+    for info in (*graph.input, *graph.output):
+        tensor = info.type.tensor_type
+        if "tensor_type" in info.type and info.name in shapes:
+            tensor.shape = Message(
+                "Shape", dim=[Message("Axis", dim_value=size) for size in shapes[info.name]]
+            )
+        elif None in (shape_of(tensor) or ()):
+            kind = Message("TensorType", elem_type=tensor.elem_type)
+            info.type = Message("Type", tensor_type=kind)
+    graph.value_info = []
 
 
-def bytes_in(graph: Any) -> dict[str, int | None]:
+def bytes_in(graph: Message) -> dict[str, int | None]:
     """Return how many bytes each tensor of a graph has, None where its shape is not known."""
     sizes: dict[str, int | None] = {}
     for info in (*graph.value_info, *graph.input, *graph.output):
         tensor = info.type.tensor_type
-        shape = None if tensor.elem_type in NO_SIZE else shape_of(tensor)
-        if shape is not None and None not in shape:
-            known = tuple(size or 0 for size in shape)
-            sizes[info.name] = bytes_of(Constant(type_name(tensor.elem_type), known))
+        shape = shape_of(tensor)
+        if tensor.elem_type and shape is not None and None not in shape:
+            kind = type_name(tensor.elem_type)
+            sizes[info.name] = bytes_of(kind, [size or 0 for size in shape])
     return sizes
+
+
+def bytes_of(kind: str, shape: Sequence[int]) -> int | None:
+    """Return how many bytes a tensor has, None of texts."""
+    bits = bits_of(kind)
+    return None if bits is None else -(-prod(shape) * bits // 8)
 
 
 def sum_of(sizes: Iterable[int | None]) -> int | None:
@@ -345,63 +326,44 @@ def sum_of(sizes: Iterable[int | None]) -> int | None:
     return None if None in known else sum(size or 0 for size in known)
 
 
-def close_batch(inputs: Sequence[Any]) -> list[str]:
+def close_batch(inputs: Sequence[Message]) -> list[str]:
     """Set the first axis of inputs to 1 where it is open; return the names of those inputs."""
     closed = []
     for info in inputs:
         axes = info.type.tensor_type.shape.dim
-        if axes and (not axes[0].HasField("dim_value") or axes[0].dim_value < 0):
-            axes[0].dim_value = 1
+        if axes and ("dim_value" not in axes[0] or axes[0].dim_value < 0):
+            axes[0] = Message("Axis", dim_value=1)
             closed.append(info.name)
     return closed
 
 
-def graphs_in(graph: Any) -> Iterator[Any]:
-    """Yield a graph and those of its control flow."""
-    yield graph
-    for node in graph.node:
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs):
-                if inner.node:
-                    yield from graphs_in(inner)
-
-
-def constants_in(graphs: Sequence[Any]) -> dict[str, Constant]:
+def constants_in(graphs: Iterable[Message]) -> dict[str, Constant]:
     """Return the initializers and the outputs of Constant nodes, by name."""
     found = {}
     for graph in graphs:
         for tensor in graph.initializer:
             found[tensor.name] = Constant(type_name(tensor.data_type), tuple(tensor.dims))
-        # ONNX Runtime makes sparse ones dense.
-        for tensor in graph.sparse_initializer:
-            name, number = tensor.values.name, tensor.values.data_type
-            found[name] = Constant(type_name(number), tuple(tensor.dims))
+        for tensor in graph.sparse_initializer:  # which the engine makes dense
+            kind = type_name(tensor.values.data_type)
+            found[tensor.values.name] = Constant(kind, tuple(tensor.dims))
         for node in graph.node:
             if node.op_type == "Constant" and node.output:
                 found[node.output[0]] = constant_of(node)
     return found
 
 
-def constant_of(node: Any) -> Constant:
+def constant_of(node: Message) -> Constant:
     """Return the tensor of a Constant node."""
-    for attribute in node.attribute:
-        if attribute.name == "value":
-            return Constant(type_name(attribute.t.data_type), tuple(attribute.t.dims))
-        if attribute.name == "value_floats":
-            return Constant("FLOAT", (len(attribute.floats),))
-        if attribute.name == "value_ints":
-            return Constant("INT64", (len(attribute.ints),))
+    for name, value in attributes_of(node).items():
+        if name == "value":
+            return Constant(type_name(value.data_type), tuple(value.dims))
+        if name in ("value_floats", "value_ints"):
+            return Constant("float32" if name == "value_floats" else "int64", (len(value),))
     # What else it can hold is one number or text.
-    return Constant("INT64", ())
+    return Constant("int64", ())
 
 
-def type_name(number: int) -> str:
-    """Return ONNX's name of a type of elements, UNDEFINED for one that ONNX does not have."""
-    known = number in onnx.TensorProto.DataType.values()
-    return str(onnx.TensorProto.DataType.Name(number)) if known else "UNDEFINED"
-
-
-def weight_names(nodes: Sequence[Any], constants: Mapping[str, Constant]) -> set[str]:
+def weight_names(nodes: Sequence[Message], constants: Mapping[str, Constant]) -> set[str]:
     """Return the names of the constants that are parameters of the model."""
     names = set()
     for node in nodes:
@@ -410,34 +372,23 @@ def weight_names(nodes: Sequence[Any], constants: Mapping[str, Constant]) -> set
             constant = constants.get(name)
             if constant is None or index in SETTINGS.get(node.op_type, ()):
                 continue
-            is_number = quantised or "FLOAT" in constant.type or constant.type == "DOUBLE"
-            if is_number and prod(constant.shape) > 1:
+            if (quantised or "float" in constant.type) and prod(constant.shape) > 1:
                 names.add(name)
     return names
 
 
-def bytes_of(constant: Constant) -> int:
-    """Return how many bytes a constant takes in the file."""
-    bits = LOW_BITS.get(constant.type)
-    if bits is None:
-        number = onnx.TensorProto.DataType.Value(constant.type)
-        bits = 8 * helper.tensor_dtype_to_np_dtype(number).itemsize
-    return -(-prod(constant.shape) * bits // 8)
+def infer_shapes(model: Message) -> Message:
+    """Return a model with all shapes that can be known."""
+    from onnx import shape_inference
 
-
-def infer_shapes(model: Any) -> Any:
-    """Return a model with all shapes that can be known; drops the values of its weights."""
-    for graph in graphs_in(model.graph):
-        for tensor in graph.initializer:
-            if prod(tensor.dims) > MOST_SHAPE_ELEMENTS:
-                tensor.ClearField("raw_data")
     try:
-        return shape_inference.infer_shapes(model, data_prop=True)
+        found = shape_inference.infer_shapes(model.encode(), data_prop=True)
     except shape_inference.InferenceError:
         return model
+    return Message("Model", found.SerializeToString())
 
 
-def shapes_in(graph: Any) -> dict[str, Shape]:
+def shapes_in(graph: Message) -> dict[str, Shape]:
     """Return the shapes of a graph's tensors, by name."""
     return {
         info.name: shape_of(info.type.tensor_type)
@@ -445,58 +396,73 @@ def shapes_in(graph: Any) -> dict[str, Shape]:
     }
 
 
-def shape_of(tensor: Any) -> Shape:
+def shape_of(tensor: Message) -> Shape:
     """Return the shape of a tensor type, None where even the rank is unknown. A size of -1 is any
     size, as the engine takes it."""
-    if not tensor.HasField("shape"):
+    if "shape" not in tensor:
         return None
     return tuple(
-        axis.dim_value if axis.HasField("dim_value") and axis.dim_value >= 0 else None
+        axis.dim_value if "dim_value" in axis and axis.dim_value >= 0 else None
         for axis in tensor.shape.dim
     )
 
 
-def tensor_of(info: Any, *, optional: bool = False) -> TensorInfo:
+def kind_of(value: Message) -> str:
+    """Return what an input or output is: a tensor, a sequence, a map, ..."""
+    kinds = (name for name in SCHEMA["Type"] if name in value.type)
+    return next(kinds, "tensor_type").removesuffix("_type")
+
+
+def info_of(value: Message) -> TensorInfo:
     """Return an input or output; the shape of one of unknown rank is empty."""
-    kind, sequence = info.type, info.type.HasField("sequence_type")
-    if sequence and kind.sequence_type.elem_type.HasField("tensor_type"):
+    kind, sequence = value.type, "sequence_type" in value.type
+    if sequence and "tensor_type" in kind.sequence_type.elem_type:
         kind = kind.sequence_type.elem_type
-    if not kind.HasField("tensor_type") and kind.WhichOneof("value"):
-        named = kind.WhichOneof("value").removesuffix("_type")
-        return TensorInfo(name=info.name, dtype=named, shape=(), any_rank=True)
+    elif kind_of(value) != "tensor":
+        return TensorInfo(name=value.name, dtype=kind_of(value), shape=(), any_rank=True)
     tensor = kind.tensor_type
     shape, axes = axes_of(
-        axis.dim_value if axis.HasField("dim_value") else axis.dim_param
-        for axis in tensor.shape.dim
-        if not sequence
+        axis.dim_value if "dim_value" in axis else axis.dim_param
+        for axis in (() if sequence else tensor.shape.dim)
     )
+    # Without a type in the file, one is known only where shape inference finds it.
+    dtype = type_name(tensor.elem_type) if tensor.elem_type else "unknown"
     return TensorInfo(
-        name=info.name,
-        dtype=dtype_name(tensor.elem_type),
+        name=value.name,
+        dtype="string" if dtype == "object" else dtype,
         shape=shape,
         axes=axes,
-        any_rank=sequence or not tensor.HasField("shape"),
-        optional=optional,
+        any_rank=sequence or "shape" not in tensor,
         sequence=sequence,
     )
 
 
-def dtype_name(number: int) -> str:
-    """Return lar's name of ONNX's type of elements. Without a type in the file, one is known only
-    where shape inference finds it."""
-    if not number:
-        return "unknown"
-    is_text = number == onnx.TensorProto.STRING
-    return "string" if is_text else str(helper.tensor_dtype_to_np_dtype(number).name)
-
-
-def format_metadata(model: Any) -> dict[str, str]:
+def format_metadata(model: Message) -> dict[str, str]:
     """Return what the file says about itself as text."""
     opsets = [f"{it.domain or 'ai.onnx'} {it.version}" for it in model.opset_import]
     producer = f"{model.producer_name} {model.producer_version}".strip()
     return {
-        **{prop.key: prop.value for prop in model.metadata_props},
+        **{each.key: each.value.decode() for each in model.metadata_props},
         "ir_version": str(model.ir_version),
         "opset": ", ".join(opsets),
         **({"producer": producer} if producer else {}),
     }
+
+
+def refuse_others(path: Path, inputs: Iterable[Message]) -> None:
+    """Refuse inputs that are no tensors and no sequences of them.
+
+    Raises:
+        UsageError: naming the input.
+    """
+    for each in inputs:
+        kind = kind_of(each)
+        if kind not in ("tensor", "sequence"):
+            problem = f"the model's input {each.name} is a {kind}, which lar cannot feed"
+            raise UsageError(problem, subject=path)
+
+
+def without_rank(path: Path) -> set[str]:
+    """Return the names of the inputs of which a file does not say how many axes they have."""
+    fed = open_model(path).graph.input
+    return {each.name for each in fed if "shape" not in each.type.tensor_type}

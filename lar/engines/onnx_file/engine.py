@@ -11,6 +11,7 @@ from lar.engines.engine import Engine
 if TYPE_CHECKING:
     from lar.dumps.facts import DumpFacts
     from lar.graphs.operator_kinds import OperatorKinds
+    from lar.graphs.origins import ModelOperator
     from lar.records.run import ModelInfo
 
 
@@ -47,6 +48,21 @@ class OnnxFileEngine(Engine):
         from lar.engines.onnx_file.external_data import files_beside
 
         return files_beside(path)
+
+    def read_operators(self, path: Path) -> tuple[ModelOperator, ...]:
+        from lar.engines.onnx_file.bodies import Body, name_by_paths, operators_in
+        from lar.engines.onnx_file.fields import open_model
+        from lar.graphs.origins import ModelOperator
+
+        graph = open_model(path).graph
+        held = {each.name for each in graph.initializer}
+        name_by_paths(graph)
+        fed = (each.name for each in graph.input if each.name not in held)
+        nodes = (each.node for each in operators_in(Body("", graph)))
+        return (
+            *(ModelOperator("Input", name, (), (name,)) for name in fed),
+            *(ModelOperator(it.operator, it.name, it.inputs, it.outputs) for it in nodes),
+        )
 
     def describe_dump(self, folder: Path) -> DumpFacts:
         from lar.dumps.layers import describe_dump

@@ -1,25 +1,91 @@
-"""The facts about an ONNX model that a run needs, read from the file's fields without decoding it.
+"""An ONNX file, read and written by its fields: the one reader of lar, without the package onnx.
 
-ONNX files are protobuf messages. What lar needs of one during a run is little, and importing the
-library that decodes a whole model takes longer than loading the model. Two properties of protobuf's
-format help: a field is skipped by its length, and messages may be concatenated, which adds to
-repeated fields and merges embedded messages.
+Importing that package takes longer than loading a model, and lar looks at little of a file. ONNX
+files are protobuf messages (protobuf.dev/programming-guides/encoding); `SCHEMA` has the fields of
+onnx.proto by message. A `Message` keeps the bytes that it was made of, and decodes a field when it
+is first asked for: what nobody looks at is skipped by its length, and of a file that is mapped
+into memory it is never read. A message that is changed is encoded with the fields that nobody
+looked at, or that this schema lacks, as they were.
 
-The numbers of fields are those of onnx.proto; `data` is a whole file. The format:
-protobuf.dev/programming-guides/encoding
+What a file says stands in the modules beside this one: `contents` describes a model and counts
+its FLOPs, `external_data` has weights in other files, `tensors` the values of tensors, `bodies` the
+graphs inside nodes, `quantization` the scales of integers.
 """
 
 from __future__ import annotations
 
 import mmap
-import os
+import re
+import struct
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lar.engines.formats import HEAD_SIZE, begins_like_ort
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 FIXED_BYTES = {FIXED64: 8, FIXED32: 4}
+EXTERNAL = 1  # the data_location of a tensor whose data is in a file of its own
+
+# By message: the numbers, names and kinds of fields; a star is behind those that are repeated.
+SCHEMA_TEXT = """
+Model: 1 ir_version int, 2 producer_name text, 3 producer_version text, 7 graph Graph,
+  8 opset_import Opset*, 14 metadata_props Entry*, 20 training_info Training*,
+  25 functions Function*
+Opset: 1 domain text, 2 version int
+Entry: 1 key text, 2 value bytes
+Training: 1 initialization Graph, 2 algorithm Graph
+Function: 1 name text, 4 input text*, 5 output text*, 7 node Node*, 9 opset_import Opset*,
+  10 domain text, 11 attribute_proto Attribute*
+Graph: 1 node Node*, 2 name text, 5 initializer Tensor*, 11 input Value*, 12 output Value*,
+  13 value_info Value*, 15 sparse_initializer Sparse*
+Node: 1 input text*, 2 output text*, 3 name text, 4 op_type text, 5 attribute Attribute*,
+  7 domain text
+Attribute: 1 name text, 2 f float, 3 i int, 4 s bytes, 5 t Tensor, 6 g Graph, 7 floats float*,
+  8 ints int*, 9 strings bytes*, 10 tensors Tensor*, 11 graphs Graph*, 14 tp Type, 20 type int,
+  21 ref_attr_name text, 22 sparse_tensor Sparse, 23 sparse_tensors Sparse*
+Tensor: 1 dims int*, 2 data_type int, 4 float_data float*, 5 int32_data int*, 6 string_data bytes*,
+  7 int64_data int*, 8 name text, 9 raw_data bytes, 10 double_data double*, 11 uint64_data int*,
+  12 doc_string text, 13 external_data Entry*, 14 data_location int
+Sparse: 1 values Tensor, 2 indices Tensor, 3 dims int*
+Value: 1 name text, 2 type Type
+Type: 1 tensor_type TensorType, 4 sequence_type Sequence, 5 map_type Map,
+  8 sparse_tensor_type TensorType, 9 optional_type Sequence
+TensorType: 1 elem_type int, 2 shape Shape
+Sequence: 1 elem_type Type
+Map: 1 key_type int, 2 value_type Type
+Shape: 1 dim Axis*
+Axis: 1 dim_value int, 2 dim_param text
+"""
+
+
+class FieldKind(NamedTuple):
+    """A field of the schema; `type` is that of its values, or the name of a message."""
+
+    number: int
+    type: str
+    is_repeated: bool
+
+
+def read_schema(text: str) -> dict[str, dict[str, FieldKind]]:
+    """Return the fields of messages by their names."""
+    found: dict[str, dict[str, FieldKind]] = {}
+    for message, fields in re.findall(r"^(\w+): (.*(?:\n  .*)*)", text, re.MULTILINE):
+        known = found[message] = {}
+        for number, name, kind, star in re.findall(r"(\d+) (\w+) (\w+)(\*?)", fields):
+            known[name] = FieldKind(int(number), kind, bool(star))
+    return found
+
+
+SCHEMA = read_schema(SCHEMA_TEXT)
+NAMES = {
+    message: {it.number: name for name, it in fields.items()} for message, fields in SCHEMA.items()
+}
+# How values that are no messages stand in a file, what is assumed where they do not, and, of
+# numbers with a fraction, their format.
+WIRES = {"int": VARINT, "float": FIXED32, "double": FIXED64}
+DEFAULTS: dict[str, Any] = {"int": 0, "float": 0.0, "double": 0.0, "text": "", "bytes": b""}
+FORMATS = {"float": "<f", "double": "<d"}
 
 
 class Field(NamedTuple):
@@ -29,63 +95,39 @@ class Field(NamedTuple):
     """
 
     number: int
-    kind: int
+    wire: int
     begin: int
     value: int
     end: int
 
 
-def fields_in(data: bytes | memoryview, begin: int = 0, end: int | None = None) -> Iterator[Field]:
-    """Yield the fields of the message that stands between two offsets.
+def fields_in(data: bytes | memoryview) -> Iterator[Field]:
+    """Yield the fields of a message.
 
     Raises:
         ValueError: these bytes are not a message.
     """
-    end = len(data) if end is None else end
+    begin, end = 0, len(data)
     while begin < end:
-        tag, offset = varint_at(data, begin, end)
-        number, kind = tag >> 3, tag & 7
+        tag, offset = varint_at(data, begin)
+        number, wire = tag >> 3, tag & 7
         value = offset
-        if kind == VARINT:
-            value, offset = varint_at(data, offset, end)
-        elif kind == BYTES:
-            length, value = varint_at(data, offset, end)
+        if wire == VARINT:
+            value, offset = varint_at(data, offset)
+        elif wire == BYTES:
+            length, value = varint_at(data, offset)
             offset = value + length
-        elif kind in FIXED_BYTES:
-            offset += FIXED_BYTES[kind]
+        elif wire in FIXED_BYTES:
+            offset += FIXED_BYTES[wire]
         else:
             raise ValueError(f"no field begins at byte {begin}")
         if number == 0 or offset > end:
             raise ValueError(f"the field at byte {begin} is unknown, or goes beyond the end")
-        yield Field(number, kind, begin, value, offset)
+        yield Field(number, wire, begin, value, offset)
         begin = offset
 
 
-def messages_in(
-    data: bytes | memoryview, number: int, begin: int = 0, end: int | None = None
-) -> Iterator[tuple[int, int]]:
-    """Yield where the values of the fields of one number stand: messages, texts or bytes.
-
-    Raises:
-        ValueError: these bytes are not a message.
-    """
-    for field in fields_in(data, begin, end):
-        if field.number == number and field.kind == BYTES:
-            yield field.value, field.end
-
-
-def texts_in(
-    data: bytes | memoryview, number: int, begin: int = 0, end: int | None = None
-) -> list[str]:
-    """Return the fields of one number as texts.
-
-    Raises:
-        ValueError: these bytes are not a message, or a text is not UTF-8.
-    """
-    return [str(data[first:last], "utf-8") for first, last in messages_in(data, number, begin, end)]
-
-
-def varint_at(data: bytes | memoryview, offset: int, end: int) -> tuple[int, int]:
+def varint_at(data: bytes | memoryview, offset: int) -> tuple[int, int]:
     """Return the number that begins at an offset, and where it ends.
 
     Raises:
@@ -93,7 +135,7 @@ def varint_at(data: bytes | memoryview, offset: int, end: int) -> tuple[int, int
     """
     number = 0
     for shift in range(0, 70, 7):
-        if offset >= end:
+        if offset >= len(data):
             break
         byte = data[offset]
         offset += 1
@@ -103,13 +145,9 @@ def varint_at(data: bytes | memoryview, offset: int, end: int) -> tuple[int, int
     raise ValueError(f"no number ends at byte {offset}")
 
 
-def bytes_field(number: int, value: bytes) -> bytes:
-    """Encode a field that holds a message, a text or bytes."""
-    return encode_varint(number << 3 | BYTES) + encode_varint(len(value)) + value
-
-
 def encode_varint(number: int) -> bytes:
-    """Encode a number from 0."""
+    """Encode a number; a negative one as 64 bits."""
+    number &= (1 << 64) - 1
     encoded = bytearray()
     while number > 0x7F:
         encoded.append(number & 0x7F | 0x80)
@@ -118,22 +156,130 @@ def encode_varint(number: int) -> bytes:
     return bytes(encoded)
 
 
-def number_field(number: int, value: int) -> bytes:
-    """Encode a field that holds a number from 0."""
-    return encode_varint(number << 3 | VARINT) + encode_varint(value)
+class Message:
+    """A message of a kind in `SCHEMA`, whose fields are attributes, as in the package onnx.
+
+    What is missing is empty; a missing message does not become part of this one by being changed.
+    Decoding a field raises a ValueError where the bytes are not such a message.
+    """
+
+    def __init__(self, kind: str, data: bytes | memoryview = b"", **values: Any) -> None:
+        # What has been decoded or was assigned stands among the attributes themselves.
+        self.__dict__.update(values, kind=kind, _data=memoryview(data), _fields=None)
+
+    if TYPE_CHECKING:
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            """Change a field."""
+
+    def __getattr__(self, name: str) -> Any:
+        """Decode a field; only called for one that has not been."""
+        kind = SCHEMA[self.kind].get(name)
+        if kind is None:
+            raise AttributeError(name)
+        found = [each for field in self._raw(name) for each in self._decode(kind, field)]
+        if kind.is_repeated:
+            value: Any = found
+        elif kind.type in SCHEMA:
+            # Messages that stand there twice are merged.
+            data = found[0]._data if len(found) == 1 else b"".join(it._data for it in found)
+            value = Message(kind.type, data)
+            if not found:
+                return value
+        else:
+            value = found[-1] if found else DEFAULTS[kind.type]
+            if not found:
+                return value
+        self.__dict__[name] = value
+        return value
+
+    def __contains__(self, name: str) -> bool:
+        """Return whether a field is there, even if it is empty."""
+        return bool(self.__dict__[name] != [] if name in self.__dict__ else self._raw(name))
+
+    def _raw(self, name: str) -> list[Field]:
+        """Return the fields of a name as they stand in the bytes."""
+        if self._fields is None:
+            found: dict[str, list[Field]] = {}
+            names = NAMES[self.kind]
+            for field in fields_in(self._data):
+                found.setdefault(names.get(field.number, ""), []).append(field)
+            self.__dict__["_fields"] = found
+        fields: list[Field] = self._fields.get(name, [])
+        return fields
+
+    def _decode(self, kind: FieldKind, field: Field) -> list[Any]:
+        """Return the values in a field: several in one of packed numbers."""
+        data = self._data[field.value : field.end]
+        if kind.type not in WIRES:
+            if field.wire != BYTES:
+                raise ValueError(f"a number in the place of a {kind.type}")
+            if kind.type == "text":
+                return [str(data, "utf-8")]
+            return [bytes(data) if kind.type == "bytes" else Message(kind.type, data)]
+        if kind.type in FORMATS:
+            if field.wire not in (BYTES, WIRES[kind.type]):
+                raise ValueError(f"another field in the place of a {kind.type}")
+            size = struct.calcsize(FORMATS[kind.type])
+            data = data[: len(data) // size * size]
+            return [number for (number,) in struct.iter_unpack(FORMATS[kind.type], data)]
+        if field.wire == VARINT:
+            return [signed(field.value)]
+        numbers, offset = [], 0
+        while offset < len(data):
+            number, offset = varint_at(data, offset)
+            numbers.append(signed(number))
+        return numbers
+
+    def encode(self) -> bytes:
+        """Return the message as bytes."""
+        schema = SCHEMA[self.kind]
+        changed = [name for name in self.__dict__ if name in schema]
+        data: memoryview = self._data
+        if not changed:
+            return bytes(data)
+        self._raw("")
+        pieces: list[tuple[int, bytes]] = [
+            (field.number, bytes(data[field.begin : field.end]))
+            for name, fields in self._fields.items()
+            if name not in changed
+            for field in fields
+        ]
+        for name in changed:
+            value, kind = self.__dict__[name], schema[name]
+            values = value if kind.is_repeated else [value]
+            pieces += [(kind.number, encode_field(kind, each)) for each in values]
+        return b"".join(piece for _, piece in sorted(pieces, key=lambda piece: piece[0]))
 
 
-MODEL_GRAPH = 7
-MODEL_TRAINING, MODEL_FUNCTION = 20, 25
-TRAINING_GRAPHS, FUNCTION_NODE = (1, 2), 7
-GRAPH_NODE, GRAPH_INITIALIZER, GRAPH_INPUT, GRAPH_OUTPUT = 1, 5, 11, 12
-GRAPH_SPARSE_INITIALIZER, SPARSE_TENSORS = 15, (1, 2)
-NODE_INPUT, NODE_OUTPUT, NODE_NAME, NODE_TYPE, NODE_ATTRIBUTE, NODE_DOMAIN = 1, 2, 3, 4, 5, 7
-ATTRIBUTE_TENSORS, ATTRIBUTE_SPARSE_TENSORS, ATTRIBUTE_GRAPHS = (5, 10), (22, 23), (6, 11)
-TENSOR_NAME, TENSOR_EXTERNAL_DATA, TENSOR_DATA_LOCATION, EXTERNAL = 8, 13, 14, 1
-ENTRY_KEY, ENTRY_VALUE = 1, 2
-VALUE_NAME, VALUE_TYPE = 1, 2
-TYPE_TENSOR, TENSOR_SHAPE = 1, 2
+def signed(number: int) -> int:
+    """Return a number of 64 bits with its sign."""
+    return number - (1 << 64) if number >> 63 else number
+
+
+def encode_field(kind: FieldKind, value: Any) -> bytes:
+    """Encode one value with its tag."""
+    wire = WIRES.get(kind.type, BYTES)
+    tag = encode_varint(kind.number << 3 | wire)
+    if wire == VARINT:
+        return tag + encode_varint(value)
+    if wire in FIXED_BYTES:
+        return tag + struct.pack(FORMATS[kind.type], value)
+    content: bytes = value if isinstance(value, bytes) else value.encode()
+    return tag + encode_varint(len(content)) + content
+
+
+def open_model(path: Path) -> Message:
+    """Return the model in a file, which is mapped into memory and not read yet; an empty one for a
+    file in ONNX Runtime's own format, which is no protobuf and has all weights inside.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is empty.
+    """
+    with path.open("rb") as file:
+        data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    return Message("Model", b"" if begins_like_ort(bytes(data[:HEAD_SIZE])) else data)
 
 
 class Node(NamedTuple):
@@ -146,206 +292,49 @@ class Node(NamedTuple):
     outputs: tuple[str, ...]
 
 
-class ExternalData(NamedTuple):
-    """The place of a tensor's data in another file; a length of 0 is the rest of the file."""
-
-    tensor: str
-    location: str
-    offset: int
-    length: int
+def node_of(node: Any) -> Node:
+    """Return what a graph says of a node."""
+    return Node(node.name, node.op_type, node.domain, tuple(node.input), tuple(node.output))
 
 
-@contextmanager
-def mapped(path: Path) -> Iterator[memoryview]:
-    """Map a file into memory, so that what is skipped in it is never read.
-
-    Raises:
-        OSError: it cannot be read.
-        ValueError: it is empty.
-    """
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        view = memoryview(content)
-        try:
-            yield view
-        finally:
-            view.release()
+# The fields that the values of attributes are in, in the order of the numbers of their types.
+VALUE_NAMES = "f i s t g floats ints strings tensors graphs sparse_tensor sparse_tensors tp"
+VALUES = dict(enumerate(VALUE_NAMES.split(), start=1))
 
 
-def is_ort_format(data: bytes | memoryview) -> bool:
-    """Return whether this is ONNX Runtime's own format: not protobuf, with all weights inside."""
-    return data[4:8] == b"ORTM"
-
-
-def nodes_in(data: bytes | memoryview) -> Iterator[Node]:
-    """Yield the nodes of a model in their order, without those inside control flow.
+def attributes_of(node: Message) -> dict[str, Any]:
+    """Return a node's attributes by name: numbers, texts, lists of them, or messages.
 
     Raises:
-        ValueError: this is not a model.
+        LookupError: one has no value that lar knows.
     """
-    for graph in messages_in(data, MODEL_GRAPH):
-        for node in messages_in(data, GRAPH_NODE, *graph):
-            names, types, domains = (
-                texts_in(data, number, *node) for number in (NODE_NAME, NODE_TYPE, NODE_DOMAIN)
-            )
-            yield Node(
-                name="".join(names[-1:]),
-                operator="".join(types[-1:]),
-                domain="".join(domains[-1:]),
-                inputs=tuple(texts_in(data, NODE_INPUT, *node)),
-                outputs=tuple(texts_in(data, NODE_OUTPUT, *node)),
-            )
+    return {each.name: value_of(each) for each in node.attribute}
 
 
-def output_names(data: bytes | memoryview) -> list[str]:
-    """Return the names of a model's outputs.
+def value_of(attribute: Message) -> Any:
+    """Return the value of an attribute, bytes as the text that they are.
 
     Raises:
-        ValueError: this is not a model.
+        LookupError: it has none that lar knows.
     """
-    return [
-        name
-        for graph in messages_in(data, MODEL_GRAPH)
-        for output in messages_in(data, GRAPH_OUTPUT, *graph)
-        for name in texts_in(data, VALUE_NAME, *output)
-    ]
+    value = getattr(attribute, VALUES[attribute.type])
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    is_texts = VALUES[attribute.type] == "strings"
+    return [each.decode(errors="replace") for each in value] if is_texts else value
 
 
-def input_names(data: bytes | memoryview) -> list[str]:
-    """Return the names of a model's inputs, without the initializers that older files have there.
-
-    Raises:
-        ValueError: this is not a model.
-    """
-    graphs = [*messages_in(data, MODEL_GRAPH)]
-    held = {
-        name
-        for graph in graphs
-        for tensor in messages_in(data, GRAPH_INITIALIZER, *graph)
-        for name in texts_in(data, TENSOR_NAME, *tensor)
-    }
-    return [
-        name
-        for graph in graphs
-        for value in messages_in(data, GRAPH_INPUT, *graph)
-        for name in texts_in(data, VALUE_NAME, *value)
-        if name not in held
-    ]
+def graphs_of(node: Message) -> list[Message]:
+    """Return the graphs that a node has as attributes."""
+    return [it for each in node.attribute for it in (*([each.g] * ("g" in each)), *each.graphs)]
 
 
-def inputs_without_rank(data: bytes | memoryview) -> set[str]:
-    """Return the names of a model's inputs whose number of axes the file does not say.
-
-    Raises:
-        ValueError: this is not a model.
-    """
-    names = set()
-    for graph in messages_in(data, MODEL_GRAPH):
-        for value in messages_in(data, GRAPH_INPUT, *graph):
-            shapes = [
-                shape
-                for kind in messages_in(data, VALUE_TYPE, *value)
-                for tensor in messages_in(data, TYPE_TENSOR, *kind)
-                for shape in messages_in(data, TENSOR_SHAPE, *tensor)
-            ]
-            names |= set() if shapes else set(texts_in(data, VALUE_NAME, *value))
-    return names
-
-
-def weights_files(data: bytes | memoryview) -> tuple[str, ...]:
-    """Return the names of the files beside a model that hold weights of it.
-
-    Raises:
-        ValueError: this is not a model.
-    """
-    return tuple(sorted({each.location for each in external_data_in(data)}))
-
-
-def external_data_in(data: bytes | memoryview) -> Iterator[ExternalData]:
-    """Yield the data of a model's tensors that stand in other files, wherever the tensors are:
-    weights, sparse ones, attributes of nodes, control flow and functions.
-
-    Raises:
-        ValueError: this is not a model.
-    """
-    for field in fields_in(data):
-        if field.kind != BYTES:
-            continue
-        if field.number == MODEL_GRAPH:
-            yield from _data_of_graph(data, field.value, field.end)
-        elif field.number == MODEL_FUNCTION:
-            for node in messages_in(data, FUNCTION_NODE, field.value, field.end):
-                yield from _data_of_node(data, *node)
-        elif field.number == MODEL_TRAINING:
-            for inner in fields_in(data, field.value, field.end):
-                if inner.number in TRAINING_GRAPHS and inner.kind == BYTES:
-                    yield from _data_of_graph(data, inner.value, inner.end)
-
-
-def may_have_external_data(
-    data: bytes | memoryview, begin: int = 0, end: int | None = None
-) -> bool:
-    """Return whether the word that names a tensor's file occurs between two offsets: it is fast."""
-    content = data.obj if isinstance(data, memoryview) else data
-    end = len(data) if end is None else end
-    return cast("mmap.mmap | bytes", content).find(b"location", begin, end) >= 0
-
-
-def _data_of_graph(data: bytes | memoryview, begin: int, end: int) -> Iterator[ExternalData]:
-    for field in fields_in(data, begin, end):
-        if field.kind != BYTES:
-            continue
-        if field.number == GRAPH_INITIALIZER:
-            yield from _data_of_tensor(data, field.value, field.end)
-        elif field.number == GRAPH_SPARSE_INITIALIZER:
-            yield from _data_of_sparse(data, field.value, field.end)
-        elif field.number == GRAPH_NODE:
-            yield from _data_of_node(data, field.value, field.end)
-
-
-def _data_of_node(data: bytes | memoryview, begin: int, end: int) -> Iterator[ExternalData]:
-    if not may_have_external_data(data, begin, end):
-        return
-    for attribute in messages_in(data, NODE_ATTRIBUTE, begin, end):
-        for field in fields_in(data, *attribute):
-            if field.kind != BYTES:
-                continue
-            if field.number in ATTRIBUTE_TENSORS:
-                yield from _data_of_tensor(data, field.value, field.end)
-            elif field.number in ATTRIBUTE_SPARSE_TENSORS:
-                yield from _data_of_sparse(data, field.value, field.end)
-            elif field.number in ATTRIBUTE_GRAPHS:
-                yield from _data_of_graph(data, field.value, field.end)
-
-
-def _data_of_sparse(data: bytes | memoryview, begin: int, end: int) -> Iterator[ExternalData]:
-    for field in fields_in(data, begin, end):
-        if field.number in SPARSE_TENSORS and field.kind == BYTES:
-            yield from _data_of_tensor(data, field.value, field.end)
-
-
-def _data_of_tensor(data: bytes | memoryview, begin: int, end: int) -> Iterator[ExternalData]:
-    name, is_external = "", False
-    entries: list[tuple[str, str]] = []
-    for field in fields_in(data, begin, end):
-        if field.number == TENSOR_NAME and field.kind == BYTES:
-            name = os.fsdecode(bytes(data[field.value : field.end]))
-        elif field.number == TENSOR_DATA_LOCATION:
-            is_external = field.value == EXTERNAL
-        elif field.number == TENSOR_EXTERNAL_DATA and field.kind == BYTES:
-            key, value = (
-                b"".join(
-                    bytes(data[first:last])
-                    for first, last in messages_in(data, number, field.value, field.end)
-                )
-                for number in (ENTRY_KEY, ENTRY_VALUE)
-            )
-            entries.append((os.fsdecode(key), os.fsdecode(value)))
-    if not is_external:
-        return
-    numbers = {key: int(value) for key, value in entries if value.isdecimal()}
-    locations = [value for key, value in entries if key == "location"]
-    for location in locations or [""]:
-        yield ExternalData(name, location, numbers.get("offset", 0), numbers.get("length", 0))
+def graphs_in(graph: Message) -> Iterator[Message]:
+    """Yield a graph, and all graphs inside it."""
+    yield graph
+    for node in graph.node:
+        for inner in graphs_of(node):
+            yield from graphs_in(inner)
 
 
 class SavedModel(NamedTuple):
@@ -353,3 +342,31 @@ class SavedModel(NamedTuple):
 
     content: bytes
     folder: Path
+
+
+# NumPy's names of the types of elements, in the order of ONNX's numbers from 1.
+ELEMENT_NAMES = """
+float32 uint8 int8 uint16 int16 int32 int64 object bool float16 float64 uint32 uint64 complex64
+complex128 bfloat16 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz uint4 int4
+float4_e2m1fn float8_e8m0fnu uint2 int2
+"""
+ELEMENT_TYPES = ELEMENT_NAMES.split()
+NUMBERS = {name: number for number, name in enumerate(ELEMENT_TYPES, start=1)}
+
+
+def type_name(number: int) -> str:
+    """Return NumPy's name of a type of elements.
+
+    Raises:
+        LookupError: ONNX has none of that number.
+    """
+    if number < 1:
+        raise LookupError(number)
+    return ELEMENT_TYPES[number - 1]
+
+
+def bits_of(type_name: str) -> int | None:
+    """Return how many bits an element has, by the number in the name of its type, which may also be
+    the engine's; None where they differ."""
+    found = re.search(r"\d+", type_name)
+    return int(found[0]) if found else {"bool": 8}.get(type_name)

@@ -15,6 +15,7 @@ from lar.dumps.layers import Dumped
 from lar.dumps.names import Numbering
 from lar.dumps.values import Part, Unheld
 from lar.engines.onnx_file.bodies import Body, Operator, operators_in, parameters_of
+from lar.engines.onnx_file.fields import Message
 from lar.engines.onnx_file.quantization import Scales, scales_in
 
 Array = np.ndarray[Any, Any]
@@ -26,7 +27,7 @@ class NumberedGraph:
     `left_out` says, when all have been computed, why some are missing.
     """
 
-    def __init__(self, graph: Any, fed: Iterable[str]) -> None:
+    def __init__(self, graph: Message, fed: Iterable[str]) -> None:
         self.outputs = [each.name for each in graph.output]
         self.operators = [*operators_in(Body("", graph))]
         self.nodes = [each.node for each in self.operators]
@@ -51,7 +52,7 @@ class NumberedGraph:
     @cached_property
     def parameters(self) -> list[dict[str, Any]]:
         """The parameters of each operator."""
-        return [parameters_of(each.proto) for each in self.operators]
+        return [parameters_of(each.message) for each in self.operators]
 
     @cached_property
     def scales(self) -> list[Scales]:

@@ -25,6 +25,7 @@ from lar.options.table import (
     CUDA,
     DISABLE_OPTIMIZER,
     ENABLE_NCHW88,
+    ENGINE_OPTION,
     FAST_RUN_ALGO_POLICY,
     GRAPH_OPTIMIZATION_LEVEL,
     IO_DUMP,
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from lar.engines.engine import Arrays, CacheFiles, Isolation, Site
     from lar.engines.option_rows import OptionRow
     from lar.engines.signs import Sign
-    from lar.graphs.origins import ModelOperator
     from lar.options.rules import Rule
     from lar.records.choices import Dimension
     from lar.records.profile import Profile
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 # What decides how a graph is optimised that --model-dump writes.
 IN_GRAPH = (
     *(GRAPH_OPTIMIZATION_LEVEL, DISABLE_OPTIMIZER, ENABLE_NCHW88, PROVIDER, CUDA),
-    *(C_OPR_LIB, ALLOW_EXTERNAL_DATA),
+    *(C_OPR_LIB, ALLOW_EXTERNAL_DATA, ENGINE_OPTION),
 )
 # What an optimised model does without a flag when it is loaded again.
 HELD = (CPU, ENABLE_NCHW88, WEIGHT_PREPROCESS, FAST_RUN_ALGO_POLICY)
@@ -125,6 +125,11 @@ class OnnxRuntime(OnnxFileEngine):
 
         return RULES
 
+    def check_property(self, key: str, value: str) -> None:
+        from lar.engines.onnxruntime.config_entries import check_entry
+
+        check_entry(key, value)
+
     def deploy(self, settings: Mapping[str, Any], model: Path, folder: Path) -> Deployment:
         # Weights are not kept as operators take them, so that it runs on other processors too.
         given = {it.key: settings[it.key] for it in IN_GRAPH if it.is_given(settings)}
@@ -165,29 +170,6 @@ class OnnxRuntime(OnnxFileEngine):
         from lar.engines.onnxruntime.session import SessionDriver
 
         return SessionIsolation(SessionDriver(spec, self.rows, context))
-
-    def read_operators(self, path: Path) -> tuple[ModelOperator, ...]:
-        from lar.engines.onnx_file.bodies import nodes_of_file
-        from lar.engines.onnx_file.fields import (
-            input_names,
-            is_ort_format,
-            mapped,
-            nodes_in,
-        )
-        from lar.engines.onnxruntime.saving import has_control_flow
-        from lar.graphs.origins import ModelOperator
-
-        with mapped(path) as data:
-            if is_ort_format(data):
-                return ()
-            nodes = nodes_of_file(path) if has_control_flow(data) else nodes_in(data)
-            return (
-                *(ModelOperator("Input", name, (), (name,)) for name in input_names(data)),
-                *(
-                    ModelOperator(each.operator, each.name, each.inputs, each.outputs)
-                    for each in nodes
-                ),
-            )
 
 
 ENGINE = OnnxRuntime()

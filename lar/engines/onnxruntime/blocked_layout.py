@@ -11,33 +11,29 @@ from typing import Any
 
 import numpy as np
 
-from lar.engines.onnx_file.fields import Node, bytes_field, number_field
+from lar.engines.onnx_file.fields import Message, Node
 
 Array = np.ndarray[Any, Any]
 
-DOMAIN = b"com.microsoft.nchwc"
+DOMAIN = "com.microsoft.nchwc"
 
 # More channels than any block has.
 CHANNELS = 64
 
-# A model of one node, which brings its input into the blocked layout. Fields: of the model
-# ir_version 1, graph 7 and opset_import 8; of the graph node 1, name 2, input 11 and output 12.
-NODE = (
-    bytes_field(1, b"x") + bytes_field(2, b"y") + bytes_field(4, b"ReorderInput")
-) + bytes_field(7, DOMAIN)
-FLOATS = bytes_field(2, bytes_field(1, number_field(1, 1)))
-PROBE = (
-    number_field(1, 8)
-    + bytes_field(
-        7,
-        bytes_field(1, NODE)
-        + bytes_field(2, b"probe")
-        + bytes_field(11, bytes_field(1, b"x") + FLOATS)
-        + bytes_field(12, bytes_field(1, b"y")),
+
+def probe() -> bytes:
+    """Return a model of one node, which brings its input into the blocked layout."""
+    node = Message("Node", input=["x"], output=["y"], op_type="ReorderInput", domain=DOMAIN)
+    kind = Message("Type", tensor_type=Message("TensorType", elem_type=1))
+    graph = Message(
+        "Graph",
+        node=[node],
+        name="probe",
+        input=[Message("Value", name="x", type=kind)],
+        output=[Message("Value", name="y")],
     )
-    + bytes_field(8, number_field(2, 17))
-    + bytes_field(8, bytes_field(1, DOMAIN) + number_field(2, 1))
-)
+    opsets = [Message("Opset", version=17), Message("Opset", domain=DOMAIN, version=1)]
+    return Message("Model", ir_version=8, graph=graph, opset_import=opsets).encode()
 
 
 def block_size(onnxruntime: Any) -> int:
@@ -46,7 +42,7 @@ def block_size(onnxruntime: Any) -> int:
     options.intra_op_num_threads = 1
     options.log_severity_level = 4  # that it cannot be is an answer, not an error
     try:
-        session = onnxruntime.InferenceSession(PROBE, options, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(probe(), options, providers=["CPUExecutionProvider"])
     except Exception:  # the engine has the operator only where it has the layout
         return 1
     # Two pixels a channel: the second of the first channel comes after a whole block.
@@ -60,8 +56,8 @@ def blocked_tensors(nodes: Iterable[Node]) -> set[str]:
     blocked: set[str] = set()
     for node in nodes:
         # Other operators leave the layout as they find it; ReorderOutput ends it.
-        of_layout = node.domain == DOMAIN.decode() and node.operator != "ReorderOutput"
-        if of_layout or (node.domain != DOMAIN.decode() and not blocked.isdisjoint(node.inputs)):
+        of_layout = node.domain == DOMAIN and node.operator != "ReorderOutput"
+        if of_layout or (node.domain != DOMAIN and not blocked.isdisjoint(node.inputs)):
             blocked.update(filter(None, node.outputs))
     return blocked
 

@@ -25,6 +25,7 @@ from lar.options.table import (
     DISABLE_MEM_OPT,
     DISABLE_OPTIMIZER,
     ENABLE_NCHW88,
+    ENGINE_OPTION,
     FAST_RUN,
     FAST_RUN_ALGO_POLICY,
     GRAPH_OPTIMIZATION_LEVEL,
@@ -55,6 +56,7 @@ NOT_TRIED: Mapping[Option[Any], str] = {
     DISABLE_MEM_OPT: "it takes more memory and no less time",
     TENSORRT_CACHE: "it shortens the load alone",
     ALLOW_EXTERNAL_DATA: "it changes nothing of a run",
+    ENGINE_OPTION: "no entry makes many models faster; a file of --space names those to try",
     C_OPR_LIB: "a model needs its library or does not",
 }
 

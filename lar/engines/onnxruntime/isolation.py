@@ -7,33 +7,22 @@ computed in a loop comes from a run for each iteration.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lar.dumps.values import ELEMENT, Part, Unheld, parts_of
 from lar.engines.engine import Isolation
-from lar.engines.onnx_file.bodies import (
-    BODY_INPUT,
-    LOOPS,
-    Body,
-    graphs_in,
-    name_by_paths,
-    names_taken,
-    operators_in,
-)
-from lar.engines.onnx_file.fields import SavedModel
+from lar.engines.onnx_file.bodies import BODY_INPUT, LOOPS, names_taken
+from lar.engines.onnx_file.fields import Message
 from lar.engines.onnxruntime.blocked_layout import (
-    block_size,
     blocked_layout,
-    blocked_tensors,
     join_blocks,
     plain_layout,
     split_blocks,
 )
-from lar.engines.onnxruntime.dumps import release_memory, save_to_work_folder
-from lar.engines.onnxruntime.saving import open_saved
+from lar.engines.onnxruntime.graph import Graph, save_to_work_folder, tensor_type
 from lar.errors import LarError
 from lar.options.table import FAST_RUN_ALGO_POLICY
 
@@ -47,36 +36,21 @@ class SessionIsolation(Isolation):
     """The optimised model of a driver, from which models of single nodes are made."""
 
     def __init__(self, driver: SessionDriver) -> None:
-        import onnx
-
-        self.driver = driver
         if FAST_RUN_ALGO_POLICY.is_given(driver.spec.settings):
             driver.load()  # which has a saved graph then
         else:
             driver.fire_hooks("before_load")
-        saved = driver.saved or save_to_work_folder(driver)
-        release_memory()
-        self.folder = saved.folder
-        self.model = onnx.load_from_string(saved.content)
-        name_by_paths(self.model.graph)
-        whole = Body("", self.model.graph)
-        self.operators = [*operators_in(whole)]
-        self.makers = {name: each for each in self.operators for name in each.node.outputs if name}
+        self.graph = Graph(driver, driver.saved or save_to_work_folder(driver))
+        self.makers = self.graph.makers
+        self.blocked, self.block = self.graph.blocked, self.graph.block
         self.places = {
             name: place
-            for place, each in enumerate(self.operators)
+            for place, each in enumerate(self.graph.operators)
             for name in filter(None, each.node.outputs)
         }
-        graphs = [body.graph for body in graphs_in(whole)]
-        self.weights = {each.name: each for graph in graphs for each in graph.initializer}
-        self.sparse_weights = {
-            each.values.name: each for graph in graphs for each in graph.sparse_initializer
-        }
-        self.blocked = blocked_tensors(each.node for each in self.operators)
-        self.block = block_size(driver.onnxruntime) if self.blocked else 1
 
     def find_missing(self, names: Collection[str]) -> set[str]:
-        known = {*self.makers, *(each.name for each in self.model.graph.input)}
+        known = {*self.makers, *(each.name for each in self.graph.model.graph.input)}
         return {name for name in names if not {name, ELEMENT.sub("", name)} & known}
 
     def is_looped(self, name: str) -> bool:
@@ -102,8 +76,8 @@ class SessionIsolation(Isolation):
                 for name, array in fed.items()
             }
 
-        content = self.model_of(value, nodes, fed_in(0)).SerializeToString()
-        session = open_saved(self.driver, SavedModel(content, self.folder))
+        types = {name: tensor_type(array.dtype.name) for name, array in fed.items()}
+        session = self.graph.open_alone(nodes, types, [value])
         found = [
             self.as_dumped(output, parts_of(value, session.run([value], fed_in(each))[0]))
             for each in range(count)
@@ -131,42 +105,15 @@ class SessionIsolation(Isolation):
             return part.array
         return (plain_layout if self.is_looped(name) else split_blocks)(part.array, self.block)
 
-    def model_of(self, output: str, nodes: Sequence[Any], values: Mapping[str, Array]) -> Any:
-        """Return the model of nodes, fed with values."""
-        import onnx
-
-        taken = dict.fromkeys(name for node in nodes for name in names_taken(node))
-        graph = onnx.GraphProto(
-            name="alone",
-            node=nodes,
-            initializer=[self.weights[name] for name in taken if name in self.weights],
-            sparse_initializer=[
-                self.sparse_weights[name] for name in taken if name in self.sparse_weights
-            ],
-            input=[
-                onnx.helper.make_tensor_value_info(
-                    name, onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape
-                )
-                for name, array in values.items()
-            ],
-            output=[onnx.ValueInfoProto(name=output)],
-        )
-        return onnx.ModelProto(
-            ir_version=self.model.ir_version,
-            opset_import=self.model.opset_import,
-            functions=self.model.functions,
-            graph=graph,
-        )
-
-    def nodes_before(self, output: str, values: Mapping[str, Array]) -> list[Any]:
+    def nodes_before(self, output: str, values: Mapping[str, Array]) -> list[Message]:
         """Return the nodes between values and what is computed from them, in the graph's order.
 
         Raises:
             LarError: they take what is not among the values.
         """
-        found: dict[int, Any] = {}  # by their places in the graph
+        found: dict[int, Message] = {}  # by their places in the graph
         open_names, seen = [output], set[str]()
-        known = (values, self.weights, self.sparse_weights, seen)
+        known = (values, self.graph.weights, self.graph.sparse, seen)
         while open_names:
             name = open_names.pop()
             maker = self.makers.get(name)
@@ -174,8 +121,8 @@ class SessionIsolation(Isolation):
                 if name == output:
                     raise LarError("no operator of the model gives this tensor")
                 raise LarError(f"it takes {name} too, whose value is not known")
-            found[self.places[name]] = maker.proto
-            taken = names_taken(maker.proto)
+            found[self.places[name]] = maker.message
+            taken = names_taken(maker.message)
             added = [each for each in taken if not any(each in names for names in known)]
             seen.update(added)
             open_names += added

@@ -12,36 +12,16 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
+from lar.engines.onnx_file.fields import Message
 from lar.records.profile import TensorFact
 
-# By operator: the position of the weights among the inputs, and of the second factor.
-CONVOLUTIONS = {
-    "Conv": 1,
-    "FusedConv": 1,
-    "NhwcConv": 1,
-    "NhwcFusedConv": 1,
-    "ConvTranspose": 1,
-    "ConvInteger": 1,
-    "QLinearConv": 3,
-}
-PRODUCTS = {
-    "MatMul": 1,
-    "FusedMatMul": 1,
-    "Gemm": 1,
-    "FusedGemm": 1,
-    "MatMulInteger": 1,
-    "DynamicQuantizeMatMul": 1,
-    "MatMulIntegerToFloat": 1,
-    "QGemm": 3,
-    "QLinearMatMul": 3,
-}
+# The place of the weights, or of the second factor, where it is not the second input.
+PLACES = {"QLinearConv": 3, "QGemm": 3, "QLinearMatMul": 3}
 CHANNELS_LAST = "Nhwc"
 
 
 def kernel_kind(
-    operator: str,
-    inputs: Sequence[str],
-    outputs: Sequence[str],
+    node: Message,
     parameters: Mapping[str, Any],
     facts: Mapping[str, TensorFact],
     constants: Mapping[str, TensorFact],
@@ -49,20 +29,24 @@ def kernel_kind(
 ) -> str | None:
     """Return the kind of a node's kernel, None for other operators than convolutions and products.
 
-    `inputs` and `outputs` have an empty name for what is left out; `facts` and `constants` have the
-    tensors by name, `filters` the shapes that weights had before blocks were filled up.
+    `facts` and `constants` have the tensors by name, `filters` the shapes that weights had before
+    blocks were filled up.
     """
-    for positions, describe in ((CONVOLUTIONS, convolution_kind), (PRODUCTS, product_kind)):
-        at = positions.get(operator)
-        if at is None or len(inputs) <= at or not outputs:
-            continue
-        first, second, out = (facts.get(name) for name in (inputs[0], inputs[at], outputs[0]))
-        if first is None or second is None or out is None:
-            return None
-        shape = filters.get(inputs[at], second.shape)
-        words = describe(operator, parameters, shape, first, out, inputs[at] in constants)
-        return " ".join([operator, *words, *type_words(first, second)])
-    return None
+    from lar.engines.onnx_file.contents import KINDS  # imports NumPy
+
+    operator = node.op_type
+    names = [*node.input[:1], *node.input[PLACES.get(operator, 1) :][:1], *node.output[:1]]
+    known = [facts[name] for name in names if name in facts]
+    kind = KINDS.get(operator)
+    if kind not in ("convolution", "deconvolution", "matrix product") or len(known) < 3:
+        return None
+    first, second, out = known
+    if kind != "matrix product":
+        weights = filters.get(names[1], second.shape)
+        words = convolution_kind(operator, parameters, weights, first, out)
+    else:
+        words = product_kind(second.shape, out, names[1] in constants)
+    return " ".join([operator, *words, *type_words(first, second)])
 
 
 def convolution_kind(
@@ -71,7 +55,6 @@ def convolution_kind(
     weights: tuple[int, ...],
     given: TensorFact,
     made: TensorFact,
-    constant: bool,
 ) -> list[str]:
     """Return the words for a convolution: how its channels are joined, its window, its layout."""
     groups, window = int(parameters.get("group", 1)), weights[2:]
@@ -84,8 +67,7 @@ def convolution_kind(
     elif window and all(size == 1 for size in window):
         words.append("pointwise")
     size = "x".join(map(str, window))
-    strides = [int(each) for each in parameters.get("strides", ()) or ()]
-    dilations = [int(each) for each in parameters.get("dilations", ()) or ()]
+    strides, dilations = (parameters.get(name) or () for name in ("strides", "dilations"))
     if any(each != 1 for each in strides):
         size += f"/{short(strides)}"
     if any(each != 1 for each in dilations):
@@ -109,25 +91,13 @@ def layout_of(
     return before if before == after else f"{before} to {after}"
 
 
-def product_kind(
-    operator: str,
-    parameters: Mapping[str, Any],
-    second: tuple[int, ...],
-    given: TensorFact,
-    made: TensorFact,
-    constant: bool,
-) -> list[str]:
+def product_kind(second: tuple[int, ...], made: TensorFact, constant: bool) -> list[str]:
     """Return the words for a product: of a vector, of many matrices, by weights or not."""
-    rows = made.shape[-2] if len(made.shape) > 1 else 1
-    batch = prod(made.shape[:-2])
+    words = ["by weights" if constant else "of two tensors"]
     # Many matrices by the same weights are one product of a taller matrix.
-    if len(second) > 2 and prod(second[:-2]) > 1:
-        words = ["batched"]
-    elif rows * batch == 1:
-        words = ["one row"]
-    else:
-        words = []
-    return [*words, "by weights" if constant else "of two tensors"]
+    if prod(second[:-2]) > 1:
+        return ["batched", *words]
+    return ["one row", *words] if prod(made.shape[:-1]) == 1 else words
 
 
 def type_words(first: TensorFact, second: TensorFact) -> list[str]:

@@ -40,6 +40,7 @@ from lar.options.table import (
     DISABLE_OPTIMIZER,
     DUMP_FILTER,
     ENABLE_NCHW88,
+    ENGINE_OPTION,
     FAST_RUN,
     FAST_RUN_ALGO_POLICY,
     GRAPH_OPTIMIZATION_LEVEL,
@@ -67,9 +68,10 @@ from lar.options.table import (
 )
 
 if TYPE_CHECKING:
-    from lar.engines.onnxruntime import dumps, profile, session
+    from lar.engines.onnxruntime import config_entries, dumps, profile, session
     from lar.engines.onnxruntime.session import SessionDriver
 else:
+    config_entries = LazyModule("lar.engines.onnxruntime.config_entries")
     dumps = LazyModule("lar.engines.onnxruntime.dumps")
     profile = LazyModule("lar.engines.onnxruntime.profile")
     session = LazyModule("lar.engines.onnxruntime.session")
@@ -366,6 +368,12 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
     OptionRow(RANGE_BY, SESSION, "by the names of the optimised graph's nodes"),
     OptionRow(ALLOW_EXTERNAL_DATA, SESSION, "checked before the session reads the model"),
     OptionRow(C_OPR_LIB, SESSION, "register_custom_ops_library", before_load=load_operators),
+    OptionRow(
+        ENGINE_OPTION,
+        SESSION,
+        "configuration entries of the session and of its runs",
+        before_load=config_entries.set_entries,
+    ),
     # Last: what is dumped is saved with all that the others have set.
     *(
         OptionRow(

@@ -9,18 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lar.engines.onnx_file.fields import (
-    ATTRIBUTE_GRAPHS,
-    GRAPH_NODE,
-    MODEL_GRAPH,
-    NODE_ATTRIBUTE,
-    SavedModel,
-    fields_in,
-    is_ort_format,
-    mapped,
-    messages_in,
-    weights_files,
-)
+from lar.engines.formats import begins_like_ort, read_head
+from lar.engines.onnx_file.external_data import place_of, tensors_outside
+from lar.engines.onnx_file.fields import Message, SavedModel, graphs_in
+from lar.engines.onnx_file.tensors import dense_of, move_inside
 from lar.errors import UsageError
 from lar.files.work_folders import error_of_full_disk
 from lar.options.table import MODEL_DUMP
@@ -30,6 +22,7 @@ if TYPE_CHECKING:
 
 WEIGHTS = "session.optimized_model_external_initializers_file_name"
 PREPACKED = "session.save_external_prepacked_constant_initializers"
+MOST_BYTES = 2**31 - 1  # of a protobuf message
 FOLDER = "session.model_external_initializers_file_folder_path"
 
 
@@ -70,48 +63,20 @@ def drop_repeated_constants(path: Path) -> None:
     them so. The first is as in the graph that was loaded, a tensor or a Constant; the last as the
     weights outside are, and stays. The indices of sparse ones it writes in a type that it refuses.
     """
-    with mapped(path) as data:
-        if not has_control_flow(data):
-            return
-    import onnx
-
-    model = onnx.load(path, load_external_data=False)
-    drop_repeated_in(model.graph)
-    onnx.save(model, path)
-
-
-def drop_repeated_in(graph: Any) -> None:
-    """Leave each constant of a graph once, and of the graphs inside its control flow; none is
-    sparse then."""
-    from lar.engines.onnx_file.contents import dense_of
-
-    for node in graph.node:
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs):
-                drop_repeated_in(inner)
-    tensors = {tensor.name: tensor for tensor in graph.initializer}
-    constants = [
-        node for node in graph.node if node.op_type == "Constant" and node.output[0] in tensors
-    ]
-    for node in constants:
-        graph.node.remove(node)
-    sparse = {tensor.values.name: dense_of(tensor) for tensor in graph.sparse_initializer}
-    if sparse or len(tensors) < len(graph.initializer):
-        kept = type(graph)(initializer=(tensors | sparse).values())
-        graph.ClearField("initializer")
-        graph.ClearField("sparse_initializer")
-        graph.MergeFrom(kept)
-
-
-def has_control_flow(data: bytes | memoryview) -> bool:
-    """Return whether a node of a model holds graphs of its own, as If and Loop do."""
-    return any(
-        field.number in ATTRIBUTE_GRAPHS
-        for graph in messages_in(data, MODEL_GRAPH)
-        for node in messages_in(data, GRAPH_NODE, *graph)
-        for attribute in messages_in(data, NODE_ATTRIBUTE, *node)
-        for field in fields_in(data, *attribute)
-    )
+    model = Message("Model", path.read_bytes())
+    graphs = [*graphs_in(model.graph)]
+    if len(graphs) == 1:
+        return
+    for graph in graphs:
+        sparse = (dense_of(tensor, path.parent) for tensor in graph.sparse_initializer)
+        tensors = {tensor.name: tensor for tensor in (*graph.initializer, *sparse)}
+        graph.initializer, graph.sparse_initializer = [*tensors.values()], []
+        graph.node = [
+            node
+            for node in graph.node
+            if node.op_type != "Constant" or node.output[0] not in tensors
+        ]
+    path.write_bytes(model.encode())
 
 
 def open_saved(driver: SessionDriver, model: SavedModel) -> Any:
@@ -139,25 +104,16 @@ def finish_model_dump(driver: SessionDriver) -> None:
     """
     driver.options.optimized_model_filepath = ""
     path = Path(driver.context.written[MODEL_DUMP.key])
-    with mapped(path) as data:
-        if is_ort_format(data) or not weights_files(data):
-            return
-    weights = driver.saved.folder if driver.saved else Path(driver.spec.model).parent
-    import onnx
-    from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
-    from onnx.external_data_helper import load_external_data_for_model
-
-    try:
-        model = onnx.load(path, load_external_data=False)
-        for tensor in model.graph.initializer:
-            # Where rearranged weights are, which this library does not know.
-            for entry in [each for each in tensor.external_data if "prepacked" in each.key]:
-                tensor.external_data.remove(entry)
-        load_external_data_for_model(model, str(weights))
-        onnx.save(model, path)
-    except (ValueError, EncodeError) as error:
+    model = Message("Model", b"" if begins_like_ort(read_head(path)) else path.read_bytes())
+    outside = [*tensors_outside(model)]
+    folder = driver.saved.folder if driver.saved else Path(driver.spec.model).parent
+    if sum(place_of(tensor).length for tensor in outside) > MOST_BYTES:
         raise UsageError(
-            f"the model cannot stand in one file: {error}",
+            "the weights of the model do not fit into one file",
             "an ONNX file holds 2 GiB at most",
-            flag="--model-dump",
-        ) from error
+            flag=MODEL_DUMP.flag,
+        )
+    for tensor in outside:
+        move_inside(tensor, folder)
+    if outside:
+        path.write_bytes(model.encode())

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Container, Mapping
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,8 @@ import numpy as np
 
 from lar.engines.driver import Driver
 from lar.engines.onnx_file.axes import axes_of
-from lar.engines.onnx_file.fields import (
-    SavedModel,
-    inputs_without_rank,
-    is_ort_format,
-    mapped,
-)
+from lar.engines.onnx_file.contents import without_rank
+from lar.engines.onnx_file.fields import SavedModel
 from lar.engines.onnxruntime.messages import NO_FALLBACK, explain_onnxruntime
 from lar.engines.onnxruntime.providers import (
     ASSIGNMENTS,
@@ -45,6 +42,10 @@ from lar.records.facts import EngineFacts
 from lar.records.run import TensorInfo
 
 FALLBACK = "session.disable_cpu_ep_fallback"
+
+# Entries of a run that returns when all that it does is dispatched to a device. No graph is
+# captured; where that is not set, version 1.31 raises and catches an error each time.
+ASYNCHRONOUS = {"disable_synchronize_execution_providers": "1", "gpu_graph_id": "-1"}
 
 
 def import_onnxruntime() -> Any:
@@ -85,6 +86,7 @@ class SessionDriver(Driver):
         self.providers: list[str] = [CPU]
         self.provider_options: dict[str, dict[str, str]] = {}
         self.disabled_optimizers: list[str] = []
+        self.run_entries: dict[str, str] = {}
         self.feed_checks: list[Callable[[], None]] = []  # of what is fed after the first inputs
         self.open: Callable[[], Any] = partial(self.open_session, self.spec.model)
         # The optimised model, where the session was loaded from one, and its weights unchecked.
@@ -188,10 +190,11 @@ class SessionDriver(Driver):
 
     def inputs(self) -> tuple[TensorInfo, ...]:
         nodes, others = self.session.get_inputs(), self.session.get_overridable_initializers()
-        unclear = ranks_missing(self.spec.model, [node.name for node in nodes if not node.shape])
+        # Of inputs of any number of axes the engine says the same as of a number.
+        unclear = () if all(it.shape for it in nodes) else without_rank(Path(self.spec.model))
         return (
             *(info_of(node, unclear) for node in nodes),
-            *(info_of(node, (), optional=True) for node in others if node.type in FED),
+            *(replace(info_of(it, ()), optional=True) for it in others if it.type in FED),
         )
 
     def feed(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
@@ -210,15 +213,16 @@ class SessionDriver(Driver):
         # A sequence that is bound would grow by what each run adds to it.
         grows = any(node.type.startswith("seq(") for node in self.session.get_outputs())
         self.rearm = self.bind_outputs if grows else None
-        self.start = partial(self.session.run_with_iobinding, binding)
+        entries = dict(self.run_entries)
         # On the CPU the run has ended when it returns; `bool` is the cheapest call that does
         # nothing.
         self.wait = bool
         if device == "cuda":
-            asynchronous = asynchronous_run(self.onnxruntime)
-            self.start = partial(self.session.run_with_iobinding, binding, asynchronous)
+            entries = {**ASYNCHRONOUS, **entries}
             self.wait = binding.synchronize_outputs
             self.calls = {**self.calls, "wait": "IOBinding.synchronize_outputs"}
+        options = (run_options(self.onnxruntime, entries),) if entries else ()
+        self.start = partial(self.session.run_with_iobinding, binding, *options)
         for check in self.feed_checks:
             check()
         self.fire_hooks("before_run")
@@ -253,22 +257,21 @@ class SessionDriver(Driver):
         )
 
 
-def asynchronous_run(onnxruntime: Any) -> Any:
-    """Return the options of a run that returns when all that it does is dispatched to a device."""
+def run_options(onnxruntime: Any, entries: Mapping[str, str]) -> Any:
+    """Return the options of a run with these configuration entries."""
     options = onnxruntime.RunOptions()
-    options.add_run_config_entry("disable_synchronize_execution_providers", "1")
-    # No graph is captured. Where it is not set, version 1.31 raises and catches an error each time.
-    options.add_run_config_entry("gpu_graph_id", "-1")
+    for key, value in entries.items():
+        options.add_run_config_entry(key, value)
     return options
 
 
-def info_of(node: Any, without_rank: Collection[str], *, optional: bool = False) -> TensorInfo:
-    """Describe an input of a session, of the names of inputs that may have any number of axes.
+def info_of(node: Any, unclear: Container[str]) -> TensorInfo:
+    """Describe an input of a session; those with `unclear` names may have any number of axes.
 
     Raises:
         UsageError: lar feeds no such elements, or the input is no tensor and no sequence of them.
     """
-    sequence = SEQUENCE.fullmatch(node.type)
+    sequence = re.fullmatch(r"seq\((tensor\(\w+\))\)", node.type)
     kind = sequence[1] if sequence else node.type
     if kind not in FED:
         raise UsageError(
@@ -281,22 +284,9 @@ def info_of(node: Any, without_rank: Collection[str], *, optional: bool = False)
         dtype=FED[kind],
         shape=shape,
         axes=axes,
-        any_rank=bool(sequence) or node.name in without_rank,
-        optional=optional,
+        any_rank=bool(sequence) or node.name in unclear,
         sequence=bool(sequence),
     )
-
-
-SEQUENCE = re.compile(r"seq\((tensor\(\w+\))\)")
-
-
-def ranks_missing(model: str, names: Collection[str]) -> Collection[str]:
-    """Return those inputs of which a file does not say how many axes they have: the engine says the
-    same of them as of a number."""
-    if not names:
-        return ()
-    with mapped(Path(model)) as data:
-        return () if is_ort_format(data) else inputs_without_rank(data)
 
 
 # What to do where a provider's library does not load.

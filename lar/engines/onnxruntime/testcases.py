@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lar.engines.onnx_file.fields import is_ort_format, mapped, weights_files
+from lar.engines.formats import begins_like_ort, read_head
+from lar.engines.onnx_file.external_data import files_beside
+from lar.engines.onnx_file.tensors import tensor_of
 from lar.errors import UsageError
 
 if TYPE_CHECKING:
@@ -43,7 +45,8 @@ def write_testcases(
         folder.mkdir()
         for kind, arrays, text in (("input", inputs, ""), ("output", outputs, note)):
             for position, (name, array) in enumerate(arrays.items()):
-                write_tensor(folder / f"{kind}_{position}.pb", name, array, text)
+                content = tensor_of(array, name, text).encode()
+                (folder / f"{kind}_{position}.pb").write_bytes(content)
 
 
 def write_model(driver: SessionDriver, place: Path, optimize: bool) -> None:
@@ -53,13 +56,12 @@ def write_model(driver: SessionDriver, place: Path, optimize: bool) -> None:
         UsageError: it is in the ORT format, or its weights are missing.
     """
     source = Path(driver.spec.model)
-    with mapped(source) as data:
-        if is_ort_format(data):
-            raise UsageError(
-                "a model in the ORT format, which a folder of testcases does not hold",
-                "give the .onnx file that it was made from",
-                subject=source,
-            )
+    if begins_like_ort(read_head(source)):
+        raise UsageError(
+            "a model in the ORT format, which a folder of testcases does not hold",
+            "give the .onnx file that it was made from",
+            subject=source,
+        )
     if optimize:
         options = driver.onnxruntime.SessionOptions()
         options.graph_optimization_level = (
@@ -69,9 +71,7 @@ def write_model(driver: SessionDriver, place: Path, optimize: bool) -> None:
         driver.onnxruntime.InferenceSession(str(source), options, providers=driver.providers)
     else:
         shutil.copyfile(source, place)
-    with mapped(place) as data:
-        names = weights_files(data)
-    for name in names:
+    for name in files_beside(place):
         if os.path.isabs(name) or ".." in Path(name).parts:
             raise UsageError(
                 f"its weights are in {name}, outside its folder",
@@ -87,13 +87,3 @@ def write_model(driver: SessionDriver, place: Path, optimize: bool) -> None:
             raise UsageError(
                 f"its weights {name} cannot be copied: {reason}", subject=source
             ) from None
-
-
-def write_tensor(path: Path, name: str, array: Array, note: str) -> None:
-    """Write an array as ONNX's TensorProto."""
-    from onnx import numpy_helper
-
-    tensor = numpy_helper.from_array(array, name)
-    if note:
-        tensor.doc_string = note
-    path.write_bytes(tensor.SerializeToString())

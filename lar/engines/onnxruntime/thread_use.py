@@ -15,6 +15,7 @@ node is not shared out.
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 import msgspec
@@ -55,49 +56,36 @@ class RawScheduling(msgspec.Struct):
 DECODER = msgspec.json.Decoder(RawScheduling)
 
 
-def scheduling_in(raw: bytes) -> RawScheduling | None:
-    """Return what an event reports, None where the session has no threads of its own.
-
-    Raises:
-        msgspec.MsgspecError: it is not written as in the versions that lar knows.
-    """
-    return DECODER.decode(raw) if raw.startswith(b"{") else None
-
-
-class Sums:
-    """The sums of one operator."""
-
-    def __init__(self) -> None:
-        self.executions = self.computing_us = self.handing_out_us = self.waiting_us = 0
-        self.tasks: dict[str, int] = {}
-
-
 class ThreadUses:
     """The use of threads by each operator of one session, summed up in the order of time."""
 
     def __init__(self) -> None:
-        self._sums: dict[int, Sums] = {}
+        self._times_us: dict[int, Counter[str]] = defaultdict(Counter)
+        self._tasks: dict[int, Counter[str]] = defaultdict(Counter)
         self._before: dict[str, int] = {}  # the shares done by each thread, at the last event
 
     def add(self, operator: int, raw: bytes, *, timed: bool) -> None:
-        """Add what the event of an execution reports: of one in the warm-up, where counts begin."""
-        found = scheduling_in(raw)
-        if found is None:
+        """Add what the event of an execution reports: of one in the warm-up, where counts begin.
+        Nothing is reported where the session has no threads of its own.
+
+        Raises:
+            msgspec.MsgspecError: it is not written as in the versions that lar knows.
+        """
+        if not raw.startswith(b"{"):
             return
+        found = DECODER.decode(raw)
         done = {name: thread.num_run for name, thread in found.sub_threads.items()}
         before, self._before = self._before, done
-        if not timed:
-            return
-        sums = self._sums.setdefault(operator, Sums())
-        caller = found.main_thread
-        sums.executions += 1
-        sums.computing_us += caller.run
-        sums.handing_out_us += caller.distribution + caller.enqueue
-        sums.waiting_us += caller.wait + caller.revoke
-        for name, count in done.items():
-            # An engine that began to count anew counts from 0.
-            more = count - before.get(name, 0)
-            sums.tasks[name] = sums.tasks.get(name, 0) + (more if more >= 0 else count)
+        if timed:
+            caller, times = found.main_thread, self._times_us[operator]
+            times["executions"] += 1
+            times["computing"] += caller.run
+            times["handing out"] += caller.distribution + caller.enqueue
+            times["waiting"] += caller.wait + caller.revoke
+            for name, count in done.items():
+                # An engine that began to count anew counts from 0.
+                more = count - before.get(name, 0)
+                self._tasks[operator][name] += more if more >= 0 else count
 
     def busy_threads(self) -> tuple[str, ...]:
         """Return the engine's own threads that have done some of the work, besides the caller's."""
@@ -107,17 +95,17 @@ class ThreadUses:
         """Return operators with the use that each made of the threads, where that is reported."""
         return tuple(
             msgspec.structs.replace(operator, threads=self._use_of(place))
-            if place in self._sums
+            if place in self._times_us
             else operator
             for place, operator in enumerate(operators)
         )
 
     def _use_of(self, operator: int) -> ThreadUse:
-        sums = self._sums[operator]
+        times = self._times_us[operator]
         return ThreadUse(
-            executions=sums.executions,
-            computing_ns=sums.computing_us * 1000,
-            handing_out_ns=sums.handing_out_us * 1000,
-            waiting_ns=sums.waiting_us * 1000,
-            tasks=tuple(sums.tasks.values()),
+            executions=times["executions"],
+            computing_ns=1000 * times["computing"],
+            handing_out_ns=1000 * times["handing out"],
+            waiting_ns=1000 * times["waiting"],
+            tasks=tuple(self._tasks[operator].values()),
         )

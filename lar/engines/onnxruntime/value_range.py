@@ -13,7 +13,7 @@ import numpy as np
 
 from lar.dumps.values import Part
 from lar.engines.onnx_file.fields import Node
-from lar.engines.onnxruntime.dumps import Graph
+from lar.engines.onnxruntime.dumps import FedGraph
 from lar.errors import CheckFailed
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def tensors_of(driver: SessionDriver) -> Iterator[tuple[str, Node, Array]]:
 
     Of integers, sizes and indices are as large as they are, and quantised ones mean other numbers.
     """
-    graph = Graph(driver)
+    graph = FedGraph(driver)
     for whole, parts in graph.values():
         for part in parts:
             if whole in graph.makers and isinstance(part, Part) and part.array.dtype.kind == "f":

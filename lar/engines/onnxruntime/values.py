@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from lar.dumps.values import Unheld, leaves_of
+from lar.engines.onnx_file.fields import Message
+from lar.engines.onnx_file.tensors import tensor_of
 
 Array = np.ndarray[Any, Any]
 
@@ -58,54 +60,44 @@ def make_value(
 
 def make_texts(onnxruntime: Any, texts: Array) -> Any:
     """Return an OrtValue of texts, which only a model makes."""
-    from onnx import helper, numpy_helper
-
-    return run_node(
-        onnxruntime,
-        helper.make_node("Identity", ["texts"], ["value"]),
-        {},
-        [numpy_helper.from_array(texts, "texts")],
-    )
+    node = Message("Node", op_type="Identity", input=["texts"], output=["value"])
+    return run_node(onnxruntime, node, {}, [tensor_of(texts, "texts")])
 
 
 def make_sequence(onnxruntime: Any, arrays: Sequence[Array]) -> Any:
     """Return an OrtValue of a sequence, which only a model makes."""
-    from onnx import helper
-
     values = {f"item{at}": make_value(onnxruntime, each) for at, each in enumerate(arrays)}
-    node = helper.make_node("SequenceConstruct", [*values], ["value"])
+    node = Message("Node", op_type="SequenceConstruct", input=[*values], output=["value"])
     return run_node(onnxruntime, node, values)
 
 
 def run_node(
-    onnxruntime: Any, node: Any, values: Mapping[str, Any], constants: Sequence[Any] = ()
+    onnxruntime: Any, node: Message, values: Mapping[str, Any], constants: Sequence[Message] = ()
 ) -> Any:
     """Return what a node gives, as an OrtValue."""
-    import onnx
-    from onnx import helper
-
-    inputs = [
-        helper.make_tensor_value_info(name, value.element_type(), value.shape())
-        for name, value in values.items()
-    ]
-    outputs = [onnx.ValueInfoProto(name="value")]
-    graph = helper.make_graph([node], "value", inputs, outputs, constants)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), providers=["CPUExecutionProvider"]
+    types = {
+        name: Message("TensorType", elem_type=it.element_type()) for name, it in values.items()
+    }
+    graph = Message(
+        "Graph",
+        name="value",
+        node=[node],
+        initializer=[*constants],
+        input=[
+            Message("Value", name=name, type=Message("Type", tensor_type=kind))
+            for name, kind in types.items()
+        ],
+        output=[Message("Value", name="value")],
     )
-    return run_bound(session, values, ["value"]).get_outputs()[0]
-
-
-def run_bound(session: Any, values: Mapping[str, Any], outputs: Sequence[str]) -> Any:
-    """Run a session with OrtValues; return the binding, which has the outputs."""
+    opset = Message("Opset", version=17)
+    model = Message("Model", ir_version=8, opset_import=[opset], graph=graph)
+    session = onnxruntime.InferenceSession(model.encode(), providers=["CPUExecutionProvider"])
     binding = session.io_binding()
     for name, value in values.items():
         binding.bind_ortvalue_input(name, value)
-    for name in outputs:
-        binding.bind_output(name)
+    binding.bind_output("value")
     session.run_with_iobinding(binding)
-    return binding
+    return binding.get_outputs()[0]
 
 
 def read_tensor(name: str, value: Any) -> Array | Unheld | None:

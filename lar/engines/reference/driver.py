@@ -12,9 +12,10 @@ import onnx
 
 from lar.dumps.values import Unheld, leaves_of
 from lar.engines.driver import Driver
-from lar.engines.onnx_file.contents import read_proto, tensor_of
+from lar.engines.onnx_file.contents import inputs_in, read_message, refuse_others
+from lar.engines.onnx_file.control_flow import NoTruth, Visit
 from lar.engines.reference.evaluator import evaluator_of, shape_of, weights_in
-from lar.engines.reference.implementations import Array, NoTruth, Visit, widened
+from lar.engines.reference.implementations import Array, widened
 from lar.errors import UsageError
 from lar.records.facts import EngineFacts
 from lar.records.run import TensorInfo
@@ -54,21 +55,14 @@ class EvaluatorDriver(Driver):
         self.fire_hooks("before_load")
         self.notes.append(NO_TIMES)
         path = Path(self.spec.model)
-        model = read_proto(path)
-        for name, array in weights_in(model.graph, path.parent):
+        self.model = read_message(path)
+        graph = self.model.graph
+        for name, array in weights_in(graph, path.parent):
             self.weights[name], self.weight_types[name] = widened(array), array.dtype
-        # The file's form of them is let go: what is taken out of a message stays with it.
-        del model.graph.initializer[:]
-        self.model = onnx.load_model_from_string(model.SerializeToString())
-        taken, held = self.model.graph.input, self.weights
-        self.infos = (
-            *(info_of(each, path) for each in taken if each.name not in held),
-            *(
-                tensor_of(each, optional=True)
-                for each in taken
-                if each.name in held and self.model.ir_version >= 4
-            ),
-        )
+        graph.initializer, graph.sparse_initializer = [], []
+        fed = [each for each in graph.input if each.name not in self.weights]
+        refuse_others(path, fed)
+        self.infos = inputs_in(self.model, self.weights)
         self.evaluator = evaluator_of(self.model, path.parent)
         self.fire_hooks("after_load")
 
@@ -118,20 +112,6 @@ def array_or_reason(name: str, value: Any) -> Array | str:
     if isinstance(value, NoTruth):
         return value.why(name)
     return value.reason if isinstance(value, Unheld) else np.asarray(value)
-
-
-def info_of(value: Any, path: Path) -> TensorInfo:
-    """Describe an input of a model.
-
-    Raises:
-        UsageError: it is no tensor.
-    """
-    info = tensor_of(value)
-    if not (value.type.HasField("tensor_type") or info.sequence):
-        raise UsageError(
-            f"the model's input {info.name} is a {info.dtype}, which lar cannot feed", subject=path
-        )
-    return info
 
 
 def print_operators(driver: EvaluatorDriver, _: bool) -> None:

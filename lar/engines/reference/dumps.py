@@ -19,12 +19,11 @@ from lar.dumps.facts import DumpFacts, write_facts
 from lar.dumps.layers import Dumped, text_writer, write_dumped
 from lar.dumps.names import Variable
 from lar.dumps.outputs import write_outputs
-from lar.dumps.values import Unheld, parts_of
+from lar.engines.onnx_file.control_flow import NoTruth, parts_of_value
 from lar.engines.onnx_file.fields import Node
 from lar.engines.onnx_file.numbered_graph import NumberedGraph
 from lar.engines.onnx_file.quantization import quantizations_of, wanted_names
 from lar.engines.reference.driver import EvaluatorDriver
-from lar.engines.reference.implementations import NoTruth
 from lar.options.table import BIN_IO_DUMP
 
 
@@ -71,8 +70,7 @@ class ModelDump(NumberedGraph):
 
     def write_value(self, name: str, value: Any) -> None:
         """Write the tensors of a value, or keep why there are none."""
-        value = Unheld(name, value.why(name)) if isinstance(value, NoTruth) else value
-        for each in self.dump_parts(name, [*parts_of(name, value)]):
+        for each in self.dump_parts(name, [*parts_of_value(name, value)]):
             self.write(each)
 
 

@@ -7,36 +7,44 @@ within operators are graphs here too, which If, Loop and Scan run.
 from __future__ import annotations
 
 import graphlib
-from collections import ChainMap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import helper
 
-from lar.engines.onnx_file.bodies import BODY_INPUT, Body, bodies_in, name_by_paths
-from lar.engines.onnx_file.contents import dense_of
-from lar.engines.onnx_file.fields import Node
+from lar.engines.onnx_file.bodies import Body, bodies_in, name_by_paths
+from lar.engines.onnx_file.control_flow import (
+    NoTruth,
+    NoTruthHere,
+    Values,
+    Visit,
+    branch_taken,
+    run_rounds,
+    ways_of,
+)
+from lar.engines.onnx_file.fields import (
+    SCHEMA,
+    Message,
+    Node,
+    attributes_of,
+    graphs_in,
+    graphs_of,
+    type_name,
+)
+from lar.engines.onnx_file.tensors import array_of, dense_of, dtype_of
 from lar.engines.reference import operators  # noqa: F401
 from lar.engines.reference.implementations import (
     Array,
     Call,
     Function,
-    NoTruth,
-    NoTruthHere,
-    Visit,
-    graphs_of,
     implementation_of,
-    value_of,
     widened,
 )
 from lar.engines.reference.rules import check_truth
 from lar.errors import first_line
-
-Values = ChainMap[str, Any]  # of a graph by name, before those of the graphs around it
 
 
 class Meaning(NamedTuple):
@@ -44,7 +52,7 @@ class Meaning(NamedTuple):
     folder of the model, with what is in files of their own."""
 
     opsets: Mapping[str, int]
-    functions: Mapping[tuple[str, str], Any]
+    functions: Mapping[tuple[str, str], Message]
     folder: Path
 
 
@@ -53,13 +61,13 @@ class Graph:
 
     def __init__(self, body: Body, meaning: Meaning) -> None:
         self.body = body
-        proto = body.graph
-        sort_nodes(proto)
-        self.inputs: Sequence[str] = [getattr(each, "name", each) for each in proto.input]
-        self.outputs: Sequence[str] = [getattr(each, "name", each) for each in proto.output]
-        self.weights = {name: widened(it) for name, it in weights_in(proto, meaning.folder)}
+        graph = body.graph
+        sort_nodes(graph)
+        self.inputs: Sequence[str] = [getattr(each, "name", each) for each in graph.input]
+        self.outputs: Sequence[str] = [getattr(each, "name", each) for each in graph.output]
+        self.weights = {name: widened(it) for name, it in weights_in(graph, meaning.folder)}
         self.steps = [Step(node, bodies, meaning) for node, bodies in bodies_in(body)]
-        self.spent = names_after_last_use([*proto.node], {*self.outputs, ""})
+        self.spent = names_after_last_use(graph.node, {*self.outputs, ""})
 
     def run(
         self, fed: Mapping[str, Any], visit: Visit | None = None, around: Values | None = None
@@ -81,9 +89,10 @@ class Graph:
 class Step:
     """A node of a graph; what computes it is found when it is first run."""
 
-    def __init__(self, node: Any, bodies: Sequence[Body], meaning: Meaning) -> None:
+    def __init__(self, node: Message, bodies: Sequence[Body], meaning: Meaning) -> None:
         self.node = node
         self.meaning = meaning
+        node.domain = domain_of(node)
         self.seen = Node(node.name, node.op_type, node.domain, (), tuple(node.output))
         self.bodies = [Graph(each, meaning) for each in bodies]
         self.function: Function | None = None
@@ -123,8 +132,7 @@ class Step:
             NoTruthHere: nothing computes it.
         """
         node, opset = self.node, self.meaning.opsets.get(self.node.domain, 0)
-        attributes = {each.name: value_of(each) for each in node.attribute}
-        call = Call(node.op_type, taken, attributes, opset, len(node.output))
+        call = Call(node.op_type, taken, attributes_of(node), opset, len(node.output))
         check_truth(call)
         if self.bodies:
             return run_bodies(call, self.bodies, values, visit)
@@ -139,66 +147,25 @@ class Step:
             NoTruthHere: nothing does.
         """
         node = self.node
-        proto = self.meaning.functions.get((node.domain, node.op_type))
-        function = None if proto else implementation_of(node, call.opset)
+        own = self.meaning.functions.get((node.domain, node.op_type))
+        function = None if own else implementation_of(node, call.opset)
         if function is not None:
             return function
-        proto = proto or function_of_standard(node, call)
-        attributes = {each.name: each for each in (*proto.attribute_proto, *node.attribute)}
-        within = {each.domain: each.version for each in proto.opset_import}
-        proto = with_attributes(proto, attributes)
-        graph = Graph(Body("", proto), self.meaning._replace(opsets=within))
+        made = own or function_of_standard(node, call)
+        attributes = {each.name: each for each in (*made.attribute_proto, *node.attribute)}
+        body = with_attributes(made, attributes)
+        graph = Graph(Body("", body), self.meaning._replace(opsets=opsets_of(made)))
         return lambda call: tuple(graph.run(dict(zip(graph.inputs, call.inputs, strict=False))))
 
 
-@dataclass
-class Rounds:
-    """The iterations of a body: runs it, and shows what its operators gave in all of them.
-
-    `states` are what an iteration hands to the next one, `pieces` what else each gave.
-    """
-
-    body: Graph
-    states: Sequence[Any]
-    around: Values
-    visit: Visit | None
-    pieces: list[Sequence[Any]] = field(default_factory=list)
-    seen: dict[tuple[str, ...], tuple[Node, list[Sequence[Any]]]] = field(default_factory=dict)
-
-    def run(self, taken: Sequence[Any]) -> list[Any]:
-        """Compute the outputs of the body in one iteration."""
-        fed = dict(zip(self.body.inputs, taken, strict=False))
-        if self.visit is None:
-            return self.body.run(fed, None, self.around)
-        for name, value in fed.items():
-            self(Node(name, BODY_INPUT, "", (), (name,)), [value])
-        return self.body.run(fed, self, self.around)
-
-    def advance(self, found: Sequence[Any]) -> None:
-        """Take what an iteration gave: the states of the next one, then the pieces."""
-        count = len(self.states)
-        self.states = found[:count]
-        self.pieces.append(found[count:])
-
-    def __call__(self, node: Node, results: Sequence[Any]) -> None:
-        """Keep what an operator gave in an iteration."""
-        self.seen.setdefault(node.outputs, (node, []))[1].append(results)
-
-    def show(self) -> None:
-        """Show the operators of the body with what they gave in all iterations, those of a loop
-        around this one too."""
-        for node, found in self.seen.values():
-            assert self.visit is not None
-            whole = [[of_all_rounds(each) for each in zip(*found, strict=True)]]
-            for results in found if isinstance(self.visit, Rounds) else whole:
-                self.visit(node, results)
+def domain_of(message: Message) -> str:
+    """Return the domain of a node or an opset, ONNX's own by its empty name alone."""
+    return "" if message.domain == "ai.onnx" else str(message.domain)
 
 
-def of_all_rounds(values: Sequence[Any]) -> Any:
-    """Return the values of all iterations on a new first axis; if they do not fit, the first."""
-    if all(isinstance(each, np.ndarray) for each in values):
-        return np.stack(values if len({each.shape for each in values}) == 1 else values[:1])
-    return next((each for each in values if isinstance(each, NoTruth)), values[0])
+def opsets_of(message: Message) -> dict[str, int]:
+    """Return the opsets of a model or a function, by domain."""
+    return {domain_of(each): each.version for each in message.opset_import}
 
 
 def run_bodies(
@@ -206,20 +173,14 @@ def run_bodies(
 ) -> Sequence[Any]:
     """Compute an operator whose bodies take tensors from around them out of `values`."""
     if call.type == "If":
-        path = "then" if call.inputs[0].item() else "else"
-        body = next(each for each in bodies if each.body.path.endswith(f"/{path}/"))
-        return body.run({}, visit, values)
-    last = len(call.inputs) - call.get("num_scan_inputs", 0)
-    run, first = (run_loop, 2) if call.type == "Loop" else (run_scan, 0)
-    rounds = Rounds(bodies[0], call.inputs[first:last], values, visit)
-    run(call, rounds)
-    rounds.show()
+        return branch_taken(call.inputs, bodies).run({}, visit, values)
+    rounds = run_rounds(call.type, call.inputs, call.attributes, bodies[0], values, visit)
     found = [*map(stacked, zip(*rounds.pieces, strict=True))]
     if not rounds.pieces:
         kinds = [it.type.tensor_type for it in bodies[0].body.graph.output]
-        kinds = kinds[first // 2 + len(rounds.states) :]
-        found = [none_of(each) for each in kinds if each.HasField("shape")]
-    ways = ways_of(call, "output", len(found))
+        kinds = kinds[(call.type == "Loop") + len(rounds.states) :]
+        found = [none_of(each) for each in kinds if "shape" in each]
+    ways = ways_of(call.attributes, "output", len(found))
     return [*rounds.states, *map(turned, found, *ways)]
 
 
@@ -229,10 +190,10 @@ def stacked(pieces: Sequence[Any]) -> Any:
     return next(lacking, None) or np.stack(pieces)
 
 
-def none_of(kind: Any) -> Any:
+def none_of(kind: Message) -> Array:
     """Return what no iteration gave of a tensor whose type a body states."""
-    dtype = helper.tensor_dtype_to_np_dtype(kind.elem_type)
-    return np.zeros((0, *(each.dim_value for each in kind.shape.dim)), dtype)
+    shape = (0, *(each.dim_value for each in kind.shape.dim))
+    return np.zeros(shape, dtype_of(type_name(kind.elem_type)))
 
 
 def turned(array: Any, axis: int, backwards: int) -> Any:
@@ -240,36 +201,6 @@ def turned(array: Any, axis: int, backwards: int) -> Any:
     if isinstance(array, NoTruth):
         return array
     return np.moveaxis(array[::-1] if backwards else array, 0, axis)
-
-
-def ways_of(call: Call, side: str, count: int) -> list[Sequence[int]]:
-    """Return the axes of what a loop takes or gives in pieces, and which of it goes backwards."""
-    given = (call.get(f"scan_{side}_{what}") for what in ("axes", "directions"))
-    return [each or [0] * count for each in given]
-
-
-def run_loop(call: Call, rounds: Rounds) -> None:
-    """Run a body until its condition fails, or for a number of trips."""
-    most, goes_on = call.take(2)[:2]
-    limit = np.inf if most is None else most.item()
-    infos = rounds.body.body.graph.input[:2]
-    ranks = [len(each.type.tensor_type.shape.dim) for each in infos]
-    while (goes_on is None or goes_on.item()) and len(rounds.pieces) < limit:
-        first = (len(rounds.pieces), True)
-        leading = [np.full((1,) * rank, each) for rank, each in zip(ranks, first, strict=True)]
-        goes_on, *found = rounds.run([*leading, *rounds.states])
-        if isinstance(goes_on, NoTruth):
-            raise NoTruthHere(goes_on.why(""))
-        rounds.advance(found)
-
-
-def run_scan(call: Call, rounds: Rounds) -> None:
-    """Run a body along an axis of each of its scanned inputs."""
-    scanned = call.inputs[len(rounds.states) :]
-    ways = zip(scanned, *ways_of(call, "input", len(scanned)), strict=True)
-    columns = (np.moveaxis(array, axis, 0)[:: -1 if back else 1] for array, axis, back in ways)
-    for elements in zip(*columns, strict=True):
-        rounds.advance(rounds.run([*rounds.states, *elements]))
 
 
 def take(values: Values, name: str) -> Any:
@@ -283,7 +214,7 @@ def shape_of(value: Any) -> str:
     return str(value.shape) if isinstance(value, np.ndarray) else type(value).__name__
 
 
-def function_of_standard(node: Any, call: Call) -> Any:
+def function_of_standard(node: Message, call: Call) -> Message:
     """Return the function of other operators by which the standard defines one.
 
     Raises:
@@ -294,17 +225,21 @@ def function_of_standard(node: Any, call: Call) -> Any:
     except onnx.defs.SchemaError:
         raise NoTruthHere("") from None
     if schema.has_function:
-        proto = onnx.FunctionProto.FromString(schema.function_body.SerializeToString())
+        content = schema.function_body.SerializeToString()
     elif schema.has_context_dependent_function:
         types = [type_of(each).SerializeToString() for each in call.inputs]
-        content = schema.get_context_dependent_function(node.SerializeToString(), types)
-        proto = onnx.FunctionProto.FromString(content)
+        content = schema.get_context_dependent_function(node.encode(), types)
     else:
         raise NoTruthHere("")
-    known = {each.name for each in proto.attribute_proto}
+    found = Message("Function", content)
+    known = {each.name for each in found.attribute_proto}
     defaults = (each.default_value for each in schema.attributes.values())
-    proto.attribute_proto.extend(it for it in defaults if it.type and it.name not in known)
-    return proto
+    found.attribute_proto += [
+        Message("Attribute", each.SerializeToString())
+        for each in defaults
+        if each.type and each.name not in known
+    ]
+    return found
 
 
 def type_of(value: Any) -> Any:
@@ -314,41 +249,38 @@ def type_of(value: Any) -> Any:
     return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
 
 
-def with_attributes(function: Any, attributes: Mapping[str, Any]) -> Any:
+def with_attributes(function: Message, attributes: Mapping[str, Message]) -> Message:
     """Return a function whose nodes have the attributes that it is called with."""
-    copy = onnx.FunctionProto.FromString(function.SerializeToString())
-    for node in nodes_within(copy.node):
-        for each in [it for it in node.attribute if it.ref_attr_name]:
-            node.attribute.remove(each)
-            if each.ref_attr_name in attributes:
-                node.attribute.append(attributes[each.ref_attr_name])
-                node.attribute[-1].name = each.name
+    copy = Message("Function", function.encode())
+    for graph in graphs_in(copy):
+        for node in graph.node:
+            node.attribute = [
+                it if not it.ref_attr_name else renamed(attributes[it.ref_attr_name], it.name)
+                for it in node.attribute
+                if not it.ref_attr_name or it.ref_attr_name in attributes
+            ]
     return copy
 
 
-def nodes_within(nodes: Iterable[Any]) -> Iterator[Any]:
-    """Yield nodes and those of the graphs within them."""
-    for node in nodes:
-        for graph in graphs_of(node):
-            yield from nodes_within(graph.node)
-        yield node
+def renamed(attribute: Message, name: str) -> Message:
+    """Return a copy of an attribute with another name."""
+    copy = Message("Attribute", attribute.encode())
+    copy.name = name
+    return copy
 
 
-def sort_nodes(graph: Any) -> None:
+def sort_nodes(graph: Message) -> None:
     """Bring the nodes of a graph into an order in which each stands behind those that give what it
-    takes, if they are in no such order."""
-    nodes = [*graph.node]
+    takes."""
+    nodes = graph.node
     makers = {name: at for at, node in enumerate(nodes) for name in node.output if name}
     waits = [{makers[name] for name in names_within(node) if name in makers} for node in nodes]
-    if all(max(needed, default=-1) < at for at, needed in enumerate(waits)):
-        return
-    order = [*graphlib.TopologicalSorter(dict(enumerate(waits))).static_order()]
-    copies = [onnx.NodeProto.FromString(nodes[at].SerializeToString()) for at in order]
-    del graph.node[:]
-    graph.node.extend(copies)
+    if any(max(needed, default=-1) >= at for at, needed in enumerate(waits)):
+        order = graphlib.TopologicalSorter(dict(enumerate(waits))).static_order()
+        graph.node = [nodes[at] for at in order]
 
 
-def names_after_last_use(nodes: Sequence[Any], kept: set[str]) -> list[list[str]]:
+def names_after_last_use(nodes: Sequence[Message], kept: set[str]) -> list[list[str]]:
     """Return for each node the tensors that no node after it takes, without those to be kept."""
     numbered = enumerate(nodes)
     last = {it: at for at, node in numbered for it in (*node.output, *names_within(node))}
@@ -358,7 +290,7 @@ def names_after_last_use(nodes: Sequence[Any], kept: set[str]) -> list[list[str]
     return spent
 
 
-def names_within(node: Any) -> Iterator[str]:
+def names_within(node: Message) -> Iterator[str]:
     """Yield the tensors that a node takes, those that its branches take among them."""
     yield from node.input
     for graph in graphs_of(node):
@@ -368,39 +300,16 @@ def names_within(node: Any) -> Iterator[str]:
         yield from (output.name for output in graph.output)
 
 
-def weights_in(proto: Any, folder: Path) -> Iterator[tuple[str, Array]]:
-    """Yield the weights that stand in a graph."""
-    sparse = getattr(proto, "sparse_initializer", ())
-    for tensor in (*getattr(proto, "initializer", ()), *map(dense_of, sparse)):
-        read_external(tensor, folder)
-        yield tensor.name, numpy_helper.to_array(tensor)
+def weights_in(graph: Message, folder: Path) -> Iterator[tuple[str, Array]]:
+    """Yield the weights that stand in a graph; a function has none."""
+    if "initializer" in SCHEMA[graph.kind]:
+        sparse = (dense_of(each, folder) for each in graph.sparse_initializer)
+        for tensor in (*graph.initializer, *sparse):
+            yield tensor.name, array_of(tensor, folder)
 
 
-def read_external(tensor: Any, folder: Path) -> None:
-    """Read the data of a tensor that lies in a file, wherever that may be; ONNX's own reader takes
-    those in the model's folder alone."""
-    if tensor.data_location != onnx.TensorProto.EXTERNAL:
-        return
-    entries = {entry.key: entry.value for entry in tensor.external_data}
-    with open(folder / entries["location"], "rb") as file:
-        file.seek(int(entries.get("offset", 0)))
-        tensor.raw_data = file.read(int(entries.get("length", -1)))
-    tensor.data_location = onnx.TensorProto.DEFAULT
-    del tensor.external_data[:]
-
-
-def rename_domain(model: Any) -> None:
-    """Call ONNX's own domain by its empty name alone; `ai.onnx` is another name of it."""
-    functions = [node for each in model.functions for node in each.node]
-    imports = [each for function in model.functions for each in function.opset_import]
-    for each in (*model.opset_import, *imports, *nodes_within([*model.graph.node, *functions])):
-        each.domain = "" if each.domain == "ai.onnx" else each.domain
-
-
-def evaluator_of(model: Any, folder: Path) -> Graph:
+def evaluator_of(model: Message, folder: Path) -> Graph:
     """Return a model, ready to be computed."""
-    rename_domain(model)
     name_by_paths(model.graph)
-    opsets = {each.domain: each.version for each in model.opset_import}
-    functions = {(each.domain, each.name): each for each in model.functions}
-    return Graph(Body("", model.graph), Meaning(opsets, functions, folder))
+    functions = {(domain_of(each), each.name): each for each in model.functions}
+    return Graph(Body("", model.graph), Meaning(opsets_of(model), functions, folder))

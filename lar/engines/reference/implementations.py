@@ -15,11 +15,9 @@ import onnx
 from onnx import helper
 from onnx.reference.ops import aionnxml, load_op
 
-from lar.engines.onnx_file.fields import Node
+from lar.engines.onnx_file.fields import Message
 
 Array = np.ndarray[Any, np.dtype[Any]]
-# Takes a node and what it gave: its results, in their order.
-Visit = Callable[[Node, Sequence[Any]], object]
 
 ONNX_RUNTIME = "com.microsoft"
 LEARNING = "ai.onnx.ml"
@@ -51,24 +49,6 @@ Function = Callable[[Call], Any]
 OWN: dict[tuple[str, str], Function] = {}
 
 
-class NoTruth(NamedTuple):
-    """A value that cannot be computed: the operator that fails, and why."""
-
-    operator: str
-    says: str
-    tensor: str = ""  # what it would give
-
-    def why(self, name: str) -> str:
-        """Return why a tensor has no truth."""
-        if name != self.tensor:
-            return f"computed from {self.tensor}, which has no truth"
-        return f"no truth for {self.operator}" + (f": {self.says}" if self.says else "")
-
-
-class NoTruthHere(Exception):
-    """An operator that has no one right result; the message says why."""
-
-
 def implements(*types: str, domains: Sequence[str] = ("",)) -> Callable[[Function], Function]:
     """Make a function what computes operators of these types."""
 
@@ -79,9 +59,10 @@ def implements(*types: str, domains: Sequence[str] = ("",)) -> Callable[[Functio
     return register
 
 
-def implementation_of(node: Any, opset: int) -> Function | None:
+def implementation_of(node: Message, opset: int) -> Function | None:
     """Return what computes a node, None if nothing here does."""
-    return OWN.get((node.domain, node.op_type)) or reference_of(node, opset)
+    own = OWN.get((node.domain, node.op_type))
+    return own or reference_of(onnx.NodeProto.FromString(node.encode()), opset)
 
 
 def reference_of(node: Any, opset: int) -> Function | None:
@@ -105,15 +86,6 @@ def exact(value: Any) -> Any:
     if isinstance(value, list):
         return [exact(each) for each in value]
     return np.float64(value) if isinstance(value, np.float32) else value
-
-
-def value_of(attribute: Any) -> Any:
-    """Return the value of an attribute, texts as such."""
-    value = helper.get_attribute_value(attribute)
-    if isinstance(value, bytes):
-        return value.decode()
-    is_texts = attribute.type == onnx.AttributeProto.STRINGS
-    return [each.decode() for each in value] if is_texts else value
 
 
 def compute(call: Call) -> Any:
@@ -147,8 +119,3 @@ def widened(value: Any) -> Any:
     if isinstance(value, (np.ndarray, np.generic)):
         return real(value) if value.dtype.name in WIDENED else np.asarray(value)
     return value
-
-
-def graphs_of(node: Any) -> list[Any]:
-    """Return the graphs that a node has as attributes."""
-    return [each.g for each in node.attribute if each.HasField("g")]

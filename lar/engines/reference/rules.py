@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from lar.engines.reference.implementations import Call, NoTruthHere
+from lar.engines.onnx_file.control_flow import NoTruthHere
+from lar.engines.reference.implementations import Call
 
 
 class Rule(NamedTuple):

@@ -138,6 +138,7 @@ def key_average_of(
     single = [call.device_ns if profile.on_device else call.cpu_ns for call in calls]
     known = [ns for ns in single if ns is not None]
     disturbed = sum(call.disturbed for call in calls)
+    means = profile.facts.times if kind == "operator" else "each"
     return KeyAverage(
         name=name,
         kind=kind,
@@ -151,7 +152,7 @@ def key_average_of(
         self_memory=sum_memory(kind, [call.self_memory for call in calls]),
         flops=sum_known([profile.operators[place].flops for place in places]) if places else None,
         saving_ns=sum(saved) if saved else None,
-        times=totals_of(known, disturbed=disturbed) if len(known) == len(calls) else None,
+        times=totals_of(known, None, disturbed, means) if len(known) == len(calls) else None,
     )
 
 

@@ -7,13 +7,10 @@ from pathlib import Path
 from lar.engines.megengine.cache import (
     Algorithm,
     AlgorithmCache,
-    Category,
-    Entry,
     blob_bytes,
-    merge_caches,
     number_bytes,
 )
-from lar.engines.megengine.cache_choices import operators_of, pick_entry
+from lar.engines.megengine.cache_operators import operators_of, pick_entry
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 REAL_FILE = REPOSITORY / "tests" / "data" / "digits_cnn.cache"
@@ -31,14 +28,14 @@ def algorithm(name: str, seconds: str = "1.5e-05", workspace: int = 64) -> Algor
 
 def cache_with(**entries: str) -> AlgorithmCache:
     """A cache with an entry for each key, which has the named algorithm."""
-    made = tuple(Entry(key.encode(), (algorithm(name),)) for key, name in entries.items())
-    return AlgorithmCache((Category("profile:plat=cpu:MatrixMulv5DEFAULT", made),))
+    category = "profile:plat=cpu:MatrixMulv5DEFAULT"
+    return {(category, key.encode()): (algorithm(name),) for key, name in entries.items()}
 
 
 def choose_algorithm(cache: AlgorithmCache, operator: str, algorithm: str) -> AlgorithmCache:
     """The cache with another choice for one operator."""
-    return merge_caches(cache, pick_entry(cache, operator, algorithm))
+    return {**cache, **pick_entry(cache, operator, algorithm)}
 
 
 def choices_of(cache: AlgorithmCache) -> dict[bytes, str]:
-    return {each.entry.key: each.chosen.name for each in operators_of(cache)}
+    return {each.place[1]: each.chosen.name for each in operators_of(cache)}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lar.engines.megengine.cache import read_cache
-from lar.engines.megengine.cache_choices import Operator, operators_of
+from lar.engines.megengine.cache_operators import Operator, operators_of
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import pytest
 
 from lar.engines.megengine.algorithms import strategy_of
 from lar.engines.megengine.cache import bytes_of, read_cache, winograd_of
-from lar.engines.megengine.cache_choices import Operator
+from lar.engines.megengine.cache_operators import Operator
 from tests.engines.megengine.caches import choose_algorithm
 from tests.engines.megengine.chosen import chosen_in, names_in, names_of, operators_in
 
@@ -44,9 +44,7 @@ class Search:
 
     def attributes(self) -> list[int]:
         return [
-            algorithm.attribute
-            for operator in self.operators
-            for algorithm in operator.entry.algorithms
+            algorithm.attribute for operator in self.operators for algorithm in operator.algorithms
         ]
 
     def copy_to(self, folder: Path) -> Path:
@@ -148,14 +146,14 @@ def test_a_search_with_a_shared_batch_is_for_any_batch(
     convolutions = [each for each in shared.operators if each.name == "ConvolutionForward"]
     assert len(convolutions) == 3
     for operator in convolutions:
-        assert operator.key.operands[0].shape[0] == 0  # any
+        assert operator.operands[0].shape[0] == 0  # any
     # The same operators with another batch are known.
     cache = shared.copy_to(tmp_path)
     arguments = ["--fast-run", "--fast-run-shared-batch-size", "4", POLICY, str(cache)]
     done = run_lar("run", DIGITS, *arguments, "--input", "{3,1,8,8}", "--iter", "1")
     assert done.returncode == 0, done.stderr
     after = [each for each in operators_in(cache) if each.name == "ConvolutionForward"]
-    assert [each.entry for each in after] == [each.entry for each in convolutions]
+    assert [each.algorithms for each in after] == [each.algorithms for each in convolutions]
 
 
 @pytest.mark.parametrize("flag", ["--fast-run", "--full-run"])
@@ -224,9 +222,9 @@ def test_an_algorithm_picked_by_hand_is_run(
     run_lar: RunLar, search: Callable[..., Search], tmp_path: Path, searching: bool
 ) -> None:
     cache = search("--fast-run").copy_to(tmp_path)
-    operator = max(operators_in(cache), key=lambda each: len(each.entry.algorithms))
+    operator = max(operators_in(cache), key=lambda each: len(each.algorithms))
     # The slowest for one operator may have been the fastest for another of the same name.
-    slowest_first = [each.name for each in reversed(operator.entry.algorithms)]
+    slowest_first = [each.name for each in reversed(operator.algorithms)]
     found = names_of(operators_in(cache))
     picked = next(each for each in slowest_first if (operator.name, each) not in found)
     done = run_lar("cache", "pick", str(cache), str(operator.number), picked)
@@ -244,14 +242,14 @@ def test_a_search_adds_to_the_file_and_keeps_what_it_held(
     cache = search("--fast-run").copy_to(tmp_path)
     before = operators_in(cache)
     # A choice by hand, which a search would not make, must stand.
-    operator = max(before, key=lambda each: len(each.entry.algorithms))
-    last = operator.entry.algorithms[-1].name
+    operator = max(before, key=lambda each: len(each.algorithms))
+    last = operator.algorithms[-1].name
     assert run_lar("cache", "pick", str(cache), str(operator.number), last).returncode == 0
-    kept = {each.entry for each in operators_in(cache)}
+    kept = {each.algorithms for each in operators_in(cache)}
     done = run_lar("run", INT8, "--fast-run", POLICY, str(cache), "--iter", "1")
     assert done.returncode == 0, done.stderr
     after = operators_in(cache)
-    assert kept <= {each.entry for each in after}
+    assert kept <= {each.algorithms for each in after}
     assert any("QuantizedS8" in each.shapes for each in after)
     assert len(after) > len(before)
     assert os.listdir(tmp_path) == ["copy.cache"]  # and nothing is left beside it
@@ -309,7 +307,7 @@ def workspaces(found: Search) -> dict[tuple[str, str], int]:
     return {
         (operator.shapes, algorithm.name): algorithm.workspace_bytes
         for operator in found.operators
-        for algorithm in operator.entry.algorithms
+        for algorithm in operator.algorithms
         if winograd_of(algorithm.name)
     }
 
@@ -347,7 +345,7 @@ def test_the_manuals_three_command_lines(run_lar: RunLar, tmp_path: Path) -> Non
     (operator,) = (
         each for each in operators_in(cache) if each.shapes.startswith("{1,4,8,8,4} {8,4,3,3,4,4}")
     )
-    winograd = [each for each in operator.entry.algorithms if winograd_of(each.name)]
+    winograd = [each for each in operator.algorithms if winograd_of(each.name)]
     assert winograd
     # So that the two runs have one to show, whatever was the fastest.
     picked = choose_algorithm(read_cache(cache), str(operator.number), winograd[-1].name)
@@ -378,7 +376,7 @@ def test_one_runner_searches_for_all(run_lar: Any, tmp_path: Path) -> None:
     flags = ["--thread", "2", "--fast-run", "--fast-run-algo-policy", str(cache), "--iter", "1"]
     done = run_lar(DIGITS, *flags)
     assert done.returncode == 0, done.stderr
-    assert read_cache(cache).categories
+    assert read_cache(cache)
     done = run_lar(DIGITS, *flags, "--warmup-iter", "0")
     assert done.returncode == 2
     assert "give --warmup-iter 1" in done.stderr

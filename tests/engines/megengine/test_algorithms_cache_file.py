@@ -12,7 +12,7 @@ import pytest
 
 from lar.cli.main import dispatch
 from lar.engines.megengine.algorithms import use_cache, work_copy
-from lar.engines.megengine.cache import AlgorithmCache, read_cache
+from lar.engines.megengine.cache import read_cache
 from lar.errors import UsageError
 from lar.records.run import RunContext
 
@@ -98,4 +98,4 @@ def test_a_search_without_a_file_begins_with_an_empty_cache(tmp_path: Path) -> N
     )
     use_cache(driver, None, searching=True)
     assert given == [(str(work_copy(context)), True)]
-    assert read_cache(work_copy(context)) == AlgorithmCache()
+    assert read_cache(work_copy(context)) == {}

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lar.engines.megengine.algorithms import LoggedChoice, count_taken
-from lar.engines.megengine.cache import AlgorithmCache, Category, Entry
 from tests.engines.megengine.caches import algorithm
 
 if TYPE_CHECKING:
@@ -83,10 +82,8 @@ BATCHED, NAIVE, PLAIN = (
 
 
 def count(name: str, settings: Mapping[str, Any], shapes: Any = SHAPES) -> int:
-    cache = AlgorithmCache((Category(CATEGORY, (Entry(KEY, (BATCHED, NAIVE, PLAIN)),)),))
-    return count_taken(
-        [LoggedChoice("ConvBiasForward", shapes, "Float32", name, 0)], cache, settings
-    )
+    ran = [LoggedChoice("ConvBiasForward", shapes, "Float32", name, 0)]
+    return count_taken(ran, {(CATEGORY, KEY): (BATCHED, NAIVE, PLAIN)}, settings)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from lar.engines.megengine.clocks import (
     host_window,
     place_executions,
 )
-from lar.records.profile import Alignment, Execution, Step
+from lar.records.profile import Alignment, Execution
 
 HOST, WORKER = 1, 2
 
@@ -39,7 +39,7 @@ def iteration_of(
         by = HOST if dispatches else None
         told.append(Execution(0, number, thread, begin, done, 0, first, last, by))
     dispatched = start + (end - start) // 10
-    return Iteration(Step(number, start, end), start, dispatched, end, tuple(told))
+    return Iteration(number, start, dispatched, end, tuple(told))
 
 
 def test_iterations_bound_an_offset_together() -> None:
@@ -112,11 +112,11 @@ def test_executions_lie_within_their_iterations_and_near_the_truth(
     for number, duration in enumerate(durations):
         begin = at + 20_000
         end = begin + duration * 1000
-        step = Step(number, at, end + late * 1000)
+        waited = end + late * 1000
         execution = Execution(
             0, number, WORKER, begin - device, end - device, 0, at - host, at + 5000 - host, HOST
         )
-        iterations.append(Iteration(step, at, at + 9000, step.end_ns, (execution,)))
+        iterations.append(Iteration(number, at, at + 9000, waited, (execution,)))
         true.append((begin, end))
         at = end + late * 1000 + 50_000
     hosts, devices = fit_clocks(iterations)
@@ -124,7 +124,7 @@ def test_executions_lie_within_their_iterations_and_near_the_truth(
     for placed, iteration, (begin, _) in zip(
         place_executions(iterations, hosts, devices), iterations, true, strict=True
     ):
-        assert iteration.forward_ns <= placed.start_ns <= placed.end_ns <= iteration.step.end_ns
+        assert iteration.forward_ns <= placed.start_ns <= placed.end_ns <= iteration.waited_ns
         assert abs(placed.start_ns - begin) <= devices[0].error_ns
         assert placed.dispatch_start_ns is not None
         assert placed.dispatch_end_ns is not None

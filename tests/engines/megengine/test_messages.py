@@ -137,7 +137,7 @@ NOT_PRINTED = "can not handle dtype Byte in print_host_val"
         (
             ["enable_nchw44", "fake_first"],
             NOT_COMPUTED,
-            "--fake-first and --enable-nchw44",
+            "--fake-first: it cannot go with a layout on m.mge",
             "leave",
         ),
         (["enable_nchw4", "bin_io_dump"], NOT_CONTIGUOUS, "--bin-io-dump: m.mge has a var", "dump"),

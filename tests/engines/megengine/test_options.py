@@ -45,7 +45,7 @@ def test_the_log_comes_whole_however_slowly_it_is_written(tmp_path: Path) -> Non
     ("model", "variable", "shown"),
     [
         (DIGITS, "MKL_VERBOSE=1", "MKL_VERBOSE SGEMM"),
-        ("script.fake", "PYTHONVERBOSE=1", "import 'lar.engines.fake.script'"),
+        ("script.fake", "PYTHONVERBOSE=1", "import 'lar_scripted.script'"),
     ],
 )
 def test_a_variable_reaches_the_engine_and_the_result(
@@ -188,7 +188,7 @@ def test_options_that_need_different_drivers_are_both_named(
         (
             "digits_cnn",
             ["--fake-first", "--enable-nchw44"],
-            "--fake-first and --enable-nchw44 cannot go together on ",
+            "--fake-first: it cannot go with a layout on ",
             "leave one",
         ),
         (

@@ -20,11 +20,11 @@ from lar.engines.megengine.packed_model import (
     is_packed,
     open_packed,
     plain_graph,
-    refuse_lost_options,
     unpack_model,
     write_packed,
 )
 from lar.engines.megengine.packed_settings import check_info
+from lar.engines.megengine.packing import refuse_lost_options
 from lar.errors import UsageError
 
 NEEDED = {"name": "m", "valid": True, "version": "1.13.0"}
@@ -226,21 +226,30 @@ class TestSettings:
     @pytest.mark.parametrize(
         ("fields", "said"),
         [
-            ({"name": None}, "'name' is not a text"),
+            ({"name": None}, "Expected `str`, got `null` - at `$.name`"),
             ({"valid": False}, "says that it is not valid"),
-            ({"valid": 1}, "'valid' is not true or false"),
-            ({"version": "1.13"}, "the version '1.13' is not like '1.13.0'"),
+            ({"valid": 1}, "Expected `bool`, got `int` - at `$.valid`"),
+            ({"version": "1.13"}, "- at `$.version`"),
             ({"has_compression": True}, "says that the model is compressed"),
-            ({"device": {}}, "lacks 'type' in 'device'"),
-            ({"device": {"type": "GPU"}}, "'type' is not one of CPU, CUDA"),
-            ({"device": {"type": "CPU", "number_threads": -1}}, "'number_threads' is not a whole"),
-            ({"device": {"type": "CPU", "number_threads": True}}, "'number_threads' is not a"),
-            ({"device": []}, "'device' is not an object"),
-            ({"device": {"type": "CPU", "enable_inplace_mode": True}}, "'enable_inplace_model'"),
-            ({"options": {"weight_preproces": True}}, "did you mean 'weight_preprocess'"),
-            ({"IO": {"inputs": {}}}, "'inputs' is not a list"),
-            ({"IO": {"inputs": [{}]}}, "lacks a 'name' in 'IO'"),
-            ({"unheard": 1}, "lite knows no field 'unheard' in the file"),
+            ({"device": {}}, "missing required field `type` - at `$.device`"),
+            ({"device": {"type": "GPU"}}, "Invalid enum value 'GPU' - at `$.device.type`"),
+            (
+                {"device": {"type": "CPU", "number_threads": -1}},
+                "at `$.device.number_threads`",
+            ),
+            ({"device": {"type": "CPU", "number_threads": True}}, "Expected `int`, got `bool`"),
+            ({"device": []}, "Expected `object`, got `array` - at `$.device`"),
+            (
+                {"device": {"type": "CPU", "enable_inplace_mode": True}},
+                "`enable_inplace_mode`",
+            ),
+            (
+                {"options": {"weight_preproces": True}},
+                "`weight_preproces` - at `$.opt",
+            ),
+            ({"IO": {"inputs": {}}}, "Expected `array`, got `object` - at `$.IO.inputs`"),
+            ({"IO": {"inputs": [{}]}}, "missing required field `name`"),
+            ({"unheard": 1}, "unknown field `unheard`"),
         ],
         ids=str,
     )

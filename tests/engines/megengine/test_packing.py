@@ -181,8 +181,8 @@ def test_what_cannot_be_packed_is_refused_at_once(
 @pytest.mark.parametrize(
     ("option", "content", "problem"),
     [
-        ("pack_info_json", "{", "is not JSON"),
-        ("pack_info_json", '{"name": "x", "valid": true}', "lacks 'version', which lite needs"),
+        ("pack_info_json", "{", "lite does not read it"),
+        ("pack_info_json", '{"name": "x", "valid": true}', "lite does not read it: Object missing"),
         ("pack_cache", "{}", "is not a fast-run cache"),
     ],
 )

@@ -160,7 +160,7 @@ def test_operators_have_their_figures_and_algorithms(mobilenet: Made) -> None:
     (first, *_) = (each for each in profile.operators if each.type == "ConvolutionForward")
     assert first.inputs[0].shape == (1, 3, 224, 224)
     assert first.inputs[0].dtype == "float32"
-    assert first.source == "measured"
+    assert first.source == "derived"
 
 
 def test_calls_and_copies_of_lite_are_spans(mobilenet: Made) -> None:

@@ -31,4 +31,4 @@ def test_a_full_disk_is_told_without_the_engines_temporary_file() -> None:
     )
     error = explain_megengine(message, "m.mge", loading=False, settings=["profile"])
     assert error is not None
-    assert error.message == "MegEngine cannot write a file: no space left on device"
+    assert error.message == "MegEngine cannot write a file: No space left on device"

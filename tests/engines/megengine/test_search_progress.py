@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lar.engines.megengine.algorithms import count_entries, describe_search
 from lar.engines.megengine.cache import cache_of
-from lar.engines.megengine.cache_choices import operators_of
+from lar.engines.megengine.cache_operators import operators_of
 from lar.measurement.listener import Listener
 from lar.records.run import RunContext, RunSpec, Setting
 from lar.running import progress

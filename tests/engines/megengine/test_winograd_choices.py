@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from lar.engines.megengine.algorithms import choices_in
 from lar.engines.megengine.cache import Algorithm, AlgorithmCache, read_cache, winograd_of
-from lar.engines.megengine.cache_choices import (
+from lar.engines.megengine.cache_operators import (
     Operator,
     operators_of,
     prefer_winograd,
+    with_first,
     without_winograd,
 )
-from lar.engines.megengine.winograd import (
-    choices_of,
-    error_of,
-    run_with_winograd,
-    without_operators,
-)
+from lar.engines.megengine.winograd import choices_of, run_with_winograd
 from lar.measurement.listener import Listener
 from lar.records.run import Failure, OutputSummary, RunContext, RunResult, RunSpec
 
@@ -35,7 +28,7 @@ CACHE = REPOSITORY / "tests" / "data" / "digits_cnn.cache"
 
 
 def candidates(operator: Operator) -> list[Algorithm]:
-    return [each for each in operator.entry.algorithms if winograd_of(each.name)]
+    return [each for each in operator.algorithms if winograd_of(each.name)]
 
 
 def convolutions(cache: AlgorithmCache) -> list[Operator]:
@@ -88,7 +81,7 @@ def log_of(cache: AlgorithmCache) -> bytes:
     for operator in operators_of(cache):
         layouts = [
             "{" + ",".join(f"{size}(1)" for size in operand.shape) + f" {operand.dtype}" + "} "
-            for operand in operator.key.operands
+            for operand in operator.operands
         ]
         shapes = f"{', '.join(layouts[:-1])}) -> ({layouts[-1]}"
         size = f"{operator.chosen.workspace_bytes / 2**20:.2f}MiB"
@@ -170,12 +163,12 @@ def test_a_preferred_algorithm_comes_first_and_none_is_lost() -> None:
     cache = read_cache(CACHE)
     preferred = prefer_winograd(cache)
     for old, new in zip(operators_of(cache), operators_of(preferred), strict=True):
-        assert set(new.entry.algorithms) == set(old.entry.algorithms)
+        assert set(new.algorithms) == set(old.algorithms)
         if candidates(old):
             fastest = min(candidates(old), key=lambda each: each.seconds)
             assert new.chosen == fastest
         else:
-            assert new.entry == old.entry
+            assert new.algorithms == old.algorithms
     assert prefer_winograd(preferred) == preferred
 
 
@@ -184,24 +177,8 @@ def test_a_winograd_algorithm_picked_by_hand_stays() -> None:
     (first, *_) = convolutions(cache)
     slow = max(candidates(first), key=lambda each: each.seconds)
     assert slow != first.chosen
-    picked = replace_entry(cache, first, slow)
+    picked = {**cache, first.place: with_first(first.algorithms, slow)}
     assert prefer_winograd(picked) == picked
-
-
-def replace_entry(cache: AlgorithmCache, operator: Operator, first: Algorithm) -> AlgorithmCache:
-    others = tuple(each for each in operator.entry.algorithms if each is not first)
-    entry = replace(operator.entry, algorithms=(first, *others))
-    return AlgorithmCache(
-        tuple(
-            replace(
-                category,
-                entries=tuple(
-                    entry if each is operator.entry else each for each in category.entries
-                ),
-            )
-            for category in cache.categories
-        )
-    )
 
 
 def test_without_winograd_the_others_are_left() -> None:
@@ -209,58 +186,31 @@ def test_without_winograd_the_others_are_left() -> None:
     assert without_winograd(prefer_winograd(cache)) == without_winograd(cache)
     for old, new in zip(operators_of(cache), operators_of(without_winograd(cache)), strict=True):
         assert not candidates(new)
-        assert new.entry.algorithms == tuple(
-            each for each in old.entry.algorithms if each not in candidates(old)
+        assert new.algorithms == tuple(
+            each for each in old.algorithms if each not in candidates(old)
         )
 
 
 def test_an_operator_that_has_no_other_algorithm_keeps_winograd() -> None:
     cache = read_cache(CACHE)
     (first, *_) = convolutions(cache)
-    entry = replace(first.entry, algorithms=tuple(candidates(first)))
-    only = AlgorithmCache((replace(cache.categories[0], entries=(entry,)),))
+    only: AlgorithmCache = {first.place: tuple(candidates(first))}
     assert without_winograd(only) == only
     (choice,) = choices_of(choices_in(log_of(only).decode()), only)
     assert choice.winograd
     assert (choice.other_algorithm, choice.other_seconds) == ("", None)
 
 
-def test_only_the_convolutions_that_ran_are_told_and_searched_again() -> None:
+def test_only_the_convolutions_that_ran_are_told() -> None:
     cache = read_cache(CACHE)
     ran = choices_in(log_of(cache).decode())
     assert len(choices_of(ran, cache)) == 3
     assert choices_of(ran[:1], cache) == choices_of(ran, cache)[:1]
-    left = without_operators(cache, ran[:1])
-    assert len(operators_of(left)) == len(operators_of(cache)) - 1
-    assert convolutions(without_operators(cache, ran)) == []
 
 
 def test_a_convolution_that_the_cache_does_not_know_is_told_without_a_time() -> None:
     cache = read_cache(CACHE)
     ran = choices_in(log_of(cache).decode())
-    (first, *_) = choices_of(ran, AlgorithmCache())
+    (first, *_) = choices_of(ran, {})
     assert first.shapes == "{1,16,8,8} {32,16,3,3} -> {1,32,8,8} Float32"
     assert first.seconds is None
-
-
-# The numeric error
-
-FLOATS = st.floats(-1e6, 1e6)
-
-
-@given(st.lists(st.tuples(FLOATS, FLOATS), max_size=8))
-def test_the_error_is_that_of_the_worst_element(pairs: list[tuple[float, float]]) -> None:
-    actual, expected = (np.array([pair[i] for pair in pairs], np.float64) for i in (0, 1))
-    error = error_of("x", actual, expected)
-    assert error.absolute == max((abs(a - b) for a, b in pairs), default=0)
-    assert error.relative == max((abs(a - b) / max(abs(a), abs(b), 1) for a, b in pairs), default=0)
-    assert error_of("x", expected, actual) == error
-
-
-def test_values_that_are_no_numbers_differ_unless_both_have_them() -> None:
-    values = np.array([1.0, np.nan, np.inf, -np.inf])
-    same = error_of("x", values, values.copy())
-    assert (same.absolute, same.relative) == (0, 0)
-    for other in (np.nan, np.inf):
-        error = error_of("x", np.array([1.0]), np.array([other]))
-        assert (error.absolute, error.relative) == (None, None)

@@ -7,6 +7,7 @@ from typing import Any
 from onnx import TensorProto, helper
 
 from lar.engines.onnx_file.bodies import Body, name_by_paths, operators_in
+from lar.engines.onnx_file.fields import Message
 
 
 def graph_of(nodes: list[Any], inputs: tuple[str, ...] = (), outputs: tuple[str, ...] = ()) -> Any:
@@ -35,7 +36,8 @@ def test_tensors_of_bodies_are_named_by_their_paths() -> None:
         helper.make_node("Loop", ["n", "", "x"], [out], name="walk", body=body)
         for out in ("again", "last")
     ]
-    whole = Body("", graph_of(loops, ("x", "n"), ("last", "again")))
+    graph = graph_of(loops, ("x", "n"), ("last", "again"))
+    whole = Body("", Message("Graph", graph.SerializeToString()))
     name_by_paths(whole.graph)
     found = [each.node for each in operators_in(whole)]
     assert [(each.operator, each.inputs, each.outputs) for each in found[:7]] == [

@@ -74,7 +74,7 @@ def test_a_run_from_the_cache_gives_the_same_bits(
     assert not built.notes
     assert not loaded.notes
     assert content_of(place.parent) == before
-    record = read_cache(place).record
+    record = read_cache(place)
     assert set(before) == {place.name, record.data} - {""}
 
 
@@ -92,7 +92,7 @@ def test_the_weights_are_mapped_from_its_second_file(
 ) -> None:
     run_driver(build())
     driver = build()
-    data = place.with_name(read_cache(place).record.data)
+    data = place.with_name(read_cache(place).data)
     assert str(data) in Path("/proc/self/maps").read_text()
     assert data.stat().st_size > DIGITS.stat().st_size / 2
     assert place.stat().st_size < DIGITS.stat().st_size / 4
@@ -104,13 +104,13 @@ def test_weights_are_kept_as_operators_take_them_where_they_can_be(
 ) -> None:
     build(DIGITS)
     cache = read_cache(place)
-    assert cache.record.prepacked
+    assert cache.prepacked
     assert b"prepacked_0" in cache.model
     place.unlink()
     # QLinearConv cannot load what it saved.
     build(INT8)
     cache = read_cache(place)
-    assert not cache.record.prepacked
+    assert not cache.prepacked
     assert b"prepacked_0" not in cache.model
 
 
@@ -128,17 +128,17 @@ def test_a_copy_has_its_second_file_and_replaces_another_with_its_own(
     build: Callable[..., Any], place: Path, tmp_path: Path
 ) -> None:
     build()
-    first, copy = read_cache(place).record.data, tmp_path / "elsewhere" / "tuned.cache"
+    first, copy = read_cache(place).data, tmp_path / "elsewhere" / "tuned.cache"
     copy.parent.mkdir()
     CACHES.copy(str(place), str(copy), "--output")
     assert sorted(content_of(copy.parent)) == sorted(filter(None, [first, "tuned.cache"]))
     place.unlink()
     build()
-    second = read_cache(place).record.data
+    second = read_cache(place).data
     assert second != first
     CACHES.copy(str(place), str(copy), "--output")
     assert sorted(content_of(copy.parent)) == sorted([second, "tuned.cache"])
-    assert read_cache(copy).record == read_cache(place).record
+    assert read_cache(copy) == read_cache(place)
 
 
 def test_a_link_to_a_cache_stays_one(load_driver: MakeDriver, place: Path, tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_a_link_to_a_cache_stays_one(load_driver: MakeDriver, place: Path, tmp_p
     assert link.is_symlink()
     assert {path.name for path in place.parent.iterdir()} == {
         place.name,
-        read_cache(link).record.data,
+        read_cache(link).data,
     }
 
 
@@ -230,7 +230,7 @@ def test_another_processor_or_engine_is_another_run(
     monkeypatch.setattr(cache_module, "read_field", lambda _, name: fields.get(name, ""))
     monkeypatch.setattr(cache_module, "read_processor", lambda: "Other")
     assert "differs in processor, instruction sets: it is built" in build().notes[0]
-    key = read_cache(place).record.key
+    key = read_cache(place).key
     assert (key["processor"], key["instruction_sets"]) == ("Other", "avx avx2")
     monkeypatch.setattr("onnxruntime.__version__", "1.99.0")
     assert "differs in onnxruntime: it is built" in build().notes[0]
@@ -269,7 +269,7 @@ def test_many_processes_at_once_lose_nothing(place: Path) -> None:
     for process in runs:
         _, errors = process.communicate(timeout=60)
         assert process.returncode == 0, errors
-    record = read_cache(place).record
+    record = read_cache(place)
     assert {path.name for path in place.parent.iterdir()} == {place.name, record.data}
 
 

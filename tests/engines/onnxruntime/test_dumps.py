@@ -22,12 +22,12 @@ from lar.dumps.index import read_headers
 from lar.dumps.layers import describe_dump
 from lar.dumps.layouts import block_of, to_plain
 from lar.engines.onnxruntime.dumps import (
-    Graph,
+    FedGraph,
     dump_tensors,
     dump_text,
     save_source,
 )
-from lar.engines.onnxruntime.graph_values import LEAST_TENSORS
+from lar.engines.onnxruntime.graph import LEAST_NODES
 from lar.errors import UsageError
 
 if TYPE_CHECKING:
@@ -105,16 +105,16 @@ def test_tensors_are_those_of_a_session_that_gives_them_all(
     """They are fetched part by part, each by a session of its own."""
     driver = load_driver(MOBILENET)
     run_driver(driver)
-    graph = Graph(driver)
+    graph = FedGraph(driver)
     names = [*graph.makers]
-    assert len(names) > 2 * LEAST_TENSORS
-    expected: Any = graph.values().run(names, {})
+    assert len(names) > 2 * LEAST_NODES
+    expected: Any = graph.run({*names})
     dump = dumped(driver, tmp_path / "dump")
     constants = {key for each in dump.index.operators if each.constant for key in each.outputs}
     found = {tensor.name: tensor for tensor in dump if tensor.key not in constants}
     assert list(found) == [*driver.fed, *names]
     for name in names:
-        tensor, array = found[name], expected[name]()
+        tensor, array = found[name], expected[name].numpy()
         assert dump.read(tensor.key).tobytes() == array.tobytes()
         assert dump.operator(tensor.operator).type == graph.makers[name].node.operator
         assert bool(tensor.layout) == (name in graph.blocked)

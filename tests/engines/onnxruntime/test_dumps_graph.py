@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from lar.dumps.values import Part
 from lar.engines.onnxruntime.blocked_layout import block_size, plain_layout
-from lar.engines.onnxruntime.dumps import Graph
+from lar.engines.onnxruntime.dumps import FedGraph
 
 if TYPE_CHECKING:
     from tests.engines.onnxruntime.conftest import MakeDriver, Outputs
@@ -39,7 +39,7 @@ class Producer(NamedTuple):
 
 def run_instrumented(driver: Any) -> tuple[tuple[Producer, ...], Tensors]:
     """Run every tensor of a driver that was fed; those that are arrays of numbers are returned."""
-    graph = Graph(driver)
+    graph = FedGraph(driver)
     producers = tuple(
         Producer(name, it.node.operator, it.node.name, it.node.inputs, name in graph.blocked)
         for name, it in graph.makers.items()

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from lar.engines.onnx_file.fields import Message
 from lar.engines.onnxruntime.kernel_kinds import kernel_kind
 from lar.records.profile import TensorFact
 
@@ -34,7 +35,8 @@ def kind_of(
     }
     constants = {"w": facts["w"]} if constant else {}
     filters = {"w": weights} if filled else {}
-    return kernel_kind(operator, names, ["y"], parameters, facts, constants, filters)
+    node = Message("Node", op_type=operator, input=names, output=["y"])
+    return kernel_kind(node, parameters, facts, constants, filters)
 
 
 @pytest.mark.parametrize(
@@ -109,5 +111,6 @@ def test_products(
 
 def test_other_operators_and_unknown_tensors_have_no_kind() -> None:
     assert kind_of("Relu", X, X) is None
-    assert kernel_kind("Conv", ["x"], ["y"], {}, {}, {}, {}) is None
-    assert kernel_kind("Conv", ["x", "w"], ["y"], {}, {}, {}, {}) is None
+    for names in (["x"], ["x", "w"]):
+        conv = Message("Node", op_type="Conv", input=names, output=["y"])
+        assert kernel_kind(conv, {}, {}, {}, {}) is None

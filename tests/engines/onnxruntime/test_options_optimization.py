@@ -176,7 +176,7 @@ def test_the_blocked_layout_goes_with_the_level_all(run_lar: RunLar) -> None:
 def test_a_processor_without_the_blocked_layout_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine has the layout's operators only where it has the layout."""
     load(enable_nchw88=True)
-    probe = blocked_layout.PROBE.replace(b"ReorderInput", b"NoSuchInput_")
-    monkeypatch.setattr(blocked_layout, "PROBE", probe)
+    probe = blocked_layout.probe().replace(b"ReorderInput", b"NoSuchInput_")
+    monkeypatch.setattr(blocked_layout, "probe", lambda: probe)
     with pytest.raises(UsageError, match="has no blocked layout for this processor"):
         load(enable_nchw88=True)

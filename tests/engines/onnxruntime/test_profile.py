@@ -17,13 +17,9 @@ import pytest
 from onnx import TensorProto, helper
 
 from lar.engines.onnx_file.contents import read_model
-from lar.engines.onnxruntime.profile import (
-    NO_PARTS,
-    VIEWS,
-    SessionProfiler,
-    decode_raw,
-    module_of,
-)
+from lar.engines.onnxruntime.profile import NO_PARTS, SessionProfiler
+from lar.engines.onnxruntime.profile_file import events_in, runs_in
+from lar.engines.onnxruntime.profiled_operators import VIEWS, module_of
 from lar.engines.onnxruntime.saving import save_optimized
 from lar.engines.profile_files import decode_any, read_profile
 from lar.errors import LarError
@@ -343,7 +339,7 @@ def test_the_raw_profile_alone_is_made_without_a_second_run(
 ) -> None:
     ended = run_lar(str(DIGITS), "--iter", "2", "--profile-raw", "raw.json", cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
-    assert len(decode_raw((tmp_path / "raw.json").read_bytes()).runs) == 3
+    assert len([*runs_in(events_in(str(tmp_path / "raw.json")))]) == 3
 
 
 def test_the_host_alone_cannot_be_profiled(run_lar: RunLar, tmp_path: Path) -> None:
@@ -374,7 +370,7 @@ def test_a_profile_that_the_engine_could_not_write_is_told(tmp_path: Path) -> No
     driver: Any = SimpleNamespace(session=session, drop_session=lambda: None)
     profiler = SessionProfiler(driver)
     with pytest.raises(LarError, match="could not write the whole of its profile"):
-        profiler.finish()
+        profiler.end()
 
 
 def test_operators_have_the_kinds_of_their_kernels(profile_model: ProfileModel) -> None:

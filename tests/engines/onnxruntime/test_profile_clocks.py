@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lar.engines.onnxruntime.profile import Call, RawRun, align_runs, place_runs
+from lar.engines.onnxruntime.profile import Call, align_runs, place_runs
+from lar.engines.onnxruntime.profile_file import RawRun
 from lar.records.profile import Step
 
 SPANS = st.lists(st.tuples(*[st.integers(0, 10**6)] * 4), min_size=1, max_size=9)

@@ -8,27 +8,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from onnx import helper
 
 from lar.engines.driver import HOST_THREAD
-from lar.engines.onnxruntime import profile
+from lar.engines.onnx_file.fields import Message, bits_of
+from lar.engines.onnxruntime import profile_file
 from lar.engines.onnxruntime.cupti import DeviceWork
-from lar.engines.onnxruntime.profile import (
-    NO_KERNELS,
-    TYPES,
+from lar.engines.onnxruntime.profile import NO_KERNELS, RunEvents, TimedRun, cut_of
+from lar.engines.onnxruntime.profile_file import (
+    RawProfile,
+    decode_events,
+    events_in,
+    read_raw,
+    runs_in,
+)
+from lar.engines.onnxruntime.profiled_operators import (
     GraphNode,
     OperatorTable,
     OptimizedGraph,
-    RawProfile,
-    RunEvents,
-    TimedRun,
-    cut_of,
-    decode_raw,
     match_nodes,
     moved_bytes_of,
-    with_works,
 )
-from lar.engines.onnxruntime.values import DTYPES
 from lar.engines.profile_files import decode_any
 from lar.errors import UsageError
 from lar.records.profile import Step, TensorFact
@@ -54,13 +53,13 @@ def node(name: str, ts: int, dur: int, provider: str = "CPU", **args: Any) -> di
 
 
 def raw_of(*events: dict[str, Any]) -> RawProfile:
-    return decode_raw(json.dumps(events).encode())
+    return read_raw(decode_events(json.dumps(events).encode()))
 
 
 def test_a_file_that_is_read_some_events_at_a_time_is_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(profile, "BYTES_AT_ONCE", 300)
+    monkeypatch.setattr(profile_file, "BYTES_AT_ONCE", 300)
     events = [event("session_initialization", "Session", 0, 90)]
     for at in range(1000, 9000, 1000):
         events += [
@@ -77,11 +76,11 @@ def test_a_file_that_is_read_some_events_at_a_time_is_the_same(
     )
     path = tmp_path / "raw.json"
     path.write_text(f"[\n{lines}\n]\n")
-    whole, read = decode_raw(path.read_bytes()), profile.read_raw(str(path))
-    assert read.load == whole.load
-    assert [run.nodes for run in whole.runs] == [*profile.nodes_by_run(str(path))]
+    whole = decode_events(path.read_bytes())
+    assert [*events_in(str(path))] == whole
+    read = read_raw(whole)
     assert [run._replace(nodes=()) for run in read.runs] == [
-        run._replace(nodes=()) for run in whole.runs
+        run._replace(nodes=()) for run in runs_in(whole)
     ]
     # Of the later runs, the nodes that had not been there with these shapes.
     found = [[each.event.node for each in run.nodes] for run in read.runs]
@@ -89,7 +88,7 @@ def test_a_file_that_is_read_some_events_at_a_time_is_the_same(
 
 
 def test_nodes_belong_to_the_run_around_them() -> None:
-    raw = raw_of(
+    events = [
         event("session_initialization", "Session", 0, 90),
         node("add", 105, 2),
         node("mul", 108, 3),
@@ -98,18 +97,19 @@ def test_nodes_belong_to_the_run_around_them() -> None:
         node("add", 205, 9),
         event("model_run", "Session", 203, 10),
         node("add", 305, 2),  # its run was cut
-    )
+    ]
+    raw, runs = raw_of(*events), [*runs_in(decode_events(json.dumps(events).encode()))]
     assert [load.name for load in raw.load] == ["session_initialization"]
-    assert [[each.event.node for each in run.nodes] for run in raw.runs] == [
+    assert [[each.event.node for each in run.nodes] for run in runs] == [
         ["add", "mul"],
         ["add"],
     ]
-    assert [(run.start_ns, run.end_ns) for run in raw.runs] == [
+    assert [(run.start_ns, run.end_ns) for run in runs] == [
         (103_000, 113_000),
         (203_000, 214_000),
     ]
-    assert cut_of(raw, 2) == []
-    assert cut_of(raw, 5) == [
+    assert cut_of(len(raw.runs), 2) == []
+    assert cut_of(len(raw.runs), 5) == [
         "the operators of the last 3 of 5 iterations: ONNX Runtime keeps 1000000 events"
     ]
 
@@ -121,7 +121,7 @@ def test_names_that_the_engine_writes_as_they_are_are_read() -> None:
     names = ("a\nb", 'c"d\\q', "plain")
     lines = [line.format("Node", 105, f"{name}_kernel_time", given) for name in names]
     content = f"[{','.join([*lines, line.format('Session', 103, 'model_run', '')])}]"
-    (run,) = decode_raw(content.encode()).runs
+    (run,) = runs_in(decode_events(content.encode()))
     assert tuple(each.event.node for each in run.nodes) == names
 
 
@@ -133,7 +133,7 @@ def test_threads_without_work_are_not_counted() -> None:
         node("mul", 2, 1, thread_scheduling_stats=""),
         event("model_run", "Session", 0, 5),
     )
-    assert found.add_busy_threads() == 1
+    assert found.uses.busy_threads() == ("12",)
     assert [*found.threads.values()] == ["intra-op 1"]
     assert [each.threads is None for each in found.operators()] == [False, True]
 
@@ -161,7 +161,8 @@ def test_other_files_are_refused(content: bytes, message: str) -> None:
 def events_on(device: str, *events: dict[str, Any]) -> RunEvents:
     raw = raw_of(*events)
     found = RunEvents(OperatorTable(raw, None), device)
-    found.add_runs([TimedRun(run, Step(k, 0, 10**9), 500) for k, run in enumerate(raw.runs)])
+    runs = [TimedRun(run, Step(k, 0, 10**9), 500) for k, run in enumerate(raw.runs)]
+    found.add_runs(runs, (run.nodes for run in raw.runs))
     return found
 
 
@@ -208,7 +209,7 @@ def test_what_cupti_records_is_of_the_node_that_was_begun_then() -> None:
         kernel._replace(called_ns=131_000, start_ns=140_000, end_ns=145_000),
     ]
     found = RunEvents(OperatorTable(raw, None), "cuda:0")
-    found.add_runs(with_works(runs, works))
+    found.add_runs(runs, [raw.runs[0].nodes], works)
     assert [(each.start_ns, each.end_ns) for each in found.executions] == [
         (110_250, 113_000),
         (140_000, 145_000),
@@ -251,8 +252,8 @@ def test_copies_to_a_device_are_memcpys() -> None:
 
 def graph_of(*nodes: tuple[str, str]) -> OptimizedGraph:
     """A graph of nodes, each a type and a name."""
-    protos = [helper.make_node(type, [], [], name=name) for type, name in nodes]
-    return OptimizedGraph(tuple(GraphNode(proto, {}) for proto in protos))
+    messages = [Message("Node", op_type=type, name=name) for type, name in nodes]
+    return OptimizedGraph(tuple(GraphNode(message, {}) for message in messages))
 
 
 def matched(graph: OptimizedGraph, *events: tuple[str, str]) -> dict[str, str]:
@@ -265,7 +266,7 @@ def matched(graph: OptimizedGraph, *events: tuple[str, str]) -> dict[str, str]:
         for index, (type, name) in enumerate(events)
     ]
     raw = raw_of(*nodes, event("model_run", "Session", 100, 90))
-    return {key[0]: each.proto.name for key, each in match_nodes(raw, graph).items()}
+    return {key[0]: each.message.name for key, each in match_nodes(raw, graph).items()}
 
 
 def test_events_are_matched_in_order_where_all_of_them_fit() -> None:
@@ -298,13 +299,10 @@ def test_of_more_events_than_nodes_none_is_sure() -> None:
     assert matched(graph, *events) == {"conv1": "conv1"}
 
 
-def test_whole_numbers_of_each_size_have_their_bytes() -> None:
-    for kind in ("int", "uint"):
-        for bits in (8, 16, 32, 64):
-            assert TYPES[f"{kind}{bits}"] == (f"{kind}{bits}", bits // 8)
-            assert DTYPES[f"tensor({kind}{bits})"] == f"{kind}{bits}"
-    sizes = {name: size for name, (_, size) in TYPES.items() if "int" not in name}
-    assert sizes == {"float": 4, "double": 8, "float16": 2, "bfloat16": 2, "bool": 1}
+def test_elements_have_their_bits_by_the_engines_names_too() -> None:
+    names = {"bool": 8, "int64": 64, "float16": 16, "bfloat16": 16, "Int4x2": 4, "Float8E4M3FN": 8}
+    assert {name: bits_of(name) for name in names} == names
+    assert bits_of("string") is None
 
 
 def facts(**shapes: str) -> dict[str, TensorFact]:
@@ -337,6 +335,7 @@ def facts(**shapes: str) -> dict[str, TensorFact]:
 def test_bytes_are_counted_once_by_type_and_shape(
     type: str, inputs: dict[str, str], outputs: dict[str, str], size: int | None
 ) -> None:
-    node = GraphNode(helper.make_node(type, [*inputs], [*outputs]), {})
+    message = Message("Node", op_type=type, input=[*inputs], output=[*outputs])
+    node = GraphNode(message, {})
     graph = OptimizedGraph(outputs=frozenset({"out"}))
     assert moved_bytes_of(node, facts(**inputs), facts(**outputs), graph) == size

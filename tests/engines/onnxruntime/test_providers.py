@@ -210,7 +210,7 @@ def test_products_are_rounded_to_tf32_unless_that_is_forbidden(asked_of: Asked) 
 def test_a_run_on_a_device_returns_when_it_is_dispatched() -> None:
     import onnxruntime
 
-    options = session.asynchronous_run(onnxruntime)
+    options = session.run_options(onnxruntime, session.ASYNCHRONOUS)
     assert options.get_run_config_entry("disable_synchronize_execution_providers") == "1"
 
 

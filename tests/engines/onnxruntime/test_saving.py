@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 import pytest
-from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 from onnx import TensorProto, helper, numpy_helper
 
 import lar
 from lar.dumps.values import Part
 from lar.engines.onnxruntime import saving
-from lar.engines.onnxruntime.dumps import Graph
+from lar.engines.onnxruntime.dumps import FedGraph
 from lar.errors import UsageError
 
 if TYPE_CHECKING:
@@ -104,15 +103,12 @@ def test_a_run_writes_the_dump_into_its_place(run_lar: RunLar, tmp_path: Path) -
 def test_a_model_too_large_for_one_file_is_an_error(
     make_driver: MakeDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As protobuf refuses more than 2 GiB; it is the weights of other files that get there."""
-    driver = make_driver(DIGITS, model_dump=str(tmp_path / "dump.onnx"))
-    monkeypatch.setattr(saving, "weights_files", lambda data: ("weights.bin",))
-
-    def refuse(*_: object) -> None:
-        raise EncodeError("Failed to serialize proto")
-
-    monkeypatch.setattr(onnx, "save", refuse)
-    with pytest.raises(UsageError, match="--model-dump: the model cannot stand in one file"):
+    """Weights of other files get there."""
+    path = tmp_path / "external.onnx"
+    onnx.save(onnx.load(DIGITS), path, save_as_external_data=True, size_threshold=0)
+    driver = make_driver(path, model_dump=str(tmp_path / "dump.onnx"))
+    monkeypatch.setattr(saving, "MOST_BYTES", 1000)
+    with pytest.raises(UsageError, match="--model-dump: the weights of the model do not fit"):
         driver.load()
 
 
@@ -187,7 +183,7 @@ def test_constants_inside_control_flow_are_saved_once(
 
     driver = load_driver(model, graph_optimization_level=level)
     run_driver(driver)
-    values = dict(Graph(driver).values())
+    values = dict(FedGraph(driver).values())
     assert [name for name in values if "/" not in name][-2:] == ["chosen", "y"]
     (part,) = values["y"]
     assert isinstance(part, Part)

@@ -12,6 +12,7 @@ import onnxruntime
 import pytest
 from onnx import helper
 
+from lar.engines.onnx_file.fields import Message
 from lar.engines.reference.evaluator import evaluator_of
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -198,7 +199,7 @@ def test_an_operator_gives_what_onnx_runtime_gives(case: Case) -> None:
     assert data is not None
     session = onnxruntime.InferenceSession(model.SerializeToString())
     (expected,) = session.run(None, {name: data})
-    (found,) = evaluator_of(model, Path()).run(
+    (found,) = evaluator_of(Message("Model", model.SerializeToString()), Path()).run(
         {name: data.astype("f8") if data.dtype == F else data}
     )
     assert found.shape == expected.shape

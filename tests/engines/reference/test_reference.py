@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import lar
 from lar.engines import check_options, engine_for, engine_named
+from lar.engines.onnx_file.fields import Message
 from lar.engines.reference.driver import NO_TIMES
 from lar.engines.reference.evaluator import evaluator_of, names_after_last_use
 from lar.errors import EngineMissing, UsageError
@@ -240,5 +241,7 @@ def test_functions_of_a_model_are_computed(tmp_path: Path) -> None:
     model = onnx.load(save(tmp_path, [helper.make_node("Twice", ["x"], ["y"], domain="mine")]))
     model.functions.append(body)
     model.opset_import.append(helper.make_opsetid("mine", 1))
-    (found,) = evaluator_of(model, Path()).run({"x": X.astype(np.float64)})
+    (found,) = evaluator_of(Message("Model", model.SerializeToString()), Path()).run(
+        {"x": X.astype(np.float64)}
+    )
     np.testing.assert_array_equal(found, 2 * X.astype(np.float64))

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from lar.engines.reference.implementations import Array, Call, NoTruthHere, implements
+from lar.engines.onnx_file.control_flow import NoTruthHere
+from lar.engines.reference.implementations import Array, Call, implements
 
 # Which pixel is the nearest to a place.
 NEAREST: Mapping[str, Callable[[Any], Any]] = {

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from onnx import helper
 
+from lar.engines.onnx_file.control_flow import NoTruthHere
 from lar.engines.reference.implementations import (
     LEARNING,
     WIDENED,
     Array,
     Call,
-    NoTruthHere,
     compute_as_onnx,
     implements,
     real,

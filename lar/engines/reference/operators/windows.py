@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from lar.engines.reference.implementations import Array, Call, NoTruthHere, implements, real
+from lar.engines.onnx_file.control_flow import NoTruthHere
+from lar.engines.reference.implementations import Array, Call, implements, real
 
 
 def attributes_of(given: Mapping[str, Any], count: int) -> tuple[list[int], list[int], list[int]]:

@@ -86,7 +86,7 @@ class Group:
         """Yield the row and those below it, in the order they were first seen; its ratios are those
         to the whole times on the host and on the device."""
         cpu, gpu = (
-            totals_of(each, disturbed=self.disturbed) if each else None
+            totals_of(each, None, self.disturbed, profile.facts.times) if each else None
             for each in (self.cpu_ns, self.gpu_ns)
         )
         flops = [profile.operators[place].flops for place in self.operators]

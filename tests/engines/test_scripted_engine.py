@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lar_scripted.script import FAULTS, FakeDriver, Script, read_model, read_script
 
 import lar
 from lar.engines import engine_named
-from lar.engines.fake.script import FAULTS, FakeDriver, Script, read_model, read_script
 from lar.errors import UsageError
 from lar.measurement.loop import take_samples
 from lar.measurement.rows import SampleRows
@@ -150,7 +150,7 @@ def test_the_documented_faults_are_there() -> None:
 
 
 def test_the_example_of_the_documentation_is_a_script(tmp_path: Path) -> None:
-    import lar.engines.fake.script as module
+    import lar_scripted.script as module
 
     text = (module.__doc__ or "").partition("A script:")[2].partition("`times`")[0]
     json.loads(text)

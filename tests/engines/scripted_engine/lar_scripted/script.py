@@ -380,6 +380,8 @@ class SleepingMeter:
 class FakeDriver(Driver):
     """Plays a script instead of running a model."""
 
+    name = "script"
+
     def set_up(self) -> None:
         self.script = read_script(Path(self.spec.model))
         self._now = 0.0

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lar.engines.engine import DriverEntry, Engine
-from lar.engines.formats import SCRIPT
+from lar.engines.formats import Format
 from lar.options.table import SEARCHES
 
 if TYPE_CHECKING:
@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     from lar.records.run import ModelInfo, RunContext, RunSpec
 
 
+SCRIPT = Format("fake script", (".fake",), lambda head: False)
+
+
 def script_driver() -> type[Driver]:
-    from lar.engines.fake.script import FakeDriver
+    from lar_scripted.script import FakeDriver
 
     return FakeDriver
 
@@ -33,33 +36,32 @@ class FakeEngine(Engine):
     title = "the scripted engine"
     formats = (SCRIPT,)
     drivers = (DriverEntry("script", "plays a JSON script", script_driver),)
-    is_for_tests = True
     version = "1"
     isolating_driver = "script"
     searches = SEARCHES
 
     def option_rows(self) -> tuple[OptionRow[Any, Any], ...]:
-        from lar.engines.fake.script import ROWS
+        from lar_scripted.script import ROWS
 
         return ROWS
 
     def read_model(self, path: Path) -> ModelInfo:
-        from lar.engines.fake.script import read_model
+        from lar_scripted.script import read_model
 
         return read_model(path)
 
     def check_model(self, path: Path, settings: Mapping[str, Any]) -> None:
-        from lar.engines.fake.script import refuse_together
+        from lar_scripted.script import refuse_together
 
         refuse_together(path, settings)
 
     def dimensions(self, site: Site, model: Path) -> tuple[Dimension, ...]:
-        from lar.engines.fake.script import read_script
+        from lar_scripted.script import read_script
 
         return read_script(model).dimensions
 
     def signs(self, profile: Profile, site: Site) -> Iterable[Sign]:
-        from lar.engines.fake.script import signs_of
+        from lar_scripted.script import signs_of
 
         return signs_of(Path(profile.facts.model.path))
 
@@ -67,12 +69,12 @@ class FakeEngine(Engine):
         return ("cpu",)
 
     def open_isolation(self, spec: RunSpec, context: RunContext) -> Isolation:
-        from lar.engines.fake.script import FakeDriver, FakeIsolation
+        from lar_scripted.script import FakeDriver, FakeIsolation
 
         return FakeIsolation(FakeDriver(spec, self.rows, context))
 
     def describe_progress(self, spec: RunSpec, context: RunContext) -> str:
-        from lar.engines.fake.script import describe_progress
+        from lar_scripted.script import describe_progress
 
         return describe_progress(spec)
 

@@ -1,0 +1,394 @@
+"""The operators in fast-run caches: decoded, found, compared, and joined of several searches.
+
+The key of an entry of a search:
+
+    SHAPE[;STRIDES];DTYPE|...PARAMETERS   1,8,32,32;Float32|16,8,3,3;Float32|... raw struct
+
+The parameters are the operator's C struct, its fields in the order of its definition; a size of 0
+in a shape stands for any batch. Neither the threads, the workspace limit nor the preprocessing of
+weights is part of a key, and of the machine only the kind of device. Read from MegEngine 1.13:
+src/core/impl/utils/persistent_cache.cpp (key), dnn/scripts/opr_param_defs.py (parameters).
+
+A search times each algorithm once, so that two searches of a busy machine choose differently. The
+median of an algorithm's times is better proven than any of them. In the file of a search the
+algorithms stand in the order of their times; where one stands first that is not the fastest of its
+own entry, it was chosen by hand, which no search overrules.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+from lar.engines.engine import Preference
+from lar.engines.megengine.cache import SEARCH, Algorithm, AlgorithmCache, Entry, Place
+from lar.errors import UsageError
+
+MOST_TOLD = 9  # operators in one message
+
+OPERAND = re.compile(rb"(\d+(?:,\d+)*)?(?:;(-?\d+(?:,-?\d+)*))?;([A-Za-z]\w*)\|")
+
+# The fields of the parameters; what stands before a dot distinguishes fields of one name.
+PLANE = "pad_h pad_w stride_h stride_w dilate_h dilate_w"
+CONVOLUTION = f"mode {PLANE} sparse format compute_mode"
+POOLING = (
+    "pooling.mode pad_h pad_w pooling.stride_h pooling.stride_w pooling.window_h pooling.window_w"
+    " format"
+)
+PARAMETERS: Mapping[str, str] = {
+    "ConvBiasForward": f"nonlinear mode sparse format {PLANE} compute_mode",
+    "BatchConvBiasForward": f"nonlinear mode {PLANE} sparse format compute_mode",
+    "ConvolutionForward": CONVOLUTION,
+    "ConvolutionBackwardData": CONVOLUTION,
+    "ConvolutionBackwardFilter": CONVOLUTION,
+    "DeformableConvForward": CONVOLUTION,
+    "DeformableConvBackwardData": CONVOLUTION,
+    "DeformableConvBackwardFilter": CONVOLUTION,
+    "PoolingForward": POOLING,
+    "PoolingBackward": POOLING,
+    "MatrixMul": "transpose_a transpose_b compute_mode matrix.format",
+    "BatchedMatrixMul": "transpose_a transpose_b compute_mode matrix.format",
+}
+LAYOUTS = {"MatrixMul": "<??2xII", "BatchedMatrixMul": "<??2xII"}  # others: 32 bits a field
+
+# What the numbers of a field stand for, from 0 on.
+NAMES: Mapping[str, str] = {
+    "mode": "CROSS_CORRELATION CONVOLUTION",
+    "sparse": "DENSE GROUP",
+    "compute_mode": "DEFAULT FLOAT32",
+    "nonlinear": "IDENTITY RELU SIGMOID H_SWISH",
+    "format": "NCHW NHWC NHWCD4 NCHW4 NCHW8 NCHW32 NCHW88 NCHW44 NCHW44_DOT NCHW4_NCHW32"
+    " NCHW32_NCHW4 NCHW4_NCHW NHWC_NCHW NHWC_NCHW4_IC_SMALL NCHW_NCHW4_IC_SMALL CHWN4 NCHW64"
+    " NCHW4_NHWC",
+    "pooling.mode": "MAX AVERAGE AVERAGE_COUNT_EXCLUDE_PADDING",
+    "transpose_a": "no yes",
+    "transpose_b": "no yes",
+    "matrix.format": "DEFAULT MK4 MK8 MK4_DOT N32K4_DOT",
+}
+# A field is printed unless it has its default, which is 0 for all but these.
+DEFAULTS: Mapping[str, int | None] = {
+    **dict.fromkeys(("stride_h", "stride_w", "dilate_h", "dilate_w"), 1),
+    **{name: None for name in POOLING.split() if name.startswith("pooling.")},
+}
+
+
+class Operand(NamedTuple):
+    """One input or output; the strides are given where they are not the dense ones."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+
+    def __str__(self) -> str:
+        """Format a shape as {?,8,32,32}, ? where any size goes."""
+        shape = "{" + ",".join(str(size) if size else "?" for size in self.shape) + "}"
+        strides = ",".join(map(str, self.strides))
+        return f"{shape} strides {{{strides}}}" if strides else shape
+
+
+@dataclass(frozen=True)
+class Operator:
+    """An operator that one or more searches have timed.
+
+    Attributes:
+        number: counted from 1, in the order of the file.
+        algorithms: the chosen one first; of several searches in the order of their medians, as a
+            merged file has them.
+        times: of each algorithm, by its blob: one of each search that has kept it.
+        choices: the algorithm that each search has chosen.
+    """
+
+    number: int
+    place: Place
+    algorithms: tuple[Algorithm, ...]
+    times: Mapping[bytes, tuple[float, ...]]
+    choices: tuple[Algorithm, ...]
+
+    @property
+    def chosen(self) -> Algorithm:
+        return self.algorithms[0]
+
+    @property
+    def next_best(self) -> Algorithm | None:
+        """The fastest of the others, which a choice by hand may have passed over."""
+        return min(self.algorithms[1:], key=lambda each: each.seconds, default=None)
+
+    @property
+    def agree(self) -> bool:
+        """Whether all searches have made the same choice."""
+        return len({each.blob for each in self.choices}) == 1
+
+    @property
+    def is_within_spread(self) -> bool:
+        """Whether the ranges of all that were chosen overlap, so that the times tell none of them
+        apart."""
+        ranges = [self.times[each.blob] for each in self.choices]
+        return max(map(min, ranges)) <= min(map(max, ranges))
+
+    @cached_property
+    def device(self) -> str:
+        return SEARCH.sub(r"\1", self.place[0])
+
+    @cached_property
+    def name(self) -> str:
+        return SEARCH.sub(r"\2", self.place[0])
+
+    @cached_property
+    def operands(self) -> tuple[Operand, ...]:
+        return tuple(
+            Operand(numbers_of(shape), numbers_of(strides), dtype.decode())
+            for shape, strides, dtype in (match.groups() for match in self._matches)
+        )
+
+    @cached_property
+    def settings(self) -> Mapping[str, int]:
+        """The parameters by field; empty where they are not known."""
+        fields = PARAMETERS.get(self.name, "").split()
+        layout = LAYOUTS.get(self.name, f"<{len(fields)}I")
+        raw = self.place[1][self._matches[-1].end() if self._matches else 0 :]
+        if struct.calcsize(layout) != len(raw):
+            return {}
+        return dict(zip(fields, map(int, struct.unpack(layout, raw)), strict=True))
+
+    @cached_property
+    def _matches(self) -> list[re.Match[bytes]]:
+        found: list[re.Match[bytes]] = []
+        while match := OPERAND.match(self.place[1], found[-1].end() if found else 0):
+            found.append(match)
+        return found
+
+    @property
+    def shapes(self) -> str:
+        """The key as {1,8,32,32} {16,8,3,3} -> {1,16,32,32} Float32, pad 1; without defaults."""
+        given = [operand for operand in self.operands if operand.shape]
+        if not given:
+            return "unknown shapes"
+        *before, last = map(str, given)
+        dtypes = "/".join(dict.fromkeys(operand.dtype for operand in given))
+        shapes = f"{' '.join(before)} -> {last} {dtypes}" if before else f"{last} {dtypes}"
+        return ", ".join([shapes, *format_settings(self.settings)])
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.shapes}"
+
+
+def numbers_of(text: bytes | None) -> tuple[int, ...]:
+    """Read 1,8,32,32."""
+    return tuple(map(int, text.split(b","))) if text else ()
+
+
+def value_of(field: str, number: int) -> int | str:
+    """Return the value of a field, by name where it has names."""
+    names = NAMES.get(field, "").split()
+    return names[number] if number < len(names) else number
+
+
+def format_settings(settings: Mapping[str, int]) -> list[str]:
+    """Format the settings that are not the default ones; sizes of a plane come last."""
+    single, of_planes = [], []
+    for field, number in settings.items():
+        name, default = field.rpartition(".")[2], DEFAULTS.get(field, 0)
+        if name.endswith("_h"):
+            width = settings[f"{field[:-1]}w"]
+            if (number, width) != (default, default):
+                size = number if number == width else f"{number}x{width}"
+                of_planes.append(f"{name[:-2]} {size}")
+        elif number != default and not name.endswith("_w"):
+            single.append(f"{name} {value_of(field, number)}")
+    return single + of_planes
+
+
+def operators_of(*caches: AlgorithmCache) -> list[Operator]:
+    """Return the searched operators of one cache, in its order, or of several as they are joined
+    by the medians."""
+    operators: list[Operator] = []
+    for place, entries in gather(caches).items():
+        searches = [entry for entry in entries if not isinstance(entry, bytes)]
+        if not searches:
+            continue
+        times = times_in(searches)
+        joined = join_entries(searches, "median")
+        assert not isinstance(joined, bytes)
+        choices = tuple(entry[0] for entry in searches)
+        operators.append(Operator(len(operators) + 1, place, joined, times, choices))
+    return operators
+
+
+def gather(caches: Iterable[AlgorithmCache]) -> dict[Place, list[Entry]]:
+    """Return the entries that the caches have for each operator, in the order of the caches."""
+    found: dict[Place, list[Entry]] = {}
+    for cache in caches:
+        for place, entry in cache.items():
+            found.setdefault(place, []).append(entry)
+    return found
+
+
+def join_caches(caches: Iterable[AlgorithmCache], prefer: Preference) -> AlgorithmCache:
+    """Return what any of the caches knows; `prefer` is for the operators that several know."""
+    return {place: join_entries(entries, prefer) for place, entries in gather(caches).items()}
+
+
+def join_entries(entries: Sequence[Entry], prefer: Preference) -> Entry:
+    """Return one entry of those that several files have for one operator, in their order.
+
+    An algorithm is described as the last file describes it. One that fewer than half of the
+    searches have kept comes after the others.
+    """
+    if prefer == "first":
+        return entries[0]
+    searches = [entry for entry in entries if not isinstance(entry, bytes)]
+    if prefer == "last" or len(entries) == 1 or len(searches) < len(entries):
+        return entries[-1]
+    times = times_in(searches)
+    taken = min if prefer == "fastest" else statistics.median
+    decided = [entry[0].blob for entry in searches if is_decided(entry)][-1:]
+
+    def rank(algorithm: Algorithm) -> tuple[bool, bool, float]:
+        is_rare = prefer == "median" and 2 * len(times[algorithm.blob]) < len(searches)
+        return algorithm.blob not in decided, is_rare, algorithm.seconds
+
+    known = {each.blob: each for entry in searches for each in entry}
+    timed = (with_seconds(each, taken(times[each.blob])) for each in known.values())
+    return tuple(sorted(timed, key=rank))
+
+
+def times_in(searches: Sequence[tuple[Algorithm, ...]]) -> dict[bytes, tuple[float, ...]]:
+    """Return the times of each algorithm, by its blob, the earliest file's first."""
+    times: dict[bytes, tuple[float, ...]] = {}
+    for entry in searches:
+        for each in entry:
+            times[each.blob] = (*times.get(each.blob, ()), each.seconds)
+    return times
+
+
+def is_decided(algorithms: Sequence[Algorithm]) -> bool:
+    """Return whether something else than the times of a search has decided what stands first."""
+    first, *others = algorithms
+    return any(each.seconds < first.seconds for each in others)
+
+
+def with_seconds(algorithm: Algorithm, seconds: float) -> Algorithm:
+    """Return an algorithm with another time."""
+    if seconds == algorithm.seconds:
+        return algorithm
+    text = f"{seconds:.6g}"
+    result = f":{algorithm.attribute};{text};{algorithm.workspace_bytes}:\0".encode()
+    return replace(algorithm, seconds=float(text), result=result)
+
+
+def matching(operators: Iterable[Operator], text: str) -> list[Operator]:
+    """Return the operators that a number, or a piece of the name or shapes, means."""
+    if text.isdecimal():
+        return [each for each in operators if each.number == int(text)]
+    return [each for each in operators if text.lower() in str(each).lower()]
+
+
+def find_operator(cache: AlgorithmCache, text: str) -> Operator:
+    """Find the one operator that a text means; a whole name counts more than a piece of one.
+
+    Raises:
+        UsageError: none or more than one is meant.
+    """
+    operators = operators_of(cache)
+    exact = [each for each in operators if text in (str(each), each.shapes)]
+    found = exact if len(exact) == 1 else matching(operators, text)
+    if len(found) == 1:
+        return found[0]
+    candidates = "; ".join(f"{each.number}: {each}" for each in (found or operators)[:MOST_TOLD])
+    more = len(found or operators) - MOST_TOLD
+    raise UsageError(
+        f"{text!r} means {len(found)} operators, not one",
+        f"operators: {candidates or 'none'}" + (f"; and {more} more" if more > 0 else ""),
+    )
+
+
+def pick_entry(cache: AlgorithmCache, operator: str, algorithm: str) -> AlgorithmCache:
+    """Return a cache of one operator alone, with the algorithm first that a name, or a piece of
+    it, means.
+
+    Raises:
+        UsageError: none or more than one operator or algorithm is meant.
+    """
+    operator_found = find_operator(cache, operator)
+    algorithms = operator_found.algorithms
+    exact = [each for each in algorithms if each.name == algorithm]
+    found = exact or [each for each in algorithms if algorithm.lower() in each.name.lower()]
+    if len(found) == 1:
+        return {operator_found.place: with_first(algorithms, found[0])}
+    candidates = ", ".join(each.name for each in found or algorithms)
+    raise UsageError(
+        f"{algorithm!r} means {len(found)} algorithms of {operator_found}, not one",
+        f"algorithms: {candidates}",
+    )
+
+
+def with_first(algorithms: Sequence[Algorithm], first: Algorithm) -> tuple[Algorithm, ...]:
+    return (first, *(each for each in algorithms if each is not first))
+
+
+class CacheDifference(NamedTuple):
+    """The difference of two caches: operators of one only, and those with another choice."""
+
+    only_first: list[Operator]
+    only_second: list[Operator]
+    differing: list[tuple[Operator, Operator]]
+    same: int
+
+    @property
+    def differs(self) -> bool:
+        return bool(self.only_first or self.only_second or self.differing)
+
+
+def compare_caches(first: AlgorithmCache, second: AlgorithmCache) -> CacheDifference:
+    """Compare the choices of two caches."""
+    ours, theirs = ({each.place: each for each in operators_of(it)} for it in (first, second))
+    both = [(ours[place], theirs[place]) for place in ours if place in theirs]
+    differing = [(a, b) for a, b in both if a.chosen.blob != b.chosen.blob]
+    return CacheDifference(
+        [each for place, each in ours.items() if place not in theirs],
+        [each for place, each in theirs.items() if place not in ours],
+        differing,
+        len(both) - len(differing),
+    )
+
+
+def best_of(
+    algorithms: Sequence[Algorithm], is_fit: Callable[[Algorithm], object]
+) -> Algorithm | None:
+    """Return the fastest fitting algorithm, but the chosen one, perhaps by hand, where it fits."""
+    if is_fit(algorithms[0]):
+        return algorithms[0]
+    return min(filter(is_fit, algorithms), key=lambda each: each.seconds, default=None)
+
+
+def is_direct(algorithm: Algorithm) -> bool:
+    return not algorithm.winograd
+
+
+def prefer_winograd(cache: AlgorithmCache) -> AlgorithmCache:
+    """Return the cache with a winograd algorithm first wherever there is one."""
+
+    def prefer(entry: Entry) -> Entry:
+        if isinstance(entry, bytes):
+            return entry
+        first = best_of(entry, lambda each: each.winograd)
+        return with_first(entry, first) if first else entry
+
+    return {place: prefer(entry) for place, entry in cache.items()}
+
+
+def without_winograd(cache: AlgorithmCache) -> AlgorithmCache:
+    """Return the cache without winograd algorithms, except for operators that have no other."""
+
+    def leave_out(entry: Entry) -> Entry:
+        if isinstance(entry, bytes):
+            return entry
+        first = best_of(entry, is_direct)
+        return with_first([*filter(is_direct, entry)], first) if first else entry
+
+    return {place: leave_out(entry) for place, entry in cache.items()}

@@ -1,0 +1,107 @@
+"""The values of tensors in an ONNX file, or in a file beside it, as arrays."""
+
+from __future__ import annotations
+
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lar.engines.onnx_file.external_data import place_of
+from lar.engines.onnx_file.fields import EXTERNAL, NUMBERS, Message, bits_of, type_name
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+# Where elements stand that are no raw bytes, and in which type there; others are integers, or the
+# bits of what they are.
+LISTS = {
+    "float32": ("float_data", "f4"),
+    "complex64": ("float_data", "f4"),
+    "float64": ("double_data", "f8"),
+    "complex128": ("double_data", "f8"),
+    "int64": ("int64_data", "i8"),
+    "uint32": ("uint64_data", "u4"),
+    "uint64": ("uint64_data", "u8"),
+}
+
+
+def dtype_of(name: str) -> np.dtype[Any]:
+    """Return a type of elements, one of those that NumPy lacks too."""
+    try:
+        return np.dtype(name)
+    except TypeError:
+        import ml_dtypes
+
+        return np.dtype(getattr(ml_dtypes, name))
+
+
+def array_of(tensor: Message, folder: Path) -> Array:
+    """Return the values of a tensor of a model in that folder.
+
+    Raises:
+        ValueError, LookupError, OSError: they are damaged, or cannot be read.
+    """
+    name, shape = type_name(tensor.data_type), tuple(tensor.dims)
+    if name == "object":
+        return np.array([it.decode() for it in tensor.string_data], object).reshape(shape)
+    dtype, bits = dtype_of(name), bits_of(name)
+    data = data_of(tensor, folder)
+    if not data and prod(shape):
+        field, stored = LISTS.get(name, ("int32_data", f"u{dtype.itemsize}"))
+        data = np.array(getattr(tensor, field)).astype(stored).tobytes()
+    if not bits or bits >= 8:
+        return np.frombuffer(data, dtype).reshape(shape)
+    # Several elements in a byte, the first of them in its lowest bits.
+    packed = np.frombuffer(data, np.uint8)[:, None] >> np.arange(0, 8, bits, dtype=np.uint8)
+    elements = (packed & ((1 << bits) - 1)).reshape(-1)[: prod(shape)].reshape(shape)
+    if name.startswith("float"):
+        return elements.view(dtype)
+    top = 1 << (bits - 1)
+    signed = elements.astype(np.int8)
+    return (signed if name.startswith("u") else (signed ^ top) - top).astype(dtype)
+
+
+def data_of(tensor: Message, folder: Path) -> bytes:
+    """Return the bytes of a tensor's elements, wherever they are; none if they stand as numbers.
+
+    Raises:
+        OSError: their file cannot be read.
+    """
+    if tensor.data_location != EXTERNAL:
+        raw: bytes = tensor.raw_data
+        return raw
+    place = place_of(tensor)
+    with open(folder / place.location, "rb") as file:
+        file.seek(place.offset)
+        return file.read(place.length or -1)
+
+
+def tensor_of(array: Array, name: str = "", note: str = "") -> Message:
+    """Return an array as a message; `note` is for readers that other programs ignore."""
+    is_text = array.dtype.kind in "OSU"
+    number, texts = NUMBERS["object" if is_text else array.dtype.name], {"doc_string": note}
+    content: dict[str, Any] = {"name": name, **(texts if note else {})}
+    if is_text:
+        content["string_data"] = [str(each).encode() for each in array.reshape(-1)]
+    else:
+        content["raw_data"] = array.tobytes()
+    return Message("Tensor", dims=[*array.shape], data_type=number, **content)
+
+
+def dense_of(sparse: Message, folder: Path) -> Message:
+    """Return a sparse tensor, whose indices count its elements or its axes, as a plain one."""
+    values, places = (array_of(each, folder) for each in (sparse.values, sparse.indices))
+    array = np.zeros(tuple(sparse.dims), values.dtype)
+    array[np.unravel_index(places, array.shape) if places.ndim == 1 else (*places.T,)] = values
+    return tensor_of(array, sparse.values.name)
+
+
+def move_inside(tensor: Message, folder: Path) -> None:
+    """Bring the data of a tensor from a file of its own into the model.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    tensor.raw_data = data_of(tensor, folder)
+    tensor.data_location, tensor.external_data = 0, []

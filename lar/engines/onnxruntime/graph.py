@@ -1,0 +1,292 @@
+"""The optimised graph of a session: the values of all its tensors, and parts of it run alone.
+
+Outputs added to the original model would keep the engine from fusing operators: another graph
+would run. The graph is saved instead, and all that is run here is made of it and runs as it stands,
+without optimisation. What is inside control flow is computed by hand (`onnx_file.control_flow`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lar.dumps.values import Part, Unheld
+from lar.engines.onnx_file.bodies import (
+    CONTROL_FLOW,
+    LOOPS,
+    Body,
+    Operator,
+    bodies_in,
+    name_by_paths,
+    names_taken,
+)
+from lar.engines.onnx_file.control_flow import (
+    EachRound,
+    Values,
+    Visit,
+    branch_taken,
+    parts_of_value,
+    run_rounds,
+)
+from lar.engines.onnx_file.fields import (
+    NUMBERS,
+    Message,
+    Node,
+    SavedModel,
+    attributes_of,
+    graphs_in,
+    node_of,
+)
+from lar.engines.onnx_file.numbered_graph import NumberedGraph
+from lar.engines.onnx_file.tensors import array_of
+from lar.engines.onnxruntime.blocked_layout import (
+    block_size,
+    blocked_tensors,
+    plain_layout,
+    split_blocks,
+)
+from lar.engines.onnxruntime.saving import open_saved, save_optimized
+from lar.engines.onnxruntime.values import FED, make_value, read_tensor, read_value
+from lar.errors import first_line
+
+if TYPE_CHECKING:
+    from lar.engines.onnxruntime.session import SessionDriver
+
+Array = np.ndarray[Any, Any]
+
+# A session gives a part of the tensors, so that no more than that part is in memory at once.
+PARTS = 4
+LEAST_NODES = 8
+
+
+def save_to_work_folder(driver: SessionDriver) -> SavedModel:
+    """Save the driver's optimised model where the parent will remove it."""
+    # A folder of its own: another session may have the weights of its own mapped.
+    folder = Path(tempfile.mkdtemp(dir=driver.context.work_folder or None))
+    save_optimized(driver, folder / "optimized.onnx", "optimized.data")
+    release_memory()
+    return SavedModel((folder / "optimized.onnx").read_bytes(), folder)
+
+
+def release_memory() -> None:
+    """Give memory that the C library holds for later back to the system: what a session took to
+    load is as much as it keeps."""
+    with contextlib.suppress(AttributeError):  # not the GNU C library
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+class Graph(NumberedGraph):
+    """The optimised graph of a driver; `fed` are the names of what it is fed with."""
+
+    def __init__(self, driver: SessionDriver, saved: SavedModel, fed: Iterable[str] = ()) -> None:
+        self.driver, self.saved = driver, saved
+        # Without the weights that stand in a file.
+        self.model = Message("Model", saved.content)
+        name_by_paths(self.model.graph)
+        super().__init__(self.model.graph, fed)
+        graphs = [*graphs_in(self.model.graph)]
+        self.weights = {each.name: each for graph in graphs for each in graph.initializer}
+        self.sparse = {it.values.name: it for graph in graphs for it in graph.sparse_initializer}
+        self.python_values: dict[str, Any] = {}  # of sequences and maps
+        self.blocked = blocked_tensors(self.nodes)
+        self.block = block_size(driver.onnxruntime) if self.blocked else 1
+        self.left_out = {
+            node.name or node.outputs[0]: f"what the graphs inside this {node.operator} compute"
+            for node, message, _ in self.operators
+            if node.operator not in CONTROL_FLOW and any("g" in it for it in message.attribute)
+        }
+
+    def stored(self, name: str, maker: Operator, array: Array) -> tuple[Array, str]:
+        if name not in self.blocked:
+            return array, ""
+        if not LOOPS.isdisjoint(maker.body.around):
+            return self.in_plain_axes(array), ""
+        if array.ndim == 4:
+            return split_blocks(array, self.block), f"NCHWC{{{self.block}}}"
+        return array, ""
+
+    def in_plain_axes(self, array: Array) -> Array:
+        """Return a tensor of the blocked layout in plain axes, or several that a loop has
+        stacked."""
+        each = array.reshape(-1, *array.shape[-3:])
+        return plain_layout(each, self.block).reshape(array.shape) if array.ndim > 3 else array
+
+    def open_alone(
+        self, nodes: Sequence[Message], types: Mapping[str, Message], outputs: Iterable[str]
+    ) -> Any:
+        """Return a session of some nodes, which is fed with tensors of these types."""
+        taken = dict.fromkeys([*(name for node in nodes for name in names_taken(node)), *outputs])
+        graph = Message(
+            "Graph",
+            name="alone",
+            node=[*nodes],
+            initializer=[self.weights[name] for name in taken if name in self.weights],
+            sparse_initializer=[self.sparse[name] for name in taken if name in self.sparse],
+            input=[Message("Value", name=name, type=kind) for name, kind in types.items()],
+            output=[Message("Value", name=name) for name in outputs],
+        )
+        model = Message("Model", self.saved.content)
+        model.graph, model.functions = graph, self.model.functions
+        return open_saved(self.driver, SavedModel(model.encode(), self.saved.folder))
+
+    def values(self) -> Iterator[tuple[str, list[Part | Unheld]]]:
+        """Yield all tensors in the graph's order, each with what a dump has of it: nothing of what
+        the engine did not compute, in a branch that was not taken."""
+        steps = [*bodies_in(Body("", self.model.graph))]
+        known = self.makers.keys() | self.driver.fed.keys()
+        fixed = [name for name in self.outputs if name not in known]
+        count = max(-(-len(steps) // PARTS), LEAST_NODES)
+        for begin in range(0, max(1, len(steps)), count):
+            yield from self.values_of(steps[begin : begin + count], [] if begin else fixed)
+
+    def values_of(
+        self, steps: Sequence[tuple[Message, list[Body]]], fixed: Sequence[str]
+    ) -> Iterator[tuple[str, list[Part | Unheld]]]:
+        """Yield what a dump has of `fixed` tensors and of what some nodes give."""
+        given = [*fixed, *(name for node, _ in steps for name in node.output if name)]
+        inside = {name for node, bodies in steps if bodies for name in names_taken(node)}
+        around = inside & self.makers.keys()
+        found = self.run({*given, *around})
+        for name in fixed:
+            yield name, self.parts_in(name, found[name])
+        for node, bodies in steps:
+            if bodies:
+                yield from self.values_inside(node, bodies, Values(found, self.driver.fed))
+            for name in filter(None, node.output):
+                yield name, self.parts_in(name, found[name] if name in around else found.pop(name))
+
+    def run(self, names: set[str]) -> dict[str, Any]:
+        """Return tensors outside bodies; they are the engine's, which makes no copies of them."""
+        model = Message("Model", self.saved.content)
+        missing = names.difference(self.outputs)
+        model.graph.output += [Message("Value", name=name) for name in missing]
+        session = open_saved(self.driver, SavedModel(model.encode(), self.saved.folder))
+        outputs = [each.name for each in session.get_outputs() if each.name in names]
+        values = session.run_with_ort_values(outputs, self.driver.fed)
+        found = dict(zip(outputs, values, strict=True))
+        self.python_values |= {
+            name: read_value(session, name, value)
+            for name, value in found.items()
+            if not value.is_tensor()
+        }
+        return found
+
+    def values_inside(
+        self, node: Message, bodies: Sequence[Body], values: Values
+    ) -> Iterator[tuple[str, list[Part | Unheld]]]:
+        """Yield what a dump has of tensors in the bodies of a node."""
+        shown: list[tuple[str, list[Part | Unheld]]] = []
+
+        def show(node: Node, results: Sequence[Any]) -> None:
+            pairs = zip(node.outputs, results, strict=True)
+            shown.extend((name, self.parts_in(name, value)) for name, value in pairs if name)
+
+        paths = tuple(body.path for body in bodies)
+        inside = [name for name in self.makers if name.startswith(paths)]
+        try:
+            SessionStep(self, node, bodies).run(values, show)
+        except Exception as error:  # the engine has no one kind for these
+            says = f"inside a body, which cannot give it: {first_line(error)}"
+            shown = [(name, [Unheld(name, says)]) for name in inside]
+        computed = {name for name, _ in shown}
+        yield from ((name, []) for name in inside if name not in computed)
+        yield from shown
+
+    def parts_in(self, name: str, value: Any) -> list[Part | Unheld]:
+        """Return what a dump has of a value of the engine, or of those of all iterations."""
+        if name in self.python_values:
+            return [*parts_of_value(name, self.python_values.pop(name))]
+        if isinstance(value, EachRound):
+            return [*parts_of_value(name, EachRound(held_value(name, each) for each in value))]
+        return [*parts_of_value(name, held_value(name, value))]
+
+
+def held_value(name: str, value: Any) -> object:
+    """Return the array in an OrtValue, or why there is none; an array as it is."""
+    return value if isinstance(value, np.ndarray) else read_tensor(name, value)
+
+
+class SessionBody:
+    """A body that ONNX Runtime runs, in a model that gives all its tensors."""
+
+    def __init__(self, graph: Graph, body: Body) -> None:
+        self.graph, self.body = graph, body
+        nodes = body.graph.node
+        self.inputs: Sequence[str] = [each.name for each in body.graph.input]
+        self.outputs = [each.name for each in body.graph.output]
+        self.steps = [SessionStep(graph, node, bodies) for node, bodies in bodies_in(body)]
+        taken = [*(name for node in nodes for name in names_taken(node)), *self.outputs]
+        self.taken = dict.fromkeys(taken)
+        self.given = [name for node in nodes for name in node.output if name]
+        self.sessions: dict[tuple[str, ...], Any] = {}
+
+    def run(self, fed: Mapping[str, Any], visit: Visit | None, around: Values) -> list[Any]:
+        values = around.new_child({name: engine_value(self.graph, it) for name, it in fed.items()})
+        needed = {name: values[name] for name in self.taken if name in values}
+        types = tuple(value.data_type() for value in needed.values())
+        wanted = [*self.given, *(it for it in self.outputs if it in self.graph.weights)]
+        if types not in self.sessions:
+            kinds = dict(zip(needed, map(type_named, types), strict=True))
+            nodes = self.body.graph.node
+            self.sessions[types] = self.graph.open_alone(nodes, kinds, wanted)
+        found = self.sessions[types].run_with_ort_values(wanted, needed)
+        values.update(zip(wanted, found, strict=True))
+        for step in self.steps:
+            step.run(values, visit)
+            if visit is not None:
+                visit(node_of(step.node), [values.get(name) for name in step.node.output])
+        return [values[name] for name in self.outputs]
+
+
+class SessionStep:
+    """A node whose bodies are run by hand, if it has some; its own results are known."""
+
+    def __init__(self, graph: Graph, node: Message, bodies: Sequence[Body]) -> None:
+        self.graph, self.node = graph, node
+        self.bodies = [SessionBody(graph, body) for body in bodies]
+
+    def run(self, values: Values, visit: Visit | None) -> None:
+        """Show the operators in the bodies; values from around them are among `values`."""
+        folder, weights = self.graph.saved.folder, self.graph.weights
+        taken = [
+            array_of(weights[name], folder) if name in weights else values.get(name)
+            for name in self.node.input
+        ]
+        if self.node.op_type == "If" and self.bodies:
+            branch_taken(taken, self.bodies).run({}, visit, values)
+        elif self.bodies:
+            given = attributes_of(self.node)
+            run_rounds(self.node.op_type, taken, given, self.bodies[0], values, visit)
+
+
+def engine_value(graph: Graph, value: Any) -> Any:
+    """Return an array as the engine has it; what is the engine's already, as it is."""
+    if not isinstance(value, np.ndarray):
+        return value
+    return make_value(graph.driver.onnxruntime, np.asarray(value, order="C"))
+
+
+def tensor_type(dtype: str) -> Message:
+    """Return the type of tensors of elements that NumPy calls so."""
+    return Message("Type", tensor_type=Message("TensorType", elem_type=NUMBERS[dtype]))
+
+
+def type_named(name: str) -> Message:
+    """Return a type by the engine's name of it: `tensor(float)`, `seq(tensor(float))`.
+
+    Raises:
+        LookupError: lar cannot feed it.
+    """
+    kind, _, inner = name.removesuffix(")").partition("(")
+    if kind == "tensor":
+        dtype = FED.get(name, inner)
+        return tensor_type("object" if dtype == "string" else dtype)
+    field = {"seq": "sequence_type", "optional": "optional_type"}[kind]
+    content: dict[str, Any] = {field: Message("Sequence", elem_type=type_named(inner))}
+    return Message("Type", **content)

@@ -1,0 +1,201 @@
+"""ONNX Runtime's own file of a profile, read event by event.
+
+It is a Chrome trace as a list, with times in whole microseconds:
+
+    Session  model_loading_uri, session_initialization, and for each run model_run
+    Node     one execution of a node: `NAME_kernel_time`
+    Kernel   what a node had a device do; it follows the node in the file
+
+An event is written when it has ended, so that a run follows its nodes; no more events are written
+than a limit.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from lar.engines.onnxruntime.cupti import DeviceWork
+
+MOST_EVENTS = 1_000_000  # the engine's default, of all kinds
+NODE_SUFFIX = "_kernel_time"
+RUN = "model_run"
+INNER = "SequentialExecutor::Execute"
+NAMES = re.compile(rb'(?<="name" :")(.*?)(?=","args" : \{)', re.DOTALL)
+NO_GRID = "-1"  # of a kernel event that is a copy
+
+NodeKey = tuple[str, str, str]
+
+
+class RawArgs(msgspec.Struct, gc=False):
+    """The facts of an event besides its times; numbers stand as texts."""
+
+    op_name: str = ""
+    provider: str = ""
+    node_index: str = ""
+    input_type_shape: msgspec.Raw = msgspec.Raw(b"[]")
+    output_type_shape: msgspec.Raw = msgspec.Raw(b"[]")
+    thread_scheduling_stats: msgspec.Raw = msgspec.Raw(b"")
+    stream: str = ""
+    grid_x: str = ""
+    grid_y: str = ""
+    grid_z: str = ""
+    block_x: str = ""
+    block_y: str = ""
+    block_z: str = ""
+
+
+class RawEvent(msgspec.Struct, gc=False):
+    """One event; `ts` and `dur` are microseconds since the profile began."""
+
+    name: str
+    cat: str
+    ts: int
+    dur: int = 0
+    tid: int = 0
+    args: RawArgs = msgspec.field(default_factory=RawArgs)
+
+    @property
+    def start_ns(self) -> int:
+        return self.ts * 1000
+
+    @property
+    def end_ns(self) -> int:
+        return (self.ts + self.dur) * 1000
+
+    @property
+    def node(self) -> str:
+        return self.name.removesuffix(NODE_SUFFIX)
+
+    @property
+    def key(self) -> NodeKey:
+        """What its node is known by."""
+        return self.node, self.args.op_name, self.args.node_index
+
+    @property
+    def fingerprint(self) -> tuple[NodeKey, bytes, bytes]:
+        """What its operator is known by: the node, and the shapes that it had."""
+        args = self.args
+        return self.key, bytes(args.input_type_shape), bytes(args.output_type_shape)
+
+
+class NodeEvent(NamedTuple):
+    """One execution of a node, and what it had a device do."""
+
+    event: RawEvent
+    kernels: tuple[DeviceWork, ...] = ()
+
+
+class RawRun(NamedTuple):
+    """One run of the model: its nodes in the order in which they began."""
+
+    start_ns: int
+    end_ns: int
+    thread: int
+    nodes: tuple[NodeEvent, ...]
+
+
+class RawProfile(NamedTuple):
+    """The engine's whole report: what came before the runs, and the runs that ended.
+
+    Of the nodes of the runs after the first, those of each operator are there once.
+    """
+
+    load: tuple[RawEvent, ...]
+    runs: tuple[RawRun, ...]
+
+
+DECODER = msgspec.json.Decoder(list[RawEvent])
+BYTES_AT_ONCE = 1 << 17
+BETWEEN_EVENTS = b"},\n{"  # but not within one, whose name is a single line
+
+
+def read_raw(events: Iterable[RawEvent]) -> RawProfile:
+    """Return what events tell, without most nodes: `runs_in` yields all.
+
+    Raises:
+        msgspec.MsgspecError, ValueError: the file is damaged.
+    """
+    load: list[RawEvent] = []
+    runs: list[RawRun] = []
+    known: set[tuple[object, ...]] = set()
+    for run in runs_in(events, load.append):
+        new = [node for node in run.nodes if node.event.fingerprint not in known]
+        known.update(node.event.fingerprint for node in new)
+        runs.append(run if not runs else run._replace(nodes=tuple(new)))
+    return RawProfile(tuple(load), tuple(runs))
+
+
+def runs_in(
+    events: Iterable[RawEvent], load: Callable[[RawEvent], object] = bool
+) -> Iterator[RawRun]:
+    """Yield the runs that ended; `load` takes what came before them."""
+    nodes: list[tuple[RawEvent, list[DeviceWork]]] = []
+    for event in events:
+        if event.cat == "Node" and event.name.endswith(NODE_SUFFIX):
+            nodes.append((event, []))
+        elif event.cat == "Kernel" and nodes:
+            nodes[-1][1].append(work_of(event))
+        elif event.cat == "Session" and event.name == RUN:
+            own = [it for it in nodes if event.ts <= it[0].ts <= event.ts + event.dur]
+            own.sort(key=lambda node: node[0].ts)
+            # It ends no sooner than its last node, as both are rounded down.
+            end_ns = max((event.end_ns, *(node.end_ns for node, _ in own)))
+            found = tuple(NodeEvent(node, tuple(kernels)) for node, kernels in own)
+            yield RawRun(event.start_ns, end_ns, event.tid, found)
+            nodes.clear()
+        elif event.cat == "Session" and event.name != INNER:
+            load(event)
+
+
+def events_in(path: str) -> Iterator[RawEvent]:
+    """Yield the events in a file, of which each is on a line, without holding all of them.
+
+    Raises:
+        msgspec.MsgspecError, ValueError: it is damaged.
+    """
+    with open(path, "rb") as file:
+        held = file.read(BYTES_AT_ONCE).lstrip().removeprefix(b"[")
+        while piece := file.read(BYTES_AT_ONCE):
+            held += piece
+            done, between, rest = held.rpartition(BETWEEN_EVENTS)
+            if between:
+                yield from decode_events(b"[" + done + b"}]")
+                held = b"{" + rest
+        yield from decode_events(b"[" + held)
+
+
+def decode_events(data: bytes) -> list[RawEvent]:
+    """Return the events in a list.
+
+    Raises:
+        msgspec.MsgspecError, ValueError: it is truncated, foreign or damaged.
+    """
+    try:
+        return DECODER.decode(data)
+    except msgspec.DecodeError:
+        return DECODER.decode(NAMES.sub(escape_name, data))
+
+
+def escape_name(found: re.Match[bytes]) -> bytes:
+    """Return a name as JSON has it: the engine writes those of nodes as they are."""
+    return json.dumps(found[0].decode(), ensure_ascii=False)[1:-1].encode()
+
+
+def work_of(event: RawEvent) -> DeviceWork:
+    """Return what the engine itself reports of a kernel or, without a grid, of a copy."""
+    args = event.args
+    is_copy = args.grid_x in ("", NO_GRID)
+    return DeviceWork(
+        event.name,
+        event.start_ns,
+        event.start_ns,
+        event.end_ns,
+        int(args.stream) if args.stream.isdigit() else 0,
+        None if is_copy else (int(args.grid_x), int(args.grid_y), int(args.grid_z)),
+        None if is_copy else (int(args.block_x), int(args.block_y), int(args.block_z)),
+    )

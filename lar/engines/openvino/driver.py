@@ -1,0 +1,323 @@
+"""The compiled driver: a model that OpenVINO compiles, run by one inference request.
+
+Copies of a model that run at once share the compiled model: each has a request, and a stream with
+threads of its own.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lar.engines.driver import Driver
+from lar.engines.formats import ONNX, format_in, read_head
+from lar.engines.onnx_file.external_data import files_beside
+from lar.engines.openvino import messages
+from lar.engines.openvino.cache import open_cached
+from lar.engines.openvino.config import config_of, device_of, precision_of
+from lar.errors import EngineMissing, LarError, UsageError
+from lar.options.table import CONST_SHAPE, FAST_RUN_ALGO_POLICY, PRECISION, PROVIDER
+from lar.records.facts import EngineFacts
+from lar.records.run import ModelInfo, TensorInfo
+
+Array = np.ndarray[Any, Any]
+
+# OpenVINO's names of element types that NumPy has too.
+DTYPES: Mapping[str, str] = {
+    "f64": "float64",
+    "f32": "float32",
+    "f16": "float16",
+    "boolean": "bool",
+    **{f"{kind[0]}{bits}": f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
+}
+
+CONVERTER = "openvino.tools.ovc"
+
+
+def import_openvino() -> Any:
+    """Import openvino, without its converter of models: that one reports each import to its makers,
+    in a thread that goes on while a model is timed, and takes as long to import as all the rest.
+
+    Raises:
+        EngineMissing: it is not installed, or does not load on this machine.
+    """
+    # What is None here cannot be imported; the package itself does without.
+    sys.modules.setdefault(CONVERTER, None)  # type: ignore[arg-type]
+    try:
+        import openvino
+    except ImportError as error:
+        raise EngineMissing(
+            f"OpenVINO cannot be imported: {error}", "pip install 'lar[openvino]'"
+        ) from error
+    finally:
+        if sys.modules[CONVERTER] is None:
+            del sys.modules[CONVERTER]
+    return openvino
+
+
+def find_devices() -> tuple[str, ...]:
+    """Return the devices that OpenVINO has a plugin and a driver for, the CPU first."""
+    names = import_openvino().Core().available_devices
+    return tuple(name.lower() for name in sorted(names, key=lambda name: (name != "CPU", name)))
+
+
+class CompiledDriver(Driver):
+    """A CompiledModel, and a request that has its inputs set once."""
+
+    name = "compiled"
+    calls = {"load": "Core.compile_model", "forward": "InferRequest.infer"}
+
+    def set_up(self) -> None:
+        self.openvino = import_openvino()
+        self.core = self.openvino.Core()
+        self.device = device_of(self.spec.settings)
+        self.config = config_of(self.spec.settings, self.spec.runners)
+        self.compiled: Any = None
+        self.request: Any = None
+        self.fed: dict[str, Array] = {}
+
+    def facts(self) -> EngineFacts:
+        self.check_device()
+        precision = self.effective_precision()
+        return EngineFacts(
+            name="openvino",
+            version=self.openvino.get_version().split("-")[0],
+            driver=self.name,
+            device=self.device.lower(),
+            libraries={"numpy": np.__version__, "precision": precision},
+            threads=self.thread_count(),
+            products="" if precision == "float32" else precision,
+        )
+
+    def check_device(self) -> None:
+        """Refuse a device that is not here.
+
+        Raises:
+            UsageError: naming those that are.
+        """
+        here = self.core.available_devices
+        if self.device not in here:
+            raise UsageError(
+                f"OpenVINO finds no device {self.device} here",
+                f"it finds: {', '.join(name.lower() for name in here)}",
+                flag=PROVIDER.flag,
+            )
+
+    def effective_precision(self) -> str:
+        """Return the type that float32 tensors are computed in.
+
+        Raises:
+            UsageError: the device has not the one that is asked for.
+        """
+        asked = self.config["INFERENCE_PRECISION_HINT"]
+        self.core.set_property(self.device, {"INFERENCE_PRECISION_HINT": asked})
+        found = self.core.get_property(self.device, "INFERENCE_PRECISION_HINT").get_type_name()
+        if found != asked:
+            # The engine itself would take another one and say nothing.
+            raise UsageError(
+                f"the device {self.device.lower()} does not compute in {precision_of(asked)} here",
+                f"it takes {precision_of(found)} instead: give that, or float32",
+                flag=PRECISION.flag,
+            )
+        return precision_of(found)
+
+    def default_threads(self) -> int | None:
+        if self.device != "CPU":
+            return None
+        if self.spec.runners > 1:
+            return 1
+        # Only a compiled model knows, and the smallest is compiled soon.
+        op = self.openvino.op
+        data = op.Parameter(self.openvino.Type.f32, self.openvino.Shape([1]))
+        tiny = self.openvino.Model([data.output(0)], [data], "tiny")
+        compiled = self.core.compile_model(tiny, self.device, self.config)
+        threads = int(compiled.get_property("INFERENCE_NUM_THREADS"))
+        return threads // int(compiled.get_property("NUM_STREAMS")) or 1
+
+    def load(self) -> None:
+        self.fire_hooks("before_load")
+        if self.first is not self:
+            self.share_first()
+        elif place := FAST_RUN_ALGO_POLICY.of(self.spec.settings):
+            self.compiled = open_cached(self, str(place))
+        elif not CONST_SHAPE.of(self.spec.settings):
+            self.compiled = self.compile(self.model)
+        self.fire_hooks("after_load")
+
+    def share_first(self) -> None:
+        """Take the model that the first copy has compiled."""
+        assert isinstance(self.first, CompiledDriver)
+        self.compiled = self.first.compiled
+
+    @cached_property
+    def model(self) -> Any:
+        """The model as the file has it; a cached one runs without."""
+        return self.core.read_model(self.model_file)
+
+    @property
+    def ports(self) -> Any:
+        """What has the inputs and outputs: the compiled model, or the model if that comes later."""
+        return self.compiled or self.model
+
+    def weights_files(self) -> list[Path]:
+        """Return the files beside the model that hold its weights."""
+        path = Path(self.spec.model)
+        is_onnx = format_in(read_head(path)) is ONNX
+        names = files_beside(path) if is_onnx else messages.require_weights(path)
+        return [path.parent / name for name in names]
+
+    def compile(self, model: Any) -> Any:
+        """Return a model compiled as the options ask."""
+        return self.core.compile_model(model, self.device, self.config)
+
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        return tuple(self.info_of(port) for port in self.ports.inputs)
+
+    def info_of(self, port: Any) -> TensorInfo:
+        """Describe an input of the model.
+
+        Raises:
+            UsageError: it has any number of axes, or a type that NumPy has not.
+        """
+        info = describe(port)
+        if port.get_partial_shape().rank.is_dynamic:
+            raise UsageError(
+                f"it does not say how many axes its input {info.name} has, which lar must know",
+                "export it with the shapes of its inputs",
+                subject=self.spec.model,
+            )
+        if info.dtype not in DTYPES.values():
+            raise UsageError(
+                f"the model's input {info.name} is a tensor of {info.dtype}, which lar cannot feed",
+                subject=self.spec.model,
+            )
+        return info
+
+    def feed(self, arrays: Mapping[str, Array]) -> None:
+        if CONST_SHAPE.of(self.spec.settings) and self.shapes_differ(arrays):
+            self.request = None
+            if self.first is self:
+                self.compile_for(arrays)
+            else:
+                self.share_first()
+        if self.request is None:
+            self.request = self.compiled.create_infer_request()
+        # The tensors are the arrays' memory, which therefore lives as long as the driver.
+        self.fed = {name: np.require(array, requirements="C") for name, array in arrays.items()}
+        for port in self.compiled.inputs:
+            with self.recorder.call("InferRequest.set_tensor"):
+                self.request.set_tensor(port, self.tensor_of(port))
+        self.start = infer_with(self.request)
+        self.wait = bool  # the cheapest call that does nothing: the run has ended
+        self.fire_hooks("before_run")
+
+    def fed_to(self, port: Any) -> Array:
+        """Return the array that an input of the model is fed with."""
+        return self.fed[name_of(port)]
+
+    def tensor_of(self, port: Any) -> Any:
+        """Return the tensor that an input of the model is fed with: the array's memory."""
+        return self.openvino.Tensor(self.fed_to(port), shared_memory=True)
+
+    def shapes_differ(self, arrays: Mapping[str, Array]) -> bool:
+        """Return whether the compiled model is for other shapes than those of arrays."""
+        shapes = {name: array.shape for name, array in arrays.items()}
+        return self.compiled is None or shapes != {n: it.shape for n, it in self.fed.items()}
+
+    def compile_for(self, arrays: Mapping[str, Array]) -> None:
+        """Compile the model for the shapes of arrays."""
+        model = self.model.clone()
+        model.reshape({port: list(arrays[name_of(port)].shape) for port in model.inputs})
+        self.model, self.compiled = model, self.compile(model)
+
+    def outputs(self) -> Mapping[str, Array | str]:
+        return RequestOutputs(self.compiled.outputs, self.request)
+
+    def explain(self, error: BaseException, *, loading: bool) -> LarError | None:
+        return messages.explain(str(error), self.spec.model, loading=loading)
+
+
+def infer_with(request: Any) -> Callable[[], object]:
+    """Return a call that runs a request. The method of the class above it is taken, since the
+    request's own makes other objects of its inputs and outputs."""
+    from openvino._pyopenvino import InferRequest
+
+    return partial(InferRequest.infer, request, {}, True, False)
+
+
+class RequestOutputs(Mapping[str, Any]):
+    """The outputs of a request, each made an array when it is asked for."""
+
+    def __init__(self, ports: Any, request: Any) -> None:
+        self._places = {name_of(port): place for place, port in enumerate(ports)}
+        self._request = request
+
+    def __getitem__(self, name: str) -> Any:
+        tensor = self._request.get_output_tensor(self._places[name])
+        type_name = tensor.element_type.get_type_name()
+        return tensor.data if type_name in DTYPES else f"tensor({type_name})"
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
+def name_of(port: Any) -> str:
+    """Return the name of an input or output of a model. What gives one tensor under two names has
+    a result for each, and the result is called as the model calls it."""
+    names = sorted(port.get_names())
+    node = port.get_node()
+    own = node.get_friendly_name().partition("/sink_port_")[0]
+    return own if own in names or not names else str(names[0])
+
+
+def describe(port: Any) -> TensorInfo:
+    """Describe an input or output of a model; axes that are open take any size."""
+    type_name = port.get_element_type().get_type_name()
+    shape = port.get_partial_shape()
+    known = () if shape.rank.is_dynamic else tuple(shape)
+    return TensorInfo(
+        name=name_of(port),
+        dtype=DTYPES.get(type_name, type_name),
+        shape=tuple(axis.get_length() if axis.is_static else None for axis in known),
+    )
+
+
+def read_model(path: Path) -> ModelInfo:
+    """Return what a file of OpenVINO's own format holds.
+
+    Raises:
+        UsageError: it is damaged, or its weights are missing.
+    """
+    from collections import Counter
+
+    from lar.engines.flops import count_flops
+    from lar.engines.openvino.graph import ENDS, operations_in
+
+    messages.require_weights(path)
+    try:
+        model = import_openvino().Core().read_model(path)
+    except RuntimeError as error:
+        raise messages.explain(str(error), str(path), loading=True) or error from None
+    operators = model.get_ordered_ops()
+    weights = [it for it in operators if it.get_type_name() == "Constant"]
+    types = [it.get_type_name() for it in operators]
+    counted = Counter(it for it in types if it not in ("Constant", *ENDS))
+    flops, unknown = count_flops(operations_in(model))
+    return ModelInfo(
+        engine="openvino",
+        inputs=tuple(map(describe, model.inputs)),
+        outputs=tuple(map(describe, model.outputs)),
+        operators=dict(counted.most_common()),
+        parameter_count=sum(it.data.size for it in weights),
+        weight_bytes=sum(it.get_byte_size() for it in weights),
+        flops=flops,
+        flops_unknown=unknown,
+    )

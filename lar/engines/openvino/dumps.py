@@ -1,0 +1,189 @@
+"""Dumps of a compiled model: what each operator of the executed graph gives, as text or as tensors.
+
+The tensors are results that are added to the model. A result may keep the engine from fusing what
+takes the same tensor (a sum is computed in place of one of its terms), so the executed graph is
+compared with that of the run: what changes it comes from a model of its own, which ends there and
+executes up to there what the run executes. They have the names of the model file, and are numbered
+as MegEngine does, an operator, then its outputs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lar.dumps.binary import BY_DTYPE
+from lar.dumps.facts import DumpFacts, OperatorFact, write_facts
+from lar.dumps.layers import Dumped, text_writer, write_dumped
+from lar.dumps.names import Numbering, Variable
+from lar.dumps.outputs import write_outputs
+from lar.engines.openvino.graph import ExecutedGraph, Port, Region, port_of, tensor_name
+from lar.engines.openvino.operator_kinds import STEPS
+from lar.options.table import BIN_IO_DUMP
+
+if TYPE_CHECKING:
+    from lar.engines.openvino.driver import CompiledDriver
+
+Array = np.ndarray[Any, Any]
+
+# The types of weights and biases; shapes, axes and the like are of others.
+WEIGHTS = ("float32", "float16", "float64", "int8", "uint8")
+
+OTHERWISE = "OpenVINO executes other operators where this is taken out of its graph"
+
+
+def dump_tensors(driver: CompiledDriver, _: object) -> None:
+    """Write all tensors of a fed driver into a folder, and beside it what is known of operators."""
+    if driver.runner:
+        return
+    folder = Path(driver.context.written[BIN_IO_DUMP.key])
+    folder.mkdir()
+    layers = Layers(driver)
+    for dumped in (*layers.weights(), *layers.tensors()):
+        write_dumped(folder, dumped)
+    write_facts(folder, layers.facts())
+
+
+def dump_text(driver: CompiledDriver, _: object) -> None:
+    """Write all tensors of a fed driver as text."""
+    if driver.runner:
+        return
+    write = text_writer(driver.context.written)
+    for dumped in Layers(driver).tensors():
+        write(dumped)
+
+
+def dump_outputs(driver: CompiledDriver, _: object) -> None:
+    """Have the outputs of each iteration written."""
+    variables = {name: Variable(id=at, name=name) for at, name in enumerate(driver.outputs())}
+    write_outputs(driver, variables)
+
+
+class Layers:
+    """The tensors of the graph that a driver executes."""
+
+    def __init__(self, driver: CompiledDriver) -> None:
+        self.driver = driver
+        self.graph = ExecutedGraph(driver.model, driver.compiled)
+        self.arrays = dict(self.values())
+        ports = self.graph.ports
+        missing = [tensor_name(it) for port, it in ports.items() if port not in self.arrays]
+        self.left_out = dict.fromkeys(missing, OTHERWISE)
+        self.regions = self.graph.regions_between(self.arrays)
+        self.numbering = Numbering(driver.fed)
+        for region in self.regions:
+            names = [tensor_name(it) for it in region.outputs]
+            self.numbering.add_node(region.node.type, region.node.title, region.taken, names)
+        self.variables = self.numbering.variables
+
+    def facts(self) -> DumpFacts:
+        """Return what is known of the dump."""
+        operators = [
+            OperatorFact(
+                self.variables[tensor_name(region.outputs[0])].operator_id,
+                {STEPS: ",".join(region.steps), "kernel": region.node.kernel},
+            )
+            for region in self.regions
+        ]
+        names = [*self.driver.outputs()]
+        return DumpFacts(operators, iteration=0, outputs=names, left_out=self.left_out)
+
+    def weights(self) -> Iterator[Dumped]:
+        """Yield the weights that operators take; not shapes, bounds and the like."""
+        known: set[Port] = set()
+        for region in self.regions:
+            for value in region.constants:
+                array = value.get_node().data
+                is_weight = array.ndim > 0 and array.dtype.name in WEIGHTS
+                if is_weight and port_of(value) not in known:
+                    known.add(port_of(value))
+                    yield self.dumped(tensor_name(value), (), array)
+
+    def tensors(self) -> Iterator[Dumped]:
+        """Yield the inputs, then what each operator gives, in the order in which they run."""
+        for name, array in self.driver.fed.items():
+            yield self.dumped(name, (), array)
+        for region in self.regions:
+            for output in region.outputs:
+                array = self.arrays.pop(port_of(output))
+                if array.dtype.name in BY_DTYPE:
+                    yield self.dumped(tensor_name(output), region.taken, array)
+
+    def dumped(self, name: str, inputs: Sequence[str], array: Array) -> Dumped:
+        """Return a tensor with its names."""
+        variable = self.variables[name] = replace(
+            self.variables[name],
+            shape=array.shape,
+            stored=True,
+            dtype=BY_DTYPE[array.dtype.name].name,
+        )
+        return Dumped(variable, tuple(self.variables[each] for each in inputs), array)
+
+    def values(self) -> Iterator[tuple[Port, Array]]:
+        """Yield the values of the tensors that can be taken out of the graph as it is executed."""
+        ports = self.graph.ports
+        results = [it.get_node().input_value(0) for it in self.driver.model.outputs]
+        yield from self.run(self.driver.compiled, results)
+        compiled, together = self.tapped(list(ports.values()))
+        yield from self.run(compiled, together)
+        for port in ports.keys() - {port_of(it) for it in (*together, *results)}:
+            compiled, changed = self.compiled_with([ports[port]], alone=True)
+            if not changed:
+                yield from self.run(compiled, [ports[port]])
+
+    def tapped(self, outputs: list[Any]) -> tuple[Any, list[Any]]:
+        """Return a model that gives as many tensors as do not change how it is executed, and these:
+        without those that keep others from being fused; if that is not enough, without those near
+        what changes."""
+        compiled, changed = self.compiled_with(outputs)
+        for spoilers in (shared_before, all_about):
+            spoiled = {port_of(it) for region in changed for it in spoilers(region)}
+            if spoiled:
+                outputs = [it for it in outputs if port_of(it) not in spoiled]
+                compiled, changed = self.compiled_with(outputs)
+        return compiled, [] if changed else outputs
+
+    def compiled_with(
+        self, outputs: Sequence[Any], alone: bool = False
+    ) -> tuple[Any, list[Region]]:
+        """Return the model that gives outputs too, or these alone, and the regions of the graph
+        that it does not execute as the run does."""
+        driver, model = self.driver, self.driver.model
+        own = [] if alone else [it.get_node().input_value(0) for it in model.outputs]
+        extended = driver.openvino.Model([*outputs, *own], model.get_parameters(), "tapped")
+        compiled = driver.compile(extended)
+        other = ExecutedGraph(model, compiled)
+        if alone:
+            return compiled, [] if other.signatures <= self.graph.signatures else self.graph.regions
+        left = Counter(other.signatures)
+        changed = []
+        for region in self.graph.regions:
+            signature = self.graph.signature_of(region.node)
+            if not left[signature]:
+                changed.append(region)
+            left[signature] -= 1
+        return compiled, changed
+
+    def run(self, compiled: Any, outputs: Sequence[Any]) -> Iterator[tuple[Port, Array]]:
+        """Yield the first results of a compiled model, of the driver's inputs."""
+        request = compiled.create_infer_request()
+        for place, port in enumerate(self.driver.model.inputs):
+            request.set_input_tensor(place, self.driver.tensor_of(port))
+        request.infer()
+        for place, output in enumerate(outputs):
+            yield port_of(output), request.get_output_tensor(place).data
+
+
+def shared_before(region: Region) -> list[Any]:
+    """Return the tensors before a region that others take too."""
+    return [it for it in region.inputs if len(it.get_target_inputs()) > 1]
+
+
+def all_about(region: Region) -> list[Any]:
+    """Return the tensors before and behind a region."""
+    return [*region.inputs, *region.outputs]

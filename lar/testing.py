@@ -1,0 +1,417 @@
+"""What every engine must do: checks for whoever adds one, run from pytest or from a script.
+
+    from lar.testing import check_engine
+
+    check_engine(ENGINE, "small.onnx")
+
+The model is a small one of the engine's own format. Every check runs the engine as `lar` does, in
+workers, through each of its drivers; what an engine has no option for is not checked. They take
+some seconds for each driver, two of them for a run that its deadline ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import lar
+from lar.engines import engine_for, engine_named
+from lar.engines.engine import Engine, Site
+from lar.engines.formats import format_in, format_named, read_head
+from lar.engines.profile_files import writer_of
+from lar.errors import LarError, UsageError
+from lar.options.option import Option
+from lar.options.table import (
+    BIN_IO_DUMP,
+    BIN_OUT_DUMP,
+    BY_KEY,
+    FAST_RUN,
+    FAST_RUN_ALGO_POLICY,
+    PROFILE,
+    PROFILE_RAW,
+    THREAD,
+    VERBOSE,
+)
+
+if TYPE_CHECKING:
+    from lar.records.run import RunResult
+
+Array = np.ndarray[Any, Any]
+
+ITERATIONS = 3
+DEADLINE_SECONDS = 2.0
+# A run that its deadline ends is over so long after it, on a busy machine too.
+PATIENCE_SECONDS = 20.0
+NO_SUCH_NAME = "an input that no model has"
+
+
+class ContractError(AssertionError):
+    """An engine does not do what every engine must; the message has a line for each failure."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """An engine that is checked: one of its drivers, with a model and a folder for files.
+
+    `inputs` are what the model is fed with, generated where they are not given. `expected` are its
+    outputs, if they are known, and `max_error` is how far the engine's may be from them.
+    """
+
+    engine: Engine
+    driver: str
+    model: Path
+    folder: Path
+    inputs: Mapping[str, Array] | None = None
+    expected: Mapping[str, Array] = field(default_factory=dict)
+    max_error: float = 1e-5
+
+    def run(self, model: Path | None = None, inputs: Any = None, **options: Any) -> RunResult:
+        """Run the model, or another one, with this driver."""
+        fed = self.inputs if inputs is None else inputs
+        chosen: dict[str, Any] = {"engine": self.engine.name, "driver": self.driver}
+        chosen |= {"iter": ITERATIONS, **options}
+        return lar.run(model or self.model, fed, **chosen)
+
+    def run_well(self, **options: Any) -> RunResult:
+        """Run the model and check that it ends well."""
+        result = self.run(**options)
+        said = result.failure.message if result.failure else ""
+        require(result.status == "ok", f"a run with {options or 'no options'} ends: {said}")
+        return result
+
+    def has(self, *options: Option[Any]) -> bool:
+        """Return whether the driver honours all of these options."""
+        rows = self.engine.rows
+        return all(it.key in rows and self.driver in rows[it.key].drivers for it in options)
+
+
+Check = Callable[[Subject], None]
+
+
+def require(holds: object, what: str) -> None:
+    """Raise an error that says what does not hold."""
+    if not holds:
+        raise ContractError(what)
+
+
+def is_declared_well(it: Subject) -> None:
+    """The engine's name, formats, drivers, rows and dimensions agree with each other."""
+    engine = it.engine
+    require(engine_named(engine.name) is engine, f"lar finds another engine named {engine.name}")
+    require(engine.is_installed, f"it is not installed; its hint is {engine.install_hint}")
+    require(engine.version, "its version is not known")
+    require(engine.formats and engine.drivers, "it has no format or no driver")
+    names = {each.name for each in engine.drivers}
+    require(engine.driver_class(it.driver).name == it.driver, "a driver's class has another name")
+    for key, row in engine.rows.items():
+        require(row.how and set(row.drivers) <= names, f"the row of {key} has an unknown driver")
+        require(key in BY_KEY and BY_KEY[key].by_engine, f"lar itself honours {key} for all")
+    site = Site(cores=(0, 1), processor="unknown")
+    dimensions = engine.dimensions(site, it.model)
+    choices = [choice for dimension in dimensions for choice in dimension.choices]
+    require(len({each.name for each in choices}) == len(choices), "two choices have one name")
+    for choice in choices:
+        keys = {*choice.options, *choice.search, choice.cache} - {""}
+        known = {*engine.rows, *(option.key for option in BY_KEY.values() if not option.by_engine)}
+        require(keys <= known, f"the choice {choice.name} sets {keys - known}, without a row")
+
+
+def recognises_its_models(it: Subject) -> None:
+    """The model's format is found by its first bytes or its name, and is one of the engine's."""
+    head = read_head(it.model)
+    found = format_in(head, it.engine.formats) or format_named(it.model, it.engine.formats)
+    require(found is not None, "no format of the engine is the model's")
+    require(engine_for(it.model, it.engine.name) is it.engine, "another engine reads the model")
+    others = [each for each in it.engine.formats if each.begins(os.urandom(8) * 2)]
+    require(not others, f"any bytes are taken for a model: {others}")
+
+
+def describes_its_models(it: Subject) -> None:
+    """What a model holds is known without running it, and what its inputs take."""
+    info = lar.read_info(it.model, it.engine.name)
+    require(info.engine == it.engine.name, f"the model is described for {info.engine}")
+    fed = {each.name for each in it.run_well().fed}
+    require(fed == {each.name for each in info.inputs}, "a run is fed with other inputs")
+
+
+def finds_devices(it: Subject) -> None:
+    """The CPU is the first device."""
+    from lar.running.tasks import find_devices
+
+    require(find_devices(it.engine.name)[0].startswith("cpu"), "the CPU is not the first device")
+
+
+def measures_each_iteration(it: Subject) -> None:
+    """Each iteration has times, and the result says what ran."""
+    result = it.run_well()
+    facts = result.engine
+    require(facts is not None, "the result has no facts about the engine")
+    assert facts is not None
+    require((facts.name, facts.driver) == (it.engine.name, it.driver), "its facts name another one")
+    require(facts.version and facts.device, "its facts lack the version or the device")
+    for samples, count in ((result.warmup, 1), (result.samples, ITERATIONS)):
+        require(len(samples.end_to_end) == count, f"{len(samples.end_to_end)} times of {count}")
+        for whole, host in zip(samples.end_to_end, samples.host, strict=True):
+            require(0 < host <= whole, f"{host} s on the host of {whole} s")
+
+
+def computes_the_same_again(it: Subject) -> None:
+    """The outputs are the same bits from run to run and from iteration to iteration."""
+    results = [it.run_well(), it.run_well(), it.run_well(warmup_iter=0, iter=1)]
+    hashes = [[(each.name, each.sha256) for each in result.outputs] for result in results]
+    require(hashes[0], "the model has no outputs")
+    require(hashes[0] == hashes[1] == hashes[2], f"outputs differ from run to run: {hashes}")
+
+
+def computes_what_is_expected(it: Subject) -> None:
+    """The outputs are the expected ones, if these are known."""
+    if not it.expected:
+        return
+    arrays = it.run_well(keep_outputs=True).arrays
+    require(set(arrays) == set(it.expected), f"the outputs are {', '.join(arrays)}")
+    for name, expected in it.expected.items():
+        require(arrays[name].shape == expected.shape, f"{name} has the shape {arrays[name].shape}")
+        error = float(abs(arrays[name].astype("float64") - expected).max(initial=0))
+        require(error <= it.max_error, f"{name} is wrong by {error:g}")
+
+
+def refuses_wrong_inputs(it: Subject) -> None:
+    """An input of a wrong name, or with too many axes, is refused in one line that names it."""
+    fed = it.run_well().fed
+    wrong = [(f"{NO_SUCH_NAME}:{{1}}", NO_SUCH_NAME)]
+    for each in fed:
+        shape = ",".join(["1", *map(str, each.shape)])
+        others = [f"{it.name}:{{{','.join(map(str, it.shape))}}}" for it in fed if it is not each]
+        wrong.append((";".join([f"{each.name}:{{{shape}}}", *others]), each.name))
+    for text, name in wrong:
+        result = it.run(inputs=text)
+        require(result.status == "failed", f"a run with {text} ends with {result.status}")
+        failure = result.failure
+        require(failure and failure.exit_code == 2, f"{text} is no wrong input: {failure}")
+        said = f"{failure.message} {failure.hint}" if failure else ""
+        require(name in said and "\n" not in said, f"{text} is refused by: {said}")
+
+
+def refuses_damaged_models(it: Subject) -> None:
+    """A model file that is cut short or empty is refused in one line that names it."""
+    content = it.model.read_bytes()
+    for name, part in (("half", content[: len(content) // 2]), ("head", content[:40]), ("no", b"")):
+        path = it.folder / f"{name}{it.model.suffix}"
+        path.write_bytes(part)
+        try:
+            failure: Any = it.run(path).failure
+        except UsageError as error:
+            failure = error
+        require(failure is not None, f"a model of {len(part)} bytes runs")
+        require(failure.exit_code == 2, f"a model of {len(part)} bytes: {failure.message}")
+        said = f"{failure.message} {failure.hint}"
+        require(str(path) in said and "\n" not in said, f"a model that is cut short: {said}")
+
+
+def refuses_what_it_cannot_do(it: Subject) -> None:
+    """An option without a row, and a property that is not there, are refused by its name."""
+    switches = [each for each in BY_KEY.values() if each.by_engine and not each.parse]
+    lacking = next((each for each in switches if each.key not in it.engine.rows), None)
+    if lacking is not None:
+        require_refusal(it, **{lacking.key: True})
+    require_refusal(it, engine_option="no.such.property=1")
+
+
+def require_refusal(it: Subject, **options: Any) -> None:
+    """Check that options are refused before anything is run, by the name of the engine."""
+    try:
+        it.run(**options)
+    except UsageError as error:
+        require(it.engine.title in error.message, f"refused without its name: {error.message}")
+        return
+    raise ContractError(f"a run with {options} is not refused")
+
+
+def runs_several_copies(it: Subject) -> None:
+    """Two copies of the model run at once, and give the outputs of one."""
+    if not it.has(THREAD):
+        return
+    one, two = it.run_well(), it.run_well(thread=2)
+    count = len(two.samples.end_to_end)
+    require(count == 2 * ITERATIONS, f"two copies make {count} iterations of {2 * ITERATIONS}")
+    require([o.name for o in one.outputs] == [o.name for o in two.outputs], "outputs are missing")
+
+
+def is_ended_by_its_deadline(it: Subject) -> None:
+    """A run that would last for long is ended in time, and its result says so."""
+    began = time.monotonic()
+    result = it.run(iter=9_000_000, timeout=DEADLINE_SECONDS)
+    seconds = time.monotonic() - began
+    require(result.status == "timed_out", f"a run without end ends with {result.status}")
+    require(seconds < DEADLINE_SECONDS + PATIENCE_SECONDS, f"it ends after {seconds:.0f} s")
+
+
+def may_say_all(it: Subject) -> None:
+    """With --verbose it runs as without."""
+    if it.has(VERBOSE):
+        it.run_well(verbose=True)
+
+
+def dumps_its_tensors(it: Subject) -> None:
+    """A dump has operators in their order, each reached from the inputs or from constants, and the
+    outputs of a run with their values."""
+    if not it.has(BIN_IO_DUMP):
+        return
+    place = it.folder / "dump"
+    result = it.run_well(bin_io_dump=str(place), overwrite=True, keep_outputs=True)
+    dump = lar.open_dump(place)
+    given = {key for each in dump.index.operators for key in each.outputs}
+    require(given, "the dump has no operators")
+    unknown = [each.name for each in dump.index.tensors if each.key not in given]
+    require(not unknown, f"no operator of the dump gives {', '.join(unknown)}")
+    before: set[str] = set()
+    reached: set[str] = set()  # from the inputs
+    for operator in dump.index.operators:
+        late = given.intersection(operator.inputs) - before
+        require(not late, f"{operator.name} takes {late}, which operators behind it give")
+        before.update(operator.outputs)
+        is_input = not (operator.inputs or operator.constant)
+        if is_input or reached.intersection(operator.inputs):
+            reached.update(operator.outputs)
+    tensors = {it.origin or it.name: it for it in dump.index.tensors}
+    tensors |= {it.name: it for it in dump.index.tensors}
+    for name in (output.name for output in result.outputs):
+        require(name in tensors, f"the dump lacks the output {name}")
+        tensor, value = tensors[name], result.arrays[name]
+        require(tensor.key in reached or not result.fed, f"no input reaches {name} in the dump")
+        if not (tensor.layout or tensor.quantization):
+            dumped = dump.read(tensor.key)
+            require(dumped.shape == value.shape, f"{name} is dumped with shape {dumped.shape}")
+            close = np.allclose(dumped, value, rtol=1e-3, atol=it.max_error, equal_nan=True)
+            require(close, f"the dump has other values of {name} than the run")
+
+
+def dumps_its_outputs(it: Subject) -> None:
+    """A dump of the outputs has those of each iteration."""
+    if not it.has(BIN_OUT_DUMP):
+        return
+    place = it.folder / "outputs"
+    result = it.run_well(bin_out_dump=str(place), overwrite=True, warmup_iter=1)
+    runs = {(each.name, each.run) for each in lar.open_dump(place).index.tensors}
+    count = len(result.outputs) * (1 + ITERATIONS)
+    require(len(runs) == count, f"{len(runs)} tensors are dumped of {count}")
+
+
+def profiles_each_iteration(it: Subject) -> None:
+    """A profile has the times of operators, within the iteration that executed them."""
+    if not it.has(PROFILE):
+        return
+    place = it.folder / "profile.json"
+    it.run_well(profile=str(place))
+    profile = lar.read_profile(place)
+    steps = {step.number: step for step in profile.timed_steps()}
+    require(len(steps) == ITERATIONS, f"the profile has {len(steps)} iterations")
+    require(profile.operators, "the profile has no operators")
+    names = [each.id for each in profile.operators]
+    require(len({*names}) == len(names), "two operators of the profile have one id")
+    require({each.step for each in profile.timed_executions} == {*steps}, "iterations lack times")
+    for each in profile.timed_executions:
+        begin, end = steps[each.step].interval
+        name = profile.operators[each.operator].name
+        require(begin <= each.start_ns <= each.end_ns <= end, f"{name} is not within its iteration")
+
+
+def recognises_its_profiles(it: Subject) -> None:
+    """The file of the engine's own profile is recognised by its keys, and read."""
+    if not it.has(PROFILE_RAW):
+        return
+    place = it.folder / "raw"
+    it.run_well(profile_raw=str(place))
+    writer = writer_of(place.read_bytes())
+    require(writer is it.engine, f"its own profile is taken for one of {writer and writer.name}")
+    require(lar.read_profile(place).operators, "its own profile has no operators")
+    require(not it.engine.writes_profile(b"[{}]"), "any JSON is taken for its profile")
+
+
+def keeps_a_cache(it: Subject) -> None:
+    """A search writes a cache, which `lar cache` reads and a run without a search takes."""
+    files = it.engine.cache
+    if files is None or not it.has(FAST_RUN, FAST_RUN_ALGO_POLICY):
+        return
+    place = str(it.folder / "found.cache")
+    it.run_well(fast_run=True, fast_run_algo_policy=place, iter=0)
+    require(files.begins(read_head(Path(place))), "its own cache is not recognised")
+    report = files.show([place], "", every_algorithm=False)
+    require(report.lines, "nothing is shown of its cache")
+    json.dumps(report.record)
+    require(not files.compare(place, place).differs, "a cache differs from itself")
+    it.run_well(fast_run_algo_policy=place)
+
+
+CHECKS: tuple[Check, ...] = (
+    is_declared_well,
+    recognises_its_models,
+    describes_its_models,
+    finds_devices,
+    measures_each_iteration,
+    computes_the_same_again,
+    computes_what_is_expected,
+    refuses_wrong_inputs,
+    refuses_damaged_models,
+    refuses_what_it_cannot_do,
+    runs_several_copies,
+    is_ended_by_its_deadline,
+    may_say_all,
+    dumps_its_tensors,
+    dumps_its_outputs,
+    profiles_each_iteration,
+    recognises_its_profiles,
+    keeps_a_cache,
+)
+
+
+def check_engine(
+    engine: Engine | str,
+    model: str | os.PathLike[str],
+    *,
+    inputs: Mapping[str, Array] | None = None,
+    expected: Mapping[str, Array] | None = None,
+    max_error: float = 1e-5,
+    without: Collection[str] = (),
+) -> None:
+    """Check all that every engine must do, with each of its drivers.
+
+    Args:
+        engine: the engine, or its name; lar must find it by its entry point.
+        model: a small model that it reads.
+        inputs: what the model is fed with, generated without.
+        expected: the model's outputs for these inputs, and how far the engine's may be from them.
+        without: names of checks that are left out.
+
+    Raises:
+        ContractError: it does not do all of it; each failure is a line.
+    """
+    found = engine_named(engine) if isinstance(engine, str) else engine
+    failures = []
+    for entry in found.drivers:
+        with tempfile.TemporaryDirectory() as folder:
+            subject = Subject(
+                found, entry.name, Path(model), Path(folder), inputs, expected or {}, max_error
+            )
+            failures += list(failures_of(subject, without))
+    if failures:
+        raise ContractError("\n".join(failures))
+
+
+def failures_of(subject: Subject, without: Collection[str]) -> Iterator[str]:
+    """Yield what fails, a line each: the driver, the check and what does not hold."""
+    for check in CHECKS:
+        if check.__name__ in without:
+            continue
+        try:
+            check(subject)
+        except (ContractError, LarError) as error:
+            yield f"{subject.driver}: {check.__name__}: {error}"
