@@ -14,7 +14,6 @@ from lar.errors import UsageError
 from lar.options.table import ENGINE_OPTION, FAST_RUN
 
 if TYPE_CHECKING:
-    from lar.dumps.facts import DumpFacts
     from lar.engines.driver import Driver
     from lar.engines.engine import Site
     from lar.engines.option_rows import OptionRow
@@ -54,11 +53,6 @@ class Toy(Engine):
 
     def find_devices(self) -> tuple[str, ...]:
         return ("cpu",)
-
-    def describe_dump(self, folder: Path) -> DumpFacts:
-        from lar.dumps.facts import DumpFacts
-
-        return DumpFacts(iteration=0)
 
     def check_property(self, key: str, value: str) -> None:
         if key != "opset":

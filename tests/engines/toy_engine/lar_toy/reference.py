@@ -5,17 +5,16 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper, version_converter
+from onnx import helper, numpy_helper, version_converter
 from onnx.reference import ReferenceEvaluator
 
-from lar.dumps.binary import BY_DTYPE, write_tensor
-from lar.dumps.names import Variable, format_name
+from lar.dumps.layers import Layer, dump_layers
+from lar.dumps.outputs import write_outputs
 from lar.engines.driver import Driver
 from lar.engines.option_rows import Drivers, OptionRow
 from lar.errors import UsageError
@@ -33,6 +32,7 @@ from lar.options.table import (
     VERBOSE,
 )
 from lar.records.facts import EngineFacts
+from lar.records.profile import ProfiledOperator
 from lar.records.run import ModelInfo, TensorInfo
 
 from .cache import BEGINNING, read_cache
@@ -88,17 +88,23 @@ class ReferenceDriver(Driver):
     def compute(self) -> None:
         self.results = self.evaluator.run(None, self.fed)
 
-    def compute_each(self) -> None:
-        """Compute the operators one after the other, each with its time."""
-        known = {it.name: onnx.numpy_helper.to_array(it) for it in self.model.graph.initializer}
+    def compute_each(self) -> dict[str, Array]:
+        """Compute the operators one after the other, each with its time; return all tensors."""
+        known = {it.name: numpy_helper.to_array(it) for it in self.model.graph.initializer}
         known.update(self.fed)
+        opsets = {"": self.evaluator.opsets[""]}
         for name, _, node in self.steps:
             began = time.perf_counter_ns()
             fed = {each: known[each] for each in node.input if each}
-            evaluator = ReferenceEvaluator(node, opsets={"": self.evaluator.opsets[""]})
-            known.update(zip(node.output, evaluator.run(None, fed), strict=True))
+            given = ReferenceEvaluator(node, opsets=opsets).run(None, fed)
+            known.update(zip(node.output, map(np.asarray, given), strict=True))
             self.seen_ns.setdefault(name, []).append(time.perf_counter_ns() - began)
         self.results = [known[each.name] for each in self.model.graph.output]
+        return known
+
+    def read_means(self) -> list[int]:
+        """Return the mean time of each operator, in nanoseconds."""
+        return [sum(taken) // len(taken) for taken in self.seen_ns.values()]
 
     def outputs(self) -> Mapping[str, Array]:
         return dict(zip(self.evaluator.output_names, self.results, strict=True))
@@ -149,55 +155,23 @@ def show_nothing_more(driver: ReferenceDriver, value: object) -> None:
 
 
 def record_operators(driver: ReferenceDriver, value: object) -> None:
-    driver.profiler = ToyProfiler(driver)
+    operators = [ProfiledOperator(id=it, type=kind, name=it) for it, kind, _ in driver.steps]
+    driver.profiler = ToyProfiler(operators, driver.read_means, times="mean")
     driver.start = driver.compute_each
 
 
 def dump_tensors(driver: ReferenceDriver, value: object) -> None:
-    """Write what each operator gives, with the names that lar's dumps have."""
-    folder = Path(driver.context.written["bin_io_dump"])
-    folder.mkdir()
-    model = onnx.ModelProto()
-    model.CopyFrom(driver.model)
-    del model.graph.output[:]
-    names = [name for node in model.graph.node for name in node.output]
-    model.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in names)
-    arrays = dict(zip(names, ReferenceEvaluator(model).run(None, driver.fed), strict=True))
-    variables: dict[str, Variable] = {}
-
-    def write(name: str, operator: str, taken: list[str], array: Array | None) -> None:
-        number = 2 * len(variables)
-        variable = Variable(
-            id=number + 1,
-            operator=f"{name}[{number}]",
-            operator_type=operator,
-            name=name,
-            stored=array is not None,
-        )
-        if array is not None:
-            variable = replace(
-                variable,
-                shape=array.shape,
-                dtype=BY_DTYPE[array.dtype.name].name,
-            )
-            inputs = [variables[each] for each in taken if each]
-            write_tensor(folder / f"{variable.id:06x}", array, format_name(variable, inputs))
-        variables[name] = variable
-
-    for name, array in driver.fed.items():
-        write(name, "Input", [], array)
-    for each in model.graph.initializer:
-        write(each.name, "Initializer", [], None)
-    for node in model.graph.node:
-        for name in node.output:
-            write(name, node.op_type, list(node.input), np.asarray(arrays[name]))
+    """Write what each operator gives."""
+    known = driver.compute_each()
+    layers = (
+        Layer(name, kind, node.input, {each: known[each] for each in node.output})
+        for name, kind, node in driver.steps
+    )
+    dump_layers(driver, driver.fed, layers, driver.evaluator.output_names)
 
 
 def dump_outputs(driver: ReferenceDriver, value: object) -> None:
-    from lar.dumps.outputs import write_outputs
-
-    names = driver.evaluator.output_names
-    write_outputs(driver, {name: Variable(id=at, name=name) for at, name in enumerate(names)})
+    write_outputs(driver, driver.evaluator.output_names)
 
 
 REFERENCE: Drivers[ReferenceDriver] = Drivers(("reference",))
