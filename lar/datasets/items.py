@@ -18,9 +18,8 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lar.errors import count_of
+from lar.errors import UsageError, count_of
 from lar.files.input_file import open_input, read_input_lines, split_items
-from lar.inputs.loaded import input_error
 
 if TYPE_CHECKING:
     from lar.records.run import TensorInfo
@@ -34,6 +33,13 @@ MOST_ITEMS = 1_000_000
 
 Files = tuple[tuple[str, str], ...]
 """The name of an input (empty where the file has the name) and a file, for each input."""
+
+
+def input_error(where: str, problem: str, hint: str) -> UsageError:
+    """Return the error of one item of --input."""
+    from lar.inputs import loaded  # no run needs it before its worker is started
+
+    return loaded.input_error(where, problem, hint)
 
 
 def items_in(texts: Sequence[str]) -> list[tuple[str, Files]] | None:
