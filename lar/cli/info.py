@@ -7,8 +7,11 @@ import contextlib
 from typing import Any
 
 from lar.options.arguments import add_option
-from lar.options.table import ALLOW_EXTERNAL_DATA
+from lar.options.table import ALLOW_EXTERNAL_DATA, BATCH_SIZE, INPUT, SHAPE
 from lar.running.plan import plan_run
+
+# What gives the inputs shapes, at which FLOPs and bytes are counted.
+OPTIONS = (INPUT, SHAPE, BATCH_SIZE, ALLOW_EXTERNAL_DATA)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,15 +21,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a model file (.mge, .onnx, ...), or a file or folder of testcases",
     )
     parser.add_argument("--engine", metavar="NAME", help="the engine that reads it")
-    add_option(parser, ALLOW_EXTERNAL_DATA)
+    for option in OPTIONS:
+        add_option(parser, option)
     parser.add_argument("--json", metavar="FILE", help="write it as JSON; - is standard output")
 
 
 def values_of(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the options of a run that only reads the model."""
-    allowed = arguments.allow_external_data
-    values = {"engine": arguments.engine, "json": arguments.json}
-    return {**values, "iter": 0, ALLOW_EXTERNAL_DATA.key: allowed}
+    values = {"engine": arguments.engine, "json": arguments.json, "iter": 0}
+    return values | {option.key: getattr(arguments, option.key) for option in OPTIONS}
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -44,7 +47,7 @@ def main(arguments: argparse.Namespace) -> int:
         from lar.reports.info_text import format_info
         from lar.running.tasks import info_of
 
-        info = info_of(spec)
+        info = info_of(spec, at_shapes=bool(spec.inputs or spec.shape or spec.batch_size))
         if file is None or not file.to_stdout:
             print("\n".join(format_info(info, screen_of_output())))
         if file is not None:

@@ -14,9 +14,9 @@ from lar.files.input_file import read_input_lines, split_items
 from lar.files.path_conflicts import Place, paths_in, refuse_clashes
 from lar.options.arguments import add_option
 from lar.options.rules import ONE_CHANNEL_ORDER, Asked, check_rules, excludes, fact, needs, typed
-from lar.options.table import ALLOW_EXTERNAL_DATA, BY_KEY
+from lar.options.table import ALLOW_EXTERNAL_DATA, BY_KEY, SHAPE
 from lar.options.values import parse_error, parse_positive
-from lar.running.plan import check_name, image_settings, plan_run
+from lar.running.plan import check_name, image_settings, plan_run, sizes_given
 from lar.testcases.paths import source_of
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="repeat data from files N times along the batch",
     )
-    for key in (*IMAGE_OPTIONS, ALLOW_EXTERNAL_DATA.key):
+    for key in (*IMAGE_OPTIONS, SHAPE.key, ALLOW_EXTERNAL_DATA.key):
         add_option(parser, BY_KEY[key])
 
 
@@ -131,7 +131,11 @@ def main(arguments: argparse.Namespace) -> int:
         repeat=arguments.repeat,
     )
     spec = replace(
-        spec, inputs=tuple(data), image=image_settings(vars(arguments)), seed=arguments.seed
+        spec,
+        inputs=tuple(data),
+        image=image_settings(vars(arguments)),
+        seed=arguments.seed,
+        shape=sizes_given(vars(arguments)),
     )
     try:
         if packer.writes == "folder" and place.is_dir() and any(place.iterdir()):
@@ -237,13 +241,12 @@ def read_lists(data: Sequence[str]) -> list[str]:
 
 def format_packed(name: str, packed: Packed) -> list[str]:
     """Return the lines that say what was packed."""
-    from lar.reports.info_text import format_shape
 
     lines = [
         f"testcase {number}: {', '.join(map(format_fed, case))}"
         for number, case in enumerate(packed.fed)
     ]
-    outputs = ", ".join(f"{info.name} {info.dtype} {format_shape(info)}" for info in packed.outputs)
+    outputs = ", ".join(f"{info.name} {info.dtype} {info.shape_text}" for info in packed.outputs)
     return [
         *lines,
         f"{name}: {count_of(len(packed.fed), 'testcase')}; expected outputs: {outputs or 'none'}",

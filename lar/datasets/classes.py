@@ -47,6 +47,10 @@ def find_classes(output: Any) -> tuple[tuple[int, ...], tuple[float, ...]]:
     return tuple(map(int, best)), tuple(float(scores[index]) for index in best)
 
 
+def wrong_labels(path: str, problem: str, hint: str) -> UsageError:
+    return UsageError(problem, hint, flag="--labels", subject=path)
+
+
 class Labels(NamedTuple):
     """The class of each item, and the names of the classes; either may be empty."""
 
@@ -64,16 +68,13 @@ def read_labels(path: str | None, items: Sequence[str]) -> Labels:
         return Labels()
     lines = [line for line in read_input_lines(path, "--labels") if line]
     if not lines:
-        raise UsageError("is empty", "give a class a line", flag="--labels", subject=path)
+        raise wrong_labels(path, "is empty", "give a class a line")
     pairs = [(match[1], match[2]) for line in lines if (match := PAIR.fullmatch(line))]
     if all(NUMBER.fullmatch(line) for line in lines):
         if len(lines) != len(items):
-            raise UsageError(
-                f"has the classes of {len(lines)} items, there are {len(items)}",
-                "give a number a line, in the order of the items, or ITEM NUMBER",
-                flag="--labels",
-                subject=path,
-            )
+            problem = f"has the classes of {len(lines)} items, there are {len(items)}"
+            hint = "give a number a line, in the order of the items, or ITEM NUMBER"
+            raise wrong_labels(path, problem, hint)
         return Labels(truths=tuple(class_of(line, path) for line in lines))
     labels = match_names(pairs, items)
     counted = [label for _, label in pairs] == [str(number) for number in range(len(lines))]
@@ -81,12 +82,8 @@ def read_labels(path: str | None, items: Sequence[str]) -> Labels:
         return Labels(names=tuple(lines))
     missing = [item for item in items if item not in labels]
     if missing:
-        raise UsageError(
-            f"has no class of {missing[0]}",
-            f"{len(missing)} of {len(items)} items are not in it",
-            flag="--labels",
-            subject=path,
-        )
+        hint = f"{len(missing)} of {len(items)} items are not in it"
+        raise wrong_labels(path, f"has no class of {missing[0]}", hint)
     return Labels(truths=tuple(class_of(labels[item], path) for item in items))
 
 
@@ -119,10 +116,5 @@ def class_of(text: str, path: str) -> int:
     """
     number = int(text) if len(text) < 10 else MOST_CLASSES
     if not 0 <= number < MOST_CLASSES:
-        raise UsageError(
-            f"{text} is not a class",
-            "classes are numbers, counted from 0",
-            flag="--labels",
-            subject=path,
-        )
+        raise wrong_labels(path, f"{text} is not a class", "classes are numbers, counted from 0")
     return number

@@ -25,27 +25,21 @@ if TYPE_CHECKING:
     from lar.records.run import TensorInfo
 
 # Of the formats that `--input` reads, those that hold one item a file.
-SUFFIXES = (
-    ".npy",
-    ".ppm",
-    ".pgm",
-    ".jpg",
-    ".jpeg",
-    ".png",
-    ".bmp",
-    ".webp",
-    ".json",
-    ".pb",
-    ".npz",
-    ".bin",
-    ".raw",
-)
+IMAGES = (".ppm", ".pgm", ".jpg", ".jpeg", ".png", ".bmp", ".webp")
+SUFFIXES = (".npy", *IMAGES, ".json", ".pb", ".npz", ".bin", ".raw")
 LISTS = (".txt", ".lst")
 STACKS = (".npz", ".npy")
 MOST_ITEMS = 1_000_000
 
 Files = tuple[tuple[str, str], ...]
 """The name of an input (empty where the file has the name) and a file, for each input."""
+
+
+def input_error(where: str, problem: str, hint: str) -> UsageError:
+    """Return the error of one item of --input."""
+    from lar.inputs import loaded  # no run needs it before its worker is started
+
+    return loaded.input_error(where, problem, hint)
 
 
 def items_in(texts: Sequence[str]) -> list[tuple[str, Files]] | None:
@@ -59,29 +53,21 @@ def items_in(texts: Sequence[str]) -> list[tuple[str, Files]] | None:
     parts = parts_of(texts)
     if count := stack_in(parts):
         return [(str(number), ()) for number in range(count)]
-    sources = [source_of(part) for part in parts]
-    if not any(files is not None for _, files in sources):
+    columns = [source_of(part) for part in parts]
+    if all(files is None for _, files in columns):
         return None
-    for part, (_, files) in zip(parts, sources, strict=True):
-        if files is None:
-            raise UsageError(
-                "feeds one run, and another item feeds many",
-                "give a folder or a list for each input, or a stack for each",
-                flag="--input",
-                subject=part,
-            )
-    columns = [(name, files or []) for name, files in sources]
-    count = len(columns[0][1])
+    count = len(columns[0][1] or ())
     for part, (_, files) in zip(parts, columns, strict=True):
+        if files is None:
+            hint = "give a folder or a list for each input, or a stack for each"
+            raise input_error(part, "feeds one run, and another item feeds many", hint)
         if len(files) != count:
-            raise UsageError(
-                f"{part} holds {count_of(len(files), 'item')}, {parts[0]} holds {count}",
-                "give as many for each input",
-                flag="--input",
-            )
-    names = names_of(columns[0][1])
+            problem = f"{part} holds {count_of(len(files), 'item')}, {parts[0]} holds {count}"
+            raise input_error("", problem, "give as many for each input")
+    names = names_of(columns[0][1] or ())
     return [
-        (names[row], tuple((name, files[row]) for name, files in columns)) for row in range(count)
+        (name, tuple((given, files[row]) for given, files in columns if files))
+        for row, name in enumerate(names)
     ]
 
 
@@ -90,14 +76,19 @@ def parts_of(texts: Sequence[str]) -> list[str]:
     return [part for text in texts for part in split_items(text)]
 
 
+def place_of(part: str) -> tuple[str, str]:
+    """Return the name of the model's input in an item of `--input`, empty where none is given, and
+    the path."""
+    if os.path.exists(part):
+        return "", part
+    name, _, path = part.partition(":")
+    return name.strip(), path.strip()
+
+
 def source_of(part: str) -> tuple[str, list[str] | None]:
     """Return an item's input name and its files, None for what is one run's data."""
-    if os.path.exists(part):
-        return "", files_of(part)
-    name, colon, path = part.partition(":")
-    if colon and os.path.exists(path):
-        return name.strip(), files_of(path.strip())
-    return "", None
+    name, path = place_of(part)
+    return name, files_of(path) if os.path.exists(path) else None
 
 
 def files_of(path: str) -> list[str] | None:
@@ -116,20 +107,14 @@ def files_of(path: str) -> list[str] | None:
         )
         check_names(files)
         if not files:
-            raise UsageError(
-                "is a folder that holds no file that lar reads",
-                f"it reads {', '.join(SUFFIXES)}",
-                flag="--input",
-                subject=path,
-            )
+            hint = f"it reads {', '.join(SUFFIXES)}"
+            raise input_error(path, "is a folder that holds no file that lar reads", hint)
     elif path.lower().endswith(LISTS):
         files = read_list(path)
     else:
         return None
     if len(files) > MOST_ITEMS:
-        raise UsageError(
-            f"holds {len(files)} items, at most {MOST_ITEMS}", flag="--input", subject=path
-        )
+        raise input_error(path, f"holds {len(files)} items, at most {MOST_ITEMS}", "give fewer")
     return files
 
 
@@ -143,9 +128,7 @@ def check_names(files: Sequence[str]) -> None:
         "".join(files).encode()
     except UnicodeEncodeError:
         wrong = next(file for file in files if any("\ud800" <= each <= "\udfff" for each in file))
-        raise UsageError(
-            "the name is not UTF-8", "rename it", flag="--input", subject=f"{wrong!r}"
-        ) from None
+        raise input_error(f"{wrong!r}", "the name is not UTF-8", "rename it") from None
 
 
 def read_list(path: str) -> list[str]:
@@ -162,17 +145,11 @@ def read_list(path: str) -> list[str]:
             continue
         file = os.path.join(home, line)
         if not os.path.exists(file):
-            raise UsageError(
-                f"line {number}: {line}: no such file",
-                "a list names a file a line, from its own folder",
-                flag="--input",
-                subject=path,
-            )
+            problem = f"line {number}: {line}: no such file"
+            raise input_error(path, problem, "a list names a file a line, from its own folder")
         files.append(file)
     if not files:
-        raise UsageError(
-            "names no files", "a list names a file a line", flag="--input", subject=path
-        )
+        raise input_error(path, "names no files", "a list names a file a line")
     return files
 
 
@@ -186,23 +163,13 @@ def names_of(files: Sequence[str]) -> list[str]:
     return [os.path.relpath(os.path.abspath(file), common) for file in files]
 
 
-def path_of(part: str) -> str:
-    """Return the path in an item of `--input`, without the name of the model's input."""
-    return part if os.path.exists(part) else part.partition(":")[2].strip()
-
-
-def name_of(part: str) -> str:
-    """Return the name of the model's input in an item of `--input`, empty where none is given."""
-    return "" if os.path.exists(part) else part.partition(":")[0].strip()
-
-
 def stack_in(parts: Sequence[str]) -> int:
     """Return how many items a stack holds, or each of several stacks.
 
     0 if they are not the items of a data set: one item alone is one run, and so are stacks that
     differ in length.
     """
-    paths = list(map(path_of, parts))
+    paths = [place_of(part)[1] for part in parts]
     if not all(path.lower().endswith(STACKS) and os.path.isfile(path) for path in paths):
         return 0
     counts = set(map(count_stack, paths))
@@ -249,18 +216,20 @@ def is_one_run(texts: Sequence[str], infos: Sequence[TensorInfo]) -> bool:
     given: dict[str, tuple[int, ...]] = {}
     parts = parts_of(texts)
     for part in parts:
-        shapes, name = shapes_of(path_of(part)), name_of(part)
+        name, path = place_of(part)
+        shapes = shapes_of(path)
         given |= {name: shapes.get(name, next(iter(shapes.values()), ()))} if name else shapes
-    if len(given) == len(infos) == 1:
-        given = {infos[0].name: next(iter(given.values()))}
+    wanted = [info for info in infos if not info.optional]
+    if len(given) == len(wanted) == 1:
+        given = {wanted[0].name: next(iter(given.values()))}
     if has_arrays_alone(parts):
-        return not all(is_stack_for(info, given.get(info.name, ())) for info in infos)
-    return given == {info.name: info.shape for info in infos}
+        return not all(is_stack_for(info, given.get(info.name, ())) for info in wanted)
+    return given == {info.name: info.shape for info in wanted}
 
 
 def has_arrays_alone(parts: Sequence[str]) -> bool:
     """Return whether all items of `--input` are .npy files, which are one run's data as a rule."""
-    return all(path_of(part).lower().endswith(".npy") for part in parts)
+    return all(place_of(part)[1].lower().endswith(".npy") for part in parts)
 
 
 def is_stack_for(info: TensorInfo, shape: tuple[int, ...]) -> bool:

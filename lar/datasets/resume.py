@@ -50,6 +50,10 @@ def go_on(spec: RunSpec, place: Path, model_sha256: str) -> RunSpec:
     return spec
 
 
+def other_run(place: Path | str, problem: str, hint: str = HINT) -> UsageError:
+    return UsageError(problem, hint, flag="--resume", subject=place)
+
+
 def check_same_run(index: DumpIndex, place: Path) -> None:
     """Refuse a folder that another run has dumped, or that holds something else.
 
@@ -57,21 +61,14 @@ def check_same_run(index: DumpIndex, place: Path) -> None:
         UsageError: saying what, or in what they differ.
     """
     if not index_place(place).exists():
-        raise UsageError("has no index beside it", HINT, flag="--resume", subject=place)
+        raise other_run(place, "has no index beside it")
     theirs, ours = facts_of_index(read_index(index_place(place))), facts_of_index(index)
     for what, fact in ours.items():
         if theirs[what] != fact:
-            raise UsageError(
-                f"was dumped by a run with another {what}", HINT, flag="--resume", subject=place
-            )
+            raise other_run(place, f"was dumped by a run with another {what}")
     for entry in place.iterdir():
         if not RUN.match(entry.name) or not entry.is_file():
-            raise UsageError(
-                f"holds {entry.name}, which is not an output",
-                "move it away",
-                flag="--resume",
-                subject=place,
-            )
+            raise other_run(place, f"holds {entry.name}, which is not an output", "move it away")
 
 
 def check_same_data(spec: RunSpec, left: Sequence[Item], index: DumpIndex, place: Path) -> None:
@@ -91,9 +88,7 @@ def check_same_data(spec: RunSpec, left: Sequence[Item], index: DumpIndex, place
     read = {path for item in (spec.items[0], *done) for _, path in item.inputs}
     for path in read or ours:
         if path in theirs and theirs[path] != ours.get(path):
-            raise UsageError(
-                f"{path} has changed since {place} was dumped from it", HINT, flag="--resume"
-            )
+            raise other_run("", f"{path} has changed since {place} was dumped from it")
 
 
 def facts_of_index(index: DumpIndex) -> dict[str, object]:

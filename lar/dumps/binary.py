@@ -89,7 +89,10 @@ ELEMENT_TYPES = tuple(
 TEXT = ElementType(1, "String", "u1")
 BY_CODE: Mapping[int, ElementType] = {element.code: element for element in ELEMENT_TYPES}
 BY_NAME: Mapping[str, ElementType] = {each.name: each for each in (*ELEMENT_TYPES, TEXT)}
-BY_DTYPE: Mapping[str, ElementType] = {element.dtype: element for element in ELEMENT_TYPES}
+BY_DTYPE: Mapping[str, ElementType] = {
+    **{element.dtype: element for element in ELEMENT_TYPES},
+    "bfloat16": BY_NAME["BFloat16"],  # of ml_dtypes, which NumPy has not
+}
 # The types that a tensor's name may say, by that of its file.
 DECLARED = {"Int32": ("Int64", "Uint32", "Uint64"), "Uint8": (TEXT.name,)}
 
@@ -254,6 +257,8 @@ def write_tensor(path: Path, array: Array, name: str) -> None:
         narrow = array.astype("<i4")
         if np.array_equal(narrow, array):
             element, array = BY_NAME["Int32"], narrow
+    if element.bits == 16:
+        array, element = array.view("<u2"), element._replace(storage="<u2")
     values: Array = np.ascontiguousarray(array, element.storage)
     encoded = encode_name(name)
     with path.open("wb") as file:

@@ -83,7 +83,7 @@ def finish_dump(
 
 def facts_of_run(spec: RunSpec, model_sha256: str) -> dict[str, Any]:
     """Return the fields of an index that are known before the run."""
-    feeding = {"batch_size": spec.batch_size, **asdict(spec.image)}
+    feeding = {"batch_size": spec.batch_size, "shape": spec.shape or None, **asdict(spec.image)}
     return {
         **{name: getattr(spec, name) for name in FIELDS_OF_RUN},
         "model_sha256": model_sha256,

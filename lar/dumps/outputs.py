@@ -7,9 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from lar.dumps.binary import BY_DTYPE, write_tensor
+from lar.dumps.binary import write_tensor
 from lar.dumps.facts import DumpFacts, write_facts
 from lar.dumps.names import Variable, format_name
+from lar.dumps.values import ELEMENT, Unheld, part_of
 from lar.errors import UsageError, error_of_write
 from lar.options.table import BIN_OUT_DUMP
 from lar.records.run import RunContext
@@ -44,6 +45,8 @@ def write_outputs(driver: OutputDriver, named: Mapping[str, Variable] | Sequence
         else {name: Variable(id=at, name=name) for at, name in enumerate(named)}
     )
     folder, write_others = Path(driver.context.written[BIN_OUT_DUMP.key]), driver.after_iteration
+    # Those of the parts of sequences and maps come after them.
+    numbers = {name: variable.id for name, variable in variables.items()}
     write_facts(folder, DumpFacts(outputs=[*variables]))
     folder.mkdir(exist_ok=True)  # with the files of a run that this one goes on with
 
@@ -52,26 +55,30 @@ def write_outputs(driver: OutputDriver, named: Mapping[str, Variable] | Sequence
             write_others()
         if driver.run_number is not None:
             outputs = driver.outputs()
-            for name, variable in variables.items():
-                place = folder / f"run{driver.run_number}-var{variable.id}"
-                write_output(place, outputs[name], variable)
+            for name in outputs:
+                whole = name if name in variables else ELEMENT.sub("", name)
+                if whole in variables:
+                    number = numbers.setdefault(name, 1 + max(numbers.values()))
+                    variable = replace(variables[whole], name=name, id=number)
+                    place = folder / f"run{driver.run_number}-var{number}"
+                    write_output(place, outputs[name], variable)
             driver.run_number += 1
 
     driver.after_iteration = write
 
 
-def write_output(place: Path, array: np.ndarray[Any, Any] | str, variable: Variable) -> None:
+def write_output(place: Path, value: np.ndarray[Any, Any] | str, variable: Variable) -> None:
     """Write an output of an iteration.
 
     Raises:
-        UsageError: it is no array of numbers, or cannot be written.
+        UsageError: no file holds it, or it cannot be written.
     """
-    if isinstance(array, str):
-        problem = f"the output {variable.name} is a {array}, which no tensor file holds"
+    part = Unheld(variable.name, value) if isinstance(value, str) else part_of(variable.name, value)
+    if isinstance(part, Unheld):
+        problem = f"the output {variable.name} cannot be written: {part.reason}"
         raise UsageError(problem, flag=BIN_OUT_DUMP.flag)
-    element = BY_DTYPE.get(array.dtype.name)
-    dtype = element.name if element else array.dtype.name
+    name = format_name(replace(variable, shape=part.array.shape, dtype=part.dtype))
     try:
-        write_tensor(place, array, format_name(replace(variable, shape=array.shape, dtype=dtype)))
+        write_tensor(place, part.array, name)
     except OSError as error:
         raise error_of_write(error, flag=BIN_OUT_DUMP.flag, subject=place.name) from None

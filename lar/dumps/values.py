@@ -37,19 +37,23 @@ class Unheld(NamedTuple):
 
 
 def parts_of(name: str, value: object) -> Iterator[Part | Unheld]:
-    """Yield the tensors of a value: an array, a number or a text, a sequence or map of them, None
-    of an optional value that is not there, or what says that no file holds the value."""
-    if isinstance(value, Unheld):
-        yield value
-    elif value is None:
-        yield Unheld(name, "an optional value that is not there")
+    """Yield the tensors of a value as a file holds them, or why none does."""
+    for each, leaf in leaves_of(name, value):
+        yield leaf if isinstance(leaf, Unheld) else part_of(each, leaf)
+
+
+def leaves_of(name: str, value: object) -> Iterator[tuple[str, object]]:
+    """Yield what a value is made of, with names: an array, a number or a text, a sequence or map of
+    them, None of an optional value that is not there, or what says that no file holds the value."""
+    if value is None:
+        yield name, Unheld(name, "an optional value that is not there")
     elif isinstance(value, list) and not value:
-        yield Unheld(name, "a sequence without items")
+        yield name, Unheld(name, "a sequence without items")
     elif isinstance(value, (Mapping, list)):
         for key, each in items_of(value).items():
-            yield from parts_of(f"{name}[{key}]", each)
+            yield from leaves_of(f"{name}[{key}]", each)
     else:
-        yield part_of(name, value)
+        yield name, value
 
 
 def items_of(value: Mapping[Any, object] | list[object]) -> Mapping[Any, object]:
@@ -67,12 +71,21 @@ def part_of(name: str, value: object) -> Part | Unheld:
     array = np.asarray(value)
     is_text = array.dtype.kind in "OSU"
     array = bytes_of_texts(array) if is_text else array
+    if array.dtype.name.startswith("float8"):  # float32 holds each of them
+        array = array.astype(np.float32)
     element = BY_DTYPE.get(array.dtype.name)
     if element is None:
         return Unheld(name, f"no file holds the dtype {array.dtype.name}")
     if array.ndim > AXES:
         return Unheld(name, f"no file holds {array.ndim} axes")
     return Part(name, array, TEXT.name if is_text else element.name)
+
+
+def texts_of_bytes(coded: Array) -> Array:
+    """Return the texts of which a file holds the bytes on the last axis."""
+    rows = coded.reshape(-1, coded.shape[-1])
+    texts = [row.tobytes().rstrip(b"\0").decode("utf-8", "replace") for row in rows]
+    return np.array(texts, str).reshape(coded.shape[:-1])
 
 
 def bytes_of_texts(texts: Array) -> Array:

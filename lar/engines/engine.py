@@ -310,6 +310,19 @@ class Engine(abc.ABC):
             EngineMissing: the library that reads it is not installed.
         """
 
+    def read_model_at(self, path: Path, shapes: Mapping[str, tuple[int, ...]]) -> ModelInfo:
+        """Read what a model file holds, with FLOPs and bytes where inputs have these shapes.
+
+        Raises:
+            UsageError: as `read_model`, or the engine knows them for the shapes of the file alone.
+        """
+        from lar.errors import UsageError
+
+        raise UsageError(
+            f"{self.title} counts FLOPs for the shapes in the file alone",
+            "leave --input, --shape and --batch-size out",
+        )
+
     @abc.abstractmethod
     def find_devices(self) -> tuple[str, ...]:
         """Return the devices that the engine can run on here, the CPU first; in a worker."""

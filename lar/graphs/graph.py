@@ -115,7 +115,10 @@ class Graph:
         self.random = self.find_random()
 
     def find_constants(self) -> set[str]:
-        """Return the keys of constants and of what is computed from nothing else."""
+        """Return the keys of constants and of what is computed from nothing else, but for what the
+        model gives: that is compared."""
+        named = {*self.dump.index.outputs}
+        given = {each.key for each in self.dump if each.name in named}
         operators = self.dump.index.operators
         if not self.has_operators:
             return {each.key for each in self.dump if name_of(each) in self.named_constants}
@@ -133,7 +136,7 @@ class Graph:
                 is_fed_anew = each.type == BODY_INPUT  # a loop goes on with other values
                 if each.inputs and not is_fed_anew and constants.issuperset(each.inputs):
                     constants.update(each.outputs)
-        return constants | data
+        return (constants | data) - given
 
     def find_dequantized(self) -> dict[str, str]:
         """Return the keys of constants that are the real numbers of other constants, each with the

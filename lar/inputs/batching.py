@@ -68,5 +68,6 @@ def repeat_batches(
     repeated = {
         info.name: repeat_batch(arrays[info.name], info, size, is_generated=info.name in generated)
         for info in infos
+        if info.name in arrays
     }
     return repeated, tuple(replace(each, shape=repeated[each.name].shape) for each in fed)

@@ -4,34 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from lar.errors import Note, UsageError
-from lar.inputs.generation import describe_source, generate_array, shape_to_generate
+from lar.inputs.axes import AxisSizes, hint_at_json, hint_to_generate
+from lar.inputs.dtypes import name_of
+from lar.inputs.generation import describe_source, generate_array
 from lar.inputs.grammar import Item, LoadedItem, NumbersItem, PathItem, ShapeItem, items_of
 from lar.inputs.image_settings import (
     apply_settings,
-    check_channels,
+    fit_channels,
     flags_of,
     hint_at_flags,
     takes_settings,
 )
 from lar.inputs.literals import read_numbers
-from lar.inputs.loaded import LESS, Array, Loaded, MissingData, format_shape, input_error
+from lar.inputs.loaded import LESS, Array, Loaded, input_error
 from lar.inputs.matching import (
     check_shape,
     convert_dtype,
     find_misfit,
     form_of,
-    hint_to_generate,
     input_named,
     input_of,
     model_dtype,
     warn_nonfinite,
 )
 from lar.inputs.readers import expected_outputs, read_path, shape_raw
-from lar.records.run import FedInput, ImageSettings, TensorInfo
+from lar.records.run import FedInput, ImageSettings, TensorInfo, format_shape
 
 Given = Loaded | ShapeItem
 
@@ -40,15 +42,18 @@ _NUMBERS_FORM = "write numbers as [1.5,2,3], or rows of them as [[1,2],[3,4]]"
 
 @dataclass(frozen=True, eq=False)
 class Feed:
-    """An array for each input of the model, by name and in the model's order.
+    """What is fed, by the names of the model's inputs and in its order: an array, or a list for a
+    sequence. Optional inputs that nobody gives are not there.
 
     Arrays have the input's dtype, C-contiguous, aligned, writable and in native byte order.
-    `notes` are warnings about data that was converted or is not finite.
+    `notes` are warnings about data that was converted, is not finite, or is generated beside what
+    was given. `guessed` are axes of any size that were taken as 1.
     """
 
-    arrays: dict[str, Array]
+    arrays: dict[str, Any]
     fed: tuple[FedInput, ...]
     notes: tuple[Note, ...]
+    guessed: tuple[str, ...] = ()
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -63,10 +68,13 @@ def feed_of(
     image: ImageSettings,
     fill: str,
     seed: int,
+    shape: Mapping[str, int] | None = None,
+    generates: bool = True,
 ) -> Feed:
-    """Read what the texts of `--input` say; without texts, generate data for all inputs.
+    """Read what the texts of `--input` say, and generate data for the other inputs.
 
-    An item, as the grammar makes it of a text, may stand in a text's place.
+    An item, as the grammar makes it of a text, may stand in a text's place. `shape` has the sizes
+    of `--shape`. Unless it `generates`, the texts must give all, if there are any.
 
     Raises:
         UsageError: a text, a file or an array is wrong, does not fit the model, or an input is
@@ -74,50 +82,91 @@ def feed_of(
     """
     try:
         given = _collect(texts, infos)
-        subjects = _find_subjects(given, infos, image)
-        arrays, fed = {}, []
+        subjects = _find_subjects(given, image)
+        sizes = AxisSizes(infos, shape or {})
+        made: dict[str, list[tuple[Array, FedInput]]] = {}
         notes: list[Note | None] = [*_warn_unjudged(texts, infos)]
-        for info in infos:
-            name, value = info.name, given[info.name]
+        for info, value in given:
+            parts = made.setdefault(info.name, [])
+            name = f"{info.name}[{len(parts)}]" if info.sequence else info.name
             if isinstance(value, ShapeItem):
-                array = _generate(value, info, fill, seed)
-                source = describe_source(fill, seed)
+                check_shape(value.shape, info, value.text or info.name)
+                parts.append(_generate(name, info, value.shape, fill, seed))
             else:
-                array, note = _fit(value, info, image, name in subjects)
-                source = value.source
-                notes += [note, warn_nonfinite(array, source)]
-            arrays[name] = array
-            fed.append(
-                FedInput(
-                    name=name,
-                    dtype=array.dtype.name,
-                    shape=array.shape,
-                    source=source,
-                    generated=isinstance(value, ShapeItem),
-                )
-            )
+                array, note = _fit(value, info, image, info.name in subjects)
+                notes += [note, warn_nonfinite(array, value.source)]
+                parts.append((array, _record(name, array, value.source)))
+            if not info.any_rank:
+                sizes.learn(info, parts[-1][0].shape)
+        left = [info for info in infos if info.name not in made and not info.optional]
+        if left and texts and not generates:
+            names = ", ".join(info.name for info in left)
+            raise input_error("", f"nothing feeds {names}", hint_to_generate(left[0]))
+        for info in left:
+            array, record = _generate(info.name, info, sizes.shape_of(info), fill, seed)
+            check_shape(array.shape, info, info.name)
+            made[info.name] = [(array, record)]
+            if texts:
+                what = f"{record.dtype} {format_shape(record.shape)} ({record.source})"
+                notes.append(Note(f"{info.name} is not given, and generated: {what}", "--input"))
     except MemoryError:
         raise UsageError("the data does not fit into memory", LESS, flag="--input") from None
-    return Feed(arrays, tuple(fed), tuple(filter(None, notes)))
+    fed = [info for info in infos if info.name in made]
+    arrays = {info.name: [array for array, _ in made[info.name]] for info in fed}
+    return Feed(
+        {info.name: arrays[info.name] if info.sequence else arrays[info.name][0] for info in fed},
+        tuple(record for info in fed for _, record in made[info.name]),
+        tuple(filter(None, notes)),
+        tuple(sizes.guessed),
+    )
 
 
-def _collect(texts: Sequence[str | Item], infos: Sequence[TensorInfo]) -> dict[str, Given]:
-    """Return what each input of the model is given, by name."""
-    if not texts:
-        return {info.name: ShapeItem("", shape_to_generate(info.shape)) for info in infos}
-    given: dict[str, Given] = {}
+def _record(name: str, array: Array, source: str, generated: bool = False) -> FedInput:
+    return FedInput(
+        name=name,
+        dtype=name_of(array.dtype),
+        shape=array.shape,
+        source=source,
+        generated=generated,
+    )
+
+
+def _generate(
+    name: str, info: TensorInfo, shape: tuple[int, ...], fill: str, seed: int
+) -> tuple[Array, FedInput]:
+    array = generate_array(name, model_dtype(info), shape, fill=fill, seed=seed)
+    return array, _record(name, array, describe_source(fill, seed), generated=True)
+
+
+def _collect(
+    texts: Sequence[str | Item], infos: Sequence[TensorInfo]
+) -> list[tuple[TensorInfo, Given]]:
+    """Return what is given, each with the input of the model that it is for.
+
+    Raises:
+        UsageError: a text or a file is wrong, or two feed one input.
+    """
+    given: list[tuple[TensorInfo, Given]] = []
+    _refuse_semicolons(texts, infos)
     for item in items_of(texts, [info.name for info in infos]):
         for info, value in _read_item(item, infos):
-            if info.name in given:
+            if not info.sequence and any(info is other for other, _ in given):
                 raise UsageError(
                     f"two items feed {info.name}", "give each input once", flag="--input"
                 )
-            given[info.name] = value
-    missing = [info for info in infos if info.name not in given]
-    if missing:
-        names = ", ".join(info.name for info in missing)
-        raise MissingData("", f"nothing feeds {names}", hint_to_generate(missing[0]))
+            given.append((info, value))
     return given
+
+
+def _refuse_semicolons(texts: Sequence[str | Item], infos: Sequence[TensorInfo]) -> None:
+    """Refuse an item for an input whose name has a semicolon.
+
+    Raises:
+        UsageError: saying how to feed it.
+    """
+    for text in (text for text in texts if isinstance(text, str)):
+        if name := next((it.name for it in infos if ";" in it.name and f"{it.name}:" in text), ""):
+            raise input_error(text, "the name of the input holds a ;", hint_at_json(name))
 
 
 def _read_item(item: Item, infos: Sequence[TensorInfo]) -> Iterator[tuple[TensorInfo, Given]]:
@@ -172,15 +221,12 @@ def _warn_unjudged(texts: Sequence[str | Item], infos: Sequence[TensorInfo]) -> 
             )
 
 
-def _find_subjects(
-    given: Mapping[str, Given], infos: Sequence[TensorInfo], image: ImageSettings
-) -> set[str]:
+def _find_subjects(given: Sequence[tuple[TensorInfo, Given]], image: ImageSettings) -> set[str]:
     """Return the names of the inputs that image settings apply to, none where none are set."""
     flags = flags_of(image)
     if not flags:
         return set()
-    loaded = [(info, given[info.name]) for info in infos]
-    pairs = [(info, value) for info, value in loaded if isinstance(value, Loaded)]
+    pairs = [(info, value) for info, value in given if isinstance(value, Loaded)]
     images = {info.name for info, value in pairs if value.channels}
     subjects = images or {info.name for info, value in pairs if takes_settings(value, info)}
     if not subjects:
@@ -189,18 +235,13 @@ def _find_subjects(
     return subjects
 
 
-def _generate(item: ShapeItem, info: TensorInfo, fill: str, seed: int) -> Array:
-    check_shape(item.shape, info, item.text or info.name)
-    return generate_array(info.name, model_dtype(info), item.shape, fill=fill, seed=seed)
-
-
 def _fit(
     loaded: Loaded, info: TensorInfo, image: ImageSettings, is_subject: bool
 ) -> tuple[Array, Note | None]:
     """Return the array that the model takes, and a warning where there is one."""
     where, dtype = loaded.source, model_dtype(info)
     if loaded.channels:
-        check_channels(loaded, info, image)
+        loaded = fit_channels(loaded, info, image)
     hint = hint_at_flags(loaded, info, image)
     if is_subject:
         array = apply_settings(loaded, info, image)
@@ -208,7 +249,9 @@ def _fit(
         return array, None
     if loaded.channels and (find_misfit(loaded.array.shape, info) or dtype != np.uint8):
         problem = f"is an image of uint8 {format_shape(loaded.array.shape)}"
-        wanted = f"input {info.name} takes {info.dtype} {format_shape(info.shape)}"
+        wanted = f"input {info.name} takes {info.dtype} {info.shape_text}"
         raise input_error(where, f"{problem}, {wanted}", hint)
+    if loaded.kind == "text" and info.shape == () and loaded.array.size == 1:
+        hint = f"it takes one number: {info.name}:{loaded.array.item()}"
     check_shape(loaded.array.shape, info, where, hint)
     return convert_dtype(loaded, dtype)

@@ -1,10 +1,10 @@
 """Generated data: the same for the same seed, input name, dtype and shape.
 
-    fill      float16/32/64             uint8, int8               other integers   bool
-    uniform   0 to 1                    the dtype's whole range   0 or 1           either
-    normal    mean 0, deviation 1       refused                   refused          refused
-    zeros     0                         0                         0                False
-    ones      1                         1                         1                True
+    fill      floating-point        uint8, int8               other integers   bool     text
+    uniform   0 to 1                the dtype's whole range   0 or 1           either   a to z
+    normal    mean 0, deviation 1   refused                   refused          refused  refused
+    zeros     0                     0                         0                False    "0"
+    ones      1                     1                         1                True     "1"
 
 Floats of uniform fill stay positive so that a logarithm or a root in the model gives numbers.
 8-bit integers are mostly pixels or quantized values; wider ones mostly indices, lengths or masks,
@@ -16,18 +16,14 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+import string
 from typing import Any
 
 import numpy as np
 
 from lar.errors import UsageError
+from lar.inputs.dtypes import NARROW, kind_of, name_of
 from lar.inputs.loaded import Array, check_memory
-
-
-def shape_to_generate(shape: Sequence[int | None]) -> tuple[int, ...]:
-    """Return a model's input shape with 1 for each axis of any size."""
-    return tuple(1 if size is None else size for size in shape)
 
 
 def generate_array(
@@ -40,28 +36,35 @@ def generate_array(
             this dtype.
     """
     check_memory(math.prod(shape) * max(dtype.itemsize, 4), f"generated data for {name}")
-    if fill == "zeros":
-        return np.zeros(shape, dtype)
-    if fill == "ones":
-        return np.ones(shape, dtype)
+    if fill in ("zeros", "ones"):
+        one = "01"[fill == "ones"]
+        return np.full(shape, one if dtype.kind == "O" else int(one), dtype)
     if fill not in ("uniform", "normal"):
         raise UsageError(
             f"no fill {fill!r}", "choose uniform, normal, zeros or ones", flag="--fill"
         )
-    entropy = int.from_bytes(hashlib.sha256(f"{seed}:{name}".encode()).digest(), "little")
-    generator = np.random.Generator(np.random.PCG64(entropy))
-    if fill == "normal" and dtype.kind != "f":
+    generator = generator_of(f"{seed}:{name}")
+    kind = kind_of(dtype)
+    if fill == "normal" and kind != "f":
         raise UsageError(
-            f"input {name} takes {dtype}, and normal is for floating-point data",
+            f"input {name} takes {name_of(dtype)}, and normal is for floating-point data",
             f"feed {name} with --input, or leave --fill out",
             flag="--fill normal",
         )
-    if dtype.kind == "f":
+    if kind == "f":
         return _draw_floats(generator, dtype, shape, fill)
-    if dtype.kind in "iu" and dtype.itemsize == 1:
+    if kind == "O":
+        return generator.choice([*string.ascii_lowercase], shape).astype(dtype)
+    if kind in "iu" and dtype.itemsize == 1:
         limits = np.iinfo(dtype)
         return generator.integers(limits.min, limits.max, shape, dtype.type, endpoint=True)
     return generator.integers(0, 1, shape, np.uint8, endpoint=True).astype(dtype)
+
+
+def generator_of(text: str) -> np.random.Generator:
+    """Return what draws the numbers of a text: the same for the same text."""
+    entropy = int.from_bytes(hashlib.sha256(text.encode()).digest(), "little")
+    return np.random.Generator(np.random.PCG64(entropy))
 
 
 def describe_source(fill: str, seed: int) -> str:
@@ -78,5 +81,6 @@ def _draw_floats(
     else:
         floats = generator.random(shape, drawn)
     array: Array = floats.astype(dtype, copy=False)
-    array[np.abs(array) < np.finfo(dtype).tiny] = 0
+    if dtype.name not in NARROW:  # bfloat16 has the exponents of float32, others few numbers
+        array[np.abs(array) < np.finfo(dtype).tiny] = 0
     return array

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -106,45 +106,14 @@ def check_texts(texts: Sequence[str], flag: str = "--input") -> None:
         UsageError: a form of raw bytes is misspelled, or a path leads to a pipe or a device.
     """
     for part in (part for text in texts for part in split_items(text)):
-        if (path := _path_at_end(part)) is not None:
-            check_path(path, flag)
-        elif _RAW_COMMA.search(part):
-            form = _RAW_FORM.fullmatch(part)
-            if form is None:
-                problem = "has no dtype and shape after the comma"
-                raise UsageError(problem, RAW_HINT, flag=flag, subject=part)
-            if (path := _path_at_end(form[1])) is not None:
-                check_path(path, flag)
-
-
-def missing_paths(texts: Sequence[str]) -> Iterator[str]:
-    """Yield the paths that lead to nothing, whatever the model's inputs are called.
-
-    Raises:
-        UsageError: an item is none of the forms.
-    """
-    parts = (part for text in texts for part in split_items(text))
-    return filter(None, map(missing_path, parts))
-
-
-def missing_path(text: str) -> str:
-    """Return the path of an item if it leads to nothing, else an empty text."""
-    item = item_of(text)
-    if not isinstance(item, PathItem) or os.path.exists(item.path):
-        return ""
-    # A name may hold colons, so that what follows the next one may be the value.
-    rest = item.path.partition(":")[2].strip()
-    return item.path if not rest or missing_path(rest) else ""
-
-
-def check_path(path: str, flag: str) -> None:
-    """Refuse a path that leads to a pipe or a device.
-
-    Raises:
-        UsageError: so it does, or may not be read.
-    """
-    if not os.path.isdir(path):
-        check_input(path, flag)
+        path, form = _path_at_end(part), _RAW_FORM.fullmatch(part)
+        if path is None and form is not None:
+            path = _path_at_end(form[1])
+        elif path is None and _RAW_COMMA.search(part):
+            problem = "has no dtype and shape after the comma"
+            raise UsageError(problem, RAW_HINT, flag=flag, subject=part)
+        if path is not None and not os.path.isdir(path):
+            check_input(path, flag)
 
 
 def _path_at_end(text: str) -> str | None:

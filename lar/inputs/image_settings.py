@@ -9,6 +9,7 @@ The order: resize, channel order, layout, then `(pixel - mean) * scale`, compute
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -77,20 +78,26 @@ def apply_settings(loaded: Loaded, info: TensorInfo, settings: ImageSettings) ->
         raise input_error(where, str(error), hint) from None
 
 
-def check_channels(loaded: Loaded, info: TensorInfo, settings: ImageSettings) -> None:
-    """Refuse a gray image for a colour model, and the reverse.
+def fit_channels(loaded: Loaded, info: TensorInfo, settings: ImageSettings) -> Loaded:
+    """Return an image with as many channels as the model takes: one of three equal ones, as a gray
+    image is read from a .png.
 
     Raises:
         UsageError: the image and the model's input differ in channels.
     """
     if len(info.shape) != 4:
-        return
+        return loaded
     by_layout = {"nchw": 1, "nhwc": 3, None: channel_axis_of(info.shape)}
     expected, actual = info.shape[by_layout[settings.layout]], loaded.array.shape[3]
-    if (actual, expected) in ((1, 3), (3, 1)):
+    if (actual, expected) == (3, 1) and (loaded.array == loaded.array[..., :1]).all():
+        return replace(loaded, array=loaded.array[..., :1], channels="gray")
+    fits = (actual, expected) not in ((1, 3), (3, 1), (3, 4), (1, 4))
+    if not fits and (expected != 4 or info.shape[3] != actual):
         kind = "colour image, such as a P6 .ppm" if expected == 3 else "gray image, a P5 .pgm"
+        hint = f"save it as a {kind}" if expected != 4 else "give 4 channels, with alpha, as a .npy"
         problem = f"has {actual} channel{'s' * (actual > 1)}, the model's input {info.name}"
-        raise input_error(loaded.source, f"{problem} takes {expected}", f"save it as a {kind}")
+        raise input_error(loaded.source, f"{problem} takes {expected}", hint)
+    return loaded
 
 
 def hint_at_flags(loaded: Loaded, info: TensorInfo, settings: ImageSettings) -> str:

@@ -1,4 +1,4 @@
-"""Numbers written as text: inline values of `--input` and the lists of JSON files."""
+"""Numbers and texts in JSON: inline values of `--input` and the lists of JSON files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def read_numbers(text: str) -> Array:
     The shape is the nesting of the brackets, the text itself counting as one more pair.
 
     Returns:
-        An array of int64 or uint64, or float64 where a point or an exponent occurs.
+        An array of int64 or uint64, or float64 where a point or an exponent occurs; of texts.
 
     Raises:
         ValueError: the text is no list of numbers, or its lists differ in length.
@@ -40,20 +40,18 @@ def read_numbers(text: str) -> Array:
         values = [inner for value in values for inner in value]
     if len(shape) > MOST_AXES:
         raise ValueError(f"has more than {MOST_AXES} levels of brackets")
-    return array_of_numbers(values).reshape(shape)
+    return array_of_values(values).reshape(shape)
 
 
-def array_of_numbers(values: Sequence[Any]) -> Array:
-    """Return an array of one axis: bool, int64 or uint64 if all are such, else float64.
+def array_of_values(values: Sequence[Any]) -> Array:
+    """Return an array of one axis: bool, int64, uint64 or texts if all are such, else float64.
 
     Raises:
-        ValueError: there are none, one is no number, or one fits no dtype.
+        ValueError: one is no number, or one fits no dtype.
     """
     types = {type(value) for value in values}
-    if not values:
-        raise ValueError("holds no numbers")
-    if types == {bool}:
-        return np.array(values, np.bool_)
+    if types in ({bool}, {str}):
+        return np.array(values, np.bool_ if types == {bool} else object)
     if not types <= {int, float}:
         culprit = next(value for value in values if type(value) not in (int, float))
         raise ValueError(f"{json.dumps(culprit)[:40]} is not a number")

@@ -39,14 +39,15 @@ class Loaded:
     position: int | None = None
 
 
-def input_error(where: str, problem: str, hint: str = BROKEN) -> UsageError:
-    """Return the error of one item of `--input`, on one line whatever names the file holds.
+def input_error(
+    where: str, problem: str, hint: str = BROKEN, *, flag: str = "--input"
+) -> UsageError:
+    """Return the error of one item of a flag, on one line whatever names the file holds.
 
     Without another hint, it is a file that holds what it should not.
     """
-    return UsageError(
-        _printable(problem), _printable(hint), flag="--input", subject=_printable(where)
-    )
+    where, problem, hint = map(_printable, (where, problem, hint))
+    return UsageError(problem, hint, flag=flag, subject=where)
 
 
 class UnnamedInput(UsageError):
@@ -57,15 +58,6 @@ class UnnamedInput(UsageError):
         self.more = _printable(more)
         hint = f"put NAME: before it{self.more}"
         super().__init__(_printable(problem), hint, flag="--input", subject=_printable(where))
-
-
-class MissingData(UsageError):
-    """No data that fits an input; the hint is an item of `--input` that generates some."""
-
-    def __init__(self, where: str, problem: str, hint: str) -> None:
-        super().__init__(
-            _printable(problem), _printable(hint), flag="--input", subject=_printable(where)
-        )
 
 
 def _printable(text: str) -> str:
@@ -106,8 +98,3 @@ def memory_bytes() -> int:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
         return sys.maxsize
-
-
-def format_shape(shape: tuple[int | None, ...]) -> str:
-    """Return a shape as it is typed: `(1,3,224,224)`, with `?` for an axis of any size."""
-    return "(" + ",".join("?" if size is None else str(size) for size in shape) + ")"

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from lar.errors import Note, UsageError
-from lar.inputs.dtypes import cast_values, count_nonfinite, dtype_of, settle
-from lar.inputs.generation import shape_to_generate
+from lar.inputs.axes import hint_to_generate, open_axes
+from lar.inputs.dtypes import cast_values, count_nonfinite, dtype_of, kind_of, name_of, settle
 from lar.inputs.grammar import RAW_HINT, RawForm
 from lar.inputs.image_settings import channel_axis_of
-from lar.inputs.loaded import Array, Loaded, MissingData, UnnamedInput, format_shape, input_error
-from lar.records.run import TensorInfo
+from lar.inputs.loaded import Array, Loaded, UnnamedInput, input_error
+from lar.records.run import TensorInfo, format_shape
 
 # load_and_run's name for an item that gives none.
 DEFAULT_NAME = "data"
@@ -27,18 +27,26 @@ def input_named(name: str, infos: Sequence[TensorInfo], where: str) -> TensorInf
     Raises:
         UsageError: there is no such input, or the name must be given.
     """
-    names = [info.name for info in infos]
-    if not names:
+    if not infos:
         raise input_error(where, "the model has no inputs", "leave --input out")
-    if name in names:
-        return infos[names.index(name)]
-    listing = f"its inputs are {', '.join(names)}"
+    if found := find_named(name, infos):
+        return found
+    required = [info for info in infos if not info.optional] or infos
+    listing = f"its inputs are {', '.join(info.name for info in required)}"
     if name:
         raise input_error(where, f"the model has no input {name!r}", listing)
-    if len(names) > 1 and DEFAULT_NAME not in names:
+    default = required[0] if len(required) == 1 else find_named(DEFAULT_NAME, infos)
+    if default is None:
         problem = "does not say which of the model's inputs it feeds"
         raise UnnamedInput(where, problem, f"; {listing}")
-    return infos[names.index(DEFAULT_NAME) if len(names) > 1 else 0]
+    return default
+
+
+def find_named(name: str, infos: Sequence[TensorInfo]) -> TensorInfo | None:
+    """Return the input of a name, or the sequence of whose items it is one: `s[0]`."""
+    whole = name.rpartition("[")[0]
+    found = (it for it in infos if it.name == name or (it.sequence and it.name == whole))
+    return next(found, None)
 
 
 def input_of(loaded: Loaded, given: str, infos: Sequence[TensorInfo]) -> TensorInfo:
@@ -48,7 +56,7 @@ def input_of(loaded: Loaded, given: str, infos: Sequence[TensorInfo]) -> TensorI
         UsageError: none of these leads to an input.
     """
     own = loaded.name
-    if given or loaded.name_binds or any(info.name == own for info in infos):
+    if given or loaded.name_binds or find_named(own, infos):
         return input_named(given or own, infos, loaded.source)
     if loaded.position is None:
         return input_named("", infos, loaded.source)
@@ -64,9 +72,9 @@ def find_misfit(shape: tuple[int, ...], info: TensorInfo) -> str:
     Of a resizable input of 4 axes the channels are fixed, of one of another rank only the rank.
     Of any other input every axis is fixed, but for those of any size.
     """
-    text, wanted = format_shape(shape), f"{format_shape(info.shape)} of input {info.name}"
-    if 0 in shape:
-        return f"holds no data: its shape is {text}"
+    if info.any_rank:
+        return ""
+    text, wanted = format_shape(shape), f"{info.shape_text} of input {info.name}"
     if len(shape) != len(info.shape):
         return f"its shape {text} has {len(shape)} axes, {wanted} has {len(info.shape)}"
     fixed: Sequence[int] = range(len(shape))
@@ -86,9 +94,7 @@ def check_shape(shape: tuple[int, ...], info: TensorInfo, where: str, hint: str 
     """
     misfit = find_misfit(shape, info)
     if misfit:
-        if hint:
-            raise input_error(where, misfit, hint)
-        raise MissingData(where, misfit, hint_to_generate(info))
+        raise input_error(where, misfit, hint or hint_to_generate(info))
 
 
 def convert_dtype(loaded: Loaded, dtype: np.dtype[Any]) -> tuple[Array, Note | None]:
@@ -98,6 +104,8 @@ def convert_dtype(loaded: Loaded, dtype: np.dtype[Any]) -> tuple[Array, Note | N
         any file                  the same         fed as it is (byte order does not count)
         float file                another float    converted, with a warning
         integer file              other integers   converted, with a warning, if all values fit
+        bytes of a file .npy      a float of them  taken for such numbers, as NumPy has no name
+                                                   for bfloat16
         numbers without a dtype   any              converted, if all values fit; floats round
         any file                  any other        an error
 
@@ -110,18 +118,27 @@ def convert_dtype(loaded: Loaded, dtype: np.dtype[Any]) -> tuple[Array, Note | N
     """
     array, where = loaded.array, loaded.source
     warning: Note | None = None
-    kinds = {array.dtype.kind, dtype.kind}
+    kinds = {kind_of(array.dtype), kind_of(dtype)}
+    if kinds == {"V", "f"} and array.itemsize == dtype.itemsize:
+        return settle(array, array.dtype).view(dtype), None
     if loaded.kind != "text":
-        if array.dtype.newbyteorder("=") == dtype:
+        if array.dtype.newbyteorder("=") == dtype or kinds == {"O"}:
             return settle(array, dtype), None
         if kinds != {"f"} and not kinds <= {"i", "u"}:
             hint = f"save it as {dtype}, with array.astype({dtype.name!r})"
-            raise input_error(where, f"holds {array.dtype.name}, the model takes {dtype}", hint)
+            if dtype.kind == "O":
+                hint = "save texts, with array.astype(str)"
+            elif "c" in kinds:
+                hint = (
+                    "give real and imaginary parts as the model takes them: array.real, array.imag"
+                )
+            problem = f"holds {name_of(array.dtype)}, the model takes {name_of(dtype)}"
+            raise input_error(where, problem, hint)
         warning = Note(f"converted from {array.dtype.name} to {dtype}", "--input", where)
     try:
         return cast_values(array, dtype), warning
     except ValueError as error:
-        raise input_error(where, str(error), f"feed values that {dtype} holds") from None
+        raise input_error(where, str(error), f"feed values that {name_of(dtype)} holds") from None
 
 
 def warn_nonfinite(array: Array, where: str) -> Note | None:
@@ -142,7 +159,7 @@ def model_dtype(info: TensorInfo) -> np.dtype[Any]:
         return dtype_of(info.dtype)
     except ValueError:
         problem = f"the model's input {info.name} takes {info.dtype}, which lar cannot feed"
-        raise UsageError(problem, "it feeds numbers and booleans", flag="--input") from None
+        raise UsageError(problem, "it feeds numbers, booleans and texts", flag="--input") from None
 
 
 def form_of(info: TensorInfo, where: str) -> RawForm:
@@ -151,14 +168,7 @@ def form_of(info: TensorInfo, where: str) -> RawForm:
     Raises:
         UsageError: an axis of the input is of any size.
     """
-    sizes = [size for size in info.shape if size is not None]
-    if len(sizes) < len(info.shape):
-        problem = f"needs a shape: input {info.name} is {format_shape(info.shape)}"
+    if open_axes(info) or info.any_rank:
+        problem = f"needs a shape: input {info.name} is {info.shape_text}"
         raise input_error(where, problem, RAW_HINT)
-    return RawForm(info.dtype, tuple(sizes))
-
-
-def hint_to_generate(info: TensorInfo) -> str:
-    """Return a hint at the item that would generate data for an input."""
-    shape = ",".join(str(size) for size in shape_to_generate(info.shape))
-    return f"{info.name}:{{{shape}}} generates data that fits"
+    return RawForm(info.dtype, tuple(size or 0 for size in info.shape))

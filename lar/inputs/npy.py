@@ -21,7 +21,8 @@ import numpy as np
 from lar.errors import UsageError
 from lar.files.input_file import open_input
 from lar.inputs.literals import MOST_AXES
-from lar.inputs.loaded import Array, Loaded, check_memory, format_shape, input_error, pick_names
+from lar.inputs.loaded import Array, Loaded, check_memory, input_error, pick_names
+from lar.records.run import format_shape
 
 # NumPy 1 leaves this module untyped.
 npy_format: Any = np.lib.format
@@ -31,10 +32,11 @@ ENCRYPTED = 1
 
 
 def read_npy(path: str, wanted: str = "") -> tuple[Loaded, ...]:
-    """Read one array of any numeric dtype, order and byte order.
+    """Read one array of numbers or texts, in any order and byte order; of types that NumPy has no
+    name for, as bfloat16, the bytes.
 
     Raises:
-        UsageError: the file is no .npy, is truncated, or holds objects, text or records.
+        UsageError: the file is no .npy, is truncated, or holds objects or records.
     """
     with open_input(path, "--input") as stream:
         array = _read_array(stream, os.fstat(stream.fileno()).st_size, path)
@@ -91,9 +93,10 @@ def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str) 
 def _read_array(stream: io.BufferedIOBase, size: int, where: str) -> Array:
     """Read header and data; the array may be a view in another order or byte order."""
     shape, fortran_order, dtype = _read_header(stream, where)
-    if dtype.kind not in "biufc" or dtype.subdtype is not None:
+    is_plain = dtype.kind in "biufcUS" or (dtype.kind == "V" and dtype.fields is None)
+    if not is_plain or dtype.subdtype is not None:
         content = "Python objects" if dtype.hasobject else f"elements of dtype {dtype}"
-        raise input_error(where, f"holds {content}", "save an array of numbers")
+        raise input_error(where, f"holds {content}", "save an array of numbers, or of str")
     if len(shape) > MOST_AXES or any(axis < 0 for axis in shape):
         raise input_error(where, f"the header's shape {format_shape(shape)[:60]} is impossible")
     promised = math.prod(shape) * dtype.itemsize
@@ -103,36 +106,24 @@ def _read_array(stream: io.BufferedIOBase, size: int, where: str) -> Array:
         raise input_error(where, problem)
     check_memory(promised, where)
     data = np.empty(promised, np.uint8)
-    _fill(data, stream, where)
+    missing = promised - stream.readinto(data.data)
+    if missing:
+        raise input_error(where, f"truncated: {missing} of {promised} bytes are missing")
     array = data.view(dtype)
     return array.reshape(shape[::-1]).T if fortran_order else array.reshape(shape)
 
 
-def _read_header(
-    stream: io.BufferedIOBase, where: str
-) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    header: tuple[tuple[int, ...], bool, np.dtype[Any]]
+def _read_header(stream: io.BufferedIOBase, where: str) -> tuple[Any, bool, np.dtype[Any]]:
     try:
         version = npy_format.read_magic(stream)
-        if version == (1, 0):
-            header = npy_format.read_array_header_1_0(stream)
-        elif version == (2, 0):
-            header = npy_format.read_array_header_2_0(stream)
-        else:
+        if version > (2, 0):
             raise ValueError(f"version {version[0]}.{version[1]} is for records")
+        read = getattr(npy_format, f"read_array_header_{version[0]}_0")
+        shape, fortran_order, dtype = read(stream)
     except (zipfile.BadZipFile, zlib.error, EOFError):
         raise
     except Exception as error:
         # NumPy's parser of headers lets through whatever Python's tokenizer raises.
         problem = " ".join(str(error).split())[:100] or type(error).__name__
         raise input_error(where, f"is not a .npy file: {problem}") from None
-    return header
-
-
-def _fill(data: Array, stream: io.BufferedIOBase, where: str) -> None:
-    rest = data.data
-    while rest:
-        count = stream.readinto(rest)
-        if not count:
-            raise input_error(where, f"truncated: {len(rest)} of {len(data)} bytes are missing")
-        rest = rest[count:]
+    return shape, fortran_order, dtype

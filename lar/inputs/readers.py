@@ -13,12 +13,13 @@ import numpy as np
 
 from lar.errors import UsageError
 from lar.files.input_file import open_input, read_input
-from lar.inputs.dtypes import cast_values, dtype_of
+from lar.inputs.dtypes import cast_values, dtype_of, kind_of
 from lar.inputs.grammar import FORMS, RAW_HINT, RawForm
 from lar.inputs.image_files import read_image, read_netpbm
-from lar.inputs.literals import MOST_AXES, array_of_numbers
-from lar.inputs.loaded import LESS, Loaded, check_memory, format_shape, input_error, pick_names
+from lar.inputs.literals import MOST_AXES, array_of_values
+from lar.inputs.loaded import LESS, Array, Loaded, check_memory, input_error, pick_names
 from lar.inputs.npy import read_npy, read_npz
+from lar.records.run import format_shape
 
 Reader = Callable[[str, str], tuple[Loaded, ...]]
 """Reads the arrays of a file; of several named ones, only the one wanted if a name is given."""
@@ -54,7 +55,7 @@ def _reader_of(path: str) -> Reader:
         size = os.fstat(file.fileno()).st_size
     if suffix not in READERS:
         raise input_error(path, "has an unknown format", f"lar reads {', '.join(READERS)}")
-    if size == 0:
+    if size == 0 and suffix not in RAW:
         raise input_error(path, "is empty")
     check_memory(size, path)
     return READERS[suffix]
@@ -122,7 +123,7 @@ def _load_entry(entry: Any, name: str, path: str) -> Loaded:
         problem = f"its shape {text} does not hold the {len(raw)} numbers of raw"
         raise input_error(where, problem, "change the shape, or give as many numbers as it holds")
     try:
-        array = array_of_numbers(raw).reshape(shape)
+        array = array_of_values(raw).reshape(shape)
         if type_name is not None:
             array = cast_values(array, dtype_of(str(type_name)))
     except ValueError as error:
@@ -141,34 +142,52 @@ def _is_shape(value: object) -> bool:
 
 
 def read_pb(path: str, wanted: str = "") -> tuple[Loaded, ...]:
-    """Read an ONNX TensorProto of numbers; `input_N.pb` has the position N.
+    """Read an ONNX TensorProto, or a SequenceProto of some; `input_N.pb` has the position N.
 
-    Source of the format: onnx.proto of ONNX, message TensorProto.
+    Source of the format: onnx.proto and onnx-data.proto of ONNX.
 
     Raises:
-        UsageError: the file is no such message, or its data is text, elsewhere or incomplete.
+        UsageError: the file is no such message, or its data is elsewhere or incomplete.
+    """
+    import onnx
+
+    content, position = read_input(path, "--input"), _position_of(os.path.basename(path))
+    tensor = onnx.TensorProto.FromString(content)
+    if tensor.HasField("segment"):  # which no tensor has; it has the number of a sequence's items
+        sequence = onnx.SequenceProto.FromString(content)
+        return tuple(
+            Loaded(_array_in(each, path), path, name=f"{sequence.name}[{at}]", position=position)
+            for at, each in enumerate(sequence.tensor_values)
+        )
+    return (Loaded(_array_in(tensor, path), path, name=tensor.name, position=position),)
+
+
+def _array_in(tensor: Any, path: str) -> Array:
+    """Return the array of a TensorProto.
+
+    Raises:
+        UsageError: it has none, or not all of it.
     """
     import onnx
     from onnx import helper, numpy_helper
 
-    tensor = onnx.TensorProto.FromString(read_input(path, "--input"))
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
         raise input_error(path, "keeps its data in another file", "save it with the data inside")
     if tensor.data_type not in onnx.TensorProto.DataType.values() or not tensor.data_type:
         raise input_error(path, "is not a TensorProto: it has no data type")
     dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type)
-    if dtype.kind not in "biufc":
+    if kind_of(dtype) not in "biufcO":
         name = onnx.TensorProto.DataType.Name(tensor.data_type).lower()
         problem = f"holds {name} elements, which lar does not feed"
-        raise input_error(path, problem, "save it as numbers or booleans")
+        raise input_error(path, problem, "save it as numbers of 8 bits or more, or texts")
     promised = math.prod(tensor.dims) * dtype.itemsize
     if any(axis < 0 for axis in tensor.dims):
         raise input_error(path, f"its shape {format_shape(tuple(tensor.dims))[:60]} is impossible")
     if tensor.HasField("raw_data") and promised != len(tensor.raw_data):
         problem = f"its shape needs {promised} bytes of data, it has {len(tensor.raw_data)}"
         raise input_error(path, problem)
-    array = numpy_helper.to_array(tensor)
-    return (Loaded(array, path, name=tensor.name, position=_position_of(os.path.basename(path))),)
+    array: Array = numpy_helper.to_array(tensor)
+    return np.vectorize(bytes.decode, "O")(array) if array.dtype.kind == "S" else array
 
 
 def _position_of(file_name: str) -> int | None:
@@ -200,6 +219,7 @@ def shape_raw(loaded: Loaded, form: RawForm) -> Loaded:
     return Loaded(loaded.array.view(dtype).reshape(form.shape), loaded.source)
 
 
+RAW = (".bin", ".raw")
 READERS: Mapping[str, Reader] = {
     ".npy": read_npy,
     ".npz": read_npz,
@@ -212,6 +232,5 @@ READERS: Mapping[str, Reader] = {
     ".bmp": read_image,
     ".webp": read_image,
     ".pb": read_pb,
-    ".bin": read_raw,
-    ".raw": read_raw,
+    **dict.fromkeys(RAW, read_raw),
 }

@@ -66,7 +66,6 @@ OTHER_RUNNERS: Mapping[str, str] = {
     "time": "--duration",
     "maxirate": "--rate",
     "b": "--batch-size",
-    "shape": _SHAPE,
     "datashape": _SHAPE,
     "layout": "--input-layout",
     "nstreams": "--streams",

@@ -11,6 +11,7 @@ from typing import Any
 
 from lar.options.option import Group, Option, PathOption, Switch
 from lar.options.values import (
+    parse_axes,
     parse_bytes,
     parse_channel_values,
     parse_check_interval,
@@ -225,6 +226,14 @@ BGR = Switch("bgr", "feed the channels of an image as blue, green, red", IN_INPU
 RGB = Switch("rgb", "feed the channels of an image as red, green, blue", IN_INPUT)
 BATCH_SIZE = Option(
     "batch_size", "repeat the data of each input to a batch of N", IN_INPUT, parse_positive, "N"
+)
+SHAPE = Option(
+    "shape",
+    "give axes of the inputs sizes, by their names as `lar info` prints them, or by place: "
+    "batch=4,n=64 or x[0]=4",
+    IN_INPUT,
+    parse_axes,
+    "AXIS=N",
 )
 FILL = Option(
     "fill",
@@ -648,7 +657,7 @@ OPTIONS: tuple[Option[Any], ...] = (
     *(ITER, WARMUP_ITER, ENGINE, DRIVER, TIMEOUT, STALL_TIMEOUT, COPY_TO_HOST, ENGINE_ENV),
     *(ENGINE_OPTION, PYTHON, ENGINE_FIX, SETTINGS, FORCE),
     *(DURATION, TARGET_CI, MIN_TIME, MAX_TIME, WARMUP, PERCENTILE, IDLE_MS, RATE, ARRIVALS),
-    *(INPUT, INPUT_LAYOUT, RESIZE, MEAN, SCALE, BGR, RGB, BATCH_SIZE, FILL, SEED),
+    *(INPUT, INPUT_LAYOUT, RESIZE, MEAN, SCALE, BGR, RGB, BATCH_SIZE, SHAPE, FILL, SEED),
     *(LABELS, RESUME),
     *(CPU, CUDA, CPU_DEFAULT, MULTITHREAD, MULTITHREAD_DEFAULT, MULTI_THREAD_CORE_IDS, THREAD),
     *(SHARE_PARAM_MEM, NO_SPINNING, NO_ARENA, PROVIDER, HINT, STREAMS, NO_TF32),

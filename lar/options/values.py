@@ -207,6 +207,27 @@ def parse_variable(text: str) -> str:
     return text
 
 
+def parse_axes(text: str) -> str:
+    """Check the sizes of axes, `batch=4,n=64`; kept as text."""
+    sizes_of_axes(text)
+    return text
+
+
+def sizes_of_axes(text: str) -> dict[str, int]:
+    """Return the sizes of axes by name. Braces may stand around them, as where several variants are
+    listed: `{batch=1,n=8},{batch=4,n=8}`."""
+    sizes = {}
+    for part in text.strip().removeprefix("{").removesuffix("}").split(","):
+        name, _, size = (each.strip() for each in part.rpartition("="))
+        if not name or not size.isascii() or not size.isdecimal() or len(size) > 9:
+            raise argparse.ArgumentTypeError(
+                f"{text!r} gives no sizes of axes, as batch=4,n=64; --input 'NAME:{{1,3,224,224}}' "
+                "gives a whole shape"
+            )
+        sizes[name.replace(" ", "")] = int(size)
+    return sizes
+
+
 def parse_property(text: str) -> str:
     """Parse a property of an engine, `KEY=VALUE`; kept as text, as settings are."""
     if not re.fullmatch(r"[^=\s\0]+=[^\n\0]*", text):

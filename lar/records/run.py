@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -38,16 +38,40 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, kw_only=True)
 class TensorInfo:
-    """An input or output of a model: name, NumPy dtype name and shape.
+    """An input or output of a model: name, NumPy dtype name (or `string`) and shape.
 
     An axis is None where any size is accepted. `resizable` says that the engine takes other
     sizes than those of `shape` too, as long as the rank and the channels stay.
+
+    Attributes:
+        axes: the model's names of the axes, empty for one without; no names at all: ().
+        any_rank: the model takes any number of axes; `shape` is then empty.
+        optional: the model has a value of its own for this input.
+        sequence: it is a sequence of such tensors.
     """
 
     name: str
     dtype: str
     shape: tuple[int | None, ...]
     resizable: bool = False
+    axes: tuple[str, ...] = ()
+    any_rank: bool = False
+    optional: bool = False
+    sequence: bool = False
+
+    @property
+    def shape_text(self) -> str:
+        """The shape as it is typed, `{1,3,n}`: an axis of any size by its name, or as `?`."""
+        if self.any_rank:
+            return "?"
+        return format_shape(self.shape, self.axes)
+
+
+def format_shape(shape: Sequence[int | None], axes: Sequence[str] = ()) -> str:
+    """Return a shape as it is typed, `{1,3,224,224}`; axes of any size by their names or as `?`."""
+    names = axes or ("",) * len(shape)
+    sizes = zip(shape, names, strict=True)
+    return "{" + ",".join(name or "?" if size is None else str(size) for size, name in sizes) + "}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +95,8 @@ class RunSpec:
 
     `settings` holds only the engine options that the user set, by key (`fast_run`).
 
-    `python` is the interpreter of the worker, empty for the parent's own.
+    `python` is the interpreter of the worker, empty for the parent's own. `shape` has the sizes of
+    axes of the inputs, by the model's name of an axis or as `INPUT[AXIS]`.
 
     With `items`, those of a data set, each is fed for `iterations` iterations; `item_names` has
     all of the set, also those that an earlier run has done. `tell_classes` has the first
@@ -96,6 +121,7 @@ class RunSpec:
     fill: Literal["uniform", "normal", "zeros", "ones"] = "uniform"
     seed: int = 0
     batch_size: int | None = None
+    shape: dict[str, int] = field(default_factory=dict)
     settings: dict[str, Setting] = field(default_factory=dict)
     warmup_iterations: int = 1
     iterations: int = 10
@@ -612,7 +638,9 @@ class ModelInfo:
 
     `operators` counts operators by type, most frequent first. `flops` counts a multiply-accumulate
     as two operations; it is None where a shape that it rests on is unknown, and `flops_unknown`
-    then names the operator types concerned.
+    then names the operator types concerned. `activation_bytes` is what all operators give, without
+    what the model gives; None where a shape is unknown, and so are the bytes of inputs and outputs.
+    With `at`, shapes of inputs by name, FLOPs and bytes are those at these shapes.
     """
 
     engine: str
@@ -623,4 +651,8 @@ class ModelInfo:
     weight_bytes: int
     flops: int | None
     flops_unknown: tuple[str, ...] = ()
+    input_bytes: int | None = None
+    output_bytes: int | None = None
+    activation_bytes: int | None = None
+    at: dict[str, tuple[int, ...]] = field(default_factory=dict)
     metadata: dict[str, str] = field(default_factory=dict)

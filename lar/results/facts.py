@@ -18,6 +18,7 @@ from lar.options.table import (
     OPTIONS,
     PYTHON,
     RATE,
+    SHAPE,
 )
 
 if TYPE_CHECKING:  # slow to import, and the help of a command needs the names of facts alone
@@ -69,6 +70,7 @@ def options_of(spec: RunSpec) -> dict[str, str]:
     idle = pacing.idle_seconds
     others = {
         BATCH_SIZE.flag: spec.batch_size,
+        SHAPE.flag: ",".join(f"{axis}={size}" for axis, size in spec.shape.items()),
         COPY_TO_HOST.flag: "yes" if spec.copy_outputs else "",
         IDLE_MS.flag: "" if idle is None else f"{1e3 * idle:g}",
         RATE.flag: f"{pacing.rate:g}" if pacing.rate else "",

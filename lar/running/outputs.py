@@ -57,11 +57,17 @@ def compare_outputs(
 
 
 def read_outputs(folder: str, outputs: Outputs) -> dict[str, Array]:
-    """Return the outputs that a worker has written, without those that NumPy does not hold."""
+    """Return the outputs that a worker has written, without those that no array holds."""
     import numpy as np
 
-    files = {each.name: file_of(folder, place) for place, each in enumerate(outputs)}
-    return {name: np.load(file) for name, file in files.items() if file.is_file()}
+    from lar.inputs.dtypes import NARROW, dtype_of
+
+    files = {each: file_of(folder, place) for place, each in enumerate(outputs)}
+    arrays = {each: np.load(file) for each, file in files.items() if file.is_file()}
+    return {
+        each.name: array.astype(dtype_of(each.dtype)) if each.dtype in NARROW else array
+        for each, array in arrays.items()
+    }
 
 
 def file_of(folder: str, place: int) -> Path:
@@ -82,6 +88,8 @@ def compare_pair(
         return replace(found, reason=reason)
     if not all(file.is_file() for file in files):
         return replace(found, reason=f"{expected.dtype} is no array of numbers")
+    if "string" in (actual.dtype, expected.dtype):
+        return replace(found, reason="other texts")
     import numpy as np  # most variants give the same bits
 
     from lar.comparison.metrics import bounds_of, measure

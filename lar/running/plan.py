@@ -38,6 +38,7 @@ from lar.options.table import (
     PERCENTILE,
     SCHEDULER,
     SETTINGS,
+    SHAPE,
     TARGET_CI,
     THREAD,
     WARMUP,
@@ -45,7 +46,7 @@ from lar.options.table import (
     one_of,
     option_of,
 )
-from lar.options.values import MOST_ITERATIONS, pairs_in
+from lar.options.values import MOST_ITERATIONS, pairs_in, sizes_of_axes
 from lar.running.places import places_of
 from lar.testcases.paths import Source, add_test_set, cases_of, source_of
 
@@ -387,6 +388,7 @@ def make_spec(
         fill=values["fill"],
         seed=values["seed"],
         batch_size=values["batch_size"],
+        shape=sizes_given(values),
         copy_outputs=bool(values["copy_to_host"]),
         settings=settings,
         warmup_iterations=asked.warmup_iterations,
@@ -422,6 +424,12 @@ def image_settings(values: Mapping[str, Any]) -> ImageSettings:
         scale=values["scale"],
         channels="bgr" if values["bgr"] else "rgb" if values["rgb"] else None,
     )
+
+
+def sizes_given(values: Mapping[str, Any]) -> dict[str, int]:
+    """Return the sizes of axes that options give."""
+    text = SHAPE.of(values)
+    return {} if text is None else sizes_of_axes(text)
 
 
 def check_name(model: str) -> None:

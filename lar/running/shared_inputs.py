@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lar.dumps.dump import Dump
+from lar.dumps.binary import TEXT
+from lar.dumps.dump import Dump, DumpedTensor
+from lar.dumps.values import texts_of_bytes
 from lar.engines import operator_kinds_of
 from lar.errors import UsageError, count_of
 from lar.graphs.graph import Graph
-from lar.records.run import RunResult, TensorInfo
+from lar.records.run import RunResult, TensorInfo, format_shape
 from lar.running.compared_sides import ModelRun, Side, plan_of
 
 if TYPE_CHECKING:
@@ -79,8 +81,10 @@ def inputs_for(
     place = folder / f"inputs{number}"
     for other, side in enumerate(sides):
         if brings_inputs(side):
-            dump = dumps[other]
-            return items_in(inputs_of(dump, sides[number]), place, dump.source)
+            fed, mine = inputs_of(dumps[other], sides[number]), sides[number]
+            if not fed and isinstance(mine, ModelRun) and not infos_of(mine, options):
+                return []
+            return items_in(fed, place, dumps[other].source)
     if len({side.model for side in models}) > 1:
         return generated_inputs(number, models, options, folder)
     return []
@@ -112,24 +116,34 @@ def inputs_of(dump: Dump, side: Side) -> dict[str, Array]:
         return fed
     graph = Graph(dump, operator_kinds_of(dump.index.engine))
     inputs = [node for node in graph.nodes if node.is_input and node.operator]
-    fed = {
-        node.tensor.name: dump.read(node.tensor.key) for node in inputs if node.tensor is not None
-    }
+    fed = {it.tensor.name: read_fed(dump, it.tensor) for it in inputs if it.tensor is not None}
     return fed if len(fed) == len(inputs) else {}
 
 
 def inputs_among_arrays(dump: Dump, side: Side) -> dict[str, Array]:
     """Return the arrays of a dump without operators that bear the names of a model's inputs,
     empty if an input is not among them."""
-    from lar.running.api import read_info
-
     if dump.excerpts or not isinstance(side, ModelRun) or not os.path.exists(side.model):
         return {}
-    folders = side.options.get("allow_external_data")
-    wanted = [each.name for each in read_info(side.model, allow_external_data=folders).inputs]
-    keys = {tensor.name: tensor.key for tensor in dump}
-    found = {name: dump.read(keys[name]) for name in wanted if name in keys}
+    wanted = [each.name for each in infos_of(side, {}) if not each.optional]
+    tensors = {tensor.name: tensor for tensor in dump}
+    found = {name: read_fed(dump, tensors[name]) for name in wanted if name in tensors}
     return found if len(found) == len(wanted) else {}
+
+
+def read_fed(dump: Dump, tensor: DumpedTensor) -> Array:
+    """Return the array of a dump as `--input` takes it."""
+    array = dump.read(tensor.key)
+    return texts_of_bytes(array) if tensor.dtype == TEXT.dtype else array
+
+
+def infos_of(side: ModelRun, options: Mapping[str, Any]) -> tuple[TensorInfo, ...]:
+    """Return the inputs that a model takes, those that it must be given first."""
+    from lar.running.api import read_info
+
+    key = "allow_external_data"
+    folders = side.options.get(key, options.get(key))
+    return read_info(side.model, side.options.get("engine"), allow_external_data=folders).inputs
 
 
 def generated_inputs(
@@ -141,18 +155,11 @@ def generated_inputs(
     Raises:
         UsageError: the inputs of the models are not alike.
     """
-    from lar.inputs.generation import generate_array, shape_to_generate
-    from lar.running.api import read_info
+    from lar.inputs.axes import AxisSizes
+    from lar.inputs.dtypes import dtype_of
+    from lar.inputs.generation import generate_array
 
-    infos = [
-        read_info(
-            side.model,
-            allow_external_data=side.options.get(
-                "allow_external_data", options.get("allow_external_data")
-            ),
-        ).inputs
-        for side in models
-    ]
+    infos = [[it for it in infos_of(side, options) if not it.optional] for side in models]
     if len({frozenset(each.name for each in info) for info in infos}) == 1:
         return []
     for model, info in zip(models, infos, strict=True):
@@ -161,14 +168,13 @@ def generated_inputs(
                 f"{model.model} and {models[-1].model} take different inputs",
                 'say what to feed, in the options of each side: "model.mge --input a:a.npy"',
             )
-    import numpy as np
-
+    sizes = AxisSizes(infos[-1], {})
     fill, seed = options.get("fill", "uniform"), int(options.get("seed", 0))
     fed = {
         mine.name: generate_array(
             theirs.name,
-            np.dtype(theirs.dtype),
-            shape_to_generate(theirs.shape),
+            dtype_of(theirs.dtype),
+            sizes.shape_of(theirs),
             fill=fill,
             seed=seed,
         )
@@ -195,12 +201,12 @@ def describe_fed(result: RunResult, generated: str) -> Iterator[str]:
     made: dict[str, list[str]] = {}
     open_axes = []
     for each in result.fed:
-        shape = describe_axes(each.shape)
+        shape = format_shape(each.shape)
         if generated or each.generated:
             made.setdefault(generated or each.source, []).append(f"{each.name} {shape}")
         info = infos.get(each.name)
         if info and None in info.shape:
-            open_axes.append(f"{each.name} {describe_axes(info.shape)} was run as {shape}")
+            open_axes.append(f"{each.name} {info.shape_text} was run as {shape}")
     for source, names in made.items():
         yield f"the data of {join_first(names)} was generated: {source}"
     if open_axes:
@@ -211,10 +217,6 @@ def join_first(texts: Sequence[str]) -> str:
     """Return the first texts with commas between, and how many more there are."""
     more = len(texts) - MOST_NAMED
     return ", ".join([*texts[:MOST_NAMED], *([f"{more} more"] if more > 0 else [])])
-
-
-def describe_axes(shape: Iterable[int | None]) -> str:
-    return "{" + ",".join("?" if size is None else str(size) for size in shape) + "}"
 
 
 def join_notes(fed: Mapping[int, Sequence[str]]) -> Iterator[str]:

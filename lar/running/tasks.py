@@ -17,8 +17,11 @@ from lar.running.isolation import run_isolated
 A = TypeVar("A")
 
 
-def info_of(spec: RunSpec, context: RunContext | None = None) -> ModelInfo:
-    """Read what the model file of a spec holds, in a worker process and within the time limit.
+def info_of(
+    spec: RunSpec, context: RunContext | None = None, *, at_shapes: bool = False
+) -> ModelInfo:
+    """Read what the model file of a spec holds, in a worker process and within the time limit;
+    `at_shapes`, FLOPs and bytes are those where the inputs have the shapes that the spec gives.
 
     Raises:
         UsageError: the file is not a model, or is damaged.
@@ -26,7 +29,7 @@ def info_of(spec: RunSpec, context: RunContext | None = None) -> ModelInfo:
         LarError: the reader failed, or there was not time enough.
     """
     read_model_file(Path(spec.model))
-    info = run_task("info", ModelRead, spec, context).info
+    info = run_task("info_at" if at_shapes else "info", ModelRead, spec, context).info
     if spec.cases:
         info = replace(info, metadata={**info.metadata, "testcases": str(len(spec.cases))})
     return info

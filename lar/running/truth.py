@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from lar.comparison.compare import Progress
 from lar.dumps.dump import Dump
+from lar.dumps.values import ELEMENT
 from lar.engines import all_engines, engine_for
 from lar.engines.engine import Engine
 from lar.engines.formats import format_in, format_named, read_head
 from lar.errors import UsageError, count_of
 from lar.running.compared_sides import ModelRun, Side
-from lar.running.shared_inputs import inputs_of, items_in
+from lar.running.shared_inputs import infos_of, inputs_of, items_in
 from lar.running.side_runs import Asked, run_side
 from lar.testcases.paths import source_of
 
@@ -66,25 +67,25 @@ def is_read_by(engine: Engine, path: Path) -> bool:
     return bool(format_named(path, engine.formats) or format_in(read_head(path), engine.formats))
 
 
-def rename_inputs(fed: Mapping[str, Array], model: TruthModel) -> dict[str, Array]:
+def rename_inputs(fed: Mapping[str, Array], model: ModelRun) -> dict[str, Array]:
     """Return what another model was fed with by the names of a model's inputs: by name, or in their
     order where the names are others.
 
     Raises:
         UsageError: the model takes other inputs.
     """
-    from lar.running.api import read_info
-
-    names = [info.name for info in read_info(model.path, model.engine.name).inputs]
-    if set(names) <= set(fed):
-        return {name: fed[name] for name in names}
+    infos = infos_of(model, {})
+    names = [info.name for info in infos if not info.optional]
+    own = {name: ELEMENT.sub("", name) if name not in names else name for name in fed}
+    if set(names) <= {*own.values()}:
+        return {name: fed[name] for name in fed if own[name] in {info.name for info in infos}}
     if len(names) != len(fed):
         raise UsageError(
             f"takes {count_of(len(names), 'input')} ({', '.join(names)}), and the sides {len(fed)} "
             f"({', '.join(fed)})",
             "name a model that takes what they take",
             flag=FLAG,
-            subject=model.path,
+            subject=model.model,
         )
     return dict(zip(names, fed.values(), strict=True))
 
@@ -133,13 +134,14 @@ def run_truth(model: TruthModel, dumps: Sequence[Dump], folder: Path, progress: 
     """
     side = ModelRun(model.path, model.path, {"engine": model.engine.name})
     fed = next(filter(None, (inputs_of(dump, side) for dump in dumps)), None)
-    if fed is None:
+    if fed is None and infos_of(side, {}):
         raise UsageError(
             "neither side holds what it was fed with",
             "give a model, or a dump with its inputs, as A or B",
             flag=FLAG,
         )
     progress(f"computing what {model.path} should give")
-    items = items_in(rename_inputs(fed, model), folder / "truth_inputs", model.path)
+    renamed = rename_inputs(fed, side) if fed else {}
+    items = items_in(renamed, folder / "truth_inputs", model.path) if fed else []
     dump, _ = run_side(side, folder / "truth", Asked(options={"input": items}))
     return dump

@@ -12,35 +12,37 @@ dump_with_testcase_mge.py, where an image becomes what the model takes without f
 
 from __future__ import annotations
 
-import hashlib
-import os
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from lar.errors import Note, UsageError, first_line
+from lar.datasets.items import IMAGES
+from lar.errors import UsageError, first_line
 from lar.files.input_file import split_items
-from lar.inputs.dtypes import cast_values
+from lar.inputs.axes import AxisSizes
+from lar.inputs.dtypes import cast_values, kind_of
 from lar.inputs.feed import Feed, feed_of
-from lar.inputs.generation import shape_to_generate
-from lar.inputs.image_files import read_image, read_netpbm
-from lar.inputs.image_settings import channel_axis_of
-from lar.inputs.loaded import Array, check_memory
+from lar.inputs.generation import generator_of
+from lar.inputs.grammar import LoadedItem
+from lar.inputs.image_settings import channel_axis_of, image_size
+from lar.inputs.loaded import Array, Loaded, check_memory, input_error
 from lar.inputs.matching import check_shape, input_named, model_dtype
-from lar.inputs.readers import READERS
-from lar.records.run import FedInput, ImageSettings, RunSpec, TensorInfo
+from lar.records.run import ImageSettings, RunSpec, TensorInfo
 from lar.records.testcase import Packing
 
-RANDOM = re.compile(r"#rand\(\s*([-+.\deE]+)\s*,\s*([-+.\deE]+)\s*((?:,\s*(?:\d+|\.\.\.)\s*)*)\)")
+_LIMIT = r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*"
+RANDOM = re.compile(rf"#rand\({_LIMIT},{_LIMIT}((?:,\s*(?:\d+|\.\.\.)\s*)*)\)")
 RANDOM_FORM = "write it as #rand(0,255), or with a shape as #rand(0,255,1,3,224,224)"
 
 
 def feed_datum(
     spec: RunSpec, packing: Packing, text: str, number: int, infos: Sequence[TensorInfo]
 ) -> Feed:
-    """Return what a datum, the text of one `-d`, feeds.
+    """Return what a datum, the text of one `-d`, feeds: files transformed and repeated as the
+    packing says.
 
     Raises:
         UsageError: the text or a file is wrong, or does not fit the model.
@@ -49,41 +51,65 @@ def feed_datum(
     if not parts:
         raise UsageError("the text is empty", "give a file, or #rand(0,255)", flag="-d")
     if len(parts) == 1 and parts[0].startswith("#"):
-        parts = [f"{info.name}:{parts[0]}" for info in infos]
-    arrays: dict[str, Array] = {}
-    fed: dict[str, FedInput] = {}
-    files = []
-    for part in parts:
-        name, found, value = part.rpartition(":#")
-        if not found and not part.startswith("#"):
-            files.append(part)
-            continue
-        value = f"#{value}" if found else part
-        info = input_named(name, infos, value)
-        array = draw(value, info, spec.seed, number)
-        arrays[info.name] = array
-        fed[info.name] = FedInput(
-            name=info.name, dtype=array.dtype.name, shape=array.shape, source=value, generated=True
-        )
-    rest = [info for info in infos if info.name not in arrays]
-    if rest and not files:
-        raise UsageError(
-            f"nothing feeds {', '.join(info.name for info in rest)}", flag=f"-d {text}"
-        )
-    notes: tuple[Note, ...] = ()
-    if files:
-        feed = read_files(spec, packing, files, rest or infos)
-        arrays, notes = {**arrays, **feed.arrays}, feed.notes
-        fed |= {each.name: each for each in feed.fed}
-    # In the model's order.
-    return Feed(
-        {info.name: arrays[info.name] for info in infos},
-        tuple(fed[info.name] for info in infos),
-        notes,
+        parts = [f"{info.name}:{parts[0]}" for info in infos if not info.optional]
+    files = [part for part in parts if not is_random(part)]
+    drawn: dict[str, LoadedItem] = {}
+    sizes = AxisSizes(infos, spec.shape)
+    for name, _, value in (part.rpartition("#") for part in parts if is_random(part)):
+        info = input_named(name.removesuffix(":"), infos, f"#{value}")
+        array = draw(f"#{value}", info, sizes, spec.seed, number)
+        drawn[info.name] = LoadedItem(info.name, (Loaded(array, f"#{value}"),))
+    rest = [info.name for info in infos if info.name not in drawn]
+    if len(rest) == len(files) == 1 and not files[0].startswith(f"{rest[0]}:"):
+        files = [f"{rest[0]}:{files[0]}"]
+    feed = feed_of(
+        [*drawn.values(), *files],
+        infos,
+        image=image_settings(spec.image, packing, files, infos),
+        fill=spec.fill,
+        seed=spec.seed,
+        shape=spec.shape,
+        generates=False,
     )
+    arrays = {
+        info.name: feed.arrays[info.name]
+        if info.name in drawn or info.sequence
+        else change(packing, feed.arrays[info.name], info)
+        for info in infos
+        if info.name in feed.arrays
+    }
+    fed = tuple(
+        replace(
+            each,
+            shape=each.shape if each.name not in arrays else arrays[each.name].shape,
+            generated=each.generated or each.name in drawn,
+        )
+        for each in feed.fed
+    )
+    return Feed(arrays, fed, feed.notes)
 
 
-def draw(text: str, info: TensorInfo, seed: int, number: int) -> Array:
+def is_random(part: str) -> bool:
+    """Return whether an item is random numbers."""
+    return part.startswith("#") or ":#" in part
+
+
+def change(packing: Packing, array: Array, info: TensorInfo) -> Array:
+    """Return what was read of files, repeated and transformed.
+
+    Raises:
+        UsageError: the model does not take it.
+    """
+    if packing.repeat > 1:
+        array = np.repeat(array, packing.repeat, axis=0)
+    if packing.transform:
+        array = transform(packing.transform, array, info)
+    flag = "--input-transform" if packing.transform else f"--repeat {packing.repeat}"
+    check_shape(array.shape, info, flag)
+    return array
+
+
+def draw(text: str, info: TensorInfo, sizes: AxisSizes, seed: int, number: int) -> Array:
     """Return random numbers for an input, the same for the same seed and number of the testcase.
 
     Raises:
@@ -91,58 +117,26 @@ def draw(text: str, info: TensorInfo, seed: int, number: int) -> Array:
     """
     match = RANDOM.fullmatch(text)
     if not match:
-        raise UsageError(f"{text!r} is not a random value", RANDOM_FORM, flag="-d")
-    try:
-        low, high = float(match[1]), float(match[2])
-    except ValueError:
-        raise UsageError(f"{text!r} is not a random value", RANDOM_FORM, flag="-d") from None
-    if not low <= high < float("inf") or low == float("-inf"):
-        raise UsageError(
-            f"{text!r} has limits that are infinite or in the wrong order", RANDOM_FORM, flag="-d"
-        )
-    whole = shape_to_generate(info.shape)
+        raise input_error(text, "is not a random value", RANDOM_FORM)
+    low, high = float(match[1]), float(match[2])
+    if not -math.inf < low <= high < math.inf:
+        raise input_error(text, "has limits that are infinite or in the wrong order", RANDOM_FORM)
     axes = [axis.strip() for axis in match[3].split(",")[1:]]
+    whole = () if axes and axes[-1] != "..." else sizes.shape_of(info)
     if axes[-1:] == ["..."]:
         axes = [*axes[:-1], *map(str, whole[len(axes) - 1 :])]
     if "..." in axes:
-        raise UsageError(
-            "only the last axis may be ...", RANDOM_FORM, flag="-d", subject=f"{text!r}"
-        )
+        raise input_error(text, "only the last axis may be ...", RANDOM_FORM)
     shape = tuple(map(int, axes)) or whole
     check_shape(shape, info, text)
     dtype = model_dtype(info)
     check_memory(8 * int(np.prod(shape)), text)
-    entropy = hashlib.sha256(f"{seed}:{number}:{info.name}".encode()).digest()
-    generator = np.random.Generator(np.random.PCG64(int.from_bytes(entropy, "little")))
+    generator = generator_of(f"{seed}:{number}:{info.name}")
     values = generator.uniform(low, high, shape)
     try:
-        return cast_values(values if dtype.kind == "f" else np.rint(values), dtype)
+        return cast_values(values if kind_of(dtype) == "f" else np.rint(values), dtype)
     except ValueError as error:
-        raise UsageError(
-            str(error), f"input {info.name} takes {dtype}", flag="-d", subject=text
-        ) from None
-
-
-def read_files(
-    spec: RunSpec, packing: Packing, texts: Sequence[str], infos: Sequence[TensorInfo]
-) -> Feed:
-    """Read the files of a datum, transformed and repeated as the packing says.
-
-    Raises:
-        UsageError: a file is wrong, or does not fit the model.
-    """
-    image = image_settings(spec.image, packing, texts, infos)
-    feed = feed_of(texts, infos, image=image, fill=spec.fill, seed=spec.seed)
-    arrays = dict(feed.arrays)
-    for info in infos:
-        if packing.repeat > 1:
-            arrays[info.name] = np.repeat(arrays[info.name], packing.repeat, axis=0)
-        if packing.transform:
-            arrays[info.name] = transform(packing.transform, arrays[info.name], info)
-        flag = "--input-transform" if packing.transform else f"--repeat {packing.repeat}"
-        check_shape(arrays[info.name].shape, info, flag)
-    fed = tuple(replace(each, shape=arrays[each.name].shape) for each in feed.fed)
-    return Feed(arrays, fed, feed.notes)
+        raise input_error(text, str(error), f"input {info.name} takes {dtype}") from None
 
 
 def transform(expression: str, data: Array, info: TensorInfo) -> Array:
@@ -158,7 +152,7 @@ def transform(expression: str, data: Array, info: TensorInfo) -> Array:
         if result.dtype.kind not in "biuf":
             raise ValueError(f"it gives {result.dtype}, which is not a number type")
         dtype = model_dtype(info)
-        return cast_values(result if dtype.kind == "f" else np.rint(result), dtype)
+        return cast_values(result if kind_of(dtype) == "f" else np.rint(result), dtype)
     except UsageError:
         raise
     except Exception as error:
@@ -179,11 +173,7 @@ def image_settings(
     Raises:
         UsageError: what is to be resized is no image, or the model's input has no size.
     """
-    pictures = {
-        text: READERS.get(os.path.splitext(text)[1].lower())
-        for text in texts
-        if READERS.get(os.path.splitext(text)[1].lower()) in (read_netpbm, read_image)
-    }
+    pictures = [text for text in texts if text.lower().endswith(IMAGES)]
     if packing.resize and not pictures:
         raise UsageError(f"{'; '.join(texts)} is not an image", flag="--resize-input")
     info = next((info for info in infos if len(info.shape) == 4), None)
@@ -194,7 +184,7 @@ def image_settings(
     if given.channels is None and any(text.lower().endswith(".ppm") for text in pictures):
         settings = replace(settings, channels="bgr")
     if packing.resize:
-        height, width = info.shape[2:] if axis == 1 else info.shape[1:3]
+        height, width = image_size(info.shape)
         if height is None or width is None:
             raise UsageError(
                 f"input {info.name} takes images of any size",

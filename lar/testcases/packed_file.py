@@ -19,8 +19,8 @@ from lar.errors import UsageError
 from lar.files.input_file import open_input
 
 MAGIC = b"mgbtest0"
-HEADER = struct.Struct("<8sI")
 BROKEN = "copy or pack it again"
+HEADER = struct.Struct("<8sI")
 
 NEW_IDENTIFIER, OLD_IDENTIFIER, OLD_MAGIC = b"mgv2", b"mgb1", b"MGBC"
 GRAPH_HEAD = struct.Struct("<I4x4s")
@@ -38,33 +38,27 @@ def graphs_in(path: str) -> list[tuple[int, int]]:
         if not head.startswith(MAGIC):
             return []
         if len(head) < HEADER.size:
-            raise UsageError("the file is cut short", BROKEN, subject=path)
+            raise broken(path, "the file is cut short")
         size, count = os.fstat(file.fileno()).st_size, HEADER.unpack(head)[1]
         graphs, begin = [], HEADER.size
         while begin < size:
             end = end_of_graph(file, begin)
             if end is None:
-                raise UsageError(
-                    f"its testcases are damaged: no graph begins at byte {begin}",
-                    BROKEN,
-                    subject=path,
-                )
+                raise broken(path, f"its testcases are damaged: no graph begins at byte {begin}")
             if end > size:
-                raise UsageError(
-                    f"the file is cut short: a graph should go on to byte {end}, "
-                    f"the file ends at byte {size}",
-                    BROKEN,
-                    subject=path,
-                )
+                wanted = f"a graph should go on to byte {end}, the file ends at byte {size}"
+                raise broken(path, f"the file is cut short: {wanted}")
             graphs.append((begin, end))
             begin = end
     found = max(len(graphs) - 1, 0)
     if not count or found != count:
         what = "the file is cut short" if found < count else "its testcases are damaged"
-        raise UsageError(
-            f"{what}: its header counts {count} testcases, it holds {found}", BROKEN, subject=path
-        )
+        raise broken(path, f"{what}: its header counts {count} testcases, it holds {found}")
     return graphs
+
+
+def broken(path: str, problem: str) -> UsageError:
+    return UsageError(problem, BROKEN, subject=path)
 
 
 def end_of_graph(file: BinaryIO, begin: int) -> int | None:

@@ -170,8 +170,9 @@ class Copies:
 
 
 @contextlib.contextmanager
-def explaining(driver: Driver) -> Iterator[None]:
-    """Have errors say what the engine's own message means, where that is known.
+def explaining(driver: Driver, hint: Callable[[], str] = str) -> Iterator[None]:
+    """Have errors say what the engine's own message means, where that is known; `hint` says what
+    to do where the engine's message does not.
 
     Raises:
         LarError: the engine failed, and why.
@@ -186,6 +187,8 @@ def explaining(driver: Driver) -> Iterator[None]:
         explained = driver.explain(error, loading=False)
         if explained is None:
             raise
+        if not explained.hint:
+            explained.hint = hint()
         raise explained from error
 
 
@@ -199,6 +202,7 @@ class Execution:
         self.copies = Copies(spec, context, tables)
         self.driver, self.recorder = self.copies.drivers[0], self.copies.recorder
         self.notes: list[str] = []
+        self.guessed: tuple[str, ...] = ()  # axes of any size that were taken as 1
         self.batches: set[int | None] = set()  # of what is fed
         self.seconds: float | None = None  # from the first start of all runners to the last end
         self.settled: bool | None = None
@@ -211,7 +215,7 @@ class Execution:
         Raises:
             LarError: with the engine's message made clear where it is known.
         """
-        with explaining(self.driver):
+        with explaining(self.driver, self.hint_at_sizes):
             self.emit(EngineStarted(self.driver.facts()))
             feeds = self.load()
             with self.recorder.phase("dataloader"):
@@ -240,9 +244,17 @@ class Execution:
         self.infos = self.driver.inputs()
         return feeds_of(self.spec, self.infos, self.emit, self.notes, self.context.names)
 
+    def hint_at_sizes(self) -> str:
+        """Return what to type where axes of any size were taken as 1."""
+        from lar.inputs.axes import hint_at_sizes
+
+        return hint_at_sizes(self.infos, self.guessed) if self.guessed else ""
+
     def prepare(self, first: NamedFeed) -> None:
         """Feed the model for the first time."""
-        self.emit(Loaded(self.load_seconds, self.infos))
+        self.guessed = first.guessed
+        fed = (info for info in self.infos if not info.optional or info.name in first.arrays)
+        self.emit(Loaded(self.load_seconds, tuple(fed)))
         if first.judge is not None:
             self.emit(CasesFound(first.judge.variables))
         self.emit(Fed(first.fed, (*self.driver.notes, *first.warnings)))
@@ -416,36 +428,41 @@ def sources_of(driver: Driver) -> TimeSources:
 def summarize_outputs(outputs: Mapping[str, Any], folder: str = "") -> list[OutputSummary]:
     """Summarise each output, one in memory at a time; with a folder, write it there too.
 
-    The files are named by the outputs' order: `000.npy`, `001.npy`.
+    The files are named by the outputs' order: `000.npy`, `001.npy`. Floats that NumPy has no name
+    for are in them as float32, which holds them.
     """
     import hashlib
 
     import numpy as np
 
+    from lar.dumps.values import bytes_of_texts
+    from lar.inputs.dtypes import name_of, plain_array
+
     summaries = []
     for name in outputs:
         value = outputs[name]
-        if isinstance(value, str):  # the type of what NumPy does not hold: a map, text, bfloat16
+        if isinstance(value, str):  # why it is no array
             summaries.append(OutputSummary(name=name, dtype=value, shape=()))
             continue
-        array = np.require(value, requirements="C")
+        array = np.require(plain_array(value), requirements="C")
         if folder:
             os.makedirs(folder, exist_ok=True)
             np.save(os.path.join(folder, f"{len(summaries):03}.npy"), array)
-        numeric = array.dtype.kind in "biuf"
+        is_text, numeric = array.dtype.kind == "U", array.dtype.kind in "biuf"
         finite = array[np.isfinite(array)] if array.dtype.kind == "f" else array
+        content = (bytes_of_texts(array) if is_text else array).data
         has_values = numeric and finite.size > 0
         mean = float(finite.mean(dtype=np.float64)) if has_values else None
         summaries.append(
             OutputSummary(
                 name=name,
-                dtype=array.dtype.name,
+                dtype=name_of(value.dtype),
                 shape=array.shape,
                 minimum=float(finite.min()) if has_values else None,
                 maximum=float(finite.max()) if has_values else None,
                 mean=mean if mean is not None and np.isfinite(mean) else None,
                 nonfinite_count=int(array.size - finite.size),
-                sha256=hashlib.sha256(array.data).hexdigest(),
+                sha256=hashlib.sha256(content).hexdigest(),
             )
         )
     return summaries

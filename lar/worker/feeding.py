@@ -29,7 +29,8 @@ STACK_HINT = "the first axes of a stack count items; for one run, give each arra
 class NamedFeed(NamedTuple):
     """The arrays for the iterations of one item or testcase.
 
-    `judge` looks at the outputs of each iteration, `classify` at those of the last.
+    `judge` looks at the outputs of each iteration, `classify` at those of the last. `guessed` are
+    axes of any size that were taken as 1.
     """
 
     number: int
@@ -37,6 +38,7 @@ class NamedFeed(NamedTuple):
     arrays: dict[str, Any]
     fed: tuple[FedInput, ...]
     warnings: tuple[str, ...]
+    guessed: tuple[str, ...] = ()
     judge: Judge | None = None
     classify: Look | None = None
 
@@ -86,11 +88,18 @@ def feed_of_inputs(
         hint = f"give a mapping from names to arrays{error.more}"
         raise UsageError(error.problem, hint, flag=error.flag, subject=error.subject) from None
     fed = tuple(replace(each, source=names.get(each.source, each.source)) for each in feed.fed)
-    return NamedFeed(0, "", feed.arrays, fed, lines_of(feed.notes, names))
+    return NamedFeed(0, "", feed.arrays, fed, lines_of(feed.notes, names), feed.guessed)
 
 
-def read_feed(spec: RunSpec, given: Sequence[str | Given], infos: Sequence[TensorInfo]) -> Feed:
-    """Read what a model is fed with, repeated for the batch that is asked for.
+def read_feed(
+    spec: RunSpec,
+    given: Sequence[str | Given],
+    infos: Sequence[TensorInfo],
+    *,
+    generates: bool = True,
+) -> Feed:
+    """Read what a model is fed with, repeated for the batch that is asked for. Unless it
+    `generates`, what is given must be all, if anything is.
 
     Raises:
         UsageError: it is wrong, or does not fit the model.
@@ -100,7 +109,15 @@ def read_feed(spec: RunSpec, given: Sequence[str | Given], infos: Sequence[Tenso
 
     size = spec.batch_size
     taken = without_batch(infos, size) if given else infos
-    feed = feed_of(given, taken, image=spec.image, fill=spec.fill, seed=spec.seed)
+    feed = feed_of(
+        given,
+        taken,
+        image=spec.image,
+        fill=spec.fill,
+        seed=spec.seed,
+        shape=spec.shape,
+        generates=generates,
+    )
     if size is None:
         return feed
     arrays, fed = repeat_batches(feed.arrays, feed.fed, infos, size)
@@ -131,7 +148,7 @@ def feed_of_case(
 
     items = [PathItem(name, file) for name, file in case.inputs] if infos else []
     try:
-        feed = read_feed(spec, items, infos)
+        feed = read_feed(spec, items, infos, generates=False)
     except UsageError as error:
         raise UsageError(error.problem, error.hint, subject=error.subject) from None
     judge = Judge(
@@ -144,7 +161,7 @@ def feed_of_case(
     )
     fed = tuple(replace(each, source=case.name) for each in feed.fed)
     warnings = lines_of(feed.notes, names)
-    return NamedFeed(number, case.name, feed.arrays, fed, warnings, judge)
+    return NamedFeed(number, case.name, feed.arrays, fed, warnings, judge=judge)
 
 
 def feeds_of_items(spec: RunSpec, infos: Sequence[TensorInfo], emit: Emit) -> Iterator[NamedFeed]:

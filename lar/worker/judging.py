@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 
 from lar.errors import CheckFailed, UsageError
 from lar.files.input_file import read_input
-from lar.inputs.loaded import Array, format_shape
+from lar.inputs import dtypes
+from lar.inputs.loaded import Array
 from lar.inputs.readers import read_path
+from lar.records.run import format_shape
 from lar.records.testcase import Case, Expected, Verdict, describe_failure
 
 if TYPE_CHECKING:
@@ -58,14 +60,14 @@ class Judge:
         """
         self.number, self.case, self.report, self.notes = number, case, report, notes
         self.raises, self.failed = raises, False
-        self.wanted = [read_expected(expected) for expected in case.expected]
+        self.wanted = [wanted for expected in case.expected for wanted in read_expected(expected)]
         self.is_exact = is_exact
 
     @property
     def variables(self) -> tuple[str, ...]:
         """The names of the outputs that are looked at, as they are reported."""
         return self.case.variables or tuple(
-            f"{wanted.expected.name}{braced(wanted.array.shape)}" for wanted in self.wanted
+            f"{wanted.expected.name}{format_shape(wanted.array.shape)}" for wanted in self.wanted
         )
 
     def look(self, outputs: Mapping[str, Any]) -> None:
@@ -86,19 +88,21 @@ class Judge:
         self.notes.append(text)
 
 
-def read_expected(expected: Expected) -> Wanted:
-    """Read an expected output; what its file says about it fills what was left open.
+def read_expected(expected: Expected) -> list[Wanted]:
+    """Read an expected output, of a sequence its items; what the file says about them fills what
+    was left open.
 
     Raises:
         UsageError: it cannot be read.
     """
     try:
-        loaded = read_path(expected.file)[0]
+        found = read_path(expected.file)
     except UsageError as error:
         raise UsageError(error.problem, error.hint, subject=error.subject) from None
-    if expected.limit is None:
-        expected = complete(expected, loaded)
-    return Wanted(expected, loaded.array)
+    return [
+        Wanted(complete(expected, each) if expected.limit is None else expected, each.array)
+        for each in found
+    ]
 
 
 def complete(expected: Expected, loaded: Loaded) -> Expected:
@@ -149,8 +153,10 @@ def judge(wanted: Wanted, outputs: Mapping[str, Any], *, is_exact: bool = False)
         passed=False,
     )
     actual = outputs[name]
-    if is_exact and array.dtype.kind == "f":
+    if is_exact and dtypes.kind_of(array.dtype) == "f":
         array = array.astype(np.float64)
+        if not isinstance(actual, str) and dtypes.kind_of(actual.dtype) == "f":
+            actual = actual.astype(np.float64)
     found, asked = kind_of(actual), kind_of(array)
     if found != asked:
         return replace(verdict, actual=found, expected=asked)
@@ -166,12 +172,11 @@ def judge(wanted: Wanted, outputs: Mapping[str, Any], *, is_exact: bool = False)
 
 def kind_of(value: Any) -> str:
     """Return dtype and shape as text; of anything but an array, its type."""
-    return value if isinstance(value, str) else f"{value.dtype.name}{braced(value.shape)}"
-
-
-def braced(shape: tuple[int, ...]) -> str:
-    """Return a shape as MegEngine writes it: `{1,10}`."""
-    return "{" + format_shape(shape)[1:-1] + "}"
+    return (
+        value
+        if isinstance(value, str)
+        else f"{dtypes.name_of(value.dtype)}{format_shape(value.shape)}"
+    )
 
 
 def errors_of(actual: Array, expected: Array) -> Array:
@@ -180,6 +185,8 @@ def errors_of(actual: Array, expected: Array) -> Array:
     That is in float32, here in float64 where the type holds more. The same NaN or infinity on both
     sides is error 0; on one side alone it is an infinite error.
     """
+    if dtypes.kind_of(actual.dtype) == "O":
+        return np.where(actual == expected, 0, np.inf)
     kind = np.float32 if actual.dtype in (np.float16, np.float32) else np.float64
     a: NDArray[np.floating[Any]] = actual.astype(kind)
     e: NDArray[np.floating[Any]] = expected.astype(kind)

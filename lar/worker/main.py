@@ -42,7 +42,7 @@ from lar.records.events import (
     Unpacked,
     line_of,
 )
-from lar.records.run import Failure, RunContext, RunSpec, read_request
+from lar.records.run import Failure, ModelInfo, RunContext, RunSpec, read_request
 
 
 class Task(NamedTuple):
@@ -80,6 +80,8 @@ def answer_of(name: str, spec: RunSpec, context: RunContext) -> Event:
     engine = engine_named(spec.engine)
     if name == "info":
         return ModelRead(engine.read_model(Path(spec.model)))
+    if name == "info_at":
+        return ModelRead(read_model_at(spec, context))
     if name == "devices":
         return DevicesFound(engine.find_devices())
     if name == "unpack":
@@ -87,6 +89,15 @@ def answer_of(name: str, spec: RunSpec, context: RunContext) -> Event:
     from lar.worker.packing import pack
 
     return Packed(*pack(spec, context))
+
+
+def read_model_at(spec: RunSpec, context: RunContext) -> ModelInfo:
+    """Read what the spec's model file holds, where its inputs have the shapes that are fed."""
+    from lar.worker.feeding import feed_of_inputs
+
+    engine, path = engine_named(spec.engine), Path(spec.model)
+    fed = feed_of_inputs(spec, engine.read_model(path).inputs, context.names).fed
+    return engine.read_model_at(path, {each.name: each.shape for each in fed})
 
 
 def do_task(name: str, task: Task, emit: Emit) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from lar.engines import engine_named
 from lar.errors import UsageError
-from lar.inputs.dtypes import count_nonfinite
+from lar.inputs.dtypes import count_nonfinite, name_of
 from lar.inputs.feed import Feed
-from lar.inputs.loaded import Array, MissingData
+from lar.inputs.loaded import Array
 from lar.measurement.rows import SampleRows
 from lar.records.run import FedInput, RunContext, RunSpec, TensorInfo
 from lar.records.testcase import Packing
@@ -40,7 +40,7 @@ def pack(spec: RunSpec, context: RunContext) -> Packed:
     for number, text in enumerate(spec.inputs):
         feed = feed_text(spec, packing, text, number, infos)
         outputs = compute(copies, feed.arrays) if packing.asserts else {}
-        cases.append((feed.arrays, outputs))
+        cases.append((dict(items_of(feed.arrays)), outputs))
         fed.append(feed.fed)
         warnings += feed.warnings
         warnings += [
@@ -51,10 +51,19 @@ def pack(spec: RunSpec, context: RunContext) -> Packed:
         ]
     packer.write(driver, cases, context.written["pack"])
     infos = tuple(
-        TensorInfo(name=name, dtype=array.dtype.name, shape=array.shape)
+        TensorInfo(name=name, dtype=name_of(array.dtype), shape=array.shape)
         for name, array in cases[0][1].items()
     )
     return tuple(fed), infos, tuple(dict.fromkeys(warnings))
+
+
+def items_of(given: Mapping[str, Array | list[Array]]) -> Iterator[tuple[str, Array]]:
+    """Yield what is fed by name, of a sequence its items."""
+    for name, value in given.items():
+        if isinstance(value, list):
+            yield from ((f"{name}[{at}]", each) for at, each in enumerate(value))
+        else:
+            yield name, value
 
 
 def feed_text(
@@ -69,8 +78,7 @@ def feed_text(
         return feed_datum(spec, packing, text, number, infos)
     except UsageError as error:
         flag = "-d" if error.flag == "--input" else error.flag
-        hint = "" if isinstance(error, MissingData) else error.hint
-        raise UsageError(error.problem, hint, flag=flag, subject=error.subject) from None
+        raise UsageError(error.problem, error.hint, flag=flag, subject=error.subject) from None
 
 
 def compute(copies: Copies, arrays: Mapping[str, Array]) -> dict[str, Array]:

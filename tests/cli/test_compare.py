@@ -328,7 +328,7 @@ def test_what_was_made_up_for_the_inputs_is_printed(root: Path, run_lar: RunLar)
     assert (done.returncode, done.stderr) == (0, "")
     assert [line for line in done.stdout.splitlines() if line.startswith("note: ")] == [
         "note: the data of data {1,16} was generated: uniform, seed 0",
-        "note: B: axes of any size: data {?,16} was run as {1,16}",
+        "note: B: axes of any size: data {batch,16} was run as {1,16}",
     ]
     assert " on: " not in done.stdout  # it is one machine
 

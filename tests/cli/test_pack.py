@@ -336,7 +336,7 @@ def test_images_are_packed_as_their_settings_say(run_lar: RunLar, tmp_path: Path
         (["-d", "#rand(0,1)", "--input-transform", "data"], "--input-transform needs data"),
         (["-d", "a.jpg", "--resize", "8x8", "--resize-input"], "--resize and --resize-input exc"),
         (["-d", "a.jpg", "--bgr", "--rgb"], "--bgr and --rgb exclude each other"),
-        (["-d", "[1.0,2]"], "-d: [1.0,2]: its shape (2) is not (4)"),
+        (["-d", "[1.0,2]"], "-d: [1.0,2]: its shape {2} is not {4}"),
         (["-d", "#rand(0,1)", "--no-assert", "--silent"], "--no-assert and --silent exclude"),
         (["-d", "#rand(0,1)", "--no-assert", "--max-err", "1"], "without expected outputs, a run"),
         (["-d", "[1.0]", "--input-transform", "data +"], "is not a Python expression"),

@@ -7,7 +7,7 @@ import pytest
 
 from lar.errors import UsageError
 from lar.inputs.dtypes import dtype_of
-from lar.inputs.generation import describe_source, generate_array, shape_to_generate
+from lar.inputs.generation import describe_source, generate_array
 from lar.inputs.loaded import Array
 
 INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
@@ -84,10 +84,6 @@ def test_normal_data_is_floating_point(dtype: str) -> None:
 def test_zeros_and_ones() -> None:
     assert not generate("float32", "zeros").any()
     assert (generate("float32", "ones") == 1).all()
-
-
-def test_axes_of_any_size_are_one() -> None:
-    assert shape_to_generate((None, 3, None)) == (1, 3, 1)
 
 
 def test_sources_are_named() -> None:

@@ -15,7 +15,6 @@ from lar.inputs.grammar import (
     RawForm,
     ShapeItem,
     items_of,
-    missing_paths,
 )
 
 
@@ -72,16 +71,6 @@ def test_an_existing_file_is_a_path_colon_and_comma_or_not(
         assert items_of([f"data:{name}"]) == (PathItem("data", name),)
     Path("5").touch()
     assert items_of(["5"]) == (NumbersItem("", "5"),)
-
-
-def test_paths_that_lead_to_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("cat.npy").touch()
-    Path("raw.bin").touch()
-    there = ["cat.npy", "x:cat.npy;input:0:cat.npy", "raw.bin,int8,3", "y:{1,3}", "input:0:[1,2]"]
-    assert [*missing_paths(there)] == []
-    gone = ["cat.npy; x:dog.npy", "no.bin,int8,3", "input:0:dog.npy", "folder"]
-    assert [*missing_paths(gone)] == ["dog.npy", "no.bin", "0:dog.npy", "folder"]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from lar.errors import UsageError
 from lar.inputs.image_settings import (
     apply_settings,
     channel_axis_of,
-    check_channels,
+    fit_channels,
     flags_of,
     hint_at_flags,
 )
@@ -120,11 +120,11 @@ def test_gray_and_colour_do_not_mix() -> None:
     one = TensorInfo(name="x", dtype="uint8", shape=(1, 6, 8, 1))
     for loaded, info in ((gray, NCHW), (image(), one)):
         with pytest.raises(UsageError, match="channel") as caught:
-            check_channels(loaded, info, ImageSettings())
+            fit_channels(loaded, info, ImageSettings())
         assert "save it as a" in caught.value.hint
-    check_channels(gray, one, ImageSettings())
-    check_channels(image(), NCHW, ImageSettings())
-    check_channels(image(), NCHW, ImageSettings(layout="nhwc"))
+    fit_channels(gray, one, ImageSettings())
+    fit_channels(image(), NCHW, ImageSettings())
+    fit_channels(image(), NCHW, ImageSettings(layout="nhwc"))
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from lar.inputs.generation import generate_array
 from lar.inputs.grammar import PathItem, ShapeItem, item_of
 from lar.inputs.image_files import read_netpbm
 from lar.inputs.image_settings import channel_axis_of
-from lar.inputs.literals import array_of_numbers, read_numbers
-from lar.inputs.loaded import Loaded, check_memory, format_shape
+from lar.inputs.literals import array_of_values, read_numbers
+from lar.inputs.loaded import Loaded, check_memory
 from lar.inputs.matching import find_misfit, input_of
 from lar.records.run import TensorInfo
 
@@ -39,14 +39,14 @@ def test_brackets_are_at_most_32_deep() -> None:
     ],
 )
 def test_the_dtype_that_holds_a_whole_number(value: int, dtype: str) -> None:
-    array = array_of_numbers([value])
+    array = array_of_values([value])
     assert (array.dtype.name, int(array[0])) == (dtype, value)
 
 
 @pytest.mark.parametrize("values", [[2**64], [-(2**63) - 1], [-1, 2**63]])
 def test_whole_numbers_that_no_dtype_holds(values: list[int]) -> None:
     with pytest.raises(ValueError, match="no dtype"):
-        array_of_numbers(values)
+        array_of_values(values)
 
 
 @pytest.mark.parametrize("kind", ["int8", "uint8", "int16", "uint16", "int32", "bool"])
@@ -168,12 +168,12 @@ def test_the_axes_of_a_resizable_input() -> None:
     image = TensorInfo(name="x", dtype="float32", shape=(1, 3, 8, 8), resizable=True)
     assert find_misfit((5, 3, 9, 7), image) == ""
     assert "axis 1 must be 3" in find_misfit((1, 4, 8, 8), image)
-    assert "holds no data" in find_misfit((0, 3, 8, 8), image)
+    assert find_misfit((0, 3, 8, 8), image) == ""
     fixed = TensorInfo(name="x", dtype="float32", shape=(None, 3))
     assert find_misfit((7, 3), fixed) == ""
     assert "axis 1 must be 3" in find_misfit((7, 2), fixed)
     assert "has 1 axes" in find_misfit((3,), fixed)
-    assert format_shape((None, 3)) == "(?,3)"
+    assert fixed.shape_text == "{?,3}"
 
 
 def test_generated_bytes_have_the_whole_range() -> None:

@@ -65,10 +65,10 @@ def test_what_numpy_saves_as_an_archive_is_read(tmp_path: Path, arrays: dict[str
 
 def test_an_archive_gives_the_wanted_array(tmp_path: Path) -> None:
     path = str(tmp_path / "a.npz")
-    np.savez(path, a=np.zeros(2), labels=np.array(["cat"]))
+    np.savez(path, a=np.zeros(2), labels=np.array([{}]))
     (read,) = read_path(path, "a")
     assert read.name == "a"
-    with pytest.raises(UsageError, match="'labels': holds elements of dtype <U3"):
+    with pytest.raises(UsageError, match="'labels': holds Python objects"):
         read_path(path)
     with pytest.raises(UsageError, match="no array 'b'") as caught:
         read_path(path, "b")
@@ -85,7 +85,6 @@ def test_an_archive_gives_the_wanted_array(tmp_path: Path) -> None:
         (b"\x93NUMPY\x03\x00" + bytes(20), "version 3.0"),
         (b"GIF89a" + bytes(20), "not a .npy file"),
         (npy_bytes(np.array([{}])), "Python objects"),
-        (npy_bytes(np.array(["text"])), "elements of dtype <U4"),
         (npy_bytes(np.zeros(2, "i4,f4")), "elements of dtype"),
         (npy_bytes(np.zeros(2, "M8[s]")), "elements of dtype datetime64"),
     ],

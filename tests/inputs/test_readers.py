@@ -89,7 +89,7 @@ def entry_with(**changes: object) -> dict[str, object]:
         (entry_with(shape=[2.0]), "shape is not a list"),
         (entry_with(shape=[True, 2]), "shape is not a list"),
         (entry_with(shape=[1] * 40), "shape is not a list"),
-        (entry_with(shape=[3]), r"shape \(3\) does not hold the 2 numbers"),
+        (entry_with(shape=[3]), r"shape \{3\} does not hold the 2 numbers"),
         (entry_with(shape=[2**62, 2**62]), "does not hold the 2 numbers"),
         (entry_with(raw="ab"), "raw is not a list"),
         (entry_with(raw=[[1], [2]]), r"\[1\] is not a number"),
@@ -107,7 +107,6 @@ def entry_with(**changes: object) -> dict[str, object]:
         (entry_with(raw=[1, 70000], type="float16"), "out of the range of float16"),
         (entry_with(type="float8"), "'float8' is not a dtype"),
         (entry_with(type=["int8"]), "is not a dtype"),
-        (entry_with(shape=[0], raw=[]), "no numbers"),
     ],
 )
 def test_wrong_json_is_refused(tmp_path: Path, document: object, problem: str) -> None:
@@ -150,8 +149,7 @@ def tensor_bytes(**fields: object) -> bytes:
         (tensor_bytes(data_type=1, dims=[-1], raw_data=b"12345678"), "impossible"),
         (tensor_bytes(data_type=1, dims=[1 << 60], raw_data=b"1234"), "bytes of data, it has 4"),
         (tensor_bytes(data_type=1, dims=[1 << 60], float_data=[1]), "cannot be read"),
-        (tensor_bytes(data_type=8, dims=[1], string_data=[b"cat"]), "string elements"),
-        (tensor_bytes(data_type=16, dims=[1], raw_data=b"12"), "bfloat16 elements"),
+        (tensor_bytes(data_type=22, dims=[1], raw_data=b"1"), "int4 elements"),
         (tensor_bytes(data_type=1, dims=[1], data_location=1), "in another file"),
     ],
 )
@@ -179,7 +177,7 @@ def test_raw_bytes_get_a_dtype_and_a_shape(tmp_path: Path) -> None:
     shaped = shape_raw(raw, RawForm("int16", (2, 3)))
     np.testing.assert_array_equal(shaped.array, expected)
     assert shaped.kind == "tensor"
-    with pytest.raises(UsageError, match=r"holds 12 bytes, float32 of shape \(2,3\) takes 24"):
+    with pytest.raises(UsageError, match=r"holds 12 bytes, float32 of shape \{2,3\} takes 24"):
         shape_raw(raw, RawForm("float32", (2, 3)))
     with pytest.raises(UsageError, match="'float31' is not a dtype"):
         shape_raw(raw, RawForm("float31", (2, 3)))

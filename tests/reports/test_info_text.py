@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from lar.records.run import ModelInfo, TensorInfo
-from lar.reports.info_text import format_info, format_shape
+from lar.reports.info_text import format_info
 
 INFO = ModelInfo(
     engine="megengine",
@@ -53,4 +53,4 @@ def test_a_model_of_nothing_is_described_too() -> None:
     ("shape", "text"), [((), "{}"), ((4,), "{4}"), ((None, 3), "{?,3}"), ((1, 0, 2), "{1,0,2}")]
 )
 def test_shapes_are_written_as_input_takes_them(shape: tuple[int | None, ...], text: str) -> None:
-    assert format_shape(TensorInfo(name="x", dtype="float32", shape=shape)) == text
+    assert TensorInfo(name="x", dtype="float32", shape=shape).shape_text == text

@@ -114,7 +114,7 @@ def test_an_array_is_called_what_it_is_to_who_gave_it(write_script: WriteScript)
     )
     failure = lar.run(write_script(inputs=[DATA]), {"data": np.zeros(3)}, iter=1).failure
     assert failure is not None
-    assert failure.message.startswith("inputs: the array given for 'data': its shape (3) ")
+    assert failure.message.startswith("inputs: the array given for 'data': its shape {3} ")
 
 
 @pytest.mark.parametrize("given", [np.ones((2, 3), np.float32), [[1.0, 1, 1], [1, 1, 1]]])

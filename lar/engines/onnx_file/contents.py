@@ -6,13 +6,15 @@ The package onnx is imported only to infer shapes, for `lar info`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from lar.engines.flops import Operation, Shape, count_flops
 from lar.engines.formats import BROKEN, ONNX, begins_like_ort, read_head, require_format
+from lar.engines.onnx_file.axes import axes_of
 from lar.engines.onnx_file.external_data import check_size, place_of
 from lar.engines.onnx_file.fields import (
     EXTERNAL,
@@ -167,13 +169,14 @@ class Constant(NamedTuple):
     shape: tuple[int, ...]
 
 
-def read_model(path: Path) -> ModelInfo:
+def read_model(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -> ModelInfo:
     """Read what an ONNX model file holds; large weights stay unread.
 
     A parameter is an element of a floating-point constant that an operator takes, or of an
     integer one that a quantised operator takes; constants of one element are left out, being
     plain numbers more often than weights. Where the batch is open the FLOPs are those of one item,
-    and `flops_at` in the metadata says so; with another axis open they are unknown.
+    and `flops_at` in the metadata says so; with another axis open they are unknown. With `shapes`
+    of inputs they are those at these shapes.
 
     Raises:
         UsageError: the file or its external weights cannot be read, or it is not an ONNX model, or
@@ -181,7 +184,7 @@ def read_model(path: Path) -> ModelInfo:
     """
     model = read_message(path)
     try:
-        return describe_model(without_weights(model, path))
+        return describe_model(without_weights(model, path), shapes or {})
     except (RuntimeError, ValueError, TypeError, LookupError) as error:
         raise damaged(path) from error
 
@@ -238,35 +241,89 @@ def without_weights(model: Message, path: Path) -> Message:
     return model
 
 
-def describe_model(model: Message) -> ModelInfo:
-    """Return what a model holds."""
+def describe_model(model: Message, given: Mapping[str, tuple[int, ...]]) -> ModelInfo:
+    """Return what a model holds; FLOPs and bytes where inputs have the shapes given."""
     graphs = [*graphs_in(model.graph)]
     nodes = [node for graph in graphs for node in graph.node if node.op_type != "Constant"]
     constants = constants_in(graphs)
     weights = [constants[name] for name in weight_names(nodes, constants)]
-    # Older models list their initializers as inputs too.
     inputs = [info for info in model.graph.input if info.name not in constants]
     metadata = format_metadata(model)
     graph = infer_shapes(model).graph
-    tensors = {
-        "inputs": tuple(map(info_of, inputs)),
-        "outputs": tuple(map(info_of, graph.output)),
-    }
-    if closed := close_batch(inputs):
+    infos, outputs = inputs_in(model, constants), tuple(map(info_of, graph.output))
+    if given:
+        set_shapes(model.graph, given)
+        graph = infer_shapes(model).graph
+    elif closed := close_batch(inputs):
         metadata["flops_at"] = ", ".join(f"{name}[0]=1" for name in closed)
         graph = infer_shapes(model).graph
     shapes = shapes_in(graph) | {name: constant.shape for name, constant in constants.items()}
     flops, flops_unknown = count_flops(operation_of(node, shapes) for node in graph.node)
+    sizes, given_out = bytes_in(graph), [info.name for info in graph.output]
+    made = {it for node in graph.node if node.op_type != "Constant" for it in node.output if it}
     return ModelInfo(
         engine="onnxruntime",
-        **tensors,
+        inputs=infos,
+        outputs=outputs,
         operators=dict(Counter(node.op_type for node in nodes).most_common()),
         parameter_count=sum(prod(constant.shape) for constant in weights),
-        weight_bytes=sum(-(-prod(it.shape) * (bits_of(it.type) or 0) // 8) for it in weights),
+        weight_bytes=sum(bytes_of(it.type, it.shape) or 0 for it in weights),
         flops=flops,
         flops_unknown=flops_unknown,
+        input_bytes=sum_of(sizes.get(info.name) for info in inputs),
+        output_bytes=sum_of(sizes.get(name) for name in given_out),
+        activation_bytes=sum_of(sizes.get(name) for name in made if name not in given_out),
+        at=dict(given),
         metadata=metadata,
     )
+
+
+def inputs_in(model: Message, constants: Container[str]) -> tuple[TensorInfo, ...]:
+    """Return what a model is fed with; last those that have a value in the file, which only models
+    from version 4 on let be replaced, as older ones list all of these."""
+    held = [info for info in model.graph.input if info.name in constants]
+    return (
+        *(info_of(info) for info in model.graph.input if info.name not in constants),
+        *(replace(info_of(info), optional=True) for info in held if model.ir_version >= 4),
+    )
+
+
+def set_shapes(graph: Message, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Give inputs these shapes, and leave all others to be inferred from them."""
+    for info in (*graph.input, *graph.output):
+        tensor = info.type.tensor_type
+        if "tensor_type" in info.type and info.name in shapes:
+            tensor.shape = Message(
+                "Shape", dim=[Message("Axis", dim_value=size) for size in shapes[info.name]]
+            )
+        elif None in (shape_of(tensor) or ()):
+            kind = Message("TensorType", elem_type=tensor.elem_type)
+            info.type = Message("Type", tensor_type=kind)
+    graph.value_info = []
+
+
+def bytes_in(graph: Message) -> dict[str, int | None]:
+    """Return how many bytes each tensor of a graph has, None where its shape is not known."""
+    sizes: dict[str, int | None] = {}
+    for info in (*graph.value_info, *graph.input, *graph.output):
+        tensor = info.type.tensor_type
+        shape = shape_of(tensor)
+        if tensor.elem_type and shape is not None and None not in shape:
+            kind = type_name(tensor.elem_type)
+            sizes[info.name] = bytes_of(kind, [size or 0 for size in shape])
+    return sizes
+
+
+def bytes_of(kind: str, shape: Sequence[int]) -> int | None:
+    """Return how many bytes a tensor has, None of texts."""
+    bits = bits_of(kind)
+    return None if bits is None else -(-prod(shape) * bits // 8)
+
+
+def sum_of(sizes: Iterable[int | None]) -> int | None:
+    """Return the sum, None where a part is not known."""
+    known = [*sizes]
+    return None if None in known else sum(size or 0 for size in known)
 
 
 def close_batch(inputs: Sequence[Message]) -> list[str]:
@@ -274,7 +331,7 @@ def close_batch(inputs: Sequence[Message]) -> list[str]:
     closed = []
     for info in inputs:
         axes = info.type.tensor_type.shape.dim
-        if axes and "dim_value" not in axes[0]:
+        if axes and ("dim_value" not in axes[0] or axes[0].dim_value < 0):
             axes[0] = Message("Axis", dim_value=1)
             closed.append(info.name)
     return closed
@@ -358,13 +415,26 @@ def kind_of(value: Message) -> str:
 
 def info_of(value: Message) -> TensorInfo:
     """Return an input or output; the shape of one of unknown rank is empty."""
-    kind = kind_of(value)
-    if kind != "tensor":
-        return TensorInfo(name=value.name, dtype=kind, shape=())
-    tensor = value.type.tensor_type
+    kind, sequence = value.type, "sequence_type" in value.type
+    if sequence and "tensor_type" in kind.sequence_type.elem_type:
+        kind = kind.sequence_type.elem_type
+    elif kind_of(value) != "tensor":
+        return TensorInfo(name=value.name, dtype=kind_of(value), shape=(), any_rank=True)
+    tensor = kind.tensor_type
+    shape, axes = axes_of(
+        axis.dim_value if "dim_value" in axis else axis.dim_param
+        for axis in (() if sequence else tensor.shape.dim)
+    )
     # Without a type in the file, one is known only where shape inference finds it.
     dtype = type_name(tensor.elem_type) if tensor.elem_type else "unknown"
-    return TensorInfo(name=value.name, dtype=dtype, shape=shape_of(tensor) or ())
+    return TensorInfo(
+        name=value.name,
+        dtype="string" if dtype == "object" else dtype,
+        shape=shape,
+        axes=axes,
+        any_rank=sequence or "shape" not in tensor,
+        sequence=sequence,
+    )
 
 
 def format_metadata(model: Message) -> dict[str, str]:
@@ -379,22 +449,20 @@ def format_metadata(model: Message) -> dict[str, str]:
     }
 
 
-def refuse_unknown_ranks(path: Path, inputs: Iterable[Message]) -> None:
-    """Refuse inputs that are no tensors, or of any number of axes.
+def refuse_others(path: Path, inputs: Iterable[Message]) -> None:
+    """Refuse inputs that are no tensors and no sequences of them.
 
     Raises:
         UsageError: naming the input.
     """
     for each in inputs:
-        if kinds := [
-            name for name in SCHEMA["Type"] if name != "tensor_type" and name in each.type
-        ]:
-            kind = kinds[0].removesuffix("_type")
+        kind = kind_of(each)
+        if kind not in ("tensor", "sequence"):
             problem = f"the model's input {each.name} is a {kind}, which lar cannot feed"
             raise UsageError(problem, subject=path)
-        if "shape" not in each.type.tensor_type:
-            raise UsageError(
-                f"it does not say how many axes its input {each.name} has, which lar must know",
-                "export it with the shapes of its inputs",
-                subject=path,
-            )
+
+
+def without_rank(path: Path) -> set[str]:
+    """Return the names of the inputs of which a file does not say how many axes they have."""
+    fed = open_model(path).graph.input
+    return {each.name for each in fed if "shape" not in each.type.tensor_type}

@@ -25,7 +25,7 @@ MEMORY = "*/_ORT_MEM_ADDR_/*"
 
 # Messages that hold tensors: all others are passed over.
 HOLDERS = {"Model", "Training", "Function", "Graph", "Node", "Attribute", "Sparse", "Tensor"}
-LOCATION = re.compile(rb"location")
+LOCATION = re.compile(rb"location")  # the word that names a tensor's file
 
 
 class Place(NamedTuple):
@@ -57,8 +57,8 @@ def tensors_outside(message: Message) -> Iterator[Message]:
     if message.kind == "Tensor":
         if message.data_location == EXTERNAL:
             yield message
-    # A search for the word that names a tensor's file is faster than decoding a node.
-    elif message.kind != "Node" or LOCATION.search(message._data):
+    # Most nodes need not be decoded.
+    elif message.kind != "Node" or message.mentions(LOCATION):
         for name, field in SCHEMA[message.kind].items():
             if field.type in HOLDERS and name in message:
                 value = getattr(message, name)
@@ -89,7 +89,7 @@ def check_external_data(model: Path, allowed: Sequence[str] = ()) -> None:
         found = {*map(place_of, tensors_outside(content))}
     except (ValueError, RecursionError):
         # The engine says what is wrong with the file, unless it might take it all the same.
-        if LOCATION.search(content._data):
+        if content.mentions(LOCATION):
             problem = "not an ONNX model, or a damaged one"
             raise UsageError(problem, BROKEN, subject=model) from None
         return

@@ -78,9 +78,14 @@ def data_of(tensor: Message, folder: Path) -> bytes:
 
 
 def tensor_of(array: Array, name: str = "", note: str = "") -> Message:
-    """Return an array of numbers as a message; `note` is for readers that other programs ignore."""
-    number, texts = NUMBERS[array.dtype.name], {"doc_string": note} if note else {}
-    content: dict[str, Any] = {"name": name, "raw_data": array.tobytes(), **texts}
+    """Return an array as a message; `note` is for readers that other programs ignore."""
+    is_text = array.dtype.kind in "OSU"
+    number, texts = NUMBERS["object" if is_text else array.dtype.name], {"doc_string": note}
+    content: dict[str, Any] = {"name": name, **(texts if note else {})}
+    if is_text:
+        content["string_data"] = [str(each).encode() for each in array.reshape(-1)]
+    else:
+        content["raw_data"] = array.tobytes()
     return Message("Tensor", dims=[*array.shape], data_type=number, **content)
 
 

@@ -20,6 +20,7 @@ from lar.dumps.facts import write_facts
 from lar.dumps.layers import Dumped, text_writer, write_dumped
 from lar.dumps.names import Variable
 from lar.dumps.outputs import write_outputs
+from lar.dumps.values import parts_of
 from lar.engines.onnx_file.bodies import parameters_of
 from lar.engines.onnx_file.fields import Message, type_name
 from lar.engines.onnx_file.tensors import array_of
@@ -114,8 +115,8 @@ class FedGraph(Graph):
 
     def tensors(self) -> Iterator[Dumped]:
         """Yield the inputs, then all tensors, in the graph's order; of each its parts."""
-        for name, value in self.driver.fed.items():
-            yield self.dumped(name, (), value.numpy())
+        for name, given in self.driver.given.items():
+            yield from self.dump_parts(name, [*parts_of(name, given)])
         for name, parts in self.values():
             yield from self.dump_parts(name, parts)
 

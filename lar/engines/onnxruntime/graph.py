@@ -48,7 +48,7 @@ from lar.engines.onnxruntime.blocked_layout import (
     split_blocks,
 )
 from lar.engines.onnxruntime.saving import open_saved
-from lar.engines.onnxruntime.session import DTYPES
+from lar.engines.onnxruntime.values import FED, make_value, read_tensor, read_value
 from lar.errors import LarError, first_line
 
 if TYPE_CHECKING:
@@ -61,9 +61,6 @@ PARTS = 4
 LEAST_NODES = 8
 
 FIRST_SCAN = 9  # the opset since which a Scan has no axis of items
-
-# The engine's names of element types that NumPy calls otherwise.
-OTHER_NAMES = {"float": "float32", "double": "float64", "string": "object"}
 
 
 class Graph(NumberedGraph):
@@ -157,11 +154,11 @@ class Graph(NumberedGraph):
         outputs = [each.name for each in session.get_outputs() if each.name in names]
         values = session.run_with_ort_values(outputs, self.driver.fed)
         found = dict(zip(outputs, values, strict=True))
-        # ONNX Runtime makes Python's values of sequences and maps in a run of another kind alone.
-        several = [name for name, value in found.items() if not value.is_tensor()]
-        if several:
-            fed = {name: value.numpy() for name, value in self.driver.fed.items()}
-            self.python_values |= zip(several, session.run(several, fed), strict=True)
+        self.python_values |= {
+            name: read_value(session, name, value)
+            for name, value in found.items()
+            if not value.is_tensor()
+        }
         return found
 
     def values_inside(
@@ -196,13 +193,7 @@ class Graph(NumberedGraph):
 
 def held_value(name: str, value: Any) -> object:
     """Return the array in an OrtValue, or why there is none; an array as it is."""
-    if isinstance(value, np.ndarray):
-        return value
-    if not value.has_value():
-        return None
-    if value.data_type() not in (*DTYPES, "tensor(string)"):
-        return Unheld(name, f"no file holds a {value.data_type()}")
-    return value.numpy()
+    return value if isinstance(value, np.ndarray) else read_tensor(name, value)
 
 
 class SessionBody:
@@ -265,7 +256,7 @@ def engine_value(graph: Graph, value: Any) -> Any:
     """Return an array as the engine has it; what is the engine's already, as it is."""
     if not isinstance(value, np.ndarray):
         return value
-    return graph.driver.onnxruntime.OrtValue.ortvalue_from_numpy(np.asarray(value, order="C"))
+    return make_value(graph.driver.onnxruntime, np.asarray(value, order="C"))
 
 
 def tensor_type(dtype: str) -> Message:
@@ -281,7 +272,8 @@ def type_named(name: str) -> Message:
     """
     kind, _, inner = name.removesuffix(")").partition("(")
     if kind == "tensor":
-        return tensor_type(OTHER_NAMES.get(inner, inner))
+        dtype = FED.get(name, inner)
+        return tensor_type("object" if dtype == "string" else dtype)
     field = {"seq": "sequence_type", "optional": "optional_type"}[kind]
     content: dict[str, Any] = {field: Message("Sequence", elem_type=type_named(inner))}
     return Message("Type", **content)

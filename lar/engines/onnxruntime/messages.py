@@ -12,6 +12,7 @@ NO_FALLBACK = "fallback to CPU EP has been explicitly disabled"
 
 # An operator that the engine lacks.
 ANOTHER_OPSET = "export the model for another opset or with other types"
+ANOTHER_LIBRARY = "--c-opr-lib FILE loads a library of operators that has it"
 NAME, NUMBER = r"([^\s(]+)", r"(\d+)"
 
 # Pattern in the engine's message, what is wrong (\1 is the pattern's group), what to do; the first
@@ -23,6 +24,7 @@ WHILE_LOADING: tuple[tuple[str, str, str], ...] = (
         r"has no \1-\2",
         ANOTHER_OPSET,
     ),
+    (r"(\S+:\S+)\(-?\d+\) is not a registered function/op", r"has no \1", ANOTHER_LIBRARY),
     (rf"{NAME}\(-?\d+\) is not a registered function/op", r"has no \1", ANOTHER_OPSET),
     (
         r"contains compiled nodes",
@@ -50,6 +52,11 @@ WHILE_LOADING: tuple[tuple[str, str, str], ...] = (
         "export it again",
     ),
     (
+        r"MLDataType for: tensor\((.*)\) is not currently registered",
+        r"it has tensors of \1, which ONNX Runtime has not",
+        "export it with real numbers",
+    ),
+    (
         r"opset|Unsupported model IR version",
         "it needs a newer ONNX Runtime",
         "export it for an older opset, or upgrade onnxruntime",
@@ -59,6 +66,11 @@ WHILE_LOADING: tuple[tuple[str, str, str], ...] = (
         "it is not a valid model",
         "export it again",
     ),
+)
+
+# What the engine says of an operator that cannot compute what it is given: its type, its name, why.
+IN_NODE = re.compile(
+    r"Non-zero status code returned while running (\S+) node\. Name:'(.*?)' Status Message: (.*)"
 )
 
 # What stands before what the engine has to say.
@@ -78,12 +90,16 @@ def explain_onnxruntime(
     for pattern, what, hint in WHILE_LOADING if loading else ():
         if found := re.search(pattern, message):
             says = f"{hint} (ONNX Runtime: {one_line(message)})"
-            if hint == ANOTHER_OPSET:
+            if hint in (ANOTHER_OPSET, ANOTHER_LIBRARY):
                 what = f"ONNX Runtime {version} {found.expand(what)}"
                 return LarError(what, says, subject=model)
             return UsageError(found.expand(what), says, subject=model)
     if re.search(r"bad_alloc|Failed to allocate|out of memory|bad allocation", message):
         return LarError("out of memory in ONNX Runtime", "a smaller batch or model, or more memory")
+    if failed := None if loading else IN_NODE.search(message):
+        name = failed[2] and f" {failed[2]}"
+        says = one_line(failed[3])
+        return LarError(f"ONNX Runtime failed in {failed[1]}{name}: {says}", subject=model)
     return None
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Container, Mapping
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,9 @@ from typing import Any
 import numpy as np
 
 from lar.engines.driver import Driver
-from lar.engines.onnx_file.fields import SavedModel, open_model
+from lar.engines.onnx_file.axes import axes_of
+from lar.engines.onnx_file.contents import without_rank
+from lar.engines.onnx_file.fields import SavedModel
 from lar.engines.onnxruntime.messages import NO_FALLBACK, explain_onnxruntime
 from lar.engines.onnxruntime.providers import (
     ASSIGNMENTS,
@@ -30,6 +34,7 @@ from lar.engines.onnxruntime.providers import (
     short_name,
     why_unloadable,
 )
+from lar.engines.onnxruntime.values import DTYPES, FED, SessionOutputs, make_value
 from lar.errors import EngineMissing, LarError, UsageError, count_of
 from lar.options import table
 from lar.records.facts import EngineFacts
@@ -40,19 +45,6 @@ FALLBACK = "session.disable_cpu_ep_fallback"
 # Entries of a run that returns when all that it does is dispatched to a device. No graph is
 # captured; where that is not set, version 1.31 raises and catches an error each time.
 ASYNCHRONOUS = {"disable_synchronize_execution_providers": "1", "gpu_graph_id": "-1"}
-
-# ONNX Runtime's names of element types that NumPy has too.
-DTYPES: Mapping[str, str] = {
-    "tensor(float)": "float32",
-    "tensor(double)": "float64",
-    "tensor(float16)": "float16",
-    "tensor(bool)": "bool",
-    **{
-        f"tensor({kind}{bits})": f"{kind}{bits}"
-        for kind in ("int", "uint")
-        for bits in (8, 16, 32, 64)
-    },
-}
 
 
 def import_onnxruntime() -> Any:
@@ -193,32 +185,30 @@ class SessionDriver(Driver):
         del self.session, self.binding, self.start, self.wait
 
     def inputs(self) -> tuple[TensorInfo, ...]:
-        infos = tuple(info_of(node) for node in self.session.get_inputs())
-        if unclear := {info.name for info in infos if not info.shape}:
-            from lar.engines.onnx_file.contents import refuse_unknown_ranks
-
-            # Of inputs of any number of axes the engine says the same as of a number.
-            path = Path(self.spec.model)
-            fed = open_model(path).graph.input
-            refuse_unknown_ranks(path, (each for each in fed if each.name in unclear))
-        return infos
+        nodes, others = self.session.get_inputs(), self.session.get_overridable_initializers()
+        # Of inputs of any number of axes the engine says the same as of a number.
+        unclear = () if all(it.shape for it in nodes) else without_rank(Path(self.spec.model))
+        return (
+            *(info_of(node, unclear) for node in nodes),
+            *(replace(info_of(it, ()), optional=True) for it in others if it.type in FED),
+        )
 
     def feed(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
-        device, device_id = self.device
+        device, _ = self.device
         binding = self.session.io_binding()
         # Bound memory is not copied by the binding: the values live as long as the driver.
-        self.fed = {}
+        self.fed, self.given = {}, arrays
         for name, array in arrays.items():
             # On the CPU nothing is copied: the value is the array's memory.
             with self.recorder.call("OrtValue.ortvalue_from_numpy"):
-                self.fed[name] = self.onnxruntime.OrtValue.ortvalue_from_numpy(
-                    array, device, device_id
-                )
+                self.fed[name] = make_value(self.onnxruntime, array, self.device)
         for name, value in self.fed.items():
             binding.bind_ortvalue_input(name, value)
-        for node in self.session.get_outputs():
-            binding.bind_output(node.name, device, device_id)
         self.binding = binding
+        self.bind_outputs()
+        # A sequence that is bound would grow by what each run adds to it.
+        grows = any(node.type.startswith("seq(") for node in self.session.get_outputs())
+        self.rearm = self.bind_outputs if grows else None
         entries = dict(self.run_entries)
         # On the CPU the run has ended when it returns; `bool` is the cheapest call that does
         # nothing.
@@ -233,8 +223,15 @@ class SessionDriver(Driver):
             check()
         self.fire_hooks("before_run")
 
+    def bind_outputs(self) -> None:
+        """Have the next run make its outputs anew."""
+        self.binding.clear_binding_outputs()
+        for node in self.session.get_outputs():
+            place = self.device if node.type in DTYPES else ("cpu", 0)
+            self.binding.bind_output(node.name, *place)
+
     def outputs(self) -> Mapping[str, Any]:
-        return SessionOutputs(self.session.get_outputs(), self.binding.get_outputs())
+        return SessionOutputs(self.session, self.binding)
 
     def explain(self, error: BaseException, *, loading: bool) -> LarError | None:
         name = short_name(self.providers[0])
@@ -264,34 +261,28 @@ def run_options(onnxruntime: Any, entries: Mapping[str, str]) -> Any:
     return options
 
 
-class SessionOutputs(Mapping[str, Any]):
-    """The outputs of a session, each made an array when it is asked for."""
-
-    def __init__(self, nodes: Sequence[Any], values: Sequence[Any]) -> None:
-        self._nodes = {node.name: node for node in nodes}
-        self._values = dict(zip(self._nodes, values, strict=True))
-
-    def __getitem__(self, name: str) -> Any:
-        type_name = self._nodes[name].type
-        return self._values[name].numpy() if type_name in DTYPES else type_name
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._nodes)
-
-    def __len__(self) -> int:
-        return len(self._nodes)
-
-
-def info_of(node: Any) -> TensorInfo:
-    """Describe an input of a session; symbolic axes take any size.
+def info_of(node: Any, unclear: Container[str]) -> TensorInfo:
+    """Describe an input of a session; those with `unclear` names may have any number of axes.
 
     Raises:
-        UsageError: NumPy has no such element type.
+        UsageError: lar feeds no such elements, or the input is no tensor and no sequence of them.
     """
-    if node.type not in DTYPES:
-        raise UsageError(f"the model's input {node.name} is a {node.type}, which lar cannot feed")
-    shape = tuple(size if isinstance(size, int) else None for size in node.shape)
-    return TensorInfo(name=node.name, dtype=DTYPES[node.type], shape=shape)
+    sequence = re.fullmatch(r"seq\((tensor\(\w+\))\)", node.type)
+    kind = sequence[1] if sequence else node.type
+    if kind not in FED:
+        raise UsageError(
+            f"the model's input {node.name} is a {node.type}, which lar cannot feed",
+            "export it with inputs of 8 bits and more, of texts, or sequences of these",
+        )
+    shape, axes = axes_of(node.shape)
+    return TensorInfo(
+        name=node.name,
+        dtype=FED[kind],
+        shape=shape,
+        axes=axes,
+        any_rank=bool(sequence) or node.name in unclear,
+        sequence=bool(sequence),
+    )
 
 
 # What to do where a provider's library does not load.

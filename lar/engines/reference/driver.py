@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 
+from lar.dumps.values import Unheld, leaves_of
 from lar.engines.driver import Driver
-from lar.engines.onnx_file.contents import info_of, read_message, refuse_unknown_ranks
+from lar.engines.onnx_file.contents import inputs_in, read_message, refuse_others
 from lar.engines.onnx_file.control_flow import NoTruth, Visit
 from lar.engines.reference.evaluator import evaluator_of, shape_of, weights_in
 from lar.engines.reference.implementations import Array, widened
@@ -60,8 +61,8 @@ class EvaluatorDriver(Driver):
             self.weights[name], self.weight_types[name] = widened(array), array.dtype
         graph.initializer, graph.sparse_initializer = [], []
         fed = [each for each in graph.input if each.name not in self.weights]
-        refuse_unknown_ranks(path, fed)
-        self.infos = tuple(map(info_of, fed))
+        refuse_others(path, fed)
+        self.infos = inputs_in(self.model, self.weights)
         self.evaluator = evaluator_of(self.model, path.parent)
         self.fire_hooks("after_load")
 
@@ -69,7 +70,10 @@ class EvaluatorDriver(Driver):
         return self.infos
 
     def feed(self, arrays: Mapping[str, Array]) -> None:
-        self.fed = {name: widened(array) for name, array in arrays.items()}
+        self.fed = {
+            name: [*map(widened, given)] if isinstance(given, list) else widened(given)
+            for name, given in arrays.items()
+        }
         self.start, self.wait = self.compute, bool
         self.fire_hooks("before_run")
 
@@ -96,19 +100,18 @@ class EvaluatorDriver(Driver):
             )
 
     def outputs(self) -> Mapping[str, Array | str]:
-        return {name: array_or_type(name, value) for name, value in self.results.items()}
+        return {
+            part: array_or_reason(part, leaf)
+            for name, value in self.results.items()
+            for part, leaf in leaves_of(name, value)
+        }
 
 
-def array_or_type(name: str, value: Any) -> Array | str:
-    """Return an array of numbers, what another value is called, or why there is none."""
+def array_or_reason(name: str, value: Any) -> Array | str:
+    """Return an array of numbers or texts, or why there is none."""
     if isinstance(value, NoTruth):
         return value.why(name)
-    if not isinstance(value, (np.ndarray, np.generic)):
-        return "sequence" if isinstance(value, list) else "optional value"
-    array = np.asarray(value)
-    if array.dtype.kind in "biufc":
-        return array
-    return "tensor(string)" if array.dtype.kind in "OSU" else f"tensor({array.dtype.name})"
+    return value.reason if isinstance(value, Unheld) else np.asarray(value)
 
 
 def print_operators(driver: EvaluatorDriver, _: bool) -> None:

@@ -108,8 +108,14 @@ def test_weights_that_are_also_inputs_are_weights(path: Path) -> None:
         info = helper.make_tensor_value_info(tensor.name, FLOAT, tensor.dims)
         model.graph.input.append(info)
     info = read(path, model)
-    assert [it.name for it in info.inputs] == ["data"]
+    names = [tensor.name for tensor in model.graph.initializer]
+    assert [(it.name, it.optional) for it in info.inputs] == [
+        ("data", False),
+        *((name, True) for name in names),
+    ]
     assert info.parameter_count == PARAMETERS
+    model.ir_version = 3  # which allows no other values of them
+    assert [it.name for it in read(path, model).inputs] == ["data"]
 
 
 def test_an_open_batch_counts_as_one_and_is_said(path: Path) -> None:
@@ -288,9 +294,9 @@ def test_inputs_of_any_kind_are_named(path: Path) -> None:
     assert dtypes == {
         "data": "float32",
         "bytes": "uint8",
-        "texts": "object",
+        "texts": "string",
         "brain": "bfloat16",
-        "list": "sequence",
+        "list": "float32",
     }
 
 

@@ -72,20 +72,20 @@ def test_why_a_model_is_not_valid_stands_in_the_hint(
 
 
 @pytest.mark.parametrize(
-    ("operator", "opset", "domain", "named"),
+    ("operator", "opset", "domain", "named", "hint"),
     [
-        ("AveragePool", 1, "", "AveragePool-1"),
-        ("NoSuchOperator", 17, "", "NoSuchOperator-17"),
-        ("Own", 17, "my.domain", "my.domain:Own"),
+        ("AveragePool", 1, "", "AveragePool-1", "another opset"),
+        ("NoSuchOperator", 17, "", "NoSuchOperator-17", "another opset"),
+        ("Own", 17, "my.domain", "my.domain:Own", "--c-opr-lib FILE"),
     ],
 )
 def test_an_operator_that_the_engine_lacks_is_named(
-    run_lar: RunLar, tmp_path: Path, operator: str, opset: int, domain: str, named: str
+    run_lar: RunLar, tmp_path: Path, operator: str, opset: int, domain: str, named: str, hint: str
 ) -> None:
     attributes = {"kernel_shape": [2, 2]} if operator == "AveragePool" else {}
     path = tmp_path / "lacking.onnx"
     save_model(path, operator, opset, domain, **attributes)
     done = run_lar(str(path))
     version = onnxruntime.__version__
-    check_error(done, 4, f"{path}: ONNX Runtime {version} has no {named}", "another opset")
+    check_error(done, 4, f"{path}: ONNX Runtime {version} has no {named}", hint)
     assert "damaged" not in done.stderr
