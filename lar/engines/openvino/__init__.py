@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lar.engines.engine import ONE_BLAS_THREAD, DriverEntry
-from lar.engines.formats import ONNX, OPENVINO, format_in, read_head
+from lar.engines.formats import ONNX, OPENVINO, is_onnx
 from lar.engines.onnx_file.engine import OnnxFileEngine
 
 if TYPE_CHECKING:
@@ -104,12 +104,6 @@ class OpenVino(OnnxFileEngine):
         from lar.engines.openvino.isolation import ModelIsolation
 
         return ModelIsolation(CompiledDriver(spec, self.rows, context))
-
-
-def is_onnx(path: Path) -> bool:
-    """Return whether a model file is an `.onnx` file, not OpenVINO's own."""
-    found = format_in(read_head(path))
-    return found == ONNX or (found is None and path.suffix.lower() == ".onnx")
 
 
 ENGINE = OpenVino()
