@@ -124,16 +124,10 @@ class Session:
 
     def error_of_session(self, said: str) -> LarError:
         if MODULES_ONLY in said:
-            return LarError(
-                "MNN's sessions cannot run a model in which shapes depend on the values fed",
-                "run it on another engine",
-                subject=self.model,
-            )
-        return LarError(
-            f"MNN cannot make a session of it: {last_line(said)}",
-            "run it on another engine",
-            subject=self.model,
-        )
+            problem = "MNN's sessions cannot run a model in which shapes depend on the values fed"
+        else:
+            problem = f"MNN cannot make a session of it: {last_line(said)}"
+        return unable(self.model, problem)
 
     def feed(self, arrays: Mapping[str, Array]) -> None:
         """Give the inputs their shapes, and their values.
@@ -212,6 +206,11 @@ class Session:
         return np.array(host.getNumpyData())
 
 
+def unable(model: str, problem: str) -> LarError:
+    """Return the error of a model that is whole, and that MNN cannot run."""
+    return LarError(problem, "run the model on another engine", subject=model)
+
+
 def last_line(said: str) -> str:
     """Return the last of what MNN has printed, in at most 160 characters."""
     return (said.strip().splitlines() or ["nothing"])[-1].strip()[:160]
@@ -266,18 +265,11 @@ class InterpreterDriver(Driver):
             self.file = self.first.file if self.runner else self.convert()
         self.net = read_net(self.file)
         if loop := next((it for it in self.net.operators if it.type in ("While", "If")), None):
-            raise LarError(
-                f"MNN's sessions run no control flow, as {loop.type} {loop.name}",
-                "run the model on another engine",
-                subject=self.spec.model,
-            )
+            problem = f"MNN's sessions run no control flow, as {loop.type} {loop.name}"
+            raise unable(self.spec.model, problem)
         self.session = self.open_session()
         if lost := [name for name in self.net.outputs if name not in self.session.outputs]:
-            raise LarError(
-                f"MNN's converter has lost the output {lost[0]}",
-                "run the model on another engine",
-                subject=self.spec.model,
-            )
+            raise unable(self.spec.model, f"MNN's converter has lost the output {lost[0]}")
         self.fire_hooks("after_load")
 
     def convert(self) -> Path:

@@ -13,7 +13,7 @@ import pytest
 from onnx import helper
 
 import lar
-from lar.engines.mnn.conversion import convert
+from lar.engines.mnn.conversion import convert, error_of
 from tests.engines.mnn.models import (
     BOOL,
     DIGITS,
@@ -265,3 +265,9 @@ def test_models_that_are_converted_at_once_do_not_mix_their_weights(tmp_path: Pa
         [*threads.map(lambda place: convert(model, place), places)]
     # Behind a number of its own, a file holds the same as the others.
     assert len({place.read_bytes()[200:] for place in places}) == 1
+
+
+def test_a_converter_that_crashes_is_one_line() -> None:
+    crashed = error_of(Path("a.onnx"), "[10:00:00] :35: Check failed: ranks differ\n", -11)
+    assert crashed.message == "a.onnx: MNN's converter failed: Check failed: ranks differ"
+    assert error_of(Path("a.onnx"), "", -11).message.endswith("failed: status -11")
