@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -30,14 +30,19 @@ class OutputDriver(Protocol):
     def outputs(self) -> Mapping[str, np.ndarray[Any, Any] | str]: ...
 
 
-def write_outputs(driver: OutputDriver, variables: Mapping[str, Variable]) -> None:
+def write_outputs(driver: OutputDriver, named: Mapping[str, Variable] | Sequence[str]) -> None:
     """Have a driver's outputs written after each iteration, those of the first runner.
 
-    `variables` has what the engine's graph calls the outputs; their shapes and dtypes come from
-    the arrays.
+    `named` are the outputs, with what the engine's graph calls them where that is another name;
+    their shapes and dtypes come from the arrays.
     """
     if driver.runner:
         return
+    variables = (
+        named
+        if isinstance(named, Mapping)
+        else {name: Variable(id=at, name=name) for at, name in enumerate(named)}
+    )
     folder, write_others = Path(driver.context.written[BIN_OUT_DUMP.key]), driver.after_iteration
     write_facts(folder, DumpFacts(outputs=[*variables]))
     folder.mkdir(exist_ok=True)  # with the files of a run that this one goes on with

@@ -80,14 +80,14 @@ class OpenVino(OnnxFileEngine):
         if is_onnx(path):
             super().check_model(path, settings)
         else:
-            self.files_beside(path)
+            from lar.engines.openvino.model_files import require_weights
+
+            require_weights(path)
 
     def files_beside(self, path: Path) -> tuple[str, ...]:
-        if is_onnx(path):
-            return super().files_beside(path)
-        from lar.engines.openvino.messages import require_weights
+        from lar.engines.openvino.model_files import files_beside
 
-        return require_weights(path)
+        return files_beside(path)
 
     def find_devices(self) -> tuple[str, ...]:
         from lar.engines.openvino.driver import find_devices
