@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lar.engines import megengine, onnxruntime, openvino, reference
+from lar.engines import megengine, mnn, onnxruntime, openvino, reference
 from lar.engines.engine import DriverEntry, Engine
 from lar.engines.formats import Format, format_in, format_named, read_head
 from lar.errors import EngineMissing, UsageError, nearest
@@ -26,6 +26,7 @@ ENGINES: tuple[Engine, ...] = (
     megengine.ENGINE,
     onnxruntime.ENGINE,
     openvino.ENGINE,
+    mnn.ENGINE,
     reference.ENGINE,
 )
 

@@ -92,6 +92,9 @@ class Silent:
     unix_ns: int = 0
     """The time of day at which the recording began."""
 
+    t0_ns: int = 0
+    """The zero of all times that are recorded, on the clock of `time.perf_counter_ns`."""
+
     def attach(self, driver: Driver) -> None:
         """Have a driver's iterations recorded."""
 

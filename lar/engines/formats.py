@@ -55,12 +55,23 @@ def begins_like_openvino(head: bytes) -> bool:
     return head.startswith(b"<?xml") and b"<net" in head
 
 
+def begins_like_mnn(head: bytes) -> bool:
+    """FlatBuffers without an identifier: the offset of the root, and before that the offsets of
+    the fields of a model, of which MNN has at most 12."""
+    if len(head) < 12:
+        return False
+    root = int.from_bytes(head[:4], "little")
+    sizes = {place: int.from_bytes(head[place : place + 2], "little") for place in (4, 6)}
+    return any(place + size == root and 4 <= size <= 28 for place, size in sizes.items())
+
+
 MEGENGINE = Format("MegEngine", (".mge", ".mgb", ".mdl", ".lite"), begins_like_megengine)
 ONNX = Format("ONNX", (".onnx",), begins_like_onnx)
 ORT = Format("ORT", (".ort",), begins_like_ort)
 OPENVINO = Format("OpenVINO", (".xml",), begins_like_openvino)
+MNN = Format("MNN", (".mnn",), begins_like_mnn)
 
-FORMATS = (MEGENGINE, ONNX, ORT, OPENVINO)
+FORMATS = (MEGENGINE, ONNX, ORT, OPENVINO, MNN)
 
 
 def format_in(head: bytes, formats: Iterable[Format] = FORMATS) -> Format | None:
@@ -71,6 +82,16 @@ def format_in(head: bytes, formats: Iterable[Format] = FORMATS) -> Format | None
 def format_named(path: Path, formats: Iterable[Format] = FORMATS) -> Format | None:
     """Return the format that a file's suffix stands for, None for an unknown suffix."""
     return next((each for each in formats if path.suffix.lower() in each.suffixes), None)
+
+
+def is_onnx(path: Path) -> bool:
+    """Return whether a model file is an `.onnx` file, for an engine with a format of its own.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    found = format_in(read_head(path))
+    return found == ONNX or (found is None and path.suffix.lower() in ONNX.suffixes)
 
 
 def require_format(path: Path, formats: Iterable[Format], engine: str) -> None:

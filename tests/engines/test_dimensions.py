@@ -11,6 +11,7 @@ import pytest
 from lar.engines import engine_named
 from lar.engines.engine import Site
 from lar.engines.megengine import dimensions as of_megengine
+from lar.engines.mnn import dimensions as of_mnn
 from lar.engines.onnxruntime import dimensions as of_onnxruntime
 from lar.engines.onnxruntime import providers
 from lar.engines.openvino import dimensions as of_openvino
@@ -59,6 +60,7 @@ def options_tried(engine: str, model: Path) -> set[str]:
         ("megengine", (MOBILENET, INT8), of_megengine),
         ("onnxruntime", (ONNX,), of_onnxruntime),
         ("openvino", (ONNX,), of_openvino),
+        ("mnn", (ONNX,), of_mnn),
     ],
 )
 def test_each_option_is_tried_or_has_a_reason(

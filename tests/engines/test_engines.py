@@ -23,7 +23,7 @@ from lar.engines import (
 )
 from lar.engines.driver import Driver
 from lar.engines.engine import DriverEntry, Engine
-from lar.engines.formats import FORMATS, HEAD_SIZE, MEGENGINE, ONNX, ORT, Format, format_in
+from lar.engines.formats import FORMATS, HEAD_SIZE, MEGENGINE, MNN, ONNX, ORT, Format, format_in
 from lar.engines.option_rows import Drivers, Hook, OptionRow
 from lar.errors import UsageError
 from lar.options.option import Switch
@@ -140,6 +140,10 @@ def test_an_option_that_needs_a_hook_has_one() -> None:
         (ONNX_HEAD, ONNX),
         (b"\x10\x00\x00\x00ORTM", ORT),
         (b"\x08\x01\x00\x00ORTM", ORT),
+        (b"\x20\x00\x00\x00\x1c\x00\x24\x00\x08\x00\x00\x00", MNN),
+        (b"\x18\x00\x00\x00\x00\x00\x12\x00\x1c\x00\x00\x00", MNN),
+        (b"\x18\x00\x00\x00\x00\x00\x13\x00\x1c\x00\x00\x00", None),
+        (b"\x1c\x00\x00\x00TFL3\x14\x00\x20\x00", None),
         (b"\x08", None),
         (b"\x08\x00\x12", None),
         (b"\x08\x7f\x12", None),
@@ -162,6 +166,7 @@ def test_the_format_that_a_file_begins_like(head: bytes, found: Format | None) -
         ("a.onnx", ONNX_HEAD, "onnxruntime"),
         ("a.onnx", b"\x12\x07another field first", "onnxruntime"),
         ("a.ort", b"\x10\x00\x00\x00ORTM", "onnxruntime"),
+        ("a.mnn", b"unknown content", "mnn"),
         ("a.fake", b"{}", "fake"),
         ("a", MGE, "megengine"),
         ("a.model", ONNX_HEAD, "onnxruntime"),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lar.engines.engine import ONE_BLAS_THREAD, DriverEntry
-from lar.engines.formats import ONNX, OPENVINO
+from lar.engines.formats import ONNX, OPENVINO, is_onnx
 from lar.engines.onnx_file.engine import OnnxFileEngine
 
 if TYPE_CHECKING:
@@ -70,8 +70,6 @@ class OpenVino(OnnxFileEngine):
         check_property(key)
 
     def read_model(self, path: Path) -> ModelInfo:
-        from lar.engines.openvino.model_files import is_onnx
-
         if is_onnx(path):
             return super().read_model(path)
         from lar.engines.openvino.driver import read_model
@@ -79,11 +77,11 @@ class OpenVino(OnnxFileEngine):
         return read_model(path)
 
     def check_model(self, path: Path, settings: Mapping[str, Any]) -> None:
-        from lar.engines.openvino.model_files import is_onnx, require_weights
-
         if is_onnx(path):
             super().check_model(path, settings)
         else:
+            from lar.engines.openvino.model_files import require_weights
+
             require_weights(path)
 
     def files_beside(self, path: Path) -> tuple[str, ...]:

@@ -21,10 +21,10 @@ from lar.dumps.facts import DumpFacts, OperatorFact, write_facts
 from lar.dumps.layers import Dumped, text_writer, write_dumped
 from lar.dumps.names import Numbering, Variable
 from lar.dumps.outputs import write_outputs
+from lar.engines.formats import is_onnx
 from lar.engines.onnx_file.quantization import read_quantizations
 from lar.engines.openvino.driver import DTYPES, array_of
 from lar.engines.openvino.graph import ExecutedGraph, ExecutedNode, tensor_name
-from lar.engines.openvino.model_files import is_onnx
 from lar.engines.openvino.operator_kinds import STEPS
 from lar.options.table import BIN_IO_DUMP
 

@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lar.engines.formats import ONNX, format_in, read_head
+from lar.engines.formats import is_onnx
 from lar.errors import UsageError
-
-
-def is_onnx(path: Path) -> bool:
-    """Return whether a model file is an `.onnx` file, not OpenVINO's own."""
-    found = format_in(read_head(path))
-    return found == ONNX or (found is None and path.suffix.lower() == ".onnx")
 
 
 def files_beside(path: Path) -> tuple[str, ...]:

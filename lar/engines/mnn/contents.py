@@ -1,0 +1,42 @@
+"""The contents of an `.mnn` file, found by its session without running it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+from lar.engines.mnn.net import read_net
+from lar.engines.mnn.profile import describe
+from lar.engines.mnn.session import Session, import_mnn, infos_of
+from lar.records.run import ModelInfo, TensorInfo
+
+
+def read_model(model: Path) -> ModelInfo:
+    """Read what an `.mnn` model holds; the FLOPs are those of its own shapes.
+
+    Raises:
+        LarError: it is damaged, or MNN's sessions cannot run it.
+    """
+    net = read_net(model)
+    session = Session(import_mnn(), model, str(model), {"numThread": 1})
+    infos = infos_of(session, net)
+    session.feed({it.name: np.zeros([n or 1 for n in it.shape], it.dtype) for it in infos})
+    described = describe(session)
+    unknown = sorted({each.type for each in described if each.flops is None})
+    operators = Counter(it.type for it in net.operators if it.type not in ("Input", "Const"))
+    count = sum(each.elements for each in net.operators)
+    outputs = {name: session.fact_of(session.outputs[name]) for name in net.outputs}
+    return ModelInfo(
+        engine="mnn",
+        inputs=infos,
+        outputs=tuple(
+            TensorInfo(name=name, dtype=it.dtype, shape=it.shape) for name, it in outputs.items()
+        ),
+        operators=dict(operators.most_common()),
+        parameter_count=count,
+        weight_bytes=min(4 * count, model.stat().st_size),  # they may be quantised
+        flops=None if unknown else sum(each.flops or 0 for each in described),
+        flops_unknown=tuple(unknown),
+    )

@@ -1,0 +1,80 @@
+"""`.onnx` models as `.mnn` files, made by MNN's own converter."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+from lar.engines.formats import BROKEN
+from lar.errors import EngineMissing, LarError, UsageError
+
+# The converter's module without the package around it, whose command reports each use to its
+# makers.
+CODE = "import sys; sys.path.insert(0, sys.argv.pop(1)); import _tools; _tools.mnnconvert(sys.argv)"
+
+LACKING = re.compile(r"Not Support: (.*)")
+# What the converter says of a file that it cannot decode.
+NO_MODEL = ("not onnx model", "Invalid ONNX Model")
+# How the lines begin that say nothing of a failure.
+PREAMBLE = re.compile(r"\[[\d:]+\] :\d+: |\[ERROR\] ")
+
+
+def convert(model: Path, place: Path) -> str:
+    """Write an `.onnx` model as an `.mnn` file; return what the converter has printed.
+
+    It runs in a process of its own, which it may end: it takes some 20 ms and, besides, the
+    memory of its libraries.
+
+    Raises:
+        EngineMissing: the converter is not installed.
+        LarError: it cannot convert the model.
+    """
+    tools = find_spec("_tools")
+    if tools is None or tools.origin is None:
+        raise EngineMissing("MNN's converter is not installed", "pip install MNN")
+    done = subprocess.run(
+        [
+            *(sys.executable, "-S", "-c", CODE, os.path.dirname(tools.origin), "-f", "ONNX"),
+            *("--modelFile", model.absolute(), "--MNNModel", place, "--bizCode", "lar"),
+            # Recurrent operators would become loops, which a session does not run.
+            *("--useOriginRNNImpl", "--useGeluApproximation", "0"),
+        ],
+        # It keeps large weights for a while in a file there, whose name is always the same: two
+        # converters that ran in one folder would mix them up, and say nothing.
+        cwd=place.parent,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+    if done.returncode or not place.exists():
+        raise error_of(model, done.stdout, done.returncode)
+    return done.stdout
+
+
+def error_of(model: Path, printed: str, status: int) -> LarError:
+    """Return the error of a model that the converter has not converted."""
+    if found := LACKING.findall(printed):
+        names = dict.fromkeys(re.findall(r"ONNX::([^\s|,\]]+)", " ".join(found)) or found)
+        return LarError(
+            f"MNN's converter has no {', '.join(names)}",
+            "run the model on another engine, or export it for another opset",
+            subject=model,
+        )
+    if any(text in printed for text in NO_MODEL):
+        return UsageError(
+            "this is not an ONNX model, or it is damaged or cut short", BROKEN, subject=model
+        )
+    lines = [PREAMBLE.sub("", line) for line in printed.splitlines() if "onvert" not in line]
+    said = next((line for line in reversed(lines) if line not in ("", "True")), f"status {status}")
+    return LarError(
+        f"MNN's converter failed: {said[:160]}",
+        "--verbose shows all that it says; run the model on another engine",
+        detail=printed,
+        subject=model,
+    )

@@ -1,0 +1,178 @@
+"""The option table of MNN: a row for each option that it honours, and the functions that rows
+call, which set the driver's `config`."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from typing import TYPE_CHECKING, Any
+
+from lar.engines.option_rows import Drivers, LazyModule, OptionRow
+from lar.errors import UsageError, nearest
+from lar.options.table import (
+    ALLOW_EXTERNAL_DATA,
+    BIN_IO_DUMP,
+    BIN_OUT_DUMP,
+    CPU,
+    CPU_DEFAULT,
+    DISABLE_ASSERT_THROW,
+    DUMP_FILTER,
+    ENGINE_OPTION,
+    MODEL_DUMP,
+    MULTITHREAD,
+    MULTITHREAD_DEFAULT,
+    PRECISION,
+    PROFILE,
+    PROFILE_SYSCALLS,
+    RANGE_BY,
+    TEXT_DUMPS,
+    THREAD,
+    VERBOSE,
+)
+
+if TYPE_CHECKING:
+    from lar.engines.mnn import dumps, profile
+    from lar.engines.mnn.session import InterpreterDriver
+else:
+    dumps = LazyModule("lar.engines.mnn.dumps")
+    profile = LazyModule("lar.engines.mnn.profile")
+
+INTERPRETER: Drivers[InterpreterDriver] = Drivers(("interpreter",))
+
+# MNN's numbers of modes; those of precision by the type that they compute in where they can.
+PRECISIONS = {"float32": 1, "float16": 2, "bfloat16": 3}
+MODES = {"normal": 0, "high": 1, "low": 2}
+CONFIGS = ("memory", "power")
+# The hints of a session, in the order of their numbers.
+HINTS = (
+    *("max_tuning_number", "strict_check_model", "mem_allocator_type", "winograd_memory_level"),
+    *("geometry_compute_mask", "dynamic_quant_options", "cpu_littlecore_decrease_rate"),
+    *("attention_option", "kvcache_size_limit", "op_encoder_number_for_commit", "kvcache_info"),
+    *("mmap_file_size", "use_cached_mmap", "init_thread_number", "cpu_core_ids"),
+    *("cpu_sme2_instructions", "cpu_enable_kleidiai", "cpu_sme2_neon_division_ratio"),
+    "cpu_sme_cores",
+)
+
+DUMPED = "every tensor of the converted model, before the warm-up, in a session of its own"
+
+
+def show_messages(driver: InterpreterDriver, _: bool) -> None:
+    driver.is_verbose = True
+
+
+def run_beside_others(driver: InterpreterDriver, count: int) -> None:
+    # Each runner is a thread; the default is for one alone.
+    if count > 1:
+        driver.config["numThread"] = 1
+
+
+def run_in_calling_thread(driver: InterpreterDriver, _: bool) -> None:
+    driver.config["numThread"] = 1
+
+
+def run_on_threads(driver: InterpreterDriver, count: int) -> None:
+    driver.config["numThread"] = count
+
+
+def set_precision(driver: InterpreterDriver, name: str) -> None:
+    driver.config["precision"] = PRECISIONS[name]
+
+
+def check_precision(driver: InterpreterDriver, name: str) -> None:
+    """Refuse a type that MNN takes float32 for, without a word: tensors are then as large.
+
+    Raises:
+        UsageError: it does.
+    """
+    plain = driver.open_session(precision=PRECISIONS["float32"])
+    if name != "float32" and driver.session.megabytes() == plain.megabytes():
+        raise UsageError(
+            "MNN computes in float32 here",
+            "leave it out; this processor or the package of MNN lacks the type",
+            flag=f"{PRECISION.flag} {name}",
+        )
+
+
+def check_property(key: str, value: str) -> None:
+    """Refuse what is neither a mode of a session nor a hint with a number, or several.
+
+    Raises:
+        UsageError: naming the hint that was probably meant.
+    """
+    if key in CONFIGS and value not in MODES:
+        raise UsageError(f"{key} is normal, high or low", flag=ENGINE_OPTION.flag, subject=value)
+    if key in HINTS and not re.fullmatch(r"\d+(,\d+)*", value):
+        problem = f"{key} is a number, or several with commas between"
+        raise UsageError(problem, flag=ENGINE_OPTION.flag, subject=value)
+    if key not in (*CONFIGS, *HINTS):
+        near = nearest(key, [*CONFIGS, *HINTS])
+        hint = f"did you mean {near}?" if near else f"there are {', '.join((*CONFIGS, *HINTS))}"
+        raise UsageError(f"MNN has no property {key!r}", hint, flag=ENGINE_OPTION.flag)
+
+
+def set_properties(driver: InterpreterDriver, _: object) -> None:
+    for key, value in driver.properties.items():
+        if key in CONFIGS:
+            driver.config[key] = MODES[value]
+        else:
+            numbers = [*map(int, value.split(","))]
+            driver.hints[HINTS.index(key)] = numbers if len(numbers) > 1 else numbers[0]
+
+
+def dump_model(driver: InterpreterDriver, _: str) -> None:
+    shutil.copyfile(driver.file, driver.context.written[MODEL_DUMP.key])
+
+
+ROWS: tuple[OptionRow[Any, Any], ...] = (
+    OptionRow(CPU, INTERPRETER, "the CPU backend, the only one"),
+    OptionRow(VERBOSE, INTERPRETER, "what MNN and its converter print", before_load=show_messages),
+    OptionRow(
+        THREAD,
+        INTERPRETER,
+        "an interpreter for each, on one thread without --multithread",
+        before_load=run_beside_others,
+    ),
+    OptionRow(CPU_DEFAULT, INTERPRETER, "numThread is 1", before_load=run_in_calling_thread),
+    OptionRow(
+        MULTITHREAD,
+        INTERPRETER,
+        "numThread, the calling thread being one of them; 4 by default, or one for each core",
+        before_load=run_on_threads,
+    ),
+    OptionRow(
+        MULTITHREAD_DEFAULT, INTERPRETER, "as --multithread N here", before_load=run_on_threads
+    ),
+    OptionRow(
+        PRECISION,
+        INTERPRETER,
+        "precision, which is high, low or low_bf16; refused where MNN would compute in float32",
+        before_load=set_precision,
+        after_load=check_precision,
+    ),
+    OptionRow(
+        ENGINE_OPTION,
+        INTERPRETER,
+        "memory or power, which are normal, high or low; a hint, as winograd_memory_level=0",
+        before_load=set_properties,
+    ),
+    OptionRow(ALLOW_EXTERNAL_DATA, INTERPRETER, "checked before the model is converted"),
+    OptionRow(MODEL_DUMP, INTERPRETER, "the converted model, an .mnn file", after_load=dump_model),
+    OptionRow(DISABLE_ASSERT_THROW, INTERPRETER, "an output that is not the expected one warns"),
+    OptionRow(
+        PROFILE,
+        INTERPRETER,
+        "callbacks around each operator, which add some microseconds to it",
+        before_run=profile.start_profiling,
+    ),
+    OptionRow(PROFILE_SYSCALLS, INTERPRETER, "strace of the process that runs the model"),
+    OptionRow(RANGE_BY, INTERPRETER, "by the names of the operators"),
+    *(OptionRow(option, INTERPRETER, DUMPED, before_run=dumps.dump_text) for option in TEXT_DUMPS),
+    OptionRow(BIN_IO_DUMP, INTERPRETER, DUMPED, before_run=dumps.dump_tensors),
+    OptionRow(
+        BIN_OUT_DUMP,
+        INTERPRETER,
+        "the outputs, written after each iteration",
+        before_run=dumps.dump_outputs,
+    ),
+    OptionRow(DUMP_FILTER, INTERPRETER, "what it leaves out is removed when the run has ended"),
+)

@@ -1,0 +1,369 @@
+"""The interpreter driver: a session of MNN's interpreter on the CPU."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from lar.engines.driver import Driver
+from lar.engines.formats import is_onnx
+from lar.engines.mnn.conversion import convert
+from lar.engines.mnn.net import Net, damaged, read_net
+from lar.errors import EngineMissing, LarError, UsageError
+from lar.options.table import MODEL_DUMP, PRECISION
+from lar.records.facts import EngineFacts
+from lar.records.profile import TensorFact
+from lar.records.run import TensorInfo
+
+Array = np.ndarray[Any, Any]
+Callback = Callable[[Sequence[Any], Any], bool]
+
+# MNN's names of element types that NumPy has too.
+DTYPES = {
+    "Halide_Type_Float": "float32",
+    "Halide_Type_Int": "int32",
+    "Halide_Type_Uint8": "uint8",
+    "Halide_Type_Int64": "int64",
+}
+# The types of an `.onnx` file that the converter keeps in others.
+CONVERTED = ["float64", "float16", "bool", "int8", "int16", "int64", "uint16", "uint32", "uint64"]
+# What `Interpreter.getSessionInfo` is asked for.
+MEMORY, RESIZE_STATUS = 0, 3
+# Why a run fails, by the number that it returns.
+FAILURES = {
+    1: "out of memory",
+    2: "an operator is not supported",
+    3: "a shape cannot be computed",
+    4: "an operator has no implementation",
+    5: "an operator has an invalid value",
+}
+# The engine's own number of threads; more than the cores would wait for one another.
+DEFAULT_THREADS = 4
+MODULES_ONLY = "shape compute need input content"
+
+
+def import_mnn() -> Any:
+    """Import MNN, which prints what the processor can do.
+
+    Raises:
+        EngineMissing: it is not installed, or does not load on this machine.
+    """
+    try:
+        with printed():
+            import MNN
+    except ImportError as error:
+        raise EngineMissing(f"MNN cannot be imported: {error}", "pip install MNN") from error
+    return MNN
+
+
+@contextlib.contextmanager
+def printed() -> Iterator[Callable[[], str]]:
+    """Keep what MNN prints inside off standard output, which may be another's; yield what returns
+    it, since MNN says there alone why something failed."""
+    flush: Callable[[None], object] = ctypes.CDLL(None).fflush
+    sys.stdout.flush()
+    flush(None)
+    with tempfile.TemporaryFile() as file:
+        kept = os.dup(1)
+        os.dup2(file.fileno(), 1)
+
+        def read() -> str:
+            flush(None)
+            return os.pread(file.fileno(), 1 << 16, 0).decode(errors="replace")
+
+        try:
+            yield read
+        finally:
+            flush(None)
+            os.dup2(kept, 1)
+            os.close(kept)
+
+
+class Session:
+    """A session of a model file, with the tensors that it is fed with."""
+
+    def __init__(
+        self,
+        mnn: Any,
+        file: Path,
+        model: str,
+        config: Mapping[str, Any],
+        hints: Mapping[int, Any] = MappingProxyType({}),
+    ) -> None:
+        """Open it; `model` is the file that errors name, `hints` are by their numbers.
+
+        Raises:
+            LarError: the file is damaged, or MNN's sessions cannot run it.
+        """
+        self.mnn, self.model = mnn, model
+        self.fed: list[tuple[Any, Any]] = []
+        with printed() as said:
+            try:
+                self.interpreter = mnn.Interpreter(str(file))
+            except Exception as error:  # the engine has no one kind for its errors
+                raise damaged(model) from error
+            for number, value in hints.items():
+                self.interpreter.setSessionHint(number, value)
+            try:
+                self.session = self.interpreter.createSession(dict(config))
+            except Exception as error:
+                raise self.error_of_session(said()) from error
+        self.inputs: dict[str, Any] = self.interpreter.getSessionInputAll(self.session)
+        self.outputs: dict[str, Any] = self.interpreter.getSessionOutputAll(self.session)
+        self.run = partial(self.interpreter.runSession, self.session)
+
+    def error_of_session(self, said: str) -> LarError:
+        if MODULES_ONLY in said:
+            problem = "MNN's sessions cannot run a model in which shapes depend on the values fed"
+        else:
+            problem = f"MNN cannot make a session of it: {last_line(said)}"
+        return unable(self.model, problem)
+
+    def feed(self, arrays: Mapping[str, Array]) -> None:
+        """Give the inputs their shapes, and their values.
+
+        Raises:
+            UsageError: the model cannot be computed with these shapes or types.
+        """
+        host_type = self.mnn.Tensor_DimensionType_Caffe
+        used = {name: array for name, array in arrays.items() if name in self.inputs}
+        with printed() as said:
+            for name, array in used.items():
+                if tuple(self.inputs[name].getShape()) != array.shape:
+                    self.interpreter.resizeTensor(self.inputs[name], array.shape)
+            self.interpreter.resizeSession(self.session)
+            if self.is_unsized():
+                raise self.error_of_shapes(used, said())
+        self.fed = []
+        for name, array in used.items():
+            tensor = self.inputs[name]
+            fitting = np.require(array, self.dtype_of(name, tensor), "C")
+            host = self.mnn.Tensor(array.shape, tensor.getDataType(), fitting, host_type)
+            self.fed.append((tensor, host))
+        self.upload()
+
+    def upload(self) -> None:
+        """Copy the inputs to where a run takes them; it puts other things there later."""
+        for tensor, host in self.fed:
+            tensor.copyFrom(host)
+
+    def error_of_shapes(self, arrays: Mapping[str, Array], said: str) -> UsageError:
+        from lar.records.run import format_shape  # needed for an error alone
+
+        fed = ", ".join(f"{name} of shape {format_shape(it.shape)}" for name, it in arrays.items())
+        return UsageError(
+            f"MNN cannot compute it with {fed}",
+            f"feed it the shapes that it was made for; MNN says: {last_line(said)}",
+            subject=self.model,
+        )
+
+    def is_unsized(self) -> bool:
+        """Return whether the shapes of tensors could not be computed."""
+        # It is an integer, which MNN's Python takes for a float: 0 is 0 all the same.
+        return bool(self.interpreter.getSessionInfo(self.session, RESIZE_STATUS))
+
+    def megabytes(self) -> float:
+        """Return the memory of its tensors and weights."""
+        return float(self.interpreter.getSessionInfo(self.session, MEMORY))
+
+    def dtype_of(self, name: str, tensor: Any) -> str:
+        """Return the name of a tensor's type.
+
+        Raises:
+            UsageError: it is one that MNN's Python does not pass on.
+        """
+        if dtype := self.fact_of(tensor).dtype:
+            return dtype
+        raise UsageError(
+            f"{name} is of a type that MNN's Python does not pass on", subject=self.model
+        )
+
+    def run_with(self, begin: Callback, end: Callback) -> object:
+        """Run it, and have functions called before and after each operator."""
+        return self.interpreter.runSessionWithCallBackInfo(self.session, begin, end)
+
+    def fact_of(self, tensor: Any) -> TensorFact:
+        """Describe a tensor of a callback."""
+        found = tensor.getDataType()
+        known = (it for name, it in DTYPES.items() if found is getattr(self.mnn, name))
+        return TensorFact(tuple(tensor.getShape()), next(known, ""))
+
+    def read(self, tensor: Any) -> Array | None:
+        """Return a tensor's values in plain axes, None where there are none."""
+        host = self.mnn.Tensor(tensor, self.mnn.Tensor_DimensionType_Caffe)
+        if not tensor.copyToHostTensor(host):
+            return None
+        return np.array(host.getNumpyData())
+
+
+def unable(model: str, problem: str) -> LarError:
+    """Return the error of a model that is whole, and that MNN cannot run."""
+    return LarError(problem, "run the model on another engine", subject=model)
+
+
+def last_line(said: str) -> str:
+    """Return the last of what MNN has printed, in at most 160 characters."""
+    return (said.strip().splitlines() or ["nothing"])[-1].strip()[:160]
+
+
+class InterpreterDriver(Driver):
+    """A session that is run as it is; its inputs are copied in before each iteration, since MNN
+    computes other tensors in their memory."""
+
+    name = "interpreter"
+    first: InterpreterDriver
+    calls = {
+        "load": "Interpreter.createSession",
+        "forward": "Interpreter.runSession",
+        "outputs": "Tensor.copyToHostTensor",
+    }
+
+    def set_up(self) -> None:
+        self.mnn = import_mnn()
+        # What hooks set: what runs an iteration of a fed session, settings by MNN's names.
+        self.begin: Callable[[Session], Callable[[], object]] = lambda session: session.run
+        self.is_verbose = False
+        self.config: dict[str, Any] = {"numThread": self.default_threads()}
+        self.hints: dict[int, Any] = {}
+        self.arrays: Mapping[str, Array] = {}
+        self.file = Path(self.spec.model)
+
+    def facts(self) -> EngineFacts:
+        return EngineFacts(
+            name="mnn",
+            version=self.mnn.version(),
+            driver=self.name,
+            device=self.spec.device,
+            libraries={"numpy": np.__version__},
+            threads=self.thread_count(),
+            products=""
+            if (asked := PRECISION.of(self.spec.settings)) == "float32"
+            else asked or "",
+        )
+
+    def default_threads(self) -> int:
+        if self.spec.runners > 1:
+            return 1
+        return min(DEFAULT_THREADS, len(os.sched_getaffinity(0)))
+
+    def load(self) -> None:
+        self.fire_hooks("before_load")
+        self.infos: tuple[TensorInfo, ...] = ()
+        self.types: dict[str, str] = {}  # of the outputs, where they are not MNN's
+        if is_onnx(self.file):
+            self.infos, self.types = read_values(self.file)
+            self.file = self.first.file if self.runner else self.convert()
+        self.net = read_net(self.file)
+        if loop := next((it for it in self.net.operators if it.type in ("While", "If")), None):
+            problem = f"MNN's sessions run no control flow, as {loop.type} {loop.name}"
+            raise unable(self.spec.model, problem)
+        self.session = self.open_session()
+        if lost := [name for name in self.net.outputs if name not in self.session.outputs]:
+            raise unable(self.spec.model, f"MNN's converter has lost the output {lost[0]}")
+        self.fire_hooks("after_load")
+
+    def convert(self) -> Path:
+        """Return the `.mnn` file that the converter makes of the model."""
+        # A folder of its own, which goes away with the run.
+        self.folder = tempfile.TemporaryDirectory(dir=self.context.work_folder or None)
+        file = Path(self.folder.name, "converted.mnn")
+        said = convert(Path(self.spec.model), file)
+        if self.is_verbose:
+            sys.stderr.write(said)
+        self.notes.append(
+            f"MNN's converter has made an .mnn model of it, which is run ({MODEL_DUMP.flag} FILE "
+            "keeps that)"
+        )
+        return file
+
+    def open_session(self, **more: Any) -> Session:
+        """Return a session of the model, with the settings as they are now and others."""
+        return Session(self.mnn, self.file, self.spec.model, {**self.config, **more}, self.hints)
+
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        return self.infos or infos_of(self.session, self.net)
+
+    def feed(self, arrays: Mapping[str, Array]) -> None:
+        self.arrays = arrays
+        with self.recorder.call("Tensor.copyFrom"):
+            self.session.feed(arrays)
+        self.fire_hooks("before_run")
+        self.start, self.wait = self.begin(self.session), bool  # it has ended when it returns
+        self.rearm = self.session.upload
+
+    def outputs(self) -> Mapping[str, Array | str]:
+        return SessionOutputs(self)
+
+    def failure(self) -> Exception:
+        return LarError(
+            f"MNN failed: {FAILURES.get(self.session.run(), 'it says not why')}",
+            "--verbose shows what it says",
+        )
+
+
+class SessionOutputs(Mapping[str, Any]):
+    """The outputs of a driver, each read when it is asked for, in the type that the model has."""
+
+    def __init__(self, driver: InterpreterDriver) -> None:
+        self._driver = driver
+
+    def __getitem__(self, name: str) -> Array | str:
+        driver = self._driver
+        array = driver.session.read(driver.session.outputs[name])
+        if array is None:
+            return "tensor without values"
+        dtype = driver.types.get(name)
+        return array.astype(dtype) if dtype in CONVERTED else array
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._driver.net.outputs)
+
+    def __len__(self) -> int:
+        return len(self._driver.net.outputs)
+
+
+def infos_of(session: Session, net: Net) -> tuple[TensorInfo, ...]:
+    """Describe the inputs of an `.mnn` model: it takes other sizes too."""
+    return tuple(
+        TensorInfo(
+            name=name,
+            dtype=session.dtype_of(name, session.inputs[name]),
+            shape=tuple(None if size < 0 else size for size in shape),
+            resizable=True,
+        )
+        for name, shape in net.inputs.items()
+    )
+
+
+def read_values(model: Path) -> tuple[tuple[TensorInfo, ...], dict[str, str]]:
+    """Return the inputs of an `.onnx` model, and the types of its outputs: the converter keeps
+    integers of 64 bits and truth values in 32 bits.
+
+    Raises:
+        UsageError: it is damaged, or an output is a sequence or a map.
+    """
+    from lar.engines.onnx_file.contents import info_of, read_message
+
+    graph = read_message(model).graph
+    held = {each.name for each in graph.initializer}
+    inputs = [each for each in graph.input if each.name not in held]
+    if unclear := next((it.name for it in map(info_of, inputs) if it.any_rank), ""):
+        raise UsageError(
+            f"its input {unclear} has any number of axes, and MNN needs to know how many",
+            "export it with its axes, or run it with --engine onnxruntime",
+            subject=model,
+        )
+    types = {each.name: info_of(each).dtype for each in graph.output}
+    if other := next((name for name, it in types.items() if it in ("sequence", "map")), None):
+        raise UsageError(f"the output {other} is a {types[other]}, which MNN lacks", subject=model)
+    return tuple(map(info_of, inputs)), types
