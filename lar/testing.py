@@ -156,7 +156,9 @@ def measures_each_iteration(it: Subject) -> None:
     require(facts is not None, "the result has no facts about the engine")
     assert facts is not None
     require((facts.name, facts.driver) == (it.engine.name, it.driver), "its facts name another one")
-    require(facts.version and facts.device, "its facts lack the version or the device")
+    own = it.engine.version
+    require(facts.version == own, f"its facts name the version {facts.version}, lar {own}")
+    require(facts.device, "its facts lack the device")
     for samples, count in ((result.warmup, 1), (result.samples, ITERATIONS)):
         require(len(samples.end_to_end) == count, f"{len(samples.end_to_end)} times of {count}")
         for whole, host in zip(samples.end_to_end, samples.host, strict=True):

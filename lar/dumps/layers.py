@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from lar.dumps.binary import TEXT, write_tensor
+from lar.dumps.binary import BY_DTYPE, TEXT, write_tensor
 from lar.dumps.excerpts import format_block, format_values
-from lar.dumps.facts import DumpFacts, read_facts
-from lar.dumps.names import Variable, format_name
-from lar.options.table import TEXT_DUMPS
+from lar.dumps.facts import DumpFacts, read_facts, write_facts
+from lar.dumps.names import Numbering, Variable, format_name
+from lar.options.table import BIN_IO_DUMP, TEXT_DUMPS
+
+if TYPE_CHECKING:
+    from lar.records.run import RunContext
 
 Array = np.ndarray[Any, Any]
 
@@ -23,6 +28,60 @@ class Dumped(NamedTuple):
     variable: Variable
     inputs: tuple[Variable, ...]
     array: Array
+
+
+class Layer(NamedTuple):
+    """An operator: the names of the tensors that it takes and gives, in order, with the values of
+    those that it gives, None where the engine keeps none."""
+
+    name: str
+    type: str
+    inputs: Sequence[str]
+    outputs: Mapping[str, Array | None]
+
+
+class LayerDriver(Protocol):
+    """A driver as far as a dump of its layers needs it (`lar.engines.driver.Driver`)."""
+
+    runner: int
+    context: RunContext
+
+
+def dump_layers(
+    driver: LayerDriver,
+    fed: Mapping[str, Array],
+    layers: Iterable[Layer],
+    outputs: Sequence[str],
+) -> None:
+    """Write what a model is fed with and what each layer gives, in the order of execution: into the
+    folder of --bin-io-dump, or as text. `outputs` are the names of the model's. Copies of a model
+    but the first write nothing."""
+    if driver.runner:
+        return
+    written = driver.context.written
+    write = text_writer(written) if BIN_IO_DUMP.key not in written else None
+    if write is None:
+        folder = Path(written[BIN_IO_DUMP.key])
+        folder.mkdir()
+        write = partial(write_dumped, folder)
+    numbering = Numbering(fed)
+    variables, left_out = numbering.variables, dict[str, str]()
+    for layer in (Layer("", "", (), fed), *layers):
+        if layer.name:
+            numbering.add_node(layer.type, layer.name, layer.inputs, [*layer.outputs])
+        taken = tuple(variables[each] for each in layer.inputs if each)
+        for name, array in layer.outputs.items():
+            element = None if array is None else BY_DTYPE.get(array.dtype.name)
+            if array is None or element is None:
+                left_out[name] = "the engine keeps no values of it that a file can hold"
+                continue
+            variables[name] = replace(
+                variables[name], shape=array.shape, dtype=element.name, stored=True
+            )
+            write(Dumped(variables[name], taken, array))
+    if BIN_IO_DUMP.key in written:
+        facts = DumpFacts(iteration=0, outputs=outputs, left_out=left_out)
+        write_facts(Path(written[BIN_IO_DUMP.key]), facts)
 
 
 def text_writer(written: Mapping[str, str]) -> Callable[[Dumped], None]:

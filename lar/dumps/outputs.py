@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -31,14 +31,19 @@ class OutputDriver(Protocol):
     def outputs(self) -> Mapping[str, np.ndarray[Any, Any] | str]: ...
 
 
-def write_outputs(driver: OutputDriver, variables: Mapping[str, Variable]) -> None:
+def write_outputs(driver: OutputDriver, named: Mapping[str, Variable] | Sequence[str]) -> None:
     """Have a driver's outputs written after each iteration, those of the first runner.
 
-    `variables` has what the engine's graph calls the outputs; their shapes and dtypes come from
-    the arrays.
+    `named` are the outputs, with what the engine's graph calls them where that is another name;
+    their shapes and dtypes come from the arrays.
     """
     if driver.runner:
         return
+    variables = (
+        named
+        if isinstance(named, Mapping)
+        else {name: Variable(id=at, name=name) for at, name in enumerate(named)}
+    )
     folder, write_others = Path(driver.context.written[BIN_OUT_DUMP.key]), driver.after_iteration
     # Those of the parts of sequences and maps come after them.
     numbers = {name: variable.id for name, variable in variables.items()}

@@ -25,10 +25,10 @@ def set_to(option: Option[Any], value: OptionValue, name: str, **fields: Any) ->
 
 
 def thread_choices(
-    cores: Sequence[int], options: Sequence[tuple[Option[int], str]]
+    cores: Sequence[int], options: Sequence[tuple[Option[int], str]], *, binds: bool = True
 ) -> Iterator[Choice]:
     """Yield numbers of threads for each of some options, the most first, whose names end as given;
-    then all threads bound to their cores.
+    then all threads bound to their cores, by an engine that `binds` them.
 
     The quick space has as many threads as cores, bound and not, and half as many.
     """
@@ -38,7 +38,7 @@ def thread_choices(
     for count in sorted(counts, reverse=True):
         for option, ending in options:
             yield set_to(option, count, f"{count} threads{ending}", for_full=count not in quick)
-    if most > 1:
+    if binds and most > 1:
         ids = ",".join(map(str, cores))
         yield Choice(
             name=f"{most} bound threads",

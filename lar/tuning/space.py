@@ -19,7 +19,7 @@ from lar.engines.engine import Engine, Site
 from lar.errors import UsageError
 from lar.measurement.machine import read_cpu_limit, read_instruction_sets
 from lar.options.option import is_set
-from lar.options.table import BY_KEY, CUDA, ENGINE, option_of
+from lar.options.table import ADDED, BY_KEY, CUDA, ENGINE, option_of
 from lar.records.choices import Allowed, Choice, Dimension, OptionValue
 from lar.records.run import Failure
 from lar.records.tuning import (
@@ -99,13 +99,16 @@ def dimensions_of_others(chosen: Engine, site: Site, model: Path) -> list[Dimens
 
 def normalise_options(options: Mapping[str, Any]) -> dict[str, OptionValue]:
     """Return the options that are given, by their keys."""
-    return {
-        option.key if (option := option_of(key)) else key: tuple(value)
-        if isinstance(value, list)
-        else value
-        for key, value in options.items()
-        if is_set(value)
-    }
+    found: dict[str, OptionValue] = {}
+    for name, value in options.items():
+        option = option_of(name)
+        if option in ADDED and isinstance(value, str):
+            value = (value,)
+        if is_set(value):
+            found[option.key if option else name] = (
+                tuple(value) if isinstance(value, list) else value
+            )
+    return found
 
 
 def take_given_caches(

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import copy
+import csv
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import lar
 from lar.engines import added_engines, engine_for, engine_named
 from lar.errors import EngineMissing, UsageError
+from lar.records.tuning import Candidate, TuneRequest
+from lar.tuning.space import plan_candidate, survey_space
 from tests.engines.added import install, install_toy
 
 RunLar = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -58,7 +62,7 @@ def test_the_toy_engine_is_listed(run_lar: RunLar, site: Path, environment: dict
     done = run_lar("engines", env=environment)
     assert (done.returncode, done.stderr) == (0, "")
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("toy")]
-    assert line.split() == ["toy", "1.0", "cpu", "reference", ".onnx"]
+    assert line.split() == ["toy", "1.0", "cpu", "reference", ".onnx", ".toy"]
     assert "each operator (reference)" in done.stdout
 
 
@@ -105,10 +109,10 @@ def test_an_option_that_the_engine_has_no_row_for_is_refused(
 ) -> None:
     install_toy(site)
     model = str(root / "models/one_operator.onnx")
-    done = run_lar(model, "--engine", "toy", "--fast-run", env=environment)
+    done = run_lar(model, "--engine", "toy", "--full-run", env=environment)
     assert done.returncode == 2
     assert done.stdout == ""
-    assert "--fast-run: Toy cannot do this" in done.stderr
+    assert "--full-run: Toy cannot do this" in done.stderr
 
 
 @pytest.mark.parametrize(("name", "content"), [("a.own", b"text"), ("a.model", b"OWN!....")])
@@ -161,3 +165,100 @@ def test_a_name_is_that_of_the_first_engine(
     added_engines.cache_clear()
     expected = {} if name == "onnxruntime" else {name: engines[0]}
     assert added_engines() == (expected, {})
+
+
+# What an engine may have beside its drivers
+
+
+@pytest.fixture
+def digits(site: Path, tmp_path: Path, root: Path) -> str:
+    """A model in the toy engine's own format."""
+    install_toy(site)
+    path = tmp_path / "digits_cnn.toy"
+    path.write_bytes(b"toy model\n" + (root / "models/digits_cnn.onnx").read_bytes())
+    return str(path)
+
+
+def test_a_property_of_its_own_is_part_of_the_result(digits: str, root: Path) -> None:
+    result = lar.run(digits, engine_option="opset=17", iter=1)
+    assert (result.status, result.spec.engine) == ("ok", "toy")
+    assert result.spec.settings == {"engine_option": "opset=17"}
+    assert result.to_dict()["spec"]["settings"] == {"engine_option": "opset=17"}
+    with pytest.raises(UsageError, match=r"--engine-option opset: Toy knows no opset 3") as caught:
+        lar.run(digits, engine_option="opset=3")
+    with pytest.raises(UsageError, match=r"Toy has no property 'colour'") as caught:
+        lar.run(digits, engine_option=["opset=17", "colour=red"])
+    assert caught.value.hint == "it has opset"
+    with pytest.raises(UsageError, match="MegEngine cannot do this") as caught:
+        lar.run(root / "models/digits_cnn.mge", engine_option="opset=17")
+    assert caught.value.hint.startswith("engines that can: onnxruntime, ")
+    assert "toy" in caught.value.hint
+
+
+def test_a_property_is_what_a_search_tries_and_settings_hold(digits: str, tmp_path: Path) -> None:
+    space = survey_space(digits, {}, TuneRequest(spaces=())).space
+    assert [choice.name for choice in space.dimensions[0].choices] == ["opset 17", "opset 20"]
+    first = Candidate(choices=("opset 17",))
+    variant = plan_candidate(first, [space])
+    assert variant.spec is not None
+    assert variant.spec.settings == {"engine_option": "opset=17"}
+    found = lar.tune(digits, budget="4s", engine_option="opset=19")
+    settings = found.write_settings(str(tmp_path / "fast.json"))
+    assert settings.options["engine_option"] == ("opset=19",)
+    spec = lar.run(digits, iter=1, settings=str(tmp_path / "fast.json")).spec
+    assert spec.settings == {"engine_option": "opset=19"}
+
+
+def test_its_cache_is_shown_and_compared(run_lar: RunLar, digits: str, tmp_path: Path) -> None:
+    for name, opset in (("a", 17), ("b", 20)):
+        options: dict[str, Any] = {"fast_run": True, "iter": 0}
+        options["fast_run_algo_policy"] = str(tmp_path / name)
+        assert lar.run(digits, engine_option=f"opset={opset}", **options).status == "ok"
+    a, b = str(tmp_path / "a"), str(tmp_path / "b")
+    done = run_lar("cache", "show", a, b)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["file", a, b]
+    assert run_lar("cache", "diff", a, b).returncode == 1
+    assert run_lar("cache", "diff", a, a).stdout == "the same model\n"
+    done = run_lar("cache", "merge", a, "-o", b)
+    assert done.returncode == 2
+    assert f"{a}: such a cache holds a converted model and nothing to merge" in done.stderr
+    foreign = tmp_path / "c"
+    foreign.write_text("what nobody has written")
+    done = run_lar("cache", "show", str(foreign))
+    assert "c: is not a fast-run cache that an engine reads" in done.stderr
+    assert "hint: engines with caches: megengine, onnxruntime, " in done.stderr
+
+
+def test_its_own_profile_is_reported_without_a_spread(
+    run_lar: RunLar, digits: str, tmp_path: Path
+) -> None:
+    files: dict[str, Any] = {key: str(tmp_path / key) for key in ("profile", "profile_raw")}
+    assert lar.run(digits, iter=3, **files).status == "ok"
+    for path in files.values():
+        columns = ("--style", "operators", "--columns", "median,mean,max")
+        done = run_lar("report", path, *columns, "--csv", "-")
+        assert done.returncode == 0, done.stderr
+        header, first, *_ = csv.reader(done.stdout.splitlines())
+        row = dict(zip(header, first, strict=True))
+        named = {key: value for key, value in row.items() if key.split("_")[0] in columns[3]}
+        assert [bool(value) for value in named.values()] == [
+            key.startswith("mean") for key in named
+        ], row
+        assert "means of all iterations" in run_lar("report", path, "--style", "operators").stdout
+
+
+def test_models_of_two_formats_are_compared(digits: str, root: Path) -> None:
+    found = lar.compare(root / "models/digits_cnn.onnx", digits, max_error=1e-4)
+    assert (found.actual.engine, found.expected.engine) == ("onnxruntime", "toy")
+    assert found.finding == "same"
+
+
+def test_each_suffix_is_named_once(site: Path, tmp_path: Path) -> None:
+    install_toy(site)
+    (tmp_path / "a.model").write_text("no model")
+    with pytest.raises(UsageError) as caught:
+        engine_for(tmp_path / "a.model", None)
+    suffixes = caught.value.hint.partition(";")[0].removeprefix("models end in ").split()
+    assert len({*suffixes}) == len(suffixes)
+    assert {".onnx", ".toy"} <= {*suffixes}

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from lar.engines.engine import Engine
 
 if TYPE_CHECKING:
-    from lar.dumps.facts import DumpFacts
     from lar.graphs.operator_kinds import OperatorKinds
     from lar.graphs.origins import ModelOperator
     from lar.records.run import ModelInfo
@@ -63,8 +62,3 @@ class OnnxFileEngine(Engine):
             *(ModelOperator("Input", name, (), (name,)) for name in fed),
             *(ModelOperator(it.operator, it.name, it.inputs, it.outputs) for it in nodes),
         )
-
-    def describe_dump(self, folder: Path) -> DumpFacts:
-        from lar.dumps.layers import describe_dump
-
-        return describe_dump(folder)

@@ -203,11 +203,12 @@ def test_onnx_runtime_stays_the_engine_of_onnx_models() -> None:
         engine_for(MODELS / "int8.mge", "reference")
 
 
+@pytest.mark.usefixtures("own_engines")
 def test_options_that_it_cannot_serve_are_refused_by_name() -> None:
     with pytest.raises(UsageError) as caught:
         check_options(engine_named("reference"), ["fast_run"])
     assert caught.value.message == "--fast-run: ONNX's reference evaluator cannot do this"
-    assert caught.value.hint == "engines that can: megengine, onnxruntime"
+    assert caught.value.hint.startswith("engines that can: megengine, onnxruntime")
 
 
 def test_without_onnx_the_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

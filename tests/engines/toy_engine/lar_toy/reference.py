@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper, version_converter
+from onnx import helper, numpy_helper, version_converter
 from onnx.reference import ReferenceEvaluator
 
-from lar.dumps.binary import BY_DTYPE, write_tensor
-from lar.dumps.names import Variable, format_name
+from lar.dumps.layers import Layer, dump_layers
+from lar.dumps.outputs import write_outputs
 from lar.engines.driver import Driver
 from lar.engines.option_rows import Drivers, OptionRow
-from lar.options.table import BIN_IO_DUMP, BIN_OUT_DUMP, CPU, VERBOSE
+from lar.errors import UsageError
+from lar.measurement.machine import installed_version
+from lar.options.table import (
+    BIN_IO_DUMP,
+    BIN_OUT_DUMP,
+    CPU,
+    ENGINE_OPTION,
+    FAST_RUN,
+    FAST_RUN_ALGO_POLICY,
+    PROFILE,
+    PROFILE_RAW,
+    THREAD,
+    VERBOSE,
+)
 from lar.records.facts import EngineFacts
+from lar.records.profile import ProfiledOperator
 from lar.records.run import ModelInfo, TensorInfo
+
+from .cache import BEGINNING, read_cache
+from .profile import ToyProfiler
 
 Array = np.ndarray[Any, Any]
 
@@ -33,28 +50,80 @@ class ReferenceDriver(Driver):
     name = "reference"
 
     def facts(self) -> EngineFacts:
-        return EngineFacts(name="toy", version=onnx.__version__, driver=self.name, device="cpu")
+        return EngineFacts(
+            name="toy", version=installed_version("lar_toy"), driver=self.name, device="cpu"
+        )
 
     def load(self) -> None:
         self.fire_hooks("before_load")
-        model = onnx.load(self.spec.model)
-        self.model = version_converter.convert_version(model, OPSET)
+        self.model = self.read_cached() or self.convert()
         self.evaluator = ReferenceEvaluator(self.model)
+        self.steps = [step_of(node) for node in self.model.graph.node]
+        self.seen_ns: dict[str, list[int]] = {}
         self.fire_hooks("after_load")
+
+    def read_cached(self) -> Any:
+        """Return the model in the cache that is given, None if it has to be converted."""
+        path = FAST_RUN_ALGO_POLICY.of(self.spec.settings)
+        if path is None or FAST_RUN.of(self.spec.settings):
+            return None
+        return onnx.load_model_from_string(read_cache(path))
+
+    def convert(self) -> Any:
+        opset = int(self.properties.get("opset", OPSET))
+        model = version_converter.convert_version(load_model(self.spec.model), opset)
+        if path := FAST_RUN_ALGO_POLICY.of(self.spec.settings):
+            Path(path).write_bytes(BEGINNING + model.SerializeToString())
+        return model
 
     def inputs(self) -> tuple[TensorInfo, ...]:
         return tuple(info_of(each) for each in self.model.graph.input)
 
     def feed(self, arrays: Mapping[str, Array]) -> None:
         self.fed = dict(arrays)
-        self.start, self.wait = self.compute, bool
+        self.start = self.compute_each if self.profiler else self.compute
+        self.wait = bool
         self.fire_hooks("before_run")
 
     def compute(self) -> None:
         self.results = self.evaluator.run(None, self.fed)
 
+    def compute_each(self) -> dict[str, Array]:
+        """Compute the operators one after the other, each with its time; return all tensors."""
+        known = {it.name: numpy_helper.to_array(it) for it in self.model.graph.initializer}
+        known.update(self.fed)
+        opsets = {"": self.evaluator.opsets[""]}
+        for name, _, node in self.steps:
+            began = time.perf_counter_ns()
+            fed = {each: known[each] for each in node.input if each}
+            given = ReferenceEvaluator(node, opsets=opsets).run(None, fed)
+            known.update(zip(node.output, map(np.asarray, given), strict=True))
+            self.seen_ns.setdefault(name, []).append(time.perf_counter_ns() - began)
+        self.results = [known[each.name] for each in self.model.graph.output]
+        return known
+
+    def read_means(self) -> list[int]:
+        """Return the mean time of each operator, in nanoseconds."""
+        return [sum(taken) // len(taken) for taken in self.seen_ns.values()]
+
     def outputs(self) -> Mapping[str, Array]:
         return dict(zip(self.evaluator.output_names, self.results, strict=True))
+
+
+def load_model(path: str | Path) -> Any:
+    """Load a model of either format."""
+    content = Path(path).read_bytes()
+    try:
+        model = onnx.load_model_from_string(content.removeprefix(b"toy model\n"))
+        onnx.checker.check_model(model)
+    except Exception as error:
+        raise UsageError(f"not a model: {str(error).splitlines()[0]}", subject=path) from None
+    return model
+
+
+def step_of(node: Any) -> tuple[str, str, Any]:
+    """Return the name of an operator, its type and the operator."""
+    return node.name or node.output[0], node.op_type, node
 
 
 def info_of(value: Any) -> TensorInfo:
@@ -68,7 +137,7 @@ def info_of(value: Any) -> TensorInfo:
 
 
 def read_model(path: Path) -> ModelInfo:
-    graph = onnx.load(path).graph
+    graph = load_model(path).graph
     sizes = [int(np.prod(each.dims)) for each in graph.initializer]
     return ModelInfo(
         engine="toy",
@@ -85,57 +154,36 @@ def show_nothing_more(driver: ReferenceDriver, value: object) -> None:
     """The evaluator prints nothing that --verbose could show."""
 
 
+def record_operators(driver: ReferenceDriver, value: object) -> None:
+    operators = [ProfiledOperator(id=it, type=kind, name=it) for it, kind, _ in driver.steps]
+    driver.profiler = ToyProfiler(operators, driver.read_means, times="mean")
+    driver.start = driver.compute_each
+
+
 def dump_tensors(driver: ReferenceDriver, value: object) -> None:
-    """Write what each operator gives, with the names that lar's dumps have."""
-    folder = Path(driver.context.written["bin_io_dump"])
-    folder.mkdir()
-    model = onnx.ModelProto()
-    model.CopyFrom(driver.model)
-    del model.graph.output[:]
-    names = [name for node in model.graph.node for name in node.output]
-    model.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in names)
-    arrays = dict(zip(names, ReferenceEvaluator(model).run(None, driver.fed), strict=True))
-    variables: dict[str, Variable] = {}
-
-    def write(name: str, operator: str, taken: list[str], array: Array | None) -> None:
-        number = 2 * len(variables)
-        variable = Variable(
-            id=number + 1,
-            operator=f"{name}[{number}]",
-            operator_type=operator,
-            name=name,
-            stored=array is not None,
-        )
-        if array is not None:
-            variable = replace(
-                variable,
-                shape=array.shape,
-                dtype=BY_DTYPE[array.dtype.name].name,
-            )
-            inputs = [variables[each] for each in taken if each]
-            write_tensor(folder / f"{variable.id:06x}", array, format_name(variable, inputs))
-        variables[name] = variable
-
-    for name, array in driver.fed.items():
-        write(name, "Input", [], array)
-    for each in model.graph.initializer:
-        write(each.name, "Initializer", [], None)
-    for node in model.graph.node:
-        for name in node.output:
-            write(name, node.op_type, list(node.input), np.asarray(arrays[name]))
+    """Write what each operator gives."""
+    known = driver.compute_each()
+    layers = (
+        Layer(name, kind, node.input, {each: known[each] for each in node.output})
+        for name, kind, node in driver.steps
+    )
+    dump_layers(driver, driver.fed, layers, driver.evaluator.output_names)
 
 
 def dump_outputs(driver: ReferenceDriver, value: object) -> None:
-    from lar.dumps.outputs import write_outputs
-
-    names = driver.evaluator.output_names
-    write_outputs(driver, {name: Variable(id=at, name=name) for at, name in enumerate(names)})
+    write_outputs(driver, driver.evaluator.output_names)
 
 
 REFERENCE: Drivers[ReferenceDriver] = Drivers(("reference",))
 
 ROWS: tuple[OptionRow[Any, Any], ...] = (
     OptionRow(CPU, REFERENCE, "NumPy"),
+    OptionRow(THREAD, REFERENCE, "each has an evaluator of its own"),
+    OptionRow(ENGINE_OPTION, REFERENCE, "opset=N, which the model is converted to"),
+    OptionRow(FAST_RUN, REFERENCE, "converts the opset"),
+    OptionRow(FAST_RUN_ALGO_POLICY, REFERENCE, "holds the converted model"),
+    OptionRow(PROFILE, REFERENCE, "each operator's mean", before_run=record_operators),
+    OptionRow(PROFILE_RAW, REFERENCE, "JSON of its own", before_run=record_operators),
     OptionRow(VERBOSE, REFERENCE, "nothing more", before_load=show_nothing_more),
     OptionRow(BIN_IO_DUMP, REFERENCE, "each operator", before_run=dump_tensors),
     OptionRow(BIN_OUT_DUMP, REFERENCE, "the outputs", before_run=dump_outputs),

@@ -1,0 +1,56 @@
+"""The profile of an engine that computes one operator after the other and says how long each took.
+
+The engine gives no times of day: operators stand one behind the other from the begin of an
+iteration's dispatch on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from lar.engines.driver import HOST_THREAD, EngineTrace
+from lar.records.profile import Execution, ProfiledOperator, Step, Times
+
+
+class OperatorTimes:
+    """An engine's profiler (`EngineProfiler`) of durations alone.
+
+    `read` returns how many nanoseconds each of the operators took, in their order: in the iteration
+    that has just ended or, with `times` "mean", the means of all, once the last one has.
+    """
+
+    def __init__(
+        self,
+        operators: Sequence[ProfiledOperator],
+        read: Callable[[], Sequence[int]],
+        times: Times = "each",
+    ) -> None:
+        self.operators = tuple(operators)
+        self.read = read
+        self.times: Times = times
+        self._taken: list[tuple[Step, int, Sequence[int]]] = []
+
+    def take(self, step: Step, forward_ns: int, dispatched_ns: int, waited_ns: int) -> None:
+        self._taken.append((step, forward_ns, () if self.times == "mean" else self.read()))
+
+    def finish(self) -> EngineTrace:
+        means = self.read() if self.times == "mean" else ()
+        executions = [
+            each
+            for step, at, durations in self._taken
+            for each in executions_in(step, at, durations or means)
+        ]
+        return EngineTrace(operators=self.operators, executions=executions, times=self.times)
+
+
+def executions_in(step: Step, begin_ns: int, durations_ns: Sequence[int]) -> Iterator[Execution]:
+    """Yield the executions of operators, one behind the other; a sum that is longer than the
+    iteration is fitted into it."""
+    whole, room = sum(durations_ns), step.end_ns - begin_ns
+    at = done = 0
+    for operator, duration in enumerate(durations_ns):
+        done += duration
+        until = done * room // whole if whole > room else done
+        times = (begin_ns + at, begin_ns + until)
+        yield Execution(operator, step.number, HOST_THREAD, *times, warmup=step.warmup)
+        at = until
