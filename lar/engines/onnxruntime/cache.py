@@ -160,10 +160,6 @@ class ModelCaches(CacheFiles):
         lines.append(f"the same: {len({**keys[0], **keys[1]}) - len(differing)}")
         return CacheReport(lines, differs=bool(differing))
 
-    def companions(self, path: str) -> tuple[str, ...]:
-        data = read_cache(path).data
-        return (data,) if data else ()
-
     def copy(self, path: str, place: str, flag: str) -> None:
         with locked(folder_of(path), fcntl.LOCK_SH):
             new, old = read_cache(path), read_if_there(place)
