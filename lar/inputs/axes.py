@@ -133,12 +133,8 @@ def item_of_shape(info: TensorInfo, shape: Sequence[int]) -> str:
 def hint_at_sizes(infos: Sequence[TensorInfo], guessed: Sequence[str]) -> str:
     """Return what to type where an engine failed and axes of any size were taken as 1; empty if
     these are batches alone."""
-    examples = {
-        name_at(info, at): 1 if at == 0 and len(info.shape) > 1 else EXAMPLE_SIZE
-        for info in infos
-        for at in open_axes(info)
-        if name_at(info, at) in guessed
-    }
+    batches = {name_at(info, 0) for info in infos if len(info.shape) > 1}
+    examples = {name: 1 if name in batches else EXAMPLE_SIZE for name in guessed}
     if EXAMPLE_SIZE not in examples.values():
         return ""
     sizes = AxisSizes(infos, examples)

@@ -78,6 +78,8 @@ def find_misfit(shape: tuple[int, ...], info: TensorInfo) -> str:
     if len(shape) != len(info.shape):
         return f"its shape {text} has {len(shape)} axes, {wanted} has {len(info.shape)}"
     fixed: Sequence[int] = range(len(shape))
+    if info.resizable and 0 in shape:
+        return f"its shape {text} has an axis of 0, which the engine does not take"
     if info.resizable:
         fixed = [channel_axis_of(info.shape)] if len(shape) == 4 else []
     for axis in fixed:

@@ -82,7 +82,11 @@ def inputs_for(
     for other, side in enumerate(sides):
         if brings_inputs(side):
             fed, mine = inputs_of(dumps[other], sides[number]), sides[number]
-            if not fed and isinstance(mine, ModelRun) and not infos_of(mine, options):
+            if (
+                not fed
+                and isinstance(mine, ModelRun)
+                and all(info.optional for info in infos_of(mine, options))
+            ):
                 return []
             return items_in(fed, place, dumps[other].source)
     if len({side.model for side in models}) > 1:

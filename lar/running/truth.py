@@ -134,7 +134,7 @@ def run_truth(model: TruthModel, dumps: Sequence[Dump], folder: Path, progress: 
     """
     side = ModelRun(model.path, model.path, {"engine": model.engine.name})
     fed = next(filter(None, (inputs_of(dump, side) for dump in dumps)), None)
-    if fed is None and infos_of(side, {}):
+    if fed is None and not all(info.optional for info in infos_of(side, {})):
         raise UsageError(
             "neither side holds what it was fed with",
             "give a model, or a dump with its inputs, as A or B",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -104,6 +105,7 @@ def read_feed(
     Raises:
         UsageError: it is wrong, or does not fit the model.
     """
+    from lar.inputs.axes import AxisSizes
     from lar.inputs.batching import repeat_batches, without_batch
     from lar.inputs.feed import feed_of
 
@@ -121,6 +123,10 @@ def read_feed(
     if size is None:
         return feed
     arrays, fed = repeat_batches(feed.arrays, feed.fed, infos, size)
+    sizes = AxisSizes(infos, spec.shape)
+    for info in infos:
+        if info.name in arrays and spec.shape:
+            sizes.learn(info, arrays[info.name].shape)
     return replace(feed, arrays=arrays, fed=fed)
 
 
@@ -146,7 +152,13 @@ def feed_of_case(
     from lar.inputs.grammar import PathItem
     from lar.worker.judging import Judge
 
-    items = [PathItem(name, file) for name, file in case.inputs] if infos else []
+    # A folder has no inputs where the model needs none.
+    needed = [info for info in infos if not info.optional]
+    items = [
+        PathItem(name, file)
+        for name, file in case.inputs
+        if needed or os.path.exists(os.path.join(file, "input_0.pb"))
+    ]
     try:
         feed = read_feed(spec, items, infos, generates=False)
     except UsageError as error:

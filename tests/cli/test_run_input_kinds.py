@@ -69,6 +69,12 @@ def optional() -> Any:
     return model_of([node("Add", ["x", "w"], ["y"])], inputs, [value("y", F, [3])], w=weight)
 
 
+def all_optional() -> Any:
+    inputs = [value("w", F, [3]), value("b", F, [3])]
+    nodes, held = [node("Add", ["w", "b"], ["y"])], np.ones(3, "f4")
+    return model_of(nodes, inputs, [value("y", F, [3])], w=held, b=held)
+
+
 def without_inputs() -> Any:
     constant = numpy_helper.from_array(np.arange(4, dtype="f4"), "c")
     nodes = [node("Constant", [], ["c"], value=constant), node("Relu", ["c"], ["y"])]
@@ -139,6 +145,7 @@ KINDS: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "optional": (optional, ["--input", "x:[1.0,2,3];w:[10.0,10,10]"]),
     "left out": (optional, ["--input", "x:[1.0,2,3]"]),
     "without inputs": (without_inputs, []),
+    "all optional": (all_optional, []),
     "classifier": (classifier, ["--input", 'x:[["a"],["b"],["a"]]']),
     "bfloat16": (lambda: through_float(T.BFLOAT16), ["--input", "x:[[1.0,2,3.3],[4,5,6]]"]),
     "float8": (lambda: through_float(T.FLOAT8E4M3FN), ["--shape", "n=2"]),
@@ -255,6 +262,11 @@ def test_every_kind_gives_what_onnx_runtime_gives(
             "window",
             ["--shape", "b=3"],
             ["--shape: b: no input has such an axis", "axes are batch, n"],
+        ),
+        (
+            "window",
+            ["--shape", "batch=3,n=9", "--batch-size", "2"],
+            ["axis batch of input x is 2, and 3 in --shape"],
         ),
         ("window", ["--shape", "batch=many"], ["'batch=many' gives no sizes of axes"]),
         ("window", ["--input", "x:{2,4}"], ["{2,4} has 2 axes, {batch,4,n} of input x has 3"]),

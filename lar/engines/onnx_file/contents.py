@@ -460,9 +460,3 @@ def refuse_others(path: Path, inputs: Iterable[Message]) -> None:
         if kind not in ("tensor", "sequence"):
             problem = f"the model's input {each.name} is a {kind}, which lar cannot feed"
             raise UsageError(problem, subject=path)
-
-
-def without_rank(path: Path) -> set[str]:
-    """Return the names of the inputs of which a file does not say how many axes they have."""
-    fed = open_model(path).graph.input
-    return {each.name for each in fed if "shape" not in each.type.tensor_type}

@@ -12,7 +12,7 @@ NO_FALLBACK = "fallback to CPU EP has been explicitly disabled"
 
 # An operator that the engine lacks.
 ANOTHER_OPSET = "export the model for another opset or with other types"
-ANOTHER_LIBRARY = "--c-opr-lib FILE loads a library of operators that has it"
+A_LIBRARY = "--c-opr-lib FILE loads a library of operators that has it"
 NAME, NUMBER = r"([^\s(]+)", r"(\d+)"
 
 # Pattern in the engine's message, what is wrong (\1 is the pattern's group), what to do; the first
@@ -24,7 +24,7 @@ WHILE_LOADING: tuple[tuple[str, str, str], ...] = (
         r"has no \1-\2",
         ANOTHER_OPSET,
     ),
-    (r"(\S+:\S+)\(-?\d+\) is not a registered function/op", r"has no \1", ANOTHER_LIBRARY),
+    (rf"{NAME}:(\w+)\(-?\d+\) is not a registered function/op", r"has no \1:\2", A_LIBRARY),
     (rf"{NAME}\(-?\d+\) is not a registered function/op", r"has no \1", ANOTHER_OPSET),
     (
         r"contains compiled nodes",
@@ -90,7 +90,7 @@ def explain_onnxruntime(
     for pattern, what, hint in WHILE_LOADING if loading else ():
         if found := re.search(pattern, message):
             says = f"{hint} (ONNX Runtime: {one_line(message)})"
-            if hint in (ANOTHER_OPSET, ANOTHER_LIBRARY):
+            if hint in (ANOTHER_OPSET, A_LIBRARY):
                 what = f"ONNX Runtime {version} {found.expand(what)}"
                 return LarError(what, says, subject=model)
             return UsageError(found.expand(what), says, subject=model)

@@ -15,8 +15,7 @@ import numpy as np
 
 from lar.engines.driver import Driver
 from lar.engines.onnx_file.axes import axes_of
-from lar.engines.onnx_file.contents import without_rank
-from lar.engines.onnx_file.fields import SavedModel
+from lar.engines.onnx_file.fields import SavedModel, open_model
 from lar.engines.onnxruntime.messages import NO_FALLBACK, explain_onnxruntime
 from lar.engines.onnxruntime.providers import (
     ASSIGNMENTS,
@@ -283,6 +282,12 @@ def info_of(node: Any, unclear: Container[str]) -> TensorInfo:
         any_rank=bool(sequence) or node.name in unclear,
         sequence=bool(sequence),
     )
+
+
+def without_rank(path: Path) -> set[str]:
+    """Return the names of the inputs of which a file does not say how many axes they have."""
+    fed = open_model(path).graph.input
+    return {each.name for each in fed if "shape" not in each.type.tensor_type}
 
 
 # What to do where a provider's library does not load.
