@@ -7,13 +7,15 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from lar.cli.screen import screen_of_output
 from lar.cli.table_output import render
 from lar.errors import LarError, error_of_write, error_with_code
-from lar.files.report_file import OutputFile
 from lar.reports.report import Report
+
+if TYPE_CHECKING:
+    from lar.files.report_file import OutputFile
 
 SUFFIXES = {"markdown": "md"}
 
@@ -55,6 +57,8 @@ def open_reports(
     Raises:
         UsageError: a file cannot be written.
     """
+    from lar.files.report_file import OutputFile  # what only prints needs no files
+
     given = {key: path for key in keys if (path := getattr(arguments, key)) is not None}
     places = {key: place_in(path, name, SUFFIXES.get(key, key)) for key, path in given.items()}
     return ReportFiles(

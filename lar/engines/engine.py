@@ -194,10 +194,6 @@ class CacheFiles(abc.ABC):
             subject=path,
         )
 
-    def companions(self, path: str) -> tuple[str, ...]:
-        """Return the names of the files beside a file that belong to it."""
-        return ()
-
     def copy(self, path: str, place: str, flag: str) -> None:
         """Copy a file with all that belongs to it; what stands at the place is replaced as a whole.
 

@@ -32,23 +32,14 @@ def summary_lines(profile: Profile, advice: str = "") -> list[str]:
     rows = rows_of(profile)
     if not rows and not profile.timed_steps():
         return []
-    disturbed = describe_disturbance(profile)
-    disturbed = disturbed and f"{disturbed}."
+    trust = [describe_dispatches(profile), describe_means(profile), describe_cost(profile)]
+    if disturbed := describe_disturbance(profile):
+        trust.append(f"{disturbed}.")
     lines = {
         "time": describe_iteration(profile),
         "slowest": describe_slowest(profile, rows) if rows else "",
         "try": advice,
-        "trust": " ".join(
-            filter(
-                None,
-                (
-                    describe_dispatches(profile),
-                    describe_means(profile),
-                    describe_cost(profile),
-                    disturbed,
-                ),
-            )
-        ),
+        "trust": " ".join(filter(None, trust)),
     }
     return [f"{about}: {text}" for about, text in lines.items() if text]
 
@@ -119,8 +110,7 @@ def describe_means(profile: Profile) -> str:
     """Return that operators have the means of all iterations; empty where each has its own time."""
     if profile.facts.times == "each":
         return ""
-    engine = profile.facts.engine
-    return f"The times of operators are means of all iterations: {engine} gives no single ones."
+    return f"Operators have mean times of all iterations: {profile.facts.engine} has no others."
 
 
 def describe_far(profile: Profile, kind: Row, rows: Sequence[Row]) -> str:

@@ -65,19 +65,12 @@ def totals_of(
     if owners is not None:
         owned = group_by(zip(owners, values, strict=True), itemgetter(0)).values()
         of_owners = [[ns for _, ns in own] for own in owned]
+    count, total, median = len(values), sum(values), percentile_of(ordered, 50)
     ranking_ns = sum(percentile_of(sorted(own), 50) * len(own) for own in of_owners)
     if times == "mean":
-        return Totals(len(values), sum(values), None, None, ranking_ns=ranking_ns)
-    return Totals(
-        len(values),
-        sum(values),
-        ordered[-1],
-        ordered[0],
-        percentile_of(ordered, 50),
-        percentile_of(ordered, 90) if len(values) >= samples_for(90) else None,
-        disturbed,
-        ranking_ns,
-    )
+        return Totals(count, total, None, None, ranking_ns=ranking_ns)
+    p90 = percentile_of(ordered, 90) if len(values) >= samples_for(90) else None
+    return Totals(count, total, ordered[-1], ordered[0], median, p90, disturbed, ranking_ns)
 
 
 def group_by(items: Iterable[V], key: Callable[[V], K]) -> dict[K, list[V]]:

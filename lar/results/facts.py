@@ -92,9 +92,8 @@ def fed_shapes(result: RunResult) -> str:
 
 def text_of(key: str, value: object) -> str:
     option = BY_KEY.get(key)
-    if value is True or (option and option.writes):
-        return "yes"
-    return str(value).replace("\n", " ")  # between those of an option that is given again
+    text = str(value).replace("\n", " ")  # of an option that is given again
+    return "yes" if value is True or (option and option.writes) else text
 
 
 def is_option(name: str) -> bool:

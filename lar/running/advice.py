@@ -52,11 +52,12 @@ def race(
     is not of the budget.
     """
     with work_folder() as folder:
-        variants = [plain]
-        for number, each in enumerate(suggestions):
-            cache = os.path.join(folder, str(number))
-            variants.append(plan_setting(each, plain, cache, show))
-        return run_bench(variants, budget_seconds=budget_seconds, report=report)
+        caches = [os.path.join(folder, str(number)) for number in range(len(suggestions))]
+        planned = [
+            plan_setting(each, plain, cache, show)
+            for each, cache in zip(suggestions, caches, strict=True)
+        ]
+        return run_bench([plain, *planned], budget_seconds=budget_seconds, report=report)
 
 
 def plan_setting(suggestion: Suggestion, plain: Variant, cache: str, show: Show) -> Variant:

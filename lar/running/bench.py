@@ -133,7 +133,9 @@ def check_keys(options: Mapping[str, object], own: Mapping[str, object] | None) 
     Raises:
         UsageError: naming the nearest.
     """
-    for key in options.keys() - BENCH_KEYS:
+    for key in options:
+        if key in BENCH_KEYS:
+            continue
         if key in BY_KEY:
             raise UsageError(
                 f"{key!r} does not say how a model is run", "the bench itself chooses how often"

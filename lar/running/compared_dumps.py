@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from string import ascii_uppercase as LETTERS
@@ -221,11 +221,17 @@ class Comparing:
     def __init__(self, sides: Sequence[Side], asked: Asked, stack: contextlib.ExitStack) -> None:
         self.sides, self.asked = sides, asked
         self.alone = SidesAlone(sides, asked, stack)
-        self.folder = Path()
-        if asked.truth or any(isinstance(side, ModelRun) for side in sides):
-            from lar.files.work_folders import work_folder  # two dumps need none
 
-            self.folder = Path(stack.enter_context(work_folder()))
+    @contextlib.contextmanager
+    def make_folder(self) -> Iterator[Path]:
+        """Make a folder for what models dump; two dumps have none."""
+        if not (self.asked.truth or any(isinstance(side, ModelRun) for side in self.sides)):
+            yield Path()
+            return
+        from lar.files.work_folders import work_folder
+
+        with work_folder() as folder:
+            yield Path(folder)
 
     def compare_two(self) -> Comparison:
         """Compare two sides, on each item of a data set if they are run on one.
@@ -243,12 +249,10 @@ class Comparing:
             self.alone.require(0)
         items = items_of_sides(self.sides, self.asked.options)
         if items:
-            return compare_items(
-                self.sides, items, self.compare_once, self.folder, self.asked.progress
-            )
-        return self.compare_once(self.sides, self.folder, self.asked.progress)
+            return compare_items(self.sides, items, self.compare_once, self.asked.progress)
+        return self.compare_once(self.sides, self.asked.progress)
 
-    def compare_once(self, sides: Sequence[Side], folder: Path, progress: Progress) -> Comparison:
+    def compare_once(self, sides: Sequence[Side], progress: Progress) -> Comparison:
         """Run the models of two sides, each once, compare what they computed, and judge it by the
         truth if that is asked for.
 
@@ -257,12 +261,13 @@ class Comparing:
             LarError: a model's run did not end well.
         """
         asked = replace(self.asked, progress=progress)
-        dumps, fed = run_sides(sides, folder, asked)
-        if fed and outputs_differ(dumps[0], dumps[1], asked.tolerance):
-            self.alone.begin(range(2))
-        found = self.compare_pair(dumps, (0, 1), asked)
-        if asked.truth and not found.interrupted:
-            found = self.judge(found, dumps, folder, asked)
+        with self.make_folder() as folder:
+            dumps, fed = run_sides(sides, folder, asked)
+            if fed and outputs_differ(dumps[0], dumps[1], asked.tolerance):
+                self.alone.begin(range(2))
+            found = self.compare_pair(dumps, (0, 1), asked)
+            if asked.truth and not found.interrupted:
+                found = self.judge(found, dumps, folder, asked)
         return replace(found, notes=(*join_notes(fed), *found.notes))
 
     def compare_several(self) -> ComparisonOfSides:
@@ -275,10 +280,11 @@ class Comparing:
         from lar.comparison.sides import compare_sides  # two sides do not need it
 
         items_of_sides(self.sides, self.asked.options)  # several sides have none
-        dumps, fed = run_sides(self.sides, self.folder, self.asked)
-        found = compare_sides(
-            len(dumps), lambda one, other: self.compare_pair(dumps, (one, other), self.asked)
-        )
+        with self.make_folder() as folder:
+            dumps, fed = run_sides(self.sides, folder, self.asked)
+            found = compare_sides(
+                len(dumps), lambda one, other: self.compare_pair(dumps, (one, other), self.asked)
+            )
         return replace(found, notes=(*join_notes(fed), *found.notes))
 
     def compare_pair(
@@ -348,8 +354,7 @@ def outputs_differ(actual: Dump, expected: Dump, tolerance: Tolerance) -> bool:
 def compare_items(
     sides: Sequence[Side],
     items: Sequence[str],
-    compare_once: Callable[[Sequence[Side], Path, Progress], Comparison],
-    folder: Path,
+    compare_once: Callable[[Sequence[Side], Progress], Comparison],
     progress: Progress,
 ) -> Comparison:
     """Compare two models on each item of a data set, one after the other, and collect the errors.
@@ -359,10 +364,7 @@ def compare_items(
     Raises:
         LarError: a run did not end well.
     """
-    import shutil  # slow to import, and few comparisons are of a data set
-
     collected = CollectedItems()
-    place = folder / "item"
     for number, name in enumerate(items):
         runs: list[Side] = [
             replace(side, item=number) if isinstance(side, ModelRun) else side for side in sides
@@ -371,16 +373,14 @@ def compare_items(
         def say(text: str, start: str = f"item {number + 1} of {len(items)}: ") -> None:
             progress(start + text)
 
-        place.mkdir()
         try:
-            found = compare_once(runs, place, say)
+            found = compare_once(runs, say)
         except KeyboardInterrupt:
             if not collected.items:
                 raise
             note = f"interrupted: {number} of {count_of(len(items), 'item')} were compared"
             found = collected.sum_up()
             return replace(found, interrupted=True, notes=(*found.notes, note))
-        shutil.rmtree(place)
         collected.add(name, found)
         if found.interrupted:
             break

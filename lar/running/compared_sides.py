@@ -18,7 +18,7 @@ from lar.engines.formats import HEAD_SIZE, format_named
 from lar.errors import UsageError, count_of
 from lar.files.input_file import cannot_read, check_input, open_input
 from lar.options.command_line import words_of
-from lar.options.option import Option, flag_of
+from lar.options.option import flag_of
 from lar.options.suggestions import suggest_flag
 from lar.options.table import FLAGS, ON, SCHEDULER, option_of
 from lar.testcases.paths import source_of
@@ -189,15 +189,8 @@ def parse_words(words: Iterable[str]) -> dict[str, Any]:
             value = next(left, "")
         if not value:
             raise UsageError("expected one argument", flag=flag_of(key))
-        add_value(values, option, value)
+        values[option.key] = [*values.get(option.key, []), value] if option.repeatable else value
     return values
-
-
-def add_value(values: dict[str, Any], option: Option[Any], value: str) -> None:
-    if option.repeatable:
-        values.setdefault(option.key, []).append(value)
-    else:
-        values[option.key] = value
 
 
 def check_case(sides: Sequence[Side], case: int | None) -> None:

@@ -37,7 +37,6 @@ from lar.options.table import BY_KEY
 from lar.records.events import LAST_EVENTS, Event, Failed, apply_event, event_of
 from lar.records.run import Failure, RunContext, RunResult, RunSpec, request_to_json
 from lar.running.interrupts import uninterrupted
-from lar.running.progress import Progress
 from lar.running.worker_process import WorkerProcess, start_worker
 
 # The parent looks for new samples this often while iterations run.
@@ -50,6 +49,12 @@ LAST_SECONDS = 0.3
 CPU_LIMIT_SLACK = 0.3
 LOG_TAIL_BYTES = 64 * 1024
 LOG_TAIL_LINES = 20
+# What is soon over is not worth a line.
+PATIENCE_SECONDS = 2.0
+INTERVAL_SECONDS = 1.0
+# What was found is kept so often. It takes some milliseconds, beside what is measured.
+KEEPING_SECONDS = 5.0
+
 INTERRUPTED = Failure("interrupted", exit_code=EXIT_CODES["interrupted"])
 LOG_READS = 32  # of 64 KiB, which is what a pipe holds by default
 
@@ -80,7 +85,9 @@ def run_isolated(
         watch = Watch(worker, spec, context, listener)
         with watch.ending():
             watch.send(task)
-            import_for_dumps(spec)
+            if any(BY_KEY[key].purpose == "dump" for key in spec.settings):
+                # What finishes a dump, while the worker loads: later it would cost time.
+                import lar.dumps.delivery  # noqa: F401
             watch.follow()
         return watch.finish()
 
@@ -116,12 +123,6 @@ def with_samples(result: RunResult, context: RunContext, tables: Sequence[Sample
     return replace(result, failure=failure, warmup=warmup, samples=samples)
 
 
-def import_for_dumps(spec: RunSpec) -> None:
-    """Import what finishes a dump while the worker loads the model: later it would cost time."""
-    if any(BY_KEY[key].purpose == "dump" for key in spec.settings):
-        import lar.dumps.delivery  # noqa: F401
-
-
 def event_or_failure(line: bytes) -> Event:
     """Decode an event; any other line is a failure of the engine, since lar writes events alone."""
     try:
@@ -155,15 +156,43 @@ def cpu_limit_reached(status: int, usage: resource.struct_rusage | None) -> int:
     return soft if is_limit else 0
 
 
+class Progress:
+    """Asks the engine now and then for its progress, for the listener, and has it kept."""
+
+    def __init__(self, spec: RunSpec, context: RunContext, listener: Listener) -> None:
+        self.spec, self.context, self.listener = spec, context, listener
+        self.engine = engine_named(spec.engine)
+        self.began = time.monotonic()
+        self.due = self.began + PATIENCE_SECONDS
+        self.due_to_keep = self.began + KEEPING_SECONDS
+        self.reported = False
+
+    def report(self) -> None:
+        """Ask for the progress and report it, if it is time to."""
+        now = time.monotonic()
+        if now < self.due:
+            return
+        self.due = now + INTERVAL_SECONDS
+        text = self.engine.describe_progress(self.spec, self.context)
+        if text and now >= self.due_to_keep:
+            self.due_to_keep = now + KEEPING_SECONDS
+            self.engine.keep_progress(self.spec, self.context)
+        if text:
+            self.listener.on_progress(text, now - self.began)
+            self.reported = True
+
+    def end(self) -> None:
+        """Report the end, if any progress was reported before."""
+        if self.reported:
+            self.reported = False
+            self.listener.on_progress("", time.monotonic() - self.began)
+
+
 class Watch:
     """Follows a worker until it has finished, failed, died, stalled or run out of time."""
 
     def __init__(
-        self,
-        worker: WorkerProcess,
-        spec: RunSpec,
-        context: RunContext,
-        listener: Listener,
+        self, worker: WorkerProcess, spec: RunSpec, context: RunContext, listener: Listener
     ) -> None:
         self.result = new_result(spec)
         worker.make_room(spec.sample_count, spec.runners)

@@ -75,13 +75,9 @@ def give_model(dump: Dump, letter: str, model: str | os.PathLike[str]) -> Dump:
     except LarError:  # it names the file
         raise
     except (OSError, ValueError):
-        raise UsageError(
-            "is no model, or a damaged one", "give a .onnx or .mge", flag=FLAG, subject=model
-        ) from None
+        raise refusal(model, "is no model, or a damaged one", "give a .onnx or .mge") from None
     if not operators:
-        raise UsageError(
-            "does not say its operators", "give a .onnx or .mge", flag=FLAG, subject=model
-        )
+        raise refusal(model, "does not say its operators", "give a .onnx or .mge")
     names = {name for each in operators for name in (*each.inputs, *each.outputs) if name}
     if dump.index.operators:
         known = any(tensor.name in names for tensor in dump)
@@ -91,13 +87,14 @@ def give_model(dump: Dump, letter: str, model: str | os.PathLike[str]) -> Dump:
         index = with_model(dump.index, operators, names)
         known = any(tensor.operator for tensor in index.tensors)
     if not known:
-        raise UsageError(
-            f"has none of the names of {letter}'s tensors",
-            "give the model that they are of",
-            flag=FLAG,
-            subject=model,
-        )
+        problem = f"has none of the names of {letter}'s tensors"
+        raise refusal(model, problem, "give the model that they are of")
     return replace(dump, index=index)
+
+
+def refusal(model: str | os.PathLike[str], problem: str, hint: str) -> UsageError:
+    """Return the error of a model's file."""
+    return UsageError(problem, hint, flag=FLAG, subject=model)
 
 
 def share_of_model(index: DumpIndex, model: Path) -> tuple[int, int]:
@@ -148,12 +145,8 @@ def give_models(
         given.append(side)
     if unused:
         letter = sorted(unused)[0]
-        raise UsageError(
-            f"{letter} is no dump" if letter else "no side is a dump",
-            "a model that is run has its own names",
-            flag=FLAG,
-            subject=models[letter],
-        )
+        problem = f"{letter} is no dump" if letter else "no side is a dump"
+        raise refusal(models[letter], problem, "a model that is run has its own names")
     return given, tuple(notes)
 
 

@@ -25,11 +25,7 @@ from lar.files.work_folders import error_of_full_disk, work_folder
 from lar.measurement.machine import read_model_file
 from lar.options.table import BY_KEY
 from lar.records.run import Failure, RunContext, RunResult, RunSpec
-from lar.running.places import STREAMS
-
-# Of these the folder gets an index beside it. What is imported for dumps is so only when one is
-# made: each run reads this module.
-TENSORS = ("bin_io_dump", "bin_out_dump")
+from lar.running.places import STREAMS, TENSORS
 
 
 def artifacts_of(spec: RunSpec) -> dict[str, Path]:
@@ -66,7 +62,7 @@ def place_artifacts(spec: RunSpec, context: RunContext) -> Iterator[tuple[RunSpe
                 folder = stack.enter_context(work_folder(beside, claim=claim, flag=flag))
                 if not (grows and resume and place.is_dir()):
                     check_place(place, flag, kind, overwrite)
-                if key in TENSORS:
+                if BY_KEY[key] in TENSORS:
                     check_place(index_place(place), flag, "file", overwrite)
                 if grows and (resume or not place.is_dir() or not any(place.iterdir())):
                     spec = stack.enter_context(grow_dump(spec, place))
@@ -128,43 +124,38 @@ def check_place(place: Path, flag: str, kind: str, overwrite: bool) -> None:
         UsageError: a folder where a file should go, or a folder with something in it.
         OSError: it may not be written.
     """
-    if kind in STREAMS:
-        return
-    if kind == "folder":
-        if place.exists() and not place.is_dir():
-            raise UsageError("is not a folder", "choose another name", flag=flag, subject=place)
-        if place.is_dir() and any(place.iterdir()):
-            check_overwritten(place, flag, overwrite)
-    elif place.is_dir():
-        raise UsageError("is a folder; give a file name", flag=flag, subject=place)
-    elif place.exists() and not place.is_file():
-        raise UsageError("is not a regular file", "give a file name", flag=flag, subject=place)
-    elif place.exists() and not os.access(place, os.W_OK):
-        raise PermissionError(13, "permission denied")
+    problem, hint = ("", "") if kind in STREAMS else find_obstacle(place, kind, overwrite)
+    if problem:
+        raise UsageError(problem, hint, flag=flag, subject=place)
 
 
-def check_overwritten(place: Path, flag: str, overwrite: bool) -> None:
-    """Refuse a folder with something in it, unless it is a dump that may be overwritten.
+def find_obstacle(place: Path, kind: str, overwrite: bool) -> tuple[str, str]:
+    """Return what is wrong with a place and what to do, empty where nothing is.
 
     Raises:
-        UsageError: so it is.
+        OSError: it may not be written.
     """
-    if not overwrite:
-        raise UsageError(
-            "the folder is not empty",
-            "give a new folder, or --overwrite to replace the dump in it",
-            flag=flag,
-            subject=place,
-        )
-    from lar.dumps.index import is_tensor
+    if kind != "folder":
+        if place.is_dir():
+            return "is a folder; give a file name", ""
+        if place.exists() and not place.is_file():
+            return "is not a regular file", "give a file name"
+        if place.exists() and not os.access(place, os.W_OK):
+            raise PermissionError(13, "permission denied")
+        return "", ""
+    if place.exists() and not place.is_dir():
+        return "is not a folder", "choose another name"
+    found = [*place.iterdir()] if place.is_dir() else []
+    if found and not overwrite:
+        hint = "give a new folder, or --overwrite to replace the dump in it"
+        return "the folder is not empty", hint
+    if found:
+        from lar.dumps.index import is_tensor
 
-    if not all(map(is_tensor, place.iterdir())):
-        raise UsageError(
-            "--overwrite replaces dumps only, and something else is in it",
-            "give a new folder",
-            flag=flag,
-            subject=place,
-        )
+        if not all(map(is_tensor, found)):
+            problem = "--overwrite replaces dumps only, and something else is in it"
+            return problem, "give a new folder"
+    return "", ""
 
 
 def deliver_artifacts(spec: RunSpec, written: Mapping[str, str], result: RunResult) -> RunResult:
@@ -181,15 +172,11 @@ def deliver_artifacts(spec: RunSpec, written: Mapping[str, str], result: RunResu
         if not ok and BY_KEY[key].purpose != "dump":
             continue
         if not source.exists() or (source.is_dir() and not any(source.iterdir())):
-            if ok:
-                nothing_ran = spec.warmup_iterations + spec.iterations == 0
-                raise UsageError(
-                    "the engine has written nothing",
-                    "it writes when it runs: --iter 1" if nothing_ran else "",
-                    flag=flag,
-                    subject=place,
-                )
-            continue
+            if not ok:
+                continue
+            nothing_ran = spec.warmup_iterations + spec.iterations == 0
+            hint = "it writes when it runs: --iter 1" if nothing_ran else ""
+            raise UsageError("the engine has written nothing", hint, flag=flag, subject=place)
         try:
             if BY_KEY[key].purpose == "dump" and (name := finish(key, source, spec, result)):
                 kind = count_of(len(spec.item_names), "item") if spec.items else "all testcases"
@@ -238,7 +225,7 @@ def finish(key: str, source: Path, spec: RunSpec, result: RunResult) -> str:
 
     pattern = str(spec.settings.get("dump_filter", ""))
     facts = engine_named(spec.engine).describe_dump(source)
-    if key in TENSORS:
+    if BY_KEY[key] in TENSORS:
         from lar.running.model_names import name_by_model
 
         name = partial(name_by_model, model=Path(spec.model), engine=spec.engine)

@@ -95,8 +95,7 @@ def plan_run(
     source = add_test_set(source_of(model), values["input"] or ())
     with contextlib.ExitStack() as stack:
         if SETTINGS.is_given(values):
-            stack.enter_context(naming_settings(values))
-            values = add_settings(source, values)
+            values = stack.enter_context(with_settings(source, values))
         engine = engine_for(Path(source.model), values["engine"])
         settings = collect_settings(values)
         check_options(engine, settings)
@@ -109,11 +108,12 @@ def plan_run(
         check_rules((rule for rule in rules if isinstance(rule, Exclusion)), asked)
         driver = driver_for(engine, settings, values["driver"])
         check_rules(rules, asked)
-        refuse_clashes(places_of(source.model, values), files_fed(values, source, items or ()))
+        fed = (path for _, inputs in items or () for _, path in inputs)
+        read = (*paths_in(values["input"] or ()), *fed, *source.folders)
+        refuse_clashes(places_of(source.model, values), read)
         engine.check_model(Path(source.model), settings)
-        if not (
-            elsewhere or SCHEDULER.is_given(values) or values["python"]
-        ):  # which may have others
+        # Other machines and other Pythons may have other engines.
+        if not (elsewhere or SCHEDULER.is_given(values) or values["python"]):
             require_engine(engine, source.model)
         check_count(asked, source, items or ())
         check_files(values)
@@ -130,64 +130,42 @@ def plan_run(
         return make_spec(asked, source, items or (), engine, driver)
 
 
-def add_settings(source: Source, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values with those of the settings file behind them: what is given besides takes
-    their place, but environment variables are joined.
+@contextlib.contextmanager
+def with_settings(source: Source, values: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Give the values with those of the settings file behind them: what is given besides takes
+    their place, but environment variables are joined. Errors that come meanwhile about flags that
+    nobody typed say that the file sets them.
 
     Raises:
         UsageError: the file cannot be read, has a wrong value, or was made for something else.
     """
-    from lar.running.settings_file import check_caches, check_fit, read_settings
+    from lar.running.settings_file import check_caches, check_fit, read_settings, refusal
 
     path = values[SETTINGS.key]
     settings = read_settings(path)
     try:
         found = parse_values(settings.options)
     except UsageError as error:
-        raise UsageError(error.message, error.hint, flag=SETTINGS.flag, subject=path) from None
+        raise refusal(path, error.message, error.hint) from None
     given = {key: values[key] for key in found if BY_KEY[key].is_given(values)}
+    untyped = [BY_KEY[key].flag for key in found if key not in given]
     for option in ADDED:
         if option.key in given:
             given[option.key] = [*found[option.key], *given[option.key]]
     joined = {**values, **found, **given}
-    if not FORCE.of(values):
-        if SCHEDULER.is_given(values):
-            raise UsageError(
-                "was made for one machine, and another makes the run",
-                "--force takes it all the same",
-                flag=SETTINGS.flag,
-                subject=path,
-            )
-        engine = engine_for(Path(source.model), joined["engine"])
-        own_python = not joined["python"]
-        check_fit(settings, path, source.model, engine, own_python=own_python)
-    check_caches(settings, path, joined)
-    return joined
-
-
-@contextlib.contextmanager
-def naming_settings(values: Mapping[str, Any]) -> Iterator[None]:
-    """Have errors about flags that nobody typed say that they are of the settings file.
-
-    Raises:
-        UsageError: the error, with such a hint.
-    """
     try:
-        yield
+        if not FORCE.of(values) and SCHEDULER.is_given(values):
+            problem = "was made for one machine, and another makes the run"
+            raise refusal(path, problem, "--force takes it all the same")
+        if not FORCE.of(values):
+            engine = engine_for(Path(source.model), joined["engine"])
+            check_fit(settings, path, source.model, engine, own_python=not joined["python"])
+        check_caches(settings, path, joined)
+        yield joined
     except UsageError as error:
-        if error.flag == SETTINGS.flag:
-            raise
-        from lar.running.settings_file import read_settings
-
-        path = values[SETTINGS.key]
-        flags = [
-            BY_KEY[key].flag
-            for key in read_settings(path).options
-            if not BY_KEY[key].is_given(values)
-        ]
         words = re.findall(r"--[a-z][a-z0-9-]*", error.message)
-        named = [flag for flag in flags if flag in words]
-        if not named:
+        named = [flag for flag in untyped if flag in words]
+        if error.flag == SETTINGS.flag or not named:
             raise
         says = f"{path} sets {' and '.join(named)}"
         hint = f"{error.hint}; {says}" if error.hint else says
@@ -275,22 +253,12 @@ def python_of(values: Mapping[str, Any]) -> str:
     if given is None:
         return ""
     path = os.path.join(given, "bin", "python") if os.path.isdir(given) else given
-    if not os.path.isfile(path):
-        problem = "has no bin/python" if path != given else "does not exist"
-    elif not os.access(path, os.X_OK):
-        problem = "is no program"
-    else:
+    if os.path.isfile(path) and os.access(path, os.X_OK):
         return os.path.abspath(path)
+    missing = "has no bin/python" if path != given else "does not exist"
+    problem = "is no program" if os.path.isfile(path) else missing
     hint = "give an interpreter, or the folder of a virtual environment"
     raise UsageError(problem, hint, flag="--python", subject=given)
-
-
-def files_fed(values: Mapping[str, Any], source: Source, items: Items) -> Iterator[str]:
-    """Yield what the model is fed with: files, and folders of them."""
-    yield from paths_in(values["input"] or ())
-    for _, inputs in items:
-        yield from (path for _, path in inputs)
-    yield from source.folders
 
 
 def check_count(asked: Asked, source: Source, items: Items) -> None:

@@ -18,14 +18,13 @@ from lar.errors import count_of, error_of_write
 from lar.measurement.listener import Listener
 from lar.measurement.machine import read_instruction_sets
 from lar.measurement.rows import SampleRows
-from lar.options.table import BY_KEY, OPTIONS, PROFILE_SYSCALLS, PROFILES
+from lar.options.table import BY_KEY, PROFILE_SYSCALLS, PROFILES
 from lar.records.run import RunContext, RunResult, RunSpec, Samples
 from lar.running.isolation import INTERRUPTED
 
 if TYPE_CHECKING:
     from lar.records.profile import Machine, Profile
 
-PROFILE_KEYS = frozenset(option.key for option in OPTIONS if option.purpose == "profile")
 # Enough for a median; a long profiled run should not take twice as long for it.
 PLAIN_ITERATIONS = 30
 
@@ -101,7 +100,7 @@ def plain_spec(spec: RunSpec) -> RunSpec:
     settings = {
         key: value
         for key, value in spec.settings.items()
-        if key not in PROFILE_KEYS and not BY_KEY[key].writes
+        if BY_KEY[key].purpose != "profile" and not BY_KEY[key].writes
     }
     several = bool(spec.cases or spec.items)
     return replace(

@@ -218,7 +218,11 @@ class Rounds:
             ended = taker.finish()
             if member.result is None or ended.status != "ok":
                 member.outputs = os.path.join(self.place_of(member), "outputs")
-                member.result = merge_results(member.result, ended)
+                first = member.result or ended
+                # Where its first process ended well, and a later one did not.
+                member.result = replace(
+                    first, status=ended.status, phase=ended.phase, failure=ended.failure
+                )
         else:
             taker.end()
         self.on_ended(member)
@@ -336,30 +340,20 @@ def files_in(inputs: Iterable[str]) -> list[str]:
 def had_same_data(ours: RunResult, theirs: RunResult) -> bool:
     """Return whether a run was fed with what another, its baseline, was fed with."""
     return len(ours.fed) == len(theirs.fed) and all(
-        mine.shape == its.shape and is_same_type(mine, its) and is_same_source(mine, its)
-        for mine, its in zip(ours.fed, theirs.fed, strict=True)
+        is_same_data(mine, its) for mine, its in zip(ours.fed, theirs.fed, strict=True)
     )
 
 
-def is_same_type(mine: FedInput, its: FedInput) -> bool:
-    """Return whether both hold the same values: files may have integers of any width, which are
+def is_same_data(mine: FedInput, its: FedInput) -> bool:
+    """Return whether two inputs hold the same: files may have integers of any width, which are
     generated for each width anew."""
     are_integers = "int" in mine.dtype and "int" in its.dtype and not mine.generated
-    return mine.dtype == its.dtype or are_integers
-
-
-def is_same_source(mine: FedInput, its: FedInput) -> bool:
+    if mine.shape != its.shape or (mine.dtype != its.dtype and not are_integers):
+        return False
     if mine.source == AS_BASELINE:
         return its.generated
     # What is generated depends on the input's name.
     return mine.source == its.source and (mine.name == its.name or not mine.generated)
-
-
-def merge_results(first: RunResult | None, last: RunResult) -> RunResult:
-    """Return the result of a member whose first process ended well and a later one did not."""
-    if first is None:
-        return last
-    return replace(first, status=last.status, phase=last.phase, failure=last.failure)
 
 
 def iterations_in_turn(seconds: float) -> tuple[int, int]:

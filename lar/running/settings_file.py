@@ -63,14 +63,19 @@ def read_settings(path: str) -> TunedSettings:
         content = None
     found = content.get("format") if isinstance(content, dict) else None
     if found != SETTINGS_FORMAT:
-        raise UsageError(describe_format(found), HINT, flag=SETTINGS.flag, subject=path)
+        raise refusal(path, describe_format(found))
     try:
         settings = record_from_json(data, TunedSettings)
         check_known(content, json.loads(record_to_json(settings)))
         check_options(settings.options)
     except ValueError as error:
-        raise UsageError(printable(str(error)), HINT, flag=SETTINGS.flag, subject=path) from None
+        raise refusal(path, printable(str(error))) from None
     return replace(settings, options=with_places(settings.options, os.path.dirname(path)))
+
+
+def refusal(path: str, problem: str, hint: str = HINT) -> UsageError:
+    """Return the error of a settings file."""
+    return UsageError(problem, hint, flag=SETTINGS.flag, subject=path)
 
 
 def describe_format(found: object) -> str:
@@ -134,11 +139,10 @@ def check_fit(
     version = engine.version if own_python else ""
     differences = [*differences_of(settings, model, engine, version)]
     if differences:
-        raise UsageError(
+        raise refusal(
+            path,
             f"was made for something else: {'; '.join(differences)}",
             "`lar tune MODEL` finds the settings for this; --force takes these all the same",
-            flag=SETTINGS.flag,
-            subject=path,
         )
 
 
@@ -213,11 +217,8 @@ def check_caches(settings: TunedSettings, path: str, values: Mapping[str, Any]) 
             hint = f"copy it from where {os.path.basename(path)} was written"
             if key == FAST_RUN_ALGO_POLICY.key:
                 hint += f", or add {FAST_RUN.flag}, which searches anew and writes it"
-            raise UsageError(
-                f"its cache {os.path.basename(str(cache))} is missing beside it",
-                hint,
-                flag=SETTINGS.flag,
-                subject=path,
+            raise refusal(
+                path, f"its cache {os.path.basename(str(cache))} is missing beside it", hint
             )
 
 

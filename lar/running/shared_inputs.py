@@ -27,16 +27,12 @@ def items_of_sides(sides: Sequence[Side], options: Mapping[str, Any]) -> tuple[s
     Raises:
         UsageError: one side has a data set and the other does not, or one of another length.
     """
-    given = [
-        isinstance(side, ModelRun) and bool(side.options.get("input") or options.get("input"))
-        for side in sides
-    ]
-    if not any(given):
-        return ()
     once = {"iter": 1, "warmup_iter": 0, **options}
     specs = [
-        plan_of(side, once, elsewhere=True) if isinstance(side, ModelRun) and has_input else None
-        for side, has_input in zip(sides, given, strict=True)
+        plan_of(side, once, elsewhere=True)
+        if isinstance(side, ModelRun) and (side.options.get("input") or options.get("input"))
+        else None
+        for side in sides
     ]
     counts = [len(spec.items) if spec else 0 for spec in specs]
     if not any(counts):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 MOST_SECONDS = 60.0
 # After so many workers that crashed or hung, the other operators are left alone.
 MOST_WORKERS = 3
+TURN = 0  # the number in the names of a turn's files
 
 
 class IsolatedOperators:
@@ -44,7 +45,6 @@ class IsolatedOperators:
             UsageError: a predicate of the run's side, whose engine has no such worker.
         """
         self.spec, self.notes = spec_for_isolation(spec)
-        self._number = 0
         self._worker: TurnWorker | None = None
         self._running = contextlib.ExitStack()
         self._files = contextlib.ExitStack()
@@ -70,59 +70,48 @@ class IsolatedOperators:
 
     def find_missing(self, tensors: Iterable[DumpedTensor]) -> set[str]:
         tensors = list(tensors)
-        with self.turn("", [tensor.name for tensor in tensors]) as number:
-            self.ask(number)
-            names = json.loads((self.folder / f"{number}.missing").read_bytes())
+        answer = self.ask("", {tensor.name: None for tensor in tensors}, "missing")
+        names = json.loads(answer.read_bytes())
         return {tensor.key for tensor in tensors if tensor.name in names}
 
     def compute(self, output: DumpedTensor, values: Mapping[str, Array]) -> Array:
         import numpy as np
 
-        with self.turn(output.name, [*values]) as number:
-            for place, value in enumerate(values.values()):
-                np.save(self.folder / f"{number}.{place}.npy", value)
-            self.ask(number)
-            array: Array = np.load(self.folder / f"{number}.npy")
+        array: Array = np.load(self.ask(output.name, values, "npy"))
         if (1, *output.shape[1:]) == array.shape:  # of a loop that computes the same in each round
             array = np.repeat(array, output.shape[0], axis=0)
         if array.shape != tuple(output.shape):
             raise LarError(f"alone it gives {array.shape}, not {tuple(output.shape)}")
         return array
 
-    @contextlib.contextmanager
-    def turn(self, output: str, values: Sequence[str]) -> Iterator[int]:
-        """Write what a turn asks for, and remove all files of it in the end.
+    def ask(self, output: str, values: Mapping[str, Array | None], suffix: str) -> Path:
+        """Have the worker take a turn; return the file of its answer. Each turn has the files of
+        the one before it.
 
         Raises:
-            LarError: its files cannot be written or read.
+            LarError: it could not, or was lost, or the values cannot be written.
         """
-        number, self._number = self._number, self._number + 1
-        request = {"output": output, "values": values}
+        import numpy as np
+
         try:
-            (self.folder / f"{number}.json").write_text(json.dumps(request))
-            yield number
+            request = json.dumps({"output": output, "values": [*values]})
+            (self.folder / f"{TURN}.json").write_text(request)
+            for place, value in enumerate(values.values()):
+                if value is not None:
+                    np.save(self.folder / f"{TURN}.{place}.npy", value)
         except OSError as error:
             # NumPy's own errors, of what was written in part, have no reason.
             reason = (error.strerror or "not all was written").lower()
             raise LarError(f"its values cannot be kept in a file: {reason}") from None
-        finally:
-            for file in self.folder.glob(f"{number}.*"):
-                file.unlink()
-
-    def ask(self, number: int) -> None:
-        """Have the worker do what stands in the files of a number.
-
-        Raises:
-            LarError: it could not, or was lost.
-        """
         if len(self._lost) >= MOST_WORKERS:
             raise self._lost[-1].to_error()
         worker = self.begin()
-        answer = worker.take(number, MOST_SECONDS)
+        answer = worker.take(TURN, MOST_SECONDS)
         if answer is None:
             raise self.lose(worker).to_error()
         if isinstance(answer, ComputedAlone) and answer.problem:
             raise LarError(answer.problem)
+        return self.folder / f"{TURN}.{suffix}"
 
     def lose(self, worker: TurnWorker) -> Failure:
         """Give up a worker that has ended; return why."""
@@ -170,23 +159,19 @@ def spec_for_isolation(spec: RunSpec) -> tuple[RunSpec, tuple[str, ...]]:
         raise UsageError(f"runs on {engine.title}, which cannot run an operator alone")
     if not engine.is_installed and not spec.python:
         raise UsageError(f"runs on {engine.title}, which is not installed")
-    settings = {
-        key: value
-        for key, value in spec.settings.items()
+    asked = [
+        key
+        for key in spec.settings
         if key in BY_KEY and BY_KEY[key].purpose in ("setting", "cache")
-    }
-    able = {
-        key: value
-        for key, value in settings.items()
-        if engine.isolating_driver in engine.rows[key].drivers
-    }
-    left_out = [flag_of(key) for key in settings if key not in able]
+    ]
+    able = [key for key in asked if engine.isolating_driver in engine.rows[key].drivers]
+    left_out = [flag_of(key) for key in asked if key not in able]
     notes = [f"operators are run alone without {' '.join(left_out)}"] if left_out else []
     return (
         replace(
             spec,
             driver=engine.isolating_driver,
-            settings=able,
+            settings={key: spec.settings[key] for key in able},
             inputs=(),
             items=(),
             item_names=(),

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -32,7 +32,6 @@ from lar.options.table import PROFILES, one_of
 from lar.records.dataset import accuracy_of
 from lar.records.events import Unpacked
 from lar.records.run import RunContext, RunResult, RunSpec
-from lar.records.testcase import Case
 from lar.running.isolation import run_isolated, with_model
 from lar.running.output_files import deliver_artifacts, place_artifacts
 from lar.running.tasks import run_task
@@ -97,16 +96,10 @@ def unpack_cases(spec: RunSpec, context: RunContext) -> Iterator[tuple[RunSpec, 
         asked = {case.name for case in spec.cases}
         cases = tuple(case for case in found.cases if case.name in asked)
         names = {**context.names, found.model: spec.model}
-        for file in files_of(cases):
+        fed = (file for case in cases for _, file in case.inputs)
+        for file in (*fed, *(each.file for case in cases for each in case.expected)):
             names[file] = f"{spec.model}: {os.path.relpath(file, os.path.dirname(found.model))}"
         yield replace(spec, cases=cases), replace(context, model_file=found.model, names=names)
-
-
-def files_of(cases: Iterable[Case]) -> Iterator[str]:
-    """Yield the files of testcases, of what they feed and of what they expect."""
-    for case in cases:
-        yield from (file for _, file in case.inputs)
-        yield from (each.file for each in case.expected)
 
 
 def result_as_asked(spec: RunSpec, ran: RunSpec, result: RunResult) -> RunResult:

@@ -9,11 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from lar.engines import engine_named
 from lar.errors import LarError, UsageError, count_of
 from lar.files.input_file import check_input
 from lar.options.option import Option, flag_of, is_set
 from lar.options.suggestions import suggest_flag
-from lar.options.table import ADDED, BY_KEY, ON, SCHEDULER, option_of
+from lar.options.table import ADDED, BY_KEY, ON, SCHEDULER, one_of, option_of
 from lar.options.variants import BENCH_KEYS
 from lar.records.run import Failure, RunSpec
 from lar.running.compared_sides import parse_words, split_words
@@ -122,23 +123,19 @@ def known_option(key: str, named: str) -> Option[Any]:
         UsageError: there is no such option, or it does not say how a model is run.
     """
     option = option_of(key)
+    if option is not None and option.key in BENCH_KEYS:
+        return option
     if option is None:
+        problem = "unknown flag"
         hint = suggest_flag(flag_of(key), map(flag_of, BENCH_KEYS))
-        raise UsageError("unknown flag", hint or "`lar run --help all` lists the flags", flag=named)
-    if option in (SCHEDULER, ON):
-        raise UsageError(
-            "is for all variants: results of different machines are never mixed",
-            "make a bench on each machine, and put them side by side with `lar results`",
-            flag=named,
-        )
-    if option.key not in BENCH_KEYS:
+    elif option in (SCHEDULER, ON):
+        problem = "is for all variants: results of different machines are never mixed"
+        hint = "make a bench on each machine, and put them side by side with `lar results`"
+    else:
         subject = "" if named == option.flag else f"{option.flag} "
-        raise UsageError(
-            f"{subject}does not say how a model is run",
-            "what may differ are options of the engine, the inputs, --engine and --driver",
-            flag=named,
-        )
-    return option
+        problem = f"{subject}does not say how a model is run"
+        hint = "what may differ are options of the engine, the inputs, --engine and --driver"
+    raise UsageError(problem, hint or "`lar run --help all` lists the flags", flag=named)
 
 
 def parse_switch(text: str, named: str) -> bool:
@@ -182,27 +179,19 @@ def make_variants(
     """
     shared = {key: value for key, value in options.items() if is_set(value)}
     parse_values(shared)
-    given: list[tuple[str, dict[str, Any]]] = []
-    for text in specs:
-        model, own = split_spec(text)
-        for combination in itertools.product(*([(a.key, v) for v in a.values] for a in axes)):
-            varied = {**own, **dict(combination)}
-            parse_values(varied)
-            given.append((model, varied))
+    given = [
+        (model, {**own, **dict(varied)})
+        for model, own in map(split_spec, specs)
+        for varied in itertools.product(*([(it.key, value) for value in it.values] for it in axes))
+    ]
+    for _, own in given:
+        parse_values(own)
     texts = [{"model": model, **texts_of(own)} for model, own in given]
     columns = varying_keys(texts, axes)
-    named = name_variants([{key: each.get(key, "") for key in columns} for each in texts])
+    values = [{key: each.get(key, "") for key in columns} for each in texts]
     variants = [
-        plan_variant(
-            Variant(
-                name,
-                model,
-                join_options(shared, own),
-                {key: each.get(key, "") for key in columns},
-            ),
-            elsewhere=elsewhere,
-        )
-        for name, (model, own), each in zip(named, given, texts, strict=True)
+        plan_variant(Variant(name, model, join_options(shared, own), each), elsewhere=elsewhere)
+        for name, (model, own), each in zip(name_variants(values), given, values, strict=True)
     ]
     refused = [error for _, error in variants if error is not None]
     if len(refused) == len(variants):
@@ -263,12 +252,8 @@ def varying_keys(texts: Sequence[Mapping[str, str]], axes: Sequence[Axis]) -> li
 def name_variants(values: Sequence[Mapping[str, str]]) -> list[str]:
     """Return a name for each variant, made of what distinguishes it; twins are numbered."""
     names = [" ".join(words_of(each)) or "default" for each in values]
-    counts: dict[str, int] = {}
-    unique = []
-    for name in names:
-        counts[name] = counts.get(name, 0) + 1
-        unique.append(f"{name} #{counts[name]}" if names.count(name) > 1 else name)
-    return unique
+    numbers = {name: itertools.count(1) for name in names}
+    return [f"{it} #{next(numbers[it])}" if names.count(it) > 1 else it for it in names]
 
 
 def words_of(values: Mapping[str, str]) -> Iterator[str]:
@@ -308,9 +293,6 @@ def check_stages(spec: RunSpec) -> None:
     Raises:
         UsageError: naming the option.
     """
-    from lar.engines import engine_named
-    from lar.options.table import one_of
-
     staged = engine_named(spec.engine).staged
     option = one_of(staged.options, spec.settings) if staged else None
     other = one_of(staged.apart_with, spec.settings) if staged else None

@@ -170,13 +170,8 @@ def open_pipe() -> tuple[int, int]:
 def module_path() -> list[str]:
     """Return the folders in which the worker finds its modules: this process's, without the
     current folder, which `python -m lar` adds, unless lar itself stands there."""
-    home = str(Path(__file__).resolve().parents[2])
-    here = os.path.realpath(os.curdir)
-    return [
-        folder
-        for folder in sys.path
-        if os.path.realpath(folder or os.curdir) != here or os.path.realpath(home) == here
-    ]
+    home, here = os.path.realpath(Path(__file__).parents[2]), os.path.realpath(os.curdir)
+    return [it for it in sys.path if os.path.realpath(it or os.curdir) != here or home == here]
 
 
 def start_python(

@@ -273,10 +273,9 @@ class Survey:
             is_far = levels[each.plain] - levels[plains[0].plain] > FAR
             names = {it.choices[0].name for it in each.space.dimensions if it.choices}
             found = sorted(each.singles(), key=lambda it: not each.choices[it.choices[0]].allow)
-            for single in found:
-                kind = "far" if is_far else "first" if single.choices[0] in names else "other"
-                if kind == which:
-                    yield single
+            wanted = names if which == "first" else each.choices.keys() - names
+            if is_far == (which == "far"):
+                yield from (it for it in found if is_far or it.choices[0] in wanted)
 
     def combined(self) -> Iterator[Candidate]:
         """Yield the combinations of the choices that helped alone, the most promising first, as far
@@ -301,11 +300,10 @@ class Survey:
         """Return the choice of each dimension that was best alone, if it was better than the plain
         run; those most that did most. A search that has filled a cache is one."""
         effects = self.effects[space.model]
-        found: dict[int, str] = {}
-        for name in sorted(effects, key=effects.__getitem__):
-            if effects[name] < -LEAST_HELP:
-                found.setdefault(space.dimension_of[name], name)
-        return [*found.values()][:MOST_HELPING]
+        helping = [name for name, effect in effects.items() if effect < -LEAST_HELP]
+        helping.sort(key=effects.__getitem__, reverse=True)  # the best of a dimension is the last
+        best = {space.dimension_of[name]: name for name in helping}
+        return sorted(best.values(), key=effects.__getitem__)[:MOST_HELPING]
 
     @cached_property
     def effects(self) -> list[dict[str, float]]:

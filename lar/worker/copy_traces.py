@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 
-import msgspec
+from msgspec.structs import replace as changed
 
 from lar.engines.driver import HOST_THREAD, EngineTrace
 from lar.records.columns import ExecutionColumns
@@ -44,20 +44,12 @@ def join_traces(traces: Sequence[EngineTrace]) -> EngineTrace:
         threads[host_thread_of(copy)] = f"copy {copy}"
         threads |= {number + offset: f"copy {copy}: {it}" for number, it in trace.threads.items()}
         executions.extend(moved_execution(each, at, offset) for each in trace.executions)
+        places: dict[int | None, int | None] = {None: None, **dict(enumerate(at))}
         spans += [
-            msgspec.structs.replace(
-                span,
-                thread=span.thread + offset,
-                operator=None if span.operator is None else at[span.operator],
-            )
-            for span in trace.spans
+            changed(each, thread=each.thread + offset, operator=places[each.operator])
+            for each in trace.spans
         ]
-        allocations += [
-            each
-            if each.operator is None
-            else msgspec.structs.replace(each, operator=at[each.operator])
-            for each in trace.allocations
-        ]
+        allocations += [changed(each, operator=places[each.operator]) for each in trace.allocations]
     executions.sort_by_start()
     return replace(
         traces[0],
@@ -67,7 +59,7 @@ def join_traces(traces: Sequence[EngineTrace]) -> EngineTrace:
         allocations=tuple(sorted(allocations, key=lambda each: each.at_ns)),
         threads=threads,
         alignments=tuple(
-            msgspec.structs.replace(each, domain=f"{each.domain}, copy {copy}")
+            changed(each, domain=f"{each.domain}, copy {copy}")
             for copy, trace in enumerate(traces)
             for each in trace.alignments
         ),
@@ -115,13 +107,13 @@ def with_use_of(operator: ProfiledOperator, other: ProfiledOperator) -> Profiled
     uses = [use for use in (operator.threads, other.threads) if use is not None]
     if not uses:
         return operator
-    return msgspec.structs.replace(operator, threads=reduce(ThreadUse.with_that_of, uses))
+    return changed(operator, threads=reduce(ThreadUse.with_that_of, uses))
 
 
 def moved_execution(each: Execution, at: Sequence[int], offset: int) -> Execution:
     """Return an execution on a copy's own threads."""
     dispatch = each.dispatch_thread
-    return msgspec.structs.replace(
+    return changed(
         each,
         operator=at[each.operator],
         thread=each.thread + offset,

@@ -160,7 +160,8 @@ class Copies:
                 generator.complete(samples)
 
         with no_garbage_collection():
-            generator.start(fastest_of(self.tables))
+            times = (rows.row(index)[0] for rows in self.tables for index in range(rows.count))
+            generator.start(min(times))  # of the warm-up
             if self.threads is None:
                 run(0)
             else:
@@ -350,11 +351,6 @@ def warnings_of(stopped: Stopped, spec: RunSpec) -> Iterator[str]:
             f"the queue grew: {rate:.10g} requests/s are asked for and {rate / load:.6g} can be "
             "served, so that how long they wait depends on how long is measured"
         ) + (left if stopped.unserved else "")
-
-
-def fastest_of(tables: Sequence[SampleRows]) -> float:
-    """Return the seconds of the fastest iteration of the warm-up."""
-    return min(rows.row(index)[0] for rows in tables for index in range(rows.count))
 
 
 def wait_and_copy(driver: Driver) -> Callable[[], object]:

@@ -14,9 +14,9 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 from lar.engines import engine_named
 from lar.errors import (
@@ -104,12 +104,6 @@ def do_task(name: str, task: Task, emit: Emit) -> None:
         emit(answer_of(name, task.spec, task.context))
 
 
-def read_turns(requests: BinaryIO) -> Iterator[int]:
-    """Yield the number of iterations of each turn that the parent gives, when it comes."""
-    for line in iter(requests.readline, b""):
-        yield int(line)
-
-
 def failure_of(error: BaseException) -> Failure:
     """Return the failure that the user sees for an error."""
     detail = "".join(traceback.format_exception(type(error), error, error.__traceback__))
@@ -172,7 +166,8 @@ def main(argv: list[str]) -> None:
         requests = sys.stdin.buffer
         spec, context = read_request(requests.readline() if descriptors else requests.read())
         tables = open_rows(sample_file, spec.sample_count, spec.runners)
-        turns = read_turns(requests) if context.turns else None
+        # Each line is the number of a turn that the parent gives.
+        turns = map(int, iter(requests.readline, b"")) if context.turns else None
         do_task(task, Task(spec, context, tables, turns), emit)
         status = 0
     except KeyboardInterrupt:

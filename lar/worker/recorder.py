@@ -19,7 +19,7 @@ from lar.engines.driver import HOST_THREAD, Driver, EngineTrace, Silent
 from lar.options.table import PROFILE_RAW, PROFILE_SYSCALLS, PROFILES
 
 if TYPE_CHECKING:
-    from lar.measurement.syscalls import SyscallTrace, TracedCalls
+    from lar.measurement.syscalls import SyscallTrace
     from lar.records.profile import Category, Profile
     from lar.records.run import RunSpec
 
@@ -191,7 +191,12 @@ class Recorder(Silent):
         profilers = [each.profiler for each in self.drivers]
         trace = join_traces([each.finish() for each in profilers if each is not None])
         if calls is not None:
-            trace = self.with_syscalls(trace, calls)
+            from lar.measurement.syscalls import spans_of_calls
+
+            known = (HOST_THREAD, trace.threads, self.unix_ns)
+            spans, names = spans_of_calls(calls, self.steps, *known)
+            threads = {**names, **trace.threads}
+            trace = replace(trace, spans=(*trace.spans, *spans), threads=threads)
         patterns = patterns_of(spec.settings)
         written = driver.context.written
         for option in PROFILES:
@@ -208,13 +213,6 @@ class Recorder(Silent):
             else:
                 Path(place).write_bytes(trace.engine_raw)
         return [*unmatched(trace.operators, patterns), *trace.notes]
-
-    def with_syscalls(self, trace: EngineTrace, calls: TracedCalls) -> EngineTrace:
-        """Return the engine's profile with the system calls added, and threads for them."""
-        from lar.measurement.syscalls import spans_of_calls
-
-        spans, names = spans_of_calls(calls, self.steps, HOST_THREAD, trace.threads, self.unix_ns)
-        return replace(trace, spans=(*trace.spans, *spans), threads={**names, **trace.threads})
 
     def profile_of(
         self, spec: RunSpec, driver: Driver, trace: EngineTrace, batch: int | None

@@ -13,7 +13,7 @@ import pytest
 
 from lar.cli import cache as command
 from lar.cli.parser import Parser
-from lar.engines.onnxruntime.cache import ModelCache
+from lar.engines.onnxruntime.cache import CACHE_FORMAT, ModelCache
 from lar.errors import UsageError
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -43,6 +43,9 @@ def write_cache(path: Path, **key: str) -> Path:
     name = f"{path.name}.0123abcd.data"
     path.with_name(name).write_bytes(data)
     cache = ModelCache(
+        format=CACHE_FORMAT,
+        prepacked=True,
+        weights=(),
         key={"model": "abc", "operators": "", "threads": "2", **key},
         model=model,
         model_crc32=zlib.crc32(model),

@@ -20,19 +20,21 @@ pytestmark = [pytest.mark.usefixtures("nothing_left"), needs_proc]
 
 
 class Point(NamedTuple):
-    """A point of a run: a fault's `at` and its index, and how messages name the phase."""
+    """A point of a run: a fault's `at` and its index, how messages name the phase, and the
+    iterations that were made before it: of the warm-up, and timed ones."""
 
     at: str
     number: int
     phase: str
+    kept: tuple[int, int] = (0, 0)
 
 
 POINTS = {
     "load": Point("load", 0, "load"),
     "feed": Point("feed", 0, "prepare"),
     "warm-up": Point("start", 0, "warmup (iteration 0)"),
-    "iteration": Point("start", 2, "iterations (iteration 1)"),
-    "outputs": Point("outputs", 0, "finish"),
+    "iteration": Point("start", 2, "iterations (iteration 1)", (1, 1)),
+    "outputs": Point("outputs", 0, "finish", (1, 3)),
 }
 
 
@@ -78,7 +80,7 @@ def test_a_fault_at_a_point_ends_the_run_as_it_should(
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    at, index, phase = POINTS[point]
+    at, index, phase, kept = POINTS[point]
     script = write_script(faults=[{"at": at, "do": fault, "index": index}])
     for limits in LIMITS.get(fault, ({},)):
         result = lar.run(script, iter=3, **limits)
@@ -95,4 +97,9 @@ def test_a_fault_at_a_point_ends_the_run_as_it_should(
         assert said.format(phase=phase) in result.failure.message
         assert len(result.failure.message.splitlines()) == 1
     assert result.phase == ("done" if status == "ok" else phase.partition(" ")[0])
+    if status == "ok":
+        kept = (1, 3)
+    assert (len(result.warmup.end_to_end), len(result.samples.end_to_end)) == kept
+    assert (result.machine is None, result.model is None) == (False, False)
+    assert len(result.log_tail) < 10_000  # of a flood too
     assert os.listdir(folder) == []

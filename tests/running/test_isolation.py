@@ -37,45 +37,6 @@ pytestmark = pytest.mark.usefixtures("nothing_left")
 # What engines do
 
 
-@pytest.mark.parametrize(
-    ("do", "at", "status", "message"),
-    [
-        ("raise", "load", "failed", "the engine cannot load it"),
-        ("raise", "feed", "failed", "the engine failed: scripted failure"),
-        ("raise", "start", "failed", "the engine failed: scripted failure"),
-        ("raise", "outputs", "failed", "the engine failed: scripted failure"),
-        ("memory", "feed", "failed", "out of memory"),
-        ("exit", "start", "crashed", "phase iterations (iteration 2): exit code 7"),
-        ("abort", "load", "crashed", "phase load: killed by SIGABRT"),
-        ("abort", "start", "crashed", "phase iterations (iteration 2): killed by SIGABRT"),
-        ("kill", "start", "crashed", "phase iterations (iteration 2): killed by SIGKILL"),
-        ("segfault", "outputs", "crashed", "phase finish: killed by SIGSEGV"),
-    ],
-)
-def test_a_fault_is_told_and_what_was_measured_before_it_is_kept(
-    write_script: WriteScript, do: str, at: str, status: str, message: str
-) -> None:
-    result = lar.run(write_script(faults=fault(do, at), times=[[0.002, 0.001, 0.001]]), iter=5)
-    assert result.status == status
-    assert result.failure is not None
-    assert message in result.failure.message
-    # A model that does not load is the fault of the file, until more is known.
-    assert result.failure.exit_code == (2 if (do, at) == ("raise", "load") else 4)
-    kept = {"start": (1, 2), "outputs": (1, 5)}.get(at, (0, 0))
-    assert (len(result.warmup.end_to_end), len(result.samples.end_to_end)) == kept
-    assert result.samples.end_to_end == pytest.approx([0.002] * kept[1])
-    assert result.machine is not None
-    assert result.model is not None
-    assert result.wall_seconds > 0
-
-
-def test_a_run_without_a_fault_is_ok(write_script: WriteScript) -> None:
-    result = lar.run(write_script(outputs={"prob": [0.25, 0.75]}), iter=3)
-    assert (result.status, result.phase, result.failure) == ("ok", "done", None)
-    assert len(result.samples.end_to_end) == 3
-    assert [output.name for output in result.outputs] == ["prob"]
-
-
 def test_a_kill_hints_at_memory(write_script: WriteScript) -> None:
     failure = lar.run(write_script(faults=fault("kill"))).failure
     assert failure is not None
@@ -127,15 +88,6 @@ def test_slow_iterations_are_no_stall(write_script: WriteScript) -> None:
     result = lar.run(script, iter=2, warmup_iter=0, stall_timeout=2)
     assert result.status == "ok"
     assert min(result.samples.end_to_end) >= 0.7
-
-
-def test_a_flood_of_engine_noise_neither_blocks_the_run_nor_fills_memory(
-    write_script: WriteScript,
-) -> None:
-    result = lar.run(write_script(faults=fault("flood")), iter=5)
-    assert result.status == "ok"
-    assert len(result.samples.end_to_end) == 5
-    assert len(result.log_tail) < 10_000
 
 
 def test_the_engines_last_words_are_kept(write_script: WriteScript) -> None:

@@ -37,9 +37,20 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def spec_of(*items: Item, **settings: str | bool) -> RunSpec:
+    return RunSpec(
+        model="r.mge",
+        engine="megengine",
+        driver="lite",
+        settings=dict(settings),
+        items=items,
+        item_names=tuple(item.name for item in items),
+    )
+
+
 def write(status: Status = "ok", *, overwrite: bool = False, **settings: str | bool) -> RunResult:
     """Do what a run does whose engine writes two tensors, or a text, for each option."""
-    spec = RunSpec(model="r.mge", engine="megengine", driver="lite", settings=dict(settings))
+    spec = spec_of(**settings)
     with place_artifacts(spec, RunContext(overwrite=overwrite)) as (spec, context):
         for key, written in context.written.items():
             place = Path(written)
@@ -123,15 +134,8 @@ def test_outputs_of_a_data_set_are_written_to_their_place_unless_they_replace_ot
         place.mkdir()
         for name in before:
             write_tensor(place / name, np.ones(2, np.float32), name)
-    items = tuple(Item(number=number, name=str(number)) for number in range(2))
-    spec = RunSpec(
-        model="r.mge",
-        engine="megengine",
-        driver="lite",
-        settings={"bin_out_dump": "out"},
-        items=items,
-        item_names=("0", "1"),
-    )
+    items = (Item(number=number, name=str(number)) for number in range(2))
+    spec = spec_of(*items, bin_out_dump="out")
     with place_artifacts(spec, RunContext(overwrite=True)) as (_, context):
         assert (Path(context.written["bin_out_dump"]) == place) == grows
 
@@ -166,9 +170,7 @@ def test_a_dump_is_kept_however_the_run_ended_and_marked_so(status: Status) -> N
 
 
 def test_a_tensor_that_was_cut_off_is_left_out() -> None:
-    spec = RunSpec(
-        model="r.mge", engine="megengine", driver="lite", settings={"bin_io_dump": "dir"}
-    )
+    spec = spec_of(bin_io_dump="dir")
     result = RunResult(spec=spec, status="crashed", phase="warmup")
     with place_artifacts(spec, RunContext()) as (_, context):
         folder = Path(context.written["bin_io_dump"])
@@ -181,9 +183,7 @@ def test_a_tensor_that_was_cut_off_is_left_out() -> None:
 
 
 def test_nothing_is_left_where_nothing_was_dumped() -> None:
-    spec = RunSpec(
-        model="r.mge", engine="megengine", driver="lite", settings={"bin_io_dump": "dir"}
-    )
+    spec = spec_of(bin_io_dump="dir")
     result = RunResult(spec=spec, status="crashed", phase="load")
     with place_artifacts(spec, RunContext()) as (_, context):
         assert deliver_artifacts(spec, context.written, result) == result
@@ -197,15 +197,7 @@ def test_a_growing_folder_that_stays_empty_goes_unless_it_was_there(made: bool) 
     place = Path("out")
     if made:
         place.mkdir()
-    spec = RunSpec(
-        model="r.mge",
-        engine="megengine",
-        driver="lite",
-        settings={"bin_out_dump": "out"},
-        items=(Item(number=0, name="0"),),
-        item_names=("0",),
-    )
-    with grow_dump(spec, place):
+    with grow_dump(spec_of(Item(number=0, name="0"), bin_out_dump="out"), place):
         assert place.is_dir()
     assert names(".") == (["out", "r.mge"] if made else ["r.mge"])
 

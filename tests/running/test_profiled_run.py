@@ -114,11 +114,6 @@ def test_what_python_code_gives_is_checked_too(write_script: WriteScript, given:
         lar.run(script, profile="p.json", range_by=given)
 
 
-def test_a_run_without_a_profile_is_made_once(run_lar: RunLar, write_script: WriteScript) -> None:
-    done = run_lar(write_script(times=TIMES, operators=OPERATORS), "--iter", "3")
-    assert "profile" not in done.stdout
-
-
 def test_the_plain_run_writes_nothing_and_is_not_long() -> None:
     spec = spec_with(
         {

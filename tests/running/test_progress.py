@@ -16,7 +16,7 @@ import pytest
 from lar.cli.progress_line import ProgressLine
 from lar.measurement.listener import Listener
 from lar.records.run import RunContext
-from lar.running import progress
+from lar.running import isolation
 from lar.running.plan import plan_run
 from lar.running.steps import make_run
 
@@ -39,8 +39,8 @@ class Told(Listener):
 @pytest.fixture
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tell after a tenth of a second, and ten times a second."""
-    monkeypatch.setattr(progress, "PATIENCE_SECONDS", 0.1)
-    monkeypatch.setattr(progress, "INTERVAL_SECONDS", 0.1)
+    monkeypatch.setattr(isolation, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(isolation, "INTERVAL_SECONDS", 0.1)
 
 
 def told_of(model: str) -> Told:
@@ -72,7 +72,7 @@ def test_an_engine_with_nothing_to_tell_is_not_told_of(write_script: WriteScript
 def test_what_is_soon_over_is_not_told(
     write_script: WriteScript, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress, "PATIENCE_SECONDS", 30)
+    monkeypatch.setattr(isolation, "PATIENCE_SECONDS", 30)
     assert told_of(write_script(real_time=True, progress=TEXT, load_seconds=0.3)).texts == []
 
 

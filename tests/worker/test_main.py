@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from lar.worker.main import end_with_parent
+from lar.worker.main import end_with_parent, failure_of
 
 SET_PARENT_DEATH_SIGNAL, GET_PARENT_DEATH_SIGNAL = 1, 2  # of linux/prctl.h
 
@@ -22,3 +22,11 @@ def test_a_worker_is_killed_when_its_parent_dies() -> None:
     finally:
         prctl(SET_PARENT_DEATH_SIGNAL, 0, 0, 0, 0)
     assert found.value == signal.SIGKILL
+
+
+@pytest.mark.parametrize("kind", [OSError, ImportError])
+def test_a_library_for_which_there_is_no_memory(kind: type[Exception]) -> None:
+    failure = failure_of(kind("libengine.so: failed to map segment from shared object"))
+    assert failure.message.startswith("no memory to load a library: libengine.so")
+    assert "ulimit -v" in failure.hint
+    assert failure.exit_code == 4

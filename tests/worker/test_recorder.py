@@ -274,13 +274,6 @@ def test_what_fails_is_recorded_until_it_failed() -> None:
     assert [(kind, name) for kind, name, _ in named(recorder)] == [("phase", "load")]
 
 
-def test_a_call_without_a_name_is_not_recorded() -> None:
-    recorder = Recorder()
-    with recorder.call(""):
-        pass
-    assert not recorder.spans
-
-
 def test_a_silent_recorder_changes_nothing() -> None:
     feeds = iter([1, 2])
     assert SILENT.each_feed(feeds) is feeds

@@ -23,7 +23,7 @@ import atexit
 import ctypes
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,12 +32,17 @@ from lar.dumps.facts import Kernel
 from lar.engines.megengine.cache import (
     Algorithm,
     AlgorithmCache,
-    Attribute,
     bytes_of,
     read_cache,
     update_cache,
 )
-from lar.engines.megengine.cache_operators import Operator, operators_of, prefer_winograd
+from lar.engines.megengine.cache_operators import (
+    Operand,
+    Operator,
+    format_operands,
+    operators_of,
+    prefer_winograd,
+)
 from lar.engines.megengine.symbols import find_function
 from lar.errors import UsageError
 from lar.options import table
@@ -66,8 +71,7 @@ class LoggedChoice:
     @property
     def text(self) -> str:
         """The shapes as people read them: {1,16,8,8} {32,16,3,3} -> {1,32,8,8} Float32."""
-        *before, last = ("{" + ",".join(map(str, shape)) + "}" for shape in self.shapes if shape)
-        return " ".join([*before, "->", last, self.dtype])
+        return format_operands([Operand(shape, (), self.dtype) for shape in self.shapes if shape])
 
 
 def choices_in(log: str) -> list[LoggedChoice]:
@@ -280,8 +284,8 @@ def warn_of_missed(driver: LiteDriver, _: str) -> None:
     if not driver.choices:
         return
     ran = choices_in(b"\n".join(driver.choices).decode(errors="replace"))
-    settings = driver.spec.settings
-    taken = count_taken(ran, read_cache(work_copy(driver.context)), settings)
+    operators = operators_of(read_cache(work_copy(driver.context)))
+    taken = sum(find_known(choice, operators) != (None, None) for choice in ran)
     driver.uncached_operators = len(ran) - taken
     if taken < len(ran):
         driver.notes.append(
@@ -306,36 +310,19 @@ def is_of(choice: LoggedChoice, operator: Operator) -> bool:
     )
 
 
-def count_taken(
-    ran: Sequence[LoggedChoice], cache: AlgorithmCache, settings: Mapping[str, Any]
-) -> int:
-    """Count the operators that ran what the cache chooses for them."""
-    taken = [
-        (
-            operator,
-            next((each.name for each in operator.algorithms if is_allowed(each, settings)), ""),
-        )
-        for operator in operators_of(cache)
-    ]
-    return sum(
-        any(choice.algorithm == name and is_of(choice, operator) for operator, name in taken)
-        for choice in ran
+def find_known(
+    choice: LoggedChoice, operators: Iterable[Operator]
+) -> tuple[Operator, Algorithm] | tuple[None, None]:
+    """Return the operator of a cache that a choice is for, and its algorithm there; None where the
+    engine has not taken it from the cache."""
+    known = (
+        (operator, algorithm)
+        for operator in operators
+        if is_of(choice, operator)
+        for algorithm in operator.algorithms
+        if algorithm.name == choice.algorithm
     )
-
-
-def is_allowed(algorithm: Algorithm, settings: Mapping[str, Any]) -> bool:
-    """Return whether the options allow an algorithm."""
-    equal = table.BINARY_EQUAL_BETWEEN_BATCH.of(settings)
-    needed = Attribute.REPRODUCIBLE if equal or table.REPRODUCIBLE.of(settings) else 0
-    unfit = Attribute.DEPENDS_ON_BATCH if equal else 0
-    if table.FAST_RUN_SHARED_BATCH_SIZE.of(settings):
-        unfit |= Attribute.DEPENDS_ON_SHAPE
-    limit = settings.get(table.WORKSPACE_LIMIT.key, algorithm.workspace_bytes)
-    return (
-        algorithm.attribute & needed == needed
-        and not algorithm.attribute & unfit
-        and algorithm.workspace_bytes <= limit
-    )
+    return next(known, (None, None))
 
 
 def describe_search(spec: RunSpec, context: RunContext) -> str:

@@ -38,28 +38,20 @@ def load_library(path: str) -> None:
         UsageError: it is missing, no library for this machine, or none of operators.
     """
     api = find_address("--c-opr-lib", API)
+    # A name without a folder would be looked for in the system's.
+    place = os.path.abspath(path)
+    problem = f"is not a library of operators: it has no function {ENTRY}"
+    hint = "build it with MegEngine's extern_c_opr.h"
     try:
-        # A name without a folder would be looked for in the system's.
-        library = ctypes.CDLL(os.path.abspath(path))
+        library = ctypes.CDLL(place)
     except OSError as error:
+        library = None
+        problem = f"cannot be loaded: {str(error).removeprefix(place).lstrip(': ')}"
+        hint = "give a shared library (.so) that was built for this machine"
         if not os.path.exists(path):
-            raise UsageError(
-                "no such file", "check the path", flag="--c-opr-lib", subject=path
-            ) from None
-        reason = str(error).removeprefix(os.path.abspath(path)).lstrip(": ")
-        raise UsageError(
-            f"cannot be loaded: {reason}",
-            "give a shared library (.so) that was built for this machine",
-            flag="--c-opr-lib",
-            subject=path,
-        ) from None
+            problem, hint = "no such file", "check the path"
     if not hasattr(library, ENTRY):
-        raise UsageError(
-            f"is not a library of operators: it has no function {ENTRY}",
-            "build it with MegEngine's extern_c_opr.h",
-            flag="--c-opr-lib",
-            subject=path,
-        )
+        raise UsageError(problem, hint, flag="--c-opr-lib", subject=path)
     register = getattr(library, ENTRY)
     register.argtypes, register.restype = [ctypes.c_void_p], None
     register(api)

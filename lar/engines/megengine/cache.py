@@ -120,16 +120,17 @@ class Reader:
             raise ValueError(f"{len(self.data) - self.offset} bytes too many")
 
 
-def read_cache(path: str | Path) -> AlgorithmCache:
+def read_cache(path: str | Path, flag: str = "") -> AlgorithmCache:
     """Read a cache file.
 
     Raises:
         UsageError: it cannot be read, or is not a whole cache file.
     """
-    return cache_of(read_input(path, what="fast-run cache", limit=LARGEST_FILE), str(path))
+    data = read_input(path, flag, what="fast-run cache", limit=LARGEST_FILE)
+    return cache_of(data, str(path), flag)
 
 
-def cache_of(data: bytes, name: str = "the cache") -> AlgorithmCache:
+def cache_of(data: bytes, name: str = "the cache", flag: str = "") -> AlgorithmCache:
     """Read the content of a cache file; nothing is guessed and nothing left out.
 
     Raises:
@@ -156,6 +157,7 @@ def cache_of(data: bytes, name: str = "the cache") -> AlgorithmCache:
         raise UsageError(
             f"is not a fast-run cache of MegEngine, or is damaged: {error}",
             "remove it and search again, or choose another; an empty cache has 4 bytes, all zero",
+            flag=flag,
             subject=name,
         ) from None
     return cache

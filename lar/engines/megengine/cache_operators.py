@@ -168,13 +168,17 @@ class Operator:
         given = [operand for operand in self.operands if operand.shape]
         if not given:
             return "unknown shapes"
-        *before, last = map(str, given)
-        dtypes = "/".join(dict.fromkeys(operand.dtype for operand in given))
-        shapes = f"{' '.join(before)} -> {last} {dtypes}" if before else f"{last} {dtypes}"
-        return ", ".join([shapes, *format_settings(self.settings)])
+        return ", ".join([format_operands(given), *format_settings(self.settings)])
 
     def __str__(self) -> str:
         return f"{self.name} {self.shapes}"
+
+
+def format_operands(operands: Sequence[Operand]) -> str:
+    """Format operands, the output last: {1,8,32,32} {16,8,3,3} -> {1,16,32,32} Float32."""
+    *before, last = map(str, operands)
+    dtypes = "/".join(dict.fromkeys(operand.dtype for operand in operands))
+    return " ".join([*before, *["->"] * bool(before), last, dtypes])
 
 
 def numbers_of(text: bytes | None) -> tuple[int, ...]:
@@ -372,23 +376,24 @@ def is_direct(algorithm: Algorithm) -> bool:
 
 def prefer_winograd(cache: AlgorithmCache) -> AlgorithmCache:
     """Return the cache with a winograd algorithm first wherever there is one."""
-
-    def prefer(entry: Entry) -> Entry:
-        if isinstance(entry, bytes):
-            return entry
-        first = best_of(entry, lambda each: each.winograd)
-        return with_first(entry, first) if first else entry
-
-    return {place: prefer(entry) for place, entry in cache.items()}
+    return with_best(cache, lambda each: bool(each.winograd), lambda _: True)
 
 
 def without_winograd(cache: AlgorithmCache) -> AlgorithmCache:
     """Return the cache without winograd algorithms, except for operators that have no other."""
+    return with_best(cache, is_direct, is_direct)
 
-    def leave_out(entry: Entry) -> Entry:
-        if isinstance(entry, bytes):
+
+def with_best(
+    cache: AlgorithmCache, is_fit: Callable[[Algorithm], bool], keeps: Callable[[Algorithm], bool]
+) -> AlgorithmCache:
+    """Return the cache with the best fitting algorithm first, wherever one fits, and of the others
+    those that are kept."""
+
+    def change(entry: Entry) -> Entry:
+        first = None if isinstance(entry, bytes) else best_of(entry, is_fit)
+        if isinstance(entry, bytes) or first is None:
             return entry
-        first = best_of(entry, is_direct)
-        return with_first([*filter(is_direct, entry)], first) if first else entry
+        return with_first([*filter(keeps, entry)], first)
 
-    return {place: leave_out(entry) for place, entry in cache.items()}
+    return {place: change(entry) for place, entry in cache.items()}

@@ -14,6 +14,7 @@ import re
 from ctypes import c_char_p, c_void_p
 from typing import TYPE_CHECKING, Any
 
+from lar.engines.megengine.model_file import CONSTANTS
 from lar.engines.megengine.symbols import another_build, attach_plugin, graph_class
 from lar.errors import CheckFailed
 
@@ -26,28 +27,10 @@ DISPATCH = "_ZN3mgb18CPUDispatchCheckerC1EPNS_2cg14ComputingGraphE"
 
 # Operators without a kernel: they hold data, take it in or give it out, or show it otherwise.
 NO_KERNEL = {
-    "ImmutableTensor",
-    "SharedDeviceTensor",
-    "SharedDeviceTensorWithFormat",
-    "VolatileSharedDeviceTensor",
-    "MultipleDeviceTensorHolder",
-    "MultipleDeviceTensorWithFormatHolder",
-    "Alloc",
-    "InputCallback",
-    "OutputCallback",
-    "NopCallback",
-    "CallbackInjector",
-    "AssertEqual",
-    "Reshape",
-    "Broadcast",
-    "Dimshuffle",
-    "AxisAddRemove",
-    "Subtensor",
-    "Split",
-    "Identity",
-    "MarkNoBroadcastElemwise",
-    "VirtualDep",
-    "RequireInputDynamicStorage",
+    *CONSTANTS,
+    *("Alloc", "InputCallback", "OutputCallback", "NopCallback", "CallbackInjector"),
+    *("AssertEqual", "Reshape", "Broadcast", "Dimshuffle", "AxisAddRemove", "Subtensor", "Split"),
+    *("Identity", "MarkNoBroadcastElemwise", "VirtualDep", "RequireInputDynamicStorage"),
 }
 UNDISPATCHED = re.compile(rb"^operator (.*)\{(\w+)\} does not dispatch kernel on ", re.M)
 

@@ -20,7 +20,6 @@ from lar.engines.megengine.algorithms import ChoiceListener, algorithms_in
 from lar.engines.megengine.graph_operators import (
     QuantizedVariable,
     quantizations_in,
-    read_operators,
 )
 from lar.engines.megengine.operator_profiler import attach_profiler
 from lar.engines.megengine.packed_model import graph_in
@@ -85,13 +84,10 @@ def keep_freed_memory() -> None:
 def keep_operators(driver: LiteDriver, place: Path) -> None:
     """Have what the engine knows of the operators written when an iteration has ended.
 
-    They are the same in all iterations. With another build, lite writes its own profile in each; a
-    name that is not ASCII would make that fail, and the run with it.
+    They are the same in all iterations. Of another build of MegEngine they are not known.
     """
     read_profile = attach_profiler(driver.network)
     if read_profile is None:
-        if has_ascii_names(driver.model_file):
-            driver.network.enable_profile_performance(str(place))
         return
 
     def write() -> None:
@@ -122,16 +118,6 @@ def known_facts(model: str) -> DumpFacts:
     with contextlib.suppress(ValueError, LookupError, OSError, LarError, struct.error):
         return facts_of([*quantizations_in(graph_in(model))])
     return NO_FACTS
-
-
-def has_ascii_names(model: str) -> bool:
-    """Return whether a model file's names are known to be ASCII; in older formats they are not."""
-    with contextlib.suppress(ValueError, OSError, LarError):
-        operators = read_operators(model)
-        return bool(operators) and all(
-            name.isascii() for it in operators for name in (it.name, *it.inputs, *it.outputs)
-        )
-    return False
 
 
 def dump_outputs(driver: LiteDriver | GraphDriver, _: object) -> None:

@@ -134,13 +134,7 @@ class GraphDriver(MegEngineDriver):
     def _compile(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
         """Make the function that computes the outputs for inputs of these shapes."""
         self._nodes = {
-            name: self.graph_api.InputNode(
-                device="xpux",
-                dtype=array.dtype,
-                shape=array.shape,
-                graph=self.graph,
-                use_static_shape=True,
-            )
+            name: self.input_node("xpux", array.dtype, array.shape)
             for name, array in arrays.items()
         }
         for name, node in self._nodes.items():
@@ -154,6 +148,12 @@ class GraphDriver(MegEngineDriver):
         with self.recorder.call("Graph.compile"):
             self.function = self.graph.compile([node.outputs[0] for node in output_nodes])
         self._started = False
+
+    def input_node(self, device: Any, dtype: Any, shape: tuple[int, ...]) -> Any:
+        """Return a node of the graph that is fed."""
+        return self.graph_api.InputNode(
+            device=device, dtype=dtype, shape=shape, graph=self.graph, use_static_shape=True
+        )
 
     def _arm(self) -> None:
         # Inputs are consumed by each execution, and each output must be taken before the next:

@@ -74,13 +74,7 @@ class GraphIsolation(Isolation):
         wanted = self.variable(output)
         taken = {self.variable(name): array for name, array in values.items()}
         nodes = {
-            variable: api.InputNode(
-                device=variable.comp_node,
-                dtype=variable.dtype,
-                shape=array.shape,
-                graph=graph,
-                use_static_shape=True,
-            )
+            variable: self.driver.input_node(variable.comp_node, variable.dtype, array.shape)
             for variable, array in taken.items()
         }
         replaced = wanted

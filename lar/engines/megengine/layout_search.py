@@ -1,24 +1,28 @@
 """`--layout-transform`: MegEngine measures each operator in each layout while it loads the model,
 and takes what is fastest in all; `--layout-transform-dump` writes the model that comes of it.
 
-Its result is read in a process of its own (layout_result.py): only MegEngine's graph
-interface can read it, which is slow to load and would count in what is measured here.
+The model is written anew, with the names of its inputs, in a process of its own (layout_result.py):
+MegEngine's graph interface alone can do it, which is slow to load and would count in what is
+measured here.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from lar.engines.megengine.defects import CONVOLUTIONS, SHAPE
+from lar.engines.megengine.graph_operators import INPUTS, OUTPUTS, open_graph
 from lar.errors import LarError
 from lar.options.table import LAYOUT_TRANSFORM_DUMP
 
 if TYPE_CHECKING:
     from lar.engines.megengine.lite import LiteDriver
 
+NCHW88 = 6  # its number among the layouts
 CODE = """\
 import sys
 sys.path[:] = {path!r}
@@ -33,46 +37,61 @@ def search_layouts(driver: LiteDriver, _: str) -> None:
 
 
 def read_layouts(driver: LiteDriver, _: str) -> None:
-    """Warn of layouts that give wrong numbers, unless `write_layouts` does."""
-    if not LAYOUT_TRANSFORM_DUMP.is_given(driver.spec.settings):
-        examine_layouts(driver, "")
+    """Warn of layouts that the search has chosen and that give wrong numbers."""
+    if driver.runner:
+        return
+    names = [*wrong_convolutions(found_by(driver))]
+    if names:
+        driver.notes.append(
+            "--layout-transform chose a layout that gives wrong numbers for convolutions of 8 "
+            f"input channels: {', '.join(names)}; take --enable-nchw88 instead"
+        )
+
+
+def found_by(driver: LiteDriver) -> memoryview:
+    """Return the model that the search has made, as lite writes it."""
+    with open(os.memfd_create("layouts"), "rb") as file:
+        driver.network.dump_layout_transform_model(f"/proc/self/fd/{file.fileno()}")
+        return memoryview(file.read())
+
+
+def wrong_convolutions(graph: memoryview) -> Iterator[str]:
+    """Yield the convolutions from a plain layout into blocks of 8 that have 8 input channels.
+
+    The search allows this one for up to 8 channels; the kernel takes plain inputs for fewer
+    than 8, and reads 8 as blocks.
+    """
+    opened = open_graph(graph)
+    if opened is None:
+        return
+    for operator in opened.operators:
+        parameters = operator.table(opened.places.parameters)
+        fields = CONVOLUTIONS.get(operator.integer(opened.places.kind, "<B"))
+        if fields and parameters and parameters.integer(fields[1]) == NCHW88:
+            taken = opened.variables[operator.numbers(INPUTS)[0]].numbers(SHAPE)
+            if len(taken) == 4 and taken[1] == 8:
+                yield opened.names_of(operator, OUTPUTS)[0]
 
 
 def write_layouts(driver: LiteDriver, _: str) -> None:
-    """Write the model that the search has made, and warn of layouts that give wrong numbers."""
-    examine_layouts(driver, driver.context.written[LAYOUT_TRANSFORM_DUMP.key])
-
-
-def examine_layouts(driver: LiteDriver, place: str) -> None:
-    """Have the model that the search has made read, and written to a place if that is not empty.
+    """Write the model that the search has made.
 
     Raises:
         LarError: the engine cannot read what it has written.
     """
     if driver.runner:
         return
-    file = os.memfd_create("layouts")
-    try:
-        driver.network.dump_layout_transform_model(f"/proc/self/fd/{file}")
-        done = subprocess.run(
-            [sys.executable, "-S", "-c", CODE.format(path=sys.path), driver.model_file, place],
-            stdin=file,
-            capture_output=True,
-            text=True,
-            errors="replace",
-        )
-    finally:
-        os.close(file)
+    place = driver.context.written[LAYOUT_TRANSFORM_DUMP.key]
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", CODE.format(path=sys.path), driver.model_file, place],
+        input=bytes(found_by(driver)),
+        capture_output=True,
+    )
     if done.returncode:
-        said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        reason = said[-1][:300] if said else f"exit code {done.returncode}"
         raise LarError(
             "the model that the search made cannot be read",
-            f"leave the flag out; MegEngine says: {said[-1][:300]}",
+            f"leave the flag out; MegEngine says: {reason}",
             flag="--layout-transform",
-        )
-    names = json.loads(done.stdout.splitlines()[-1])
-    if names:
-        driver.notes.append(
-            "--layout-transform chose a layout that gives wrong numbers for convolutions of 8 "
-            f"input channels: {', '.join(names)}; take --enable-nchw88 instead"
         )

@@ -16,12 +16,11 @@ from __future__ import annotations
 
 import ctypes
 import os
-import struct
 from collections.abc import Callable
 from ctypes import c_int, c_void_p
 from typing import Any
 
-from lar.engines.megengine.symbols import attach_plugin, find_function, graph_class
+from lar.engines.megengine.symbols import attach_plugin, find_function, graph_class, read_memory
 from lar.errors import UsageError
 from lar.options.option import flag_of
 from lar.options.table import BIN_IO_DUMP
@@ -64,18 +63,12 @@ def attach_profiler(network: Any) -> Callable[[], bytes] | None:
 def graph_of(network: Any, functions: int) -> int | None:
     """Return where the C++ graph of a LiteNetwork is, None if it is not where this build has it.
 
-    The graph begins with the address of its class's virtual functions. What may be no address is
-    read through the system, which refuses it where following it would end the process.
+    The graph begins with the address of its class's virtual functions.
     """
-    try:
-        with open("/proc/self/mem", "rb", buffering=0) as memory:
 
-            def pointer_at(address: int) -> int:
-                (pointer,) = struct.unpack("<Q", os.pread(memory.fileno(), 8, address))
-                return int(pointer)
+    def pointer_at(address: int) -> int:
+        return int.from_bytes(read_memory(address, 8), "little")
 
-            implementation = pointer_at(network._network.value + IMPLEMENTATION)
-            graph = pointer_at(implementation + GRAPH)
-            return graph if pointer_at(graph) == functions else None
-    except (OSError, OverflowError, struct.error):
-        return None
+    implementation = pointer_at(network._network.value + IMPLEMENTATION)
+    graph = pointer_at(implementation + GRAPH)
+    return graph if graph and pointer_at(graph) == functions else None

@@ -29,7 +29,6 @@ from lar.options.rules import (
     Rule,
     bans,
     excludes,
-    fact,
     needs,
     valued,
 )
@@ -175,10 +174,6 @@ def keep_operators(driver: LiteDriver, _: int) -> None:
     driver.lite_options["graph_opt_level"] = 0 if searching else 1
 
 
-def limit_workspace(driver: LiteDriver, size_bytes: int) -> None:
-    driver.network.set_network_algo_workspace_limit(size_bytes)
-
-
 def disable_memory_reuse(driver: GraphDriver, _: bool) -> None:
     def disable(graph: Any) -> None:
         graph.options.seq_opt.enable_mem_plan_opt = False
@@ -246,7 +241,7 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
         LITE,
         "algorithm workspace limit, with the graph optimised less",
         before_load=keep_operators,
-        after_load=limit_workspace,
+        after_load=lambda driver, size: driver.network.set_network_algo_workspace_limit(size),
     ),
     OptionRow(
         table.TENSORRT, LITE, "use_tensorrt(), on CUDA alone", before_load=tensorrt.use_tensorrt
@@ -389,12 +384,13 @@ def hanging(option: Option[Any]) -> Condition:
     return Condition(lambda _: option.flag, holds, option)
 
 
-ONLY_ONE_EXECUTION = fact(
-    "--iter 0", lambda asked: (asked.warmup_iterations, asked.iterations) == (1, 0), table.ITER
-)
-NO_WARMUP = fact(
-    "--warmup-iter 0",
-    lambda asked: bool(asked.iterations) and not asked.warmup_iterations,
+NO_FULL_EXECUTION = Condition(
+    lambda asked: "--warmup-iter 0" if asked.iterations else "--iter 0",
+    lambda asked: (
+        (asked.warmup_iterations, asked.iterations) == (1, 0)
+        or bool(asked.iterations) > bool(asked.warmup_iterations)
+    ),
+    table.ITER,
     table.WARMUP_ITER,
 )
 SEVERAL_WITHOUT_WARMUP = Condition(
@@ -408,15 +404,9 @@ RECORDS: tuple[Switch, ...] = (table.RECORD_COMP_SEQ, table.RECORD_COMP_SEQ2)
 RULES: tuple[Rule, ...] = (
     # Device and threads
     needs(
-        table.ENABLE_JIT,
+        (table.ENABLE_JIT, table.TENSORRT),
         any_of=(table.CUDA,),
-        why="MegEngine compiles elementwise operators for CUDA devices alone",
-        hint="add --cuda, or leave the flag out",
-    ),
-    needs(
-        table.TENSORRT,
-        any_of=(table.CUDA,),
-        why="TensorRT runs on CUDA devices alone",
+        why="MegEngine has it for CUDA devices alone",
         hint="add --cuda, or leave the flag out",
     ),
     needs(table.TENSORRT_CACHE, any_of=(table.TENSORRT,), why="it keeps what TensorRT builds"),
@@ -483,24 +473,12 @@ RULES: tuple[Rule, ...] = (
     ),
     # Execution
     excludes(
-        table.FAKE_FIRST, *RECORDS, why="the first execution is recorded, and would compute nothing"
-    ),
-    excludes(
         table.FAKE_FIRST,
-        ONLY_ONE_EXECUTION,
-        why="the only execution would compute nothing",
-        hint="give --iter 1, or leave --fake-first out",
-    ),
-    excludes(
-        table.FAKE_FIRST,
-        NO_WARMUP,
-        why="the first execution computes nothing, and its outputs would be taken for results",
-        hint="give --warmup-iter 1, or leave --fake-first out",
-    ),
-    excludes(
-        table.FAKE_FIRST,
+        *RECORDS,
+        NO_FULL_EXECUTION,
         table.BIN_OUT_DUMP,
-        why="the first execution computes nothing, and what is in memory would be dumped as run 0",
+        why="the first execution computes nothing, and would be recorded, or taken for a result",
+        hint="leave one of them out, or give --warmup-iter 1 --iter 1",
     ),
     excludes(
         SEVERAL_RUNNERS,
@@ -519,18 +497,15 @@ RULES: tuple[Rule, ...] = (
         table.BIN_IO_DUMP, NO_EXECUTION, why="MegEngine dumps what it runs", hint="give --iter 1"
     ),
     excludes(
-        table.OPERATOR_DUMPS, *RECORDS, why="a replayed run passes by the operators that are dumped"
+        (*table.OPERATOR_DUMPS, *table.PROFILE_FILES),
+        *RECORDS,
+        why="a replayed run passes by the operators that are dumped or timed",
     ),
     excludes(
         table.PROFILES,
         SEVERAL_RUNNERS,
         why="MegEngine profiles one copy of a model",
         hint="leave --thread out",
-    ),
-    excludes(
-        table.PROFILE_FILES,
-        *RECORDS,
-        why="a replayed run passes by the operators whose times are recorded",
     ),
     excludes(
         table.GET_STATIC_MEM_INFO,

@@ -60,12 +60,7 @@ def read_cache_file(path: str, known: bytes | None = None) -> bytes:
     Raises:
         UsageError: it is not a whole cache file.
     """
-    try:
-        cache = read_cache(path)
-    except UsageError as error:
-        raise UsageError(
-            error.problem, error.hint, flag="--pack-cache", subject=error.subject
-        ) from None
+    cache = read_cache(path, table.PACK_CACHE.flag)
     return bytes_of({**cache_of(known), **cache} if known else cache)
 
 

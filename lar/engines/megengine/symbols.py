@@ -6,7 +6,9 @@ MegEngine 1.13.0; a library that lacks one is another build.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -58,6 +60,25 @@ def find_address(flag: str, symbol: str) -> int:
         return ctypes.addressof(ctypes.c_char.in_dll(ctypes.CDLL(LIBRARY), symbol))
     except (OSError, ValueError):
         raise another_build(flag, symbol) from None
+
+
+def library_base(flag: str) -> int:
+    """Return the address at which the library is loaded.
+
+    Raises:
+        UsageError: it is not the known library, or is not loaded.
+    """
+    found = (ctypes.c_void_p * 4)()  # Dl_info of dladdr(3): file name, base, symbol's name, address
+    ctypes.CDLL(None).dladdr(ctypes.c_void_p(find_address(flag, GRAPH_CLASS)), found)
+    return int(found[1] or 0)
+
+
+def read_memory(address: int, size: int) -> bytes:
+    """Return bytes of this process's memory; none where nothing is: the system refuses such a
+    read, where following the address would end the process."""
+    with contextlib.suppress(OSError, OverflowError), open("/proc/self/mem", "rb") as memory:
+        return os.pread(memory.fileno(), size, address)
+    return b""
 
 
 def graph_class(flag: str) -> int:

@@ -45,14 +45,7 @@ def choices_of(ran: Sequence[LoggedChoice], cache: AlgorithmCache) -> tuple[Algo
     records = []
     left = operators.operators_of(cache)
     for choice in (each for each in ran if "Conv" in each.operator):
-        known = (
-            (operator, timed)
-            for operator in left
-            if algorithms.is_of(choice, operator)
-            for timed in operator.algorithms
-            if timed.name == choice.algorithm
-        )
-        operator, timed = next(known, (None, None))
+        operator, timed = algorithms.find_known(choice, left)
         other = None
         if operator and timed:
             left.remove(operator)

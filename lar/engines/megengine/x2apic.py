@@ -12,12 +12,9 @@ from __future__ import annotations
 
 import ctypes
 import os
-from typing import NamedTuple
 
+from lar.engines.megengine.symbols import library_base, read_memory
 from lar.errors import UsageError
-from lar.measurement.machine_noise import read_text
-
-LIBRARY = "libmegengine_shared.so"
 
 # The linker's note that distinguishes this build of the library (1.13.0 for Linux on x86-64) from
 # any other, and its place; tools that edit a wheel's libraries leave it and all addresses alone.
@@ -43,16 +40,7 @@ class CoreFacts(ctypes.Structure):
     ]
 
 
-class Area(NamedTuple):
-    """A range of this process's memory that a file is mapped to, from `offset` in the file."""
-
-    start: int
-    end: int
-    offset: int
-    readable: bool
-
-
-def apply_fix(library: str = LIBRARY) -> None:
+def apply_fix() -> None:
     """Let MKL-DNN in the loaded library know the number of cores.
 
     To be called after the library is loaded, before a convolution runs.
@@ -60,7 +48,7 @@ def apply_fix(library: str = LIBRARY) -> None:
     Raises:
         UsageError: the library is not the build whose addresses are known.
     """
-    base = find_known_build(read_areas(library))
+    base = find_known_build()
     objects = [CoreFacts.from_address(base + address) for address in FLAG_ADDRESSES]
     for facts in objects:
         check_unset_or_set(facts)
@@ -70,17 +58,14 @@ def apply_fix(library: str = LIBRARY) -> None:
             facts.supported = 1
 
 
-def find_known_build(areas: list[Area]) -> int:
+def find_known_build() -> int:
     """Return the address at which the library is loaded.
 
     Raises:
         UsageError: it is another build.
     """
-    base = next((area.start for area in areas if area.offset == 0), 0)
-    note, size = base + BUILD_NOTE_ADDRESS, len(BUILD_NOTE)
-    # Only what is mapped may be read: in another build, nothing may be there.
-    mapped = any(area.readable and area.start <= note and note + size <= area.end for area in areas)
-    if not base or not mapped or ctypes.string_at(note, size) != BUILD_NOTE:
+    base = library_base("--engine-fix x2apic")
+    if read_memory(base + BUILD_NOTE_ADDRESS, len(BUILD_NOTE)) != BUILD_NOTE:
         raise another_build()
     return base
 
@@ -101,15 +86,3 @@ def another_build() -> UsageError:
         "--engine-fix x2apic: this is another build of MegEngine",
         "it is made for 1.13.0 from PyPI, for Linux on x86-64; leave --enable-nchw88 out",
     )
-
-
-def read_areas(library: str) -> list[Area]:
-    """Return where a library, by its file's name, is in this process's memory."""
-    areas = []
-    for line in read_text("/proc/self/maps").splitlines():
-        # start-end permissions offset device inode path
-        addresses, permissions, offset, *rest = line.split(maxsplit=5)
-        if len(rest) == 3 and os.path.basename(rest[2]) == library:
-            start, end = (int(text, 16) for text in addresses.split("-"))
-            areas.append(Area(start, end, int(offset, 16), permissions.startswith("r")))
-    return areas

@@ -18,7 +18,6 @@ from lar.engines.onnx_file.fields import (
     graphs_of,
 )
 
-SEQUENCES_SINCE = 13  # the opset since which control flow takes sequences
 LOOPS = frozenset({"Loop", "Scan"})
 CONTROL_FLOW = LOOPS | {"If"}
 BRANCHES = {"then_branch": "then", "else_branch": "else"}
@@ -130,14 +129,6 @@ def operators_in(graph: Body, outside: frozenset[str] = frozenset()) -> Iterator
         )
 
 
-def takes_sequences(model: Message) -> bool:
-    """Return whether the opset of a model lets sequences into an If or a Loop."""
-    return any(
-        each.version >= SEQUENCES_SINCE and each.domain in ("", "ai.onnx")
-        for each in model.opset_import
-    )
-
-
 def names_given(graph: Message) -> Iterator[str]:
     """Yield the names of the tensors that a graph itself holds."""
     yield from (each.name for each in (*graph.input, *graph.initializer))
@@ -151,7 +142,10 @@ def names_taken(node: Message) -> Iterator[str]:
     yield from filter(None, node.input)
     for graph in graphs_of(node):
         own = {*names_given(graph)}
-        yield from (name for inner in graph.node for name in names_taken(inner) if name not in own)
+        inside = [name for inner in graph.node for name in names_taken(inner)]
+        # A branch may hand out a tensor from around it.
+        inside += [output.name for output in graph.output]
+        yield from (name for name in inside if name not in own)
 
 
 def parameters_of(node: Message) -> dict[str, Any]:

@@ -77,7 +77,7 @@ INPUT_ORDER: Mapping[str, tuple[int, ...]] = {
     "GRU": (0, 1, 2),
     "LSTM": (0, 1, 2),
     "RNN": (0, 1, 2),
-    "QLinearConv": (0, 3),
+    **dict.fromkeys(("QGemm", "QLinearConv", "QLinearMatMul"), (0, 3)),
 }
 
 # The input that is a bias, or is added.

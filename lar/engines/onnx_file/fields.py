@@ -70,10 +70,12 @@ class FieldKind(NamedTuple):
 def read_schema(text: str) -> dict[str, dict[str, FieldKind]]:
     """Return the fields of messages by their names."""
     found: dict[str, dict[str, FieldKind]] = {}
-    for message, fields in re.findall(r"^(\w+): (.*(?:\n  .*)*)", text, re.MULTILINE):
-        known = found[message] = {}
-        for number, name, kind, star in re.findall(r"(\d+) (\w+) (\w+)(\*?)", fields):
-            known[name] = FieldKind(int(number), kind, bool(star))
+    for line in text.strip().replace("\n  ", " ").splitlines():
+        message, _, fields = line.partition(": ")
+        found[message] = {
+            name: FieldKind(int(number), kind.rstrip("*"), kind.endswith("*"))
+            for number, name, kind in map(str.split, fields.split(","))
+        }
     return found
 
 

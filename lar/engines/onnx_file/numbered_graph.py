@@ -10,13 +10,18 @@ from typing import Any
 import numpy as np
 
 from lar.dumps.binary import BY_DTYPE
-from lar.dumps.facts import OperatorFact
+from lar.dumps.facts import DumpFacts, OperatorFact
 from lar.dumps.layers import Dumped
 from lar.dumps.names import Numbering
 from lar.dumps.values import Part, Unheld
 from lar.engines.onnx_file.bodies import Body, Operator, operators_in, parameters_of
 from lar.engines.onnx_file.fields import Message
-from lar.engines.onnx_file.quantization import Scales, scales_in
+from lar.engines.onnx_file.quantization import (
+    Scales,
+    quantizations_of,
+    scales_in,
+    wanted_names,
+)
 
 Array = np.ndarray[Any, Any]
 
@@ -40,14 +45,26 @@ class NumberedGraph:
         self.variables = self.numbering.variables
         self.parts: dict[str, list[str]] = {}  # the names of what is dumped of a tensor
         self.left_out: dict[str, str] = {}
+        self.factors: dict[str, Array] = {}  # the scales and zero points that are known
 
-    def operator_facts(self) -> list[OperatorFact]:
-        """Return the numbers and parameters of the operators, in the graph's order."""
-        return [
+    def facts(self) -> DumpFacts:
+        """Return what is known of the dump: the numbers and parameters of the operators, in the
+        graph's order, and what the integers of tensors stand for."""
+        operators = [
             OperatorFact(self.variables[name].operator_id, known)
             for node, known in zip(self.nodes, self.parameters, strict=True)
             for name in [*filter(None, node.outputs)][:1]
         ]
+        facts = DumpFacts(operators, iteration=0, outputs=self.outputs)
+        known = quantizations_of(self.scales, self.factors)
+        return facts._replace(quantizations=known, left_out=self.left_out)
+
+    def holds_weight(self, name: str, type_name: str) -> bool:
+        """Return whether a dump has a constant: weights and biases that operators take, not the
+        scales of quantised tensors, nor shapes and the like."""
+        is_taken = name in self.variables and name not in {*self.wanted, *self.outputs}
+        is_weight = type_name.startswith("float") or name in {it.tensor for it in self.scales}
+        return is_taken and is_weight and type_name in BY_DTYPE
 
     @cached_property
     def parameters(self) -> list[dict[str, Any]]:
@@ -59,6 +76,11 @@ class NumberedGraph:
         """The names of what tensors are quantised with."""
         return scales_in(self.nodes, self.parameters)
 
+    @cached_property
+    def wanted(self) -> set[str]:
+        """The names of the scales and zero points."""
+        return wanted_names(self.scales)
+
     def dump_parts(self, name: str, parts: Sequence[Part | Unheld]) -> Iterator[Dumped]:
         """Yield the tensors that a dump has of a value."""
         maker = self.makers.get(name)
@@ -66,6 +88,8 @@ class NumberedGraph:
         self.left_out |= {each.name: each.reason for each in parts if isinstance(each, Unheld)}
         if held or not parts:
             self.parts[name] = [each.name for each in held]
+        if name in self.wanted and len(held) == len(parts) == 1:
+            self.factors[name] = held[0].array
         for each in held:
             array, layout = each.array, ""
             if each.name != name:

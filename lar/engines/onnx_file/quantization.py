@@ -8,11 +8,14 @@ place: onnx.ai/onnx/operators, and docs/ContribOperators.md of ONNX Runtime.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from lar.engines.onnx_file.fields import Node
+from lar.engines.onnx_file.bodies import Body, name_by_paths, operators_in, parameters_of
+from lar.engines.onnx_file.fields import Node, open_model
+from lar.engines.onnx_file.tensors import array_of
 from lar.records.quantization import Quantization
 
 Array = np.ndarray[Any, Any]
@@ -183,3 +186,20 @@ def products_in(nodes: Sequence[Node], known: Mapping[str, Scales]) -> Iterator[
 def wanted_names(scales: Iterable[Scales]) -> set[str]:
     """Return the names of the scales and zero points."""
     return {name for each in scales for name in (*each.scales, each.zero_point) if name}
+
+
+def read_quantizations(path: Path) -> dict[str, Quantization]:
+    """Return what the integers of a model's tensors stand for, by name, as far as its weights say.
+
+    Raises:
+        ValueError, OSError: the model cannot be read.
+    """
+    graph = open_model(path).graph
+    name_by_paths(graph)
+    operators = [*operators_in(Body("", graph))]
+    parameters = [parameters_of(each.message) for each in operators]
+    scales = scales_in([each.node for each in operators], parameters)
+    wanted = wanted_names(scales)
+    held = (it for it in graph.initializer if it.name in wanted)
+    values = {it.name: array_of(it, path.parent) for it in held}
+    return quantizations_of(scales, values)

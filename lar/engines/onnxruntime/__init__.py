@@ -17,25 +17,7 @@ from lar.engines.engine import (
 )
 from lar.engines.formats import ONNX, ORT
 from lar.engines.onnx_file.engine import OnnxFileEngine
-from lar.options.table import (
-    ALLOW_EXTERNAL_DATA,
-    BIN_IO_DUMP,
-    C_OPR_LIB,
-    CPU,
-    CUDA,
-    DISABLE_OPTIMIZER,
-    ENABLE_NCHW88,
-    ENGINE_OPTION,
-    FAST_RUN_ALGO_POLICY,
-    GRAPH_OPTIMIZATION_LEVEL,
-    IO_DUMP,
-    IO_DUMP_STDERR,
-    IO_DUMP_STDOUT,
-    MODEL_DUMP,
-    PROVIDER,
-    RANGE,
-    WEIGHT_PREPROCESS,
-)
+from lar.options import table
 
 if TYPE_CHECKING:
     from lar.engines.driver import Driver
@@ -50,11 +32,17 @@ if TYPE_CHECKING:
 
 # What decides how a graph is optimised that --model-dump writes.
 IN_GRAPH = (
-    *(GRAPH_OPTIMIZATION_LEVEL, DISABLE_OPTIMIZER, ENABLE_NCHW88, PROVIDER, CUDA),
-    *(C_OPR_LIB, ALLOW_EXTERNAL_DATA, ENGINE_OPTION),
+    *(
+        table.GRAPH_OPTIMIZATION_LEVEL,
+        table.DISABLE_OPTIMIZER,
+        table.ENABLE_NCHW88,
+        table.PROVIDER,
+        table.CUDA,
+    ),
+    *(table.C_OPR_LIB, table.ALLOW_EXTERNAL_DATA, table.ENGINE_OPTION),
 )
 # What an optimised model does without a flag when it is loaded again.
-HELD = (CPU, ENABLE_NCHW88, WEIGHT_PREPROCESS, FAST_RUN_ALGO_POLICY)
+HELD = (table.CPU, table.ENABLE_NCHW88, table.WEIGHT_PREPROCESS, table.FAST_RUN_ALGO_POLICY)
 
 
 def session_driver() -> type[Driver]:
@@ -88,8 +76,8 @@ class OnnxRuntime(OnnxFileEngine):
     variable_prefixes = ("ORT_", "ONNXRUNTIME_")
     drivers = (DriverEntry("session", "IOBinding", session_driver),)
     settles = (
-        *(FAST_RUN_ALGO_POLICY, RANGE),
-        *(BIN_IO_DUMP, IO_DUMP, IO_DUMP_STDOUT, IO_DUMP_STDERR),
+        *(table.FAST_RUN_ALGO_POLICY, table.RANGE),
+        *(table.BIN_IO_DUMP, table.IO_DUMP, table.IO_DUMP_STDOUT, table.IO_DUMP_STDERR),
     )
     isolating_driver = "session"
     packing = TestcaseFolders()
@@ -134,10 +122,10 @@ class OnnxRuntime(OnnxFileEngine):
         # Weights are not kept as operators take them, so that it runs on other processors too.
         given = {it.key: settings[it.key] for it in IN_GRAPH if it.is_given(settings)}
         held = [it.key for it in HELD if it.is_given(settings)]
-        if GRAPH_OPTIMIZATION_LEVEL.of(settings) == "all":
-            held.append(GRAPH_OPTIMIZATION_LEVEL.key)
+        if table.GRAPH_OPTIMIZATION_LEVEL.of(settings) == "all":
+            held.append(table.GRAPH_OPTIMIZATION_LEVEL.key)
         return Deployment(
-            runs=(WritingRun(given, MODEL_DUMP),),
+            runs=(WritingRun(given, table.MODEL_DUMP),),
             held=tuple(held),
             left_out=tuple(key for key in settings if key not in held),
         )

@@ -72,18 +72,3 @@ def join_blocks(array: Array) -> Array:
     """Return a tensor {N,C/b,...,b} in the shape {N,C,...} that the engine has for it."""
     batch, blocks, *sizes, block = array.shape
     return array.reshape(batch, blocks * block, *sizes)
-
-
-def plain_layout(array: Array, block: int) -> Array:
-    """Return a tensor in the plain layout, of any dtype and of the shape {N,C,...}.
-
-    The channels stay padded to whole blocks, as they are.
-    """
-    return np.moveaxis(split_blocks(array, block), -1, 2).reshape(array.shape)
-
-
-def blocked_layout(array: Array, block: int) -> Array:
-    """Return a tensor in the plain layout, of the shape {N,C,...}, in the blocked one."""
-    batch, channels, *sizes = array.shape
-    blocks = array.reshape(batch, channels // block, block, *sizes)
-    return np.moveaxis(blocks, 2, -1).reshape(array.shape)

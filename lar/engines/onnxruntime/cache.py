@@ -22,10 +22,9 @@ import secrets
 import shutil
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
-
-import msgspec
 
 from lar.engines.engine import CacheFiles, CacheReport, CacheTable, Size
 from lar.engines.onnx_file.external_data import files_beside, place_of, tensors_outside
@@ -58,7 +57,8 @@ INSTRUCTION_SETS = (
 )
 
 
-class ModelCache(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+@dataclass(frozen=True, kw_only=True)
+class ModelCache:
     """A cache file.
 
     Attributes:
@@ -69,15 +69,15 @@ class ModelCache(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_field
         weights: the files with weights of the original model, beside it.
     """
 
-    format: str = CACHE_FORMAT
+    format: str
     key: dict[str, str]
     model: bytes
     model_crc32: int
-    data: str = ""
-    data_bytes: int = 0
-    data_crc32: int = 0
-    prepacked: bool = True
-    weights: tuple[str, ...] = ()
+    data: str
+    data_bytes: int
+    data_crc32: int
+    prepacked: bool
+    weights: tuple[str, ...]
 
 
 def read_cache(path: str | Path) -> ModelCache:
@@ -86,6 +86,8 @@ def read_cache(path: str | Path) -> ModelCache:
     Raises:
         UsageError: it cannot be read, or is not a whole cache file that lar made.
     """
+    import msgspec  # slow to import, and of no use to other engines' caches
+
     try:
         cache = msgspec.json.decode(read_input(path, what="cache"), type=ModelCache)
         outside = tensors_outside(Message("Model", cache.model))
@@ -158,10 +160,6 @@ class ModelCaches(CacheFiles):
         lines.append(f"the same: {len({**keys[0], **keys[1]}) - len(differing)}")
         return CacheReport(lines, differs=bool(differing))
 
-    def companions(self, path: str) -> tuple[str, ...]:
-        data = read_cache(path).data
-        return (data,) if data else ()
-
     def copy(self, path: str, place: str, flag: str) -> None:
         with locked(folder_of(path), fcntl.LOCK_SH):
             new, old = read_cache(path), read_if_there(place)
@@ -189,6 +187,11 @@ def remove_data(old: ModelCache | None, path: str | Path, new: ModelCache) -> No
     """Remove the second file of a cache that another one has replaced."""
     if old is not None and old.data not in ("", new.data):
         (folder_of(path) / old.data).unlink(missing_ok=True)
+
+
+def use_cache(driver: SessionDriver, file: str) -> None:
+    """Load the optimised model from a cache file."""
+    driver.open = lambda: open_cached(driver, Path(file))
 
 
 def open_cached(driver: SessionDriver, path: Path) -> Any:
@@ -283,6 +286,8 @@ def build(driver: SessionDriver, path: Path, key: dict[str, str]) -> Any:
         UsageError: another file has taken the place meanwhile.
         OSError: it cannot be written.
     """
+    import msgspec
+
     folder = build_folder(driver.context, path)
     folder.mkdir()
     data = f"{path.name}.{secrets.token_hex(4)}.data"
@@ -290,19 +295,21 @@ def build(driver: SessionDriver, path: Path, key: dict[str, str]) -> Any:
         prepacked, session = True, save_and_open(driver, folder, data, prepacked=True)
         if session is None:
             prepacked, session = False, save_and_open(driver, folder, data, prepacked=False)
-        saved, about_data = driver.saved, dict[str, Any]()
+        saved, size, checksum = driver.saved, 0, 0
         assert saved is not None
         if (folder / data).exists():  # a model without large constants has no such file
             with (folder / data).open("rb") as file:
-                about_data = {"data": data, "data_crc32": checksum_of(file)}
-                about_data["data_bytes"] = file.tell()
+                checksum, size = checksum_of(file), file.tell()
         cache = ModelCache(
+            format=CACHE_FORMAT,
             key=key,
             model=saved.content,
             model_crc32=zlib.crc32(saved.content),
+            data=data if size else "",
+            data_bytes=size,
+            data_crc32=checksum,
             prepacked=prepacked,
             weights=weights_of(Path(driver.spec.model)),
-            **about_data,
         )
         with locked(path.parent, fcntl.LOCK_EX):
             old = read_if_there(path)
@@ -381,7 +388,7 @@ def checksum_of(file: BinaryIO) -> int:
     return checksum
 
 
-def verify_data(driver: SessionDriver) -> None:
+def verify_data(driver: SessionDriver, _: object) -> None:
     """Refuse a cache whose second file is damaged: outside what is timed, before anything runs.
 
     Raises:

@@ -40,51 +40,38 @@ MEMSET_NAME = "[CUDA memset]"
 COPIES = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 8: "DtoD", 9: "HtoH", 10: "PtoP"}
 
 
+TYPES: dict[str, Any] = {
+    **{"u8": c_uint8, "u32": c_uint32, "u64": c_uint64, "i32": c_int32, "i64": c_int64},
+    **{"3xu8": c_uint8 * 3, "3xu32": c_uint32 * 3, "4xu32": c_uint32 * 4, "3xi32": c_int32 * 3},
+    "text": c_char_p,
+}
+
+
+def fields(text: str) -> list[tuple[str, Any]]:
+    """Return the fields of a record, each written as its name and its type."""
+    return [(name, TYPES[kind]) for name, kind in (each.split() for each in text.split(","))]
+
+
 class KernelRecord(ctypes.Structure):
-    _fields_ = (
-        ("kind", c_uint32),
-        ("configuration", c_uint32 * 3),
-        ("start", c_uint64),
-        ("end", c_uint64),
-        ("completed", c_uint64),
-        ("device", c_uint32),
-        ("context", c_uint32),
-        ("stream", c_uint32),
-        ("grid", c_int32 * 3),
-        ("block", c_int32 * 3),
-        ("memory", c_uint32 * 4),
-        ("correlation", c_uint32),
-        ("grid_id", c_int64),
-        ("name", c_char_p),
+    _fields_ = fields(
+        "kind u32, configuration 3xu32, start u64, end u64, completed u64, device u32,"
+        "context u32, stream u32, grid 3xi32, block 3xi32, memory 4xu32, correlation u32,"
+        "grid_id i64, name text"
     )
 
 
 class TransferRecord(ctypes.Structure):
     """A copy, or a fill, which has its value where a copy says what it is."""
 
-    _fields_ = (
-        ("kind", c_uint32),
-        ("copy", c_uint8),
-        ("ends", c_uint8 * 3),
-        ("bytes", c_uint64),
-        ("start", c_uint64),
-        ("end", c_uint64),
-        ("device", c_uint32),
-        ("context", c_uint32),
-        ("stream", c_uint32),
-        ("correlation", c_uint32),
+    _fields_ = fields(
+        "kind u32, copy u8, ends 3xu8, bytes u64, start u64, end u64, device u32, context u32,"
+        "stream u32, correlation u32"
     )
 
 
 class CallRecord(ctypes.Structure):
-    _fields_ = (
-        ("kind", c_uint32),
-        ("function", c_uint32),
-        ("start", c_uint64),
-        ("end", c_uint64),
-        ("process", c_uint32),
-        ("thread", c_uint32),
-        ("correlation", c_uint32),
+    _fields_ = fields(
+        "kind u32, function u32, start u64, end u64, process u32, thread u32, correlation u32"
     )
 
 

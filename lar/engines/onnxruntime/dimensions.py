@@ -15,32 +15,8 @@ from lar.engines.onnx_file.operator_kinds import KINDS
 from lar.engines.onnxruntime.options import BLOCKED_LAYOUT
 from lar.engines.onnxruntime.providers import library_of
 from lar.engines.signs import Clue, Sign, computing_ns_of, read_clues, share_of
+from lar.options import table
 from lar.options.option import Option
-from lar.options.table import (
-    ALLOW_EXTERNAL_DATA,
-    C_OPR_LIB,
-    CPU,
-    CPU_DEFAULT,
-    CUDA,
-    DISABLE_MEM_OPT,
-    DISABLE_OPTIMIZER,
-    ENABLE_NCHW88,
-    ENGINE_OPTION,
-    FAST_RUN,
-    FAST_RUN_ALGO_POLICY,
-    GRAPH_OPTIMIZATION_LEVEL,
-    MULTITHREAD,
-    MULTITHREAD_DEFAULT,
-    NO_ARENA,
-    NO_SPINNING,
-    NO_TF32,
-    PROVIDER,
-    REPRODUCIBLE,
-    TENSORRT,
-    TENSORRT_CACHE,
-    THREAD,
-    WEIGHT_PREPROCESS,
-)
 from lar.records.choices import Allowed, Choice, Dimension
 
 if TYPE_CHECKING:
@@ -48,16 +24,16 @@ if TYPE_CHECKING:
 
 # What no search tries, and why.
 NOT_TRIED: Mapping[Option[Any], str] = {
-    CPU: "it is the default",
-    MULTITHREAD_DEFAULT: "it is the same as --multithread here",
-    ENABLE_NCHW88: "it is the default",
-    WEIGHT_PREPROCESS: "it is the default",
-    REPRODUCIBLE: "it can only slow down",
-    DISABLE_MEM_OPT: "it takes more memory and no less time",
-    TENSORRT_CACHE: "it shortens the load alone",
-    ALLOW_EXTERNAL_DATA: "it changes nothing of a run",
-    ENGINE_OPTION: "no entry makes many models faster; a file of --space names those to try",
-    C_OPR_LIB: "a model needs its library or does not",
+    table.CPU: "it is the default",
+    table.MULTITHREAD_DEFAULT: "it is the same as --multithread here",
+    table.ENABLE_NCHW88: "it is the default",
+    table.WEIGHT_PREPROCESS: "it is the default",
+    table.REPRODUCIBLE: "it can only slow down",
+    table.DISABLE_MEM_OPT: "it takes more memory and no less time",
+    table.TENSORRT_CACHE: "it shortens the load alone",
+    table.ALLOW_EXTERNAL_DATA: "it changes nothing of a run",
+    table.ENGINE_OPTION: "no entry makes many models faster; a file of --space names those to try",
+    table.C_OPR_LIB: "a model needs its library or does not",
 }
 
 # The providers that another package than `onnxruntime` brings.
@@ -69,22 +45,22 @@ NVIDIA_DRIVER = "/dev/nvidiactl"
 def dimensions_of(site: Site) -> tuple[Dimension, ...]:
     """Return what can matter at a site, in the order in which candidates name it."""
     on_cpu = site.device == "cpu"
-    table: dict[str, tuple[Choice, ...]] = {
+    found: dict[str, tuple[Choice, ...]] = {
         "provider": tuple(providers_here()) if on_cpu else (),
         "graph": (
-            *([set_to(DISABLE_OPTIMIZER, (BLOCKED_LAYOUT,), "no-blocked-layout")] * on_cpu),
-            set_to(GRAPH_OPTIMIZATION_LEVEL, "extended", "extended", for_full=True),
-            set_to(GRAPH_OPTIMIZATION_LEVEL, "basic", "basic"),
-            set_to(GRAPH_OPTIMIZATION_LEVEL, "disable", "no-optimisation", for_full=True),
+            *([set_to(table.DISABLE_OPTIMIZER, (BLOCKED_LAYOUT,), "no-blocked-layout")] * on_cpu),
+            set_to(table.GRAPH_OPTIMIZATION_LEVEL, "extended", "extended", for_full=True),
+            set_to(table.GRAPH_OPTIMIZATION_LEVEL, "basic", "basic"),
+            set_to(table.GRAPH_OPTIMIZATION_LEVEL, "disable", "no-optimisation", for_full=True),
         ),
         "threads": tuple(threads_for(site)) if on_cpu else (),
-        "spinning": (turn_on(NO_SPINNING),) if on_cpu else (),
-        "arena": (turn_on(NO_ARENA),) if on_cpu else (),
+        "spinning": (turn_on(table.NO_SPINNING),) if on_cpu else (),
+        "arena": (turn_on(table.NO_ARENA),) if on_cpu else (),
         "model": (
             Choice(
                 name="optimised-model",
-                search={FAST_RUN.key: True},
-                cache=FAST_RUN_ALGO_POLICY.key,
+                search={table.FAST_RUN.key: True},
+                cache=table.FAST_RUN_ALGO_POLICY.key,
                 cache_depends=("graph", "threads"),
                 # The same session comes of it, sooner and with less memory.
                 objectives=("memory",),
@@ -92,27 +68,27 @@ def dimensions_of(site: Site) -> tuple[Dimension, ...]:
         ),
         "copies": copies_dimension(site.cores).choices,
     }
-    return tuple(Dimension(name=name, choices=choices) for name, choices in table.items())
+    return tuple(Dimension(name=name, choices=choices) for name, choices in found.items())
 
 
 def threads_for(site: Site) -> Iterator[Choice]:
     # The engine's own number is that of the cores, but for it the engine also binds the threads.
-    yield set_to(CPU_DEFAULT, True, "1 thread")
-    yield from thread_choices(site.cores, ((MULTITHREAD, ""),))
+    yield set_to(table.CPU_DEFAULT, True, "1 thread")
+    yield from thread_choices(site.cores, ((table.MULTITHREAD, ""),))
 
 
 def providers_here() -> Iterator[Choice]:
     """Yield the providers besides the CPU's that the installed package has a library of."""
     for name in filter(library_of, (*ON_NVIDIA, *OTHERS)):
         if name not in ON_NVIDIA:
-            yield set_to(PROVIDER, name, name)
+            yield set_to(table.PROVIDER, name, name)
         elif os.path.exists(NVIDIA_DRIVER):
             rounded: Allowed = "reduced-precision"
             if name == "tensorrt":
-                yield set_to(TENSORRT, True, name, for_full=True, allow=rounded)
+                yield set_to(table.TENSORRT, True, name, for_full=True, allow=rounded)
             else:
-                yield Choice(name=name, options={CUDA.key: 0, NO_TF32.key: True})
-                yield set_to(CUDA, 0, "cuda with TF32", allow=rounded)
+                yield Choice(name=name, options={table.CUDA.key: 0, table.NO_TF32.key: True})
+                yield set_to(table.CUDA, 0, "cuda with TF32", allow=rounded)
 
 
 # The signs of a profile. The engine's defaults fit most models, and often there is none.
@@ -128,7 +104,7 @@ def signs_of(profile: Profile, site: Site) -> Iterator[Sign]:
     yield from read_clues(CLUES, profile)
     facts = profile.facts
     now = facts.threads or len(site.cores)
-    if site.device == "cpu" and now > 1 and not THREAD.is_given(facts.options):
+    if site.device == "cpu" and now > 1 and not table.THREAD.is_given(facts.options):
         yield from signs_of_fewer_threads(profile, now)
 
 

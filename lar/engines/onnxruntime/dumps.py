@@ -8,7 +8,7 @@ numbered as there: an operator, then its outputs.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -16,20 +16,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lar.dumps.binary import BY_DTYPE
-from lar.dumps.facts import DumpFacts, write_facts
+from lar.dumps.facts import write_facts
 from lar.dumps.layers import Dumped, text_writer, write_dumped
 from lar.dumps.names import Variable
 from lar.dumps.outputs import write_outputs
-from lar.dumps.values import Part
 from lar.engines.onnx_file.bodies import parameters_of
 from lar.engines.onnx_file.fields import Message, type_name
-from lar.engines.onnx_file.quantization import quantizations_of, wanted_names
 from lar.engines.onnx_file.tensors import array_of
 from lar.engines.onnxruntime.blocked_layout import DOMAIN
-from lar.engines.onnxruntime.graph import Graph, save_to_work_folder
+from lar.engines.onnxruntime.graph import Graph
+from lar.engines.onnxruntime.saving import save_to_work_folder
 from lar.options.table import BIN_IO_DUMP, FAST_RUN_ALGO_POLICY
-from lar.records.quantization import Quantization
 
 if TYPE_CHECKING:
     from lar.engines.onnxruntime.session import SessionDriver
@@ -55,13 +52,10 @@ def dump_tensors(driver: SessionDriver, _: object) -> None:
     folder = Path(driver.context.written[BIN_IO_DUMP.key])
     folder.mkdir()
     graph = FedGraph(driver)
-    facts = DumpFacts(graph.operator_facts(), iteration=0, outputs=graph.outputs)
-    write_facts(folder, facts)
-    computed = graph.tensors(kept=wanted_names(graph.scales))
-    for dumped in chain(graph.filters(), computed):
+    write_facts(folder, graph.facts())
+    for dumped in chain(graph.filters(), graph.tensors()):
         write_dumped(folder, dumped)
-    found = graph.quantizations()
-    write_facts(folder, facts._replace(quantizations=found, left_out=graph.left_out))
+    write_facts(folder, graph.facts())
 
 
 def dump_text(driver: SessionDriver, _: object) -> None:
@@ -86,7 +80,8 @@ class FedGraph(Graph):
     def __init__(self, driver: SessionDriver) -> None:
         saved = driver.dump_source or driver.saved or save_to_work_folder(driver)
         super().__init__(driver, saved, driver.fed)
-        self.arrays: dict[str, Array] = {}  # of scales and zero points that the run computes
+        known = self.wanted & self.weights.keys()
+        self.factors = {name: array_of(self.weights[name], saved.folder) for name in known}
 
     @cached_property
     def parameters(self) -> list[dict[str, Any]]:
@@ -97,28 +92,14 @@ class FedGraph(Graph):
             for it in (operator.message for operator in self.operators)
         ]
 
-    def quantizations(self) -> dict[str, Quantization]:
-        """Return what the integers of tensors stand for, by name, when all have been computed."""
-        wanted = wanted_names(self.scales) & self.weights.keys()
-        folder = self.saved.folder
-        constants = {name: array_of(self.weights[name], folder) for name in wanted}
-        return quantizations_of(self.scales, {**constants, **self.arrays})
-
     def filters(self) -> Iterator[Dumped]:
-        """Yield the weights and biases that operators take, one at a time, in plain axes or in
-        blocks; not the scales of quantised tensors, nor shapes and the like."""
+        """Yield the weights that operators take, one at a time, in plain axes or in blocks."""
         in_blocks = dict(self.filters_in_blocks())
-        scales, quantized = wanted_names(self.scales), {each.tensor for each in self.scales}
         for name, each in self.weights.items():
-            if name in scales or name not in self.variables or name in self.outputs:
-                continue
-            kind = type_name(each.data_type)
-            if kind not in BY_DTYPE or not (kind.startswith("float") or name in quantized):
-                continue
-            array = array_of(each, self.saved.folder)
-            blocks = [self.block] * in_blocks.get(name, 0)
-            array, layout = filter_in_blocks(array, blocks)
-            yield self.dumped(name, (), array, layout)
+            if self.holds_weight(name, type_name(each.data_type)):
+                blocks = [self.block] * in_blocks.get(name, 0)
+                array, layout = filter_in_blocks(array_of(each, self.saved.folder), blocks)
+                yield self.dumped(name, (), array, layout)
 
     def filters_in_blocks(self) -> Iterator[tuple[str, int]]:
         """Yield the names of the filters whose output channels stand in blocks, and in how many of
@@ -131,17 +112,12 @@ class FedGraph(Graph):
                 takes_blocks = node.inputs[0] in self.blocked and not by_channel
                 yield node.inputs[1], 2 if takes_blocks else 1
 
-    def tensors(self, kept: Container[str] = ()) -> Iterator[Dumped]:
-        """Yield the inputs, then all tensors, in the graph's order; of each its parts.
-
-        The arrays of those whose names are to be `kept` stay with the graph.
-        """
+    def tensors(self) -> Iterator[Dumped]:
+        """Yield the inputs, then all tensors, in the graph's order; of each its parts."""
         for name, value in self.driver.fed.items():
             yield self.dumped(name, (), value.numpy())
         for name, parts in self.values():
             yield from self.dump_parts(name, parts)
-            if name in kept and len(parts) == 1 and isinstance(parts[0], Part):
-                self.arrays[name] = parts[0].array
 
 
 def filter_in_blocks(array: Array, blocks: Sequence[int]) -> tuple[Array, str]:

@@ -7,15 +7,12 @@ without optimisation. What is inside control flow is computed by hand (`onnx_fil
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lar.dumps.layouts import to_plain
 from lar.dumps.values import Part, Unheld
 from lar.engines.onnx_file.bodies import (
     CONTROL_FLOW,
@@ -48,12 +45,11 @@ from lar.engines.onnx_file.tensors import array_of
 from lar.engines.onnxruntime.blocked_layout import (
     block_size,
     blocked_tensors,
-    plain_layout,
     split_blocks,
 )
-from lar.engines.onnxruntime.saving import open_saved, save_optimized
+from lar.engines.onnxruntime.saving import open_saved
 from lar.engines.onnxruntime.session import DTYPES
-from lar.errors import first_line
+from lar.errors import LarError, first_line
 
 if TYPE_CHECKING:
     from lar.engines.onnxruntime.session import SessionDriver
@@ -64,24 +60,10 @@ Array = np.ndarray[Any, Any]
 PARTS = 4
 LEAST_NODES = 8
 
+FIRST_SCAN = 9  # the opset since which a Scan has no axis of items
+
 # The engine's names of element types that NumPy calls otherwise.
 OTHER_NAMES = {"float": "float32", "double": "float64", "string": "object"}
-
-
-def save_to_work_folder(driver: SessionDriver) -> SavedModel:
-    """Save the driver's optimised model where the parent will remove it."""
-    # A folder of its own: another session may have the weights of its own mapped.
-    folder = Path(tempfile.mkdtemp(dir=driver.context.work_folder or None))
-    save_optimized(driver, folder / "optimized.onnx", "optimized.data")
-    release_memory()
-    return SavedModel((folder / "optimized.onnx").read_bytes(), folder)
-
-
-def release_memory() -> None:
-    """Give memory that the C library holds for later back to the system: what a session took to
-    load is as much as it keeps."""
-    with contextlib.suppress(AttributeError):  # not the GNU C library
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 class Graph(NumberedGraph):
@@ -117,8 +99,10 @@ class Graph(NumberedGraph):
     def in_plain_axes(self, array: Array) -> Array:
         """Return a tensor of the blocked layout in plain axes, or several that a loop has
         stacked."""
-        each = array.reshape(-1, *array.shape[-3:])
-        return plain_layout(each, self.block).reshape(array.shape) if array.ndim > 3 else array
+        if array.ndim < 4:
+            return array
+        blocks = split_blocks(array.reshape(-1, *array.shape[-3:]), self.block)
+        return to_plain(blocks, f"nchw{self.block}c").reshape(array.shape)
 
     def open_alone(
         self, nodes: Sequence[Message], types: Mapping[str, Message], outputs: Iterable[str]
@@ -270,6 +254,9 @@ class SessionStep:
         if self.node.op_type == "If" and self.bodies:
             branch_taken(taken, self.bodies).run({}, visit, values)
         elif self.bodies:
+            opsets = {each.domain: each.version for each in self.graph.model.opset_import}
+            if self.node.op_type == "Scan" and opsets.get("", FIRST_SCAN) < FIRST_SCAN:
+                raise LarError("a Scan of items, as before opset 9, is not computed by hand")
             given = attributes_of(self.node)
             run_rounds(self.node.op_type, taken, given, self.bodies[0], values, visit)
 

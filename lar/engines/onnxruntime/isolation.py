@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lar.dumps.layouts import to_blocked
 from lar.dumps.values import ELEMENT, Part, Unheld, parts_of
 from lar.engines.engine import Isolation
 from lar.engines.onnx_file.bodies import BODY_INPUT, LOOPS, names_taken
 from lar.engines.onnx_file.fields import Message
 from lar.engines.onnxruntime.blocked_layout import (
-    blocked_layout,
     join_blocks,
-    plain_layout,
     split_blocks,
 )
-from lar.engines.onnxruntime.graph import Graph, save_to_work_folder, tensor_type
+from lar.engines.onnxruntime.graph import Graph, tensor_type
+from lar.engines.onnxruntime.saving import save_to_work_folder
 from lar.errors import LarError
 from lar.options.table import FAST_RUN_ALGO_POLICY
 
@@ -88,8 +88,10 @@ class SessionIsolation(Isolation):
         """Return a tensor of a dump, or an iteration's part of it, as the engine has it."""
         if name in self.blocked and array.ndim == 5:
             return join_blocks(array)
-        in_blocks = name in self.blocked and self.is_looped(name) and array.ndim == 4
-        return np.asarray(blocked_layout(array, self.block) if in_blocks else array, order="C")
+        if name in self.blocked and self.is_looped(name) and array.ndim == 4:
+            shape = split_blocks(array, self.block).shape
+            return join_blocks(to_blocked(array, f"nchw{self.block}c", shape))
+        return np.asarray(array, order="C")
 
     def as_dumped(self, name: str, parts: Iterable[Part | Unheld]) -> Array:
         """Return one of the parts of what the engine gave, or gave in an iteration, as a dump has
@@ -103,7 +105,9 @@ class SessionIsolation(Isolation):
             raise LarError(part.reason if part else "the engine gives no such part of it")
         if name not in self.blocked or part.array.ndim != 4:
             return part.array
-        return (plain_layout if self.is_looped(name) else split_blocks)(part.array, self.block)
+        if self.is_looped(name):
+            return self.graph.in_plain_axes(part.array)
+        return split_blocks(part.array, self.block)
 
     def nodes_before(self, output: str, values: Mapping[str, Array]) -> list[Message]:
         """Return the nodes between values and what is computed from them, in the graph's order.

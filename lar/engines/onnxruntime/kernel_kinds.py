@@ -15,8 +15,6 @@ from typing import Any
 from lar.engines.onnx_file.fields import Message
 from lar.records.profile import TensorFact
 
-# The place of the weights, or of the second factor, where it is not the second input.
-PLACES = {"QLinearConv": 3, "QGemm": 3, "QLinearMatMul": 3}
 CHANNELS_LAST = "Nhwc"
 
 
@@ -32,10 +30,11 @@ def kernel_kind(
     `facts` and `constants` have the tensors by name, `filters` the shapes that weights had before
     blocks were filled up.
     """
-    from lar.engines.onnx_file.contents import KINDS  # imports NumPy
+    from lar.engines.onnx_file.contents import INPUT_ORDER, KINDS  # imports NumPy
 
     operator = node.op_type
-    names = [*node.input[:1], *node.input[PLACES.get(operator, 1) :][:1], *node.output[:1]]
+    second_place = INPUT_ORDER.get(operator, (0, 1))[1]
+    names = [*node.input[:1], *node.input[second_place:][:1], *node.output[:1]]
     known = [facts[name] for name in names if name in facts]
     kind = KINDS.get(operator)
     if kind not in ("convolution", "deconvolution", "matrix product") or len(known) < 3:

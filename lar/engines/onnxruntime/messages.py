@@ -10,9 +10,20 @@ from lar.errors import LarError, UsageError
 # What the engine says of a model that its provider cannot run as a whole.
 NO_FALLBACK = "fallback to CPU EP has been explicitly disabled"
 
+# An operator that the engine lacks.
+ANOTHER_OPSET = "export the model for another opset or with other types"
+NAME, NUMBER = r"([^\s(]+)", r"(\d+)"
+
 # Pattern in the engine's message, what is wrong (\1 is the pattern's group), what to do; the first
 # that matches counts.
 WHILE_LOADING: tuple[tuple[str, str, str], ...] = (
+    (rf"Could not find an implementation for {NAME}\({NUMBER}\)", r"has no \1-\2", ANOTHER_OPSET),
+    (
+        rf"No Op registered for {NAME} with domain_version of {NUMBER}",
+        r"has no \1-\2",
+        ANOTHER_OPSET,
+    ),
+    (rf"{NAME}\(-?\d+\) is not a registered function/op", r"has no \1", ANOTHER_OPSET),
     (
         r"contains compiled nodes",
         "the provider compiles it, so that its optimised graph cannot be saved",
@@ -27,11 +38,6 @@ WHILE_LOADING: tuple[tuple[str, str, str], ...] = (
         r"Protobuf parsing failed|INVALID_PROTOBUF",
         "this is not an ONNX model, or it is damaged or cut short",
         BROKEN,
-    ),
-    (
-        r"cannot get file size: .*\[(?:\./)?(.+)\]",
-        r"its weights file \1 is missing",
-        "keep it beside the model",
     ),
     (
         r"[Ee]xternal data|external_data|external initializer|initializer\.cc",
@@ -61,27 +67,6 @@ PREAMBLE = re.compile(
     r"(This is an invalid model\. )?(In Node, .* , Error )?"
 )
 
-# What the engine says of an operator that it lacks: its name, and the version or domain.
-LACKING = (
-    r"Could not find an implementation for (?P<name>[^\s(]+)\((?P<version>\d+)\)",
-    r"No Op registered for (?P<name>\S+) with domain_version of (?P<version>\d+)",
-    r"(?P<name>\S+)\(-?\d+\) is not a registered function/op",
-)
-
-
-def explain_lacking(message: str, model: str, version: str) -> LarError | None:
-    """Return the error of a model with an operator that the engine lacks, None for another."""
-    found = next(filter(None, (re.search(pattern, message) for pattern in LACKING)), None)
-    if found is None:
-        return None
-    operator = "-".join(filter(None, found.groupdict().values()))
-    return LarError(
-        f"ONNX Runtime {version} has no {operator}",
-        f"export the model for another opset or with other types (ONNX Runtime: "
-        f"{one_line(message)})",
-        subject=model,
-    )
-
 
 def explain_onnxruntime(
     message: str, model: str, *, loading: bool, version: str = ""
@@ -90,15 +75,13 @@ def explain_onnxruntime(
 
     `version` is the engine's.
     """
-    if loading and (lacking := explain_lacking(message, model, version)):
-        return lacking
     for pattern, what, hint in WHILE_LOADING if loading else ():
         if found := re.search(pattern, message):
-            return UsageError(
-                f"{found.expand(what)}",
-                f"{hint} (ONNX Runtime: {one_line(message)})",
-                subject=model,
-            )
+            says = f"{hint} (ONNX Runtime: {one_line(message)})"
+            if hint == ANOTHER_OPSET:
+                what = f"ONNX Runtime {version} {found.expand(what)}"
+                return LarError(what, says, subject=model)
+            return UsageError(found.expand(what), says, subject=model)
     if re.search(r"bad_alloc|Failed to allocate|out of memory|bad allocation", message):
         return LarError("out of memory in ONNX Runtime", "a smaller batch or model, or more memory")
     return None

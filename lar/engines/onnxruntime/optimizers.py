@@ -10,80 +10,27 @@ sets asks for them (GeluApproximation, CastChainElimination, Avx2WeightS8ToU8Tra
 from __future__ import annotations
 
 # Rewrite rules; they run as Level1_RuleBasedTransformer and Level2_RuleBasedTransformer.
-RULES = frozenset(
-    {
-        "CastElimination",
-        "ClipQuantRewrite",
-        "ConvAddFusion",
-        "ConvBNFusion",
-        "ConvMulFusion",
-        "DivMulFusion",
-        "EliminateDropout",
-        "EliminateIdentity",
-        "EliminateSlice",
-        "ExpandElimination",
-        "FuseReluClip",
-        "GemmSumFusion",
-        "GemmTransposeFusion",
-        "LabelEncoderFusion",
-        "MatMul_BatchNormalization_Fusion",
-        "NoopElimination",
-        "NotWhereFusion",
-        "Pad_Fusion",
-        "PreShapeNodeElimination",
-        "ReluQuantRewrite",
-        "UnsqueezeElimination",
-    }
-)
+RULE_NAMES = """
+CastElimination ClipQuantRewrite ConvAddFusion ConvBNFusion ConvMulFusion DivMulFusion
+EliminateDropout EliminateIdentity EliminateSlice ExpandElimination FuseReluClip GemmSumFusion
+GemmTransposeFusion LabelEncoderFusion MatMul_BatchNormalization_Fusion NoopElimination
+NotWhereFusion Pad_Fusion PreShapeNodeElimination ReluQuantRewrite UnsqueezeElimination
+"""
 
-TRANSFORMERS = frozenset(
-    {
-        "AttentionFusion",
-        "BiasDropoutFusion",
-        "BiasGeluFusion",
-        "BiasSoftmaxFusion",
-        "CommonSubexpressionElimination",
-        "ConstantFolding",
-        "ConstantSharing",
-        "ConvActivationFusion",
-        "ConvAddActivationFusion",
-        "DoubleQDQPairsRemover",
-        "DynamicQuantizeMatMulFusion",
-        "EmbedLayerNormFusion",
-        "FastGeluFusion",
-        "FreeDimensionOverrideTransformer",
-        "FuseFp16InitializerToFp32NodeTransformer",
-        "GatherSliceToSplitFusion",
-        "GatherToSliceFusion",
-        "GeluFusionL1",
-        "GeluFusionL2",
-        "GemmActivationFusion",
-        "GroupQueryAttentionFusion",
-        "LayerNormFusionL1",
-        "LayerNormFusionL2",
-        "Level1_RuleBasedTransformer",
-        "Level2_RuleBasedTransformer",
-        "MatMulActivationFusion",
-        "MatMulAddFusion",
-        "MatMulIntegerToFloatFusion",
-        "MatMulNBitsFusion",
-        "MatMulScaleFusion",
-        "MatmulTransposeFusion",
-        "NchwcTransformer",
-        "NhwcTransformer",
-        "QDQFinalCleanupTransformer",
-        "QDQPropagationTransformer",
-        "QDQS8ToU8Transformer",
-        "QDQSelectorActionTransformer",
-        "QuickGeluFusion",
-        "ReshapeFusion",
-        "RocmBlasAltImpl",
-        "SimplifiedLayerNormFusion",
-        "SkipLayerNormFusion",
-        "TransposeOptimizer",
-        "TransposeOptimizer_CPUExecutionProvider",
-        "WeightBiasQuantization",
-    }
-)
+TRANSFORMERS = """
+AttentionFusion BiasDropoutFusion BiasGeluFusion BiasSoftmaxFusion
+CommonSubexpressionElimination ConstantFolding ConstantSharing ConvActivationFusion
+ConvAddActivationFusion DoubleQDQPairsRemover DynamicQuantizeMatMulFusion EmbedLayerNormFusion
+FastGeluFusion FreeDimensionOverrideTransformer FuseFp16InitializerToFp32NodeTransformer
+GatherSliceToSplitFusion GatherToSliceFusion GeluFusionL1 GeluFusionL2 GemmActivationFusion
+GroupQueryAttentionFusion LayerNormFusionL1 LayerNormFusionL2 Level1_RuleBasedTransformer
+Level2_RuleBasedTransformer MatMulActivationFusion MatMulAddFusion MatMulIntegerToFloatFusion
+MatMulNBitsFusion MatMulScaleFusion MatmulTransposeFusion NchwcTransformer NhwcTransformer
+QDQFinalCleanupTransformer QDQPropagationTransformer QDQS8ToU8Transformer
+QDQSelectorActionTransformer QuickGeluFusion ReshapeFusion RocmBlasAltImpl
+SimplifiedLayerNormFusion SkipLayerNormFusion TransposeOptimizer
+TransposeOptimizer_CPUExecutionProvider WeightBiasQuantization
+"""
 
-OPTIMIZERS = RULES | TRANSFORMERS
+RULES = frozenset(RULE_NAMES.split())
+OPTIMIZERS = RULES | frozenset(TRANSFORMERS.split())

@@ -8,8 +8,7 @@ The functions set the driver's `options`, which are the session's SessionOptions
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lar.engines.onnxruntime.optimizers import OPTIMIZERS
@@ -68,13 +67,24 @@ from lar.options.table import (
 )
 
 if TYPE_CHECKING:
-    from lar.engines.onnxruntime import config_entries, dumps, profile, session
+    from lar.engines.onnxruntime import (
+        cache,
+        config_entries,
+        dumps,
+        profile,
+        saving,
+        session,
+        value_range,
+    )
     from lar.engines.onnxruntime.session import SessionDriver
 else:
+    cache = LazyModule("lar.engines.onnxruntime.cache")
     config_entries = LazyModule("lar.engines.onnxruntime.config_entries")
     dumps = LazyModule("lar.engines.onnxruntime.dumps")
     profile = LazyModule("lar.engines.onnxruntime.profile")
+    saving = LazyModule("lar.engines.onnxruntime.saving")
     session = LazyModule("lar.engines.onnxruntime.session")
+    value_range = LazyModule("lar.engines.onnxruntime.value_range")
 
 SESSION: Drivers[SessionDriver] = Drivers(("session",))
 
@@ -92,12 +102,14 @@ BLOCKED_LAYOUT = "NchwcTransformer"
 DUMPED = "every tensor of the optimised model, before the warm-up, in sessions of their own"
 
 
-def show_engine_log(driver: SessionDriver, _: bool) -> None:
-    driver.set_log_level_verbose()
+def setting(name: str, value: Any) -> Callable[[SessionDriver, Any], None]:
+    """Return a hook that sets an attribute of the session's options."""
+    return lambda driver, _: setattr(driver.options, name, value)
 
 
-def run_in_calling_thread(driver: SessionDriver, _: bool) -> None:
-    driver.options.intra_op_num_threads = 1
+def entry(name: str, value: str) -> Callable[[SessionDriver, Any], None]:
+    """Return a hook that sets a configuration entry of the session."""
+    return lambda driver, _: driver.options.add_session_config_entry(name, value)
 
 
 def run_on_threads(driver: SessionDriver, count: int) -> None:
@@ -163,43 +175,11 @@ def use_blocked_layout(driver: SessionDriver, _: bool) -> None:
     set_optimization_level(driver, "all")
 
 
-def use_cache(driver: SessionDriver, file: str) -> None:
-    """Load the optimised model from a cache file."""
-    from lar.engines.onnxruntime.cache import open_cached
-
-    driver.open = lambda: open_cached(driver, Path(file))
-
-
-def verify_cache(driver: SessionDriver, _: str) -> None:
-    from lar.engines.onnxruntime.cache import verify_data
-
-    verify_data(driver)
-
-
 def forbid_memory_reuse(driver: SessionDriver, _: bool) -> None:
     driver.options.enable_mem_pattern = False
     driver.options.enable_mem_reuse = False
     # It would hand on what one operator has released to the next.
     driver.options.enable_cpu_mem_arena = False
-
-
-def check_range(driver: SessionDriver, limit: float) -> None:
-    from lar.engines.onnxruntime.value_range import check_range
-
-    check_range(driver, limit)
-    driver.feed_checks.append(lambda: check_range(driver, limit))
-
-
-def start_model_dump(driver: SessionDriver, _: str) -> None:
-    from lar.engines.onnxruntime.saving import start_model_dump
-
-    start_model_dump(driver)
-
-
-def finish_model_dump(driver: SessionDriver, _: str) -> None:
-    from lar.engines.onnxruntime.saving import finish_model_dump
-
-    finish_model_dump(driver)
 
 
 def load_operators(driver: SessionDriver, file: str) -> None:
@@ -222,175 +202,128 @@ def load_operators(driver: SessionDriver, file: str) -> None:
         ) from error
 
 
-def compute_deterministically(driver: SessionDriver, _: bool) -> None:
-    driver.options.use_deterministic_compute = True
+def row(option: Option[Any], how: str, **hooks: Any) -> OptionRow[Any, Any]:
+    return OptionRow(option, SESSION, how, **hooks)
 
 
-def stop_spinning(driver: SessionDriver, _: bool) -> None:
-    driver.options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-
-
-def leave_arena_out(driver: SessionDriver, _: bool) -> None:
-    driver.options.enable_cpu_mem_arena = False
-
-
-def preprocess_weights(driver: SessionDriver, _: bool) -> None:
-    driver.options.add_session_config_entry("session.disable_prepacking", "0")
-
+PROFILED = {
+    "before_load": profile.start_profiling,
+    "after_load": setting("enable_profiling", False),  # of sessions besides the driver's
+}
 
 ROWS: tuple[OptionRow[Any, Any], ...] = (
-    OptionRow(CPU, SESSION, "CPUExecutionProvider, the default"),
-    OptionRow(
-        CUDA,
-        SESSION,
-        "CUDAExecutionProvider, without falling back to the CPU",
-        before_load=session.choose_cuda,
+    row(CPU, "CPUExecutionProvider, the default"),
+    row(
+        *(CUDA, "CUDAExecutionProvider, without falling back to the CPU"),
+        before_load=session.choose_provider,
     ),
-    OptionRow(VERBOSE, SESSION, "log severity 0", before_load=show_engine_log),
-    OptionRow(
+    row(VERBOSE, "log severity 0", before_load=setting("log_severity_level", 0)),
+    row(
         PROVIDER,
-        SESSION,
         "that provider (cuda, CUDAExecutionProvider, ...), falling back with NAME,cpu alone",
         before_load=session.choose_provider,
         after_load=session.warn_of_fallback,
     ),
-    OptionRow(NO_TF32, SESSION, "on CUDA, use_tf32 is 0", before_load=session.multiply_in_float32),
-    OptionRow(
-        THREAD,
-        SESSION,
-        "a session for each, on one thread if --multithread does not give more",
+    row(NO_TF32, "on CUDA, use_tf32 is 0", before_load=session.multiply_in_float32),
+    row(
+        *(THREAD, "a session for each, on one thread if --multithread does not give more"),
         before_load=run_beside_others,
     ),
-    OptionRow(CPU_DEFAULT, SESSION, "intra_op_num_threads is 1", before_load=run_in_calling_thread),
-    OptionRow(
-        MULTITHREAD,
-        SESSION,
-        "intra_op_num_threads, the calling thread being one of them",
+    row(
+        *(CPU_DEFAULT, "intra_op_num_threads is 1"),
+        before_load=setting("intra_op_num_threads", 1),
+    ),
+    row(
+        *(MULTITHREAD, "intra_op_num_threads, the calling thread being one of them"),
         before_load=run_on_threads,
     ),
-    OptionRow(MULTITHREAD_DEFAULT, SESSION, "as --multithread N here", before_load=run_on_threads),
-    OptionRow(
+    row(MULTITHREAD_DEFAULT, "as --multithread N here", before_load=run_on_threads),
+    row(
         MULTI_THREAD_CORE_IDS,
-        SESSION,
         "session.intra_op_thread_affinities; the calling thread has the first core",
         before_load=bind_threads,
     ),
-    OptionRow(
-        NO_SPINNING,
-        SESSION,
-        "session.intra_op.allow_spinning is 0",
-        before_load=stop_spinning,
+    row(
+        *(NO_SPINNING, "session.intra_op.allow_spinning is 0"),
+        before_load=entry("session.intra_op.allow_spinning", "0"),
     ),
-    OptionRow(NO_ARENA, SESSION, "enable_cpu_mem_arena is off", before_load=leave_arena_out),
-    OptionRow(
-        GRAPH_OPTIMIZATION_LEVEL,
-        SESSION,
-        "graph_optimization_level; all by default",
+    row(
+        *(NO_ARENA, "enable_cpu_mem_arena is off"),
+        before_load=setting("enable_cpu_mem_arena", False),
+    ),
+    row(
+        *(GRAPH_OPTIMIZATION_LEVEL, "graph_optimization_level; all by default"),
         before_load=set_optimization_level,
     ),
-    OptionRow(DISABLE_OPTIMIZER, SESSION, "disabled_optimizers", before_load=leave_out_optimizers),
-    OptionRow(
+    row(DISABLE_OPTIMIZER, "disabled_optimizers", before_load=leave_out_optimizers),
+    row(
         ENABLE_NCHW88,
-        SESSION,
         "on by default, in blocks as wide as the CPU's vectors; "
         f"--disable-optimizer {BLOCKED_LAYOUT} turns it off",
         before_load=use_blocked_layout,
     ),
-    OptionRow(
-        REPRODUCIBLE, SESSION, "use_deterministic_compute", before_load=compute_deterministically
+    row(
+        *(REPRODUCIBLE, "use_deterministic_compute"),
+        before_load=setting("use_deterministic_compute", True),
     ),
-    OptionRow(
-        WEIGHT_PREPROCESS,
-        SESSION,
-        "weights are prepacked, which is the default",
-        before_load=preprocess_weights,
+    row(
+        *(WEIGHT_PREPROCESS, "weights are prepacked, which is the default"),
+        before_load=entry("session.disable_prepacking", "0"),
     ),
-    OptionRow(
+    row(
         FAST_RUN,
-        SESSION,
         "builds the file of --fast-run-algo-policy; on CUDA, algorithms are always measured",
     ),
-    OptionRow(
+    row(
         FAST_RUN_ALGO_POLICY,
-        SESSION,
         "the optimised model in FILE, its weights, as operators take them, in a file beside it",
-        before_load=use_cache,
-        before_run=verify_cache,
+        before_load=cache.use_cache,
+        before_run=cache.verify_data,
     ),
-    OptionRow(
-        TENSORRT,
-        SESSION,
-        "TensorrtExecutionProvider, then CUDA, without falling back to the CPU",
-        before_load=session.choose_tensorrt,
+    row(
+        *(TENSORRT, "TensorrtExecutionProvider, then CUDA, without falling back to the CPU"),
+        before_load=session.choose_provider,
     ),
-    OptionRow(
-        TENSORRT_CACHE,
-        SESSION,
-        "trt_engine_cache_path and trt_engine_cache_prefix",
+    row(
+        *(TENSORRT_CACHE, "trt_engine_cache_path and trt_engine_cache_prefix"),
         before_load=session.keep_tensorrt_engines,
     ),
-    OptionRow(
-        DISABLE_MEM_OPT,
-        SESSION,
-        "enable_mem_pattern, enable_mem_reuse and enable_cpu_mem_arena are off",
+    row(
+        *(DISABLE_MEM_OPT, "enable_mem_pattern, enable_mem_reuse and enable_cpu_mem_arena are off"),
         before_load=forbid_memory_reuse,
     ),
-    OptionRow(DISABLE_ASSERT_THROW, SESSION, "an output that is not the expected one warns"),
-    OptionRow(
-        RANGE,
-        SESSION,
-        "every floating-point tensor, once, before the warm-up, in a session of its own",
-        before_run=check_range,
+    row(DISABLE_ASSERT_THROW, "an output that is not the expected one warns"),
+    row(
+        *(RANGE, "every floating-point tensor, once, before the warm-up, in a session of its own"),
+        before_run=value_range.check_each_feed,
     ),
-    OptionRow(
-        MODEL_DUMP,
-        SESSION,
-        "optimized_model_filepath, with all weights in the file",
-        before_load=start_model_dump,
-        after_load=finish_model_dump,
+    row(
+        *(MODEL_DUMP, "optimized_model_filepath, with all weights in the file"),
+        before_load=saving.start_model_dump,
+        after_load=saving.finish_model_dump,
     ),
-    OptionRow(
-        PROFILE,
-        SESSION,
-        "enable_profiling; FLOPs and bytes from the optimised graph",
-        before_load=profile.start_profiling,
-        after_load=profile.profile_no_other,
-    ),
-    OptionRow(
-        PROFILE_RAW,
-        SESSION,
-        "the file that enable_profiling writes",
-        before_load=profile.start_profiling,
-        after_load=profile.profile_no_other,
-    ),
-    OptionRow(PROFILE_MEMORY, SESSION, "estimated from the tensors and their last use"),
-    OptionRow(PROFILE_SYSCALLS, SESSION, "strace of the process that runs the model"),
-    OptionRow(RANGE_BY, SESSION, "by the names of the optimised graph's nodes"),
-    OptionRow(ALLOW_EXTERNAL_DATA, SESSION, "checked before the session reads the model"),
-    OptionRow(C_OPR_LIB, SESSION, "register_custom_ops_library", before_load=load_operators),
-    OptionRow(
-        ENGINE_OPTION,
-        SESSION,
-        "configuration entries of the session and of its runs",
+    row(PROFILE, "enable_profiling; FLOPs and bytes from the optimised graph", **PROFILED),
+    row(PROFILE_RAW, "the file that enable_profiling writes", **PROFILED),
+    row(PROFILE_MEMORY, "estimated from the tensors and their last use"),
+    row(PROFILE_SYSCALLS, "strace of the process that runs the model"),
+    row(RANGE_BY, "by the names of the optimised graph's nodes"),
+    row(ALLOW_EXTERNAL_DATA, "checked before the session reads the model"),
+    row(C_OPR_LIB, "register_custom_ops_library", before_load=load_operators),
+    row(
+        *(ENGINE_OPTION, "configuration entries of the session and of its runs"),
         before_load=config_entries.set_entries,
     ),
     # Last: what is dumped is saved with all that the others have set.
     *(
-        OptionRow(
-            option, SESSION, DUMPED, before_load=dumps.save_source, before_run=dumps.dump_text
-        )
+        row(option, DUMPED, before_load=dumps.save_source, before_run=dumps.dump_text)
         for option in TEXT_DUMPS
     ),
-    OptionRow(
-        BIN_IO_DUMP, SESSION, DUMPED, before_load=dumps.save_source, before_run=dumps.dump_tensors
-    ),
-    OptionRow(
-        BIN_OUT_DUMP,
-        SESSION,
-        "the outputs, written after each iteration",
+    row(BIN_IO_DUMP, DUMPED, before_load=dumps.save_source, before_run=dumps.dump_tensors),
+    row(
+        *(BIN_OUT_DUMP, "the outputs, written after each iteration"),
         before_run=dumps.dump_outputs,
     ),
-    OptionRow(DUMP_FILTER, SESSION, "what it leaves out is removed when the run has ended"),
+    row(DUMP_FILTER, "what it leaves out is removed when the run has ended"),
 )
 
 

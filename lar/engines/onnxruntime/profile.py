@@ -14,7 +14,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -160,7 +160,6 @@ class RunEvents:
         same = event.tid == run.raw.thread
         thread = HOST_THREAD if same else self._number_of(f"{event.tid}", f"thread {event.tid}")
         here = {"thread": thread, "warmup": step.warmup, "operator": place}
-        size_bytes = bytes_of(self.table.operators[place].outputs)
         if not self.on_device or (args.provider == CPU and not node.kernels):
             self.executions.append(
                 Execution(place, step.number, thread, start, end, warmup=step.warmup)
@@ -168,16 +167,19 @@ class RunEvents:
         elif node.kernels:
             self._add_kernels(run, node, place)
         else:  # it has nothing to do there, as a view
-            named = {"category": "runtime", "name": event.node}
+            named: dict[str, Any] = {"category": "runtime", "name": event.node}
             self.spans.add(start, end, step.number, **named, **here)
         if args.op_name in RELAYOUTS and not self.on_device:
-            named = {"category": "relayout", "name": "[relayout]"}
-            self.spans.add(start, end, step.number, size_bytes=size_bytes, **named, **here)
+            named = {"category": "relayout", "name": "[relayout]"} | self.size_of(place)
+            self.spans.add(start, end, step.number, **named, **here)
         elif args.op_name in COPIES:
             source, destination, name = COPIES[args.op_name]
             named = {"category": "memcpy", "name": name, "source_kind": source}
-            named["destination_kind"] = destination
-            self.spans.add(start, end, step.number, size_bytes=size_bytes, **named, **here)
+            named |= {"destination_kind": destination} | self.size_of(place)
+            self.spans.add(start, end, step.number, **named, **here)
+
+    def size_of(self, place: int) -> dict[str, Any]:
+        return {"size_bytes": bytes_of(self.table.operators[place].outputs)}
 
     def _add_kernels(self, run: TimedRun, node: NodeEvent, place: int) -> None:
         """Add what a node had the device do, and the execution that this makes."""
@@ -364,11 +366,6 @@ def start_profiling(driver: SessionDriver, _: object) -> None:
         driver.options.profile_file_prefix = prefix
 
 
-def profile_no_other(driver: SessionDriver, _: object) -> None:
-    """Have the sessions that are made besides the driver's write none."""
-    driver.options.enable_profiling = False
-
-
 def folder_of(driver: SessionDriver) -> str:
     """Return the folder in which the run's profile is written; it goes away with the run."""
     written = driver.context.written
@@ -405,7 +402,7 @@ class SessionProfiler:
         Raises:
             LarError: it could not be written whole.
         """
-        from lar.engines.onnxruntime.graph import release_memory
+        from lar.engines.onnxruntime.saving import release_memory
 
         began_ns = self.driver.session.get_profiling_start_time_ns()
         file = self.driver.session.end_profiling()

@@ -6,13 +6,15 @@ bits. Its weights stand in a file beside it, which the engine maps into memory.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lar.engines.formats import begins_like_ort, read_head
 from lar.engines.onnx_file.external_data import place_of, tensors_outside
 from lar.engines.onnx_file.fields import Message, SavedModel, graphs_in
-from lar.engines.onnx_file.tensors import dense_of, move_inside
 from lar.errors import UsageError
 from lar.files.work_folders import error_of_full_disk
 from lar.options.table import MODEL_DUMP
@@ -56,6 +58,22 @@ def save_optimized(
     drop_repeated_constants(path)
 
 
+def save_to_work_folder(driver: SessionDriver) -> SavedModel:
+    """Save the driver's optimised model where the parent will remove it."""
+    # A folder of its own: another session may have the weights of its own mapped.
+    folder = Path(tempfile.mkdtemp(dir=driver.context.work_folder or None))
+    save_optimized(driver, folder / "optimized.onnx", "optimized.data")
+    release_memory()
+    return SavedModel((folder / "optimized.onnx").read_bytes(), folder)
+
+
+def release_memory() -> None:
+    """Give memory that the C library holds for later back to the system: what a session took to
+    load is as much as it keeps."""
+    with contextlib.suppress(AttributeError):  # not the GNU C library
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def drop_repeated_constants(path: Path) -> None:
     """Leave each constant inside control flow once in a saved model.
 
@@ -67,6 +85,8 @@ def drop_repeated_constants(path: Path) -> None:
     graphs = [*graphs_in(model.graph)]
     if len(graphs) == 1:
         return
+    from lar.engines.onnx_file.tensors import dense_of  # imports NumPy
+
     for graph in graphs:
         sparse = (dense_of(tensor, path.parent) for tensor in graph.sparse_initializer)
         tensors = {tensor.name: tensor for tensor in (*graph.initializer, *sparse)}
@@ -91,17 +111,19 @@ def open_saved(driver: SessionDriver, model: SavedModel) -> Any:
         options.graph_optimization_level = level
 
 
-def start_model_dump(driver: SessionDriver) -> None:
+def start_model_dump(driver: SessionDriver, _: object) -> None:
     """Have the driver's session save its model."""
     driver.options.optimized_model_filepath = driver.context.written[MODEL_DUMP.key]
 
 
-def finish_model_dump(driver: SessionDriver) -> None:
+def finish_model_dump(driver: SessionDriver, _: object) -> None:
     """Put weights that stand in files of their own into the dumped model.
 
     Raises:
         UsageError: the model would be larger than a protobuf message can be.
     """
+    from lar.engines.onnx_file.tensors import move_inside  # imports NumPy
+
     driver.options.optimized_model_filepath = ""
     path = Path(driver.context.written[MODEL_DUMP.key])
     model = Message("Model", b"" if begins_like_ort(read_head(path)) else path.read_bytes())

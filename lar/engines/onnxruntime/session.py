@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from lar.engines.driver import Driver
-from lar.engines.onnx_file.contents import refuse_unknown_ranks
 from lar.engines.onnx_file.fields import SavedModel, open_model
 from lar.engines.onnxruntime.messages import NO_FALLBACK, explain_onnxruntime
 from lar.engines.onnxruntime.providers import (
@@ -24,7 +23,6 @@ from lar.engines.onnxruntime.providers import (
     TENSORRT,
     CudaDevice,
     cuda_devices,
-    first_provider,
     flag_for,
     load_cuda,
     operators_on_cpu,
@@ -152,9 +150,6 @@ class SessionDriver(Driver):
         """Return the engine's name of the provider to run on; an unknown name is returned as is."""
         return provider_for(self.spec.settings, self.onnxruntime.get_all_providers())
 
-    def set_log_level_verbose(self) -> None:
-        self.options.log_severity_level = 0
-
     def load(self) -> None:
         self.fire_hooks("before_load")
         self.session = self.open()
@@ -200,6 +195,8 @@ class SessionDriver(Driver):
     def inputs(self) -> tuple[TensorInfo, ...]:
         infos = tuple(info_of(node) for node in self.session.get_inputs())
         if unclear := {info.name for info in infos if not info.shape}:
+            from lar.engines.onnx_file.contents import refuse_unknown_ranks
+
             # Of inputs of any number of axes the engine says the same as of a number.
             path = Path(self.spec.model)
             fed = open_model(path).graph.input
@@ -308,67 +305,33 @@ LIBRARY_HINTS: Mapping[str, str] = {
 # `provider_options` and `device`.
 
 
-def choose_cuda(driver: SessionDriver, device_id: int) -> None:
-    """Run on that CUDA device, and nowhere else.
+def choose_provider(driver: SessionDriver, name: object) -> None:
+    """Run on the provider that is asked for: TensorRT leaves to CUDA what it cannot run, and
+    --provider NAME,cpu to the CPU what NAME cannot.
 
     Raises:
-        UsageError: the installed ONNX Runtime has no CUDA provider.
+        UsageError: the installed ONNX Runtime has no such provider, or there is no such device.
     """
-    use_device(driver, [CUDA], device_id)
-
-
-def choose_tensorrt(driver: SessionDriver, _: bool) -> None:
-    """Run on TensorRT what it can run, the rest on the CUDA device, and nothing on the CPU.
-
-    Raises:
-        UsageError: the installed ONNX Runtime has no TensorRT provider.
-    """
-    use_device(driver, [TENSORRT, CUDA], table.CUDA.of(driver.spec.settings) or 0)
-
-
-def use_device(driver: SessionDriver, providers: list[str], device_id: int) -> None:
-    """Run on a CUDA device.
-
-    Raises:
-        UsageError: the installed ONNX Runtime does not have the first provider.
-    """
-    if providers[0] not in driver.onnxruntime.get_available_providers():
-        what = "TensorRT" if providers[0] == TENSORRT else "CUDA"
-        raise UsageError(
-            f"the installed ONNX Runtime has no {what} provider",
-            f"pip install {PACKAGES[providers[0]]} in its place; `lar engines` lists the devices",
-            flag=flag_for(driver.spec.settings),
-        )
-    open_cuda(driver, device_id)
-    forbid_fallback(driver)
-    driver.providers = providers
-
-
-def choose_provider(driver: SessionDriver, name: str) -> None:
-    """Run on that provider, and on no other but, where it stands behind a comma, the CPU's.
-
-    Raises:
-        UsageError: the installed ONNX Runtime has no such provider.
-    """
-    provider = driver.asked_provider()
+    provider, flag = driver.asked_provider(), flag_for(driver.spec.settings)
     installed = driver.onnxruntime.get_available_providers()
     if provider not in installed:
         package = PACKAGES.get(provider)
         raise UsageError(
-            f"the installed ONNX Runtime has no provider {first_provider(name)!r}",
+            f"the installed ONNX Runtime has no provider {short_name(provider)!r}",
             f"installed: {', '.join(map(short_name, installed))}"
             + (f"; pip install {package} in its place" if package else ""),
-            flag="--provider",
+            flag=flag,
         )
     if provider == CPU:
         return
     if provider in DEVICES:
-        open_cuda(driver, 0)
-    if "," in name:
-        driver.options.add_session_config_entry(ASSIGNMENTS, "1")
-    else:
-        forbid_fallback(driver)
-    driver.providers = [provider]
+        open_cuda(driver, table.CUDA.of(driver.spec.settings) or 0)
+    by_tensorrt = table.TENSORRT.is_given(driver.spec.settings)
+    driver.providers = [provider, *([CUDA] if by_tensorrt else [])]
+    has_fallback = flag == table.PROVIDER.flag and "," in str(name)
+    driver.options.add_session_config_entry(
+        *((ASSIGNMENTS, "1") if has_fallback else (FALLBACK, "1"))
+    )
 
 
 def warn_of_fallback(driver: SessionDriver, name: str) -> None:
@@ -394,11 +357,6 @@ def open_cuda(driver: SessionDriver, device_id: int) -> None:
         )
     load_cuda(driver.onnxruntime)
     driver.device = ("cuda", device_id)
-
-
-def forbid_fallback(driver: SessionDriver) -> None:
-    """Have the session fail where it would run on the CPU what its provider cannot."""
-    driver.options.add_session_config_entry(FALLBACK, "1")
 
 
 def multiply_in_float32(driver: SessionDriver, _: bool) -> None:

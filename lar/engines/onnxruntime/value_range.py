@@ -22,6 +22,16 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 
+def check_each_feed(driver: SessionDriver, limit: float) -> None:
+    """Check what a driver was fed, and what it is fed later.
+
+    Raises:
+        CheckFailed: as `check_range`.
+    """
+    check_range(driver, limit)
+    driver.feed_checks.append(lambda: check_range(driver, limit))
+
+
 def check_range(driver: SessionDriver, limit: float) -> None:
     """Run a driver's model on what it was fed, and check the floating-point tensors.
 

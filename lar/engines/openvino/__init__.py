@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lar.engines.engine import ONE_BLAS_THREAD, DriverEntry
-from lar.engines.formats import ONNX, OPENVINO, format_in, read_head
+from lar.engines.formats import ONNX, OPENVINO
 from lar.engines.onnx_file.engine import OnnxFileEngine
 
 if TYPE_CHECKING:
@@ -70,6 +70,8 @@ class OpenVino(OnnxFileEngine):
         check_property(key)
 
     def read_model(self, path: Path) -> ModelInfo:
+        from lar.engines.openvino.model_files import is_onnx
+
         if is_onnx(path):
             return super().read_model(path)
         from lar.engines.openvino.driver import read_model
@@ -77,17 +79,17 @@ class OpenVino(OnnxFileEngine):
         return read_model(path)
 
     def check_model(self, path: Path, settings: Mapping[str, Any]) -> None:
+        from lar.engines.openvino.model_files import is_onnx, require_weights
+
         if is_onnx(path):
             super().check_model(path, settings)
         else:
-            self.files_beside(path)
+            require_weights(path)
 
     def files_beside(self, path: Path) -> tuple[str, ...]:
-        if is_onnx(path):
-            return super().files_beside(path)
-        from lar.engines.openvino.messages import require_weights
+        from lar.engines.openvino.model_files import files_beside
 
-        return require_weights(path)
+        return files_beside(path)
 
     def find_devices(self) -> tuple[str, ...]:
         from lar.engines.openvino.driver import find_devices
@@ -104,12 +106,6 @@ class OpenVino(OnnxFileEngine):
         from lar.engines.openvino.isolation import ModelIsolation
 
         return ModelIsolation(CompiledDriver(spec, self.rows, context))
-
-
-def is_onnx(path: Path) -> bool:
-    """Return whether a model file is an `.onnx` file, not OpenVINO's own."""
-    found = format_in(read_head(path))
-    return found == ONNX or (found is None and path.suffix.lower() == ".onnx")
 
 
 ENGINE = OpenVino()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lar.engines.engine import CacheFiles, CacheReport, CacheTable, Size
 from lar.engines.openvino.messages import last_line
+from lar.engines.openvino.model_files import files_beside
 from lar.errors import UsageError
 from lar.files.input_file import read_input
 from lar.files.report_file import OutputFile
@@ -94,6 +95,11 @@ class CompiledModels(CacheFiles):
 CACHES = CompiledModels()
 
 
+def use_cache(driver: CompiledDriver, place: str) -> None:
+    """Have a driver load its compiled model from a cache file."""
+    driver.open = lambda: open_cached(driver, place)
+
+
 def open_cached(driver: CompiledDriver, place: str) -> Any:
     """Return the driver's model as the cache file has it; build the file if need be.
 
@@ -128,12 +134,11 @@ def open_cached(driver: CompiledDriver, place: str) -> Any:
 
 def key_of(driver: CompiledDriver) -> dict[str, str]:
     """Return what a cache must be made for to serve this run."""
-    config = {
-        name: it for name, it in driver.config.items() if name not in ("PERF_COUNT", "LOG_LEVEL")
-    }
+    config = [f"{name}={text}" for name, text in driver.config.items() if name not in REPORTING]
+    model = Path(driver.spec.model)
     return {
         "model": driver.context.model_sha256,
-        "weights": ", ".join(describe_file(it) for it in driver.weights_files()),
+        "weights": ", ".join(describe_file(model.parent / name) for name in files_beside(model)),
         "openvino": driver.openvino.get_version(),
         "device": driver.core.get_property(driver.device, "FULL_DEVICE_NAME"),
         "processor": read_processor(),

@@ -13,7 +13,6 @@ from lar.engines.engine import Site
 from lar.options.option import Option
 from lar.options.table import (
     ALLOW_EXTERNAL_DATA,
-    C_OPR_LIB,
     CONST_SHAPE,
     CPU,
     CPU_DEFAULT,
@@ -37,7 +36,6 @@ NOT_TRIED: Mapping[Option[Any], str] = {
     STREAMS: "each copy of --thread has a stream",
     ALLOW_EXTERNAL_DATA: "it changes nothing of a run",
     ENGINE_OPTION: "the same as other options, or no property helps many models",
-    C_OPR_LIB: "a model needs its library or does not",
 }
 
 # What of float32 a CPU may be asked to compute in, and the instruction sets that this needs.

@@ -7,21 +7,19 @@ threads of its own.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property, partial
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from lar.engines.driver import Driver
-from lar.engines.formats import ONNX, format_in, read_head
-from lar.engines.onnx_file.external_data import files_beside
 from lar.engines.openvino import messages
-from lar.engines.openvino.cache import open_cached
 from lar.engines.openvino.config import config_of, device_of, precision_of
+from lar.engines.openvino.model_files import require_weights
 from lar.errors import EngineMissing, LarError, UsageError
-from lar.options.table import CONST_SHAPE, FAST_RUN_ALGO_POLICY, PRECISION, PROVIDER
+from lar.options.table import CONST_SHAPE, PRECISION, PROVIDER
 from lar.records.facts import EngineFacts
 from lar.records.run import ModelInfo, TensorInfo
 
@@ -77,7 +75,9 @@ class CompiledDriver(Driver):
         self.core = self.openvino.Core()
         self.device = device_of(self.spec.settings)
         self.config = config_of(self.spec.settings, self.spec.runners)
+        self._model: Any = None
         self.compiled: Any = None
+        self.open: Callable[[], Any] = lambda: self.compile(self.model)
         self.request: Any = None
         self.fed: dict[str, Array] = {}
 
@@ -135,7 +135,8 @@ class CompiledDriver(Driver):
         op = self.openvino.op
         data = op.Parameter(self.openvino.Type.f32, self.openvino.Shape([1]))
         tiny = self.openvino.Model([data.output(0)], [data], "tiny")
-        compiled = self.core.compile_model(tiny, self.device, self.config)
+        config = {name: it for name, it in self.config.items() if name != "CACHE_DIR"}
+        compiled = self.core.compile_model(tiny, self.device, config)
         threads = int(compiled.get_property("INFERENCE_NUM_THREADS"))
         return threads // int(compiled.get_property("NUM_STREAMS")) or 1
 
@@ -143,10 +144,8 @@ class CompiledDriver(Driver):
         self.fire_hooks("before_load")
         if self.first is not self:
             self.share_first()
-        elif place := FAST_RUN_ALGO_POLICY.of(self.spec.settings):
-            self.compiled = open_cached(self, str(place))
         elif not CONST_SHAPE.of(self.spec.settings):
-            self.compiled = self.compile(self.model)
+            self.compiled = self.open()
         self.fire_hooks("after_load")
 
     def share_first(self) -> None:
@@ -154,22 +153,20 @@ class CompiledDriver(Driver):
         assert isinstance(self.first, CompiledDriver)
         self.compiled = self.first.compiled
 
-    @cached_property
+    @property
     def model(self) -> Any:
-        """The model as the file has it; a cached one runs without."""
-        return self.core.read_model(self.model_file)
+        """The model as the file has it, or with the shapes that it was compiled for. It is read
+        once: OpenVINO makes up names while it reads. A cached one runs without."""
+        if isinstance(self.first, CompiledDriver) and self.first is not self:
+            return self.first.model
+        if self._model is None:
+            self._model = self.core.read_model(self.model_file)
+        return self._model
 
     @property
     def ports(self) -> Any:
         """What has the inputs and outputs: the compiled model, or the model if that comes later."""
         return self.compiled or self.model
-
-    def weights_files(self) -> list[Path]:
-        """Return the files beside the model that hold its weights."""
-        path = Path(self.spec.model)
-        is_onnx = format_in(read_head(path)) is ONNX
-        names = files_beside(path) if is_onnx else messages.require_weights(path)
-        return [path.parent / name for name in names]
 
     def compile(self, model: Any) -> Any:
         """Return a model compiled as the options ask."""
@@ -182,15 +179,9 @@ class CompiledDriver(Driver):
         """Describe an input of the model.
 
         Raises:
-            UsageError: it has any number of axes, or a type that NumPy has not.
+            UsageError: NumPy has no such element type.
         """
         info = describe(port)
-        if port.get_partial_shape().rank.is_dynamic:
-            raise UsageError(
-                f"it does not say how many axes its input {info.name} has, which lar must know",
-                "export it with the shapes of its inputs",
-                subject=self.spec.model,
-            )
         if info.dtype not in DTYPES.values():
             raise UsageError(
                 f"the model's input {info.name} is a tensor of {info.dtype}, which lar cannot feed",
@@ -212,8 +203,10 @@ class CompiledDriver(Driver):
         for port in self.compiled.inputs:
             with self.recorder.call("InferRequest.set_tensor"):
                 self.request.set_tensor(port, self.tensor_of(port))
-        self.start = infer_with(self.request)
-        self.wait = bool  # the cheapest call that does nothing: the run has ended
+        # The method of the class below is called, since the request's own makes other objects of
+        # all inputs and outputs. `bool` is the cheapest call that does nothing: the run has ended.
+        infer = self.openvino._pyopenvino.InferRequest.infer
+        self.start, self.wait = partial(infer, self.request, {}, True, False), bool
         self.fire_hooks("before_run")
 
     def fed_to(self, port: Any) -> Array:
@@ -233,40 +226,23 @@ class CompiledDriver(Driver):
         """Compile the model for the shapes of arrays."""
         model = self.model.clone()
         model.reshape({port: list(arrays[name_of(port)].shape) for port in model.inputs})
-        self.model, self.compiled = model, self.compile(model)
+        self._model, self.compiled = model, self.compile(model)
 
     def outputs(self) -> Mapping[str, Array | str]:
-        return RequestOutputs(self.compiled.outputs, self.request)
+        # Arrays of the request's own memory: nothing is copied.
+        names = map(name_of, self.compiled.outputs)
+        return {
+            name: array_of(it) for name, it in zip(names, self.request.output_tensors, strict=True)
+        }
 
     def explain(self, error: BaseException, *, loading: bool) -> LarError | None:
         return messages.explain(str(error), self.spec.model, loading=loading)
 
 
-def infer_with(request: Any) -> Callable[[], object]:
-    """Return a call that runs a request. The method of the class above it is taken, since the
-    request's own makes other objects of its inputs and outputs."""
-    from openvino._pyopenvino import InferRequest
-
-    return partial(InferRequest.infer, request, {}, True, False)
-
-
-class RequestOutputs(Mapping[str, Any]):
-    """The outputs of a request, each made an array when it is asked for."""
-
-    def __init__(self, ports: Any, request: Any) -> None:
-        self._places = {name_of(port): place for place, port in enumerate(ports)}
-        self._request = request
-
-    def __getitem__(self, name: str) -> Any:
-        tensor = self._request.get_output_tensor(self._places[name])
-        type_name = tensor.element_type.get_type_name()
-        return tensor.data if type_name in DTYPES else f"tensor({type_name})"
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
-
-    def __len__(self) -> int:
-        return len(self._places)
+def array_of(tensor: Any) -> Array | str:
+    """Return the array of a tensor, or the name of its type if NumPy has no such type."""
+    type_name = tensor.element_type.get_type_name()
+    return tensor.data if type_name in DTYPES else f"tensor({type_name})"
 
 
 def name_of(port: Any) -> str:
@@ -299,25 +275,35 @@ def read_model(path: Path) -> ModelInfo:
     from collections import Counter
 
     from lar.engines.flops import count_flops
-    from lar.engines.openvino.graph import ENDS, operations_in
+    from lar.engines.openvino.graph import ENDS, OF_WEIGHTS, constants_in, operation_of, shape_of
 
-    messages.require_weights(path)
+    require_weights(path)
     try:
         model = import_openvino().Core().read_model(path)
     except RuntimeError as error:
         raise messages.explain(str(error), str(path), loading=True) or error from None
+    tensors = [tuple(map(describe, ports)) for ports in (model.inputs, model.outputs)]
+    batches = [it for it in model.inputs if (shape_of(it) or (1,))[0] is None]
+    for port in batches:
+        shape = port.get_partial_shape()
+        shape[0] = 1
+        model.reshape({port: shape})
     operators = model.get_ordered_ops()
-    weights = [it for it in operators if it.get_type_name() == "Constant"]
-    types = [it.get_type_name() for it in operators]
-    counted = Counter(it for it in types if it not in ("Constant", *ENDS))
-    flops, unknown = count_flops(operations_in(model))
+    constants = constants_in(operators)
+    fixed = [it for it in operators if it.get_type_name() == "Constant"]
+    weights = [it for it in fixed if it.get_element_type().get_type_name() in OF_WEIGHTS]
+    computing = [it for it in operators if it not in constants and it.get_type_name() not in ENDS]
+    flops, unknown = count_flops(map(operation_of, computing))
     return ModelInfo(
         engine="openvino",
-        inputs=tuple(map(describe, model.inputs)),
-        outputs=tuple(map(describe, model.outputs)),
-        operators=dict(counted.most_common()),
+        inputs=tensors[0],
+        outputs=tensors[1],
+        operators=dict(Counter(it.get_type_name() for it in computing).most_common()),
         parameter_count=sum(it.data.size for it in weights),
         weight_bytes=sum(it.get_byte_size() for it in weights),
         flops=flops,
         flops_unknown=unknown,
+        metadata={"flops_at": ", ".join(f"{name_of(it)}[0]=1" for it in batches)}
+        if batches
+        else {},
     )

@@ -22,7 +22,9 @@ from lar.dumps.facts import DumpFacts, OperatorFact, write_facts
 from lar.dumps.layers import Dumped, text_writer, write_dumped
 from lar.dumps.names import Numbering, Variable
 from lar.dumps.outputs import write_outputs
-from lar.engines.openvino.graph import ExecutedGraph, Port, Region, port_of, tensor_name
+from lar.engines.onnx_file.quantization import read_quantizations
+from lar.engines.openvino.graph import ExecutedGraph, Region, tensor_name
+from lar.engines.openvino.model_files import is_onnx
 from lar.engines.openvino.operator_kinds import STEPS
 from lar.options.table import BIN_IO_DUMP
 
@@ -30,9 +32,6 @@ if TYPE_CHECKING:
     from lar.engines.openvino.driver import CompiledDriver
 
 Array = np.ndarray[Any, Any]
-
-# The types of weights and biases; shapes, axes and the like are of others.
-WEIGHTS = ("float32", "float16", "float64", "int8", "uint8")
 
 OTHERWISE = "OpenVINO executes other operators where this is taken out of its graph"
 
@@ -71,9 +70,8 @@ class Layers:
         self.driver = driver
         self.graph = ExecutedGraph(driver.model, driver.compiled)
         self.arrays = dict(self.values())
-        ports = self.graph.ports
-        missing = [tensor_name(it) for port, it in ports.items() if port not in self.arrays]
-        self.left_out = dict.fromkeys(missing, OTHERWISE)
+        missing = (it for it in self.graph.outputs if it not in self.arrays)
+        self.left_out = dict.fromkeys(map(tensor_name, missing), OTHERWISE)
         self.regions = self.graph.regions_between(self.arrays)
         self.numbering = Numbering(driver.fed)
         for region in self.regions:
@@ -90,19 +88,17 @@ class Layers:
             )
             for region in self.regions
         ]
-        names = [*self.driver.outputs()]
-        return DumpFacts(operators, iteration=0, outputs=names, left_out=self.left_out)
+        model, names = Path(self.driver.model_file), [*self.driver.outputs()]
+        known = read_quantizations(model) if is_onnx(model) else {}
+        facts = DumpFacts(operators, iteration=0, outputs=names, left_out=self.left_out)
+        return facts._replace(quantizations=known)
 
     def weights(self) -> Iterator[Dumped]:
-        """Yield the weights that operators take; not shapes, bounds and the like."""
-        known: set[Port] = set()
-        for region in self.regions:
-            for value in region.constants:
-                array = value.get_node().data
-                is_weight = array.ndim > 0 and array.dtype.name in WEIGHTS
-                if is_weight and port_of(value) not in known:
-                    known.add(port_of(value))
-                    yield self.dumped(tensor_name(value), (), array)
+        """Yield the weights that operators take; not bounds and the like."""
+        for value in dict.fromkeys(it for region in self.regions for it in region.constants):
+            array = value.get_node().data
+            if array.ndim and array.dtype.name in BY_DTYPE:
+                yield self.dumped(tensor_name(value), (), array)
 
     def tensors(self) -> Iterator[Dumped]:
         """Yield the inputs, then what each operator gives, in the order in which they run."""
@@ -110,7 +106,7 @@ class Layers:
             yield self.dumped(name, (), array)
         for region in self.regions:
             for output in region.outputs:
-                array = self.arrays.pop(port_of(output))
+                array = self.arrays.pop(output)
                 if array.dtype.name in BY_DTYPE:
                     yield self.dumped(tensor_name(output), region.taken, array)
 
@@ -124,17 +120,16 @@ class Layers:
         )
         return Dumped(variable, tuple(self.variables[each] for each in inputs), array)
 
-    def values(self) -> Iterator[tuple[Port, Array]]:
+    def values(self) -> Iterator[tuple[Any, Array]]:
         """Yield the values of the tensors that can be taken out of the graph as it is executed."""
-        ports = self.graph.ports
         results = [it.get_node().input_value(0) for it in self.driver.model.outputs]
         yield from self.run(self.driver.compiled, results)
-        compiled, together = self.tapped(list(ports.values()))
+        compiled, together = self.tapped(self.graph.outputs)
         yield from self.run(compiled, together)
-        for port in ports.keys() - {port_of(it) for it in (*together, *results)}:
-            compiled, changed = self.compiled_with([ports[port]], alone=True)
+        for output in {*self.graph.outputs}.difference(together, results):
+            compiled, changed = self.compiled_with([output], alone=True)
             if not changed:
-                yield from self.run(compiled, [ports[port]])
+                yield from self.run(compiled, [output])
 
     def tapped(self, outputs: list[Any]) -> tuple[Any, list[Any]]:
         """Return a model that gives as many tensors as do not change how it is executed, and these:
@@ -142,9 +137,8 @@ class Layers:
         what changes."""
         compiled, changed = self.compiled_with(outputs)
         for spoilers in (shared_before, all_about):
-            spoiled = {port_of(it) for region in changed for it in spoilers(region)}
-            if spoiled:
-                outputs = [it for it in outputs if port_of(it) not in spoiled]
+            if spoiled := {it for region in changed for it in spoilers(region)}:
+                outputs = [it for it in outputs if it not in spoiled]
                 compiled, changed = self.compiled_with(outputs)
         return compiled, [] if changed else outputs
 
@@ -169,14 +163,14 @@ class Layers:
             left[signature] -= 1
         return compiled, changed
 
-    def run(self, compiled: Any, outputs: Sequence[Any]) -> Iterator[tuple[Port, Array]]:
+    def run(self, compiled: Any, outputs: Sequence[Any]) -> Iterator[tuple[Any, Array]]:
         """Yield the first results of a compiled model, of the driver's inputs."""
         request = compiled.create_infer_request()
         for place, port in enumerate(self.driver.model.inputs):
             request.set_input_tensor(place, self.driver.tensor_of(port))
         request.infer()
         for place, output in enumerate(outputs):
-            yield port_of(output), request.get_output_tensor(place).data
+            yield output, request.get_output_tensor(place).data
 
 
 def shared_before(region: Region) -> list[Any]:

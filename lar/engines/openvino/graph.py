@@ -1,15 +1,15 @@
 """The graph that a compiled model executes, read beside the model that it was compiled from.
 
 OpenVINO tells what it executes: each node with the names of the model's operators that it stands
-for (`originalLayersNames`), its kernel, its layout and its precision. What a node gives is what the
-last of those operators gives, and what another of them gives that is taken elsewhere. All between
-two such tensors is one operator of a dump or a profile.
+for (`originalLayersNames`), its kernel and its layout. What a node gives is what the last of those
+operators gives, and what another of them gives that is taken elsewhere. All between two such
+tensors is one operator of a dump or a profile.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import cached_property
 from math import prod
 from typing import Any, NamedTuple
@@ -18,21 +18,20 @@ from lar.engines.flops import Operation, Shape, flops_of
 from lar.engines.openvino.operator_kinds import KINDS, WORK
 from lar.graphs.operator_kinds import WITH_CONSTANT
 
-# Nodes that give nothing of the model's: constants, results, and copies in another layout.
-WITHOUT_TENSOR = ("Const", "Output", "Reorder")
+# Nodes that give nothing of the model's: what is fed, constants, results, copies in another layout.
+WITHOUT_TENSOR = ("Input", "Const", "Output", "Reorder")
+
+# Operators that take shapes and not values: what is computed from these is no data.
+OF_SHAPES = ("ShapeOf",)
+
+# The types of weights, biases and factors; axes, shapes and the like are of others.
+OF_WEIGHTS = ("f32", "f16", "bf16", "f64", "i8", "u8")
 
 # Operators that give something else each time, whatever they take.
 UNSTEADY = ("RandomUniform", "Multinomial", "ReadValue")
 
-# Operators that take shapes and not values: what is computed from these is no data.
-OF_SHAPES = ("ShapeOf",)
-FIXED = ("Constant", *OF_SHAPES)
-
 # Operators that stand for what a model is fed with and what it gives.
 ENDS = ("Parameter", "Result")
-
-Port = tuple[str, int]
-"""An output of an operator of the model: the operator's unique name, and its place."""
 
 
 class ExecutedNode(NamedTuple):
@@ -42,7 +41,6 @@ class ExecutedNode(NamedTuple):
     type: str
     kernel: str
     layout: str
-    precision: str
     origins: tuple[str, ...]
 
     @property
@@ -55,7 +53,7 @@ class Region(NamedTuple):
     """What an executed node computes, as the model has it.
 
     `outputs` are the tensors that it gives; `operators` lie between them and what it takes, in the
-    model's order. `inputs` are tensors that are computed or fed, `constants` those of the model.
+    model's order. `inputs` are tensors that are computed or fed, `constants` the model's weights.
     `steps` are the kinds of what it does, in order.
     """
 
@@ -86,30 +84,26 @@ def executed_nodes(compiled: Any) -> list[ExecutedNode]:
         info = {key: str(getattr(it, "value", it)) for key, it in node.get_rt_info().items()}
         executed = ExecutedNode(
             node.get_friendly_name(),
-            info.get("layerType", node.get_type_name()),
+            info["layerType"],
             info.get("primitiveType", ""),
             info.get("outputLayouts", ""),
-            info.get("outputPrecisions", ""),
             tuple(filter(None, info.get("originalLayersNames", "").split(","))),
         )
-        found.append((int(info.get("execOrder", 0)), executed))
+        found.append((int(info["execOrder"]), executed))
     return [node for _, node in sorted(found, key=lambda it: it[0])]
 
 
-def constants_in(operators: Iterable[Any]) -> set[str]:
-    """Return the unique names of the operators that compute from constants and shapes alone, of a
-    model's in its order."""
-    found: set[str] = set()
+def constants_in(operators: Iterable[Any]) -> set[Any]:
+    """Return the operators that compute from constants and shapes alone, of a model's in its
+    order."""
+    found: set[Any] = set()
     for operator in operators:
-        sources = [it.get_node().get_name() for it in operator.input_values()]
-        is_fixed = bool(sources) and operator.get_type_name() not in UNSTEADY
-        if operator.get_type_name() in FIXED or (is_fixed and found.issuperset(sources)):
-            found.add(operator.get_name())
+        kind = operator.get_type_name()
+        sources = [it.get_node() for it in operator.input_values()]
+        is_fixed = kind not in (*UNSTEADY, *ENDS) and found.issuperset(sources)
+        if is_fixed or kind in OF_SHAPES:
+            found.add(operator)
     return found
-
-
-def port_of(output: Any) -> Port:
-    return output.get_node().get_name(), output.get_index()
 
 
 def tensor_name(output: Any) -> str:
@@ -127,98 +121,91 @@ class ExecutedGraph:
         self.constants = constants_in(self.operators)
         self.by_name = {it.get_friendly_name(): it for it in self.operators}
         self.nodes = executed_nodes(compiled)
+        # The nodes that give tensors of the model's, each with its operators.
+        self.computing = {
+            node: operators
+            for node in self.nodes
+            if (operators := [self.by_name[name] for name in node.origins if name in self.by_name])
+            and node.type not in WITHOUT_TENSOR
+        }
 
     @cached_property
     def signatures(self) -> Counter[tuple[str, ...]]:
-        """The nodes that compute something of the model's, without the names that OpenVINO makes
-        up while it compiles."""
+        """The nodes that give tensors, without names that OpenVINO makes up while it compiles."""
         return Counter(map(self.signature_of, self.computing))
 
     def signature_of(self, node: ExecutedNode) -> tuple[str, ...]:
-        known = [name for name in node.origins if name in self.by_name]
-        return (node.type, node.kernel, *known)
+        names = [it.get_friendly_name() for it in self.computing[node]]
+        return (node.type, node.kernel, *names)
 
     @cached_property
-    def computing(self) -> list[ExecutedNode]:
-        """The nodes that give tensors of the model's."""
-        nodes = (it for it in self.nodes if it.type not in (*WITHOUT_TENSOR, "Input"))
-        return [it for it in nodes if any(name in self.by_name for name in it.origins)]
+    def given(self) -> dict[ExecutedNode, list[Any]]:
+        """The tensors that each node gives."""
+        owners = {operator: node for node, each in self.computing.items() for operator in each}
+
+        def outputs_of(node: ExecutedNode) -> Iterator[Any]:
+            """Yield what is taken of its last operator, and of the others what other nodes take."""
+            for operator in self.computing[node]:
+                for output in operator.outputs():
+                    takers = [it.get_node() for it in output.get_target_inputs()]
+                    is_last = operator is self.computing[node][-1]
+                    is_taken = bool(output.get_names() or takers)
+                    if any(owners.get(it, node) is not node for it in takers) or (
+                        is_last and is_taken
+                    ):
+                        yield output
+
+        return {node: [*outputs_of(node)] for node in self.computing}
+
+    @property
+    def outputs(self) -> list[Any]:
+        """All tensors that nodes give."""
+        return [output for outputs in self.given.values() for output in outputs]
 
     @cached_property
     def regions(self) -> list[Region]:
-        """What each computing node stands for, in the order in which they run."""
-        return self.regions_between({port_of(it) for it in self.ports.values()})
+        """What each node stands for, in the order in which they run."""
+        return self.regions_between({*self.outputs})
 
-    @cached_property
-    def given(self) -> dict[str, list[Any]]:
-        """The tensors that each computing node gives, by its name."""
-        owners = {name: node for node in self.computing for name in node.origins}
-        return {node.name: [*self.outputs_of(node, owners)] for node in self.computing}
-
-    @property
-    def ports(self) -> dict[Port, Any]:
-        """All tensors that computing nodes give."""
-        return {port_of(it): it for outputs in self.given.values() for it in outputs}
-
-    def regions_between(self, ends: Container[Port]) -> list[Region]:
+    def regions_between(self, ends: Container[Any]) -> list[Region]:
         """Return what lies between some of the tensors: a node that gives none of them belongs to
         the regions behind it."""
-        found = []
-        for node in self.computing:
-            outputs = [it for it in self.given[node.name] if port_of(it) in ends]
-            if outputs:
-                found.append(self.region_of(node, outputs, ends))
-        return found
+        given = {node: [it for it in outputs if it in ends] for node, outputs in self.given.items()}
+        return [self.region_of(node, given[node], ends) for node in given if given[node]]
 
-    def outputs_of(self, node: ExecutedNode, owners: Mapping[str, ExecutedNode]) -> Iterator[Any]:
-        """Yield what a node gives: all that is taken of its last operator, and of the others what
-        another node takes."""
-        operators = [self.by_name[name] for name in node.origins if name in self.by_name]
-        for operator in operators:
-            for output in operator.outputs():
-                takers = [it.get_node().get_friendly_name() for it in output.get_target_inputs()]
-                elsewhere = (owners[name] for name in takers if name in owners)
-                is_last = operator is operators[-1] and (output.get_names() or takers)
-                if is_last or any(each is not node for each in elsewhere):
-                    yield output
-
-    def region_of(
-        self, node: ExecutedNode, outputs: Sequence[Any], ends: Container[Port]
-    ) -> Region:
+    def region_of(self, node: ExecutedNode, outputs: Sequence[Any], ends: Container[Any]) -> Region:
         """Return what is between the tensors that a node gives and others at which nodes end."""
-        names = self.names_between(outputs, ends)
-        inside = tuple(it for it in self.operators if it.get_name() in names)
-        values = {port_of(it): it for each in inside for it in data_of(each)}
-        given = {port_of(it) for it in outputs}
-        taken = {
-            port: it
-            for port, it in values.items()
-            if port not in given and (port in ends or port[0] not in names)
-        }
-        fixed = [it for it in taken.values() if self.is_constant(it)]
-        constants = {port_of(it): it for value in fixed for it in constants_before(value)}
-        inputs = [it for it in taken.values() if not self.is_constant(it)]
-        steps = tuple(self.steps_of(inside))
-        return Region(node, tuple(outputs), inside, (*inputs,), (*constants.values(),), steps)
+        found = self.operators_between(outputs, ends)
+        inside = tuple(it for it in self.operators if it in found)
+        values = dict.fromkeys(it for each in inside for it in data_of(each))
+        taken = [it for it in values if it not in outputs]
+        inputs = [it for it in taken if it in ends or it.get_node() not in found]
+        weights = dict.fromkeys(
+            it
+            for value in inputs
+            if self.is_constant(value)
+            for it in constants_before(value)
+            if it.get_element_type().get_type_name() in OF_WEIGHTS
+        )
+        data = tuple(it for it in inputs if not self.is_constant(it))
+        return Region(node, (*outputs,), inside, data, (*weights,), self.steps_of(inside))
 
-    def names_between(self, outputs: Iterable[Any], ends: Container[Port]) -> set[str]:
-        """Return the unique names of the operators between tensors and those before them."""
-        waiting, found = [it.get_node() for it in outputs], set[str]()
+    def operators_between(self, outputs: Iterable[Any], ends: Container[Any]) -> set[Any]:
+        """Return the operators between tensors and those before them."""
+        waiting, found = [it.get_node() for it in outputs], set[Any]()
         while waiting:
             operator = waiting.pop()
-            if operator.get_name() in found:
-                continue
-            found.add(operator.get_name())
-            for value in data_of(operator):
-                stops = port_of(value) in ends or self.is_constant(value)
-                if not stops and value.get_node().get_type_name() != "Parameter":
-                    waiting.append(value.get_node())
+            if operator not in found:
+                found.add(operator)
+                values = [it for it in data_of(operator) if it not in ends]
+                sources = [it.get_node() for it in values if not self.is_constant(it)]
+                waiting += [it for it in sources if it.get_type_name() not in ENDS]
         return found
 
     def is_constant(self, value: Any) -> bool:
-        return value.get_node().get_name() in self.constants
+        return value.get_node() in self.constants
 
-    def steps_of(self, operators: Iterable[Any]) -> list[str]:
+    def steps_of(self, operators: Iterable[Any]) -> tuple[str, ...]:
         """Return the kinds of what operators do; what only moves data is left out beside others."""
         found: list[str] = []
         for operator in operators:
@@ -230,7 +217,7 @@ class ExecutedGraph:
                 found[-1] = "clip"
             else:
                 found.append(kind)
-        return [kind for kind in found if kind not in ("move", "cast")] or found[-1:]
+        return tuple(it for it in found if it not in ("move", "cast")) or (*found[-1:],)
 
 
 def data_of(operator: Any) -> list[Any]:
@@ -268,12 +255,3 @@ def operation_of(operator: Any) -> Operation:
         outputs=tuple(map(shape_of, operator.outputs())),
         taps=prod(attributes.get("kernel") or (1,)),
     )
-
-
-def operations_in(model: Any) -> Iterator[Operation]:
-    """Yield the operators of a model that compute something, as far as their work depends on it."""
-    operators = model.get_ordered_ops()
-    constants = constants_in(operators)
-    for operator in operators:
-        if operator.get_name() not in constants and operator.get_type_name() not in ENDS:
-            yield operation_of(operator)

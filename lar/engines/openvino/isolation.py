@@ -24,7 +24,7 @@ class ModelIsolation(Isolation):
         self.driver = driver
         driver.load()
         graph = ExecutedGraph(driver.model, driver.compiled or driver.compile(driver.model))
-        ports = [*graph.ports.values(), *driver.model.inputs]
+        ports = [*graph.outputs, *driver.model.inputs]
         self.known = {tensor_name(it): it for it in ports}
         self.known |= {tensor_name(it): it.get_node().input_value(0) for it in driver.model.outputs}
 

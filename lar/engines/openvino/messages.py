@@ -1,9 +1,8 @@
-"""Clear errors for OpenVINO's own messages, and for files that it reads without one."""
+"""Clear errors for OpenVINO's own messages."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 from lar.engines.formats import BROKEN
 from lar.errors import LarError, UsageError
@@ -44,10 +43,7 @@ WHILE_LOADING: tuple[tuple[str, str, str], ...] = (
     ),
 )
 # What the engine says of a property that it does not take, or of its value.
-PROPERTY = (
-    r"for property key|Unsupported property"
-    r"|inference/include/openvino/runtime/properties\.hpp"
-)
+PROPERTY = r"for property key|Unsupported property|/runtime/properties\.hpp"
 
 
 def explain(message: str, model: str, *, loading: bool) -> LarError | None:
@@ -68,25 +64,3 @@ def last_line(message: str) -> str:
     where in its own source the engine found it."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     return re.sub(r"^\w+: ", "", lines[-1])[:160] if lines else ""
-
-
-def weights_of(path: Path) -> Path:
-    """Return where the weights of a model in OpenVINO's own format are."""
-    return path.with_suffix(".bin")
-
-
-def require_weights(path: Path) -> tuple[str, ...]:
-    """Return the name of the file with the weights of a model in OpenVINO's own format, if it has
-    any.
-
-    Raises:
-        UsageError: it has weights, and the file is missing.
-    """
-    weights = weights_of(path)
-    if weights.is_file():
-        return (weights.name,)
-    if b'type="Const"' in path.read_bytes():
-        raise UsageError(
-            f"its weights {weights.name} are missing", "keep them beside the model", subject=path
-        )
-    return ()

@@ -3,18 +3,14 @@ rules about options that need or exclude each other on it."""
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
-from lar.engines.openvino.messages import last_line
 from lar.engines.option_rows import Drivers, LazyModule, OptionRow
-from lar.errors import UsageError
 from lar.options.rules import Presence, Rule, excludes, needs
 from lar.options.table import (
     ALLOW_EXTERNAL_DATA,
     BIN_IO_DUMP,
     BIN_OUT_DUMP,
-    C_OPR_LIB,
     CONST_SHAPE,
     CPU,
     CPU_DEFAULT,
@@ -38,32 +34,16 @@ from lar.options.table import (
 )
 
 if TYPE_CHECKING:
-    from lar.engines.openvino import dumps, profile
+    from lar.engines.openvino import cache, dumps, profile
     from lar.engines.openvino.driver import CompiledDriver
 else:
+    cache = LazyModule("lar.engines.openvino.cache")
     dumps = LazyModule("lar.engines.openvino.dumps")
     profile = LazyModule("lar.engines.openvino.profile")
 
 COMPILED: Drivers[CompiledDriver] = Drivers(("compiled",))
 
 DUMPED = "every tensor of the executed graph, before the warm-up, in models of their own"
-
-
-def load_operators(driver: CompiledDriver, file: str) -> None:
-    """Load a library of operators.
-
-    Raises:
-        UsageError: it is not one for OpenVINO.
-    """
-    try:
-        driver.core.add_extension(os.path.abspath(file))
-    except RuntimeError as error:
-        raise UsageError(
-            "is not a library of operators for OpenVINO",
-            f"OpenVINO says: {last_line(str(error))}",
-            flag=C_OPR_LIB.flag,
-            subject=file,
-        ) from error
 
 
 ROWS: tuple[OptionRow[Any, Any], ...] = (
@@ -83,12 +63,16 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
     OptionRow(PRECISION, COMPILED, "INFERENCE_PRECISION_HINT, f32 where nothing is asked for"),
     OptionRow(CONST_SHAPE, COMPILED, "Model.reshape to what is fed, before it is compiled"),
     OptionRow(FAST_RUN, COMPILED, "builds the file of --fast-run-algo-policy"),
-    OptionRow(FAST_RUN_ALGO_POLICY, COMPILED, "the compiled model, exported to FILE"),
+    OptionRow(
+        FAST_RUN_ALGO_POLICY,
+        COMPILED,
+        "the compiled model, exported to FILE",
+        before_load=cache.use_cache,
+    ),
     OptionRow(ENGINE_OPTION, COMPILED, "a property that the model is compiled with"),
     OptionRow(VERBOSE, COMPILED, "LOG_LEVEL is LOG_DEBUG"),
     OptionRow(DISABLE_ASSERT_THROW, COMPILED, "an output that is not the expected one warns"),
     OptionRow(ALLOW_EXTERNAL_DATA, COMPILED, "checked before the model is read"),
-    OptionRow(C_OPR_LIB, COMPILED, "Core.add_extension", before_load=load_operators),
     OptionRow(
         PROFILE,
         COMPILED,

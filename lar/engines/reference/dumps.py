@@ -12,45 +12,31 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from lar.dumps.binary import BY_DTYPE
-from lar.dumps.facts import DumpFacts, write_facts
+from lar.dumps.facts import write_facts
 from lar.dumps.layers import Dumped, text_writer, write_dumped
 from lar.dumps.names import Variable
 from lar.dumps.outputs import write_outputs
 from lar.engines.onnx_file.control_flow import NoTruth, parts_of_value
 from lar.engines.onnx_file.fields import Node
 from lar.engines.onnx_file.numbered_graph import NumberedGraph
-from lar.engines.onnx_file.quantization import quantizations_of, wanted_names
 from lar.engines.reference.driver import EvaluatorDriver
 from lar.options.table import BIN_IO_DUMP
 
 
 class ModelDump(NumberedGraph):
-    """What is written of a driver's model in a run; `factors` are scales and zero points."""
+    """What is written of a driver's model in a run."""
 
     def __init__(self, driver: EvaluatorDriver, write: Callable[[Dumped], None]) -> None:
         super().__init__(driver.model.graph, driver.fed)
         self.driver = driver
         self.write = write
-        self.wanted = wanted_names(self.scales)
         self.factors = {name: it for name, it in driver.weights.items() if name in self.wanted}
 
-    def facts(self) -> DumpFacts:
-        """Return what is known of the dump."""
-        known = quantizations_of(self.scales, self.factors)
-        facts = DumpFacts(self.operator_facts(), iteration=0, outputs=self.outputs)
-        return facts._replace(quantizations=known, left_out=self.left_out)
-
     def write_weights(self) -> None:
-        """Write the weights and biases that operators take, in the types of the file; not the
-        scales of quantised tensors, nor shapes and the like."""
-        quantized = {each.tensor for each in self.scales}
-        taken = self.variables.keys() - self.wanted - {*self.outputs}
+        """Write the weights that operators take, in the types of the file."""
         for name, array in self.driver.weights.items():
-            kind, is_weight = self.driver.weight_types[name], array.dtype == np.float64
-            if name in taken and (is_weight or name in quantized) and kind.name in BY_DTYPE:
+            kind = self.driver.weight_types[name]
+            if self.holds_weight(name, kind.name):
                 self.write_value(name, array.astype(kind))
 
     def write_inputs(self) -> None:
@@ -63,8 +49,6 @@ class ModelDump(NumberedGraph):
     def visit(self, node: Node, results: Sequence[Any]) -> None:
         """Write what an operator gave; constants are left out."""
         for name, value in zip(node.outputs, results, strict=True):
-            if name in self.wanted and isinstance(value, np.ndarray):
-                self.factors[name] = value
             if name and node.operator != "Constant":
                 self.write_value(name, value)
 

@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from lar.engines.onnx_file.bodies import Body, bodies_in, name_by_paths
+from lar.engines.onnx_file.bodies import Body, bodies_in, name_by_paths, names_taken
 from lar.engines.onnx_file.control_flow import (
     NoTruth,
     NoTruthHere,
@@ -31,7 +31,6 @@ from lar.engines.onnx_file.fields import (
     Node,
     attributes_of,
     graphs_in,
-    graphs_of,
     type_name,
 )
 from lar.engines.onnx_file.tensors import array_of, dense_of, dtype_of
@@ -274,7 +273,7 @@ def sort_nodes(graph: Message) -> None:
     takes."""
     nodes = graph.node
     makers = {name: at for at, node in enumerate(nodes) for name in node.output if name}
-    waits = [{makers[name] for name in names_within(node) if name in makers} for node in nodes]
+    waits = [{makers[name] for name in names_taken(node) if name in makers} for node in nodes]
     if any(max(needed, default=-1) >= at for at, needed in enumerate(waits)):
         order = graphlib.TopologicalSorter(dict(enumerate(waits))).static_order()
         graph.node = [nodes[at] for at in order]
@@ -283,21 +282,11 @@ def sort_nodes(graph: Message) -> None:
 def names_after_last_use(nodes: Sequence[Message], kept: set[str]) -> list[list[str]]:
     """Return for each node the tensors that no node after it takes, without those to be kept."""
     numbered = enumerate(nodes)
-    last = {it: at for at, node in numbered for it in (*node.output, *names_within(node))}
+    last = {it: at for at, node in numbered for it in (*node.output, *names_taken(node))}
     spent: list[list[str]] = [[] for _ in nodes]
     for name in last.keys() - kept:
         spent[last[name]].append(name)
     return spent
-
-
-def names_within(node: Message) -> Iterator[str]:
-    """Yield the tensors that a node takes, those that its branches take among them."""
-    yield from node.input
-    for graph in graphs_of(node):
-        for inner in graph.node:
-            yield from names_within(inner)
-        # A branch may hand out a tensor from around it.
-        yield from (output.name for output in graph.output)
 
 
 def weights_in(graph: Message, folder: Path) -> Iterator[tuple[str, Array]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -156,23 +155,6 @@ def test_a_search_with_a_shared_batch_is_for_any_batch(
     assert [each.algorithms for each in after] == [each.algorithms for each in convolutions]
 
 
-@pytest.mark.parametrize("flag", ["--fast-run", "--full-run"])
-def test_no_timed_iteration_leaves_the_search_alone(
-    run_lar: RunLar, tmp_path: Path, flag: str
-) -> None:
-    cache = tmp_path / "new.cache"
-    done = run_lar("run", DIGITS, flag, POLICY, str(cache), "--iter", "0")
-    assert done.returncode == 0, done.stderr
-    assert "\nwarmup 0: " in done.stdout
-    assert "\niter " not in done.stdout
-    assert f"hint: {flag}: the warm-up alone was run, which makes the search" in done.stderr
-    assert operators_in(cache)
-    done = run_lar("run", DIGITS, flag, "--iter", "0", "--warmup-iter", "0")
-    assert done.returncode == 2
-    assert f"{flag} and --iter 0 exclude each other: the search is made in" in done.stderr
-    assert "hint: give --warmup-iter 1" in done.stderr
-
-
 # A cache that is read
 
 
@@ -282,16 +264,6 @@ def test_a_damaged_file_is_refused_and_left_as_it_is(
     assert cache.read_bytes() == before
 
 
-def test_a_report_does_not_overwrite_the_cache(
-    run_lar: RunLar, search: Callable[..., Search], tmp_path: Path
-) -> None:
-    cache = search("--fast-run").copy_to(tmp_path)
-    before = cache.read_bytes()
-    done = run_lar("run", DIGITS, POLICY, str(cache), "--iter", "1", "--json", str(cache))
-    assert done.returncode == 2
-    assert cache.read_bytes() == before
-
-
 def test_a_shared_batch_is_refused_without_a_search_or_its_cache(run_lar: RunLar) -> None:
     done = run_lar("run", DIGITS, "--fast-run-shared-batch-size", "4")
     assert done.returncode == 2
@@ -323,16 +295,6 @@ def test_weights_transformed_ahead_need_no_workspace_for_it(
     assert all(ahead[key] < plain[key] for key in both)
 
 
-@pytest.mark.parametrize("flag", ["--weight-preprocess", "--winograd-transform"])
-def test_winograd_is_chosen_where_its_weights_are_transformed_ahead(
-    search: Callable[..., Search], flag: str
-) -> None:
-    found = search("--fast-run", "--enable-nchw44", flag)
-    chosen = [each.chosen.name for each in found.operators if winograd_of(each.chosen.name)]
-    assert any(name.startswith("WINOGRAD_NCHW44:") for name in chosen)
-    assert set(chosen) <= {name for _, name in names_in(found.done.stderr)}
-
-
 def test_the_manuals_three_command_lines(run_lar: RunLar, tmp_path: Path) -> None:
     def run(text: str) -> subprocess.CompletedProcess[str]:
         done = run_lar(DIGITS, *text.split(), "--verbose", "--iter", "2", cwd=tmp_path)
@@ -358,17 +320,6 @@ def test_the_manuals_three_command_lines(run_lar: RunLar, tmp_path: Path) -> Non
         shown.append(chosen.workspace_mib)
     assert cache.read_bytes() == bytes_of(picked)
     assert shown[1] <= shown[0]
-
-
-def test_the_result_tells_the_options(run_lar: RunLar, tmp_path: Path) -> None:
-    file = tmp_path / "result.json"
-    arguments = ["--fast-run", "--workspace-limit", "1M", "--reproducible", "--iter", "1"]
-    assert run_lar("run", INT8, *arguments, "--json", str(file)).returncode == 0
-    assert json.loads(file.read_text())["spec"]["settings"] == {
-        "fast_run": True,
-        "reproducible": True,
-        "workspace_limit": 1 << 20,
-    }
 
 
 def test_one_runner_searches_for_all(run_lar: Any, tmp_path: Path) -> None:

@@ -65,13 +65,6 @@ def test_a_whole_name_counts_more_than_a_piece() -> None:
     assert operators_of(choose_algorithm(cache, "1", "A:2"))[0].chosen.name == "A:2"
 
 
-def test_many_operators_are_not_all_told() -> None:
-    cache = cache_with(**{f"k{index}": "A" for index in range(40)})
-    with pytest.raises(UsageError) as caught:
-        find_operator(cache, "MatrixMul")
-    assert caught.value.hint.endswith("; and 31 more")
-
-
 def test_two_caches_are_compared_by_their_choices() -> None:
     first = cache_with(a="A", b="B", c="C")
     slower = replace(algorithm("A"), seconds=9.0)  # another time is not another choice

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lar.engines.megengine.algorithms import LoggedChoice, count_taken
+from lar.engines.megengine.algorithms import LoggedChoice, find_known
+from lar.engines.megengine.cache_operators import operators_of
 from tests.engines.megengine.caches import algorithm
 
 if TYPE_CHECKING:
@@ -69,41 +69,17 @@ def test_winograd_that_is_not_in_the_cache_is_told_so(read: Read) -> None:
     assert f"{POLICY}: the cache has " in done.stderr
 
 
-# Choices
+def test_a_choice_is_known_by_its_shapes_and_its_algorithm() -> None:
+    key = b"0,8,4,4;Float32|16,8,3,3;Float32|0,16,4,4;Float32|"
+    place = "profile:plat=cpu:ConvBiasForwardv5X0", key
+    operators = operators_of({place: (algorithm("PLAIN"), algorithm("OTHER"))})
+    shapes = ((2, 8, 4, 4), (16, 8, 3, 3), (2, 16, 4, 4))  # of any batch
 
+    def known(name: str, shapes: tuple[tuple[int, ...], ...], type: str = "ConvBiasForward") -> Any:
+        return find_known(LoggedChoice(type, shapes, "Float32", name, 0), operators)
 
-CATEGORY = "profile:plat=cpu:ConvBiasForwardv5X0"
-KEY = b"1,8,4,4;Float32|16,8,3,3;Float32|1,16,4,4;Float32|"
-SHAPES = ((1, 8, 4, 4), (16, 8, 3, 3), (1, 16, 4, 4))
-BATCHED, NAIVE, PLAIN = (
-    replace(algorithm(name, workspace=workspace), attribute=attribute)
-    for name, workspace, attribute in (("BATCHED", 64, 9), ("NAIVE", 0, 2), ("PLAIN", 32, 1))
-)
-
-
-def count(name: str, settings: Mapping[str, Any], shapes: Any = SHAPES) -> int:
-    ran = [LoggedChoice("ConvBiasForward", shapes, "Float32", name, 0)]
-    return count_taken(ran, {(CATEGORY, KEY): (BATCHED, NAIVE, PLAIN)}, settings)
-
-
-@pytest.mark.parametrize(
-    ("name", "settings", "taken"),
-    [
-        ("BATCHED", {}, 1),
-        ("PLAIN", {}, 0),
-        ("BATCHED", {"binary_equal_between_batch": True}, 0),
-        ("PLAIN", {"binary_equal_between_batch": True}, 1),
-        ("BATCHED", {"reproducible": True}, 1),
-        ("NAIVE", {"workspace_limit": 63}, 1),
-        ("PLAIN", {"workspace_limit": 63, "reproducible": True}, 1),
-        ("BATCHED", {"workspace_limit": 64}, 1),
-    ],
-)
-def test_what_is_taken_is_the_first_that_the_options_allow(
-    name: str, settings: dict[str, Any], taken: int
-) -> None:
-    assert count(name, settings) == taken
-
-
-def test_another_shape_is_another_operator() -> None:
-    assert count("BATCHED", {}, ((2, 8, 4, 4), *SHAPES[1:])) == 0
+    assert known("OTHER", shapes) == (operators[0], operators[0].algorithms[1])
+    assert known("NAIVE", shapes) == (None, None)
+    assert known("OTHER", ((2, 9, 4, 4), *shapes[1:])) == (None, None)
+    assert known("OTHER", shapes[:2]) == (None, None)
+    assert known("OTHER", shapes, "PoolingForward") == (None, None)

@@ -20,7 +20,7 @@ from lar.engines.megengine.cache import (
     read_cache,
     update_cache,
 )
-from lar.errors import LarError, UsageError
+from lar.errors import UsageError
 from tests.engines.megengine.caches import (
     EMPTY_FILE,
     MODEL,
@@ -119,20 +119,6 @@ def test_an_interrupted_write_leaves_the_old_file(
 
     monkeypatch.setattr(os, "replace", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        write_cache_merged(path, cache_with(a="A"))
-    assert path.read_bytes() == REAL
-    assert os.listdir(tmp_path) == ["a.cache"]
-
-
-def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "a.cache"
-    path.write_bytes(REAL)
-
-    def fail(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "replace", fail)
-    with pytest.raises(LarError, match=r"a\.cache: cannot be written: no space left on device"):
         write_cache_merged(path, cache_with(a="A"))
     assert path.read_bytes() == REAL
     assert os.listdir(tmp_path) == ["a.cache"]

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from tests.conftest import RunLar
 
 MODELS = Path(__file__).resolve().parents[3] / "models"
-CACHE = Path(__file__).resolve().parents[2] / "data" / "digits_cnn.cache"
 MKL = "MKL runs generic code on AMD, which takes 1.5 to 3 times as long"
 WRONG_INT8 = "--enable-nchw4 and --enable-nchw32 give wrong numbers on int8 models"
 ONE = Samples(end_to_end=(0.1,), host=(0.1,), device=(None,), queue_delay=(None,))

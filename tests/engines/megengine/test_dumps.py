@@ -28,7 +28,7 @@ from lar.dumps.binary import read_header
 from lar.dumps.facts import DumpFacts, Kernel
 from lar.dumps.layouts import to_plain
 from lar.engines.megengine.algorithms import choices_in
-from lar.engines.megengine.dumps import describe_dump, has_ascii_names
+from lar.engines.megengine.dumps import describe_dump
 from tests.options.ruling import check, refusal
 
 if TYPE_CHECKING:
@@ -239,8 +239,6 @@ def test_a_name_that_is_not_ascii_is_dumped_too(run_lar: RunLar, tmp_path: Path)
     """Lite's own profile, which has the parameters too, cannot write such a name."""
     model = tmp_path / "named.mge"
     model.write_bytes(Path(DIGITS).read_bytes().replace(b"conv1.bias", "cév1.bias".encode()))
-    assert has_ascii_names(DIGITS)
-    assert not has_ascii_names(str(model))
     done = run_lar(str(model), "--iter", "1", "--bin-io-dump", "dump", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     dump = lar.open_dump(tmp_path / "dump")
@@ -249,13 +247,6 @@ def test_a_name_that_is_not_ascii_is_dumped_too(run_lar: RunLar, tmp_path: Path)
     assert any("pad_h" in operator.parameters for operator in dump.index.operators)
     content = (tmp_path / "dump" / tensor.key).read_bytes()
     assert content[40 : read_header(tmp_path / "dump" / tensor.key).offset].isascii()
-
-
-def test_what_is_no_graph_has_no_ascii_names(tmp_path: Path) -> None:
-    path, whole = tmp_path / "x.mge", Path(DIGITS).read_bytes()
-    for content in (b"\x00", b"not a model, but long enough", whole[:64], whole[:2000]):
-        path.write_bytes(content)
-        assert not has_ascii_names(str(path))
 
 
 def test_the_operators_are_known_with_other_dumps_and_executions(

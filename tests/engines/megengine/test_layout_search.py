@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,8 +11,8 @@ from typing import Any
 import pytest
 
 import lar
-from lar.engines.megengine import defects
-from lar.engines.megengine.layout_result import name_of, wrong_convolutions
+from lar.engines.megengine import defects, layout_search
+from lar.engines.megengine.layout_result import name_of
 from lar.records.run import RunResult
 from tests.options.ruling import check, refusal
 
@@ -75,24 +74,31 @@ def test_wrong_numbers_come_with_a_warning(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("layout", "shape", "wrong"),
     [
-        ("NCHW88", (1, 8, 16, 16), True),
-        ("NCHW88", (1, 4, 16, 16), False),
-        ("NCHW88", (1, 1, 16, 16, 8), False),
-        ("NCHW88", (1, 8, 16, 16, 8), False),
-        ("NCHW44", (1, 8, 16, 16), False),
-        ("NCHW", (1, 8, 16, 16), False),
+        (6, [1, 8, 16, 16], True),  # NCHW88
+        (6, [1, 4, 16, 16], False),
+        (6, [1, 1, 16, 16, 8], False),
+        (6, [1, 8, 16, 16, 8], False),
+        (7, [1, 8, 16, 16], False),
+        (0, [1, 8, 16, 16], False),
     ],
 )
 def test_the_wrong_convolution_is_known_by_its_layout_and_input(
-    layout: str, shape: Sequence[int], wrong: bool
+    layout: int, shape: list[int], wrong: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    parameters = SimpleNamespace(integer={2: 0, 3: layout}.get)  # of a ConvBias
     operator = SimpleNamespace(
-        type="ConvBiasForward",
-        params=f'{{"format": "{layout}"}}',
-        inputs=[SimpleNamespace(shape=shape)],
-        outputs=[SimpleNamespace(name="relu1")],
+        integer=lambda field, kind: 6, table=lambda field: parameters, numbers=lambda field: [0]
     )
-    assert list(wrong_convolutions([operator])) == (["relu1"] if wrong else [])
+    variables = [SimpleNamespace(numbers=lambda field: shape)]
+    graph = SimpleNamespace(
+        operators=[operator],
+        variables=variables,
+        places=SimpleNamespace(kind=3, parameters=4),
+        names_of=lambda operator, field: ("relu1",),
+    )
+    monkeypatch.setattr(layout_search, "open_graph", lambda content: graph)
+    found = layout_search.wrong_convolutions(memoryview(b""))
+    assert list(found) == (["relu1"] if wrong else [])
 
 
 def test_an_input_gets_its_name_back() -> None:

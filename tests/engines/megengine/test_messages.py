@@ -155,15 +155,6 @@ def test_the_flag_that_is_to_blame_is_named(
     assert ("fold batch" in error.hint) == ("batch_norm" in message)
 
 
-def test_a_dump_is_not_blamed_on_the_shape_that_is_fed() -> None:
-    resized = resized_inputs([ROW], {"data": (2, 16)})
-    error = explain_megengine(
-        NOT_CONTIGUOUS, "m.mge", loading=False, settings=["bin_io_dump"], resized=resized
-    )
-    assert error is not None
-    assert error.message.startswith("--bin-io-dump: ")
-
-
 def test_an_operator_that_the_engine_lacks_is_named() -> None:
     message = "failed to find opr with type 8912, use python env config.dump_registered_oprs()"
     error = explain_megengine(message, "m.mge", loading=True)

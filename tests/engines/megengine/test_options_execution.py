@@ -121,14 +121,14 @@ def test_a_faked_execution_is_no_result(run_lar: RunLar, tmp_path: Path) -> None
     done = run_lar("run", DIGITS, "--fake-first", "--warmup-iter", "0", "--iter", "1")
     assert done.returncode == 2
     assert "error: --fake-first and --warmup-iter 0 exclude each other: the first" in done.stderr
-    assert "hint: give --warmup-iter 1, or leave --fake-first out" in done.stderr
+    assert "hint: leave one of them out, or give --warmup-iter 1 --iter 1" in done.stderr
     done = run_lar("run", DIGITS, "--fake-first", "--bin-out-dump", "out", cwd=tmp_path)
     assert done.returncode == 2
     assert "error: --fake-first and --bin-out-dump exclude each other: the first" in done.stderr
     assert not [*tmp_path.iterdir()]
     done = run_lar("run", DIGITS, "--fake-first", "--iter", "0", "--warmup-iter", "1")
     assert done.returncode == 2
-    assert "error: --fake-first and --iter 0 exclude each other: the only" in done.stderr
+    assert "error: --fake-first and --iter 0 exclude each other: the first" in done.stderr
     assert run_lar("run", DIGITS, "--fake-first", "--iter", "0").returncode == 0
     assert run_lar("run", DIGITS, "--fake-first", "--iter", "1").returncode == 0
 

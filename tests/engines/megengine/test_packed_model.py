@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import struct
 from pathlib import Path
@@ -165,21 +164,6 @@ class TestParts:
         with pytest.raises(UsageError, match=f"damaged: {said}$"):
             unpack_model(build_packed(**parts))
 
-    @pytest.mark.parametrize("is_cache", [False, True])
-    def test_without_a_cache_its_fields_do_not_matter(self, is_cache: bool) -> None:
-        packed = unpack_model(build_packed(cache=None, is_cache=is_cache, texts=("m",) * 4))
-        assert packed.cache is None
-
-    def test_each_part_may_be_encrypted(self) -> None:
-        info = unpack_model(build_packed(texts=("m", "AES", "d", "NONE", "LITE_parse_cache")))
-        assert (info.info_encrypted, info.graph_encrypted) == (True, False)
-        graph = unpack_model(build_packed(texts=("m", "NONE", "d", "AES", "LITE_parse_cache")))
-        assert (graph.info_encrypted, graph.graph_encrypted) == (False, True)
-        without = unpack_model(
-            build_packed(info=None, texts=("m", "AES", "d", "NONE", "x"), cache=None)
-        )
-        assert not without.info_encrypted  # there is nothing to decrypt
-
     def test_the_largest_model_is_named(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -195,16 +179,6 @@ class TestParts:
         cut = whole[: place + 4] + b"x" + whole[place + 5 :]
         with pytest.raises(UsageError, match="a text does not end"):
             unpack_model(cut)
-
-    def test_a_vector_may_end_with_the_file_but_no_later(self) -> None:
-        content = build_packed(graph=b"g" * 40)
-        start = content.index(b"g" * 40)
-        left = len(content) - start
-        longest = content[: start - 4] + struct.pack("<I", left) + content[start:]
-        assert len(unpack_model(longest).graph) == left
-        longer = content[: start - 4] + struct.pack("<I", left + 1) + content[start:]
-        with pytest.raises(UsageError, match="bytes should follow"):
-            unpack_model(longer)
 
 
 class TestSettings:
@@ -264,15 +238,6 @@ class TestSettings:
     def test_what_is_no_json_or_no_object_is_refused(self, text: bytes) -> None:
         with pytest.raises(ValueError, match=r"^[^\n]+$"):
             check_info(text)
-
-    @given(
-        field=st.sampled_from(["name", "valid", "version", "device", "options", "IO"]),
-        value=st.recursive(st.none() | st.integers() | st.text(), st.lists, max_leaves=5),
-    )
-    @settings(deadline=None, max_examples=60)
-    def test_any_value_is_taken_or_refused(self, field: str, value: object) -> None:
-        with contextlib.suppress(ValueError):
-            check_info(json.dumps(NEEDED | {field: value}).encode())
 
 
 class TestLostOptions:

@@ -46,14 +46,6 @@ def places_of(raw: RawProfile) -> dict[str, int]:
     return {key: index for index, key in enumerate(raw.graph_exec.comp_seq)}
 
 
-def test_every_executed_operator_is_there_in_the_order_of_execution(raw: RawProfile) -> None:
-    operators = operators_of(raw)
-    assert tuple(operator.id for operator in operators) == raw.graph_exec.comp_seq
-    assert len(operators) == 20
-    executions = executions_of(raw, places_of(raw))
-    assert [execution.operator for execution in executions] == list(range(20))
-
-
 def test_an_operator_has_what_the_engine_tells(raw: RawProfile) -> None:
     (operator,) = (each for each in operators_of(raw) if each.id == CONVOLUTION)
     assert (operator.type, operator.module) == ("ConvBiasForward", "conv2")
@@ -118,15 +110,6 @@ def test_an_operator_without_footprint_has_the_shapes_of_its_variables(raw: RawP
     (known,) = (each for each in operators_of(raw) if each.id == CONVOLUTION)
     assert (operator.inputs, operator.outputs) == (known.inputs, known.outputs)
     assert (operator.flops, operator.size_bytes, operator.source) == (None, None, "none")
-
-
-def test_layouts_of_inputs_are_kept() -> None:
-    def lay_out(document: Any) -> None:
-        footprint = document["profiler"]["opr_footprint"][CONVOLUTION]
-        footprint["in_layouts"] = [[1, 16, 8, 8], None, [1]]  # as of an input of one element
-
-    (operator,) = (each for each in operators_of(changed(lay_out)) if each.id == CONVOLUTION)
-    assert [fact.layout for fact in operator.inputs] == ["1,16,8,8", "", "1"]
 
 
 def test_what_picks_elements_is_read_with_its_list_and_without_a_layout() -> None:

@@ -216,10 +216,6 @@ def test_what_picks_some_elements_reads_no_more_than_it_gives() -> None:
     assert sizes_of(pick)["IndexingOneHot"] == {2 * 512, 2 * 128}
 
 
-def test_what_is_a_view_moves_nothing() -> None:
-    assert moved("cpu", lambda document: None) == []
-
-
 def test_copies_and_conversions_are_spans_of_their_operators() -> None:
     assert moved("cpu", copy_everything) == [
         (
@@ -250,18 +246,6 @@ def test_kernels_of_a_device_are_named_by_their_algorithms() -> None:
     for span in spans:
         assert (span.category, span.device, span.stream) == ("kernel", "cuda:0", span.thread)
         assert span.duration_ns > 0
-
-
-def test_a_conversion_is_a_kernel_and_a_copy_is_none() -> None:
-    graphs, raw = ProfiledGraphs(), raw_after(copy_everything)
-    graphs.places_in(raw)
-    operators = graphs.operators
-    executions = [Execution(place, 0, 1, 10, 30, 5) for place in range(len(operators))]
-    found = {span.operator: span for span in kernel_spans(operators, executions, "cuda:0")}
-    copies = {place for place, each in enumerate(operators) if each.type == "Host2DeviceCopy"}
-    assert copies
-    assert set(found) == set(range(len(operators))) - copies
-    assert {(span.start_ns, span.end_ns) for span in found.values()} == {(15, 30)}
 
 
 # Memory

@@ -13,7 +13,7 @@ from lar.engines.megengine.cache import cache_of
 from lar.engines.megengine.cache_operators import operators_of
 from lar.measurement.listener import Listener
 from lar.records.run import RunContext, RunSpec, Setting
-from lar.running import progress
+from lar.running import isolation
 from lar.running.plan import plan_run
 from lar.running.steps import make_run
 
@@ -49,8 +49,8 @@ def test_a_run_that_searches_nothing_tells_nothing(tmp_path: Path) -> None:
 
 
 def test_the_engine_tells_while_it_searches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "PATIENCE_SECONDS", 0.0)
-    monkeypatch.setattr(progress, "INTERVAL_SECONDS", 0.0)
+    monkeypatch.setattr(isolation, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(isolation, "INTERVAL_SECONDS", 0.0)
 
     class Told(Listener):
         texts: list[str] = []
@@ -70,7 +70,7 @@ def test_what_was_found_is_kept_while_it_searches(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for name in ("PATIENCE_SECONDS", "INTERVAL_SECONDS", "KEEPING_SECONDS"):
-        monkeypatch.setattr(progress, name, 0.0)
+        monkeypatch.setattr(isolation, name, 0.0)
     cache = tmp_path / "found.cache"
     counts = []
 

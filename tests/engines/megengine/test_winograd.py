@@ -18,7 +18,6 @@ from lar.engines.megengine.cache import Algorithm, AlgorithmCache, bytes_of, rea
 from lar.engines.megengine.cache_operators import Operator, operators_of
 from lar.records.bench import read_bench
 from lar.records.run import RunResult, read_result
-from lar.records.tuning import read_tune
 from tests.running.isolated_runs import SOON
 
 if TYPE_CHECKING:
@@ -158,15 +157,6 @@ def test_a_model_without_such_a_convolution_says_so(run_lar: RunLar, tmp_path: P
     assert os.listdir(tmp_path) == ["result.json"]  # a search needs no cache file
 
 
-@pytest.mark.parametrize("driver", ["lite", "graph"])
-def test_without_a_cache_nothing_is_preferred_and_the_run_says_so(
-    run_lar: RunLar, tmp_path: Path, driver: str
-) -> None:
-    done = run_with(run_lar, tmp_path, "--winograd-transform", "--driver", driver)
-    assert "without a search or its cache --winograd-transform prefers no" in done.err
-    assert done.result.algorithms == ()
-
-
 def test_a_run_without_iterations_makes_the_cache(run_lar: RunLar, tmp_path: Path) -> None:
     cache = tmp_path / "new.cache"
     flags = ["--iter", "0", "--fast-run", "--winograd-transform", POLICY, str(cache)]
@@ -229,18 +219,6 @@ def test_a_search_cannot_take_turns(run_lar: RunLar, tmp_path: Path, search: str
         "take turns",
         f"hint: make the run once with `lar run`, then give its cache without {search}",
     ]
-
-
-def test_a_search_for_the_fastest_settings_tries_winograd(run_lar: RunLar, tmp_path: Path) -> None:
-    (tmp_path / "space.json").write_text('{"algorithms": ["winograd"]}')
-    flags = ["--space", "space.json", "--budget", "15", "--json", "tune.json"]
-    done = run_lar("tune", DIGITS, LAYOUT, *flags, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    rows = read_tune((tmp_path / "tune.json").read_bytes()).ranking
-    (row,) = (each for each in rows if each.choices)
-    assert (row.name, row.status, row.outputs) == ("winograd", "ok", "within the tolerance")
-    assert row.processes
-    assert row.output_error
 
 
 # A search that does not come to its end

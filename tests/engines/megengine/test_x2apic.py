@@ -16,8 +16,7 @@ from lar.errors import UsageError
 def cores(monkeypatch: pytest.MonkeyPatch) -> ctypes.Array[CoreFacts]:
     """Facts at the places where the known build has them."""
     facts = (CoreFacts * 2)()
-    monkeypatch.setattr(x2apic, "read_areas", lambda library: [])
-    monkeypatch.setattr(x2apic, "find_known_build", lambda areas: ctypes.addressof(facts))
+    monkeypatch.setattr(x2apic, "find_known_build", lambda: ctypes.addressof(facts))
     monkeypatch.setattr(x2apic, "FLAG_ADDRESSES", (0, ctypes.sizeof(CoreFacts)))
     return facts
 

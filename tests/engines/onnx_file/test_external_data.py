@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,6 @@ import msgspec
 import numpy as np
 import onnx
 import pytest
-from msgspec.structs import replace
 from onnx import TensorProto, helper
 
 import lar

@@ -114,16 +114,6 @@ def test_weights_are_kept_as_operators_take_them_where_they_can_be(
     assert b"prepacked_0" not in cache.model
 
 
-def test_a_second_driver_reads_what_the_first_has_built(
-    build: Callable[..., Any], run_driver: Run, place: Path
-) -> None:
-    first = build()
-    before = content_of(place.parent)
-    second = build()
-    assert content_of(place.parent) == before
-    assert same_bits(run_driver(first), run_driver(second))
-
-
 def test_a_copy_has_its_second_file_and_replaces_another_with_its_own(
     build: Callable[..., Any], place: Path, tmp_path: Path
 ) -> None:

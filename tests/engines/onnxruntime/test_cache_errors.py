@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import zlib
+from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lar.engines.onnxruntime.cache import ModelCache, read_cache
+from lar.engines.onnxruntime.cache import CACHE_FORMAT, read_cache
 from lar.errors import UsageError
 from tests.engines.onnxruntime.conftest import content_of
 
@@ -31,8 +32,13 @@ Run = Callable[[Any], "Outputs"]
 
 def written(model: bytes = DIGITS.read_bytes(), **changed: Any) -> bytes:
     """The content of a cache without a second file."""
-    known = {"key": {"model": "0" * 64, "threads": "2"}, "model_crc32": zlib.crc32(model)}
-    return msgspec.json.encode(ModelCache(model=model, **{**known, **changed}))
+    known: dict[str, Any] = {
+        "key": {"model": "0" * 64, "threads": "2"},
+        "model": b64encode(model).decode(),
+    }
+    known |= {"format": CACHE_FORMAT, "model_crc32": zlib.crc32(model), "weights": []}
+    known |= {"data": "", "data_bytes": 0, "data_crc32": 0, "prepacked": True}
+    return json.dumps(known | changed).encode()
 
 
 def test_a_missing_file_is_made_with_fast_run_alone(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -145,6 +147,41 @@ def test_blocked_tensors_hold_what_plain_ones_hold(
                 values.shape == array.shape and np.allclose(values, array, rtol=1e-4, atol=1e-5)
                 for array in arrays
             ), tensor
+
+
+WITHOUT_ONNX = """
+import sys
+from pathlib import Path
+import numpy as np
+sys.modules["onnx"] = None
+from lar.engines import engine_named
+from lar.engines.onnxruntime.isolation import SessionIsolation
+from lar.engines.onnxruntime.profile import graph_of
+from lar.engines.onnxruntime.session import SessionDriver
+from lar.measurement.machine import read_model_file
+from lar.records.run import RunContext, RunSpec
+
+model, folder = sys.argv[1:]
+keys = "bin_io_dump", "profile"
+written = {key: f"{folder}/{key}" for key in keys}
+settings = {**dict.fromkeys(keys, "x"), "fast_run": True, "fast_run_algo_policy": f"{folder}/c"}
+spec = RunSpec(model=model, engine="onnxruntime", driver="session", settings=settings)
+context = RunContext(work_folder=folder, written=written, model=read_model_file(Path(model)))
+driver = SessionDriver(spec, engine_named("onnxruntime").rows, context)
+driver.load()
+(fed,) = driver.inputs()
+driver.feed({fed.name: np.zeros([size or 1 for size in fed.shape], fed.dtype)})
+print(graph_of(driver)[1], len(SessionIsolation(driver).makers))
+"""
+
+
+def test_runs_dumps_profiles_and_caches_do_without_the_package_onnx(tmp_path: Path) -> None:
+    program = [sys.executable, "-c", WITHOUT_ONNX, str(DIGITS), str(tmp_path)]
+    done = subprocess.run(
+        program, cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=100
+    )
+    assert done.stdout.startswith("[] "), done.stderr
+    assert len(lar.open_dump(tmp_path / "bin_io_dump")) > LEAST_NODES
 
 
 @pytest.fixture

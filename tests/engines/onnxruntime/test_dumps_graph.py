@@ -11,8 +11,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from lar.dumps.layouts import to_plain
 from lar.dumps.values import Part
-from lar.engines.onnxruntime.blocked_layout import block_size, plain_layout
+from lar.engines.onnxruntime.blocked_layout import block_size, split_blocks
 from lar.engines.onnxruntime.dumps import FedGraph
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def test_blocked_tensors_are_marked_and_read_back(load_driver: MakeDriver, run_d
     blocked = [each.tensor for each in producers if each.blocked]
     assert len(blocked) > 40
     for name in blocked:
-        array = plain_layout(tensors[name], block)
+        array = to_plain(split_blocks(tensors[name], block), f"nchw{block}c")
         assert any(
             array[:, : other.shape[1]].shape == other.shape
             and np.allclose(array[:, : other.shape[1]], other, rtol=1e-4, atol=1e-4)
@@ -156,16 +157,9 @@ def test_a_plain_operator_between_blocked_ones_is_blocked_too(
         producers, tensors = run_instrumented(driver)
         (concat,) = [each for each in producers if each.operator == "Concat"]
         block = block_size(driver.onnxruntime) if concat.blocked else 1
-        found[level] = plain_layout(tensors[concat.tensor], block)
+        found[level] = to_plain(split_blocks(tensors[concat.tensor], block), f"nchw{block}c")
         assert concat.blocked == (level == "all" and block_size(driver.onnxruntime) > 1)
     np.testing.assert_allclose(found["all"], found["disable"], rtol=1e-5)
-
-
-def test_the_way_back_from_blocks() -> None:
-    plain = np.arange(2 * 8 * 3 * 5).reshape(2, 8, 3, 5)
-    blocked = plain.reshape(2, 2, 4, 3, 5).transpose(0, 1, 3, 4, 2).reshape(2, 8, 3, 5)
-    assert np.array_equal(plain_layout(blocked, 4), plain)
-    assert np.array_equal(plain_layout(plain, 1), plain)
 
 
 def test_what_is_no_plain_tensor_breaks_nothing(

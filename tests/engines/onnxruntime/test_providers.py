@@ -281,7 +281,7 @@ def test_where_there_is_no_tensorrt_its_package_is_named(run_lar: RunLar) -> Non
         pytest.skip("this ONNX Runtime has TensorRT")
     ended = run_lar(str(DIGITS), "--tensorrt", "--tensorrt-cache", "engines")
     assert ended.returncode == 2
-    assert "--tensorrt: the installed ONNX Runtime has no TensorRT provider" in ended.stderr
+    assert "--tensorrt: the installed ONNX Runtime has no provider 'tensorrt'" in ended.stderr
     assert "pip install onnxruntime-gpu" in ended.stderr
 
 

@@ -208,7 +208,7 @@ def test_options_that_it_cannot_serve_are_refused_by_name() -> None:
     with pytest.raises(UsageError) as caught:
         check_options(engine_named("reference"), ["fast_run"])
     assert caught.value.message == "--fast-run: ONNX's reference evaluator cannot do this"
-    assert caught.value.hint == "engines that can: megengine, onnxruntime"
+    assert caught.value.hint.startswith("engines that can: megengine, onnxruntime")
 
 
 def test_without_onnx_the_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,220 @@
+"""Runs on OpenVINO: what it computes in, on which threads, of which files, and its errors."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper
+
+import lar
+from lar.records.run import RunResult
+from tests.engines.openvino.models import (
+    DIGITS,
+    MODELS,
+    REPOSITORY,
+    needs_openvino,
+    write_attention,
+    write_model,
+    write_xml,
+)
+
+pytestmark = needs_openvino
+
+DIGIT = f"data:{REPOSITORY}/inputs/digits.npy"
+
+
+def run(model: Path, inputs: Any = (), **options: Any) -> RunResult:
+    return lar.run(model, inputs, engine="openvino", **{"iter": 1, **options})
+
+
+def failure_of(result: RunResult) -> str:
+    assert result.failure is not None
+    assert result.failure.exit_code == 2, result.failure.message
+    return f"{result.failure.message}; {result.failure.hint}"
+
+
+def hashes(result: RunResult) -> dict[str, str]:
+    assert result.status == "ok", result.failure
+    return {output.name: output.sha256 for output in result.outputs}
+
+
+def test_float32_is_computed_in_float32_and_what_is_not_is_said() -> None:
+    plain = run(DIGITS, DIGIT).engine
+    assert plain is not None
+    assert (plain.libraries["precision"], plain.products) == ("float32", "")
+    coarse = run(DIGITS, DIGIT, precision="bfloat16")
+    if coarse.status == "ok":
+        assert coarse.engine is not None
+        assert coarse.engine.products == coarse.engine.libraries["precision"] == "bfloat16"
+        assert hashes(coarse) != hashes(run(DIGITS, DIGIT))
+    else:
+        assert "does not compute in bfloat16" in failure_of(coarse)
+
+
+def test_a_precision_that_the_engine_would_replace_is_refused() -> None:
+    result = run(DIGITS, precision="float16")
+    if result.status == "ok":
+        assert result.engine is not None
+        assert result.engine.libraries["precision"] == "float16"
+    else:
+        assert "--precision: the device cpu does not compute in float16 here" in failure_of(result)
+
+
+def test_a_device_that_is_not_there_names_those_that_are() -> None:
+    text = failure_of(run(DIGITS, provider="npu.7"))
+    assert "OpenVINO finds no device NPU.7 here; it finds: cpu" in text
+
+
+@pytest.mark.parametrize(
+    ("options", "threads"),
+    [({"multithread": 1}, 1), ({"cpu_default": True}, 1), ({"thread": 3}, 1)],
+)
+def test_threads_are_those_that_are_asked_for(options: dict[str, Any], threads: int) -> None:
+    result = run(DIGITS, DIGIT, **options, iter=3)
+    assert result.status == "ok", result.failure
+    assert result.engine is not None
+    assert result.engine.threads == threads
+    assert len(result.samples.end_to_end) == 3 * options.get("thread", 1)
+    # Copies that gave something else would be warned of.
+    assert not [text for text in result.warnings if "gave another" in text]
+
+
+def test_its_own_format_gives_what_the_onnx_file_gives(tmp_path: Path) -> None:
+    model = write_xml(DIGITS, tmp_path / "digits.xml")
+    assert hashes(run(DIGITS, DIGIT)) == hashes(lar.run(model, DIGIT, iter=1))
+
+
+def test_what_an_xml_holds_is_told(run_lar: Any, tmp_path: Path) -> None:
+    model = write_xml(DIGITS, tmp_path / "digits.xml")
+    text = run_lar("info", str(model)).stdout
+    assert "input   data    float32  {?,1,8,8}" in text
+    assert "Convolution  " in text
+    assert "FLOPs: 915,476" in text  # of the .onnx: 915,466, without the sum of the last bias
+
+
+def test_a_batch_is_taken_as_it_comes_or_compiled_for(tmp_path: Path) -> None:
+    model = write_attention(tmp_path / "attention.onnx")
+    open_axes = run(model, "x:{3,6,16}", bin_out_dump=str(tmp_path / "open"))
+    constant = run(model, "x:{3,6,16}", const_shape=True, bin_out_dump=str(tmp_path / "constant"))
+    assert open_axes.status == constant.status == "ok"
+    found = lar.compare(str(tmp_path / "open"), str(tmp_path / "constant"))
+    assert found.finding == "same"
+    assert found.tensors[0].expected.shape == (3, 6, 16)
+
+
+def test_copies_share_a_model_that_is_compiled_for_its_inputs(tmp_path: Path) -> None:
+    result = run(DIGITS, DIGIT, const_shape=True, thread=2, iter=2)
+    assert result.status == "ok", result.failure
+    assert not [text for text in result.warnings if "gave another" in text]
+
+
+def test_outputs_that_are_one_tensor_keep_their_names(tmp_path: Path) -> None:
+    node = helper.make_node
+    nodes = [node("Relu", ["x"], ["y"]), node("Identity", ["y"], ["z"])]
+    model = write_model(tmp_path / "two.onnx", nodes, {"x": [2]}, {"z": [2], "y": [2]})
+    assert [output.name for output in run(model, "x:[-1.0,2.0]").outputs] == ["z", "y"]
+
+
+def test_single_numbers_are_fed_and_given(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Add", ["a", "b"], ["sum"])]
+    model = write_model(tmp_path / "sum.onnx", nodes, {"a": [], "b": []}, {"sum": []})
+    arrays = {"a": np.float32(2), "b": np.float32(3)}
+    (output,) = run(model, {name: np.asarray(it) for name, it in arrays.items()}).outputs
+    assert (output.shape, output.mean) == ((), 5)
+
+
+def damaged(kind: str, folder: Path) -> Path:
+    """A model that cannot be loaded."""
+    path = folder / f"bad{'.onnx' if kind in ('cut', 'junk') else '.xml'}"
+    if kind == "cut":
+        path.write_bytes(DIGITS.read_bytes()[:2000])
+    elif kind == "junk":
+        path.write_text("this is no model at all")
+    else:
+        write_xml(DIGITS, path)
+        weights = path.with_suffix(".bin")
+        if kind == "no weights":
+            weights.unlink()
+        elif kind == "cut weights":
+            weights.write_bytes(weights.read_bytes()[:1000])
+        else:
+            path.write_text(path.read_text()[:3000])
+    return path
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("cut", "damaged or cut short"),
+        ("junk", "damaged or cut short"),
+        ("no weights", "its weights bad.bin are missing; keep them beside the model"),
+        ("cut weights", "its weights file is cut short, or belongs to another model"),
+        ("cut xml", "it is damaged or cut short"),
+    ],
+)
+def test_a_damaged_model_is_one_clear_line(kind: str, words: str, tmp_path: Path) -> None:
+    path = damaged(kind, tmp_path)
+    try:
+        text = failure_of(run(path))
+    except lar.UsageError as error:  # refused without a worker
+        text = f"{error}; {error.hint}"
+    assert str(path) in text
+    assert words in text
+
+
+def test_an_operator_that_it_lacks_is_named(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Foo", ["x"], ["y"], domain="custom")]
+    model = write_model(tmp_path / "foo.onnx", nodes, {"x": [2]}, {"y": [2]})
+    assert "OpenVINO has no custom.Foo" in failure_of(run(model))
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("NUM_STREAM=1", "OpenVINO has no property 'NUM_STREAM'; did you mean NUM_STREAMS?"),
+        ("NUM_STREAMS=abc", "OpenVINO refuses a property: Could not read number of streams"),
+        ("PERFORMANCE_HINT=abc", "OpenVINO refuses a property: Wrong value abc"),
+    ],
+)
+def test_properties_are_checked(value: str, words: str) -> None:
+    try:
+        text = failure_of(run(DIGITS, engine_option=(value,)))
+    except lar.UsageError as error:
+        text = f"{error}; {error.hint}"
+    assert words in text
+
+
+def test_properties_are_set() -> None:
+    result = run(DIGITS, engine_option=("INFERENCE_NUM_THREADS=1", "ENABLE_CPU_PINNING=NO"))
+    assert result.engine is not None
+    assert result.engine.threads == 1
+
+
+def test_importing_it_reports_nothing_to_anybody() -> None:
+    program = (
+        "import sys; from lar.engines.openvino.driver import import_openvino; import_openvino();"
+        "assert 'openvino_telemetry' not in sys.modules; import openvino.tools.ovc"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, timeout=100)
+    assert done.returncode == 0
+
+
+def test_an_integer_model_is_run() -> None:
+    labels = np.load(REPOSITORY / "inputs" / "digits_labels.npy")
+    result = run(MODELS / "int8.onnx", DIGIT)
+    assert result.status == "ok", result.failure
+    assert result.outputs[0].shape == (len(labels), 10)
+
+
+def test_testcases_beside_a_model_are_checked(run_lar: Any, tmp_path: Path) -> None:
+    folder = str(tmp_path / "digit")
+    digit = f"{REPOSITORY}/inputs/digit_7.npy"
+    assert run_lar("pack", str(DIGITS), "-d", digit, "-o", folder).returncode == 0
+    done = run_lar(folder, "--engine", "openvino", "--iter", "1")
+    assert done.returncode == 0, done.stderr
+    assert "testcases: 1 of 1 as expected" in done.stdout
