@@ -136,9 +136,14 @@ class CompiledDriver(Driver):
         data = op.Parameter(self.openvino.Type.f32, self.openvino.Shape([1]))
         tiny = self.openvino.Model([data.output(0)], [data], "tiny")
         config = {name: it for name, it in self.config.items() if name != "CACHE_DIR"}
-        compiled = self.core.compile_model(tiny, self.device, config)
-        threads = int(compiled.get_property("INFERENCE_NUM_THREADS"))
-        return threads // int(compiled.get_property("NUM_STREAMS")) or 1
+        return self.threads_of(self.core.compile_model(tiny, self.device, config))
+
+    def threads_of(self, compiled: Any) -> int | None:
+        """Return how many threads of the CPU compute one request of a compiled model."""
+        if self.device != "CPU":
+            return None
+        threads, streams = map(compiled.get_property, ("INFERENCE_NUM_THREADS", "NUM_STREAMS"))
+        return max(1, int(threads) // int(streams))
 
     def load(self) -> None:
         self.fire_hooks("before_load")

@@ -2,14 +2,13 @@
 
 The tensors are results that are added to the model. A result may keep the engine from fusing what
 takes the same tensor (a sum is computed in place of one of its terms), so the executed graph is
-compared with that of the run: what changes it comes from a model of its own, which ends there and
-executes up to there what the run executes. They have the names of the model file, and are numbered
-as MegEngine does, an operator, then its outputs.
+compared with that of the run: a tensor is taken from a model that executes all before it as the run
+does. They have the names of the model file, and are numbered as MegEngine does, an operator, then
+its outputs.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +22,8 @@ from lar.dumps.layers import Dumped, text_writer, write_dumped
 from lar.dumps.names import Numbering, Variable
 from lar.dumps.outputs import write_outputs
 from lar.engines.onnx_file.quantization import read_quantizations
-from lar.engines.openvino.graph import ExecutedGraph, Region, tensor_name
+from lar.engines.openvino.driver import DTYPES, array_of
+from lar.engines.openvino.graph import ExecutedGraph, ExecutedNode, tensor_name
 from lar.engines.openvino.model_files import is_onnx
 from lar.engines.openvino.operator_kinds import STEPS
 from lar.options.table import BIN_IO_DUMP
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 OTHERWISE = "OpenVINO executes other operators where this is taken out of its graph"
+NO_TYPE = "no file holds elements of its type"
 
 
 def dump_tensors(driver: CompiledDriver, _: object) -> None:
@@ -69,9 +70,14 @@ class Layers:
     def __init__(self, driver: CompiledDriver) -> None:
         self.driver = driver
         self.graph = ExecutedGraph(driver.model, driver.compiled)
-        self.arrays = dict(self.values())
-        missing = (it for it in self.graph.outputs if it not in self.arrays)
-        self.left_out = dict.fromkeys(map(tensor_name, missing), OTHERWISE)
+        self.arrays = self.values()
+        self.left_out = {
+            tensor_name(it): OTHERWISE
+            if it.get_element_type().get_type_name() in DTYPES
+            else NO_TYPE
+            for it in self.graph.outputs
+            if it not in self.arrays
+        }
         self.regions = self.graph.regions_between(self.arrays)
         self.numbering = Numbering(driver.fed)
         for region in self.regions:
@@ -120,48 +126,49 @@ class Layers:
         )
         return Dumped(variable, tuple(self.variables[each] for each in inputs), array)
 
-    def values(self) -> Iterator[tuple[Any, Array]]:
-        """Yield the values of the tensors that can be taken out of the graph as it is executed."""
+    def values(self) -> dict[Any, Array]:
+        """Return the values of the tensors that can be taken out of the graph as it is executed:
+        all at once, then those that do not keep others from being fused, then these one by one."""
         results = [it.get_node().input_value(0) for it in self.driver.model.outputs]
-        yield from self.run(self.driver.compiled, results)
-        compiled, together = self.tapped(self.graph.outputs)
-        yield from self.run(compiled, together)
-        for output in {*self.graph.outputs}.difference(together, results):
-            compiled, changed = self.compiled_with([output], alone=True)
-            if not changed:
-                yield from self.run(compiled, [output])
+        found = dict(self.run(self.driver.compiled, results))
 
-    def tapped(self, outputs: list[Any]) -> tuple[Any, list[Any]]:
-        """Return a model that gives as many tensors as do not change how it is executed, and these:
-        without those that keep others from being fused; if that is not enough, without those near
-        what changes."""
+        def missing() -> list[Any]:
+            return [it for it in self.graph.outputs if it not in found]
+
+        spoilers = self.take(missing(), found)
+        self.take([it for it in missing() if it not in spoilers], found)
+        for output in missing():
+            self.take([output], found)
+        return found
+
+    def take(self, outputs: Sequence[Any], found: dict[Any, Array]) -> set[Any]:
+        """Add the values of tensors, of a model that gives them too, as far as what is before them
+        is executed as in the run.
+
+        Returns:
+            The tensors before what is executed in another way that other operators take too.
+        """
         compiled, changed = self.compiled_with(outputs)
-        for spoilers in (shared_before, all_about):
-            if spoiled := {it for region in changed for it in spoilers(region)}:
-                outputs = [it for it in outputs if it not in spoiled]
-                compiled, changed = self.compiled_with(outputs)
-        return compiled, [] if changed else outputs
+        behind: set[Any] = set()
+        for region in self.graph.regions:
+            if region.node in changed or not behind.isdisjoint(region.inputs):
+                behind.update(region.outputs)
+        computed = self.run(compiled, outputs)
+        found.update((output, array) for output, array in computed if output not in behind)
+        before = (
+            it for region in self.graph.regions if region.node in changed for it in region.inputs
+        )
+        return {it for it in before if len(it.get_target_inputs()) > 1}
 
-    def compiled_with(
-        self, outputs: Sequence[Any], alone: bool = False
-    ) -> tuple[Any, list[Region]]:
-        """Return the model that gives outputs too, or these alone, and the regions of the graph
-        that it does not execute as the run does."""
+    def compiled_with(self, outputs: Sequence[Any]) -> tuple[Any, set[ExecutedNode]]:
+        """Return the model that gives outputs too, and the nodes of the graph that it does not
+        execute as the run does."""
         driver, model = self.driver, self.driver.model
-        own = [] if alone else [it.get_node().input_value(0) for it in model.outputs]
+        own = [it.get_node().input_value(0) for it in model.outputs]
         extended = driver.openvino.Model([*outputs, *own], model.get_parameters(), "tapped")
         compiled = driver.compile(extended)
-        other = ExecutedGraph(model, compiled)
-        if alone:
-            return compiled, [] if other.signatures <= self.graph.signatures else self.graph.regions
-        left = Counter(other.signatures)
-        changed = []
-        for region in self.graph.regions:
-            signature = self.graph.signature_of(region.node)
-            if not left[signature]:
-                changed.append(region)
-            left[signature] -= 1
-        return compiled, changed
+        left = self.graph.signatures - ExecutedGraph(model, compiled).signatures
+        return compiled, {it for it in self.graph.computing if self.graph.signature_of(it) in left}
 
     def run(self, compiled: Any, outputs: Sequence[Any]) -> Iterator[tuple[Any, Array]]:
         """Yield the first results of a compiled model, of the driver's inputs."""
@@ -170,14 +177,11 @@ class Layers:
             request.set_input_tensor(place, self.driver.tensor_of(port))
         request.infer()
         for place, output in enumerate(outputs):
-            yield output, request.get_output_tensor(place).data
+            array = array_of(request.get_output_tensor(place))
+            if not isinstance(array, str):
+                yield output, array
 
 
-def shared_before(region: Region) -> list[Any]:
-    """Return the tensors before a region that others take too."""
-    return [it for it in region.inputs if len(it.get_target_inputs()) > 1]
-
-
-def all_about(region: Region) -> list[Any]:
-    """Return the tensors before and behind a region."""
-    return [*region.inputs, *region.outputs]
+def has_dtype(output: Any) -> bool:
+    """Return whether NumPy has a type for the elements of a tensor."""
+    return output.get_element_type().get_type_name() in DTYPES

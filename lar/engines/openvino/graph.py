@@ -25,7 +25,7 @@ WITHOUT_TENSOR = ("Input", "Const", "Output", "Reorder")
 OF_SHAPES = ("ShapeOf",)
 
 # The types of weights, biases and factors; axes, shapes and the like are of others.
-OF_WEIGHTS = ("f32", "f16", "bf16", "f64", "i8", "u8")
+OF_WEIGHTS = ("f32", "f16", "f64", "i8", "u8")
 
 # Operators that give something else each time, whatever they take.
 UNSTEADY = ("RandomUniform", "Multinomial", "ReadValue")
@@ -107,10 +107,13 @@ def constants_in(operators: Iterable[Any]) -> set[Any]:
 
 
 def tensor_name(output: Any) -> str:
-    """Return the name of what an operator gives: the first of those that the model has for it."""
-    names = sorted(output.get_names())
-    own = output.get_node().get_friendly_name()
-    return own if own in names or not names else str(names[0])
+    """Return the name of what an operator gives: the operator's own if the model has that for it,
+    else the first of those that it has. A tensor without one is called by its operator."""
+    names, node = sorted(output.get_names()), output.get_node()
+    own = str(node.get_friendly_name())
+    if names:
+        return own if own in names else str(names[0])
+    return f"{own}:{output.get_index()}" if node.get_output_size() > 1 else own
 
 
 class ExecutedGraph:

@@ -81,17 +81,16 @@ class MeanProfiler:
         table = OperatorTable(self.driver)
         nodes = [node for node in table.graph.nodes if node.name in means]
         windows = [end - begin for step, begin, end in self.steps if not step.warmup]
-        mean_window = float(np.mean(windows or [end - begin for _, begin, end in self.steps] or 0))
+        mean_window = sum(windows) / len(windows) if windows else 0.0
         whole = max(mean_window, sum(means.values()), 1.0)
         durations = [means[node.name] / whole for node in nodes]
         executions = ExecutionColumns()
         for step, begin, end in self.steps:
             executions.extend(executions_in(step, begin, end, durations))
-        threads = int(self.driver.compiled.get_property("INFERENCE_NUM_THREADS"))
         return EngineTrace(
             operators=tuple(map(table.operator_of, nodes)),
             executions=executions,
-            thread_count=self.driver.thread_count() or threads,
+            thread_count=self.driver.threads_of(self.driver.compiled),
             dropped=DROPPED,
             times="mean",
         )

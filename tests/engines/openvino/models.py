@@ -107,3 +107,21 @@ def with_wrong_weight(model: Path, path: Path, name: str) -> Path:
     weight.CopyFrom(numpy_helper.from_array(array, name))
     onnx.save(changed, path)
     return path
+
+
+def write_residual(path: Path) -> Path:
+    """Convolutions whose results are summed with their inputs, and joined besides."""
+    node = helper.make_node
+    nodes, weights = [node("Conv", ["x", "w0"], ["r0"], pads=[1] * 4)], [drawn("w0", 8, 3, 3, 3)]
+    for number in (1, 2, 3):
+        a, b = f"wa{number}", f"wb{number}"
+        weights += [drawn(a, 8, 8, 3, 3), drawn(b, 8, 8, 3, 3)]
+        nodes += [
+            node("Conv", [f"r{number - 1}", a], [f"a{number}"], pads=[1] * 4),
+            node("Relu", [f"a{number}"], [f"ra{number}"]),
+            node("Conv", [f"ra{number}", b], [f"b{number}"], pads=[1] * 4),
+            node("Add", [f"b{number}", f"r{number - 1}"], [f"s{number}"]),
+            node("Relu", [f"s{number}"], [f"r{number}"]),
+        ]
+    nodes.append(node("Concat", ["r1", "r2", "r3"], ["joined"], axis=1))
+    return write_model(path, nodes, {"x": [1, 3, 16, 16]}, {"joined": None}, weights=weights)

@@ -12,6 +12,7 @@ import pytest
 from onnx import helper
 
 import lar
+from lar.engines.openvino.config import config_of
 from lar.records.run import RunResult
 from tests.engines.openvino.models import (
     DIGITS,
@@ -218,3 +219,22 @@ def test_testcases_beside_a_model_are_checked(run_lar: Any, tmp_path: Path) -> N
     done = run_lar(folder, "--engine", "openvino", "--iter", "1")
     assert done.returncode == 0, done.stderr
     assert "testcases: 1 of 1 as expected" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("settings", "copies", "properties"),
+    [
+        ({}, 1, {}),
+        ({"multithread": 3}, 2, {"INFERENCE_NUM_THREADS": "6", "NUM_STREAMS": "2"}),
+        ({"hint": "throughput", "streams": 2}, 1, {"NUM_STREAMS": "2"}),
+        ({"precision": "bfloat16"}, 1, {"INFERENCE_PRECISION_HINT": "bf16"}),
+        ({"profile": "p.json", "verbose": True}, 1, {"PERF_COUNT": "YES"}),
+        ({"thread": 4, "engine_option": "NUM_STREAMS=1"}, 4, {"NUM_STREAMS": "1"}),
+    ],
+)
+def test_options_become_properties(
+    settings: dict[str, Any], copies: int, properties: dict[str, str]
+) -> None:
+    found = config_of(settings, copies)
+    assert found.items() >= {"INFERENCE_PRECISION_HINT": "f32", **properties}.items()
+    assert ("PERFORMANCE_HINT" in found) == ("hint" in settings)

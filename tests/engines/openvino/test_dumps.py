@@ -19,6 +19,7 @@ from tests.engines.openvino.models import (
     with_wrong_weight,
     write_attention,
     write_lstm,
+    write_residual,
     write_resnet18,
 )
 
@@ -106,11 +107,12 @@ def test_a_wrong_weight_is_proved_on_either_side(on_openvino: bool, tmp_path: Pa
     assert culprit.proven
 
 
-@pytest.mark.parametrize("write", [write_attention, write_lstm])
+@pytest.mark.parametrize("write", [write_attention, write_lstm, write_residual])
 def test_other_networks_are_compared(write: Callable[[Path], Path], tmp_path: Path) -> None:
     found = compare(write(tmp_path / "network.onnx"), isolate=True)
     assert found.finding == "same"
     assert found.output_count
+    assert not found.left_out
 
 
 def test_text_and_outputs_are_written(run_lar: RunLar, tmp_path: Path) -> None:
