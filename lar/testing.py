@@ -15,7 +15,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,18 +28,8 @@ from lar.engines.engine import Engine, Site
 from lar.engines.formats import format_in, format_named, read_head
 from lar.engines.profile_files import writer_of
 from lar.errors import LarError, UsageError
+from lar.options import table
 from lar.options.option import Option
-from lar.options.table import (
-    BIN_IO_DUMP,
-    BIN_OUT_DUMP,
-    BY_KEY,
-    FAST_RUN,
-    FAST_RUN_ALGO_POLICY,
-    PROFILE,
-    PROFILE_RAW,
-    THREAD,
-    VERBOSE,
-)
 
 if TYPE_CHECKING:
     from lar.records.run import RunResult
@@ -111,17 +101,18 @@ def is_declared_well(it: Subject) -> None:
     require(engine.formats and engine.drivers, "it has no format or no driver")
     names = {each.name for each in engine.drivers}
     require(engine.driver_class(it.driver).name == it.driver, "a driver's class has another name")
+    of_lar = {option.key for option in table.OPTIONS if not option.by_engine}
     for key, row in engine.rows.items():
         require(row.how and set(row.drivers) <= names, f"the row of {key} has an unknown driver")
-        require(key in BY_KEY and BY_KEY[key].by_engine, f"lar itself honours {key} for all")
+        require(key not in of_lar, f"lar itself honours {key} for all")
     site = Site(cores=(0, 1), processor="unknown")
     dimensions = engine.dimensions(site, it.model)
     choices = [choice for dimension in dimensions for choice in dimension.choices]
     require(len({each.name for each in choices}) == len(choices), "two choices have one name")
     for choice in choices:
         keys = {*choice.options, *choice.search, choice.cache} - {""}
-        known = {*engine.rows, *(option.key for option in BY_KEY.values() if not option.by_engine)}
-        require(keys <= known, f"the choice {choice.name} sets {keys - known}, without a row")
+        unknown = keys - {*engine.rows, *of_lar}
+        require(not unknown, f"the choice {choice.name} sets {unknown}, without a row")
 
 
 def recognises_its_models(it: Subject) -> None:
@@ -130,28 +121,24 @@ def recognises_its_models(it: Subject) -> None:
     found = format_in(head, it.engine.formats) or format_named(it.model, it.engine.formats)
     require(found is not None, "no format of the engine is the model's")
     require(engine_for(it.model, it.engine.name) is it.engine, "another engine reads the model")
-    others = [each for each in it.engine.formats if each.begins(os.urandom(8) * 2)]
+    others = [each for each in it.engine.formats if each.begins(b"what nobody read")]
     require(not others, f"any bytes are taken for a model: {others}")
 
 
 def describes_its_models(it: Subject) -> None:
-    """What a model holds is known without running it, and what its inputs take."""
+    """What a model holds is known without running it, and so are the devices, the CPU first."""
+    from lar.running.tasks import find_devices
+
+    require(find_devices(it.engine.name)[0].startswith("cpu"), "the CPU is not the first device")
     info = lar.read_info(it.model, it.engine.name)
     require(info.engine == it.engine.name, f"the model is described for {info.engine}")
     fed = {each.name for each in it.run_well().fed}
     require(fed == {each.name for each in info.inputs}, "a run is fed with other inputs")
 
 
-def finds_devices(it: Subject) -> None:
-    """The CPU is the first device."""
-    from lar.running.tasks import find_devices
-
-    require(find_devices(it.engine.name)[0].startswith("cpu"), "the CPU is not the first device")
-
-
 def measures_each_iteration(it: Subject) -> None:
-    """Each iteration has times, and the result says what ran."""
-    result = it.run_well()
+    """Each iteration has times, and the result says what ran, as with --verbose."""
+    result = it.run_well(verbose=it.has(table.VERBOSE))
     facts = result.engine
     require(facts is not None, "the result has no facts about the engine")
     assert facts is not None
@@ -220,7 +207,7 @@ def refuses_damaged_models(it: Subject) -> None:
 
 def refuses_what_it_cannot_do(it: Subject) -> None:
     """An option without a row, and a property that is not there, are refused by its name."""
-    switches = [each for each in BY_KEY.values() if each.by_engine and not each.parse]
+    switches = [each for each in table.OPTIONS if each.by_engine and not each.parse]
     lacking = next((each for each in switches if each.key not in it.engine.rows), None)
     if lacking is not None:
         require_refusal(it, **{lacking.key: True})
@@ -239,7 +226,7 @@ def require_refusal(it: Subject, **options: Any) -> None:
 
 def runs_several_copies(it: Subject) -> None:
     """Two copies of the model run at once, and give the outputs of one."""
-    if not it.has(THREAD):
+    if not it.has(table.THREAD):
         return
     one, two = it.run_well(), it.run_well(thread=2)
     count = len(two.samples.end_to_end)
@@ -256,16 +243,10 @@ def is_ended_by_its_deadline(it: Subject) -> None:
     require(seconds < DEADLINE_SECONDS + PATIENCE_SECONDS, f"it ends after {seconds:.0f} s")
 
 
-def may_say_all(it: Subject) -> None:
-    """With --verbose it runs as without."""
-    if it.has(VERBOSE):
-        it.run_well(verbose=True)
-
-
 def dumps_its_tensors(it: Subject) -> None:
     """A dump has operators in their order, each reached from the inputs or from constants, and the
     outputs of a run with their values."""
-    if not it.has(BIN_IO_DUMP):
+    if not it.has(table.BIN_IO_DUMP):
         return
     place = it.folder / "dump"
     result = it.run_well(bin_io_dump=str(place), overwrite=True, keep_outputs=True)
@@ -298,7 +279,7 @@ def dumps_its_tensors(it: Subject) -> None:
 
 def dumps_its_outputs(it: Subject) -> None:
     """A dump of the outputs has those of each iteration."""
-    if not it.has(BIN_OUT_DUMP):
+    if not it.has(table.BIN_OUT_DUMP):
         return
     place = it.folder / "outputs"
     result = it.run_well(bin_out_dump=str(place), overwrite=True, warmup_iter=1)
@@ -309,7 +290,7 @@ def dumps_its_outputs(it: Subject) -> None:
 
 def profiles_each_iteration(it: Subject) -> None:
     """A profile has the times of operators, within the iteration that executed them."""
-    if not it.has(PROFILE):
+    if not it.has(table.PROFILE):
         return
     place = it.folder / "profile.json"
     it.run_well(profile=str(place))
@@ -328,7 +309,7 @@ def profiles_each_iteration(it: Subject) -> None:
 
 def recognises_its_profiles(it: Subject) -> None:
     """The file of the engine's own profile is recognised by its keys, and read."""
-    if not it.has(PROFILE_RAW):
+    if not it.has(table.PROFILE_RAW):
         return
     place = it.folder / "raw"
     it.run_well(profile_raw=str(place))
@@ -341,7 +322,7 @@ def recognises_its_profiles(it: Subject) -> None:
 def keeps_a_cache(it: Subject) -> None:
     """A search writes a cache, which `lar cache` reads and a run without a search takes."""
     files = it.engine.cache
-    if files is None or not it.has(FAST_RUN, FAST_RUN_ALGO_POLICY):
+    if files is None or not it.has(table.FAST_RUN, table.FAST_RUN_ALGO_POLICY):
         return
     place = str(it.folder / "found.cache")
     it.run_well(fast_run=True, fast_run_algo_policy=place, iter=0)
@@ -354,24 +335,11 @@ def keeps_a_cache(it: Subject) -> None:
 
 
 CHECKS: tuple[Check, ...] = (
-    is_declared_well,
-    recognises_its_models,
-    describes_its_models,
-    finds_devices,
-    measures_each_iteration,
-    computes_the_same_again,
-    computes_what_is_expected,
-    refuses_wrong_inputs,
-    refuses_damaged_models,
-    refuses_what_it_cannot_do,
-    runs_several_copies,
-    is_ended_by_its_deadline,
-    may_say_all,
-    dumps_its_tensors,
-    dumps_its_outputs,
-    profiles_each_iteration,
-    recognises_its_profiles,
-    keeps_a_cache,
+    *(is_declared_well, recognises_its_models, describes_its_models),
+    *(measures_each_iteration, computes_the_same_again, computes_what_is_expected),
+    *(refuses_wrong_inputs, refuses_damaged_models, refuses_what_it_cannot_do),
+    *(runs_several_copies, is_ended_by_its_deadline, dumps_its_tensors, dumps_its_outputs),
+    *(profiles_each_iteration, recognises_its_profiles, keeps_a_cache),
 )
 
 
@@ -398,22 +366,15 @@ def check_engine(
     """
     found = engine_named(engine) if isinstance(engine, str) else engine
     failures = []
-    for entry in found.drivers:
-        with tempfile.TemporaryDirectory() as folder:
-            subject = Subject(
-                found, entry.name, Path(model), Path(folder), inputs, expected or {}, max_error
-            )
-            failures += list(failures_of(subject, without))
+    for driver in (entry.name for entry in found.drivers):
+        for check in CHECKS:
+            if check.__name__ in without:
+                continue
+            with tempfile.TemporaryDirectory() as folder:
+                fed = (Path(model), Path(folder), inputs, expected or {}, max_error)
+                try:
+                    check(Subject(found, driver, *fed))
+                except (ContractError, LarError) as error:
+                    failures.append(f"{driver}: {check.__name__}: {error}")
     if failures:
         raise ContractError("\n".join(failures))
-
-
-def failures_of(subject: Subject, without: Collection[str]) -> Iterator[str]:
-    """Yield what fails, a line each: the driver, the check and what does not hold."""
-    for check in CHECKS:
-        if check.__name__ in without:
-            continue
-        try:
-            check(subject)
-        except (ContractError, LarError) as error:
-            yield f"{subject.driver}: {check.__name__}: {error}"

@@ -156,7 +156,8 @@ def is_model(path: Path) -> bool:
         return True
     with open_input(path) as file:
         head = file.read(HEAD_SIZE)
-    return head[8:12] != TENSOR_HEAD and path.suffix != ".npy" and any(formats_of(path, head))
+    is_tensors = head[8:12] == TENSOR_HEAD or path.suffix.lower() in (".npy", ".npz")
+    return not is_tensors and any(formats_of(path, head))
 
 
 def parse_words(words: Iterable[str]) -> dict[str, Any]:

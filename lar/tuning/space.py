@@ -19,7 +19,8 @@ from lar.engines.engine import Engine, Site
 from lar.errors import UsageError
 from lar.measurement.machine import read_cpu_limit, read_instruction_sets
 from lar.options.option import is_set
-from lar.options.table import ADDED, BY_KEY, CUDA, ENGINE, option_of
+from lar.options.table import ADDED, BY_KEY, CUDA, ENGINE, ENGINE_OPTION, option_of
+from lar.options.values import pairs_in
 from lar.records.choices import Allowed, Choice, Dimension, OptionValue
 from lar.records.run import Failure
 from lar.records.tuning import (
@@ -217,19 +218,27 @@ def plan_candidate(
 
 
 def find_set_twice(choices: Iterable[Choice]) -> UsageError | None:
-    """Return the error of choices that set one option to two values, None if they do not."""
+    """Return the error of choices that set one option, or one property of the engine, to two
+    values; None if they do not."""
     setting: dict[str, Choice] = {}
+    properties: dict[str, tuple[Choice, str]] = {}
     for choice in choices:
         keys = {*choice.options, *choice.search, choice.cache} - {""}
         for key in sorted(key for key in keys if not BY_KEY[key].repeatable):
             other = setting.setdefault(key, choice)
             same = key in choice.options and choice.options[key] == other.options.get(key)
             if other is not choice and not same:
-                return UsageError(
-                    f"{other.name} and {choice.name} both set {BY_KEY[key].flag}",
-                    "leave one of them out",
-                )
+                return set_twice(other, choice, BY_KEY[key].flag)
+        texts = choice.options.get(ENGINE_OPTION.key, ())
+        for name, value in pairs_in(texts if isinstance(texts, tuple) else (str(texts),)).items():
+            other, held = properties.setdefault(name, (choice, value))
+            if held != value:
+                return set_twice(other, choice, f"{ENGINE_OPTION.flag} {name}")
     return None
+
+
+def set_twice(one: Choice, other: Choice, flag: str) -> UsageError:
+    return UsageError(f"{one.name} and {other.name} both set {flag}", "leave one of them out")
 
 
 def refusal_of(candidate: Candidate, spaces: Sequence[ModelSpace]) -> Failure | None:

@@ -289,7 +289,7 @@ def result_json(result: RunResult) -> bytes:
         (["--rate", "nan"], ["--rate: nan is not a rate"]),
         (["--rate", "x"], ["--rate: 'x' is not a number of requests"]),
         (["--idle-ms", "x"], ["--idle-ms: 'x' is not a time"]),
-        (["--streams", "2"], ["did you mean --runners?"]),
+        (["--nstreams", "2"], ["did you mean --streams?"]),
     ],
 )
 def test_what_cannot_be_is_refused(

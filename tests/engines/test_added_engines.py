@@ -245,7 +245,9 @@ def test_its_own_profile_is_reported_without_a_spread(
         assert [bool(value) for value in named.values()] == [
             key.startswith("mean") for key in named
         ], row
-        assert "means of all iterations" in run_lar("report", path, "--style", "operators").stdout
+        assert (
+            "mean times of all iterations" in run_lar("report", path, "--style", "operators").stdout
+        )
 
 
 def test_models_of_two_formats_are_compared(digits: str, root: Path) -> None:
@@ -262,3 +264,12 @@ def test_each_suffix_is_named_once(site: Path, tmp_path: Path) -> None:
     suffixes = caught.value.hint.partition(";")[0].removeprefix("models end in ").split()
     assert len({*suffixes}) == len(suffixes)
     assert {".onnx", ".toy"} <= {*suffixes}
+
+
+def test_its_layers_are_dumped_as_text_too(digits: str, tmp_path: Path) -> None:
+    folder, text = tmp_path / "dump", tmp_path / "dump.txt"
+    assert lar.run(digits, iter=1, bin_io_dump=str(folder)).status == "ok"
+    assert lar.run(digits, iter=1, io_dump=str(text)).status == "ok"
+    found = lar.compare(folder, text)
+    assert found.finding == "same"
+    assert len(found.tensors) == len(lar.open_dump(folder))

@@ -53,3 +53,15 @@ def test_a_driver_that_knows_no_reason_says_so(root: Path) -> None:
     )
     failure = engine_named("onnxruntime").make_driver(spec).failure()
     assert str(failure) == "the engine reported no reason"
+
+
+@pytest.mark.parametrize(("copies", "in_caller"), [(1, True), (1, False), (2, True), (2, False)])
+def test_copies_whose_threads_cannot_be_told_apart_have_no_meter(
+    copies: int, in_caller: bool
+) -> None:
+    spec = RunSpec(
+        model="m.onnx", engine="onnxruntime", driver="session", settings={"thread": copies}
+    )
+    driver = engine_named("onnxruntime").make_driver(spec)
+    driver.computes_in_caller = in_caller
+    assert (driver.meter() is None) == (copies > 1 and not in_caller)

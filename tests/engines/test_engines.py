@@ -116,6 +116,8 @@ def test_an_option_that_needs_a_hook_has_one() -> None:
     without |= {"allow_external_data", "profile_memory", "profile_syscalls"}
     without |= {"range_by"}
     for engine in ENGINES:
+        if engine.name == "openvino":
+            continue  # it compiles a model for the settings as they are
         for row in engine.rows.values():
             hooks = (row.before_load, row.after_load, row.before_run, row.after_run)
             # The cache file that a search fills is another option's.

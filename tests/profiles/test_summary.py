@@ -83,7 +83,7 @@ def test_times_of_the_host_alone_are_said_to_be_that() -> None:
 def test_means_are_said_to_be_that_and_have_no_spread() -> None:
     made = profile_of_layers()
     profile = replace(made, facts=msgspec.structs.replace(made.facts, times="mean"))
-    assert said(profile)["trust"].startswith("The times of operators are means of all iterations")
+    assert said(profile)["trust"].startswith("Operators have mean times of all iterations: ")
     for row, other in zip(rows_of(profile), rows_of(made), strict=True):
         times = row.times
         assert (times.median_ns, times.p90_ns, times.min_ns, times.max_ns) == (None,) * 4

@@ -14,11 +14,11 @@ import pytest
 import lar
 from lar.engines.megengine import defects
 from lar.errors import UsageError
-from lar.records.choices import Allowed
+from lar.records.choices import Allowed, Choice
 from lar.records.tuning import Candidate, ModelSpace, TuneRequest
 from lar.tuning import space as space_module
 from lar.tuning.candidates import Combinations
-from lar.tuning.space import SurveyedSpace, plan_candidate, refusal_of
+from lar.tuning.space import SurveyedSpace, find_set_twice, plan_candidate, refusal_of
 from lar.tuning.space import survey_space as survey
 
 WriteScript = Callable[..., str]
@@ -307,3 +307,14 @@ class TestRealEngines:
         monkeypatch.setattr(space_module, "read_cpu_limit", lambda: 0.5)
         names = names_in(str(root / "models" / "digits_cnn.mge"))
         assert not [name for name in names if "threads" in name]
+
+
+def test_a_property_of_the_engine_has_one_value() -> None:
+    def choice(name: str, *texts: str) -> Choice:
+        return Choice(name=name, options={"engine_option": texts})
+
+    one, other = choice("one", "x=1"), choice("other", "y=1", "x=2")
+    error = find_set_twice([one, other])
+    assert error is not None
+    assert error.message == "one and other both set --engine-option x"
+    assert find_set_twice([one, choice("same", "x=1"), choice("more", "z=3")]) is None

@@ -28,6 +28,7 @@ from lar.options.table import (
     FAST_RUN_ALGO_POLICY,
     PROFILE,
     PROFILE_RAW,
+    TEXT_DUMPS,
     THREAD,
     VERBOSE,
 )
@@ -185,6 +186,9 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
     OptionRow(PROFILE, REFERENCE, "each operator's mean", before_run=record_operators),
     OptionRow(PROFILE_RAW, REFERENCE, "JSON of its own", before_run=record_operators),
     OptionRow(VERBOSE, REFERENCE, "nothing more", before_load=show_nothing_more),
-    OptionRow(BIN_IO_DUMP, REFERENCE, "each operator", before_run=dump_tensors),
+    *(
+        OptionRow(each, REFERENCE, "each operator", before_run=dump_tensors)
+        for each in (BIN_IO_DUMP, *TEXT_DUMPS)
+    ),
     OptionRow(BIN_OUT_DUMP, REFERENCE, "the outputs", before_run=dump_outputs),
 )
