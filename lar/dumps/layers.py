@@ -6,20 +6,24 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from lar.dumps.binary import BY_DTYPE, TEXT, write_tensor
+from lar.dumps.binary import TEXT, write_tensor
 from lar.dumps.excerpts import format_block, format_values
-from lar.dumps.facts import DumpFacts, read_facts, write_facts
+from lar.dumps.facts import NO_FACTS, DumpFacts, OperatorFact, read_facts, write_facts
 from lar.dumps.names import Numbering, Variable, format_name
+from lar.dumps.values import Unheld, part_of
 from lar.options.table import BIN_IO_DUMP, TEXT_DUMPS
 
 if TYPE_CHECKING:
     from lar.records.run import RunContext
 
 Array = np.ndarray[Any, Any]
+
+NO_VALUES = "the engine keeps no values of it"
 
 
 class Dumped(NamedTuple):
@@ -32,12 +36,13 @@ class Dumped(NamedTuple):
 
 class Layer(NamedTuple):
     """An operator: the names of the tensors that it takes and gives, in order, with the values of
-    those that it gives, None where the engine keeps none."""
+    those that it gives, None where the engine keeps none; and its parameters."""
 
     name: str
     type: str
     inputs: Sequence[str]
     outputs: Mapping[str, Array | None]
+    parameters: Mapping[str, Any] = MappingProxyType({})
 
 
 class LayerDriver(Protocol):
@@ -52,36 +57,49 @@ def dump_layers(
     fed: Mapping[str, Array],
     layers: Iterable[Layer],
     outputs: Sequence[str],
+    *,
+    constants: Mapping[str, Array | None] = MappingProxyType({}),
+    facts: DumpFacts = NO_FACTS,
 ) -> None:
     """Write what a model is fed with and what each layer gives, in the order of execution: into the
     folder of --bin-io-dump, or as text. `outputs` are the names of the model's. Copies of a model
-    but the first write nothing."""
+    but the first write nothing.
+
+    Files have the `constants` too, weights that layers take, and `facts`: what else the engine
+    knows, and what is left out for reasons of its own.
+    """
     if driver.runner:
         return
     written = driver.context.written
     write = text_writer(written) if BIN_IO_DUMP.key not in written else None
+    shown = {} if write else constants
     if write is None:
         folder = Path(written[BIN_IO_DUMP.key])
         folder.mkdir()
         write = partial(write_dumped, folder)
     numbering = Numbering(fed)
-    variables, left_out = numbering.variables, dict[str, str]()
-    for layer in (Layer("", "", (), fed), *layers):
-        if layer.name:
+    numbering.add_constants(constants)
+    variables, left_out = numbering.variables, {**facts.left_out}
+    operators = [*facts.operators]
+    for layer in (Layer("", "", (), shown), Layer("", "", (), fed), *layers):
+        if layer.type:
             numbering.add_node(layer.type, layer.name, layer.inputs, [*layer.outputs])
+        if layer.parameters:
+            number = variables[next(iter(layer.outputs))].operator_id
+            operators.append(OperatorFact(number, dict(layer.parameters)))
         taken = tuple(variables[each] for each in layer.inputs if each)
         for name, array in layer.outputs.items():
-            element = None if array is None else BY_DTYPE.get(array.dtype.name)
-            if array is None or element is None:
-                left_out[name] = "the engine keeps no values of it that a file can hold"
+            part = Unheld(name, NO_VALUES) if array is None else part_of(name, array)
+            if isinstance(part, Unheld):
+                left_out.setdefault(name, part.reason)
                 continue
             variables[name] = replace(
-                variables[name], shape=array.shape, dtype=element.name, stored=True
+                variables[name], shape=part.array.shape, dtype=part.dtype, stored=True
             )
-            write(Dumped(variables[name], taken, array))
+            write(Dumped(variables[name], taken, part.array))
     if BIN_IO_DUMP.key in written:
-        facts = DumpFacts(iteration=0, outputs=outputs, left_out=left_out)
-        write_facts(Path(written[BIN_IO_DUMP.key]), facts)
+        known = facts._replace(operators=operators, iteration=0, outputs=outputs, left_out=left_out)
+        write_facts(Path(written[BIN_IO_DUMP.key]), known)
 
 
 def text_writer(written: Mapping[str, str]) -> Callable[[Dumped], None]:

@@ -166,8 +166,8 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
     ),
     OptionRow(PROFILE_SYSCALLS, INTERPRETER, "strace of the process that runs the model"),
     OptionRow(RANGE_BY, INTERPRETER, "by the names of the operators"),
-    *(OptionRow(option, INTERPRETER, DUMPED, before_run=dumps.dump_text) for option in TEXT_DUMPS),
-    OptionRow(BIN_IO_DUMP, INTERPRETER, DUMPED, before_run=dumps.dump_tensors),
+    *(OptionRow(option, INTERPRETER, DUMPED, before_run=dumps.dump_net) for option in TEXT_DUMPS),
+    OptionRow(BIN_IO_DUMP, INTERPRETER, DUMPED, before_run=dumps.dump_net),
     OptionRow(
         BIN_OUT_DUMP,
         INTERPRETER,

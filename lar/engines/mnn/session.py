@@ -7,7 +7,7 @@ import ctypes
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -204,6 +204,11 @@ class Session:
         if not tensor.copyToHostTensor(host):
             return None
         return np.array(host.getNumpyData())
+
+    def values_of(self, names: Iterable[str]) -> dict[str, Array | None]:
+        """Return the values of tensors in plain axes, None of those that MNN keeps none of."""
+        kept = self.outputs
+        return {name: self.read(kept[name]) if name in kept else None for name in names}
 
 
 def unable(model: str, problem: str) -> LarError:

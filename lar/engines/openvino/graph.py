@@ -9,7 +9,7 @@ tensors is one operator of a dump or a profile.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from math import prod
 from typing import Any, NamedTuple
@@ -221,6 +221,30 @@ class ExecutedGraph:
             else:
                 found.append(kind)
         return tuple(it for it in found if it not in ("move", "cast")) or (*found[-1:],)
+
+
+def cut_model(openvino: Any, model: Any, at: Mapping[Any, Any], ends: Iterable[Any]) -> Any:
+    """Return a copy of a model that gives the tensors `ends`. It is fed with those of `at`, each of
+    a shape of its own, in place of computing what takes them.
+
+    Raises:
+        RuntimeError: the ends need an input of the model that is not among these tensors.
+    """
+    clone = model.clone()
+    places = dict(zip(model.get_ordered_ops(), clone.get_ordered_ops(), strict=True))
+
+    def copy_of(port: Any) -> Any:
+        return places[port.get_node()].output(port.get_index())
+
+    results, parameters = [*map(copy_of, ends)], []
+    for port, shape in at.items():
+        parameters.append(openvino.op.Parameter(port.get_element_type(), shape))
+        if port.get_node().get_type_name() == "Parameter":
+            # Nodes of the executed graph name it among their operators.
+            parameters[-1].set_friendly_name(port.get_node().get_friendly_name())
+        for taker in copy_of(port).get_target_inputs():
+            taker.replace_source_output(parameters[-1].output(0))
+    return openvino.Model(results, parameters, "cut")
 
 
 def data_of(operator: Any) -> list[Any]:

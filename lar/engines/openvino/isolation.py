@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lar.engines.engine import Isolation
-from lar.engines.openvino.graph import ExecutedGraph, tensor_name
+from lar.engines.openvino.graph import ExecutedGraph, cut_model, tensor_name
 from lar.errors import LarError
 
 if TYPE_CHECKING:
@@ -34,23 +34,13 @@ class ModelIsolation(Isolation):
     def compute(self, output: str, values: Mapping[str, Array]) -> Array:
         if output not in self.known:
             raise LarError("no operator of the model gives this tensor")
-        openvino, model = self.driver.openvino, self.driver.model
-        clone = model.clone()
-        places = dict(zip(model.get_ordered_ops(), clone.get_ordered_ops(), strict=True))
-
-        def cloned(name: str) -> Any:
-            port = self.known[name]
-            return places[port.get_node()].output(port.get_index())
-
-        end, parameters = cloned(output), []
-        for name, array in values.items():
-            port = cloned(name)
-            shape = openvino.PartialShape(list(array.shape))
-            parameters.append(openvino.op.Parameter(port.get_element_type(), shape))
-            for taker in port.get_target_inputs():
-                taker.replace_source_output(parameters[-1].output(0))
+        openvino = self.driver.openvino
+        shapes = {
+            self.known[name]: openvino.PartialShape(list(array.shape))
+            for name, array in values.items()
+        }
         try:
-            cut = openvino.Model([end], parameters, "alone")
+            cut = cut_model(openvino, self.driver.model, shapes, [self.known[output]])
         except RuntimeError as error:
             raise LarError("it takes others too, whose values are not known") from error
         request = self.driver.compile(cut).create_infer_request()

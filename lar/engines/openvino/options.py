@@ -81,8 +81,8 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
     ),
     OptionRow(PROFILE_SYSCALLS, COMPILED, "strace of the process that runs the model"),
     OptionRow(RANGE_BY, COMPILED, "by the names of the executed graph's nodes"),
-    *(OptionRow(each, COMPILED, DUMPED, before_run=dumps.dump_text) for each in TEXT_DUMPS),
-    OptionRow(BIN_IO_DUMP, COMPILED, DUMPED, before_run=dumps.dump_tensors),
+    *(OptionRow(each, COMPILED, DUMPED, before_run=dumps.dump_graph) for each in TEXT_DUMPS),
+    OptionRow(BIN_IO_DUMP, COMPILED, DUMPED, before_run=dumps.dump_graph),
     OptionRow(
         BIN_OUT_DUMP,
         COMPILED,

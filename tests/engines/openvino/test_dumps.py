@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 import lar
+from lar.engines import engine_named
+from lar.engines.openvino.driver import CompiledDriver
 from lar.records.comparison import Comparison
+from lar.records.run import RunContext, RunSpec
 from tests.engines.openvino.models import (
     DIGITS,
     MOBILENET,
@@ -84,6 +87,34 @@ def test_the_graph_is_that_which_runs_without_a_dump(resnet18: Path, tmp_path: P
     assert all(steps.split(",")[0] == "conv" and "sum" in steps for steps in sums)
     outputs = [tensor for tensor in dump if tensor.name == "logits"]
     assert len(outputs) == 1
+
+
+def test_a_residual_network_takes_few_models(
+    resnet18: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled: list[Any] = []
+    spec = RunSpec(
+        model=str(resnet18),
+        engine="openvino",
+        driver="compiled",
+        settings={"bin_io_dump": "dump"},
+    )
+    folder = tmp_path / "dump"
+    context = RunContext(written={"bin_io_dump": str(folder)})
+    driver = CompiledDriver(spec, engine_named("openvino").rows, context)
+    compile_one = driver.compile
+
+    def compile_noted(model: Any) -> Any:
+        compiled.append(model)
+        return compile_one(model)
+
+    monkeypatch.setattr(driver, "compile", compile_noted)
+    driver.load()
+    driver.feed({"data": np.ones((1, 3, 224, 224), np.float32)})
+    # That of the run, one with all tensors, one with those that are taken alone, one cut at others.
+    assert len(compiled) == 4
+    layers = [path for path in folder.iterdir() if b"relu" in path.read_bytes()[:4000]]
+    assert len(layers) > 16
 
 
 def test_what_cannot_be_taken_out_is_said(tmp_path: Path) -> None:
