@@ -5,7 +5,11 @@ from __future__ import annotations
 from lar.engines import engine_named
 from lar.errors import printable
 from lar.records.run import ModelInfo, TensorInfo, format_shape
+from lar.reports.cut_names import shorten
 from lar.reports.text import PAPER, Screen, format_bytes, format_count, format_rows
+
+# Of a model's own remarks: one of a text reader holds its alphabet, thousands of characters.
+MOST_CHARACTERS = 200
 
 
 def format_info(info: ModelInfo, screen: Screen = PAPER) -> list[str]:
@@ -26,7 +30,10 @@ def format_info(info: ModelInfo, screen: Screen = PAPER) -> list[str]:
         f"FLOPs: {format_count(info.flops)}{unknown}; a multiply-accumulate counts as two",
         *memory,
         *([f"at: {', '.join(shapes)}"] if shapes else []),
-        *(f"{printable(key)}: {printable(value)}" for key, value in info.metadata.items()),
+        *(
+            f"{printable(key)}: {shorten(printable(value), MOST_CHARACTERS)}"
+            for key, value in info.metadata.items()
+        ),
     ]
     kinds = {
         "input": [each for each in info.inputs if not each.optional],

@@ -44,6 +44,12 @@ def test_unknown_flops_name_the_operators_concerned() -> None:
     assert lines[3].startswith("FLOPs: N/A (unknown for Loop, Conv);")
 
 
+def test_a_long_remark_of_a_model_is_shortened() -> None:
+    lines = format_info(replace(INFO, metadata={"character": "a b c " * 2000}))
+    assert lines[4].startswith("character: a b c a")
+    assert len(lines[4]) < 250
+
+
 def test_a_model_of_nothing_is_described_too() -> None:
     lines = format_info(replace(INFO, inputs=(), outputs=(), operators={}, metadata={}))
     assert lines[-3:] == ["tensor  name  dtype  shape", "", "operator (0)  count"]

@@ -44,7 +44,7 @@ def save_optimized(
     if prepacked:
         options.add_session_config_entry(PREPACKED, "1")
     try:
-        driver.open_session(driver.spec.model)
+        session = driver.open_session(driver.spec.model)
     except Exception as error:
         if full := error_of_full_disk(str(path.parent)):
             raise full from error
@@ -55,7 +55,23 @@ def save_optimized(
         options.add_session_config_entry(WEIGHTS, "")
         if prepacked:
             options.add_session_config_entry(PREPACKED, "0")
-    drop_repeated_constants(path)
+    model = Message("Model", path.read_bytes())
+    is_mended = drop_lost_inputs(model, session)
+    if drop_repeated_constants(model, path.parent) or is_mended:
+        path.write_bytes(model.encode())
+
+
+def drop_lost_inputs(model: Message, session: Any) -> bool:
+    """Leave out the inputs of a saved model whose constants ONNX Runtime has computed away: it
+    would ask for them. Return whether there were any."""
+    graph = model.graph
+    needed = {each.name for each in (*session.get_inputs(), *graph.initializer)}
+    needed |= {each.values.name for each in graph.sparse_initializer}
+    inputs = [each for each in graph.input if each.name in needed]
+    has_lost = len(inputs) < len(graph.input)
+    if has_lost:
+        graph.input = inputs
+    return has_lost
 
 
 def save_to_work_folder(driver: SessionDriver) -> SavedModel:
@@ -74,21 +90,21 @@ def release_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def drop_repeated_constants(path: Path) -> None:
-    """Leave each constant inside control flow once in a saved model.
+def drop_repeated_constants(model: Message, folder: Path) -> bool:
+    """Leave each constant inside control flow once in a saved model, if it has some; return whether
+    it has.
 
     With a file for the weights ONNX Runtime (1.23) writes such twice, and loads no model that has
     them so. The first is as in the graph that was loaded, a tensor or a Constant; the last as the
     weights outside are, and stays. The indices of sparse ones it writes in a type that it refuses.
     """
-    model = Message("Model", path.read_bytes())
     graphs = [*graphs_in(model.graph)]
     if len(graphs) == 1:
-        return
+        return False
     from lar.engines.onnx_file.tensors import dense_of  # imports NumPy
 
     for graph in graphs:
-        sparse = (dense_of(tensor, path.parent) for tensor in graph.sparse_initializer)
+        sparse = (dense_of(tensor, folder) for tensor in graph.sparse_initializer)
         tensors = {tensor.name: tensor for tensor in (*graph.initializer, *sparse)}
         graph.initializer, graph.sparse_initializer = [*tensors.values()], []
         graph.node = [
@@ -96,7 +112,7 @@ def drop_repeated_constants(path: Path) -> None:
             for node in graph.node
             if node.op_type != "Constant" or node.output[0] not in tensors
         ]
-    path.write_bytes(model.encode())
+    return True
 
 
 def open_saved(driver: SessionDriver, model: SavedModel) -> Any:
@@ -137,5 +153,5 @@ def finish_model_dump(driver: SessionDriver, _: object) -> None:
         )
     for tensor in outside:
         move_inside(tensor, folder)
-    if outside:
+    if drop_lost_inputs(model, driver.session) or outside:
         path.write_bytes(model.encode())

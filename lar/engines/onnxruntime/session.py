@@ -315,7 +315,8 @@ def choose_provider(driver: SessionDriver, name: object) -> None:
         raise UsageError(
             f"the installed ONNX Runtime has no provider {short_name(provider)!r}",
             f"installed: {', '.join(map(short_name, installed))}"
-            + (f"; pip install {package} in its place" if package else ""),
+            + (f"; pip install {package} in its place" if package else "")
+            + "; `lar engines` lists the devices",
             flag=flag,
         )
     if provider == CPU:

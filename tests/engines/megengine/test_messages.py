@@ -44,7 +44,7 @@ def test_a_shape_that_an_operator_cannot_take(message: str) -> None:
     error = explain(message, ROW, (2, 17))
     assert error is not None
     assert error.message == (
-        "m.mge: MegEngine cannot compute it with data of shape (2,17); it was dumped for (1,16)"
+        "m.mge: MegEngine cannot compute it with data of shape {2,17}; it was dumped for {1,16}"
     )
     assert error.hint == "feed it that shape: data:{1,16} generates data that fits"
     # The shape is not to blame where it is the file's own, nor for another message.
@@ -67,11 +67,11 @@ def test_an_image_of_another_size_may_be_resized() -> None:
     [
         (
             ["digits_cnn.mge", "--input", "inputs/cat.pgm", "--input-layout", "nchw"],
-            ["data of shape (1,1,224,224)", "dumped for (1,1,8,8)", "--resize 8x8"],
+            ["data of shape {1,1,224,224}", "dumped for {1,1,8,8}", "--resize 8x8"],
         ),
         (
             ["multi_input.mge", "--input", "a:{3,2};b:{3,4}"],
-            ["a of shape (3,2); it was dumped for (2,3)", "a:{2,3} generates"],
+            ["a of shape {3,2}; it was dumped for {2,3}", "a:{2,3} generates"],
         ),
     ],
 )

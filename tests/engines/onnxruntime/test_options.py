@@ -60,7 +60,8 @@ def test_a_provider_of_another_package_is_refused_naming_it(
     assert "provider" not in driver.facts().libraries
     with pytest.raises(UsageError, match="no provider 'openvino'") as caught:
         driver.load()
-    assert caught.value.hint == "installed: cpu; pip install onnxruntime-openvino in its place"
+    package = "pip install onnxruntime-openvino in its place"
+    assert caught.value.hint == f"installed: cpu; {package}; `lar engines` lists the devices"
 
 
 def test_a_provider_that_was_not_used_is_no_run(monkeypatch: pytest.MonkeyPatch) -> None:

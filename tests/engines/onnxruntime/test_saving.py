@@ -196,3 +196,40 @@ def test_models_with_control_flow_are_dumped(run_lar: RunLar, tmp_path: Path) ->
     ended = run_lar("model.onnx", *flags, cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     assert [each.name for each in lar.open_dump(tmp_path / "dump")][-1] == "y"
+
+
+def test_an_input_whose_constant_is_computed_away_is_not_asked_for(tmp_path: Path) -> None:
+    """Models of IR version 3 list their constants as inputs; of equal ones the engine keeps one."""
+    scales = {"scale": 1.0, "bias": 0.1, "mean": 0.2, "variance": 1.0}
+    sizes = {f"size_{name}": [2] for name in scales} | {"shape": [1, 32]}
+    filled = [
+        helper.make_node(
+            "ConstantOfShape",
+            [f"size_{name}"],
+            [name],
+            value=numpy_helper.from_array(np.array([value], np.float32)),
+        )
+        for name, value in scales.items()
+    ]
+    nodes = [
+        *filled,
+        helper.make_node("Conv", ["x", "weight"], ["conv"]),
+        helper.make_node("BatchNormalization", ["conv", *scales], ["normal"]),
+        helper.make_node("Reshape", ["normal", "shape"], ["y"]),
+    ]
+    inputs = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 2, 4, 4]),
+        *(helper.make_tensor_value_info(it, TensorProto.INT64, [len(sizes[it])]) for it in sizes),
+    ]
+    constants: dict[str, Any] = {name: np.array(it, np.int64) for name, it in sizes.items()}
+    constants["weight"] = np.full((2, 2, 1, 1), 0.5, np.float32)
+    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 32])
+    weights = [numpy_helper.from_array(array, name) for name, array in constants.items()]
+    graph = helper.make_graph(nodes, "folded", inputs, [output], weights)
+    model = helper.make_model(graph, ir_version=3, opset_imports=[helper.make_opsetid("", 9)])
+    path, dump, saved = tmp_path / "m.onnx", tmp_path / "dump", tmp_path / "saved.onnx"
+    onnx.save(model, path)
+    assert lar.run(path, iter=1, bin_io_dump=str(dump)).status == "ok"
+    assert any(dump.iterdir())
+    assert lar.run(path, iter=1, model_dump=str(saved)).status == "ok"
+    assert lar.run(saved, iter=1).status == "ok"

@@ -60,7 +60,7 @@ def test_work_is_that_of_the_model(tmp_path: Path, run_lar: RunLar) -> None:
 
 def test_reports_say_that_times_are_means(mobilenet: Path, run_lar: RunLar) -> None:
     text = run_lar("report", str(mobilenet)).stdout
-    assert "The times of operators are means of all iterations" in text
+    assert "Operators have mean times of all iterations" in text
     assert "not recorded: when operators begin" in text
 
 
