@@ -60,6 +60,8 @@ CONVOLUTIONS = ("Convolution", "ConvolutionDepthwise", "Deconvolution", "Deconvo
 
 # The operators whose result depends on shapes alone.
 OF_SHAPES = ("Shape", "Rank", "Size")
+# Those that give something else each time.
+UNSTEADY = ("RandomUniform", "RandomNormal")
 
 
 class NetOperator(NamedTuple):
@@ -91,7 +93,8 @@ class Net(NamedTuple):
         plain: dict[str, str] = {}
         for each in self.operators:
             taken = tuple(plain.get(name, name) for name in each.inputs)
-            if data.isdisjoint(taken) or each.type in OF_SHAPES:
+            is_fixed = data.isdisjoint(taken) and each.type not in UNSTEADY
+            if is_fixed or each.type in OF_SHAPES:
                 continue
             data.update(each.outputs)
             if each.type == "ConvertTensor" and each.outputs[0] not in self.outputs:

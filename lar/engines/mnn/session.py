@@ -19,6 +19,7 @@ from lar.engines.driver import Driver
 from lar.engines.formats import is_onnx
 from lar.engines.mnn.conversion import convert
 from lar.engines.mnn.net import Net, damaged, read_net
+from lar.engines.onnx_file.contents import read_ends
 from lar.errors import EngineMissing, LarError, UsageError
 from lar.options.table import MODEL_DUMP, PRECISION
 from lar.records.facts import EngineFacts
@@ -263,7 +264,7 @@ class InterpreterDriver(Driver):
 
     def load(self) -> None:
         self.fire_hooks("before_load")
-        self.infos: tuple[TensorInfo, ...] = ()
+        self.infos: tuple[TensorInfo, ...] | None = None  # of an .onnx file
         self.types: dict[str, str] = {}  # of the outputs, where they are not MNN's
         if is_onnx(self.file):
             self.infos, self.types = read_values(self.file)
@@ -296,9 +297,16 @@ class InterpreterDriver(Driver):
         return Session(self.mnn, self.file, self.spec.model, {**self.config, **more}, self.hints)
 
     def inputs(self) -> tuple[TensorInfo, ...]:
-        return self.infos or infos_of(self.session, self.net)
+        return infos_of(self.session, self.net) if self.infos is None else self.infos
 
     def feed(self, arrays: Mapping[str, Array]) -> None:
+        for info in self.infos or ():
+            if info.optional and info.name in arrays:
+                raise UsageError(
+                    f"MNN's converter makes a constant of the optional input {info.name}",
+                    "leave it out, or run the model with --engine onnxruntime",
+                    flag="--input",
+                )
         self.arrays = arrays
         with self.recorder.call("Tensor.copyFrom"):
             self.session.feed(arrays)
@@ -355,20 +363,21 @@ def read_values(model: Path) -> tuple[tuple[TensorInfo, ...], dict[str, str]]:
     integers of 64 bits and truth values in 32 bits.
 
     Raises:
-        UsageError: it is damaged, or an output is a sequence or a map.
+        UsageError: it is damaged, or an input or output is no tensor of numbers.
     """
-    from lar.engines.onnx_file.contents import info_of, read_message
-
-    graph = read_message(model).graph
-    held = {each.name for each in graph.initializer}
-    inputs = [each for each in graph.input if each.name not in held]
-    if unclear := next((it.name for it in map(info_of, inputs) if it.any_rank), ""):
-        raise UsageError(
-            f"its input {unclear} has any number of axes, and MNN needs to know how many",
-            "export it with its axes, or run it with --engine onnxruntime",
-            subject=model,
-        )
-    types = {each.name: info_of(each).dtype for each in graph.output}
-    if other := next((name for name, it in types.items() if it in ("sequence", "map")), None):
-        raise UsageError(f"the output {other} is a {types[other]}, which MNN lacks", subject=model)
-    return tuple(map(info_of, inputs)), types
+    inputs, outputs = read_ends(model)
+    for each in inputs:
+        if each.any_rank and not each.sequence:
+            raise UsageError(
+                f"its input {each.name} has any number of axes, and MNN needs to know how many",
+                "export it with its axes, or run it with --engine onnxruntime",
+                subject=model,
+            )
+        if each.sequence or each.dtype == "string":
+            what = "sequence" if each.sequence else each.dtype
+            raise UsageError(f"its input {each.name} is a {what}, which MNN lacks", subject=model)
+    for each in outputs:
+        if each.sequence or each.dtype in ("sequence", "map", "optional", "string"):
+            what = "sequence" if each.sequence else each.dtype
+            raise UsageError(f"the output {each.name} is a {what}, which MNN lacks", subject=model)
+    return inputs, {each.name: each.dtype for each in outputs}

@@ -288,6 +288,18 @@ def inputs_in(model: Message, constants: Container[str]) -> tuple[TensorInfo, ..
     )
 
 
+def read_ends(path: Path) -> tuple[tuple[TensorInfo, ...], tuple[TensorInfo, ...]]:
+    """Return the inputs and the outputs of a model file, as far as the file itself says them.
+
+    Raises:
+        UsageError: as `read_message`.
+    """
+    model = read_message(path)
+    held = {each.name for each in model.graph.initializer}
+    held |= {each.values.name for each in model.graph.sparse_initializer}
+    return inputs_in(model, held), tuple(map(info_of, model.graph.output))
+
+
 def set_shapes(graph: Message, shapes: Mapping[str, tuple[int, ...]]) -> None:
     """Give inputs these shapes, and leave all others to be inferred from them."""
     for info in (*graph.input, *graph.output):

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from functools import partial
+from dataclasses import replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from lar.engines.driver import Driver
+from lar.engines.formats import is_onnx
+from lar.engines.onnx_file.contents import read_ends
 from lar.engines.openvino import messages
 from lar.engines.openvino.config import config_of, device_of, precision_of
 from lar.engines.openvino.model_files import require_weights
 from lar.errors import EngineMissing, LarError, UsageError
-from lar.options.table import CONST_SHAPE, PRECISION, PROVIDER
+from lar.options.table import CONST_SHAPE, FAST_RUN_ALGO_POLICY, PRECISION, PROVIDER
 from lar.records.facts import EngineFacts
 from lar.records.run import ModelInfo, TensorInfo
 
@@ -33,6 +36,14 @@ DTYPES: Mapping[str, str] = {
     "boolean": "bool",
     **{f"{kind[0]}{bits}": f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
 }
+
+# Those that NumPy has no name for.
+NARROW: Mapping[str, str] = {
+    "bf16": "bfloat16",
+    "f8e4m3": "float8_e4m3fn",
+    "f8e5m2": "float8_e5m2",
+}
+FED = {**DTYPES, **NARROW}
 
 CONVERTER = "openvino.tools.ovc"
 
@@ -149,7 +160,7 @@ class CompiledDriver(Driver):
         self.fire_hooks("before_load")
         if self.first is not self:
             self.share_first()
-        elif not CONST_SHAPE.of(self.spec.settings):
+        elif not self.compiles_when_fed:
             self.compiled = self.open()
         self.fire_hooks("after_load")
 
@@ -158,15 +169,27 @@ class CompiledDriver(Driver):
         assert isinstance(self.first, CompiledDriver)
         self.compiled = self.first.compiled
 
+    @cached_property
+    def source(self) -> Any:
+        """The model as the file has it. It is read once: OpenVINO makes up names while it reads. A
+        cached one runs without."""
+        return self.core.read_model(self.model_file)
+
     @property
     def model(self) -> Any:
-        """The model as the file has it, or with the shapes that it was compiled for. It is read
-        once: OpenVINO makes up names while it reads. A cached one runs without."""
+        """The model that was compiled: as the file has it, or with the shapes that are fed."""
         if isinstance(self.first, CompiledDriver) and self.first is not self:
             return self.first.model
-        if self._model is None:
-            self._model = self.core.read_model(self.model_file)
-        return self._model
+        return self.source if self._model is None else self._model
+
+    @cached_property
+    def compiles_when_fed(self) -> bool:
+        """Whether the model is compiled for what it is fed with: the CPU wants to know how many
+        axes that has."""
+        settings = self.spec.settings
+        if CONST_SHAPE.of(settings) or FAST_RUN_ALGO_POLICY.is_given(settings):
+            return bool(CONST_SHAPE.of(settings))
+        return any(port.get_partial_shape().rank.is_dynamic for port in self.model.inputs)
 
     @property
     def ports(self) -> Any:
@@ -178,24 +201,39 @@ class CompiledDriver(Driver):
         return self.core.compile_model(model, self.device, self.config)
 
     def inputs(self) -> tuple[TensorInfo, ...]:
-        return tuple(self.info_of(port) for port in self.ports.inputs)
+        known: dict[str, TensorInfo] = {}
+        if is_onnx(Path(self.model_file)):
+            known = {info.name: info for info in read_ends(Path(self.model_file))[0]}
+        infos = [describe(port) for port in self.ports.inputs]
+        for info in infos:
+            self.check_type(info)
+        fed = {info.name for info in infos}
+        # A compiled model of a cache has the values of the file.
+        has_model = not FAST_RUN_ALGO_POLICY.is_given(self.spec.settings)
+        held = constants_by_name(self.model) if has_model else {}
+        others = [it for it in known.values() if it.name in held and it.name not in fed]
+        return (
+            *(replace(it, axes=known[it.name].axes) if it.name in known else it for it in infos),
+            *(it for it in others if it.optional and it.dtype in FED.values()),
+        )
 
-    def info_of(self, port: Any) -> TensorInfo:
-        """Describe an input of the model.
+    def check_type(self, info: TensorInfo) -> None:
+        """Refuse an input whose elements cannot be given to OpenVINO. It takes texts, and damages
+        its memory when it lets go of them.
 
         Raises:
-            UsageError: NumPy has no such element type.
+            UsageError: naming the type.
         """
-        info = describe(port)
-        if info.dtype not in DTYPES.values():
+        if info.dtype not in FED.values():
             raise UsageError(
-                f"the model's input {info.name} is a tensor of {info.dtype}, which lar cannot feed",
+                f"the model's input {info.name} is a tensor of {info.dtype}, which lar cannot feed "
+                "to OpenVINO",
+                "run it with --engine onnxruntime, if it is an .onnx model",
                 subject=self.spec.model,
             )
-        return info
 
     def feed(self, arrays: Mapping[str, Array]) -> None:
-        if CONST_SHAPE.of(self.spec.settings) and self.shapes_differ(arrays):
+        if self.must_compile(arrays):
             self.request = None
             if self.first is self:
                 self.compile_for(arrays)
@@ -214,22 +252,40 @@ class CompiledDriver(Driver):
         self.start, self.wait = partial(infer, self.request, {}, True, False), bool
         self.fire_hooks("before_run")
 
+    def must_compile(self, arrays: Mapping[str, Array]) -> bool:
+        """Return whether the model must be compiled for what is fed now: other inputs than it has,
+        of those with a value in the file, or other shapes than it was compiled for."""
+        if self.compiled is None:
+            return True
+        assert isinstance(self.first, CompiledDriver)
+        has_shapes = self.first._model is not None
+        others = {*arrays} != {*map(name_of, self.compiled.inputs)}
+        return others or (has_shapes and self.shapes_differ(arrays))
+
     def fed_to(self, port: Any) -> Array:
         """Return the array that an input of the model is fed with."""
         return self.fed[name_of(port)]
 
     def tensor_of(self, port: Any) -> Any:
         """Return the tensor that an input of the model is fed with: the array's memory."""
-        return self.openvino.Tensor(self.fed_to(port), shared_memory=True)
+        array, kind = self.fed_to(port), port.get_element_type()
+        if kind.get_type_name() not in NARROW:
+            return self.openvino.Tensor(array, shared_memory=True)
+        shape = self.openvino.Shape(array.shape)
+        return self.openvino.Tensor(array.view(f"u{array.itemsize}"), shape, kind)
 
     def shapes_differ(self, arrays: Mapping[str, Array]) -> bool:
-        """Return whether the compiled model is for other shapes than those of arrays."""
+        """Return whether other shapes than those of arrays were fed last."""
         shapes = {name: array.shape for name, array in arrays.items()}
-        return self.compiled is None or shapes != {n: it.shape for n, it in self.fed.items()}
+        return shapes != {n: it.shape for n, it in self.fed.items()}
 
     def compile_for(self, arrays: Mapping[str, Array]) -> None:
-        """Compile the model for the shapes of arrays."""
-        model = self.model.clone()
+        """Compile the model for the inputs that are given, and for their shapes."""
+        model = self.source.clone()
+        others = arrays.keys() - set(map(name_of, model.inputs))
+        for name, constant in constants_by_name(model).items():
+            if name in others:
+                open_constant(self.openvino, model, constant)
         model.reshape({port: list(arrays[name_of(port)].shape) for port in model.inputs})
         self._model, self.compiled = model, self.compile(model)
 
@@ -245,9 +301,31 @@ class CompiledDriver(Driver):
 
 
 def array_of(tensor: Any) -> Array | str:
-    """Return the array of a tensor, or the name of its type if NumPy has no such type."""
+    """Return the array of a tensor, or the name of its type if lar has no such type."""
     type_name = tensor.element_type.get_type_name()
+    if type_name in NARROW:
+        import ml_dtypes  # most models need it not
+
+        narrow: Array = np.asarray(tensor.data).view(getattr(ml_dtypes, NARROW[type_name]))
+        return narrow
     return tensor.data if type_name in DTYPES else f"tensor({type_name})"
+
+
+def constants_by_name(model: Any) -> dict[str, Any]:
+    """Return the constants of a model."""
+    constants = (it for it in model.get_ops() if it.get_type_name() == "Constant")
+    return {str(it.get_friendly_name()): it for it in constants}
+
+
+def open_constant(openvino: Any, model: Any, constant: Any) -> None:
+    """Make an input of a model's constant, which has its name."""
+    name, port = constant.get_friendly_name(), constant.output(0)
+    parameter = openvino.op.Parameter(port.get_element_type(), port.get_partial_shape())
+    parameter.set_friendly_name(name)
+    for taker in port.get_target_inputs():
+        taker.replace_source_output(parameter.output(0))
+    parameter.output(0).set_names({name})
+    model.add_parameters([parameter])
 
 
 def name_of(port: Any) -> str:
@@ -266,8 +344,9 @@ def describe(port: Any) -> TensorInfo:
     known = () if shape.rank.is_dynamic else tuple(shape)
     return TensorInfo(
         name=name_of(port),
-        dtype=DTYPES.get(type_name, type_name),
+        dtype=FED.get(type_name, type_name),
         shape=tuple(axis.get_length() if axis.is_static else None for axis in known),
+        any_rank=shape.rank.is_dynamic,
     )
 
 

@@ -32,7 +32,7 @@ WHILE_LOADING: tuple[tuple[str, str, str], ...] = (
         BROKEN,
     ),
     (
-        r"doesn't support .* with dynamic rank",
+        r"doesn't support .* with dynamic rank|rank has to be known|rank\(\)\.is_static",
         "it does not say how many axes its inputs have",
         "export it with the shapes of its inputs",
     ),
@@ -56,7 +56,7 @@ def explain(message: str, model: str, *, loading: bool) -> LarError | None:
         return UsageError(f"OpenVINO refuses a property: {said}", flag=ENGINE_OPTION.flag)
     if re.search(r"bad_alloc|out of memory|not enough memory", message, re.IGNORECASE):
         return LarError("out of memory in OpenVINO", "a smaller batch or model, or more memory")
-    return None
+    return None if loading else LarError(f"OpenVINO failed: {said}", subject=model)
 
 
 def last_line(message: str) -> str:

@@ -108,6 +108,46 @@ def test_types_that_the_converter_changes_are_those_of_the_model(tmp_path: Path)
     assert {info.name: info.dtype for info in result.inputs}["ids"] == "int64"
 
 
+def test_an_optional_input_keeps_its_value_and_axes_their_names(
+    run_lar: RunLar, tmp_path: Path
+) -> None:
+    model = save(
+        tmp_path / "optional.onnx",
+        [node("Mul", "x w", "y")],
+        [("x", FLOAT, ["batch", 3]), ("w", FLOAT, [3])],
+        [("y", FLOAT, ["batch", 3])],
+        {"w": np.array([1, 2, 3], np.float32)},
+    )
+    result = lar.run(model, "x:[[1,1,1]]", engine="mnn", iter=1)
+    assert result.outputs[0].mean == 2
+    done = run_lar(str(model), "--engine", "mnn", "--shape", "batch=4", "--iter", "1")
+    assert done.returncode == 0, done.stderr
+    done = run_lar(str(model), "--engine", "mnn", "--input", "x:{1,3};w:[4,5,6]")
+    assert done.returncode == 2
+    assert "MNN's converter makes a constant of the optional input w" in done.stderr
+
+
+def test_a_tensor_without_elements_is_fed(tmp_path: Path) -> None:
+    model = save(
+        tmp_path / "joined.onnx",
+        [node("Concat", "past x", "y", axis=1)],
+        [("past", FLOAT, [1, "n", 2]), ("x", FLOAT, [1, 1, 2])],
+        [("y", FLOAT, [1, "m", 2])],
+    )
+    result = lar.run(model, "past:{1,0,2};x:[[[1,2]]]", engine="mnn", iter=1)
+    assert (result.outputs[0].shape, result.outputs[0].mean) == ((1, 1, 2), 1.5)
+
+
+def test_a_model_without_inputs_is_run_and_dumped(tmp_path: Path) -> None:
+    numbers = node("RandomUniform", "", "r", shape=[2, 3], seed=1.0)
+    outputs: Any = [("y", FLOAT, [2, 3])]
+    model = save(tmp_path / "drawn.onnx", [numbers, node("Relu", "r", "y")], [], outputs)
+    folder = tmp_path / "dump"
+    result = lar.run(model, engine="mnn", iter=1, bin_io_dump=str(folder))
+    assert result.status == "ok", result.failure
+    assert "y" in {tensor.name for tensor in lar.open_dump(folder)}
+
+
 def test_recurrent_operators_run(tmp_path: Path) -> None:
     numbers = np.random.RandomState(0)
     model = save(

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 import lar
 from lar.engines.openvino.config import config_of
@@ -29,7 +29,7 @@ pytestmark = needs_openvino
 DIGIT = f"data:{REPOSITORY}/inputs/digits.npy"
 
 
-def run(model: Path, inputs: Any = (), **options: Any) -> RunResult:
+def run(model: Path, inputs: Any = None, **options: Any) -> RunResult:
     return lar.run(model, inputs, engine="openvino", **{"iter": 1, **options})
 
 
@@ -238,3 +238,70 @@ def test_options_become_properties(
     found = config_of(settings, copies)
     assert found.items() >= {"INFERENCE_PRECISION_HINT": "f32", **properties}.items()
     assert ("PERFORMANCE_HINT" in found) == ("hint" in settings)
+
+
+# Inputs of an .onnx file
+
+
+def write_optional(path: Path) -> Path:
+    """A product with a weight that is an input too."""
+    nodes = [helper.make_node("Mul", ["x", "w"], ["y"])]
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [3], [1, 2, 3])
+    ends: Any = {"x": ["batch", 3], "w": [3]}, {"y": ["batch", 3]}
+    return write_model(path, nodes, *ends, weights=[weight])
+
+
+def test_initializers_are_optional_inputs(tmp_path: Path) -> None:
+    model = write_optional(tmp_path / "optional.onnx")
+    own, given = (run(model, text) for text in ("x:[[1,1,1]]", "x:[[1,1,1]];w:[4,5,6]"))
+    assert [own.outputs[0].mean, given.outputs[0].mean] == [2, 5]
+    assert [info.name for info in own.inputs] == ["x"]
+    found = lar.compare(
+        f"{model} --engine onnxruntime", f"{model} --engine openvino", input="x:{2,3};w:{3}"
+    )
+    assert found.finding == "same"
+
+
+def test_axes_have_their_names(run_lar: Any, tmp_path: Path) -> None:
+    model = write_optional(tmp_path / "optional.onnx")
+    done = run_lar(str(model), "--engine", "openvino", "--shape", "batch=4", "--iter", "1")
+    assert done.returncode == 0, done.stderr
+    result = run(model, shape="batch=4")
+    assert result.outputs[0].shape == (4, 3)
+
+
+def test_an_input_without_rank_is_compiled_for_what_is_fed(tmp_path: Path) -> None:
+    node = helper.make_node
+    nodes = [node("Relu", ["x"], ["r"]), node("Add", ["r", "r"], ["y"])]
+    model = write_model(tmp_path / "any.onnx", nodes, {"x": None}, {"y": None})
+    result = run(model, "x:[[1,2,3]]", thread=2)
+    assert result.status == "ok", result.failure
+    assert (result.outputs[0].shape, result.outputs[0].mean) == ((1, 1, 3), 4)
+    assert "nothing feeds x, which may have any number of axes" in failure_of(run(model))
+    weights = [helper.make_tensor("w", TensorProto.FLOAT, [1, 1, 1, 1], [1])]
+    nodes = [node("Conv", ["x", "w"], ["y"])]
+    unclear = write_model(tmp_path / "conv.onnx", nodes, {"x": None}, {"y": None}, weights=weights)
+    text = failure_of(run(unclear, "x:{1,1,2,2}"))
+    assert "it does not say how many axes its inputs have" in text
+
+
+def test_tensors_without_elements_and_of_bfloat16_are_fed(tmp_path: Path) -> None:
+    joined = [helper.make_node("Concat", ["past", "x"], ["y"], axis=1)]
+    ends: Any = {"past": [1, "n", 2], "x": [1, 1, 2]}, {"y": [1, "m", 2]}
+    model = write_model(tmp_path / "joined.onnx", joined, *ends)
+    result = run(model, "past:{1,0,2};x:[[[1,2]]]")
+    assert (result.outputs[0].shape, result.outputs[0].mean) == ((1, 1, 2), 1.5)
+    nodes = [helper.make_node("Relu", ["x"], ["y"])]
+    model = write_model(
+        tmp_path / "narrow.onnx", nodes, {"x": [2]}, {"y": [2]}, element=TensorProto.BFLOAT16
+    )
+    result = run(model, "x:[1.5,2.5]")
+    assert (result.outputs[0].dtype, result.outputs[0].mean) == ("bfloat16", 2)
+
+
+def test_texts_are_refused(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Identity", ["x"], ["y"])]
+    model = write_model(
+        tmp_path / "texts.onnx", nodes, {"x": [2]}, {"y": [2]}, element=TensorProto.STRING
+    )
+    assert "a tensor of string, which lar cannot feed to OpenVINO" in failure_of(run(model))
