@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from lar.engines.driver import HOST_THREAD, EngineTrace
+from lar.records.columns import ExecutionColumns
 from lar.records.profile import Execution, ProfiledOperator, Step, Times
 
 
@@ -35,11 +36,9 @@ class OperatorTimes:
 
     def finish(self) -> EngineTrace:
         means = self.read() if self.times == "mean" else ()
-        executions = [
-            each
-            for step, at, durations in self._taken
-            for each in executions_in(step, at, durations or means)
-        ]
+        executions = ExecutionColumns()
+        for step, at, durations in self._taken:
+            executions.extend(executions_in(step, at, durations or means))
         return EngineTrace(operators=self.operators, executions=executions, times=self.times)
 
 

@@ -2,26 +2,25 @@
 
 OpenVINO counts the time of each node from the moment at which the model was compiled, and gives the
 mean of all its executions so far, in whole microseconds. What it says at the end of the warm-up is
-taken out of what it says in the end. It gives no starts: in each iteration nodes follow each other
-in their order, and have the part of its time that their means have of the mean iteration.
+taken out of what it says in the end.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lar.engines.driver import HOST_THREAD, EngineTrace
+from lar.engines.driver import EngineTrace
 from lar.engines.openvino.driver import DTYPES
 from lar.engines.openvino.graph import ExecutedGraph, ExecutedNode, Region, shape_of, tensor_name
 from lar.engines.openvino.operator_kinds import STEPS
-from lar.records.columns import ExecutionColumns
-from lar.records.profile import Execution, ProfiledOperator, TensorFact
+from lar.engines.operator_times import OperatorTimes
+from lar.records.profile import ProfiledOperator, TensorFact
 
 if TYPE_CHECKING:
     from lar.engines.openvino.driver import CompiledDriver
@@ -39,24 +38,25 @@ Means = Mapping[str, float]
 
 def start_profiling(driver: CompiledDriver, _: object) -> None:
     """Take the times of the nodes; the model counts them from the start."""
-    driver.profiler = MeanProfiler(driver)
+    driver.profiler = NodeTimes(driver)
 
 
-class MeanProfiler:
-    """Keeps the times of iterations, and what OpenVINO says in the end of the warm-up."""
+class NodeTimes(OperatorTimes):
+    """The mean times of nodes in the timed iterations, or in all where none is timed."""
 
     def __init__(self, driver: CompiledDriver) -> None:
+        super().__init__((), self.read_means, times="mean")
         self.driver = driver
-        self.steps: list[tuple[Step, int, int]] = []
+        self.runs = self.runs_before = 0
         self.before: Means = {}
-        self.runs_before = 0
 
     def take(self, step: Step, forward_ns: int, dispatched_ns: int, waited_ns: int) -> None:
-        self.steps.append((step, forward_ns, waited_ns))
+        super().take(step, forward_ns, dispatched_ns, waited_ns)
+        self.runs += 1
         if step.warmup:
-            self.before, self.runs_before = self.read(), len(self.steps)
+            self.before, self.runs_before = self.read_all(), self.runs
 
-    def read(self) -> Means:
+    def read_all(self) -> Means:
         """Return the mean times of the nodes that were executed, until now."""
         executed = self.driver.openvino.ProfilingInfo.Status.EXECUTED
         return {
@@ -65,46 +65,23 @@ class MeanProfiler:
             if node.status == executed
         }
 
-    def means(self) -> Means:
-        """Return the mean times of the nodes in the timed iterations, or in all if none is."""
-        runs, first = len(self.steps), self.runs_before
-        last = self.read()
-        if runs == first:
-            return last
-        return {
-            name: max(0.0, runs * mean - first * self.before.get(name, 0.0)) / (runs - first)
-            for name, mean in last.items()
-        }
+    def read_means(self) -> list[int]:
+        """Return the mean times of the operators, which are those of the nodes executed."""
+        last, first = self.read_all(), self.runs_before
+        timed = self.runs - first
+        table = OperatorTable(self.driver)
+        nodes = [node for node in table.graph.nodes if node.name in last]
+        self.operators = tuple(map(table.operator_of, nodes))
+        if not timed:
+            return [round(last[node.name]) for node in nodes]
+        sums = (
+            self.runs * last[node.name] - first * self.before.get(node.name, 0.0) for node in nodes
+        )
+        return [max(0, round(each / timed)) for each in sums]
 
     def finish(self) -> EngineTrace:
-        means = self.means()
-        table = OperatorTable(self.driver)
-        nodes = [node for node in table.graph.nodes if node.name in means]
-        windows = [end - begin for step, begin, end in self.steps if not step.warmup]
-        mean_window = sum(windows) / len(windows) if windows else 0.0
-        whole = max(mean_window, sum(means.values()), 1.0)
-        durations = [means[node.name] / whole for node in nodes]
-        executions = ExecutionColumns()
-        for step, begin, end in self.steps:
-            executions.extend(executions_in(step, begin, end, durations))
-        return EngineTrace(
-            operators=tuple(map(table.operator_of, nodes)),
-            executions=executions,
-            thread_count=self.driver.threads_of(self.driver.compiled),
-            dropped=DROPPED,
-            times="mean",
-        )
-
-
-def executions_in(
-    step: Step, begin_ns: int, end_ns: int, durations: Sequence[float]
-) -> Iterator[Execution]:
-    """Yield one execution of each operator, one after the other, in an iteration; `durations` are
-    parts of its time."""
-    edges = begin_ns + np.cumsum([0.0, *durations]) * (end_ns - begin_ns)
-    places = [int(edge) for edge in edges]
-    for number, (start, end) in enumerate(pairwise(places)):
-        yield Execution(number, step.number, HOST_THREAD, start, end, warmup=step.warmup)
+        threads = self.driver.threads_of(self.driver.compiled)
+        return replace(super().finish(), thread_count=threads, dropped=DROPPED)
 
 
 class OperatorTable:
