@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from lar.options.option import Option
+from lar.options.table import BIN_IO_DUMP, BIN_OUT_DUMP, DUMP_FILTER, TEXT_DUMPS
 
 D = TypeVar("D")  # the class of the drivers that honour an option, or the union of several
 T = TypeVar("T")  # the type of the option's value
@@ -49,6 +50,26 @@ class OptionRow(Generic[D, T]):
     def key(self) -> str:
         """The option's key."""
         return self.option.key
+
+
+def dump_rows(
+    drivers: Drivers[D], how: str, dump: Hook[D, Any], dump_outputs: Hook[D, Any]
+) -> tuple[OptionRow[D, Any], ...]:
+    """Return the rows of dumps of an engine that dumps a fed model before the warm-up; `how` says
+    which tensors."""
+    return (
+        *(
+            OptionRow(option, drivers, how, before_run=dump)
+            for option in (*TEXT_DUMPS, BIN_IO_DUMP)
+        ),
+        OptionRow(
+            BIN_OUT_DUMP,
+            drivers,
+            "the outputs, written after each iteration",
+            before_run=dump_outputs,
+        ),
+        OptionRow(DUMP_FILTER, drivers, "what it leaves out is removed when the run has ended"),
+    )
 
 
 class LazyModule:

@@ -7,16 +7,13 @@ import re
 import shutil
 from typing import TYPE_CHECKING, Any
 
-from lar.engines.option_rows import Drivers, LazyModule, OptionRow
+from lar.engines.option_rows import Drivers, LazyModule, OptionRow, dump_rows
 from lar.errors import UsageError, nearest
 from lar.options.table import (
     ALLOW_EXTERNAL_DATA,
-    BIN_IO_DUMP,
-    BIN_OUT_DUMP,
     CPU,
     CPU_DEFAULT,
     DISABLE_ASSERT_THROW,
-    DUMP_FILTER,
     ENGINE_OPTION,
     MODEL_DUMP,
     MULTITHREAD,
@@ -25,7 +22,6 @@ from lar.options.table import (
     PROFILE,
     PROFILE_SYSCALLS,
     RANGE_BY,
-    TEXT_DUMPS,
     THREAD,
     VERBOSE,
 )
@@ -166,13 +162,5 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
     ),
     OptionRow(PROFILE_SYSCALLS, INTERPRETER, "strace of the process that runs the model"),
     OptionRow(RANGE_BY, INTERPRETER, "by the names of the operators"),
-    *(OptionRow(option, INTERPRETER, DUMPED, before_run=dumps.dump_net) for option in TEXT_DUMPS),
-    OptionRow(BIN_IO_DUMP, INTERPRETER, DUMPED, before_run=dumps.dump_net),
-    OptionRow(
-        BIN_OUT_DUMP,
-        INTERPRETER,
-        "the outputs, written after each iteration",
-        before_run=dumps.dump_outputs,
-    ),
-    OptionRow(DUMP_FILTER, INTERPRETER, "what it leaves out is removed when the run has ended"),
+    *dump_rows(INTERPRETER, DUMPED, dumps.dump_net, dumps.dump_outputs),
 )

@@ -5,17 +5,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lar.engines.option_rows import Drivers, LazyModule, OptionRow
+from lar.engines.option_rows import Drivers, LazyModule, OptionRow, dump_rows
 from lar.options.rules import Presence, Rule, excludes, needs
 from lar.options.table import (
     ALLOW_EXTERNAL_DATA,
-    BIN_IO_DUMP,
-    BIN_OUT_DUMP,
     CONST_SHAPE,
     CPU,
     CPU_DEFAULT,
     DISABLE_ASSERT_THROW,
-    DUMP_FILTER,
     ENGINE_OPTION,
     FAST_RUN,
     FAST_RUN_ALGO_POLICY,
@@ -28,7 +25,6 @@ from lar.options.table import (
     PROVIDER,
     RANGE_BY,
     STREAMS,
-    TEXT_DUMPS,
     THREAD,
     VERBOSE,
 )
@@ -81,15 +77,7 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
     ),
     OptionRow(PROFILE_SYSCALLS, COMPILED, "strace of the process that runs the model"),
     OptionRow(RANGE_BY, COMPILED, "by the names of the executed graph's nodes"),
-    *(OptionRow(each, COMPILED, DUMPED, before_run=dumps.dump_graph) for each in TEXT_DUMPS),
-    OptionRow(BIN_IO_DUMP, COMPILED, DUMPED, before_run=dumps.dump_graph),
-    OptionRow(
-        BIN_OUT_DUMP,
-        COMPILED,
-        "the outputs, written after each iteration",
-        before_run=dumps.dump_outputs,
-    ),
-    OptionRow(DUMP_FILTER, COMPILED, "what it leaves out is removed when the run has ended"),
+    *dump_rows(COMPILED, DUMPED, dumps.dump_graph, dumps.dump_outputs),
 )
 
 RULES: tuple[Rule, ...] = (
