@@ -17,6 +17,11 @@ WHILE_LOADING: tuple[tuple[str, str, str], ...] = (
         "export the model for another opset, or give another --engine",
     ),
     (
+        r"Conversion is failed for: (.+)",
+        r"OpenVINO cannot convert \1",
+        "give the shapes of its inputs, export it for another opset, or give another --engine",
+    ),
+    (
         r"Model can't be parsed|Unable to read the model|Conversion of .* failed to read",
         "this is not a model that OpenVINO reads, or it is damaged or cut short",
         BROKEN,
