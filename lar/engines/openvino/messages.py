@@ -17,11 +17,6 @@ WHILE_LOADING: tuple[tuple[str, str, str], ...] = (
         "export the model for another opset, or give another --engine",
     ),
     (
-        r"Conversion is failed for: (.+)",
-        r"OpenVINO cannot convert \1",
-        "give the shapes of its inputs, export it for another opset, or give another --engine",
-    ),
-    (
         r"Model can't be parsed|Unable to read the model|Conversion of .* failed to read",
         "this is not a model that OpenVINO reads, or it is damaged or cut short",
         BROKEN,
@@ -45,6 +40,11 @@ WHILE_LOADING: tuple[tuple[str, str, str], ...] = (
         r"Cannot load library .*?(\w+\.so[\w.]*): cannot open",
         r"OpenVINO needs the library \1 for this device",
         "install the device's driver, or leave out --provider",
+    ),
+    (
+        r"Conversion is failed for: (.+)",
+        r"OpenVINO cannot convert \1",
+        "give the shapes of its inputs, export it for another opset, or give another --engine",
     ),
 )
 # What the engine says of a property that it does not take, or of its value.
