@@ -25,6 +25,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,6 +39,8 @@ LARGEST_REQUEST = 1 << 20
 WORKER = "lar.worker.main:main"
 # Above all numbers that a worker's files have.
 FIRST_FREE_FILE = 10
+# So long a fork waits for the process that takes it as its child; a busy machine needs a while.
+ADOPTION_SECONDS = 30.0
 
 # What others add may be another engine of the same name in the next test.
 OWN_ENGINES = [*(engine.name for engine in ENGINES), "fake"]
@@ -337,7 +340,11 @@ def fork_orphan(request: Mapping[str, Any], files: Sequence[int]) -> int:
 def be_worker(request: Mapping[str, Any], files: Sequence[int]) -> None:
     """Become the worker: its parent, its files, its folder, its environment."""
     function = imported(request["program"])
+    # A run of the tests that was killed has no process left that adopts it.
+    latest = time.monotonic() + ADOPTION_SECONDS
     while os.getppid() != request["parent"]:
+        if time.monotonic() > latest:
+            os._exit(1)
         os.sched_yield()
     copies = [fcntl.fcntl(each, fcntl.F_DUPFD, FIRST_FREE_FILE * 10) for each in files]
     os.closerange(3, FIRST_FREE_FILE * 10)

@@ -28,7 +28,7 @@ python=(numpy onnxruntime onnx msgspec flatbuffers protobuf packaging ml_dtypes 
 userland=${USERLAND:-$(mktemp -d)}
 [ -n "${USERLAND:-}" ] || trap 'rm -rf "$userland"' EXIT
 if [ ! -e "$userland/python" ]; then
-    mkdir -p "$userland"/{lists/partial,cache/archives/partial,packages,root/proc,tmp}
+    mkdir -p "$userland"/{lists/partial,cache/archives/partial,packages,files/proc,tmp}
     touch "$userland/status"
     cat > "$userland/apt.conf" << END
 APT::Architecture "arm64"; APT::Architectures { "arm64"; }; APT::Sandbox::User "root";
@@ -38,8 +38,8 @@ END
     export APT_CONFIG=$userland/apt.conf
     apt-get update -qq || lack "Debian's lists cannot be had"
     (cd "$userland/packages" && apt-get download -qq "${debian[@]}") || lack "no packages of Debian"
-    for package in "$userland"/packages/*.deb; do dpkg-deb -x "$package" "$userland/root"; done
-    site=$userland/root/usr/local/lib/python3.11/dist-packages
+    for package in "$userland"/packages/*.deb; do dpkg-deb -x "$package" "$userland/files"; done
+    site=$userland/files/usr/local/lib/python3.11/dist-packages
     uv pip install -q --no-deps --only-binary :all: --python-platform aarch64-manylinux_2_28 \
         --python-version 3.11 --target "$site" "${python[@]}" || lack "no packages of Python"
     # ONNX Runtime reads the features of the processor here; it ends where it reads another one's.
@@ -47,14 +47,14 @@ END
         printf 'processor\t: %s\nFeatures\t: %s\n%s\n\n' "$number" \
             "fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm" \
             $'CPU implementer\t: 0x41\nCPU architecture: 8\nCPU variant\t: 0x3\nCPU part\t: 0xd0c\nCPU revision\t: 1'
-    done > "$userland/root/proc/cpuinfo"
+    done > "$userland/files/proc/cpuinfo"
     # lar starts its workers with `sys.executable`, which must be the emulated Python.
     echo 'import os, sys; sys.executable = os.environ.get("EMULATED_PYTHON", sys.executable)' \
         > "$site/emulated.pth"
     cat > "$userland/python" << END
 #!/bin/sh
-EMULATED_PYTHON='$userland/python' exec '$qemu' -cpu neoverse-n1 -L '$userland/root' \\
-    '$userland/root/usr/bin/python3.11' "\$@"
+EMULATED_PYTHON='$userland/python' exec '$qemu' -cpu neoverse-n1 -L '$userland/files' \\
+    '$userland/files/usr/bin/python3.11' "\$@"
 END
     chmod +x "$userland/python"
 fi

@@ -41,7 +41,7 @@ MOST_CLIPPED = 0.05
 # implementations are apart then: the sigmoid of ONNX Runtime gives 0 or 1.5e-7 for -16.
 NEAR_ONE = {"sigmoid", "hardsigmoid", "softmax", "tanh"}
 NEAR_ONE_ROUNDING = 4 * 2.0**-23
-# What differs by more in all, and is the same all the same, is faint.
+# A tensor within that tolerance whose whole error is larger than this holds only faint numbers.
 FAINT = 1e-3
 
 

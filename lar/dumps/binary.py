@@ -179,8 +179,8 @@ def read_start(path: Path, count: int) -> tuple[bytes, int]:
 def shape_of(sizes: tuple[int, ...], name: str, size: int) -> tuple[int, ...]:
     """Return the shape that the sizes of a file's axes stand for, with so many bytes of elements.
 
-    Where there is none, the name tells which of the zeros are axes; where there is one, whether it
-    has an axis.
+    A file without elements has zeros as sizes: its name shows which of them are axes. For a file
+    with one element the name shows whether the tensor has an axis.
     """
     if size and sizes != (1,):
         used = max((place for place, each in enumerate(sizes, 1) if each), default=len(sizes))

@@ -1,7 +1,7 @@
 """A model with the settings that are best for it in one file: lite's packed model.
 
-Such a file holds a model, a fast-run cache and some of lite's options. Layouts are none of those:
-the model is written anew with them first, as the graph driver optimises it.
+Such a file holds a model, a fast-run cache and some of lite's options. It cannot hold
+layouts: the graph driver first writes the model anew with them.
 """
 
 from __future__ import annotations
