@@ -35,6 +35,8 @@ OUTSTANDING = 20
 # Steps nearer to a whole number than this are one.
 WHOLE = 0.1
 
+NONFINITE = (("infinite", "overflow to infinity", np.isinf), ("NaN", "no number", np.isnan))
+
 
 def culprit_of(blame: Blame, paired: Paired) -> Culprit:
     """Return the record of a culprit, with those of its own weights that differ."""
@@ -73,7 +75,7 @@ def kind_of(output: TensorComparison, paired: Paired) -> str:
     keys = output.actual.key, output.expected.key
     tensors = [it.dump.tensor(key) for it, key in zip(paired.values, keys, strict=True)]
     arrays = map(whole, map(Values.elements, paired.values, tensors))
-    one, other = (array.reshape(output.expected.shape) for array in arrays)
+    one, other = (it.astype(np.float64).reshape(output.expected.shape) for it in arrays)
     found = map(Values.quantization_of, paired.values, tensors)
     step = max((max(it.scale) for it in found if it), default=0.0)
     # Of weights the channels of the output come first.
@@ -104,7 +106,7 @@ def operator_facts(paired: Paired, side: int, node: Node) -> OperatorFacts:
 
 
 class Sides(NamedTuple):
-    """The elements of both sides, of one shape and in plain axes.
+    """The elements of both sides, of one shape and in plain axes, as float64.
 
     `step` is that of a quantised type, 0 for any other; `axis` is that of the channels, if it is
     known; `names` are what the sides are called.
@@ -133,9 +135,6 @@ class Sides(NamedTuple):
 def find_kind(sides: Sides) -> str:
     """Return what one side's elements are beside the other's, in words; empty if nothing simple is
     found."""
-    sides = sides._replace(
-        one=np.asarray(sides.one, np.float64), other=np.asarray(sides.other, np.float64)
-    )
     if text := find_nonfinite(sides):
         return text
     energy = energy_of(sides.difference)
@@ -147,10 +146,7 @@ def find_kind(sides: Sides) -> str:
 def find_nonfinite(sides: Sides) -> str:
     """Detect a side that alone has infinite numbers or NaN."""
     for name, side, twin in sides.both_ways():
-        for what, kind, is_bad in (
-            ("infinite", "overflow to infinity", np.isinf),
-            ("NaN", "no number", np.isnan),
-        ):
+        for what, kind, is_bad in NONFINITE:
             if count := int(np.count_nonzero(is_bad(side) & np.isfinite(twin))):
                 return f"{kind}: {count} of {side.size} elements are {what} in {name}"
     return ""

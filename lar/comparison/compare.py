@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
 
 from lar.comparison.causes import culprit_of
 from lar.comparison.culprits import Blame, Search, without_behind
@@ -25,11 +24,7 @@ from lar.graphs.twins import match
 from lar.records.comparison import Comparison, Finding, Only, SideFacts, TensorComparison, Tolerance
 
 # What takes a few words on what is being done now.
-Progress: TypeAlias = Callable[[str], None]
-
-
-def ignore(text: str) -> None:
-    """Take no notice of progress."""
+Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +41,7 @@ class Request:
     raw: bool = False
     isolate: bool = False
     only: Only = "outputs"
-    progress: Progress = ignore
+    progress: Progress = lambda text: None
 
 
 def compare_dumps(
@@ -116,9 +111,13 @@ def judge(paired: Paired, search: Search, only: Only, *, isolate: bool) -> Compa
     ]
     finding = find_finding([*map(paired.found, deciding)], blames, paired)
     precision, snr_db = rounding_of(tensors) if finding == "same" else ("", None)
+    dumps = (graph.dump for graph in paired.graphs)
+    actual, expected = (
+        facts_from(SideFacts, it.index, source=it.source, tensors=len(it)) for it in dumps
+    )
     return Comparison(
-        actual=side_facts(paired.graphs[0].dump),
-        expected=side_facts(paired.graphs[1].dump),
+        actual=actual,
+        expected=expected,
         tolerance=paired.measure.tolerance,
         finding=finding,
         only=only,
@@ -197,8 +196,3 @@ def rounding_of(tensors: Iterable[TensorComparison]) -> tuple[str, float | None]
         return "", None
     noisy = [figures.snr_db for it, figures in computed if it.is_output and figures.snr_db]
     return coarsest(it.precision for it, _ in computed), min(noisy, default=None)
-
-
-def side_facts(dump: Dump) -> SideFacts:
-    """Return where a dump comes from."""
-    return facts_from(SideFacts, dump.index, source=dump.source, tensors=len(dump))

@@ -12,7 +12,6 @@ from dataclasses import replace
 from lar.comparison.metrics import finite
 from lar.comparison.notes import listed
 from lar.records.comparison import Comparison, Culprit, ErrorsOverItems, Figures, TensorComparison
-from lar.records.quantization import Quantization
 
 Key = tuple[str, str]
 
@@ -49,7 +48,8 @@ class Errors:
         if self.worst is None:
             return None
         snr = snr_of(self.worst)
-        step = step_of(pair.actual.quantization) or step_of(pair.expected.quantization)
+        known = (it.quantization.scale for it in (pair.actual, pair.expected) if it.quantization)
+        step = next((scale[0] for scale in known if len(scale) == 1), 0.0)
         rms = math.sqrt(self.noise / self.elements) if self.elements else 0.0
         return ErrorsOverItems(
             items=self.items,
@@ -156,9 +156,3 @@ def snr_of(figures: Figures) -> float:
     if figures.snr_db is not None:
         return figures.snr_db
     return math.inf if figures.identical or not figures.max_absolute else -math.inf
-
-
-def step_of(quantization: Quantization | None) -> float:
-    """Return the scale of a tensor that is quantised with one, else 0."""
-    scales = quantization.scale if quantization else ()
-    return scales[0] if len(scales) == 1 else 0.0

@@ -14,11 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lar.dumps.dump import Stored
+from lar.dumps.dump import Array, Stored
 from lar.graphs.elements import BLOCK, Elements, elements_of
 from lar.records.comparison import Element, Figures, Tolerance
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 # Default tolerance of a type, relative to the element and to the size of the tensor:
 # sums in another order and winograd algorithms stay below it, a cast to the next smaller type

@@ -12,8 +12,7 @@ from lar.graphs.graph import Node, results_of, sources_of
 from lar.graphs.origins import PART
 from lar.records.comparison import Finding, LeftOut, UnmatchedTensor
 
-SideName = Literal["actual", "expected"]
-SIDES: tuple[SideName, ...] = ("actual", "expected")
+SIDES: tuple[Literal["actual", "expected"], ...] = ("actual", "expected")
 
 OTHER_FORM = "a constant that the other side holds in another form, or not at all"
 

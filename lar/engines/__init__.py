@@ -6,6 +6,7 @@ Importing this loads no engine: a usage error or `--help` stays cheap.
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -106,12 +107,10 @@ def find_engine(name: str) -> Engine | None:
 def operator_kinds_of(name: str) -> OperatorKinds:
     """Return the kinds of operators of the engine that a dump names; those of all lar's own
     engines if it names no known engine."""
-    from lar.graphs.operator_kinds import OperatorKinds  # few commands need it
-
     engine = find_engine(name)
     if engine is not None:
         return engine.operator_kinds
-    return OperatorKinds.union(engine.operator_kinds for engine in ENGINES)
+    return functools.reduce(operator.or_, (each.operator_kinds for each in ENGINES))
 
 
 def operator_kinds_of_both(

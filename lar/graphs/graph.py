@@ -129,14 +129,7 @@ class Graph:
         data = {key for each in operators for key in each.inputs if key not in known}
         if self.dump.index.engine and self.dump.index.complete:  # else operators may be unknown
             constants |= data
-        count = -1
-        while count != len(constants):
-            count = len(constants)
-            for each in operators:
-                is_fed_anew = each.type == BODY_INPUT  # a loop goes on with other values
-                if each.inputs and not is_fed_anew and constants.issuperset(each.inputs):
-                    constants.update(each.outputs)
-        return (constants | data) - given
+        return (with_computed(constants, operators) | data) - given
 
     def find_dequantized(self) -> dict[str, str]:
         """Return the keys of constants that are the real numbers of other constants, each with the
@@ -208,6 +201,18 @@ class Graph:
     def present(self) -> list[Node]:
         """The nodes whose values the dump holds."""
         return [node for node in self.nodes if node.tensor is not None]
+
+
+def with_computed(constants: set[str], operators: Sequence[DumpedOperator]) -> set[str]:
+    """Return the keys of constants with those of what is computed from nothing else."""
+    found, count = {*constants}, -1
+    while count != len(found):
+        count = len(found)
+        for each in operators:
+            is_fed_anew = each.type == BODY_INPUT  # a loop goes on with other values
+            if each.inputs and not is_fed_anew and found.issuperset(each.inputs):
+                found.update(each.outputs)
+    return found
 
 
 def walk_back(ends: Collection[Node], *, by_depth: bool) -> Iterator[Node]:

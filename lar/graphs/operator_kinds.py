@@ -7,7 +7,7 @@ Two tensors of different engines can be twins only where what was done last is o
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -45,22 +45,16 @@ class OperatorKinds(NamedTuple):
         """Return the model's type of a tensor that is computed in a wider one, else nothing."""
         return next((it for start, it in self.rounded.items() if name.startswith(start)), "")
 
-    @classmethod
-    def union(cls, tables: Iterable[OperatorKinds]) -> OperatorKinds:
-        """Return a table for a dump of an unknown engine."""
-        each = list(tables)
-
-        def steps_by_mode(operator: DumpedOperator) -> Steps:
-            return next(filter(None, (table.steps_by_mode(operator) for table in each)), ())
-
-        return cls(
-            {name: kind for table in each for name, kind in table.kinds.items()},
-            frozenset().union(*(table.biased for table in each)),
-            frozenset().union(*(table.may_fuse for table in each)),
-            steps_by_mode,
-            frozenset().union(*(table.opaque for table in each)),
-            {start: name for table in each for start, name in table.rounded.items()},
-            frozenset().union(*(table.random for table in each)),
+    def __or__(self, other: OperatorKinds) -> OperatorKinds:
+        """Return a table of both, for a dump of an unknown engine; the other's kinds count."""
+        return OperatorKinds(
+            {**self.kinds, **other.kinds},
+            self.biased | other.biased,
+            self.may_fuse | other.may_fuse,
+            lambda it: self.steps_by_mode(it) or other.steps_by_mode(it),
+            self.opaque | other.opaque,
+            {**self.rounded, **other.rounded},
+            self.random | other.random,
         )
 
 

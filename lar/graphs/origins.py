@@ -19,7 +19,7 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from lar.dumps.dump import DumpedOperator, DumpIndex
-from lar.graphs.graph import walk
+from lar.graphs.graph import walk, with_computed
 
 # What engines put behind the name of an operator that they change, and behind all of them.
 SUFFIXES = re.compile(r"(_nchwc|_token_\d+|_nchwc_token_\d+)$")
@@ -299,7 +299,5 @@ def constants_in(index: DumpIndex) -> set[str]:
     gives."""
     given = {key for each in index.operators for key in each.outputs}
     constants = {key for each in index.operators for key in each.inputs if key not in given}
-    for each in index.operators:
-        if each.constant or (each.inputs and constants.issuperset(each.inputs)):
-            constants.update(each.outputs)
-    return constants
+    constants.update(key for each in index.operators if each.constant for key in each.outputs)
+    return with_computed(constants, index.operators)

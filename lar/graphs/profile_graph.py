@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -29,6 +29,11 @@ class ProfileGraph(NamedTuple):
 
     dump_index: DumpIndex
     places: Mapping[str, Sequence[int]]
+
+    def with_tensors(self, change: Callable[[DumpedTensor], DumpedTensor]) -> ProfileGraph:
+        """Return the graph with each of its tensors changed."""
+        tensors = tuple(map(change, self.dump_index.tensors))
+        return self._replace(dump_index=replace(self.dump_index, tensors=tensors))
 
 
 def graph_of(operators: Sequence[ProfiledOperator], engine: str) -> ProfileGraph:
@@ -82,19 +87,15 @@ def graph_of(operators: Sequence[ProfiledOperator], engine: str) -> ProfileGraph
 def plain_graph_of(profile: Profile) -> ProfileGraph:
     """Return the graph of a profile, with shapes in plain axes."""
     graph = graph_of(profile.operators, profile.facts.engine)
-    layouts = layouts_of(graph.dump_index.tensors, graph.dump_index.operators)
+    index = replace(graph.dump_index, model_sha256=profile.facts.model.sha256)
+    layouts = layouts_of(index.tensors, index.operators)
 
     def make_plain(tensor: DumpedTensor) -> DumpedTensor:
         layout = layouts.get(tensor.key)
         shape = plain_shape(tensor.shape, layout) if layout else tensor.shape
         return replace(tensor, shape=shape, layout=layout or tensor.layout)
 
-    index = replace(
-        graph.dump_index,
-        tensors=tuple(map(make_plain, graph.dump_index.tensors)),
-        model_sha256=profile.facts.model.sha256,
-    )
-    return graph._replace(dump_index=index)
+    return graph._replace(dump_index=index).with_tensors(make_plain)
 
 
 def without_filling(graph: ProfileGraph, other: ProfileGraph) -> ProfileGraph:
@@ -108,9 +109,7 @@ def without_filling(graph: ProfileGraph, other: ProfileGraph) -> ProfileGraph:
             return tensor
         fitting = {it for it in shapes if is_padded(tensor.shape, it, tensor.layout)}
         likely = named.get(name_of(tensor), ())
-        return replace(
-            tensor, shape=likely if likely in fitting else max(fitting, default=tensor.shape)
-        )
+        fits = likely in fitting
+        return replace(tensor, shape=likely if fits else max(fitting, default=tensor.shape))
 
-    index = replace(graph.dump_index, tensors=tuple(map(cut, graph.dump_index.tensors)))
-    return graph._replace(dump_index=index)
+    return graph.with_tensors(cut)

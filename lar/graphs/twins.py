@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lar.dumps.dump import DumpedTensor
+from lar.dumps.dump import Array, DumpedTensor
 from lar.graphs.elements import whole
 from lar.graphs.graph import Graph, Node, branches_of, name_of, region_of
 from lar.graphs.matching import NEAR_QUANTIZED, Matching, Pair, is_generic
@@ -25,8 +25,6 @@ from lar.graphs.operator_kinds import GROUPS
 from lar.graphs.quantities import names_of_constants
 from lar.graphs.signatures import NEAR, Values, distances, signature_of, squeezed
 from lar.records.comparison import MatchedBy
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 # So many tensors whose names stand elsewhere on the other side are read.
 MOST_READ = 8
