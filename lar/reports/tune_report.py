@@ -181,4 +181,5 @@ def verdict_of(result: TuneResult) -> str:
     low, times, high = (f"{1 / it:.3g}" for it in (best.ratio_high, best.ratio, best.ratio_low))
     compared = sentence.format(times=times, plain=plain)
     outputs = f"outputs {describe_outputs(best) or 'not compared'}"
-    return printable(f"{title}: {best.name}: {compared} ({low} to {high}), {outputs}")
+    doubt = "; likely, not proven" if best.verdict == "likely best" else ""
+    return printable(f"{title}: {best.name}: {compared} ({low} to {high}), {outputs}{doubt}")

@@ -84,8 +84,3 @@ class Combinations:
     def needs_search(self, candidate: Candidate) -> bool:
         """Return whether a candidate reads a cache that a search fills."""
         return any(self.choices[name].search for name in candidate.choices)
-
-
-def combinations_of(spaces: Sequence[ModelSpace]) -> list[Combinations]:
-    """Return the candidates of each model."""
-    return [Combinations(model, space) for model, space in enumerate(spaces)]

@@ -15,12 +15,12 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain, islice, zip_longest
+from itertools import chain, islice, starmap, zip_longest
 from typing import Literal, NamedTuple
 
-from lar.records.run import RunResult, Status
+from lar.records.run import RunResult
 from lar.records.tuning import BASELINE, Candidate, Ending, TuneRequest
-from lar.tuning.candidates import Combinations, combinations_of
+from lar.tuning.candidates import Combinations
 from lar.tuning.evidence import Evidence, RoundKind, Trial, best_first
 
 # What follows was measured on two cores of an AMD EPYC beside other work, with mobilenet_v2 of both
@@ -130,7 +130,7 @@ class Survey:
     combinations: list[Combinations] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.combinations = combinations_of(self.request.spaces)
+        self.combinations = [*starmap(Combinations, enumerate(self.request.spaces))]
 
     def fate(self, candidate: Candidate) -> str:
         return self.evidence.fates.get(candidate, "ok")
@@ -179,17 +179,14 @@ class Survey:
     def prove(self, left: float) -> Step | None:
         """Return a round of the best, and of those that seem as good, beside the plain run; None
         where nothing is left to be proven, or no time for it."""
-        as_good = (it for it in self.rivals() if self.is_as_good(it))
+        levels = self.evidence.levels
+        limit = levels[self.best] + math.log1p(self.request.margin)
+        as_good = (it for it in self.rivals() if levels[it] < limit)
         near = [it for it in (self.best, *as_good) if not self.evidence.is_proven(it)]
         if self.best == BASELINE or not near:
             return None
         members = (BASELINE, *near[: 1 + ROOM_FOR_RIVALS])
         return self.shorten(Step("proof", members, PROOF_SECONDS), left)
-
-    def is_as_good(self, candidate: Candidate) -> bool:
-        """Return whether a candidate seems as good as the best."""
-        levels = self.evidence.levels
-        return levels[candidate] - levels[self.best] < math.log1p(self.request.margin)
 
     def rivals(self) -> list[Candidate]:
         """Return those that may still beat the best by the margin, the likeliest first."""
@@ -250,8 +247,7 @@ class Survey:
     def has_cache(self, candidate: Candidate) -> bool:
         """Return whether a search has filled the cache of a candidate, at least in part."""
         found = self.searched.get(self.combinations[candidate.model].cache_of(candidate))
-        usable: tuple[Status, ...] = ("ok", "timed_out")
-        return found is not None and found.status in usable
+        return found is not None and found.status in ("ok", "timed_out")
 
     def can_load(self, candidate: Candidate) -> bool:
         """Return whether a candidate with which the engine measures at each load loads in time."""

@@ -66,10 +66,8 @@ def make_file(space: ModelSpace, model: str, options: Mapping[str, Any]) -> None
     Raises:
         LarError: it did not end well.
     """
-    values = {"engine": space.engine, "iter": 0, "warmup_iter": 0, **options}
-    fed = space.options.get(INPUT.key)
-    if fed is not None:
-        values[INPUT.key] = fed
+    fed = {key: value for key, value in space.options.items() if key == INPUT.key}
+    values = {"engine": space.engine, "iter": 0, "warmup_iter": 0, **fed, **options}
     result = make_run(plan_run(model, parse_values(values)), RunContext())
     require_ok(result, within=PACKED_MODEL_DUMP.flag)
 

@@ -112,12 +112,14 @@ class Evidence:
             found[model] = spread if is_known else pool([spread, USUAL])
         return found
 
-    def judge(self, ratios: Sequence[float], candidate: Candidate, looks: int) -> Difference | None:
+    def judge(
+        self, ratios: Sequence[float], candidate: Candidate, looks: int, *, once: bool = False
+    ) -> Difference | None:
         """Return what pairs of processes show by a candidate's ratios, None without any; with
         enough of them, how much those of others differ has no say."""
         usual = self.usual.get(candidate.model) if len(ratios) <= FIRST_LOOK else None
         pairs = [[ratio] for ratio in ratios]
-        return compare_pairs(pairs, usual=usual, comparisons=max(1, looks))
+        return compare_pairs(pairs, usual=usual, comparisons=max(1, looks), once=once)
 
     def compare(
         self, first: Candidate, second: Candidate, *, comparisons: int = 1
@@ -126,14 +128,21 @@ class Evidence:
         noisier = max(first, second, key=lambda each: each.model)  # the baseline is of the first
         return self.judge(self.log_ratios(first, second), noisier, comparisons)
 
-    def proofs_of(self, candidate: Candidate) -> list[Difference]:
-        """Return how a candidate differs from the baseline at each look, the last one last: its
-        first process, by which it was chosen, has no say. All that are proven pay for each other,
-        and so do looks before the first of the verdict."""
-        ratios = self.log_ratios(BASELINE, candidate)[1:]
+    def proof_of(self, candidate: Candidate) -> tuple[list[float], int]:
+        """Return the logarithms of the ratios that may prove a candidate, and how many candidates
+        pay for it: of one that its first process chose, all others, and all that were chosen."""
+        ratios = self.log_ratios(BASELINE, candidate)
+        if not candidate.choices:
+            return ratios, 1
         proven = sum(len(scores) > FEWEST_LOOKS for scores in self.scores.values()) - 1
+        return ratios[1:], max(1, proven)
+
+    def proofs_of(self, candidate: Candidate) -> list[Difference]:
+        """Return how a candidate differs from the baseline at each look, the last one last; looks
+        before the first of the verdict pay for each other."""
+        ratios, proven = self.proof_of(candidate)
         found = (
-            self.judge(ratios[:count], candidate, max(1, proven) * max(1, FIRST_LOOK - count))
+            self.judge(ratios[:count], candidate, proven * max(1, FIRST_LOOK - count))
             for count in range(1, len(ratios) + 1)
             if count < FIRST_LOOK or is_look(count)
         )
@@ -143,10 +152,12 @@ class Evidence:
         """Return whether the proof of a candidate shows that it is better than the baseline."""
         return any(each.verdict == "faster" for each in self.proofs_of(candidate))
 
-    def shown(self, candidate: Candidate) -> Difference | None:
-        """Return how a candidate differs from the baseline, by all its processes at the price of
-        all comparisons that were made."""
-        return self.compare(BASELINE, candidate, comparisons=len(self.scores) - 1)
+    def likely(self, candidate: Candidate) -> Difference | None:
+        """Return how a candidate differs from the baseline by its proof, had it been looked at
+        once; None where that does not show that it is better."""
+        ratios, proven = self.proof_of(candidate)
+        found = self.judge(ratios, candidate, proven, once=True)
+        return found if found and found.verdict == "faster" else None
 
     def may_beat(self, candidate: Candidate, best: Candidate) -> bool:
         """Return whether a candidate may still be better than the best so far."""

@@ -66,9 +66,12 @@ class Tuning(TuneResult):
 
 
 def find_best(survey: Survey) -> Candidate:
-    """Return the candidate that won: the first that is shown to be better than the plain run."""
-    proven = (it for it in survey.ordered if it == BASELINE or survey.evidence.is_proven(it))
-    return next(proven, BASELINE)
+    """Return the candidate that won: the first that is shown to be better than the plain run, else
+    the first that is likely to be."""
+    others = [it for it in survey.ordered if it != BASELINE]
+    proven = (it for it in others if survey.evidence.is_proven(it))
+    likely = (it for it in others if survey.evidence.likely(it))
+    return next(proven, None) or next(likely, BASELINE)
 
 
 def rank(survey: Survey) -> Iterator[RankedCandidate]:
@@ -129,13 +132,15 @@ def shown_difference(
     evidence: Evidence, candidate: Candidate, *, is_best: bool
 ) -> Difference | None:
     """Return how a candidate differs from the plain run: the best as its proof shows, if that is
-    what has shown it."""
+    what has shown it or makes it likely."""
     if candidate == BASELINE:
         return None
-    found, proofs = evidence.shown(candidate), evidence.proofs_of(candidate)
+    # At the price of all comparisons that were made.
+    found = evidence.compare(BASELINE, candidate, comparisons=len(evidence.scores) - 1)
     if not is_best or (found and found.is_shown):
         return found
-    return next((each for each in proofs if each.verdict == "faster"), found)
+    proofs = (each for each in evidence.proofs_of(candidate) if each.verdict == "faster")
+    return next(proofs, None) or evidence.likely(candidate) or found
 
 
 def agreement_of(results: list[RunResult], evidence: Evidence) -> tuple[str, float | None]:
@@ -155,7 +160,9 @@ def verdict_of(candidate: Candidate, evidence: Evidence, best: Candidate) -> str
     if fate != "ok":
         return "wrong numbers" if fate == "wrong" else fate.replace("_", " ")
     if candidate == best:
-        return "the plain run; best" if candidate == BASELINE else "best"
+        if candidate == BASELINE:
+            return "the plain run; best"
+        return "best" if evidence.is_proven(candidate) else "likely best"
     if candidate == BASELINE:
         return "the plain run"
     count = len(evidence.scores.get(candidate, {}))
@@ -225,6 +232,8 @@ def write_settings(output: OutputFile, result: TuneResult) -> TunedSettings:
     Raises:
         LarError: nothing was measured, or a file cannot be written.
     """
+    import msgspec
+
     settings, folder = result.tuned, os.path.dirname(output.name)
     space = space_of(result)
     if settings is None or space is None:
@@ -243,7 +252,7 @@ def write_settings(output: OutputFile, result: TuneResult) -> TunedSettings:
         options={**settings.options, **names},
         command=format_command(space.model, {**with_inputs(space), **settings.options, **places}),
     )
-    output.write(format_settings(written))
+    output.write(msgspec.json.format(record_to_json(written), indent=1).decode() + "\n")
     return written
 
 
@@ -290,10 +299,3 @@ def check_settings_place(output: OutputFile) -> None:
     """
     if output.to_stdout:
         raise UsageError("settings go to a file, beside their cache", "give a name", flag=FLAG)
-
-
-def format_settings(settings: TunedSettings) -> str:
-    """Return the content of a settings file."""
-    import msgspec
-
-    return msgspec.json.format(record_to_json(settings), indent=1).decode() + "\n"

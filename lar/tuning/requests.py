@@ -33,11 +33,10 @@ def group_models(given: Iterable[str]) -> list[tuple[str, ...]]:
             suffixes = [Path(each).suffix for each in twins]
             if Path(model).suffix in suffixes:
                 other = twins[suffixes.index(Path(model).suffix)]
+                problem, hint = f"has the same name as {other}", "tune them one after the other"
                 if os.path.samefile(other, model):
-                    raise UsageError("is given twice", "give it once", subject=model)
-                raise UsageError(
-                    f"has the same name as {other}", "tune them one after the other", subject=model
-                )
+                    problem, hint = "is given twice", "give it once"
+                raise UsageError(problem, hint, subject=model)
             twins.append(model)
     return [tuple(twins) for twins in groups.values()]
 

@@ -10,7 +10,7 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +34,7 @@ from lar.records.tuning import (
 from lar.running.bench import check_keys
 from lar.running.rounds import inputs_like
 from lar.running.variants import Variant
-from lar.tuning.candidates import combinations_of
+from lar.tuning.candidates import Combinations
 from lar.tuning.decisions import Ended, Step, Survey, next_step
 from lar.tuning.evidence import Evidence, RoundKind, Trial
 from lar.tuning.outcome import Tuning, find_best, rank, settings_of
@@ -199,7 +199,7 @@ class Search:
     stopped: Failure | None = None
 
     def __post_init__(self) -> None:
-        self.combinations = combinations_of(self.request.spaces)
+        self.combinations = [*starmap(Combinations, enumerate(self.request.spaces))]
         self.session.load(self.spec_of)
         # Of all sittings: the budget is theirs together.
         self.began = time.monotonic() - self.session.spent_seconds
@@ -335,11 +335,8 @@ class Search:
         spec = self.plan(candidate, kind).spec
         if spec is not None and kind == "search":
             spec = replace(spec, warmup_iterations=1, iterations=0)
-        return spec and self.named(spec)
-
-    def named(self, spec: RunSpec) -> RunSpec:
-        """Return a spec with its inputs as they were given."""
-        return self.given.named_in(spec) if self.given else spec
+        # Inputs are named as they were given.
+        return self.given.named_in(spec) if spec and self.given else spec
 
     def plan(self, candidate: Candidate, kind: RoundKind) -> Variant:
         """Return the run of a candidate, which fills its cache in a search."""

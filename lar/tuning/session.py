@@ -119,7 +119,7 @@ class Session:
             result = self.store.result(entry.id)
             candidate = self.candidate_of(found[3], result)
             spec = candidate and spec_of(candidate, kind)
-            if candidate and spec and same_run(spec, result.spec):
+            if candidate and spec and plain_spec(spec) == plain_spec(result.spec):
                 self.trials.append(Trial(kind, number, candidate, result))
             else:
                 self.unused += 1
@@ -206,12 +206,8 @@ def held(place: str) -> Iterator[None]:
         os.close(descriptor)
 
 
-def same_run(spec: RunSpec, other: RunSpec) -> bool:
-    """Return whether two specs ask for the same run, whatever their limits and caches."""
-    return plain_spec(spec) == plain_spec(other)
-
-
 def plain_spec(spec: RunSpec) -> RunSpec:
+    """Return a spec without limits and names of caches: the run that it asks for."""
     settings = {
         key: "" if key in BY_KEY and BY_KEY[key].purpose == "cache" else value
         for key, value in spec.settings.items()

@@ -106,9 +106,8 @@ def normalise_options(options: Mapping[str, Any]) -> dict[str, OptionValue]:
         if option in ADDED and isinstance(value, str):
             value = (value,)
         if is_set(value):
-            found[option.key if option else name] = (
-                tuple(value) if isinstance(value, list) else value
-            )
+            value = tuple(value) if isinstance(value, list) else value
+            found[option.key if option else name] = value
     return found
 
 
@@ -132,14 +131,8 @@ def find_site(options: Mapping[str, Any]) -> Site:
         cores=tuple(cores[: max(1, math.ceil(limit))] if limit else cores),
         processor=read_instruction_sets(),
         device=f"cuda:{options['cuda']}" if CUDA.is_given(options) else "cpu",
-        environment={**os.environ, **dict(variables_in(options))},
+        environment={**os.environ, **pairs_in(options.get("engine_env", ()))},
     )
-
-
-def variables_in(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for text in options.get("engine_env", ()):
-        name, _, value = text.partition("=")
-        yield name, value
 
 
 def find_reason(
@@ -149,19 +142,19 @@ def find_reason(
     given = [key for key in (*choice.options, *choice.search) if key in plain.options]
     given = [key for key in given if not BY_KEY[key].repeatable]
     if given:
-        return NotTried(choice=choice.name, why=f"{BY_KEY[given[0]].flag} is given")
-    if choice.objectives and asked.objective not in choice.objectives:
+        why = f"{BY_KEY[given[0]].flag} is given"
+    elif choice.objectives and asked.objective not in choice.objectives:
         why = f"for --objective {' and '.join(choice.objectives)}"
-        return NotTried(choice=choice.name, why=why)
-    if choice.for_full and asked.extent == "quick":
-        return NotTried(choice=choice.name, why="for --space full")
-    failure = refusal_of(Candidate(choices=(choice.name,)), [plain])
-    if failure is not None:
-        return NotTried(choice=choice.name, why=failure.message)
-    if missing:
+    elif choice.for_full and asked.extent == "quick":
+        why = "for --space full"
+    elif failure := plan_candidate(Candidate(choices=(choice.name,)), [plain]).failure:
+        why = failure.message
+    elif missing:
         words = ",".join(sorted(missing))
         return NotTried(choice=choice.name, why=f"needs --allow {words}", allow=words)
-    return None
+    else:
+        return None
+    return NotTried(choice=choice.name, why=why)
 
 
 def find_permits(choice: Choice, known: Iterable[Dimension]) -> set[Allowed]:
@@ -239,11 +232,6 @@ def find_set_twice(choices: Iterable[Choice]) -> UsageError | None:
 
 def set_twice(one: Choice, other: Choice, flag: str) -> UsageError:
     return UsageError(f"{one.name} and {other.name} both set {flag}", "leave one of them out")
-
-
-def refusal_of(candidate: Candidate, spaces: Sequence[ModelSpace]) -> Failure | None:
-    """Return why the choices of a candidate cannot go together, None if they can."""
-    return plan_candidate(candidate, spaces).failure
 
 
 def choices_in(candidate: Candidate, space: ModelSpace) -> list[Choice]:

@@ -262,3 +262,34 @@ def test_a_noisy_candidate_has_no_say_in_what_was_measured_often() -> None:
     found = Evidence("latency", trials_of(scores)).compare(BASELINE, good)
     assert found is not None
     assert found.verdict == "faster"
+
+
+def test_an_engine_that_is_three_times_as_fast_wins_beside_other_work() -> None:
+    spaces = (
+        space_of("one", layout=("blocked",), threads=("2 threads", "1 thread")),
+        space_of("other", level=("basic",), threads=("2 bound threads", "1 thread")),
+    )
+    effects = {"blocked": 0.8, "basic": 2.0, "1 thread": 1.1}
+    request = TuneRequest(spaces=spaces, budget_seconds=30.0)
+    won = 0
+    for seed in range(20):
+        machine = Machine(spaces, effects, plain=(0.09, 0.03), noise=0.35)
+        machine.play(request, seed)
+        best = next(row for row in rank(machine.survey(request)) if row.is_best)
+        won += best.engine == "other"
+        assert best.ratio_high is None or best.ratio_high < 1
+    assert won >= 19
+
+
+def test_what_time_is_too_short_to_prove_is_taken_as_likely() -> None:
+    """Three pairs show much, but not at the price of all looks."""
+    candidate = Candidate(choices=("blocked",))
+    times = {BASELINE: [1.0, 1.1, 0.9, 1.0], candidate: [0.3, 0.45, 0.6, 0.7]}
+    space = space_of("one", layout=("blocked",))
+    request = TuneRequest(spaces=(space,))
+    survey = Survey(request, Evidence("latency", trials_of(times)), lambda _: True)
+    assert not survey.evidence.is_proven(candidate)
+    best = next(rank(survey))
+    assert (best.choices, best.verdict) == (("blocked",), "likely best")
+    assert best.ratio_high is not None
+    assert best.ratio_high < 1

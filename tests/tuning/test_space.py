@@ -18,7 +18,7 @@ from lar.records.choices import Allowed, Choice
 from lar.records.tuning import Candidate, ModelSpace, TuneRequest
 from lar.tuning import space as space_module
 from lar.tuning.candidates import Combinations
-from lar.tuning.space import SurveyedSpace, find_set_twice, plan_candidate, refusal_of
+from lar.tuning.space import SurveyedSpace, find_set_twice, plan_candidate
 from lar.tuning.space import survey_space as survey
 
 WriteScript = Callable[..., str]
@@ -197,12 +197,12 @@ def test_caches_are_shared_where_what_decides_them_is_the_same(write_script: Wri
 
 def test_what_cannot_go_together_is_known_without_a_run(write_script: WriteScript) -> None:
     spaces = [make_space(write_script(**LANDSCAPE), {})]
-    failure = refusal_of(Candidate(choices=("nchw44", "const")), spaces)
+    failure = plan_candidate(Candidate(choices=("nchw44", "const")), spaces).failure
     assert failure is not None
     assert failure.message == (
         "--const-shape and --enable-nchw44 exclude each other: shapes decide the layout"
     )
-    assert refusal_of(Candidate(choices=("nchw44", "2 threads")), spaces) is None
+    assert plan_candidate(Candidate(choices=("nchw44", "2 threads")), spaces).failure is None
 
 
 class TestScriptedLandscape:
@@ -294,11 +294,11 @@ class TestRealEngines:
         model = str(root / "models" / "digits_cnn.mge")
         spaces = [make_space(model, {}, extent="full", allowed=("engine-fixes", "engine-env"))]
         both = Candidate(choices=("2 threads", "fuse-conv-bias-nonlinearity"))
-        failure = refusal_of(both, spaces)
+        failure = plan_candidate(both, spaces).failure
         assert failure is not None
         assert "cannot go together on MegEngine" in failure.message
         allowed = Candidate(choices=("nchw88", "fast-run", "2 threads", "MKL_DEBUG_CPU_TYPE=5"))
-        assert refusal_of(allowed, spaces) is None
+        assert plan_candidate(allowed, spaces).failure is None
 
     @with_megengine
     def test_a_limit_of_cpu_time_is_a_limit_of_threads(

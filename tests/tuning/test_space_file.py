@@ -11,7 +11,7 @@ import pytest
 from lar.errors import UsageError
 from lar.records.choices import Allowed, Choice, Dimension
 from lar.records.tuning import Candidate, ModelSpace
-from lar.tuning.space import find_permits, refusal_of
+from lar.tuning.space import find_permits, plan_candidate
 from lar.tuning.space_file import choose_listed, read_space_file
 from tests.cli.marks import needs_megengine
 from tests.conftest import RunLar, WriteScript
@@ -246,7 +246,7 @@ def test_two_choices_that_set_one_option_do_not_go_together() -> None:
         engine="fake",
         dimensions=(Dimension(name="x", choices=(two,)), Dimension(name="y", choices=(three,))),
     )
-    failure = refusal_of(Candidate(choices=("two", "three")), [space])
+    failure = plan_candidate(Candidate(choices=("two", "three")), [space]).failure
     assert failure is not None
     assert failure.message == "two and three both set --multithread"
 
