@@ -36,7 +36,7 @@ def run_here(spec: RunSpec, context: RunContext, listener: Listener) -> RunResul
         listener.on_event(event, result)
 
     try:
-        Execution(spec, context, emit, tables).run()
+        emit(Execution(spec, context, emit, tables).run())
     except KeyboardInterrupt:
         show_rows()
         result = replace(result, status="interrupted", failure=INTERRUPTED)

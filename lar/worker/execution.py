@@ -7,7 +7,6 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from pathlib import Path
 from typing import Any, TypeVar
 
 from lar.engines import engine_named
@@ -36,9 +35,8 @@ from lar.records.events import (
 from lar.records.run import NoiseSources, OutputSummary, RunContext, RunSpec, TimeSources
 from lar.records.scenario import Scenario, ScenarioResult
 from lar.records.stopping import Stopped
-from lar.worker.feeding import Look, NamedFeed, feeds_of
+from lar.worker.feeding import Look, NumberedFeed, feeds_of
 from lar.worker.measuring import WARMUP_SHARE, measure, warm_up
-from lar.worker.recorder import Recorder
 
 T = TypeVar("T")
 
@@ -58,6 +56,8 @@ class Copies:
         engine = engine_named(spec.engine)
         self.recorder: Silent = SILENT
         if one_of(PROFILE_FILES, spec.settings):
+            from lar.worker.recorder import Recorder  # few runs are profiled
+
             self.recorder = Recorder(spec.runners)
         idle = spec.pacing.idle_seconds
         self.pace: Pace | None = None if idle is None else Idle(idle)
@@ -75,9 +75,10 @@ class Copies:
         return self.threads.each(call) if self.threads else [call(0)]
 
     def at_once(self, call: Callable[[int], T]) -> list[T]:
-        """Call for several runners at the same time, but one after the other where the first run
+        """Call for all runners at the same time, but one after the other where the first run
         prepares something for all copies."""
-        assert self.threads is not None
+        if self.threads is None:
+            return [call(0)]
         if self.drivers[0].begins_alone and self.tables[0].count == 0:
             return self.threads.each(call)
         return self.threads.together(call)
@@ -92,8 +93,9 @@ class Copies:
         def load(runner: int) -> float:
             driver = self.drivers[runner]
             began = driver.clock()
-            with driver.recorder.phase("load"), driver.recorder.call(driver.calls.get("load", "")):
-                load_model(driver)
+            recorder, call = driver.recorder, driver.calls.get("load", "")
+            with recorder.phase("load"), recorder.call(call), explaining(driver, loading=True):
+                driver.load()
             return float(driver.clock() - began)
 
         return sum(self.each(load))
@@ -144,7 +146,7 @@ class Copies:
                     look(driver.outputs())
             return began, driver.clock()
 
-        times = [run(0)] if self.threads is None else self.at_once(run)
+        times = self.at_once(run)
         return max(ended for _, ended in times) - min(began for began, _ in times)
 
     def serve(self, scenario: Scenario, batch: int, log_folder: str) -> ScenarioResult:
@@ -162,20 +164,19 @@ class Copies:
         with no_garbage_collection():
             times = (rows.row(index)[0] for rows in self.tables for index in range(rows.count))
             generator.start(min(times))  # of the warm-up
-            if self.threads is None:
-                run(0)
-            else:
-                self.at_once(run)
+            self.at_once(run)
         return generator.finish()
 
 
 @contextlib.contextmanager
-def explaining(driver: Driver, hint: Callable[[], str] = str) -> Iterator[None]:
+def explaining(
+    driver: Driver, hint: Callable[[], str] = str, *, loading: bool = False
+) -> Iterator[None]:
     """Have errors say what the engine's own message means, where that is known; `hint` says what
     to do where the engine's message does not.
 
     Raises:
-        LarError: the engine failed, and why.
+        LarError: the engine failed, and why; or the model does not load, with what the engine says.
     """
     try:
         yield
@@ -184,11 +185,18 @@ def explaining(driver: Driver, hint: Callable[[], str] = str) -> Iterator[None]:
     except MemoryError as error:
         raise LarError("out of memory", "a smaller batch or model, or more memory") from error
     except Exception as error:
-        explained = driver.explain(error, loading=False)
+        if loading and isinstance(error, OSError) and error.errno in NO_ROOM:
+            raise
+        explained = driver.explain(error, loading=loading)
+        if explained is None and loading:
+            explained = UsageError(
+                "the engine cannot load it; it may be damaged, or made for another version",
+                f"copy or export it again; the engine says: {first_line(error)}",
+                subject=driver.spec.model,
+            )
         if explained is None:
             raise
-        if not explained.hint:
-            explained.hint = hint()
+        explained.hint = explained.hint or hint()
         raise explained from error
 
 
@@ -208,9 +216,11 @@ class Execution:
         self.settled: bool | None = None
         self.stopped: Stopped | None = None
 
-    def run(self, turns: Iterable[int] | None = None) -> None:
-        """Go through all phases. With `turns`, the timed iterations are made in turns with other
-        processes: so many in each, when it comes.
+    def run(self, turns: Iterable[int] | None = None) -> Finished:
+        """Go through all phases; return the last event.
+
+        With `turns`, the timed iterations are made in turns with other processes: so many in each,
+        when it comes.
 
         Raises:
             LarError: with the engine's message made clear where it is known.
@@ -235,9 +245,9 @@ class Execution:
                     self.take_turns(turns)
                 else:
                     self.iterate(chain([first], self.recorder.each_feed(feeds)))
-            self.finish()
+            return self.finish()
 
-    def load(self) -> Iterator[NamedFeed]:
+    def load(self) -> Iterator[NumberedFeed]:
         """Load the model; return what it is fed with."""
         self.emit(PhaseEntered("load"))
         self.load_seconds = self.copies.load()
@@ -250,7 +260,7 @@ class Execution:
 
         return hint_at_sizes(self.infos, self.guessed) if self.guessed else ""
 
-    def prepare(self, first: NamedFeed) -> None:
+    def prepare(self, first: NumberedFeed) -> None:
         """Feed the model for the first time."""
         self.guessed = first.guessed
         fed = (info for info in self.infos if not info.optional or info.name in first.arrays)
@@ -266,7 +276,7 @@ class Execution:
         noise = meter.sources if meter else NoiseSources()
         self.emit(Prepared(seconds, sources_of(self.driver), noise))
 
-    def warm_up(self, first: NamedFeed) -> None:
+    def warm_up(self, first: NumberedFeed) -> None:
         """Run iterations before any is timed."""
         spec, stopping = self.spec, self.spec.stopping
         self.emit(PhaseEntered("warmup"))
@@ -287,7 +297,7 @@ class Execution:
                 self.copies.run(count)
                 self.emit(TurnEnded())
 
-    def iterate(self, feeds: Iterable[NamedFeed]) -> None:
+    def iterate(self, feeds: Iterable[NumberedFeed]) -> None:
         """Run the timed iterations of each feed."""
         spec = self.spec
         # Once for all feeds: a collection before each takes longer than some runs.
@@ -307,13 +317,16 @@ class Execution:
                 if feed.classify is not None:
                     feed.classify(self.driver.outputs())
 
-    def finish(self) -> None:
+    def finish(self) -> Finished:
         """Report the outputs and what was noticed, and write the profile."""
+        from lar.measurement.machine import read_memory  # slow to import
+
         spec, driver = self.spec, self.driver
         self.emit(PhaseEntered("finish"))
         driver.fire_hooks("after_run")
         self.notes += driver.notes
-        peak = read_peak_memory()  # what is written of a profile after this takes more
+        # What is written of a profile after this takes more.
+        peak = read_memory("VmHWM", "/proc/self/status")
         outputs: tuple[OutputSummary, ...] = ()
         if any(rows.count for rows in self.copies.tables):
             outputs = tuple(summarize_outputs(driver.outputs(), self.context.outputs_folder))
@@ -326,15 +339,13 @@ class Execution:
         if self.stopped is not None:
             self.notes += warnings_of(self.stopped, spec)
         is_told = spec.runners > 1 or spec.pacing.rate is not None
-        self.emit(
-            Finished(
-                outputs,
-                peak,
-                self.seconds if is_told else None,
-                tuple(self.notes),
-                driver.uncached_operators,
-                self.stopped,
-            )
+        return Finished(
+            outputs,
+            peak,
+            self.seconds if is_told else None,
+            tuple(self.notes),
+            driver.uncached_operators,
+            self.stopped,
         )
 
 
@@ -390,30 +401,6 @@ def compare_runners(drivers: Sequence[Driver], outputs: Sequence[OutputSummary])
             yield f"runner {runner} gave another {', '.join(names)} than runner 0, bit by bit"
 
 
-def load_model(driver: Driver) -> None:
-    """Load the model.
-
-    Raises:
-        LarError: it does not load; what the engine says of it stands in the hint.
-    """
-    try:
-        driver.load()
-    except (LarError, MemoryError):
-        raise
-    except Exception as error:
-        if isinstance(error, OSError) and error.errno in NO_ROOM:
-            raise
-        explained = driver.explain(error, loading=True)
-        if explained is not None:
-            raise explained from error
-        said = first_line(error)
-        raise UsageError(
-            "the engine cannot load it; it may be damaged, or made for another version",
-            f"copy or export it again; the engine says: {said}",
-            subject=driver.spec.model,
-        ) from error
-
-
 def sources_of(driver: Driver) -> TimeSources:
     """Return the sources of the three times of each sample."""
     waited = "clock around dispatch or wait, whichever is longer"
@@ -466,14 +453,3 @@ def summarize_outputs(outputs: Mapping[str, Any], folder: str = "") -> list[Outp
             )
         )
     return summaries
-
-
-def read_peak_memory() -> int | None:
-    """Return the most memory this process has held, in bytes (VmHWM), None where unknown."""
-    try:
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return None

@@ -28,7 +28,7 @@ from lar.running.single_operators import (
     spec_for_isolation,
     spec_of_dump,
 )
-from lar.worker.isolating import compute_each
+from lar.worker.tasks import compute_each
 from tests.cli.marks import needs_megengine
 
 if TYPE_CHECKING:

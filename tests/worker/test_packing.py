@@ -12,7 +12,7 @@ from lar.errors import UsageError
 from lar.measurement.rows import SampleRows
 from lar.records.run import RunContext, RunSpec
 from lar.worker.execution import Copies
-from lar.worker.packing import compute
+from lar.worker.tasks import compute
 
 if TYPE_CHECKING:
     from tests.conftest import WriteScript
