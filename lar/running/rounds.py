@@ -166,7 +166,7 @@ class Rounds:
             except KeyboardInterrupt:
                 for member in members:
                     if member.taker is not None:
-                        known = replace(member.taker.watch.result, status="interrupted")
+                        known = replace(member.taker.result, status="interrupted")
                         member.result = member.result or known
                         member.taker = None
                 raise
@@ -194,7 +194,7 @@ class Rounds:
         late = [it for it in started if it.taker is not None and not it.taker.is_ready]
         for member in started if members[0] in late else late:
             if member.taker is not None:
-                member.taker.end()
+                member.taker.worker.end()
                 member.taker = None
                 started = [each for each in started if each is not member]
         return started
@@ -224,7 +224,7 @@ class Rounds:
                     first, status=ended.status, phase=ended.phase, failure=ended.failure
                 )
         else:
-            taker.end()
+            taker.worker.end()
         self.on_ended(member)
 
     def leave_out_slow(self, first: Member, members: Sequence[Member]) -> set[Member]:

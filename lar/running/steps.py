@@ -32,7 +32,7 @@ from lar.options.table import PROFILES, one_of
 from lar.records.dataset import accuracy_of
 from lar.records.events import Unpacked
 from lar.records.run import RunContext, RunResult, RunSpec
-from lar.running.isolation import run_isolated, with_model
+from lar.running.isolation import run_here, run_isolated, with_model
 from lar.running.output_files import deliver_artifacts, place_artifacts
 from lar.running.tasks import run_task
 from lar.running.worker_process import WorkerProcess
@@ -57,12 +57,10 @@ def make_run(
     Raises:
         UsageError: a file that an option has the engine write cannot be written.
     """
-    chosen = make or maker_of(spec, launcher_of(context, early))
+    launch = run_here if context.in_process else partial(run_isolated, early=early)
     with place_artifacts(spec, context) as (left, placed):
-        unpacking = contextlib.nullcontext((left, placed)) if make else unpack_cases(left, placed)
-        with unpacking as ready:
-            result = chosen(*ready, listener or Listener())
-            result = deliver_artifacts(left, placed.written, result)
+        result = (make or partial(make_here, launch=launch))(left, placed, listener or Listener())
+        result = deliver_artifacts(left, placed.written, result)
     if context.resume and spec.tell_classes:
         from lar.datasets.resume import add_earlier_classes  # few runs need it
 
@@ -70,14 +68,16 @@ def make_run(
     return result_as_asked(spec, left, result)
 
 
-def make_here(spec: RunSpec, context: RunContext, listener: Listener) -> RunResult:
+def make_here(
+    spec: RunSpec, context: RunContext, listener: Listener, launch: Make = run_isolated
+) -> RunResult:
     """Make a run whose files have their places, on this machine.
 
     Raises:
         UsageError: its testcases are damaged.
     """
     with unpack_cases(spec, context) as ready:
-        return maker_of(spec, run_isolated)(*ready, listener)
+        return maker_of(spec, launch)(*ready, listener)
 
 
 @contextlib.contextmanager
@@ -115,15 +115,6 @@ def result_as_asked(spec: RunSpec, ran: RunSpec, result: RunResult) -> RunResult
         shares = [right / accuracy.count for right in (accuracy.first, accuracy.five)]
         result = replace(result, top1=shares[0], top5=shares[1])
     return replace(result, summary=summarize(result))
-
-
-def launcher_of(context: RunContext, early: WorkerProcess | None) -> Make:
-    """Return what makes a run whose files, testcases and work folder are there."""
-    if not context.in_process:
-        return partial(run_isolated, early=early)
-    from lar.running.in_process import run_here  # for debuggers alone
-
-    return run_here
 
 
 def maker_of(spec: RunSpec, launch: Make) -> Make:

@@ -13,8 +13,7 @@ from lar.measurement.listener import Listener
 from lar.measurement.rows import join_samples
 from lar.records.events import ComputedAlone, Event, TurnEnded
 from lar.records.run import Failure, RunContext, RunResult, RunSpec, Samples
-from lar.running.isolation import Watch
-from lar.running.worker_process import start_worker
+from lar.running.isolation import Watch, start_worker_for
 
 # The rows that a process has room for in its turns.
 ROOM = 1 << 14
@@ -23,7 +22,7 @@ LOOK_SECONDS = 0.1
 START_LOOK_SECONDS = 0.01
 
 
-class TurnWorker(Listener):
+class TurnWorker(Watch, Listener):
     """A worker that does something only when it is given a turn; its time stands still between."""
 
     report_seconds = 0.0
@@ -33,28 +32,21 @@ class TurnWorker(Listener):
     ) -> None:
         """Start the worker; the stack kills it."""
         self._since = time.monotonic()  # when its last turn ended
-        self._worker = stack.enter_context(
-            start_worker(task, spec.engine, spec.driver, spec.environment, spec.python)
-        )
         self.answer: TurnEnded | ComputedAlone | None = None  # of its last turn
-        self.watch = Watch(self._worker, spec, replace(context, turns=True), self)
-        self.watch.send(task)
+        worker = stack.enter_context(start_worker_for(task, spec))
+        super().__init__(worker, spec, replace(context, turns=True), self)
+        self.send(task)
 
     def on_event(self, event: Event, result: RunResult) -> None:
         if isinstance(event, (TurnEnded, ComputedAlone)):
             self.answer = event
 
-    @property
-    def ended(self) -> bool:
-        """Whether it has no turns any more."""
-        return self.watch.ended
-
     def attend(self, seconds: float) -> None:
         """Wait up to so long for something to come of the worker, and take it."""
         try:
-            self.watch.attend(seconds)
+            super().attend(seconds)
         except OutOfTime as error:
-            self.watch.give_up("timed_out", Failure.of(error))
+            self.give_up("timed_out", Failure.of(error))
 
     def pause(self) -> None:
         """Have its time stand still until its turn comes."""
@@ -62,20 +54,23 @@ class TurnWorker(Listener):
 
     def go_on(self) -> None:
         """Have its time run again."""
-        self.watch.begin_turn(time.monotonic() - self._since)
+        idle_seconds = time.monotonic() - self._since
+        self._alive_at += idle_seconds
+        if self.deadline is not None:
+            self.deadline += idle_seconds
 
     def take(self, number: int, most_seconds: float = math.inf) -> TurnEnded | ComputedAlone | None:
         """Have it do what a number stands for; return its answer, None if it has ended meanwhile,
         as it does where it takes too long."""
         self.go_on()
         self.answer = None
-        self._worker.send(b"%d" % number, more=True)
+        self.worker.send(b"%d" % number, more=True)
         deadline = time.monotonic() + most_seconds
         while self.answer is None and not self.ended:
             self.attend(LOOK_SECONDS)
             if time.monotonic() > deadline:
                 late = Failure(f"the engine has not computed it in {most_seconds:g} s")
-                self.watch.give_up("timed_out", replace(late, exit_code=OutOfTime.exit_code))
+                self.give_up("timed_out", replace(late, exit_code=OutOfTime.exit_code))
         self.pause()
         return self.answer
 
@@ -83,15 +78,11 @@ class TurnWorker(Listener):
         """Have it come to its end, and return its result."""
         if not self.ended:
             self.go_on()
-            self._worker.end_requests()
+            self.worker.end_requests()
             while not self.ended:
                 self.attend(LOOK_SECONDS)
-        self.watch.take_rest()
-        return self.watch.finish()
-
-    def end(self) -> None:
-        """Kill it."""
-        self._worker.end()
+        self.take_rest()
+        return super().finish()
 
 
 class TurnTaker(TurnWorker):
@@ -107,27 +98,27 @@ class TurnTaker(TurnWorker):
     @property
     def is_ready(self) -> bool:
         """Whether it is warmed up and waits for its turn, or has ended."""
-        return self.ended or self.watch.result.phase == "iterations"
+        return self.ended or self.result.phase == "iterations"
 
     @property
     def is_loaded(self) -> bool:
         """Whether it warms up, or has done so."""
-        return self.watch.result.phase in ("warmup", "iterations")
+        return self.result.phase in ("warmup", "iterations")
 
     def pause(self) -> None:
         """Stop it until its turn comes."""
         super().pause()
-        self._worker.pause()
+        self.worker.pause()
 
     def go_on(self) -> None:
         """Have it go on; its time stood still meanwhile."""
         super().go_on()
-        self._worker.go_on()
+        self.worker.go_on()
 
     def take_turn(self, untimed: int, timed: int) -> Samples | None:
         """Have it make a turn, alone, and return the samples of the timed iterations; None if it
         has ended meanwhile."""
-        tables = self._worker.tables
+        tables = self.worker.tables
         first = [rows.count for rows in tables]
         timed = min(timed, tables[0].capacity - max(first) - untimed)
         self.take(untimed + timed)
@@ -143,7 +134,7 @@ class TurnTaker(TurnWorker):
     @property
     def is_able(self) -> bool:
         """Whether it has not ended, and there is room for the samples of one more turn."""
-        return not self.ended and max(rows.count for rows in self._worker.tables) + 2 <= ROOM
+        return not self.ended and max(rows.count for rows in self.worker.tables) + 2 <= ROOM
 
 
 def await_all(

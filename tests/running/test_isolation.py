@@ -23,7 +23,7 @@ from lar.measurement.rows import SampleRows
 from lar.records.events import Event, Finished, ModelRead
 from lar.records.run import RunContext, RunResult, Status
 from lar.running import isolation
-from lar.running.isolation import run_isolated
+from lar.running.isolation import run_isolated, watch_task
 from lar.running.plan import plan_run
 from lar.running.steps import make_run
 from tests.running.isolated_runs import SOON, fault, needs_proc
@@ -272,7 +272,7 @@ def test_an_interrupt_at_the_end_of_a_run_ends_what_would_follow(write_script: W
     result = make_run(spec, RunContext(), Interrupting())
     assert result.status == "interrupted"
     assert len(result.samples.end_to_end) == 3
-    result = run_isolated(spec, RunContext(), Interrupting(), task="info")
+    result = watch_task("info", spec, RunContext(), Interrupting()).result
     assert result.status == "interrupted"
 
 
