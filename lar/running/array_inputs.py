@@ -57,8 +57,3 @@ class GivenInputs:
         """Return a spec with its inputs as they were given."""
         called = dict(zip(self.items, self._called, strict=True))
         return replace(spec, inputs=tuple(called.get(text, text) for text in spec.inputs))
-
-
-def items_of(inputs: Inputs, folder: Path) -> list[str]:
-    """Return `--input` items; arrays are written to files in `folder` for the worker to read."""
-    return GivenInputs(inputs, folder).items

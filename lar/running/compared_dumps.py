@@ -29,8 +29,16 @@ from lar.running.compared_sides import (
     open_sides,
     plan_of,
 )
-from lar.running.shared_inputs import items_of_sides, join_notes
-from lar.running.side_runs import Asked, run_sides
+from lar.running.side_runs import (
+    Asked,
+    check_unchanged,
+    items_of_sides,
+    join_notes,
+    model_of,
+    run_sides,
+    run_truth,
+    truth_model_for,
+)
 
 if TYPE_CHECKING:
     from lar.comparison.isolation import Operators
@@ -172,6 +180,8 @@ class SidesAlone:
 
         Of two sides both are started with the first, so that they load at the same time.
         """
+        if number >= len(self.sides):
+            return "the truth is not run alone"
         self.begin(range(2) if len(self.sides) == 2 else [number])
         found = self.find(number)
         if isinstance(found, LarError):
@@ -241,8 +251,6 @@ class Comparing:
             LarError: a model's run did not end well.
         """
         if self.asked.truth:
-            from lar.running.truth import check_unchanged, truth_model_for  # few need it
-
             # There is one, before anything is run.
             check_unchanged(truth_model_for(self.asked.truth, self.sides).path, self.sides)
         if self.asked.isolate:
@@ -290,15 +298,15 @@ class Comparing:
     def compare_pair(
         self, dumps: Sequence[Dump], numbers: tuple[int, int], asked: Asked
     ) -> Comparison:
-        """Compare the dumps of two sides."""
-        one, other = numbers
+        """Compare two dumps, of sides or of the truth, which has the number behind theirs."""
+        names = [*LETTERS[: len(self.sides)], "the truth"]
         return compare_dumps(
-            dumps[one],
-            dumps[other],
+            dumps[numbers[0]],
+            dumps[numbers[1]],
             asked,
             operator_kinds_of,
             lambda side: self.alone.of(numbers[side]),
-            (LETTERS[one], LETTERS[other]),
+            (names[numbers[0]], names[numbers[1]]),
         )
 
     def judge(
@@ -311,8 +319,6 @@ class Comparing:
             UsageError: neither side holds its inputs, or the model takes others.
             LarError: the model cannot be computed.
         """
-        from lar.running.truth import model_of, run_truth, truth_model_for
-
         # The finer side first, else the expected one.
         order = sorted((1, 0), key=lambda number: has_coarse_tensors(dumps[number]))
         exact = truth_model_for(asked.truth, [self.sides[number] for number in order])
@@ -320,15 +326,8 @@ class Comparing:
         truth = run_truth(exact, [dumps[number] for number in order], folder, asked.progress)
 
         def judge_side(one: Dump, exact: Dump) -> Comparison:
-            number = dumps.index(one)
-            return compare_dumps(
-                one,
-                exact,
-                replace(asked, isolate=False),
-                operator_kinds_of,
-                lambda side: "the truth is not run alone" if side else self.alone.of(number),
-                (LETTERS[number], "the truth"),
-            )
+            numbers = (dumps.index(one), 2)
+            return self.compare_pair([*dumps, exact], numbers, replace(asked, isolate=False))
 
         return judge_by_truth(found, (dumps[0], dumps[1]), truth, judge_side, nearest=nearest)
 

@@ -238,8 +238,7 @@ def check_options(
         if isinstance(side, ModelRun):
             with naming_side(side, sides, options):
                 # All but what says what it is fed with.
-                once = {"iter": 1, "warmup_iter": 0, **options}
-                plan_of(side, once, elsewhere=elsewhere, without=("input", "dataset"))
+                plan_of(side, options, elsewhere=elsewhere, without=("input", "dataset"))
 
 
 def check_any_model(sides: Iterable[Side], flag: str) -> None:
@@ -263,8 +262,8 @@ def plan_of(
     elsewhere: bool = False,
     without: Container[str] = (),
 ) -> RunSpec:
-    """Return the spec of a side's run; its own options come before those for all. Those of some
-    purposes are left out.
+    """Return the spec of a side's run, of one iteration if nothing else is said; its own options
+    come before those for all. Those of some purposes are left out.
 
     Raises:
         UsageError: an option cannot be used.
@@ -273,7 +272,7 @@ def plan_of(
 
     values = {
         key: value
-        for key, value in {**options, **side.options}.items()
+        for key, value in {"iter": 1, "warmup_iter": 0, **options, **side.options}.items()
         if not without or ((option := option_of(key)) and option.purpose not in without)
     }
     return plan_run(side.model, parse_values(values), elsewhere=elsewhere)
@@ -291,14 +290,11 @@ def naming_side(
     try:
         yield
     except UsageError as error:
-        hint = error.hint
         shared = {flag_of(key): key for key in options.keys() - side.options.keys()}
         others = [it.model for it in sides if isinstance(it, ModelRun) and it.model != side.model]
         if error.flag in shared and others:
             key = shared[error.flag]
-            value = tuple(options[key]) if isinstance(options[key], list) else options[key]
-            words = shlex.join([others[0], *words_of({key: value})])
-            hint = f'for one side alone, quote it with that: "{words}"'
-        raise UsageError(
-            error.problem, hint, flag=error.flag, subject=error.subject or side.text
-        ) from None
+            words = shlex.join([others[0], *words_of({key: options[key]})])
+            error.hint = f'for one side alone, quote it with that: "{words}"'
+        error.subject = error.subject or side.text
+        raise

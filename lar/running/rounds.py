@@ -21,7 +21,7 @@ from lar.records.facts import ModelFile
 from lar.records.run import FedInput, RunContext, RunResult, RunSpec, Samples
 from lar.running.compared_sides import ModelRun
 from lar.running.outputs import DEFAULT_TOLERANCE, compare_outputs
-from lar.running.shared_inputs import generated_inputs
+from lar.running.side_runs import generated_inputs
 from lar.running.steps import unpack_cases
 from lar.running.turns import TurnTaker, await_all
 from lar.running.variants import Variant
@@ -66,7 +66,6 @@ class Member:
     seconds: float = 0.0  # of an iteration that nothing disturbs
     turns: list[Turn] = field(default_factory=list)
     outputs: str = ""  # the folder of its outputs
-    taker: TurnTaker | None = None  # its process, in the round that is played
 
     def prepare(
         self,
@@ -91,8 +90,8 @@ class Member:
         """Feed it with files that have the baseline's data, if there are any."""
         if inputs and self.spec is not None:
             self.spec = replace(self.spec, inputs=tuple(inputs))
-            names = {**self.context.names, **dict.fromkeys(files_in(inputs), AS_BASELINE)}
-            self.context = replace(self.context, names=names)
+            files = {text.partition(":")[2]: AS_BASELINE for text in inputs}  # data:/tmp/0.npy
+            self.context = replace(self.context, names={**self.context.names, **files})
 
     def learn(self, samples: Samples) -> None:
         """Learn how long an iteration takes when nothing disturbs it, for the length of turns."""
@@ -133,6 +132,7 @@ class Rounds:
         on_ended: is called with each member whose process in a round has ended, with the first one
             before others that have ended well.
         number: of the round that is played.
+        takers: the processes that are alive, by their members.
     """
 
     folder: str
@@ -148,6 +148,7 @@ class Rounds:
     keep: Callable[[Samples], Samples] = kept_of
     on_ended: Callable[[Member], None] = lambda member: None
     number: int = 0
+    takers: dict[Member, TurnTaker] = field(default_factory=dict)
 
     def is_late(self) -> bool:
         """Return whether the time is spent."""
@@ -164,11 +165,10 @@ class Rounds:
                 able = [member for member in started if member not in slow]
                 self.play_turns(able, time.monotonic() - began)
             except KeyboardInterrupt:
-                for member in members:
-                    if member.taker is not None:
-                        known = replace(member.taker.result, status="interrupted")
-                        member.result = member.result or known
-                        member.taker = None
+                for member, taker in self.takers.items():
+                    known = replace(taker.result, status="interrupted")
+                    member.result = member.result or known
+                self.takers.clear()
                 raise
             for member in started:
                 self.end(member)
@@ -187,31 +187,29 @@ class Rounds:
                 work_folder=place,
                 outputs_folder="" if member.result else os.path.join(place, "outputs"),
             )
-            member.taker = TurnTaker(stack, member.spec, context)
-        started = [member for member in members if member.taker is not None]
-        takers = [member.taker for member in started if member.taker is not None]
-        await_all(takers, lambda taker: self.settle(started), self.ready_by)
-        late = [it for it in started if it.taker is not None and not it.taker.is_ready]
-        for member in started if members[0] in late else late:
-            if member.taker is not None:
-                member.taker.worker.end()
-                member.taker = None
-                started = [each for each in started if each is not member]
+            self.takers[member] = TurnTaker(stack, member.spec, context)
+        started = [member for member in members if member in self.takers]
+        takers = [self.takers[member] for member in started]
+        await_all(takers, lambda taker: self.settle(), self.ready_by)
+        late = [member for member, taker in self.takers.items() if not taker.is_ready]
+        for member in [*self.takers] if members[0] in late else late:
+            self.takers.pop(member).worker.end()
+            started.remove(member)
         return started
 
     def place_of(self, member: Member) -> str:
         """Return the folder of a member's process in this round."""
         return os.path.join(self.folder, f"{member.number}-{self.number}")
 
-    def settle(self, members: Iterable[Member]) -> None:
+    def settle(self) -> None:
         """End the members whose processes have ended by themselves."""
-        for member in members:
-            if member.taker is not None and member.taker.ended:
+        for member, taker in [*self.takers.items()]:
+            if taker.ended:
                 self.end(member)
 
     def end(self, member: Member) -> None:
         """End the process of a member, and keep what became of it, unless that was done."""
-        taker, member.taker = member.taker, None
+        taker = self.takers.pop(member, None)
         if taker is None:
             return
         if member.result is None or taker.ended:
@@ -261,9 +259,8 @@ class Rounds:
     ) -> tuple[Turn | None, float]:
         """Have a worker make a turn; return it, None if it has ended, and the seconds of its timed
         iterations."""
-        began = time.monotonic() - self.began
-        is_alive = member.taker is not None and not member.taker.ended
-        samples = member.taker.take_turn(untimed, timed) if member.taker and is_alive else None
+        began, taker = time.monotonic() - self.began, self.takers.get(member)
+        samples = taker.take_turn(untimed, timed) if taker and not taker.ended else None
         if samples is None:
             return None, 0.0
         member.learn(samples)
@@ -276,8 +273,8 @@ class Rounds:
         seconds = min(max(start_seconds, self.least_seconds), self.most_seconds)
         began, computed = time.monotonic(), 0.0
         for cycle in range(MOST_CYCLES):
-            self.settle(members)
-            able = [member for member in members if member.taker and member.taker.is_able]
+            self.settle()
+            able = [it for it in members if it in self.takers and self.takers[it].is_able]
             if not able or len(able) < min(2, len(members)):
                 return
             self.show()
@@ -332,11 +329,6 @@ def compare_members(
     return compare_outputs(ours.outputs, member.outputs, theirs.outputs, base.outputs, tolerance)
 
 
-def files_in(inputs: Iterable[str]) -> list[str]:
-    """Return the files of `--input` items: `data:/tmp/0.npy`."""
-    return [text.partition(":")[2] for text in inputs]
-
-
 def had_same_data(ours: RunResult, theirs: RunResult) -> bool:
     """Return whether a run was fed with what another, its baseline, was fed with."""
     return len(ours.fed) == len(theirs.fed) and all(
@@ -368,15 +360,12 @@ def iterations_in_turn(seconds: float) -> tuple[int, int]:
 
 def places_in_memory(members: Sequence[Member]) -> int:
     """Return how many workers of these members may be alive at once, two at least."""
-    needs = [bytes_of(member) for member in members] or [WORKER_BYTES]
+    needs = []
+    for member in members:
+        held = member.result.peak_memory_bytes if member.result else None
+        size = member.model.size_bytes if member.model else 0
+        needs.append(held or WORKER_BYTES + 3 * size)
     available = read_memory("MemAvailable")  # None where the system does not say
     if available is None:
         return MOST_ALIVE
-    return max(2, min(MOST_ALIVE, int(MEMORY_SHARE * available / max(needs))))
-
-
-def bytes_of(member: Member) -> int:
-    """Return what a worker of a member needs: what one has held, else a guess."""
-    if member.result is not None and member.result.peak_memory_bytes:
-        return member.result.peak_memory_bytes
-    return WORKER_BYTES + 3 * (member.model.size_bytes if member.model else 0)
+    return max(2, min(MOST_ALIVE, int(MEMORY_SHARE * available / max(needs, default=WORKER_BYTES))))

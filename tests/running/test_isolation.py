@@ -23,7 +23,7 @@ from lar.measurement.rows import SampleRows
 from lar.records.events import Event, Finished, ModelRead
 from lar.records.run import RunContext, RunResult, Status
 from lar.running import isolation
-from lar.running.isolation import run_isolated, watch_task
+from lar.running.isolation import watch_task
 from lar.running.plan import plan_run
 from lar.running.steps import make_run
 from tests.running.isolated_runs import SOON, fault, needs_proc
