@@ -7,14 +7,11 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from lar.inputs.loaded import Array
 from lar.records.bench import Agreement, OutputDifference
 from lar.records.comparison import Tolerance
 from lar.records.run import OutputSummary
-
-if TYPE_CHECKING:
-    from lar.inputs.loaded import Array
 
 Outputs = Sequence[OutputSummary]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from string import ascii_uppercase as LETTERS
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from lar.comparison.compare import Progress, Request
 from lar.dumps.binary import TEXT
@@ -20,15 +20,12 @@ from lar.engines.engine import Engine
 from lar.engines.formats import format_in, format_named, read_head
 from lar.errors import UsageError, count_of
 from lar.graphs.graph import Graph
-from lar.records.run import RunContext, RunResult, TensorInfo, format_shape
+from lar.inputs.loaded import Array
+from lar.records.run import RunContext, RunResult, RunSpec, TensorInfo, format_shape
 from lar.running.compared_sides import ModelRun, Side, naming_side, plan_of
 from lar.testcases.paths import source_of
 
-if TYPE_CHECKING:
-    from lar.inputs.loaded import Array
-    from lar.records.run import RunSpec
-
-MakeOn: TypeAlias = Callable[["RunSpec", RunContext, str], RunResult]
+MakeOn: TypeAlias = Callable[[RunSpec, RunContext, str], RunResult]
 """What makes a run on another machine, one that has a label."""
 
 TRUTH = "--truth"
