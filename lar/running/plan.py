@@ -52,7 +52,7 @@ from lar.testcases.paths import Source, add_test_set, cases_of, source_of
 
 if TYPE_CHECKING:
     from lar.records.run import ImageSettings, RunSpec
-    from lar.records.stopping import Pacing, Stopping
+    from lar.records.stopping import Stopping
 
 
 Items = Sequence[tuple[str, Sequence[tuple[str, str]]]]
@@ -166,11 +166,10 @@ def with_settings(source: Source, values: Mapping[str, Any]) -> Iterator[dict[st
     except UsageError as error:
         words = re.findall(r"--[a-z][a-z0-9-]*", error.message)
         named = [flag for flag in untyped if flag in words]
-        if error.flag == SETTINGS.flag or not named:
-            raise
-        says = f"{path} sets {' and '.join(named)}"
-        hint = f"{error.hint}; {says}" if error.hint else says
-        raise UsageError(error.problem, hint, flag=error.flag, subject=error.subject) from None
+        if error.flag != SETTINGS.flag and named:
+            says = f"{path} sets {' and '.join(named)}"
+            error.hint = f"{error.hint}; {says}" if error.hint else says
+        raise
 
 
 def ask(engine: Engine, values: Mapping[str, Any], source: Source, items: Items | None) -> Asked:
@@ -225,18 +224,6 @@ def room_for(seconds: float, runners: int) -> int:
         # Their table is no memory before it is used, but counts there all the same.
         room = min(room, limit // 16 // runners // size_of_rows(1))
     return max(1, room)
-
-
-def pacing_of(values: Mapping[str, Any]) -> Pacing:
-    """Return what is asked for as the pace of iterations."""
-    from lar.records.stopping import Pacing
-
-    idle_ms = IDLE_MS.of(values)
-    return Pacing(
-        idle_seconds=None if idle_ms is None else idle_ms * 1e-3,
-        rate=values["rate"],
-        arrivals=values["arrivals"],
-    )
 
 
 def environment_of(values: Mapping[str, Any]) -> dict[str, str]:
@@ -375,8 +362,10 @@ def make_spec(
     from lar.datasets.classes import read_labels
     from lar.records.dataset import Item
     from lar.records.run import RunSpec
+    from lar.records.stopping import Pacing
 
     values, settings = asked.values, collect_settings(asked.values)
+    idle_ms = IDLE_MS.of(values)
     labels = read_labels(values["labels"], [name for name, _ in items])
     return RunSpec(
         model=source.model,
@@ -409,7 +398,11 @@ def make_spec(
         class_names=labels.names,
         cases=tuple(cases_of(source)),
         stopping=stopping_of(values),
-        pacing=pacing_of(values),
+        pacing=Pacing(
+            idle_seconds=None if idle_ms is None else idle_ms * 1e-3,
+            rate=values["rate"],
+            arrivals=values["arrivals"],
+        ),
     )
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,27 +45,17 @@ def run_scenario(
     """
     began = time.monotonic()
     spec = plan_scenario(model, scenario, values)
-    with work_folder() as folder, naming_logs(log_folder):
-        if log_folder:
-            os.makedirs(log_folder, exist_ok=True)
-        context = RunContext(began=began, work_folder=folder)
-        result = make_run(spec, context, listener)
-        for log in sorted(Path(folder).glob(LOG_FILES)) if log_folder else ():
-            shutil.copy(log, log_folder)
+    with work_folder() as folder:
+        try:
+            if log_folder:
+                os.makedirs(log_folder, exist_ok=True)
+            context = RunContext(began=began, work_folder=folder)
+            result = make_run(spec, context, listener)
+            for log in Path(folder).glob(LOG_FILES) if log_folder else ():
+                shutil.copy(log, log_folder)
+        except OSError as error:
+            raise error_of_write(error, flag="--loadgen-logs", subject=log_folder) from None
     return result
-
-
-@contextlib.contextmanager
-def naming_logs(folder: str) -> Iterator[None]:
-    """Have errors say that LoadGen's logs cannot be written into a folder.
-
-    Raises:
-        LarError: the error, naming the flag.
-    """
-    try:
-        yield
-    except OSError as error:
-        raise error_of_write(error, flag="--loadgen-logs", subject=folder) from None
 
 
 def plan_scenario(model: str, scenario: Scenario, values: Mapping[str, Any]) -> RunSpec:
