@@ -25,8 +25,7 @@ from lar.records.bench import BenchResult, Stop, VariantResult
 from lar.records.facts import ModelFile
 from lar.records.run import Failure, RunSpec
 from lar.records.summary import Difference
-from lar.running.array_inputs import GivenInputs
-from lar.running.outputs import read_outputs
+from lar.running.api import GivenInputs, read_outputs
 from lar.running.plan import unknown_option
 from lar.running.rounds import (
     Member,
@@ -45,7 +44,7 @@ from lar.running.variants import (
 )
 
 if TYPE_CHECKING:
-    from lar.running.array_inputs import Inputs
+    from lar.running.api import Inputs
 
 # Before the first look; of variants that there is nothing to compare with, all.
 FIRST_ROUNDS = FIRST_LOOK

@@ -7,6 +7,7 @@ killed in the end whatever happened; what an engine does never raises here.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import resource
 import select
@@ -33,7 +34,15 @@ from lar.measurement.listener import Listener
 from lar.measurement.machine import read_machine, read_model_file
 from lar.measurement.rows import SampleRows, open_rows, read_samples, warmups_in
 from lar.options.table import BY_KEY
-from lar.records.events import LAST_EVENTS, Event, Failed, apply_event, event_of
+from lar.records.events import (
+    LAST_EVENTS,
+    ComputedAlone,
+    Event,
+    Failed,
+    TurnEnded,
+    apply_event,
+    event_of,
+)
 from lar.records.run import Failure, RunContext, RunResult, RunSpec, Status, request_to_json
 from lar.running.interrupts import uninterrupted
 from lar.running.worker_process import WorkerProcess, start_worker
@@ -55,6 +64,8 @@ INTERVAL_SECONDS = 1.0
 KEEPING_SECONDS = 5.0
 
 INTERRUPTED = Failure("interrupted", exit_code=EXIT_CODES["interrupted"])
+# Between two looks at a worker that has nothing to say in its turn.
+LOOK_SECONDS = 0.1
 LOG_READS = 32  # of 64 KiB, which is what a pipe holds by default
 
 
@@ -517,3 +528,66 @@ class Watch:
         """Return the last lines that the engine printed."""
         lines = self._log.decode(errors="replace").splitlines()[-LOG_TAIL_LINES:]
         return "\n".join(line[:400] for line in lines)
+
+
+class TurnWorker(Watch, Listener):
+    """A worker that does something only when it is given a turn; its time stands still between."""
+
+    report_seconds = 0.0
+
+    def __init__(
+        self, stack: contextlib.ExitStack, spec: RunSpec, context: RunContext, task: str = "run"
+    ) -> None:
+        """Start the worker; the stack kills it."""
+        self._since = time.monotonic()  # when its last turn ended
+        self.answer: TurnEnded | ComputedAlone | None = None  # of its last turn
+        worker = stack.enter_context(start_worker_for(task, spec))
+        super().__init__(worker, spec, replace(context, turns=True), self)
+        self.send(task)
+
+    def on_event(self, event: Event, result: RunResult) -> None:
+        if isinstance(event, (TurnEnded, ComputedAlone)):
+            self.answer = event
+
+    def attend(self, seconds: float) -> None:
+        """Wait up to so long for something to come of the worker, and take it."""
+        try:
+            super().attend(seconds)
+        except OutOfTime as error:
+            self.give_up("timed_out", Failure.of(error))
+
+    def pause(self) -> None:
+        """Have its time stand still until its turn comes."""
+        self._since = time.monotonic()
+
+    def go_on(self) -> None:
+        """Have its time run again."""
+        idle_seconds = time.monotonic() - self._since
+        self._alive_at += idle_seconds
+        if self.deadline is not None:
+            self.deadline += idle_seconds
+
+    def take(self, number: int, most_seconds: float = math.inf) -> TurnEnded | ComputedAlone | None:
+        """Have it do what a number stands for; return its answer, None if it has ended meanwhile,
+        as it does where it takes too long."""
+        self.go_on()
+        self.answer = None
+        self.worker.send(b"%d" % number, more=True)
+        deadline = time.monotonic() + most_seconds
+        while self.answer is None and not self.ended:
+            self.attend(LOOK_SECONDS)
+            if time.monotonic() > deadline:
+                late = Failure(f"the engine has not computed it in {most_seconds:g} s")
+                self.give_up("timed_out", replace(late, exit_code=OutOfTime.exit_code))
+        self.pause()
+        return self.answer
+
+    def finish(self) -> RunResult:
+        """Have it come to its end, and return its result."""
+        if not self.ended:
+            self.go_on()
+            self.worker.end_requests()
+            while not self.ended:
+                self.attend(LOOK_SECONDS)
+        self.take_rest()
+        return super().finish()

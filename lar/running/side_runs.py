@@ -189,7 +189,7 @@ def items_in(fed: Mapping[str, Array], place: Path, source: str) -> list[str]:
             "give --input, with the same data",
             subject=source,
         )
-    from lar.running.array_inputs import GivenInputs
+    from lar.running.api import GivenInputs
 
     place.mkdir()
     return GivenInputs(fed, place).items

@@ -18,8 +18,8 @@ from lar.options.option import flag_of
 from lar.options.table import BY_KEY
 from lar.records.events import ComputedAlone
 from lar.records.run import Failure, RunContext, RunSpec
+from lar.running.isolation import TurnWorker
 from lar.running.steps import unpack_cases
-from lar.running.turns import TurnWorker
 
 # So long an operator may compute; MegEngine keeps a CPU busy where it waits for ever.
 MOST_SECONDS = 60.0

@@ -44,7 +44,7 @@ from lar.tuning.session import Facts, Session, open_session, read_facts
 from lar.tuning.space import plan_candidate
 
 if TYPE_CHECKING:
-    from lar.running.array_inputs import GivenInputs, Inputs
+    from lar.running.api import GivenInputs, Inputs
 
 # A process that neither computes nor answers for so long hangs.
 STALL_SECONDS = 5.0
@@ -107,7 +107,7 @@ def tune(
         UsageError: a model, an option or a value cannot be used.
         LarError: the plain run does not end well.
     """
-    from lar.running.array_inputs import GivenInputs
+    from lar.running.api import GivenInputs
 
     check_keys(options, tune.__kwdefaults__)
     given = [models] if isinstance(models, (str, os.PathLike)) else [*models]

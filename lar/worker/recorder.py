@@ -183,7 +183,7 @@ class Recorder(Silent):
     def write(self, spec: RunSpec, driver: Driver, batch: int | None) -> list[str]:
         """Write the profile, and the engine's own, where the spec says.
 
-        What only the parent process knows is missing in it (`lar.running.profiled_run`).
+        What only the parent process knows is missing in it (`lar.running.steps`).
         """
         from lar.profiles.ranges import patterns_of, spans_of_patterns, unmatched
         from lar.profiles.trace_file import write_profile

@@ -19,14 +19,14 @@ from lar.profiles.ranges import patterns_of
 from lar.records.profile import Peak
 from lar.records.run import Failure, RunContext, RunResult, RunSpec, Samples
 from lar.running.plan import plan_run
-from lar.running.profiled_run import (
+from lar.running.steps import (
     PLAIN_ITERATIONS,
     PlainRun,
     command_line,
+    make_run,
     plain_spec,
     run_profiled,
 )
-from lar.running.steps import make_run
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar

@@ -10,7 +10,7 @@ import pytest
 from lar.records.events import Event, PhaseEntered
 from lar.records.run import RunContext, RunResult
 from lar.running.plan import plan_run
-from lar.running.turns import TurnTaker, await_all
+from lar.running.rounds import TurnTaker, await_all
 
 if TYPE_CHECKING:
     from tests.conftest import WriteScript
