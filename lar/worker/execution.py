@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from lar.engines import engine_named
 from lar.engines.driver import SILENT, Driver, Silent
 from lar.errors import NO_ROOM, LarError, UsageError, first_line
+from lar.inputs.axes import hint_at_sizes
 from lar.measurement.loop import is_failure, no_garbage_collection, take_samples
 from lar.measurement.noise import Meter
 from lar.measurement.pacing import Idle, Pace, Requests
@@ -83,6 +84,17 @@ class Copies:
             return self.threads.each(call)
         return self.threads.together(call)
 
+    def timed(self, call: Callable[[Driver], object]) -> float:
+        """Call for each driver, one after the other; return the seconds of all."""
+
+        def run(runner: int) -> float:
+            driver = self.drivers[runner]
+            began = driver.clock()
+            call(driver)
+            return float(driver.clock() - began)
+
+        return sum(self.each(run))
+
     def load(self) -> float:
         """Load the model for each; return seconds.
 
@@ -90,29 +102,23 @@ class Copies:
             LarError: it does not load.
         """
 
-        def load(runner: int) -> float:
-            driver = self.drivers[runner]
-            began = driver.clock()
+        def load(driver: Driver) -> None:
             recorder, call = driver.recorder, driver.calls.get("load", "")
             with recorder.phase("load"), recorder.call(call), explaining(driver, loading=True):
                 driver.load()
-            return float(driver.clock() - began)
 
-        return sum(self.each(load))
+        return self.timed(load)
 
     def prepare(self, arrays: Mapping[str, Any], name: str = "prepare") -> float:
         """Feed all with the same inputs, as a phase of that name; return seconds."""
 
-        def prepare(runner: int) -> float:
-            driver = self.drivers[runner]
-            began = driver.clock()
+        def prepare(driver: Driver) -> None:
             with driver.recorder.phase(name):
                 driver.feed(arrays)
             if self.spec.copy_outputs:
                 driver.wait = wait_and_copy(driver)
-            return float(driver.clock() - began)
 
-        seconds = sum(self.each(prepare))
+        seconds = self.timed(prepare)
         if not self.meters:
             self.meters = self.each(lambda runner: self.drivers[runner].meter())
         return seconds
@@ -227,7 +233,10 @@ class Execution:
         """
         with explaining(self.driver, self.hint_at_sizes):
             self.emit(EngineStarted(self.driver.facts()))
-            feeds = self.load()
+            self.emit(PhaseEntered("load"))
+            self.load_seconds = self.copies.load()
+            self.infos = self.driver.inputs()
+            feeds = feeds_of(self.spec, self.infos, self.emit, self.notes, self.context.names)
             with self.recorder.phase("dataloader"):
                 first = next(feeds)  # a wrong input is reported before any time is
             self.prepare(first)
@@ -242,22 +251,16 @@ class Execution:
                     served = self.copies.serve(self.spec.scenario, batch, folder)
                     self.emit(ScenarioEnded(served))
                 elif turns is not None:
-                    self.take_turns(turns)
+                    with no_garbage_collection():
+                        for count in turns:
+                            self.copies.run(count)
+                            self.emit(TurnEnded())
                 else:
                     self.iterate(chain([first], self.recorder.each_feed(feeds)))
             return self.finish()
 
-    def load(self) -> Iterator[NumberedFeed]:
-        """Load the model; return what it is fed with."""
-        self.emit(PhaseEntered("load"))
-        self.load_seconds = self.copies.load()
-        self.infos = self.driver.inputs()
-        return feeds_of(self.spec, self.infos, self.emit, self.notes, self.context.names)
-
     def hint_at_sizes(self) -> str:
         """Return what to type where axes of any size were taken as 1."""
-        from lar.inputs.axes import hint_at_sizes
-
         return hint_at_sizes(self.infos, self.guessed) if self.guessed else ""
 
     def prepare(self, first: NumberedFeed) -> None:
@@ -289,13 +292,6 @@ class Execution:
             if stopping.settle:
                 most = WARMUP_SHARE * (stopping.max_seconds or 0)
                 self.settled = warm_up(self.copies, most)
-
-    def take_turns(self, turns: Iterable[int]) -> None:
-        """Run the timed iterations of each turn."""
-        with no_garbage_collection():
-            for count in turns:
-                self.copies.run(count)
-                self.emit(TurnEnded())
 
     def iterate(self, feeds: Iterable[NumberedFeed]) -> None:
         """Run the timed iterations of each feed."""

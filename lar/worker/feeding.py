@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -326,8 +327,7 @@ def judge(wanted: Wanted, outputs: Mapping[str, Any], *, is_exact: bool = False)
         UsageError: the model has no such output.
     """
     expected, array = wanted
-    names = list(outputs)
-    name = expected.output
+    name, names = expected.output, list(outputs)  # an engine may raise for a name that it lacks
     if name not in names:
         if expected.id >= len(names):
             raise UsageError(
@@ -337,14 +337,8 @@ def judge(wanted: Wanted, outputs: Mapping[str, Any], *, is_exact: bool = False)
             )
         name = names[expected.id]
     limit = DEFAULT_LIMIT if expected.limit is None else expected.limit
-    verdict = Verdict(
-        output=name,
-        name=expected.name,
-        id=expected.id,
-        shown=expected.shown,
-        error=None,
-        limit=limit,
-        passed=False,
+    verdict = partial(
+        Verdict, output=name, name=expected.name, id=expected.id, shown=expected.shown, limit=limit
     )
     actual = outputs[name]
     if is_exact and dtypes.kind_of(array.dtype) == "f":
@@ -353,15 +347,16 @@ def judge(wanted: Wanted, outputs: Mapping[str, Any], *, is_exact: bool = False)
             actual = actual.astype(np.float64)
     found, asked = kind_of(actual), kind_of(array)
     if found != asked:
-        return replace(verdict, actual=found, expected=asked)
+        return verdict(error=None, passed=False, actual=found, expected=asked)
     errors = errors_of(actual, array)
     largest = float(errors.max(initial=0))
+    error = largest if np.isfinite(largest) else None
     wrong = np.flatnonzero(~(errors <= limit))
-    verdict = replace(verdict, error=largest if np.isfinite(largest) else None)
     if not wrong.size:
-        return replace(verdict, passed=True)
+        return verdict(error=error, passed=True)
     index = tuple(int(axis) for axis in np.unravel_index(wrong[0], array.shape))
-    return replace(verdict, index=index, actual=str(actual[index]), expected=str(array[index]))
+    actual, wished = str(actual[index]), str(array[index])
+    return verdict(error=error, passed=False, index=index, actual=actual, expected=wished)
 
 
 def kind_of(value: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,6 @@ import numpy as np
 from lar.engines import engine_named
 from lar.errors import LarError, UsageError, error_of_write, first_line
 from lar.inputs.dtypes import count_nonfinite, name_of
-from lar.inputs.feed import Feed
 from lar.inputs.loaded import Array
 from lar.measurement.rows import SampleRows
 from lar.records.events import ComputedAlone, Emit, Packed, PhaseEntered
@@ -47,7 +46,11 @@ def pack(spec: RunSpec, context: RunContext) -> Packed:
     cases, fed = [], []
     warnings: dict[str, None] = {}
     for number, text in enumerate(spec.inputs):
-        feed = feed_text(spec, packing, text, number, infos)
+        try:
+            feed = feed_datum(spec, packing, text, number, infos)
+        except UsageError as error:
+            error.flag = "-d" if error.flag == "--input" else error.flag
+            raise
         outputs = compute(copies, feed.arrays) if packing.asserts else {}
         cases.append((dict(items_of(feed.arrays)), outputs))
         fed.append(feed.fed)
@@ -77,21 +80,6 @@ def items_of(given: Mapping[str, Array | list[Array]]) -> Iterator[tuple[str, Ar
             yield from ((f"{name}[{at}]", each) for at, each in enumerate(value))
         else:
             yield name, value
-
-
-def feed_text(
-    spec: RunSpec, packing: Packing, text: str, number: int, infos: Sequence[TensorInfo]
-) -> Feed:
-    """Return what the text of one `-d` feeds.
-
-    Raises:
-        UsageError: it is wrong, or does not fit the model; where `--input` is said, `-d` is meant.
-    """
-    try:
-        return feed_datum(spec, packing, text, number, infos)
-    except UsageError as error:
-        error.flag = "-d" if error.flag == "--input" else error.flag
-        raise
 
 
 def compute(copies: Copies, arrays: Mapping[str, Array]) -> dict[str, Array]:
