@@ -13,8 +13,6 @@ from typing import Any
 from lar.errors import UsageError, error_of_write
 from lar.files.work_folders import work_folder
 from lar.measurement.listener import Listener
-from lar.options.option import Option, flag_of
-from lar.options.table import BY_KEY, IN_MEASURING, ITER
 from lar.options.values import MOST_ITERATIONS
 from lar.records.run import RunContext, RunResult, RunSpec
 from lar.records.scenario import Scenario
@@ -24,8 +22,6 @@ from lar.running.steps import make_run
 # LoadGen makes its queries beforehand, of the time that the fastest of these takes.
 WARMUP_ITERATIONS = 5
 LOG_FILES = "mlperf_log_*"
-# Options of these purposes are about single iterations, of which there are thousands.
-REFUSED = ("dataset", "dump", "profile", "check")
 
 
 def run_scenario(
@@ -59,7 +55,7 @@ def run_scenario(
 
 
 def plan_scenario(model: str, scenario: Scenario, values: Mapping[str, Any]) -> RunSpec:
-    """Return the spec of a scenario.
+    """Return the spec of a scenario; `values` are of options that a bench has.
 
     Raises:
         UsageError: an option does not go with it, or the scenario lacks a setting.
@@ -70,10 +66,6 @@ def plan_scenario(model: str, scenario: Scenario, values: Mapping[str, Any]) -> 
             "give it, in queries a second: --target-rate 20",
             flag="--scenario",
         )
-    for key, option in BY_KEY.items():
-        if option.is_given(values) and (found := why_refused(option)):
-            why, hint = found
-            raise UsageError(f"does not go with --scenario{why}", hint, flag=flag_of(key))
     if values.get("warmup_iter") == 0:
         raise UsageError(
             "a scenario needs a warm-up, which shows how many queries there can be",
@@ -91,17 +83,3 @@ def plan_scenario(model: str, scenario: Scenario, values: Mapping[str, Any]) -> 
         )
     most = MOST_ITERATIONS // spec.runners
     return replace(spec, scenario=scenario, iterations=most)
-
-
-def why_refused(option: Option[Any]) -> tuple[str, str] | None:
-    """Return why an option does not go with a scenario, and what to do; None if it does."""
-    if option is ITER:
-        return (
-            ": LoadGen decides how many iterations there are",
-            "leave it out; --min-queries is the least number of queries",
-        )
-    if option.group is IN_MEASURING:
-        return ": LoadGen decides when queries come and when it ends", "leave it out"
-    if option.purpose in REFUSED:
-        return ", which runs the model thousands of times", "use it in a run of its own: `lar run`"
-    return None

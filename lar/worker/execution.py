@@ -76,10 +76,9 @@ class Copies:
         return self.threads.each(call) if self.threads else [call(0)]
 
     def at_once(self, call: Callable[[int], T]) -> list[T]:
-        """Call for all runners at the same time, but one after the other where the first run
+        """Call for several runners at the same time, but one after the other where the first run
         prepares something for all copies."""
-        if self.threads is None:
-            return [call(0)]
+        assert self.threads is not None
         if self.drivers[0].begins_alone and self.tables[0].count == 0:
             return self.threads.each(call)
         return self.threads.together(call)
@@ -152,7 +151,7 @@ class Copies:
                     look(driver.outputs())
             return began, driver.clock()
 
-        times = self.at_once(run)
+        times = [run(0)] if self.threads is None else self.at_once(run)
         return max(ended for _, ended in times) - min(began for began, _ in times)
 
     def serve(self, scenario: Scenario, batch: int, log_folder: str) -> ScenarioResult:
@@ -170,7 +169,10 @@ class Copies:
         with no_garbage_collection():
             times = (rows.row(index)[0] for rows in self.tables for index in range(rows.count))
             generator.start(min(times))  # of the warm-up
-            self.at_once(run)
+            if self.threads is None:
+                run(0)
+            else:
+                self.at_once(run)
         return generator.finish()
 
 
