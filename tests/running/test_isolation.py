@@ -43,40 +43,6 @@ def test_a_kill_hints_at_memory(write_script: WriteScript) -> None:
     assert re.fullmatch(r"did the machine run out of memory\? The run held \d+ MiB", failure.hint)
 
 
-@pytest.mark.parametrize("at", ["load", "start"])
-def test_an_engine_that_hangs_is_ended_at_the_stall_limit(
-    write_script: WriteScript, at: str
-) -> None:
-    # A busy machine may leave the worker without a CPU for that long before it comes to the point.
-    for seconds in (1, 10):
-        result = lar.run(write_script(faults=fault("hang", at)), stall_timeout=seconds)
-        if result.phase == {"load": "load", "start": "iterations"}[at]:
-            break
-    assert result.status == "timed_out"
-    assert result.failure is not None
-    assert "hangs" in result.failure.message
-    assert "--stall-timeout" in result.failure.hint
-    assert result.failure.exit_code == 124
-    assert seconds <= result.wall_seconds < seconds + SOON
-    assert len(result.samples.end_to_end) == (2 if at == "start" else 0)
-
-
-def test_an_engine_that_computes_is_not_stalled_but_ended_at_the_deadline(
-    write_script: WriteScript,
-) -> None:
-    # A busy machine may take longer to start the worker.
-    for seconds in (2.5, 15):
-        result = lar.run(write_script(faults=fault("spin")), stall_timeout=1, timeout=seconds)
-        if result.phase == "iterations":
-            break
-    assert result.status == "timed_out"
-    assert result.failure is not None
-    said = f"timed out after {seconds} s in phase iterations (iteration 2)"
-    assert result.failure.message == said
-    assert len(result.samples.end_to_end) == 2
-    assert seconds <= result.wall_seconds < seconds + SOON
-
-
 def test_the_stall_limit_may_be_turned_off(write_script: WriteScript) -> None:
     result = lar.run(write_script(faults=fault("hang")), stall_timeout=0, timeout=1.5)
     assert result.failure is not None

@@ -137,21 +137,7 @@ def test_an_engine_that_is_not_installed_is_named_with_what_to_do(
 
 
 def test_values_given_as_text_or_as_what_it_means_are_the_same() -> None:
-    meant = parse_values(
-        {"iter": 3, "resize": (8, 9), "mean": [1, 2.5], "seed": 7, "rgb": True, "input": ["a", "b"]}
-    )
-    text = parse_values(
-        {
-            "iter": "3",
-            "resize": "8x9",
-            "mean": "1,2.5",
-            "seed": "7",
-            "rgb": True,
-            "input": ["a", "b"],
-        }
-    )
-    assert meant == text
-    assert meant == {
+    meant = {
         "iter": 3,
         "resize": (8, 9),
         "mean": (1.0, 2.5),
@@ -159,6 +145,8 @@ def test_values_given_as_text_or_as_what_it_means_are_the_same() -> None:
         "rgb": True,
         "input": ["a", "b"],
     }
+    text = {**meant, "iter": "3", "resize": "8x9", "mean": "1,2.5", "seed": "7"}
+    assert parse_values(meant) == parse_values(text) == meant
 
 
 def test_one_input_needs_no_list() -> None:
