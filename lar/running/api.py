@@ -60,7 +60,7 @@ def run(
             names=given.names,
         )
         result = make_run(plan_run(str(model), values, began=began), context)
-        result = replace(result, spec=given.named_in(result.spec))
+        result = replace(result, spec=with_names(result.spec, given.names))
         if keep_outputs:
             result = result.with_arrays(read_outputs(context.outputs_folder, result.outputs))
     if result.status == "interrupted":
@@ -103,7 +103,6 @@ class GivenInputs:
         """Write arrays into the folder; it must stay as long as a worker may read them."""
         self.items: list[str] = []
         self.names = {} if inputs is None else {"--input": "inputs"}
-        self._called: list[str] = []
         self._folder = folder
         if isinstance(inputs, Mapping):
             for name, source in inputs.items():
@@ -126,14 +125,13 @@ class GivenInputs:
             place = str(self._folder / f"{len(self.items)}.npy")
             call = f"the array given{whose}"
             np.save(place, np.asarray(source))
-            self.names[place] = call
+            self.names |= {place: call, prefix + place: prefix + call}
         self.items.append(prefix + place)
-        self._called.append(prefix + call)
 
-    def named_in(self, spec: RunSpec) -> RunSpec:
-        """Return a spec with its inputs as they were given."""
-        called = dict(zip(self.items, self._called, strict=True))
-        return replace(spec, inputs=tuple(called.get(text, text) for text in spec.inputs))
+
+def with_names(spec: RunSpec, names: Mapping[str, str]) -> RunSpec:
+    """Return a spec with its inputs as they were given."""
+    return replace(spec, inputs=tuple(names.get(text, text) for text in spec.inputs))
 
 
 def read_outputs(folder: str, outputs: Sequence[OutputSummary]) -> dict[str, Array]:

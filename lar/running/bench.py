@@ -23,9 +23,9 @@ from lar.options.table import BY_KEY
 from lar.options.variants import BENCH_KEYS
 from lar.records.bench import BenchResult, Stop, VariantResult
 from lar.records.facts import ModelFile
-from lar.records.run import Failure, RunSpec
+from lar.records.run import Failure
 from lar.records.summary import Difference
-from lar.running.api import GivenInputs, read_outputs
+from lar.running.api import GivenInputs, read_outputs, with_names
 from lar.running.plan import unknown_option
 from lar.running.rounds import (
     Member,
@@ -107,7 +107,6 @@ def bench(
             budget_seconds=budget_seconds,
             margin=margin,
             names=given.names,
-            name_spec=given.named_in,
             keep_outputs=keep_outputs,
         )
     if result.stopped == "interrupted":
@@ -162,13 +161,12 @@ def run_bench(
     margin: float = 0.01,
     seed: int = 0,
     names: Mapping[str, str] = {},
-    name_spec: Callable[[RunSpec], RunSpec] = lambda spec: spec,
     keep_outputs: bool = False,
     report: Report = lambda progress: None,
 ) -> BenchResult:
     """Measure variants in turns until the budget is spent or all differences are clear.
 
-    `names` and `name_spec` are for inputs that the user knows by other names than their files'.
+    `names` are for inputs that the user knows by other names than their files'.
     An interrupt ends it with what is known until then.
 
     Raises:
@@ -189,7 +187,7 @@ def run_bench(
         except KeyboardInterrupt:
             stopped = "interrupted"
         campaign.judge_rest()
-        found = [result_of(entry, name_spec) for entry in campaign.entries]
+        found = [result_of(entry, names) for entry in campaign.entries]
         if keep_outputs:
             found = [
                 result.with_arrays(read_outputs(entry.outputs, result.outputs))
@@ -385,13 +383,13 @@ class Campaign:
             yield [*head, *others[first : first + size]]
 
 
-def result_of(entry: Entry, name_spec: Callable[[RunSpec], RunSpec]) -> VariantResult:
+def result_of(entry: Entry, names: Mapping[str, str]) -> VariantResult:
     """Return what was found of a variant."""
     variant, base = entry.variant, entry.base
     known = VariantResult(
         name=variant.name,
         values=dict(variant.values),
-        spec=name_spec(variant.spec) if variant.spec else None,
+        spec=with_names(variant.spec, names) if variant.spec else None,
         status="refused",
         failure=variant.failure,
         model=entry.model,

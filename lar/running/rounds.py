@@ -417,16 +417,11 @@ def compare_members(
 ) -> OutputDifference | None:
     """Compare the outputs of a member with the baseline's, if both had the same data."""
     ours, theirs = member.result, base.result
-    if ours is None or theirs is None or not had_same_data(ours, theirs):
+    if ours is None or theirs is None or len(ours.fed) != len(theirs.fed):
+        return None
+    if not all(map(is_same_data, ours.fed, theirs.fed)):
         return None
     return compare_outputs(ours.outputs, member.outputs, theirs.outputs, base.outputs, tolerance)
-
-
-def had_same_data(ours: RunResult, theirs: RunResult) -> bool:
-    """Return whether a run was fed with what another, its baseline, was fed with."""
-    return len(ours.fed) == len(theirs.fed) and all(
-        is_same_data(mine, its) for mine, its in zip(ours.fed, theirs.fed, strict=True)
-    )
 
 
 def is_same_data(mine: FedInput, its: FedInput) -> bool:

@@ -31,6 +31,7 @@ from lar.records.tuning import (
     choices_by_name,
     name_of,
 )
+from lar.running.api import with_names
 from lar.running.bench import check_keys
 from lar.running.rounds import inputs_like
 from lar.running.variants import Variant
@@ -339,7 +340,7 @@ class Search:
 
     def named(self, spec: RunSpec) -> RunSpec:
         """Return a spec with its inputs as they were given."""
-        return self.given.named_in(spec) if self.given else spec
+        return with_names(spec, self.given.names) if self.given else spec
 
     def plan(self, candidate: Candidate, kind: RoundKind) -> Variant:
         """Return the run of a candidate, which fills its cache in a search."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import errno
 import json
 import os
@@ -28,6 +27,7 @@ from lar.running.output_files import deliver_artifacts, folder_beside, grow_dump
 from lar.running.plan import plan_run
 from lar.worker.main import failure_of
 from tests.running.isolated_runs import NO_BYTECODE
+from tests.test_imports import modules_after
 
 
 @pytest.fixture(autouse=True)
@@ -269,23 +269,11 @@ def test_what_a_run_is_fed_with_is_not_replaced(root: Path) -> None:
     assert np.load("seven.npy").shape
 
 
-def test_a_run_without_a_dump_imports_nothing_for_dumps(root: Path) -> None:
-    code = (
-        "import sys; from lar.cli.main import main; code = main(sys.argv[1:])\n"
-        "print(code, sorted(name for name in sys.modules if name.startswith('lar.dumps')))"
-    )
-    model = str(root / "models" / "one_operator.mge")
-    done = subprocess.run(
-        [sys.executable, "-c", code, model, "--iter", "1", "--cpu"],
-        cwd=root,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    code, _, modules = done.stdout.splitlines()[-1].partition(" ")
+def test_a_run_without_a_dump_imports_nothing_for_dumps() -> None:
+    modules = modules_after("models/one_operator.mge", "--iter", "1", "--cpu")
     # The facts that an engine knows are a light module; the formats of dumps are not.
-    assert code == "0", done.stderr
-    assert {*ast.literal_eval(modules)} <= {"lar.dumps", "lar.dumps.facts"}
+    dumps = {name for name in modules if name.startswith("lar.dumps")}
+    assert dumps <= {"lar.dumps", "lar.dumps.facts"}
 
 
 def test_python_may_overwrite_too(root: Path) -> None:
