@@ -212,7 +212,7 @@ class SidesAlone:
                     raise UsageError("ran on another machine")
                 else:
                     spec = plan_of(side, self.asked.options)
-                self.found[number] = self.stack.enter_context(IsolatedOperators(spec))
+                self.found[number] = IsolatedOperators(spec, self.stack)
             except LarError as error:
                 self.found[number] = error
         return self.found[number]

@@ -32,28 +32,20 @@ class IsolatedOperators:
     """The operators of a run's model, run alone when they are asked for.
 
     The worker is started by the first. Where it crashes or hangs, that is the problem of the
-    operator at hand, and another worker does the next one. `notes` say which options of the run
-    it cannot honour.
+    operator at hand, and another worker does the next one. The stack ends it. `notes` say which
+    options of the run it cannot honour.
     """
 
-    def __init__(self, spec: RunSpec) -> None:
+    def __init__(self, spec: RunSpec, stack: contextlib.ExitStack) -> None:
         """
         Raises:
             UsageError: a predicate of the run's side, whose engine has no such worker.
         """
         self.spec, self.notes = spec_for_isolation(spec)
         self._worker: TurnWorker | None = None
-        self._running = contextlib.ExitStack()
-        self._files = contextlib.ExitStack()
-        self.folder = Path(self._files.enter_context(work_folder()))
+        self.folder = Path(stack.enter_context(work_folder()))
+        self._running = stack.enter_context(contextlib.ExitStack())
         self._lost: list[Failure] = []
-
-    def __enter__(self) -> IsolatedOperators:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._running.close()
-        self._files.close()
 
     def begin(self) -> TurnWorker:
         """Start the worker, unless it is there; it loads the model while the caller goes on."""

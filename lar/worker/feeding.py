@@ -190,7 +190,7 @@ def feeds_of_items(
         except UsageError as error:
             error.hint = STACK_HINT if stack else error.hint
             raise
-        classify = classifier_of(item, emit) if spec.tell_classes else None
+        classify = partial(tell_classes, item, emit) if spec.tell_classes else None
         yield NumberedFeed(feed.arrays, feed.fed, feed.notes, number=item.number, classify=classify)
 
 
@@ -214,13 +214,9 @@ def slice_of(stack: Loaded, item: Item) -> Loaded:
     return replace(stack, array=array, source=f"{stack.source}, item {item.number}")
 
 
-def classifier_of(item: Item, emit: Emit) -> Look:
-    """Return the function that reports an item's classes from the outputs of its run."""
-
-    def classify(outputs: Mapping[str, Any]) -> None:
-        emit(Classified(classes_of(item, outputs[next(iter(outputs))])))
-
-    return classify
+def tell_classes(item: Item, emit: Emit, outputs: Mapping[str, Any]) -> None:
+    """Report an item's classes from the outputs of its run."""
+    emit(Classified(classes_of(item, outputs[next(iter(outputs))])))
 
 
 class Wanted(NamedTuple):
