@@ -16,7 +16,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -215,39 +215,38 @@ def cpu_limit_reached(status: int, usage: resource.struct_rusage | None) -> int:
     return soft if is_limit else 0
 
 
+@dataclass(eq=False)
 class Watch:
     """Follows a worker until it has finished, failed, died, stalled or run out of time."""
 
-    def __init__(
-        self, worker: WorkerProcess, spec: RunSpec, context: RunContext, listener: Listener
-    ) -> None:
-        self.result = new_result(spec)
-        worker.make_room(spec.sample_count, spec.runners)
-        self.worker = worker
-        self.spec = spec
-        self.context = context
-        self.listener = listener
-        self.deadline = context.deadline(spec)
-        self.engine = engine_named(spec.engine)
-        self.last: Event | None = None
-        self._began = time.monotonic()
+    worker: WorkerProcess
+    spec: RunSpec
+    context: RunContext
+    listener: Listener
+    last: Event | None = None
+    ended: bool = False  # its last event has come, or it was given up
+    _events: deque[Event] = field(default_factory=deque)  # that have come, not passed on yet
+    _partial: bytes = b""
+    _closed: bool = False  # the events have come to their end
+    _log: bytes = b""
+    _log_bytes: int = 0
+    _has_reported: bool = False  # the engine's progress
+    _signs_of_life: tuple[object, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.result = new_result(self.spec)
+        self.worker.make_room(self.spec.sample_count, self.spec.runners)
+        self.deadline = self.context.deadline(self.spec)
+        self.engine = engine_named(self.spec.engine)
+        self._began = self._alive_at = time.monotonic()
         self._progress_due = self._began + PATIENCE_SECONDS
         self._keeping_due = self._began + KEEPING_SECONDS
-        self._has_reported = False  # the engine's progress
-        self._seen_rows = [0] * len(worker.tables)
-        self._events: deque[Event] = deque()  # those that have come and are not passed on yet
-        self._partial = b""
-        self._log = b""
-        self._log_bytes = 0
-        self.ended = False  # its last event has come, or it was given up
+        self._seen_rows = [0] * len(self.worker.tables)
         self._poll = select.poll()
-        for file in (worker.events, worker.log):
+        for file in (self.worker.events, self.worker.log):
             self._poll.register(file, select.POLLIN)
-        self._closed = False  # the events have come to their end
-        self._signs_of_life: tuple[object, ...] = ()
         # Others may hold the CPUs when the time has come to report.
         self.slowdown = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
-        self._alive_at = time.monotonic()
 
     @contextlib.contextmanager
     def ending(self) -> Iterator[None]:

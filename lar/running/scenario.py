@@ -12,7 +12,6 @@ from typing import Any
 
 from lar.errors import UsageError, error_of_write
 from lar.files.work_folders import work_folder
-from lar.measurement.listener import Listener
 from lar.options.values import MOST_ITERATIONS
 from lar.records.run import RunContext, RunResult, RunSpec
 from lar.records.scenario import Scenario
@@ -28,7 +27,6 @@ def run_scenario(
     model: str,
     scenario: Scenario,
     values: Mapping[str, Any],
-    listener: Listener | None = None,
     *,
     log_folder: str = "",
 ) -> RunResult:
@@ -46,7 +44,7 @@ def run_scenario(
             if log_folder:
                 os.makedirs(log_folder, exist_ok=True)
             context = RunContext(began=began, work_folder=folder)
-            result = make_run(spec, context, listener)
+            result = make_run(spec, context)
             for log in Path(folder).glob(LOG_FILES) if log_folder else ():
                 shutil.copy(log, log_folder)
         except OSError as error:

@@ -226,6 +226,7 @@ class Wanted(NamedTuple):
     array: Array
 
 
+@dataclass(eq=False)
 class Judge:
     """Compares the outputs of each run of one testcase.
 
@@ -233,25 +234,21 @@ class Judge:
     first. With `is_exact`, the engine gives float64 for whatever floating-point type is expected.
     """
 
-    def __init__(
-        self,
-        number: int,
-        case: Case,
-        report: Callable[[tuple[Verdict, ...]], None],
-        notes: list[str],
-        *,
-        raises: bool,
-        is_exact: bool = False,
-    ) -> None:
+    number: int
+    case: Case
+    report: Callable[[tuple[Verdict, ...]], None]
+    notes: list[str]
+    raises: bool
+    is_exact: bool = False
+    failed: bool = False
+
+    def __post_init__(self) -> None:
         """Read what is expected.
 
         Raises:
             UsageError: a file cannot be read.
         """
-        self.number, self.case, self.report, self.notes = number, case, report, notes
-        self.raises, self.failed = raises, False
-        self.wanted = [wanted for expected in case.expected for wanted in read_expected(expected)]
-        self.is_exact = is_exact
+        self.wanted = [it for expected in self.case.expected for it in read_expected(expected)]
 
     @property
     def variables(self) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -36,25 +37,41 @@ QUEUE_SECONDS = 5e-6
 SAMPLES_IN_LIBRARY = 1024
 
 
+def import_loadgen() -> Any:
+    """Import LoadGen.
+
+    Raises:
+        UsageError: it is not installed.
+    """
+    try:
+        import mlperf_loadgen
+    except ImportError:
+        raise UsageError(
+            "MLPerf's LoadGen is not installed",
+            f"install it: uv pip install {PACKAGE}",
+            flag="--scenario",
+        ) from None
+    return mlperf_loadgen
+
+
+@dataclass(eq=False)
 class LoadGenerator:
     """Loads runners with the queries of a scenario.
 
     Attributes:
         batch: the samples that one iteration computes.
+
+    Raises:
+        UsageError: LoadGen is not installed.
     """
 
-    def __init__(self, scenario: Scenario, batch: int, runners: int, log_folder: str) -> None:
-        """
-        Raises:
-            UsageError: LoadGen is not installed.
-        """
-        self.scenario = scenario
-        self.batch = batch
-        self.runners = runners
-        self.log_folder = log_folder
-        self._library = import_loadgen()
-        self._waiting: SimpleQueue[list[int]] = SimpleQueue()
-        self._thread = ThreadPoolExecutor(1)
+    scenario: Scenario
+    batch: int
+    runners: int
+    log_folder: str
+    _library: Any = field(default_factory=import_loadgen)
+    _waiting: SimpleQueue[list[int]] = field(default_factory=SimpleQueue)
+    _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
 
     def start(self, iteration_seconds: float) -> None:
         """Begin; `iteration_seconds` is what an iteration takes at the least.
@@ -132,23 +149,6 @@ class LoadGenerator:
         settings.log_output = output
         settings.enable_trace = False
         return settings
-
-
-def import_loadgen() -> Any:
-    """Import LoadGen.
-
-    Raises:
-        UsageError: it is not installed.
-    """
-    try:
-        import mlperf_loadgen
-    except ImportError:
-        raise UsageError(
-            "MLPerf's LoadGen is not installed",
-            f"install it: uv pip install {PACKAGE}",
-            flag="--scenario",
-        ) from None
-    return mlperf_loadgen
 
 
 def read_result(log: Path, version: str = "") -> ScenarioResult:
