@@ -6,8 +6,6 @@ import os
 import re
 import resource
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -276,24 +274,6 @@ def test_a_spec_larger_than_a_pipe_holds_reaches_the_worker(write_script: WriteS
     result = lar.run(script, "[" + ",".join(["1.5"] * count) + "]", iter=1)
     assert result.status == "ok", result.failure
     assert result.fed[0].shape == (1, count)
-
-
-def test_nothing_in_the_current_folder_stands_in_for_a_library(
-    write_script: WriteScript, tmp_path: Path
-) -> None:
-    command = Path(sys.executable).with_name("lar")
-    if not command.exists():
-        pytest.skip("lar is not installed beside this Python")
-    (tmp_path / "numpy.py").write_text("raise RuntimeError('the wrong numpy')")
-    (tmp_path / "lar.py").write_text("raise RuntimeError('the wrong lar')")
-    done = subprocess.run(
-        [command, write_script(), "--iter", "1"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(
