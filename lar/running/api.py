@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from lar.errors import check_keywords
 from lar.files.work_folders import work_folder
@@ -18,9 +18,8 @@ from lar.running.plan import parse_values, plan_run
 from lar.running.steps import make_run
 from lar.running.tasks import info_of
 
-if TYPE_CHECKING:
-    Source: TypeAlias = str | Path | Array
-    Inputs: TypeAlias = Mapping[str, Source] | Source
+Source: TypeAlias = "str | Path | Array"
+Inputs: TypeAlias = "Mapping[str, Source] | Source"
 
 
 def run(

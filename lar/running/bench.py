@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lar import __version__
 from lar.errors import LarError, UsageError
@@ -25,7 +25,7 @@ from lar.records.bench import BenchResult, Stop, VariantResult
 from lar.records.facts import ModelFile
 from lar.records.run import Failure
 from lar.records.summary import Difference
-from lar.running.api import GivenInputs, read_outputs, with_names
+from lar.running.api import GivenInputs, Inputs, read_outputs, with_names
 from lar.running.plan import unknown_option
 from lar.running.rounds import (
     Member,
@@ -42,9 +42,6 @@ from lar.running.variants import (
     make_variants,
     parse_vary,
 )
-
-if TYPE_CHECKING:
-    from lar.running.api import Inputs
 
 # Before the first look; of variants that there is nothing to compare with, all.
 FIRST_ROUNDS = FIRST_LOOK

@@ -9,7 +9,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import ascii_uppercase
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from lar.dumps.dump import Dump
 from lar.dumps.index import SUFFIX, open_dump
@@ -17,15 +17,13 @@ from lar.engines import formats_of
 from lar.engines.formats import HEAD_SIZE, format_named
 from lar.errors import UsageError, count_of
 from lar.files.input_file import cannot_read, check_input, open_input
+from lar.inputs.loaded import Array
 from lar.options.command_line import words_of
 from lar.options.option import flag_of
 from lar.options.suggestions import suggest_flag
 from lar.options.table import FLAGS, ON, SCHEDULER, option_of
+from lar.records.run import RunSpec
 from lar.testcases.paths import source_of
-
-if TYPE_CHECKING:
-    from lar.inputs.loaded import Array
-    from lar.records.run import RunSpec
 
 # Behind the name's length and the type, a dumped tensor's file has the most axes there can be.
 TENSOR_HEAD = (7).to_bytes(4, "little")

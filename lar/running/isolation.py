@@ -34,15 +34,7 @@ from lar.measurement.listener import Listener
 from lar.measurement.machine import read_machine, read_model_file
 from lar.measurement.rows import SampleRows, open_rows, read_samples, warmups_in
 from lar.options.table import BY_KEY
-from lar.records.events import (
-    LAST_EVENTS,
-    ComputedAlone,
-    Event,
-    Failed,
-    TurnEnded,
-    apply_event,
-    event_of,
-)
+from lar.records import events
 from lar.records.run import Failure, RunContext, RunResult, RunSpec, Status, request_to_json
 from lar.running.interrupts import uninterrupted
 from lar.running.worker_process import WorkerProcess, start_worker
@@ -66,6 +58,7 @@ KEEPING_SECONDS = 5.0
 INTERRUPTED = Failure("interrupted", exit_code=EXIT_CODES["interrupted"])
 # Between two looks at a worker that has nothing to say in its turn.
 LOOK_SECONDS = 0.1
+Answer = events.TurnEnded | events.ComputedAlone  # of a turn
 LOG_READS = 32  # of 64 KiB, which is what a pipe holds by default
 
 
@@ -135,10 +128,10 @@ def run_here(spec: RunSpec, context: RunContext, listener: Listener) -> RunResul
                 listener.on_rows(rows, seen[number], rows.count, result)
                 seen[number] = rows.count
 
-    def emit(event: Event) -> None:
+    def emit(event: events.Event) -> None:
         nonlocal result
         show_rows()
-        result = apply_event(result, event)
+        result = events.apply_event(result, event)
         listener.on_event(event, result)
 
     try:
@@ -147,7 +140,7 @@ def run_here(spec: RunSpec, context: RunContext, listener: Listener) -> RunResul
         show_rows()
         result = replace(result, status="interrupted", failure=INTERRUPTED)
     except Exception as error:
-        emit(Failed(failure_of(error)))
+        emit(events.Failed(failure_of(error)))
     return with_samples(result, context, tables)
 
 
@@ -182,13 +175,13 @@ def with_samples(result: RunResult, context: RunContext, tables: Sequence[Sample
     return replace(result, failure=failure, warmup=warmup, samples=samples)
 
 
-def event_or_failure(line: bytes) -> Event:
+def event_or_failure(line: bytes) -> events.Event:
     """Decode an event; any other line is a failure of the engine, since lar writes events alone."""
     try:
-        return event_of(line)
+        return events.event_of(line)
     except ValueError as error:
         text = f"the engine wrote into the pipe of lar's events: {error}"
-        return Failed(Failure(text, ENGINE_HINT))
+        return events.Failed(Failure(text, ENGINE_HINT))
 
 
 def name_of_signal(number: int) -> str:
@@ -223,9 +216,9 @@ class Watch:
     spec: RunSpec
     context: RunContext
     listener: Listener
-    last: Event | None = None
+    last: events.Event | None = None
     ended: bool = False  # its last event has come, or it was given up
-    _events: deque[Event] = field(default_factory=deque)  # that have come, not passed on yet
+    _events: deque[events.Event] = field(default_factory=deque)  # that have come, not passed on yet
     _partial: bytes = b""
     _closed: bool = False  # the events have come to their end
     _log: bytes = b""
@@ -358,8 +351,8 @@ class Watch:
             self.await_room()
             with uninterrupted():
                 event = self.last = self._events.popleft()
-                self.result = apply_event(self.result, event)
-                self.ended = isinstance(event, LAST_EVENTS)
+                self.result = events.apply_event(self.result, event)
+                self.ended = isinstance(event, events.LAST_EVENTS)
                 self.listener.on_event(event, self.result)
 
     def read_log(self) -> bool:
@@ -471,7 +464,7 @@ class Watch:
         """
         self.worker.kill()
         self.receive_events()
-        in_time = any(isinstance(event, LAST_EVENTS) for event in self._events)
+        in_time = any(isinstance(event, events.LAST_EVENTS) for event in self._events)
         hurry = status == "interrupted" or not in_time
         self.deadline = time.monotonic() + LAST_SECONDS if hurry else None
         passed = False
@@ -539,13 +532,13 @@ class TurnWorker(Watch, Listener):
     ) -> None:
         """Start the worker; the stack kills it."""
         self._since = time.monotonic()  # when its last turn ended
-        self.answer: TurnEnded | ComputedAlone | None = None  # of its last turn
+        self.answer: Answer | None = None  # of its last turn
         worker = stack.enter_context(start_worker_for(task, spec))
         super().__init__(worker, spec, replace(context, turns=True), self)
         self.send(task)
 
-    def on_event(self, event: Event, result: RunResult) -> None:
-        if isinstance(event, (TurnEnded, ComputedAlone)):
+    def on_event(self, event: events.Event, result: RunResult) -> None:
+        if isinstance(event, Answer):
             self.answer = event
 
     def attend(self, seconds: float) -> None:
@@ -566,7 +559,7 @@ class TurnWorker(Watch, Listener):
         if self.deadline is not None:
             self.deadline += idle_seconds
 
-    def take(self, number: int, most_seconds: float = math.inf) -> TurnEnded | ComputedAlone | None:
+    def take(self, number: int, most_seconds: float = math.inf) -> Answer | None:
         """Have it do what a number stands for; return its answer, None if it has ended meanwhile,
         as it does where it takes too long."""
         self.go_on()

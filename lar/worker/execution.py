@@ -20,19 +20,7 @@ from lar.measurement.rows import SampleRows
 from lar.measurement.runners import Threads
 from lar.measurement.summary import batch_of
 from lar.options.table import PROFILE_FILES, one_of
-from lar.records.events import (
-    CasesFound,
-    CaseStarted,
-    Emit,
-    EngineStarted,
-    Fed,
-    Finished,
-    Loaded,
-    PhaseEntered,
-    Prepared,
-    ScenarioEnded,
-    TurnEnded,
-)
+from lar.records import events
 from lar.records.run import NoiseSources, OutputSummary, RunContext, RunSpec, TimeSources
 from lar.records.scenario import Scenario, ScenarioResult
 from lar.records.stopping import Stopped
@@ -212,7 +200,7 @@ class Execution:
     """A run from load to outputs, which emits what happens; each runner has a table."""
 
     def __init__(
-        self, spec: RunSpec, context: RunContext, emit: Emit, tables: Sequence[SampleRows]
+        self, spec: RunSpec, context: RunContext, emit: events.Emit, tables: Sequence[SampleRows]
     ) -> None:
         self.spec, self.context, self.emit = spec, context, emit
         self.copies = Copies(spec, context, tables)
@@ -224,7 +212,7 @@ class Execution:
         self.settled: bool | None = None
         self.stopped: Stopped | None = None
 
-    def run(self, turns: Iterable[int] | None = None) -> Finished:
+    def run(self, turns: Iterable[int] | None = None) -> events.Finished:
         """Go through all phases; return the last event.
 
         With `turns`, the timed iterations are made in turns with other processes: so many in each,
@@ -234,8 +222,8 @@ class Execution:
             LarError: with the engine's message made clear where it is known.
         """
         with explaining(self.driver, self.hint_at_sizes):
-            self.emit(EngineStarted(self.driver.facts()))
-            self.emit(PhaseEntered("load"))
+            self.emit(events.EngineStarted(self.driver.facts()))
+            self.emit(events.PhaseEntered("load"))
             self.load_seconds = self.copies.load()
             self.infos = self.driver.inputs()
             feeds = feeds_of(self.spec, self.infos, self.emit, self.notes, self.context.names)
@@ -247,16 +235,16 @@ class Execution:
             for rows in self.copies.tables:
                 rows.end_warmup()
             if self.spec.iterations:
-                self.emit(PhaseEntered("iterations"))
+                self.emit(events.PhaseEntered("iterations"))
                 if self.spec.scenario is not None:
                     batch, folder = batch_of(first.fed) or 1, self.context.work_folder
                     served = self.copies.serve(self.spec.scenario, batch, folder)
-                    self.emit(ScenarioEnded(served))
+                    self.emit(events.ScenarioEnded(served))
                 elif turns is not None:
                     with no_garbage_collection():
                         for count in turns:
                             self.copies.run(count)
-                            self.emit(TurnEnded())
+                            self.emit(events.TurnEnded())
                 else:
                     self.iterate(chain([first], self.recorder.each_feed(feeds)))
             return self.finish()
@@ -269,22 +257,22 @@ class Execution:
         """Feed the model for the first time."""
         self.guessed = first.guessed
         fed = (info for info in self.infos if not info.optional or info.name in first.arrays)
-        self.emit(Loaded(self.load_seconds, tuple(fed)))
+        self.emit(events.Loaded(self.load_seconds, tuple(fed)))
         if first.judge is not None:
-            self.emit(CasesFound(first.judge.variables))
-        self.emit(Fed(first.fed, (*self.driver.notes, *first.warnings)))
+            self.emit(events.CasesFound(first.judge.variables))
+        self.emit(events.Fed(first.fed, (*self.driver.notes, *first.warnings)))
         self.driver.notes.clear()  # what later hooks add is reported in the end
         self.batches.add(batch_of(first.fed))
-        self.emit(PhaseEntered("prepare"))
+        self.emit(events.PhaseEntered("prepare"))
         seconds = self.copies.prepare(first.arrays)
         meter: Meter | None = self.copies.meters[0]
         noise = meter.sources if meter else NoiseSources()
-        self.emit(Prepared(seconds, sources_of(self.driver), noise))
+        self.emit(events.Prepared(seconds, sources_of(self.driver), noise))
 
     def warm_up(self, first: NumberedFeed) -> None:
         """Run iterations before any is timed."""
         spec, stopping = self.spec, self.spec.stopping
-        self.emit(PhaseEntered("warmup"))
+        self.emit(events.PhaseEntered("warmup"))
         if len(spec.items) < len(spec.item_names):
             self.driver.run_number = None  # the run that this one goes on with has dumped it
         with self.recorder.warming_up():
@@ -303,10 +291,10 @@ class Execution:
             for number, feed in enumerate(feeds):
                 if number:
                     self.batches.add(batch_of(feed.fed))
-                    self.emit(Fed(feed.fed if spec.cases else (), feed.warnings))
+                    self.emit(events.Fed(feed.fed if spec.cases else (), feed.warnings))
                     self.copies.prepare(feed.arrays, "input_copy")
                 if feed.judge is not None:
-                    self.emit(CaseStarted(number))
+                    self.emit(events.CaseStarted(number))
                 self.driver.run_number = spec.warmup_iterations + feed.number * spec.iterations
                 if spec.stopping.is_open or spec.pacing.rate is not None:
                     self.seconds, self.stopped = measure(self.copies, spec, self.settled)
@@ -315,12 +303,12 @@ class Execution:
                 if feed.classify is not None:
                     feed.classify(self.driver.outputs())
 
-    def finish(self) -> Finished:
+    def finish(self) -> events.Finished:
         """Report the outputs and what was noticed, and write the profile."""
         from lar.measurement.machine import read_memory  # slow to import
 
         spec, driver = self.spec, self.driver
-        self.emit(PhaseEntered("finish"))
+        self.emit(events.PhaseEntered("finish"))
         driver.fire_hooks("after_run")
         self.notes += driver.notes
         # What is written of a profile after this takes more.
@@ -337,7 +325,7 @@ class Execution:
         if self.stopped is not None:
             self.notes += warnings_of(self.stopped, spec)
         is_told = spec.runners > 1 or spec.pacing.rate is not None
-        return Finished(
+        return events.Finished(
             outputs,
             peak,
             self.seconds if is_told else None,

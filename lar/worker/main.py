@@ -29,16 +29,7 @@ from lar.errors import (
     says_out_of_memory,
 )
 from lar.measurement.rows import SampleRows, open_rows
-from lar.records.events import (
-    DevicesFound,
-    Emit,
-    Event,
-    Failed,
-    ModelRead,
-    PhaseEntered,
-    Unpacked,
-    line_of,
-)
+from lar.records import events
 from lar.records.run import Failure, RunContext, RunSpec, read_request
 
 
@@ -48,8 +39,8 @@ def do_task(
     context: RunContext,
     tables: Sequence[SampleRows],
     turns: Iterable[int] | None,
-    emit: Emit,
-) -> Event | None:
+    emit: events.Emit,
+) -> events.Event | None:
     """Do what the parent asks for; return the last event, None where there is no end but that of
     the turns that it gives."""
     engine = engine_named(spec.engine)
@@ -58,16 +49,16 @@ def do_task(
 
         return Execution(spec, context, emit, tables).run(turns)
     if name == "devices":
-        return DevicesFound(engine.find_devices())
-    emit(PhaseEntered("load"))
+        return events.DevicesFound(engine.find_devices())
+    emit(events.PhaseEntered("load"))
     if name == "info":
-        return ModelRead(engine.read_model(Path(spec.model)))
+        return events.ModelRead(engine.read_model(Path(spec.model)))
     if name == "unpack":
-        return Unpacked(*engine.unpack_testcases(spec, context))
+        return events.Unpacked(*engine.unpack_testcases(spec, context))
     from lar.worker import tasks
 
     if name == "info_at":
-        return ModelRead(tasks.read_model_at(spec, context))
+        return events.ModelRead(tasks.read_model_at(spec, context))
     if name == "pack":
         return tasks.pack(spec, context)
     tasks.compute_each(spec, context, turns or (), emit)
@@ -123,10 +114,10 @@ def main(argv: list[str]) -> None:
     if descriptors:
         end_with_parent()
 
-    def emit(event: Event) -> None:
-        os.write(event_file, line_of(event))
+    def emit(event: events.Event) -> None:
+        os.write(event_file, events.line_of(event))
 
-    answer: Event | None = None
+    answer: events.Event | None = None
     status = 0
     try:
         import_modules(task, engine, driver)
@@ -148,7 +139,7 @@ def main(argv: list[str]) -> None:
     except KeyboardInterrupt:
         status = 130
     except BaseException as error:
-        answer, status = Failed(failure_of(error)), 1
+        answer, status = events.Failed(failure_of(error)), 1
     flush_output()
     if answer is not None:
         emit(answer)  # the parent may end this process as soon as it knows the result
