@@ -101,6 +101,9 @@ class LarError(Exception):
         self.detail = detail
         super().__init__(self.message)
 
+    def __str__(self) -> str:
+        return self.message
+
     @property
     def message(self) -> str:
         """The whole line."""

@@ -33,7 +33,7 @@ from lar.measurement.differences import compare_pairs
 from lar.measurement.statistics import percentile_of
 from lar.records.run import RunContext
 from lar.running.plan import parse_values, plan_run
-from lar.running.turns import TurnTaker, await_all
+from lar.running.rounds import TurnTaker, await_all
 
 # Where hogs have a part of the CPUs, two threads are disturbed nearly all the time.
 ONE_THREAD = f"{MOBILENET_ONNX} --multithread 1"

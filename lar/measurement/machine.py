@@ -117,9 +117,9 @@ def read_instruction_sets() -> str:
     return f"{vendor} {read_field(CPUINFO, 'flags') or read_field(CPUINFO, 'Features')}"
 
 
-def read_memory(name: str = "MemTotal") -> int | None:
+def read_memory(name: str = "MemTotal", path: str = "/proc/meminfo") -> int | None:
     """Return the size of the machine's memory in bytes, or another that Linux has by a name."""
-    text = read_field("/proc/meminfo", name)
+    text = read_field(path, name)
     return int(text.split()[0]) * 1024 if text else None
 
 

@@ -32,10 +32,7 @@ def plan_plain(model: str, options: Mapping[str, Any]) -> Variant:
     Raises:
         LarError: it is refused, or is one of a data set.
     """
-    plain, error = plan_variant(named(AS_IT_IS, model, options))
-    if error is not None:
-        raise error
-    return plain
+    return plan_variant(named(AS_IT_IS, model, options)).require()
 
 
 def race(
@@ -67,14 +64,14 @@ def plan_setting(suggestion: Suggestion, plain: Variant, cache: str, show: Show)
     joined = join_options(plain.options, choice.options)
     if choice.cache:
         searching = join_options(plain.options, options_of(choice, cache))
-        planned, _ = plan_variant(named(name, plain.model, searching), takes_turns=False)
+        planned = plan_variant(named(name, plain.model, searching), takes_turns=False)
         if planned.spec is None:
             return planned
         failure = search(planned.spec, name, show)
         if not os.path.exists(cache):
             return replace(planned, spec=None, failure=failure)
         joined[choice.cache] = cache
-    return plan_variant(named(name, plain.model, joined))[0]
+    return plan_variant(named(name, plain.model, joined))
 
 
 def named(name: str, model: str, options: Mapping[str, Any]) -> Variant:

@@ -5,20 +5,21 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 from lar.errors import check_keywords
 from lar.files.work_folders import work_folder
-from lar.records.run import ModelInfo, RunContext, RunResult
+from lar.inputs.loaded import Array
+from lar.records.run import ModelInfo, OutputSummary, RunContext, RunResult, RunSpec
 from lar.running.plan import parse_values, plan_run
 from lar.running.steps import make_run
 from lar.running.tasks import info_of
 
-if TYPE_CHECKING:
-    from lar.running.array_inputs import Inputs
+Source: TypeAlias = "str | Path | Array"
+Inputs: TypeAlias = "Mapping[str, Source] | Source"
 
 
 def run(
@@ -44,8 +45,6 @@ def run(
         UsageError: the model or an option cannot be used.
         EngineMissing: the engine is not installed.
     """
-    from lar.running.array_inputs import GivenInputs  # the command line gives texts alone
-
     began = time.monotonic()
     with work_folder() as folder:
         values = parse_values(options, ("inputs", "keep_outputs"))
@@ -60,10 +59,8 @@ def run(
             names=given.names,
         )
         result = make_run(plan_run(str(model), values, began=began), context)
-        result = replace(result, spec=given.named_in(result.spec))
+        result = replace(result, spec=with_names(result.spec, given.names))
         if keep_outputs:
-            from lar.running.outputs import read_outputs  # few runs keep them
-
             result = result.with_arrays(read_outputs(context.outputs_folder, result.outputs))
     if result.status == "interrupted":
         raise KeyboardInterrupt
@@ -93,3 +90,63 @@ def read_info(
     """
     values = {"engine": engine, "iter": 0, "allow_external_data": allow_external_data}
     return info_of(plan_run(str(model), values))
+
+
+class GivenInputs:
+    """The `--input` items of what was given, and what to call them to who gave it.
+
+    Neither the files made for arrays nor a flag was theirs.
+    """
+
+    def __init__(self, inputs: Inputs | None, folder: Path) -> None:
+        """Write arrays into the folder; it must stay as long as a worker may read them."""
+        self.items: list[str] = []
+        self.names = {} if inputs is None else {"--input": "inputs"}
+        self._folder = folder
+        if isinstance(inputs, Mapping):
+            for name, source in inputs.items():
+                self._add(f"{name}:", source, f" for {name!r}")
+        elif inputs is not None:
+            self._add("", inputs, "")
+
+    def add_to(self, options: dict[str, Any]) -> None:
+        """Add the items to the options of a run, before those of `input`."""
+        if self.items:
+            options["input"] = [*self.items, *(options.get("input") or [])]
+
+    def _add(self, prefix: str, source: Source, whose: str) -> None:
+        """Add the item of a source, in a file where it is an array."""
+        if isinstance(source, (str, Path)):
+            place = call = str(source)
+        else:
+            import numpy as np
+
+            place = str(self._folder / f"{len(self.items)}.npy")
+            call = f"the array given{whose}"
+            np.save(place, np.asarray(source))
+            self.names |= {place: call, prefix + place: prefix + call}
+        self.items.append(prefix + place)
+
+
+def with_names(spec: RunSpec, names: Mapping[str, str]) -> RunSpec:
+    """Return a spec with its inputs as they were given."""
+    return replace(spec, inputs=tuple(names.get(text, text) for text in spec.inputs))
+
+
+def read_outputs(folder: str, outputs: Sequence[OutputSummary]) -> dict[str, Array]:
+    """Return the outputs that a worker has written, without those that no array holds."""
+    import numpy as np
+
+    from lar.inputs.dtypes import NARROW, dtype_of
+
+    files = {each: file_of(folder, place) for place, each in enumerate(outputs)}
+    arrays = {each: np.load(file) for each, file in files.items() if file.is_file()}
+    return {
+        each.name: array.astype(dtype_of(each.dtype)) if each.dtype in NARROW else array
+        for each, array in arrays.items()
+    }
+
+
+def file_of(folder: str, place: int) -> Path:
+    """Return where a worker has written the output of that place."""
+    return Path(os.path.join(folder, f"{place:03}.npy"))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lar import __version__
 from lar.errors import LarError, UsageError
@@ -23,10 +23,9 @@ from lar.options.table import BY_KEY
 from lar.options.variants import BENCH_KEYS
 from lar.records.bench import BenchResult, Stop, VariantResult
 from lar.records.facts import ModelFile
-from lar.records.run import Failure, RunSpec
+from lar.records.run import Failure
 from lar.records.summary import Difference
-from lar.running.array_inputs import GivenInputs
-from lar.running.outputs import read_outputs
+from lar.running.api import GivenInputs, Inputs, read_outputs, with_names
 from lar.running.plan import unknown_option
 from lar.running.rounds import (
     Member,
@@ -43,9 +42,6 @@ from lar.running.variants import (
     make_variants,
     parse_vary,
 )
-
-if TYPE_CHECKING:
-    from lar.running.array_inputs import Inputs
 
 # Before the first look; of variants that there is nothing to compare with, all.
 FIRST_ROUNDS = FIRST_LOOK
@@ -108,7 +104,6 @@ def bench(
             budget_seconds=budget_seconds,
             margin=margin,
             names=given.names,
-            name_spec=given.named_in,
             keep_outputs=keep_outputs,
         )
     if result.stopped == "interrupted":
@@ -163,13 +158,12 @@ def run_bench(
     margin: float = 0.01,
     seed: int = 0,
     names: Mapping[str, str] = {},
-    name_spec: Callable[[RunSpec], RunSpec] = lambda spec: spec,
     keep_outputs: bool = False,
     report: Report = lambda progress: None,
 ) -> BenchResult:
     """Measure variants in turns until the budget is spent or all differences are clear.
 
-    `names` and `name_spec` are for inputs that the user knows by other names than their files'.
+    `names` are for inputs that the user knows by other names than their files'.
     An interrupt ends it with what is known until then.
 
     Raises:
@@ -190,7 +184,7 @@ def run_bench(
         except KeyboardInterrupt:
             stopped = "interrupted"
         campaign.judge_rest()
-        found = [result_of(entry, name_spec) for entry in campaign.entries]
+        found = [result_of(entry, names) for entry in campaign.entries]
         if keep_outputs:
             found = [
                 result.with_arrays(read_outputs(entry.outputs, result.outputs))
@@ -386,13 +380,13 @@ class Campaign:
             yield [*head, *others[first : first + size]]
 
 
-def result_of(entry: Entry, name_spec: Callable[[RunSpec], RunSpec]) -> VariantResult:
+def result_of(entry: Entry, names: Mapping[str, str]) -> VariantResult:
     """Return what was found of a variant."""
     variant, base = entry.variant, entry.base
     known = VariantResult(
         name=variant.name,
         values=dict(variant.values),
-        spec=name_spec(variant.spec) if variant.spec else None,
+        spec=with_names(variant.spec, names) if variant.spec else None,
         status="refused",
         failure=variant.failure,
         model=entry.model,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from string import ascii_uppercase as LETTERS
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, get_args, overload
 
 from lar.comparison.compare import Progress, compare_dumps
 from lar.comparison.items import CollectedItems
-from lar.comparison.metrics import bounds_of, measure
 from lar.comparison.truth import has_coarse_tensors, judge_by_truth
 from lar.dumps.dump import Dump
 from lar.engines import operator_kinds_of
@@ -29,8 +28,16 @@ from lar.running.compared_sides import (
     open_sides,
     plan_of,
 )
-from lar.running.shared_inputs import items_of_sides, join_notes
-from lar.running.side_runs import Asked, run_sides
+from lar.running.side_runs import (
+    Asked,
+    check_unchanged,
+    items_of_sides,
+    join_notes,
+    model_of,
+    run_sides,
+    run_truth,
+    truth_model_for,
+)
 
 if TYPE_CHECKING:
     from lar.comparison.isolation import Operators
@@ -160,19 +167,17 @@ class SidesAlone:
         self.found: dict[int, IsolatedOperators | LarError] = {}
         self.notes: dict[str, None] = {}  # which options are left out where operators were run
 
-    def begin(self, numbers: Iterable[int]) -> None:
-        """Start what runs operators of sides; it loads while the caller goes on."""
-        for each in numbers:
-            operators = self.find(each)
-            if not isinstance(operators, LarError):
-                operators.begin()
-
     def of(self, number: int) -> Operators | str:
         """Return what runs operators of a side, or why nothing does.
 
         Of two sides both are started with the first, so that they load at the same time.
         """
-        self.begin(range(2) if len(self.sides) == 2 else [number])
+        if number >= len(self.sides):
+            return "the truth is not run alone"
+        for each in range(2) if len(self.sides) == 2 else [number]:
+            operators = self.find(each)
+            if not isinstance(operators, LarError):
+                operators.begin()
         found = self.find(number)
         if isinstance(found, LarError):
             return f"{LETTERS[number]} {found.problem}"
@@ -197,22 +202,20 @@ class SidesAlone:
         """Return what runs operators of a side, which starts nothing before it has to run one; or
         why nothing does, as a predicate of the side."""
         if number not in self.found:
+            from lar.running.single_operators import IsolatedOperators, spec_of_dump
+
+            side = self.sides[number]
             try:
-                self.found[number] = self.prepare(self.sides[number])
+                if isinstance(side, Dump):
+                    spec = spec_of_dump(side.index)
+                elif self.asked.make_on is not None:
+                    raise UsageError("ran on another machine")
+                else:
+                    spec = plan_of(side, self.asked.options)
+                self.found[number] = IsolatedOperators(spec, self.stack)
             except LarError as error:
                 self.found[number] = error
         return self.found[number]
-
-    def prepare(self, side: Side) -> IsolatedOperators:
-        from lar.running.single_operators import IsolatedOperators, spec_of_dump
-
-        if isinstance(side, Dump):
-            spec = spec_of_dump(side.index)
-        elif self.asked.make_on is not None:
-            raise UsageError("ran on another machine")
-        else:
-            spec = plan_of(side, self.asked.options)
-        return self.stack.enter_context(IsolatedOperators(spec))
 
 
 class Comparing:
@@ -222,16 +225,13 @@ class Comparing:
         self.sides, self.asked = sides, asked
         self.alone = SidesAlone(sides, asked, stack)
 
-    @contextlib.contextmanager
-    def make_folder(self) -> Iterator[Path]:
+    def make_folder(self) -> contextlib.AbstractContextManager[str]:
         """Make a folder for what models dump; two dumps have none."""
         if not (self.asked.truth or any(isinstance(side, ModelRun) for side in self.sides)):
-            yield Path()
-            return
+            return contextlib.nullcontext("")
         from lar.files.work_folders import work_folder
 
-        with work_folder() as folder:
-            yield Path(folder)
+        return work_folder()
 
     def compare_two(self) -> Comparison:
         """Compare two sides, on each item of a data set if they are run on one.
@@ -241,8 +241,6 @@ class Comparing:
             LarError: a model's run did not end well.
         """
         if self.asked.truth:
-            from lar.running.truth import check_unchanged, truth_model_for  # few need it
-
             # There is one, before anything is run.
             check_unchanged(truth_model_for(self.asked.truth, self.sides).path, self.sides)
         if self.asked.isolate:
@@ -262,12 +260,10 @@ class Comparing:
         """
         asked = replace(self.asked, progress=progress)
         with self.make_folder() as folder:
-            dumps, fed = run_sides(sides, folder, asked)
-            if fed and outputs_differ(dumps[0], dumps[1], asked.tolerance):
-                self.alone.begin(range(2))
+            dumps, fed = run_sides(sides, Path(folder), asked)
             found = self.compare_pair(dumps, (0, 1), asked)
             if asked.truth and not found.interrupted:
-                found = self.judge(found, dumps, folder, asked)
+                found = self.judge(found, dumps, Path(folder), asked)
         return replace(found, notes=(*join_notes(fed), *found.notes))
 
     def compare_several(self) -> ComparisonOfSides:
@@ -281,7 +277,7 @@ class Comparing:
 
         items_of_sides(self.sides, self.asked.options)  # several sides have none
         with self.make_folder() as folder:
-            dumps, fed = run_sides(self.sides, folder, self.asked)
+            dumps, fed = run_sides(self.sides, Path(folder), self.asked)
             found = compare_sides(
                 len(dumps), lambda one, other: self.compare_pair(dumps, (one, other), self.asked)
             )
@@ -290,15 +286,15 @@ class Comparing:
     def compare_pair(
         self, dumps: Sequence[Dump], numbers: tuple[int, int], asked: Asked
     ) -> Comparison:
-        """Compare the dumps of two sides."""
-        one, other = numbers
+        """Compare two dumps, of sides or of the truth, which has the number behind theirs."""
+        names = [*LETTERS[: len(self.sides)], "the truth"]
         return compare_dumps(
-            dumps[one],
-            dumps[other],
+            dumps[numbers[0]],
+            dumps[numbers[1]],
             asked,
             operator_kinds_of,
             lambda side: self.alone.of(numbers[side]),
-            (LETTERS[one], LETTERS[other]),
+            (names[numbers[0]], names[numbers[1]]),
         )
 
     def judge(
@@ -311,8 +307,6 @@ class Comparing:
             UsageError: neither side holds its inputs, or the model takes others.
             LarError: the model cannot be computed.
         """
-        from lar.running.truth import model_of, run_truth, truth_model_for
-
         # The finer side first, else the expected one.
         order = sorted((1, 0), key=lambda number: has_coarse_tensors(dumps[number]))
         exact = truth_model_for(asked.truth, [self.sides[number] for number in order])
@@ -320,35 +314,10 @@ class Comparing:
         truth = run_truth(exact, [dumps[number] for number in order], folder, asked.progress)
 
         def judge_side(one: Dump, exact: Dump) -> Comparison:
-            number = dumps.index(one)
-            return compare_dumps(
-                one,
-                exact,
-                replace(asked, isolate=False),
-                operator_kinds_of,
-                lambda side: "the truth is not run alone" if side else self.alone.of(number),
-                (LETTERS[number], "the truth"),
-            )
+            numbers = (dumps.index(one), 2)
+            return self.compare_pair([*dumps, exact], numbers, replace(asked, isolate=False))
 
         return judge_by_truth(found, (dumps[0], dumps[1]), truth, judge_side, nearest=nearest)
-
-
-def outputs_differ(actual: Dump, expected: Dump, tolerance: Tolerance) -> bool:
-    """Return whether an output differs from that of its name, as numbers: a culprit is likely."""
-    if actual.excerpts or expected.excerpts:
-        return False
-    others = {it.name: it for it in expected}
-    for one in actual:
-        other = others.get(one.name)
-        if one.name not in actual.index.outputs or other is None:
-            continue
-        arrays = actual.read(one.key), expected.read(other.key)
-        are_numbers = all(array.dtype.kind in "iuf" for array in arrays)
-        is_comparable = are_numbers and arrays[0].shape == arrays[1].shape
-        bounds = bounds_of(tolerance, one.dtype, other.dtype)
-        if is_comparable and measure(*arrays, bounds).mismatches:
-            return True
-    return False
 
 
 def compare_items(
@@ -366,9 +335,7 @@ def compare_items(
     """
     collected = CollectedItems()
     for number, name in enumerate(items):
-        runs: list[Side] = [
-            replace(side, item=number) if isinstance(side, ModelRun) else side for side in sides
-        ]
+        runs = [replace(it, item=number) if isinstance(it, ModelRun) else it for it in sides]
 
         def say(text: str, start: str = f"item {number + 1} of {len(items)}: ") -> None:
             progress(start + text)

@@ -9,7 +9,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import ascii_uppercase
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from lar.dumps.dump import Dump
 from lar.dumps.index import SUFFIX, open_dump
@@ -17,15 +17,13 @@ from lar.engines import formats_of
 from lar.engines.formats import HEAD_SIZE, format_named
 from lar.errors import UsageError, count_of
 from lar.files.input_file import cannot_read, check_input, open_input
+from lar.inputs.loaded import Array
 from lar.options.command_line import words_of
 from lar.options.option import flag_of
 from lar.options.suggestions import suggest_flag
 from lar.options.table import FLAGS, ON, SCHEDULER, option_of
+from lar.records.run import RunSpec
 from lar.testcases.paths import source_of
-
-if TYPE_CHECKING:
-    from lar.inputs.loaded import Array
-    from lar.records.run import RunSpec
 
 # Behind the name's length and the type, a dumped tensor's file has the most axes there can be.
 TENSOR_HEAD = (7).to_bytes(4, "little")
@@ -238,8 +236,7 @@ def check_options(
         if isinstance(side, ModelRun):
             with naming_side(side, sides, options):
                 # All but what says what it is fed with.
-                once = {"iter": 1, "warmup_iter": 0, **options}
-                plan_of(side, once, elsewhere=elsewhere, without=("input", "dataset"))
+                plan_of(side, options, elsewhere=elsewhere, without=("input", "dataset"))
 
 
 def check_any_model(sides: Iterable[Side], flag: str) -> None:
@@ -263,8 +260,8 @@ def plan_of(
     elsewhere: bool = False,
     without: Container[str] = (),
 ) -> RunSpec:
-    """Return the spec of a side's run; its own options come before those for all. Those of some
-    purposes are left out.
+    """Return the spec of a side's run, of one iteration if nothing else is said; its own options
+    come before those for all. Those of some purposes are left out.
 
     Raises:
         UsageError: an option cannot be used.
@@ -273,7 +270,7 @@ def plan_of(
 
     values = {
         key: value
-        for key, value in {**options, **side.options}.items()
+        for key, value in {"iter": 1, "warmup_iter": 0, **options, **side.options}.items()
         if not without or ((option := option_of(key)) and option.purpose not in without)
     }
     return plan_run(side.model, parse_values(values), elsewhere=elsewhere)
@@ -291,14 +288,11 @@ def naming_side(
     try:
         yield
     except UsageError as error:
-        hint = error.hint
         shared = {flag_of(key): key for key in options.keys() - side.options.keys()}
         others = [it.model for it in sides if isinstance(it, ModelRun) and it.model != side.model]
         if error.flag in shared and others:
             key = shared[error.flag]
-            value = tuple(options[key]) if isinstance(options[key], list) else options[key]
-            words = shlex.join([others[0], *words_of({key: value})])
-            hint = f'for one side alone, quote it with that: "{words}"'
-        raise UsageError(
-            error.problem, hint, flag=error.flag, subject=error.subject or side.text
-        ) from None
+            words = shlex.join([others[0], *words_of({key: options[key]})])
+            error.hint = f'for one side alone, quote it with that: "{words}"'
+        error.subject = error.subject or side.text
+        raise

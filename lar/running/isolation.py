@@ -7,6 +7,7 @@ killed in the end whatever happened; what an engine does never raises here.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import resource
 import select
@@ -15,10 +16,9 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 
 from lar import __version__
 from lar.engines import engine_named
@@ -32,10 +32,10 @@ from lar.errors import (
 )
 from lar.measurement.listener import Listener
 from lar.measurement.machine import read_machine, read_model_file
-from lar.measurement.rows import SampleRows, read_samples, warmups_in
+from lar.measurement.rows import SampleRows, open_rows, read_samples, warmups_in
 from lar.options.table import BY_KEY
-from lar.records.events import LAST_EVENTS, Event, Failed, apply_event, event_of
-from lar.records.run import Failure, RunContext, RunResult, RunSpec, request_to_json
+from lar.records import events
+from lar.records.run import Failure, RunContext, RunResult, RunSpec, Status, request_to_json
 from lar.running.interrupts import uninterrupted
 from lar.running.worker_process import WorkerProcess, start_worker
 
@@ -56,6 +56,9 @@ INTERVAL_SECONDS = 1.0
 KEEPING_SECONDS = 5.0
 
 INTERRUPTED = Failure("interrupted", exit_code=EXIT_CODES["interrupted"])
+# Between two looks at a worker that has nothing to say in its turn.
+LOOK_SECONDS = 0.1
+Answer = events.TurnEnded | events.ComputedAlone  # of a turn
 LOG_READS = 32  # of 64 KiB, which is what a pipe holds by default
 
 
@@ -64,14 +67,26 @@ def run_isolated(
     context: RunContext,
     listener: Listener,
     *,
-    task: str = "run",
     early: WorkerProcess | None = None,
 ) -> RunResult:
-    """Make a run in a worker process, or have the worker do another task.
+    """Make a run in a worker process.
 
-    `early` is a worker that was started beforehand, and does the first run that comes. What is
-    known of a run beforehand is read while the worker loads its libraries and before it may begin,
-    so that this disturbs nothing that is timed.
+    `early` is a worker that was started beforehand, and does the first run that comes.
+    """
+    return watch_task("run", spec, context, listener, early).result
+
+
+def watch_task(
+    task: str,
+    spec: RunSpec,
+    context: RunContext,
+    listener: Listener,
+    early: WorkerProcess | None = None,
+) -> Watch:
+    """Have a worker do a task; return its watch, which has the result.
+
+    What is known of a run beforehand is read while the worker loads its libraries and before it may
+    begin, so that this disturbs nothing that is timed.
     """
     with contextlib.ExitStack() as stack:
         if early is not None and early.is_free:
@@ -79,9 +94,7 @@ def run_isolated(
         else:
             if early is not None:
                 early.kill()  # so that its end does not disturb what is timed
-            worker = stack.enter_context(
-                start_worker(task, spec.engine, spec.driver, spec.environment, spec.python)
-            )
+            worker = stack.enter_context(start_worker_for(task, spec))
         watch = Watch(worker, spec, context, listener)
         with watch.ending():
             watch.send(task)
@@ -89,7 +102,46 @@ def run_isolated(
                 # What finishes a dump, while the worker loads: later it would cost time.
                 import lar.dumps.delivery  # noqa: F401
             watch.follow()
-        return watch.finish()
+        watch.finish()
+        return watch
+
+
+def start_worker_for(task: str, spec: RunSpec) -> contextlib.AbstractContextManager[WorkerProcess]:
+    """Start the worker of a spec's engine."""
+    return start_worker(task, spec.engine, spec.driver, spec.environment, spec.python)
+
+
+def run_here(spec: RunSpec, context: RunContext, listener: Listener) -> RunResult:
+    """Make a run in this very process, for a debugger; a crash of the engine ends it."""
+    from lar.worker.execution import Execution
+    from lar.worker.main import failure_of
+
+    context = with_model(spec, context)
+    result = with_facts(new_result(spec), context)
+    os.environ.update(spec.environment)
+    tables = open_rows(-1, spec.sample_count, spec.runners)
+    seen = [0] * len(tables)
+
+    def show_rows() -> None:
+        for number, rows in enumerate(tables):
+            if rows.count > seen[number]:
+                listener.on_rows(rows, seen[number], rows.count, result)
+                seen[number] = rows.count
+
+    def emit(event: events.Event) -> None:
+        nonlocal result
+        show_rows()
+        result = events.apply_event(result, event)
+        listener.on_event(event, result)
+
+    try:
+        emit(Execution(spec, context, emit, tables).run())
+    except KeyboardInterrupt:
+        show_rows()
+        result = replace(result, status="interrupted", failure=INTERRUPTED)
+    except Exception as error:
+        emit(events.Failed(failure_of(error)))
+    return with_samples(result, context, tables)
 
 
 def new_result(spec: RunSpec) -> RunResult:
@@ -123,13 +175,13 @@ def with_samples(result: RunResult, context: RunContext, tables: Sequence[Sample
     return replace(result, failure=failure, warmup=warmup, samples=samples)
 
 
-def event_or_failure(line: bytes) -> Event:
+def event_or_failure(line: bytes) -> events.Event:
     """Decode an event; any other line is a failure of the engine, since lar writes events alone."""
     try:
-        return event_of(line)
+        return events.event_of(line)
     except ValueError as error:
         text = f"the engine wrote into the pipe of lar's events: {error}"
-        return Failed(Failure(text, ENGINE_HINT))
+        return events.Failed(Failure(text, ENGINE_HINT))
 
 
 def name_of_signal(number: int) -> str:
@@ -156,72 +208,38 @@ def cpu_limit_reached(status: int, usage: resource.struct_rusage | None) -> int:
     return soft if is_limit else 0
 
 
-class Progress:
-    """Asks the engine now and then for its progress, for the listener, and has it kept."""
-
-    def __init__(self, spec: RunSpec, context: RunContext, listener: Listener) -> None:
-        self.spec, self.context, self.listener = spec, context, listener
-        self.engine = engine_named(spec.engine)
-        self.began = time.monotonic()
-        self.due = self.began + PATIENCE_SECONDS
-        self.due_to_keep = self.began + KEEPING_SECONDS
-        self.reported = False
-
-    def report(self) -> None:
-        """Ask for the progress and report it, if it is time to."""
-        now = time.monotonic()
-        if now < self.due:
-            return
-        self.due = now + INTERVAL_SECONDS
-        text = self.engine.describe_progress(self.spec, self.context)
-        if text and now >= self.due_to_keep:
-            self.due_to_keep = now + KEEPING_SECONDS
-            self.engine.keep_progress(self.spec, self.context)
-        if text:
-            self.listener.on_progress(text, now - self.began)
-            self.reported = True
-
-    def end(self) -> None:
-        """Report the end, if any progress was reported before."""
-        if self.reported:
-            self.reported = False
-            self.listener.on_progress("", time.monotonic() - self.began)
-
-
+@dataclass(eq=False)
 class Watch:
     """Follows a worker until it has finished, failed, died, stalled or run out of time."""
 
-    def __init__(
-        self, worker: WorkerProcess, spec: RunSpec, context: RunContext, listener: Listener
-    ) -> None:
-        self.result = new_result(spec)
-        worker.make_room(spec.sample_count, spec.runners)
-        self.worker = worker
-        self.spec = spec
-        self.context = context
-        self.listener = listener
-        self.deadline = context.deadline(spec)
-        self.progress = Progress(spec, context, listener)
-        self.engine = engine_named(spec.engine)
-        self._seen_rows = [0] * len(worker.tables)
-        self._events: deque[Event] = deque()  # those that have come and are not passed on yet
-        self._partial = b""
-        self._log = b""
-        self._log_bytes = 0
-        self._ended = False
+    worker: WorkerProcess
+    spec: RunSpec
+    context: RunContext
+    listener: Listener
+    last: events.Event | None = None
+    ended: bool = False  # its last event has come, or it was given up
+    _events: deque[events.Event] = field(default_factory=deque)  # that have come, not passed on yet
+    _partial: bytes = b""
+    _closed: bool = False  # the events have come to their end
+    _log: bytes = b""
+    _log_bytes: int = 0
+    _has_reported: bool = False  # the engine's progress
+    _signs_of_life: tuple[object, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.result = new_result(self.spec)
+        self.worker.make_room(self.spec.sample_count, self.spec.runners)
+        self.deadline = self.context.deadline(self.spec)
+        self.engine = engine_named(self.spec.engine)
+        self._began = self._alive_at = time.monotonic()
+        self._progress_due = self._began + PATIENCE_SECONDS
+        self._keeping_due = self._began + KEEPING_SECONDS
+        self._seen_rows = [0] * len(self.worker.tables)
         self._poll = select.poll()
-        for file in (worker.events, worker.log):
+        for file in (self.worker.events, self.worker.log):
             self._poll.register(file, select.POLLIN)
-        self._closed = False  # the events have come to their end
-        self._signs_of_life: tuple[object, ...] = ()
         # Others may hold the CPUs when the time has come to report.
         self.slowdown = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
-        self._alive_at = time.monotonic()
-
-    @property
-    def ended(self) -> bool:
-        """Whether the worker's last event has come, or it was given up."""
-        return self._ended
 
     @contextlib.contextmanager
     def ending(self) -> Iterator[None]:
@@ -242,12 +260,6 @@ class Watch:
             self.check_deadline()  # or a quick worker would answer although its time is over
             self.worker.send(request_to_json(self.spec, self.context), more=self.context.turns)
 
-    def begin_turn(self, idle_seconds: float) -> None:
-        """Have the worker's time run again, which stood still while it waited for its turn."""
-        self._alive_at += idle_seconds
-        if self.deadline is not None:
-            self.deadline += idle_seconds
-
     def follow(self) -> None:
         """Read events, samples and log until the end.
 
@@ -255,7 +267,7 @@ class Watch:
             OutOfTime: the run is past its deadline, or has stood still for too long.
         """
         self.check_deadline()  # what was done before it may have taken all the time
-        while not self._ended:
+        while not self.ended:
             busy = self._closed or self.result.phase in ("warmup", "iterations")
             self.attend(POLL_SECONDS if busy else 0.1)
         self.take_rest()
@@ -275,14 +287,14 @@ class Watch:
         if self.worker.events in ready and not self.read_events():
             self._poll.unregister(self.worker.events)
             self._closed = True
-        if self._ended:
+        if self.ended:
             return
         self.report_progress()
         if failure := self.explain_log():
             self.give_up("crashed", failure)
         elif (self._closed or not ready) and self.worker.poll_exit() is not None:
             self.read_events()  # its last event may come after the poll and before its exit
-            if not self._ended:
+            if not self.ended:
                 self.explain_exit()
         else:
             self.check_deadline()
@@ -297,16 +309,17 @@ class Watch:
 
     def finish(self) -> RunResult:
         """End the worker and return the result."""
-        self.progress.end()
+        self.end_progress()
         if self.result.status == "ok":
             self.worker.end()  # all that is left to do is done while its memory is freed
         else:
             self.worker.kill()
-        return replace(
+        self.result = replace(
             with_samples(self.result, self.context, self.worker.tables),
             wall_seconds=time.monotonic() - self.context.began,
             log_tail=self.log_tail(),
         )
+        return self.result
 
     def drain_log(self) -> None:
         """Take what still stands in the log's pipe; bounded, as an engine's child may go on."""
@@ -333,13 +346,13 @@ class Watch:
 
     def pass_events(self) -> None:
         """Pass on to the listener the events that have come, each after the samples before it."""
-        while self._events and not self._ended:
+        while self._events and not self.ended:
             self.take_rows()
             self.await_room()
             with uninterrupted():
-                event = self._events.popleft()
-                self.result = apply_event(self.result, event)
-                self._ended = isinstance(event, LAST_EVENTS)
+                event = self.last = self._events.popleft()
+                self.result = events.apply_event(self.result, event)
+                self.ended = isinstance(event, events.LAST_EVENTS)
                 self.listener.on_event(event, self.result)
 
     def read_log(self) -> bool:
@@ -380,11 +393,26 @@ class Watch:
             self.check_deadline()
 
     def report_progress(self) -> None:
-        """Report the engine's progress until its first iteration has ended."""
+        """Ask the engine now and then for its progress until its first iteration has ended, report
+        it, and have it kept."""
+        now = time.monotonic()
         if self.result.phase in ("start", "finish") or any(self._seen_rows):
-            self.progress.end()
-        else:
-            self.progress.report()
+            self.end_progress()
+        elif now >= self._progress_due:
+            self._progress_due = now + INTERVAL_SECONDS
+            text = self.engine.describe_progress(self.spec, self.context)
+            if text and now >= self._keeping_due:
+                self._keeping_due = now + KEEPING_SECONDS
+                self.engine.keep_progress(self.spec, self.context)
+            if text:
+                self.listener.on_progress(text, now - self._began)
+                self._has_reported = True
+
+    def end_progress(self) -> None:
+        """Report the end, if any progress was reported before."""
+        if self._has_reported:
+            self._has_reported = False
+            self.listener.on_progress("", time.monotonic() - self._began)
 
     def explain_log(self) -> Failure | None:
         """Return why the engine crashed or hangs, if its log shows that."""
@@ -429,14 +457,14 @@ class Watch:
                 "--stall-timeout S waits longer, 0 for ever",
             )
 
-    def give_up(self, status: Any, failure: Failure) -> None:
+    def give_up(self, status: Status, failure: Failure) -> None:
         """Kill the worker; the run ends so, unless the worker's last event has come meanwhile.
 
         An interrupted one ends so in any case: else what makes several runs would go on.
         """
         self.worker.kill()
         self.receive_events()
-        in_time = any(isinstance(event, LAST_EVENTS) for event in self._events)
+        in_time = any(isinstance(event, events.LAST_EVENTS) for event in self._events)
         hurry = status == "interrupted" or not in_time
         self.deadline = time.monotonic() + LAST_SECONDS if hurry else None
         passed = False
@@ -446,21 +474,20 @@ class Watch:
             self.take_rows()
             self.await_room()
             passed = True
-        if status == "interrupted" or not (passed and self._ended):
-            self.end(status, failure)
+        if status == "interrupted" or not (passed and self.ended):
+            self.conclude(status, failure)
 
     def describe_phase(self) -> str:
         """Name the phase, and the iteration in it."""
-        phase, tables = self.result.phase, self.worker.tables
-        if phase == "iterations":
-            return f"{phase} (iteration {min(rows.count - warmups_in(rows) for rows in tables)})"
-        if phase == "warmup":
-            return f"{phase} (iteration {min(warmups_in(rows) for rows in tables)})"
-        return phase
+        phase = self.result.phase
+        counts = {"iterations": lambda rows: rows.count - warmups_in(rows), "warmup": warmups_in}
+        if phase not in counts:
+            return phase
+        return f"{phase} (iteration {min(map(counts[phase], self.worker.tables))})"
 
-    def end(self, status: Any, failure: Failure) -> None:
+    def conclude(self, status: Status, failure: Failure) -> None:
         self.result = replace(self.result, status=status, failure=failure)
-        self._ended = True
+        self.ended = True
 
     def explain_exit(self) -> None:
         """Explain the exit of a worker that sent no last event."""
@@ -487,9 +514,72 @@ class Watch:
         unexplained = Failure(message, hint, EXIT_CODES["crashed"], self.log_tail())
         if (space := address_space_limit()) and says_out_of_memory(self.log_tail()):
             unexplained = Failure.of(out_of_address_space(space), self.log_tail())
-        self.end("crashed", self.explain_log() or unexplained)
+        self.conclude("crashed", self.explain_log() or unexplained)
 
     def log_tail(self) -> str:
         """Return the last lines that the engine printed."""
         lines = self._log.decode(errors="replace").splitlines()[-LOG_TAIL_LINES:]
         return "\n".join(line[:400] for line in lines)
+
+
+class TurnWorker(Watch, Listener):
+    """A worker that does something only when it is given a turn; its time stands still between."""
+
+    report_seconds = 0.0
+
+    def __init__(
+        self, stack: contextlib.ExitStack, spec: RunSpec, context: RunContext, task: str = "run"
+    ) -> None:
+        """Start the worker; the stack kills it."""
+        self._since = time.monotonic()  # when its last turn ended
+        self.answer: Answer | None = None  # of its last turn
+        worker = stack.enter_context(start_worker_for(task, spec))
+        super().__init__(worker, spec, replace(context, turns=True), self)
+        self.send(task)
+
+    def on_event(self, event: events.Event, result: RunResult) -> None:
+        if isinstance(event, Answer):
+            self.answer = event
+
+    def attend(self, seconds: float) -> None:
+        """Wait up to so long for something to come of the worker, and take it."""
+        try:
+            super().attend(seconds)
+        except OutOfTime as error:
+            self.give_up("timed_out", Failure.of(error))
+
+    def pause(self) -> None:
+        """Have its time stand still until its turn comes."""
+        self._since = time.monotonic()
+
+    def go_on(self) -> None:
+        """Have its time run again."""
+        idle_seconds = time.monotonic() - self._since
+        self._alive_at += idle_seconds
+        if self.deadline is not None:
+            self.deadline += idle_seconds
+
+    def take(self, number: int, most_seconds: float = math.inf) -> Answer | None:
+        """Have it do what a number stands for; return its answer, None if it has ended meanwhile,
+        as it does where it takes too long."""
+        self.go_on()
+        self.answer = None
+        self.worker.send(b"%d" % number, more=True)
+        deadline = time.monotonic() + most_seconds
+        while self.answer is None and not self.ended:
+            self.attend(LOOK_SECONDS)
+            if time.monotonic() > deadline:
+                late = Failure(f"the engine has not computed it in {most_seconds:g} s")
+                self.give_up("timed_out", replace(late, exit_code=OutOfTime.exit_code))
+        self.pause()
+        return self.answer
+
+    def finish(self) -> RunResult:
+        """Have it come to its end, and return its result."""
+        if not self.ended:
+            self.go_on()
+            self.worker.end_requests()
+            while not self.ended:
+                self.attend(LOOK_SECONDS)
+        self.take_rest()
+        return super().finish()

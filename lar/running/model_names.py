@@ -62,9 +62,9 @@ def parse_models(texts: Iterable[str]) -> dict[str, str]:
     return {each[1] or "": each[2] for each in found if each}
 
 
-def give_model(dump: Dump, letter: str, model: str | os.PathLike[str]) -> Dump:
-    """Return a dump with the names of the model that it was made of; one without operators gets
-    those of the model.
+def give_model(dump: Dump, letter: str, model: str | os.PathLike[str]) -> tuple[Dump, list[str]]:
+    """Return a dump with the names of the model that it was made of, and notes on that; one without
+    operators gets those of the model.
 
     Raises:
         UsageError: the model cannot be read, or is another one.
@@ -89,7 +89,7 @@ def give_model(dump: Dump, letter: str, model: str | os.PathLike[str]) -> Dump:
     if not known:
         problem = f"has none of the names of {letter}'s tensors"
         raise refusal(model, problem, "give the model that they are of")
-    return replace(dump, index=index)
+    return replace(dump, index=index), [*note_on_model(index, names, letter, model)]
 
 
 def refusal(model: str | os.PathLike[str], problem: str, hint: str) -> UsageError:
@@ -97,29 +97,23 @@ def refusal(model: str | os.PathLike[str], problem: str, hint: str) -> UsageErro
     return UsageError(problem, hint, flag=FLAG, subject=model)
 
 
-def share_of_model(index: DumpIndex, model: Path) -> tuple[int, int]:
-    """Return how many tensors of a dump, without its constants, a model has, and how many there
-    are."""
-    names = {name for each in read_operators(model) for name in (*each.inputs, *each.outputs)}
+def note_on_model(
+    index: DumpIndex, names: Iterable[str], letter: str, model: str | os.PathLike[str]
+) -> Iterator[str]:
+    """Yield that a model has but a small part of the tensors of a dump that are no constants."""
     starts = tuple(operator_kinds_of(index.engine).rounded)
     constants = {key for each in index.operators if each.constant for key in each.outputs}
     tensors = [tensor for tensor in index.tensors if tensor.key not in constants]
-    alike = {SEPARATORS.sub("_", name) for name in names if name}
+    alike = {SEPARATORS.sub("_", name) for name in names}
 
     def is_known(name: str) -> bool:
         plain = next((name.removeprefix(it) for it in starts if name.startswith(it)), name)
         return SEPARATORS.sub("_", plain) in alike
 
-    known = [tensor for tensor in tensors if is_known(tensor.name) or is_known(tensor.origin)]
-    return len(known), len(tensors)
-
-
-def note_on_model(dump: Dump, letter: str, model: str | os.PathLike[str]) -> Iterator[str]:
-    """Yield that a model has but a small part of a dump."""
-    known, count = share_of_model(dump.index, Path(model))
-    if known < LEAST_SHARE * count:
+    known = sum(is_known(tensor.name) or is_known(tensor.origin) for tensor in tensors)
+    if known < LEAST_SHARE * len(tensors):
         yield (
-            f"{os.fspath(model)} has {known} of the {count} tensors of {letter}: it may be "
+            f"{os.fspath(model)} has {known} of the {len(tensors)} tensors of {letter}: it may be "
             "another model"
         )
 
@@ -140,8 +134,8 @@ def give_models(
         key = letter if letter in models else ""
         if isinstance(side, Dump) and key in models:
             unused.discard(key)
-            side = give_model(side, letter, models[key])
-            notes += note_on_model(side, letter, models[key])
+            side, found = give_model(side, letter, models[key])
+            notes += found
         given.append(side)
     if unused:
         letter = sorted(unused)[0]

@@ -124,38 +124,27 @@ def check_place(place: Path, flag: str, kind: str, overwrite: bool) -> None:
         UsageError: a folder where a file should go, or a folder with something in it.
         OSError: it may not be written.
     """
-    problem, hint = ("", "") if kind in STREAMS else find_obstacle(place, kind, overwrite)
-    if problem:
-        raise UsageError(problem, hint, flag=flag, subject=place)
+    refusal = partial(UsageError, flag=flag, subject=place)
+    if kind == "folder":
+        if place.exists() and not place.is_dir():
+            raise refusal("is not a folder", "choose another name")
+        found = [*place.iterdir()] if place.is_dir() else []
+        if found and not overwrite:
+            hint = "give a new folder, or --overwrite to replace the dump in it"
+            raise refusal("the folder is not empty", hint)
+        if found:
+            from lar.dumps.index import is_tensor
 
-
-def find_obstacle(place: Path, kind: str, overwrite: bool) -> tuple[str, str]:
-    """Return what is wrong with a place and what to do, empty where nothing is.
-
-    Raises:
-        OSError: it may not be written.
-    """
-    if kind != "folder":
+            if not all(map(is_tensor, found)):
+                problem = "--overwrite replaces dumps only, and something else is in it"
+                raise refusal(problem, "give a new folder")
+    elif kind not in STREAMS and place.exists():
         if place.is_dir():
-            return "is a folder; give a file name", ""
-        if place.exists() and not place.is_file():
-            return "is not a regular file", "give a file name"
-        if place.exists() and not os.access(place, os.W_OK):
+            raise refusal("is a folder; give a file name")
+        if not place.is_file():
+            raise refusal("is not a regular file", "give a file name")
+        if not os.access(place, os.W_OK):
             raise PermissionError(13, "permission denied")
-        return "", ""
-    if place.exists() and not place.is_dir():
-        return "is not a folder", "choose another name"
-    found = [*place.iterdir()] if place.is_dir() else []
-    if found and not overwrite:
-        hint = "give a new folder, or --overwrite to replace the dump in it"
-        return "the folder is not empty", hint
-    if found:
-        from lar.dumps.index import is_tensor
-
-        if not all(map(is_tensor, found)):
-            problem = "--overwrite replaces dumps only, and something else is in it"
-            return problem, "give a new folder"
-    return "", ""
 
 
 def deliver_artifacts(spec: RunSpec, written: Mapping[str, str], result: RunResult) -> RunResult:
@@ -202,14 +191,15 @@ def full_disk_of(spec: RunSpec, written: Mapping[str, str]) -> Failure | None:
 
     It is looked for when a run has failed: few engines say it.
     """
+    temporary = tempfile.gettempdir()
+    places = [(temporary, "", temporary)]
     for key, place in written.items():
-        if error := error_of_full_disk(os.path.dirname(place)):
-            flag = BY_KEY[key].flag
-            subject = place_named(key, Path(str(spec.settings[key])))
+        subject = place_named(key, Path(str(spec.settings[key])))
+        places.insert(-1, (os.path.dirname(place), BY_KEY[key].flag, subject))
+    for folder, flag, subject in places:
+        if error := error_of_full_disk(folder):
             return Failure.of(error_of_write(error, flag=flag, subject=subject))
-    folder = tempfile.gettempdir()
-    error = error_of_full_disk(folder)
-    return Failure.of(error_of_write(error, subject=folder)) if error else None
+    return None
 
 
 def finish(key: str, source: Path, spec: RunSpec, result: RunResult) -> str:

@@ -17,42 +17,17 @@ from lar.errors import EngineMissing, LarError, UsageError, address_space_limit,
 from lar.files.input_file import check_input
 from lar.files.path_conflicts import paths_in, refuse_clashes
 from lar.measurement.rows import size_of_rows
+from lar.options import table
 from lar.options.option import Option, is_set
 from lar.options.rules import RULES, Asked, Exclusion, check_rules
 from lar.options.suggestions import suggest_flag
-from lar.options.table import (
-    ADDED,
-    BATCH_SIZE,
-    BY_ALIAS,
-    BY_KEY,
-    CUDA,
-    DURATION,
-    ENGINE_ENV,
-    ENGINE_OPTION,
-    FORCE,
-    IDLE_MS,
-    LABELS,
-    MAX_TIME,
-    MIN_TIME,
-    OPTIONS,
-    PERCENTILE,
-    SCHEDULER,
-    SETTINGS,
-    SHAPE,
-    TARGET_CI,
-    THREAD,
-    WARMUP,
-    collect_settings,
-    one_of,
-    option_of,
-)
 from lar.options.values import MOST_ITERATIONS, pairs_in, sizes_of_axes
 from lar.running.places import places_of
 from lar.testcases.paths import Source, add_test_set, cases_of, source_of
 
 if TYPE_CHECKING:
     from lar.records.run import ImageSettings, RunSpec
-    from lar.records.stopping import Pacing, Stopping
+    from lar.records.stopping import Stopping
 
 
 Items = Sequence[tuple[str, Sequence[tuple[str, str]]]]
@@ -88,22 +63,22 @@ def plan_run(
         EngineMissing: the engine is not installed.
     """
     check_name(model)
-    values = {option.key: option.default for option in OPTIONS} | dict(values)
-    for option in OPTIONS:
+    values = {option.key: option.default for option in table.OPTIONS} | dict(values)
+    for option in table.OPTIONS:
         value = values[option.key]
         for text in value if isinstance(value, list) else [value]:
             check_text(text, option.flag)
     source = add_test_set(source_of(model), values["input"] or ())
     with contextlib.ExitStack() as stack:
-        if SETTINGS.is_given(values):
+        if table.SETTINGS.is_given(values):
             values = stack.enter_context(with_settings(source, values))
         engine = engine_for(Path(source.model), values["engine"])
-        settings = collect_settings(values)
+        settings = table.collect_settings(values)
         check_options(engine, settings)
-        for name, text in pairs_in(values[ENGINE_OPTION.key] or ()).items():
+        for name, text in pairs_in(values[table.ENGINE_OPTION.key] or ()).items():
             engine.check_property(name, text)
         check_caches(settings)
-        items = find_items(values["input"], with_arrays=LABELS.is_given(values))
+        items = find_items(values["input"], with_arrays=table.LABELS.is_given(values))
         rules, asked = (*RULES, *engine.option_rules()), ask(engine, values, source, items)
         # What cannot go together comes first: what else is wrong with it does not matter.
         check_rules((rule for rule in rules if isinstance(rule, Exclusion)), asked)
@@ -114,7 +89,7 @@ def plan_run(
         refuse_clashes(places_of(source.model, values), read)
         engine.check_model(Path(source.model), settings)
         # Other machines and other Pythons may have other engines.
-        if not (elsewhere or SCHEDULER.is_given(values) or values["python"]):
+        if not (elsewhere or table.SCHEDULER.is_given(values) or values["python"]):
             require_engine(engine, source.model)
         check_count(asked, source, items or ())
         check_files(values)
@@ -142,23 +117,23 @@ def with_settings(source: Source, values: Mapping[str, Any]) -> Iterator[dict[st
     """
     from lar.running.settings_file import check_caches, check_fit, read_settings, refusal
 
-    path = values[SETTINGS.key]
+    path = values[table.SETTINGS.key]
     settings = read_settings(path)
     try:
         found = parse_values(settings.options)
     except UsageError as error:
         raise refusal(path, error.message, error.hint) from None
-    given = {key: values[key] for key in found if BY_KEY[key].is_given(values)}
-    untyped = [BY_KEY[key].flag for key in found if key not in given]
-    for option in ADDED:
+    given = {key: values[key] for key in found if table.BY_KEY[key].is_given(values)}
+    untyped = [table.BY_KEY[key].flag for key in found if key not in given]
+    for option in table.ADDED:
         if option.key in given:
             given[option.key] = [*found[option.key], *given[option.key]]
     joined = {**values, **found, **given}
     try:
-        if not FORCE.of(values) and SCHEDULER.is_given(values):
+        if not table.FORCE.of(values) and table.SCHEDULER.is_given(values):
             problem = "was made for one machine, and another makes the run"
             raise refusal(path, problem, "--force takes it all the same")
-        if not FORCE.of(values):
+        if not table.FORCE.of(values):
             engine = engine_for(Path(source.model), joined["engine"])
             check_fit(settings, path, source.model, engine, own_python=not joined["python"])
         check_caches(settings, path, joined)
@@ -166,24 +141,23 @@ def with_settings(source: Source, values: Mapping[str, Any]) -> Iterator[dict[st
     except UsageError as error:
         words = re.findall(r"--[a-z][a-z0-9-]*", error.message)
         named = [flag for flag in untyped if flag in words]
-        if error.flag == SETTINGS.flag or not named:
-            raise
-        says = f"{path} sets {' and '.join(named)}"
-        hint = f"{error.hint}; {says}" if error.hint else says
-        raise UsageError(error.problem, hint, flag=error.flag, subject=error.subject) from None
+        if error.flag != table.SETTINGS.flag and named:
+            says = f"{path} sets {' and '.join(named)}"
+            error.hint = f"{error.hint}; {says}" if error.hint else says
+        raise
 
 
 def ask(engine: Engine, values: Mapping[str, Any], source: Source, items: Items | None) -> Asked:
     """Return what a run is asked to do, as far as rules look at it."""
     iterations, warmups = values["iter"], values["warmup_iter"]
-    if one_of((DURATION, TARGET_CI), values):
+    if table.one_of((table.DURATION, table.TARGET_CI), values):
         seconds = stopping_of(values).most_seconds or MAX_SECONDS
-        iterations = room_for(seconds, THREAD.of(values) or 1)
+        iterations = room_for(seconds, table.THREAD.of(values) or 1)
     elif iterations is None:
         iterations = 1 if items else 10
     if warmups is None:
-        warmups = 1 if iterations or one_of(engine.searches, values) else 0
-    if WARMUP.is_given(values):
+        warmups = 1 if iterations or table.one_of(engine.searches, values) else 0
+    if table.WARMUP.is_given(values):
         warmups = max(1, warmups)
     testcases = source.folders[0] if source.is_input else source.model
     return Asked(
@@ -201,13 +175,13 @@ def stopping_of(values: Mapping[str, Any]) -> Stopping:
     """Return what is asked for as the end of measuring."""
     from lar.records.stopping import Stopping  # not before a worker is started: few runs need it
 
-    target, warmup = TARGET_CI.of(values), WARMUP.of(values)
+    target, warmup = table.TARGET_CI.of(values), table.WARMUP.of(values)
     if target is None:
-        room = 0 if warmup is None else room_for(warmup, THREAD.of(values) or 1)
+        room = 0 if warmup is None else room_for(warmup, table.THREAD.of(values) or 1)
         return Stopping(
-            duration_seconds=DURATION.of(values), warmup_seconds=warmup, warmup_room=room
+            duration_seconds=table.DURATION.of(values), warmup_seconds=warmup, warmup_room=room
         )
-    least, most = MIN_TIME.of(values), MAX_TIME.of(values)
+    least, most = table.MIN_TIME.of(values), table.MAX_TIME.of(values)
     if most is None:
         most = max(MAX_SECONDS, least or 0.0)
     return Stopping(
@@ -227,21 +201,9 @@ def room_for(seconds: float, runners: int) -> int:
     return max(1, room)
 
 
-def pacing_of(values: Mapping[str, Any]) -> Pacing:
-    """Return what is asked for as the pace of iterations."""
-    from lar.records.stopping import Pacing
-
-    idle_ms = IDLE_MS.of(values)
-    return Pacing(
-        idle_seconds=None if idle_ms is None else idle_ms * 1e-3,
-        rate=values["rate"],
-        arrivals=values["arrivals"],
-    )
-
-
 def environment_of(values: Mapping[str, Any]) -> dict[str, str]:
     """Return the variables that are set for the worker."""
-    return pairs_in(values[ENGINE_ENV.key] or ())
+    return pairs_in(values[table.ENGINE_ENV.key] or ())
 
 
 def python_of(values: Mapping[str, Any]) -> str:
@@ -280,9 +242,9 @@ def check_count(asked: Asked, source: Source, items: Items) -> None:
 
 def stack_in(values: Mapping[str, Any], items: Items | None) -> Items | None:
     """Return the items of a stack that may be one run's data, or of a `.npy` file that may not."""
-    if LABELS.is_given(values):
+    if table.LABELS.is_given(values):
         return None
-    if items is None and not BATCH_SIZE.is_given(values):
+    if items is None and not table.BATCH_SIZE.is_given(values):
         items = find_items(values["input"], with_arrays=True)
     return items if items and not items[0][1] else None
 
@@ -331,8 +293,8 @@ def check_caches(settings: Mapping[str, Any]) -> None:
         UsageError: naming the flag.
     """
     for key, path in settings.items():
-        if BY_KEY[key].purpose == "cache" and os.path.lexists(path):
-            check_input(path, BY_KEY[key].flag)
+        if table.BY_KEY[key].purpose == "cache" and os.path.lexists(path):
+            check_input(path, table.BY_KEY[key].flag)
 
 
 def check_files(values: Mapping[str, Any]) -> None:
@@ -375,14 +337,16 @@ def make_spec(
     from lar.datasets.classes import read_labels
     from lar.records.dataset import Item
     from lar.records.run import RunSpec
+    from lar.records.stopping import Pacing
 
-    values, settings = asked.values, collect_settings(asked.values)
+    values, settings = asked.values, table.collect_settings(asked.values)
+    idle_ms = table.IDLE_MS.of(values)
     labels = read_labels(values["labels"], [name for name, _ in items])
     return RunSpec(
         model=source.model,
         engine=engine.name,
         driver=driver.name,
-        device=f"cuda:{settings['cuda']}" if CUDA.is_given(settings) else "cpu",
+        device=f"cuda:{settings['cuda']}" if table.CUDA.is_given(settings) else "cpu",
         inputs=tuple(values["input"] or ()),
         image=image_settings(values),
         fill=values["fill"],
@@ -404,12 +368,16 @@ def make_spec(
             )
         ),
         item_names=tuple(name for name, _ in items),
-        percentiles=PERCENTILE.of(values) or (),
+        percentiles=table.PERCENTILE.of(values) or (),
         tell_classes=values["labels"] is not None,
         class_names=labels.names,
         cases=tuple(cases_of(source)),
         stopping=stopping_of(values),
-        pacing=pacing_of(values),
+        pacing=Pacing(
+            idle_seconds=None if idle_ms is None else idle_ms * 1e-3,
+            rate=values["rate"],
+            arrivals=values["arrivals"],
+        ),
     )
 
 
@@ -428,7 +396,7 @@ def image_settings(values: Mapping[str, Any]) -> ImageSettings:
 
 def sizes_given(values: Mapping[str, Any]) -> dict[str, int]:
     """Return the sizes of axes that options give."""
-    text = SHAPE.of(values)
+    text = table.SHAPE.of(values)
     return {} if text is None else sizes_of_axes(text)
 
 
@@ -475,9 +443,9 @@ def parse_values(given: Mapping[str, Any], others: Iterable[str] = ()) -> dict[s
     """
     values: dict[str, Any] = {}
     for key, value in given.items():
-        option = option_of(key)
+        option = table.option_of(key)
         if option is None:
-            raise unknown_option(key, (*BY_KEY, *BY_ALIAS, *others))
+            raise unknown_option(key, (*table.BY_KEY, *table.BY_ALIAS, *others))
         if option.is_for_command_line and is_set(value):
             raise UsageError("is for the command line alone", "leave it out", flag=option.flag)
         if option.key in values:

@@ -1,4 +1,5 @@
-"""Rounds of measuring: each starts a process for each member, and has them compute in turns."""
+"""Rounds of measuring: each starts a process for each member, and has them compute in turns; and
+whether what they gave is the same."""
 
 from __future__ import annotations
 
@@ -13,17 +14,18 @@ from pathlib import Path
 
 from lar.errors import LarError
 from lar.measurement.machine import read_memory, read_model_file
+from lar.measurement.rows import join_samples
 from lar.measurement.statistics import percentile_of
 from lar.measurement.turns import centre_of_turn, kept_of
-from lar.records.bench import OutputDifference, Turn
+from lar.records.bench import Agreement, OutputDifference, Turn
 from lar.records.comparison import Tolerance
 from lar.records.facts import ModelFile
-from lar.records.run import FedInput, RunContext, RunResult, RunSpec, Samples
+from lar.records.run import FedInput, OutputSummary, RunContext, RunResult, RunSpec, Samples
+from lar.running.api import file_of
 from lar.running.compared_sides import ModelRun
-from lar.running.outputs import DEFAULT_TOLERANCE, compare_outputs
-from lar.running.shared_inputs import generated_inputs
+from lar.running.isolation import LOOK_SECONDS, TurnWorker
+from lar.running.side_runs import generated_inputs
 from lar.running.steps import unpack_cases
-from lar.running.turns import TurnTaker, await_all
 from lar.running.variants import Variant
 
 # A turn takes about so long: disturbances are often longer, and meet neighbouring turns alike.
@@ -46,12 +48,103 @@ LEAST_CYCLES = 3
 MOST_CYCLES = 100
 WANTED_CALM = 8
 
+# The rows that a process has room for in its turns.
+ROOM = 1 << 14
+# Between two looks at a worker that has nothing to say while it loads.
+START_LOOK_SECONDS = 0.01
+
 # Workers that are alive at once, where memory allows it.
 MOST_ALIVE = 8
 MEMORY_SHARE = 0.7
 WORKER_BYTES = 200 << 20  # and three times the model file, as long as nothing better is known
+DEFAULT_TOLERANCE = Tolerance()  # of the types
 # The source of data that another model's inputs have in common with the baseline's.
 AS_BASELINE = "generated as for the baseline"
+
+
+class TurnTaker(TurnWorker):
+    """A worker that is loaded and warmed up, and then computes only in its turns.
+
+    Between them its threads are stopped: an engine's idle threads wait by asking without a pause,
+    for up to a tenth of a second, and would take the CPUs of the next.
+    """
+
+    def __init__(self, stack: contextlib.ExitStack, spec: RunSpec, context: RunContext) -> None:
+        super().__init__(stack, replace(spec, iterations=ROOM), context)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it is warmed up and waits for its turn, or has ended."""
+        return self.ended or self.result.phase == "iterations"
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether it warms up, or has done so."""
+        return self.result.phase in ("warmup", "iterations")
+
+    def pause(self) -> None:
+        """Stop it until its turn comes."""
+        super().pause()
+        self.worker.pause()
+
+    def go_on(self) -> None:
+        """Have it go on; its time stood still meanwhile."""
+        super().go_on()
+        self.worker.go_on()
+
+    def take_turn(self, untimed: int, timed: int) -> Samples | None:
+        """Have it make a turn, alone, and return the samples of the timed iterations; None if it
+        has ended meanwhile."""
+        tables = self.worker.tables
+        first = [rows.count for rows in tables]
+        timed = min(timed, tables[0].capacity - max(first) - untimed)
+        self.take(untimed + timed)
+        if self.ended:
+            return None
+        return join_samples(
+            [
+                rows.samples(begin + untimed, rows.count)
+                for rows, begin in zip(tables, first, strict=True)
+            ]
+        )
+
+    @property
+    def is_able(self) -> bool:
+        """Whether it has not ended, and there is room for the samples of one more turn."""
+        return not self.ended and max(rows.count for rows in self.worker.tables) + 2 <= ROOM
+
+
+def await_all(
+    takers: Iterable[TurnTaker],
+    on_ended: Callable[[TurnTaker], None] = lambda taker: None,
+    ready_by: float = math.inf,
+) -> None:
+    """Wait until each is warmed up and waits for its turn, or has ended, or until a time on the
+    monotonic clock; `on_ended` is called with those that have ended as soon as they have.
+
+    They load beside each other and warm up one after the other: threads that wait for each other
+    at the end of each kernel take a hundred times as long where another process computes.
+    """
+    loading = [taker for taker in takers if not taker.is_ready]
+    loaded: list[TurnTaker] = []
+    while loading and time.monotonic() < ready_by:
+        for taker in loading:
+            taker.attend(START_LOOK_SECONDS)
+            if taker.ended:
+                on_ended(taker)
+            elif taker.is_loaded:
+                taker.pause()
+                loaded.append(taker)
+        loading = [taker for taker in loading if not (taker.ended or taker.is_loaded)]
+    for taker in loaded:
+        if not taker.is_ready:
+            taker.go_on()
+            while not taker.is_ready and time.monotonic() < ready_by:
+                taker.attend(LOOK_SECONDS)
+            if taker.ended:
+                on_ended(taker)
+            else:
+                taker.pause()
 
 
 @dataclass(eq=False)
@@ -66,7 +159,6 @@ class Member:
     seconds: float = 0.0  # of an iteration that nothing disturbs
     turns: list[Turn] = field(default_factory=list)
     outputs: str = ""  # the folder of its outputs
-    taker: TurnTaker | None = None  # its process, in the round that is played
 
     def prepare(
         self,
@@ -91,8 +183,8 @@ class Member:
         """Feed it with files that have the baseline's data, if there are any."""
         if inputs and self.spec is not None:
             self.spec = replace(self.spec, inputs=tuple(inputs))
-            names = {**self.context.names, **dict.fromkeys(files_in(inputs), AS_BASELINE)}
-            self.context = replace(self.context, names=names)
+            files = {text.partition(":")[2]: AS_BASELINE for text in inputs}  # data:/tmp/0.npy
+            self.context = replace(self.context, names={**self.context.names, **files})
 
     def learn(self, samples: Samples) -> None:
         """Learn how long an iteration takes when nothing disturbs it, for the length of turns."""
@@ -133,6 +225,7 @@ class Rounds:
         on_ended: is called with each member whose process in a round has ended, with the first one
             before others that have ended well.
         number: of the round that is played.
+        takers: the processes that are alive, by their members.
     """
 
     folder: str
@@ -148,6 +241,7 @@ class Rounds:
     keep: Callable[[Samples], Samples] = kept_of
     on_ended: Callable[[Member], None] = lambda member: None
     number: int = 0
+    takers: dict[Member, TurnTaker] = field(default_factory=dict)
 
     def is_late(self) -> bool:
         """Return whether the time is spent."""
@@ -164,11 +258,10 @@ class Rounds:
                 able = [member for member in started if member not in slow]
                 self.play_turns(able, time.monotonic() - began)
             except KeyboardInterrupt:
-                for member in members:
-                    if member.taker is not None:
-                        known = replace(member.taker.watch.result, status="interrupted")
-                        member.result = member.result or known
-                        member.taker = None
+                for member, taker in self.takers.items():
+                    known = replace(taker.result, status="interrupted")
+                    member.result = member.result or known
+                self.takers.clear()
                 raise
             for member in started:
                 self.end(member)
@@ -187,31 +280,29 @@ class Rounds:
                 work_folder=place,
                 outputs_folder="" if member.result else os.path.join(place, "outputs"),
             )
-            member.taker = TurnTaker(stack, member.spec, context)
-        started = [member for member in members if member.taker is not None]
-        takers = [member.taker for member in started if member.taker is not None]
-        await_all(takers, lambda taker: self.settle(started), self.ready_by)
-        late = [it for it in started if it.taker is not None and not it.taker.is_ready]
-        for member in started if members[0] in late else late:
-            if member.taker is not None:
-                member.taker.end()
-                member.taker = None
-                started = [each for each in started if each is not member]
+            self.takers[member] = TurnTaker(stack, member.spec, context)
+        started = [member for member in members if member in self.takers]
+        takers = [self.takers[member] for member in started]
+        await_all(takers, lambda taker: self.settle(), self.ready_by)
+        late = [member for member, taker in self.takers.items() if not taker.is_ready]
+        for member in [*self.takers] if members[0] in late else late:
+            self.takers.pop(member).worker.end()
+            started.remove(member)
         return started
 
     def place_of(self, member: Member) -> str:
         """Return the folder of a member's process in this round."""
         return os.path.join(self.folder, f"{member.number}-{self.number}")
 
-    def settle(self, members: Iterable[Member]) -> None:
+    def settle(self) -> None:
         """End the members whose processes have ended by themselves."""
-        for member in members:
-            if member.taker is not None and member.taker.ended:
+        for member, taker in [*self.takers.items()]:
+            if taker.ended:
                 self.end(member)
 
     def end(self, member: Member) -> None:
         """End the process of a member, and keep what became of it, unless that was done."""
-        taker, member.taker = member.taker, None
+        taker = self.takers.pop(member, None)
         if taker is None:
             return
         if member.result is None or taker.ended:
@@ -224,7 +315,7 @@ class Rounds:
                     first, status=ended.status, phase=ended.phase, failure=ended.failure
                 )
         else:
-            taker.end()
+            taker.worker.end()
         self.on_ended(member)
 
     def leave_out_slow(self, first: Member, members: Sequence[Member]) -> set[Member]:
@@ -261,9 +352,8 @@ class Rounds:
     ) -> tuple[Turn | None, float]:
         """Have a worker make a turn; return it, None if it has ended, and the seconds of its timed
         iterations."""
-        began = time.monotonic() - self.began
-        is_alive = member.taker is not None and not member.taker.ended
-        samples = member.taker.take_turn(untimed, timed) if member.taker and is_alive else None
+        began, taker = time.monotonic() - self.began, self.takers.get(member)
+        samples = taker.take_turn(untimed, timed) if taker and not taker.ended else None
         if samples is None:
             return None, 0.0
         member.learn(samples)
@@ -276,8 +366,8 @@ class Rounds:
         seconds = min(max(start_seconds, self.least_seconds), self.most_seconds)
         began, computed = time.monotonic(), 0.0
         for cycle in range(MOST_CYCLES):
-            self.settle(members)
-            able = [member for member in members if member.taker and member.taker.is_able]
+            self.settle()
+            able = [it for it in members if it in self.takers and self.takers[it].is_able]
             if not able or len(able) < min(2, len(members)):
                 return
             self.show()
@@ -327,21 +417,11 @@ def compare_members(
 ) -> OutputDifference | None:
     """Compare the outputs of a member with the baseline's, if both had the same data."""
     ours, theirs = member.result, base.result
-    if ours is None or theirs is None or not had_same_data(ours, theirs):
+    if ours is None or theirs is None or len(ours.fed) != len(theirs.fed):
+        return None
+    if not all(map(is_same_data, ours.fed, theirs.fed)):
         return None
     return compare_outputs(ours.outputs, member.outputs, theirs.outputs, base.outputs, tolerance)
-
-
-def files_in(inputs: Iterable[str]) -> list[str]:
-    """Return the files of `--input` items: `data:/tmp/0.npy`."""
-    return [text.partition(":")[2] for text in inputs]
-
-
-def had_same_data(ours: RunResult, theirs: RunResult) -> bool:
-    """Return whether a run was fed with what another, its baseline, was fed with."""
-    return len(ours.fed) == len(theirs.fed) and all(
-        is_same_data(mine, its) for mine, its in zip(ours.fed, theirs.fed, strict=True)
-    )
 
 
 def is_same_data(mine: FedInput, its: FedInput) -> bool:
@@ -368,15 +448,77 @@ def iterations_in_turn(seconds: float) -> tuple[int, int]:
 
 def places_in_memory(members: Sequence[Member]) -> int:
     """Return how many workers of these members may be alive at once, two at least."""
-    needs = [bytes_of(member) for member in members] or [WORKER_BYTES]
+    needs = []
+    for member in members:
+        held = member.result.peak_memory_bytes if member.result else None
+        size = member.model.size_bytes if member.model else 0
+        needs.append(held or WORKER_BYTES + 3 * size)
     available = read_memory("MemAvailable")  # None where the system does not say
     if available is None:
         return MOST_ALIVE
-    return max(2, min(MOST_ALIVE, int(MEMORY_SHARE * available / max(needs))))
+    return max(2, min(MOST_ALIVE, int(MEMORY_SHARE * available / max(needs, default=WORKER_BYTES))))
 
 
-def bytes_of(member: Member) -> int:
-    """Return what a worker of a member needs: what one has held, else a guess."""
-    if member.result is not None and member.result.peak_memory_bytes:
-        return member.result.peak_memory_bytes
-    return WORKER_BYTES + 3 * (member.model.size_bytes if member.model else 0)
+def compare_outputs(
+    actual: Sequence[OutputSummary],
+    actual_folder: str,
+    expected: Sequence[OutputSummary],
+    expected_folder: str,
+    tolerance: Tolerance = DEFAULT_TOLERANCE,
+) -> OutputDifference | None:
+    """Compare outputs, by default with the tolerance of their types; None if a side has none.
+
+    They are paired by their names, or by their places where the names are others. A folder holds
+    them in their order, as `summarize_outputs` of the worker writes them; it is read only where
+    the hashes differ.
+    """
+    if not actual or not expected:
+        return None
+    if len(actual) != len(expected):
+        return OutputDifference(
+            agreement="different", reason=f"{len(actual)} outputs instead of {len(expected)}"
+        )
+    places = {each.name: place for place, each in enumerate(actual)}
+    is_named = places.keys() == {each.name for each in expected}
+    found = []
+    for place, each in enumerate(expected):
+        mine = places[each.name] if is_named else place
+        files = file_of(actual_folder, mine), file_of(expected_folder, place)
+        found.append(compare_pair(actual[mine], each, files, tolerance))
+    ranks = ("equal", "within the tolerance", "different")
+
+    def distance(each: OutputDifference) -> tuple[int, float]:
+        error = math.inf if each.max_error is None else each.max_error
+        return ranks.index(each.agreement), error
+
+    return max(found, key=distance)
+
+
+def compare_pair(
+    actual: OutputSummary, expected: OutputSummary, files: tuple[Path, Path], tolerance: Tolerance
+) -> OutputDifference:
+    """Compare one output of two runs."""
+    found = OutputDifference(agreement="different", output=expected.name)
+    same = [(each.dtype, each.shape, each.sha256) for each in (actual, expected)]
+    if same[0] == same[1] and expected.sha256:
+        return replace(found, agreement="equal", max_error=0.0)
+    if actual.shape != expected.shape:
+        reason = f"shape {describe(actual.shape)} instead of {describe(expected.shape)}"
+        return replace(found, reason=reason)
+    if not all(file.is_file() for file in files):
+        return replace(found, reason=f"{expected.dtype} is no array of numbers")
+    if "string" in (actual.dtype, expected.dtype):
+        return replace(found, reason="other texts")
+    import numpy as np  # most variants give the same bits
+
+    from lar.comparison.metrics import bounds_of, measure
+
+    bounds = bounds_of(tolerance, actual.dtype, expected.dtype)
+    figures = measure(np.load(files[0]), np.load(files[1]), bounds)
+    agreement: Agreement = "different" if figures.mismatches else "within the tolerance"
+    error = None if figures.nonfinite_mismatches else figures.max_error
+    return replace(found, agreement=agreement, max_error=error)
+
+
+def describe(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape)) or "scalar"

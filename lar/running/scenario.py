@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from lar.errors import UsageError, error_of_write
 from lar.files.work_folders import work_folder
-from lar.measurement.listener import Listener
-from lar.options.option import Option, flag_of
-from lar.options.table import BY_KEY, IN_MEASURING, ITER
 from lar.options.values import MOST_ITERATIONS
 from lar.records.run import RunContext, RunResult, RunSpec
 from lar.records.scenario import Scenario
@@ -25,15 +21,12 @@ from lar.running.steps import make_run
 # LoadGen makes its queries beforehand, of the time that the fastest of these takes.
 WARMUP_ITERATIONS = 5
 LOG_FILES = "mlperf_log_*"
-# Options of these purposes are about single iterations, of which there are thousands.
-REFUSED = ("dataset", "dump", "profile", "check")
 
 
 def run_scenario(
     model: str,
     scenario: Scenario,
     values: Mapping[str, Any],
-    listener: Listener | None = None,
     *,
     log_folder: str = "",
 ) -> RunResult:
@@ -46,31 +39,21 @@ def run_scenario(
     """
     began = time.monotonic()
     spec = plan_scenario(model, scenario, values)
-    with work_folder() as folder, naming_logs(log_folder):
-        if log_folder:
-            os.makedirs(log_folder, exist_ok=True)
-        context = RunContext(began=began, work_folder=folder)
-        result = make_run(spec, context, listener)
-        for log in sorted(Path(folder).glob(LOG_FILES)) if log_folder else ():
-            shutil.copy(log, log_folder)
+    with work_folder() as folder:
+        try:
+            if log_folder:
+                os.makedirs(log_folder, exist_ok=True)
+            context = RunContext(began=began, work_folder=folder)
+            result = make_run(spec, context)
+            for log in Path(folder).glob(LOG_FILES) if log_folder else ():
+                shutil.copy(log, log_folder)
+        except OSError as error:
+            raise error_of_write(error, flag="--loadgen-logs", subject=log_folder) from None
     return result
 
 
-@contextlib.contextmanager
-def naming_logs(folder: str) -> Iterator[None]:
-    """Have errors say that LoadGen's logs cannot be written into a folder.
-
-    Raises:
-        LarError: the error, naming the flag.
-    """
-    try:
-        yield
-    except OSError as error:
-        raise error_of_write(error, flag="--loadgen-logs", subject=folder) from None
-
-
 def plan_scenario(model: str, scenario: Scenario, values: Mapping[str, Any]) -> RunSpec:
-    """Return the spec of a scenario.
+    """Return the spec of a scenario; `values` are of options that a bench has.
 
     Raises:
         UsageError: an option does not go with it, or the scenario lacks a setting.
@@ -81,10 +64,6 @@ def plan_scenario(model: str, scenario: Scenario, values: Mapping[str, Any]) -> 
             "give it, in queries a second: --target-rate 20",
             flag="--scenario",
         )
-    for key, option in BY_KEY.items():
-        if option.is_given(values) and (found := why_refused(option)):
-            why, hint = found
-            raise UsageError(f"does not go with --scenario{why}", hint, flag=flag_of(key))
     if values.get("warmup_iter") == 0:
         raise UsageError(
             "a scenario needs a warm-up, which shows how many queries there can be",
@@ -102,17 +81,3 @@ def plan_scenario(model: str, scenario: Scenario, values: Mapping[str, Any]) -> 
         )
     most = MOST_ITERATIONS // spec.runners
     return replace(spec, scenario=scenario, iterations=most)
-
-
-def why_refused(option: Option[Any]) -> tuple[str, str] | None:
-    """Return why an option does not go with a scenario, and what to do; None if it does."""
-    if option is ITER:
-        return (
-            ": LoadGen decides how many iterations there are",
-            "leave it out; --min-queries is the least number of queries",
-        )
-    if option.group is IN_MEASURING:
-        return ": LoadGen decides when queries come and when it ends", "leave it out"
-    if option.purpose in REFUSED:
-        return ", which runs the model thousands of times", "use it in a run of its own: `lar run`"
-    return None

@@ -120,11 +120,10 @@ def check_options(options: Mapping[str, OptionValue]) -> None:
 def with_places(options: Mapping[str, OptionValue], folder: str) -> dict[str, OptionValue]:
     """Return options with the files that they name as they are named from here."""
 
-    def place(key: str, value: OptionValue) -> OptionValue:
-        is_file = BY_KEY[key].reads and isinstance(value, str)
-        return os.path.join(folder, str(value)) if is_file else value
-
-    return {key: place(key, value) for key, value in options.items()}
+    return {
+        key: os.path.join(folder, value) if BY_KEY[key].reads and isinstance(value, str) else value
+        for key, value in options.items()
+    }
 
 
 def check_fit(

@@ -7,22 +7,19 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lar.dumps.dump import DumpedTensor, DumpIndex
 from lar.engines import engine_named
 from lar.errors import LarError, UsageError
 from lar.files.work_folders import work_folder
+from lar.inputs.loaded import Array
 from lar.measurement.machine import read_model_file
 from lar.options.option import flag_of
 from lar.options.table import BY_KEY
 from lar.records.events import ComputedAlone
 from lar.records.run import Failure, RunContext, RunSpec
+from lar.running.isolation import TurnWorker
 from lar.running.steps import unpack_cases
-from lar.running.turns import TurnWorker
-
-if TYPE_CHECKING:
-    from lar.inputs.loaded import Array
 
 # So long an operator may compute; MegEngine keeps a CPU busy where it waits for ever.
 MOST_SECONDS = 60.0
@@ -35,36 +32,26 @@ class IsolatedOperators:
     """The operators of a run's model, run alone when they are asked for.
 
     The worker is started by the first. Where it crashes or hangs, that is the problem of the
-    operator at hand, and another worker does the next one. `notes` say which options of the run
-    it cannot honour.
+    operator at hand, and another worker does the next one. The stack ends it. `notes` say which
+    options of the run it cannot honour.
     """
 
-    def __init__(self, spec: RunSpec) -> None:
+    def __init__(self, spec: RunSpec, stack: contextlib.ExitStack) -> None:
         """
         Raises:
             UsageError: a predicate of the run's side, whose engine has no such worker.
         """
         self.spec, self.notes = spec_for_isolation(spec)
         self._worker: TurnWorker | None = None
-        self._running = contextlib.ExitStack()
-        self._files = contextlib.ExitStack()
+        self.folder = Path(stack.enter_context(work_folder()))
+        self._running = stack.enter_context(contextlib.ExitStack())
         self._lost: list[Failure] = []
-
-    def __enter__(self) -> IsolatedOperators:
-        self.folder = Path(self._files.enter_context(work_folder()))
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._running.close()
-        self._files.close()
 
     def begin(self) -> TurnWorker:
         """Start the worker, unless it is there; it loads the model while the caller goes on."""
         if self._worker is None:
-            context = RunContext(work_folder=str(self.folder))
-            spec, context = self._running.enter_context(unpack_cases(self.spec, context))
-            context = replace(context, work_folder=str(self.folder))
-            spec = replace(spec, cases=())
+            spec, context = self._running.enter_context(unpack_cases(self.spec, RunContext()))
+            spec, context = replace(spec, cases=()), replace(context, work_folder=str(self.folder))
             self._worker = TurnWorker(self._running, spec, context, "isolate")
         return self._worker
 
@@ -159,24 +146,19 @@ def spec_for_isolation(spec: RunSpec) -> tuple[RunSpec, tuple[str, ...]]:
         raise UsageError(f"runs on {engine.title}, which cannot run an operator alone")
     if not engine.is_installed and not spec.python:
         raise UsageError(f"runs on {engine.title}, which is not installed")
-    asked = [
-        key
-        for key in spec.settings
-        if key in BY_KEY and BY_KEY[key].purpose in ("setting", "cache")
-    ]
+    purposes = {key: BY_KEY[key].purpose for key in spec.settings if key in BY_KEY}
+    asked = [key for key, purpose in purposes.items() if purpose in ("setting", "cache")]
     able = [key for key in asked if engine.isolating_driver in engine.rows[key].drivers]
     left_out = [flag_of(key) for key in asked if key not in able]
-    notes = [f"operators are run alone without {' '.join(left_out)}"] if left_out else []
-    return (
-        replace(
-            spec,
-            driver=engine.isolating_driver,
-            settings={key: spec.settings[key] for key in able},
-            inputs=(),
-            items=(),
-            item_names=(),
-            warmup_iterations=0,
-            iterations=0,
-        ),
-        tuple(notes),
+    notes = (f"operators are run alone without {' '.join(left_out)}",) if left_out else ()
+    isolated = replace(
+        spec,
+        driver=engine.isolating_driver,
+        settings={key: spec.settings[key] for key in able},
+        inputs=(),
+        items=(),
+        item_names=(),
+        warmup_iterations=0,
+        iterations=0,
     )
+    return isolated, notes

@@ -15,27 +15,36 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
+import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from lar.engines import engine_named
 from lar.engines.engine import StagedRun
-from lar.errors import LarError
+from lar.errors import LarError, count_of, error_of_write
 from lar.files.work_folders import work_folder
 from lar.measurement.listener import Listener
-from lar.measurement.machine import read_model_file
+from lar.measurement.machine import read_instruction_sets, read_model_file
+from lar.measurement.rows import SampleRows
 from lar.measurement.summary import summarize
-from lar.options.table import PROFILES, one_of
+from lar.options.table import BY_KEY, PROFILE_SYSCALLS, PROFILES, one_of
 from lar.records.dataset import accuracy_of
 from lar.records.events import Unpacked
-from lar.records.run import RunContext, RunResult, RunSpec
-from lar.running.isolation import run_isolated, with_model
+from lar.records.run import RunContext, RunResult, RunSpec, Samples
+from lar.running.isolation import INTERRUPTED, run_here, run_isolated, with_model
 from lar.running.output_files import deliver_artifacts, place_artifacts
 from lar.running.tasks import run_task
 from lar.running.worker_process import WorkerProcess
+
+if TYPE_CHECKING:
+    from lar.records.profile import Machine, Profile
+
+# Enough for a median; a long profiled run should not take twice as long for it.
+PLAIN_ITERATIONS = 30
 
 Make: TypeAlias = Callable[[RunSpec, RunContext, Listener], RunResult]
 """What makes a run."""
@@ -57,11 +66,11 @@ def make_run(
     Raises:
         UsageError: a file that an option has the engine write cannot be written.
     """
-    chosen = make or maker_of(spec, launcher_of(context, early))
+    launch = run_here if context.in_process else partial(run_isolated, early=early)
     with place_artifacts(spec, context) as (left, placed):
         unpacking = contextlib.nullcontext((left, placed)) if make else unpack_cases(left, placed)
         with unpacking as ready:
-            result = chosen(*ready, listener or Listener())
+            result = (make or maker_of(spec, launch))(*ready, listener or Listener())
             result = deliver_artifacts(left, placed.written, result)
     if context.resume and spec.tell_classes:
         from lar.datasets.resume import add_earlier_classes  # few runs need it
@@ -117,15 +126,6 @@ def result_as_asked(spec: RunSpec, ran: RunSpec, result: RunResult) -> RunResult
     return replace(result, summary=summarize(result))
 
 
-def launcher_of(context: RunContext, early: WorkerProcess | None) -> Make:
-    """Return what makes a run whose files, testcases and work folder are there."""
-    if not context.in_process:
-        return partial(run_isolated, early=early)
-    from lar.running.in_process import run_here  # for debuggers alone
-
-    return run_here
-
-
 def maker_of(spec: RunSpec, launch: Make) -> Make:
     """Return what makes a run whose files and testcases are there: in stages if its engine needs
     them, with what its engine does when a worker has ended, and twice for a profile."""
@@ -135,8 +135,6 @@ def maker_of(spec: RunSpec, launch: Make) -> Make:
     if make is not launch or one_of(engine.settles, spec.settings):
         make = partial(settle_run, make)
     if one_of(PROFILES, spec.settings):
-        from lar.running.profiled_run import run_profiled  # few runs need it
-
         make = partial(run_profiled, make)
     return make
 
@@ -168,3 +166,145 @@ def run_in_stages(
         return launch(spec, context, listener)
 
     return staged.run(spec, context, listener, run_isolated, last)
+
+
+class PlainRun(Listener):
+    """Shows the plain run as progress alone, since the profiled one prints its lines."""
+
+    def __init__(self, listener: Listener) -> None:
+        self.listener = listener
+        self.began = time.monotonic()
+
+    def on_log(self, text: bytes) -> None:
+        self.listener.on_log(text)
+
+    def on_progress(self, text: str, elapsed: float) -> None:
+        self.listener.on_progress(text, elapsed)
+
+    def on_rows(self, rows: SampleRows, first: int, last: int, result: RunResult) -> None:
+        whole = count_of(result.spec.sample_count, "iteration")
+        text = f"timing without the profiler: {last} of {whole}"
+        self.listener.on_progress(text, time.monotonic() - self.began)
+
+
+def run_profiled(make: Make, spec: RunSpec, context: RunContext, listener: Listener) -> RunResult:
+    """Make a plain run and then the profiled one; return the result of that.
+
+    Where the plain run does not end well, the profiled one is not made.
+
+    Raises:
+        UsageError: a file cannot be written, or calls of the system cannot be traced here.
+    """
+    if PROFILE_SYSCALLS.is_given(spec.settings):
+        from lar.measurement.syscalls import require_strace
+
+        require_strace()
+    written = context.written
+    before = make(plain_spec(spec), replace(context, written={}), PlainRun(listener))
+    if before.status != "ok":
+        return without_profile(before, spec)
+    result = replace(make(spec, context, listener), unprofiled=before.samples)
+    if result.status != "ok":
+        return result
+    option = next(each for each in PROFILES if each.key in written)
+    place = os.path.abspath(str(spec.settings[option.key]))
+    try:
+        complete_profile(written[option.key], place, result, context.deadline(spec))
+    except KeyboardInterrupt:
+        return replace(result, status="interrupted", failure=INTERRUPTED)
+    except OSError as error:
+        raise error_of_write(error, flag=option.flag, subject=place) from None
+    return result
+
+
+def without_profile(plain: RunResult, spec: RunSpec) -> RunResult:
+    """Return the result of a profiled run that was not made, since the plain one ended badly."""
+    failure = plain.failure
+    if failure is not None and plain.status == "timed_out":
+        failure = replace(failure, problem=f"{failure.problem}, before the profiler was used")
+    return replace(
+        plain,
+        spec=spec,
+        failure=failure,
+        warmup=Samples(),
+        samples=Samples(),
+        unprofiled=plain.samples,
+    )
+
+
+def plain_spec(spec: RunSpec) -> RunSpec:
+    """Return the same run without a profile, and without the files that it writes."""
+    settings = {
+        key: value
+        for key, value in spec.settings.items()
+        if BY_KEY[key].purpose != "profile" and not BY_KEY[key].writes
+    }
+    several = bool(spec.cases or spec.items)
+    return replace(
+        spec,
+        settings=settings,
+        iterations=spec.iterations if several else min(spec.iterations, PLAIN_ITERATIONS),
+    )
+
+
+def complete_profile(path: str, place: str, result: RunResult, deadline: float | None) -> None:
+    """Add to the profile in a file what only this process knows; it goes to `place` then.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    import msgspec
+
+    from lar.measurement.kept_peaks import find_peak
+    from lar.profiles.costs import cost_of, plain_iterations_of
+    from lar.profiles.disturbance import noise_of
+    from lar.profiles.ranges import PYTHON_THREAD, ranges_during, spans_of_ranges, watch_open_ranges
+    from lar.profiles.trace_file import change_profile
+    from lar.running.model_names import name_operators
+
+    def complete(profile: Profile) -> Profile:
+        facts, t0_ns = profile.facts, profile.facts.clock.t0_ns
+        machine: Machine = {}
+        if result.machine is not None:
+            machine = {**asdict(result.machine)}  # type: ignore[typeddict-item]
+            machine["instruction_sets"] = read_instruction_sets()
+        watch_open_ranges(place, t0_ns)
+        ranges = tuple(spans_of_ranges(ranges_during(t0_ns), t0_ns))
+        return replace(
+            profile,
+            facts=msgspec.structs.replace(
+                facts,
+                arguments=command_line(),
+                folder=current_folder(),
+                machine=machine,
+                peak_memory_bytes=result.peak_memory_bytes,
+                cost=cost_of(result.samples, result.unprofiled),
+                peak=None if profile.on_device else find_peak(facts.threads or 1, deadline),
+                noise=noise_of(result.samples, result.spec.runners),
+                plain=plain_iterations_of(result.unprofiled),
+            ),
+            operators=tuple(
+                name_operators(
+                    profile.operators, model=Path(result.spec.model), engine=facts.engine
+                )
+            ),
+            spans=ranges,
+            threads={PYTHON_THREAD: "python"} if ranges else {},
+        )
+
+    change_profile(path, complete)
+
+
+def current_folder() -> str:
+    """Return the folder that relative paths start from, empty if it is gone."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
+
+
+def command_line() -> tuple[str, ...]:
+    """Return what was typed, where lar itself is the program that runs."""
+    program = Path(sys.argv[0]) if sys.argv else Path()
+    is_own = program.name == "lar" or program.parts[-2:] == ("lar", "__main__.py")
+    return tuple(sys.argv) if is_own else ()

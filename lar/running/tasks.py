@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from lar.engines import engine_named
 from lar.measurement.listener import Listener
 from lar.measurement.machine import read_model_file
-from lar.records.events import DevicesFound, Event, ModelRead
+from lar.records.events import DevicesFound, ModelRead
 from lar.records.run import Failure, ModelInfo, RunContext, RunResult, RunSpec
-from lar.running.isolation import run_isolated
+from lar.running.isolation import watch_task
 
 A = TypeVar("A")
 
@@ -47,28 +47,16 @@ def find_devices(engine: str) -> tuple[str, ...]:
     return run_task("devices", DevicesFound, spec).devices
 
 
-class Collector(Listener, Generic[A]):
-    """Keeps the last event of one kind."""
-
-    def __init__(self, kind: type[A]) -> None:
-        self.kind = kind
-        self.found: A | None = None
-
-    def on_event(self, event: Event, result: RunResult) -> None:
-        if isinstance(event, self.kind):
-            self.found = event
-
-
 def run_task(task: str, answer: type[A], spec: RunSpec, context: RunContext | None = None) -> A:
     """Have a worker do a task for the spec's engine; return the event it answers with.
 
     Raises:
         LarError: it failed, crashed or hung.
     """
-    listener = Collector(answer)
-    require_ok(run_isolated(spec, context or RunContext(), listener, task=task))
-    assert listener.found is not None
-    return listener.found
+    watch = watch_task(task, spec, context or RunContext(), Listener())
+    require_ok(watch.result)
+    assert isinstance(watch.last, answer)
+    return watch.last
 
 
 def require_ok(result: RunResult, *, within: str = "", names: Mapping[str, str] = {}) -> None:

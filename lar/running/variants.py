@@ -53,6 +53,16 @@ class Variant:
     spec: RunSpec | None = None
     failure: Failure | None = None
 
+    def require(self) -> Variant:
+        """Return it, unless it is refused.
+
+        Raises:
+            LarError: it is.
+        """
+        if self.failure is not None:
+            raise self.failure.to_error()
+        return self
+
 
 def parse_vary(text: str) -> Axis:
     """Parse what `--vary` takes: a switch, or a flag with values between commas.
@@ -193,10 +203,9 @@ def make_variants(
         plan_variant(Variant(name, model, join_options(shared, own), each), elsewhere=elsewhere)
         for name, (model, own), each in zip(name_variants(values), given, values, strict=True)
     ]
-    refused = [error for _, error in variants if error is not None]
-    if len(refused) == len(variants):
-        raise refused[0]
-    return tuple(variant for variant, _ in variants)
+    if all(variant.failure for variant in variants):
+        variants[0].require()
+    return tuple(variants)
 
 
 def join_options(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
@@ -265,11 +274,9 @@ def words_of(values: Mapping[str, str]) -> Iterator[str]:
             yield name if BY_KEY[key].parse is None else f"{name}={text}"
 
 
-def plan_variant(
-    variant: Variant, *, elsewhere: bool = False, takes_turns: bool = True
-) -> tuple[Variant, LarError | None]:
-    """Return a variant with its spec, or with why it is refused, and the error. What takes no turns
-    with others, as a search, may need several processes."""
+def plan_variant(variant: Variant, *, elsewhere: bool = False, takes_turns: bool = True) -> Variant:
+    """Return a variant with its spec, or with why it is refused. What takes no turns with others,
+    as a search, may need several processes."""
     try:
         spec = plan_run(variant.model, parse_values(variant.options), elsewhere=elsewhere)
         if spec.items:
@@ -282,9 +289,9 @@ def plan_variant(
         if takes_turns:
             check_stages(spec)
     except LarError as error:
-        return replace(variant, failure=Failure.of(error)), error
+        return replace(variant, failure=Failure.of(error))
     # Of several testcases the first is fed.
-    return replace(variant, spec=replace(spec, cases=spec.cases[:1])), None
+    return replace(variant, spec=replace(spec, cases=spec.cases[:1]))
 
 
 def check_stages(spec: RunSpec) -> None:

@@ -109,7 +109,8 @@ class WorkerProcess:
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> None:
-        if self._reaped is None:
+        """Send a signal to the worker's whole group, unless it was killed."""
+        if not self._killed:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, number)
 
@@ -123,9 +124,7 @@ class WorkerProcess:
 
     def end(self) -> None:
         """Kill the worker's whole group; that its memory is freed takes a while longer."""
-        if not self._killed:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, signal.SIGKILL)
+        self._signal(signal.SIGKILL)
 
     def kill(self) -> None:
         """Kill the worker's whole group and wait for it."""

@@ -31,6 +31,7 @@ from lar.records.tuning import (
     choices_by_name,
     name_of,
 )
+from lar.running.api import with_names
 from lar.running.bench import check_keys
 from lar.running.rounds import inputs_like
 from lar.running.variants import Variant
@@ -44,7 +45,7 @@ from lar.tuning.session import Facts, Session, open_session, read_facts
 from lar.tuning.space import plan_candidate
 
 if TYPE_CHECKING:
-    from lar.running.array_inputs import GivenInputs, Inputs
+    from lar.running.api import GivenInputs, Inputs
 
 # A process that neither computes nor answers for so long hangs.
 STALL_SECONDS = 5.0
@@ -107,7 +108,7 @@ def tune(
         UsageError: a model, an option or a value cannot be used.
         LarError: the plain run does not end well.
     """
-    from lar.running.array_inputs import GivenInputs
+    from lar.running.api import GivenInputs
 
     check_keys(options, tune.__kwdefaults__)
     given = [models] if isinstance(models, (str, os.PathLike)) else [*models]
@@ -336,7 +337,7 @@ class Search:
         if spec is not None and kind == "search":
             spec = replace(spec, warmup_iterations=1, iterations=0)
         # Inputs are named as they were given.
-        return self.given.named_in(spec) if spec and self.given else spec
+        return with_names(spec, self.given.names) if spec and self.given else spec
 
     def plan(self, candidate: Candidate, kind: RoundKind) -> Variant:
         """Return the run of a candidate, which fills its cache in a search."""

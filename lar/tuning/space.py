@@ -69,9 +69,7 @@ def survey_space(
         declared = choose_listed(asked.extent, read_space_file(asked.extent), known, others)
     dimensions = tuple(take_given_caches(declared, shared))
     plain = ModelSpace(model=model, engine=chosen.name, dimensions=dimensions, options=shared)
-    _, error = plan_variant(Variant("plain", model, shared))
-    if error is not None:
-        raise error
+    plan_variant(Variant("plain", model, shared)).require()
     kept: list[Dimension] = []
     left_out: list[NotTried] = []
     for dimension in dimensions:
@@ -202,7 +200,7 @@ def plan_candidate(
         if searching or file is None:
             options.update(choice.search)
     # Its engine is there where the space was made, which may be another machine.
-    variant, _ = plan_variant(
+    variant = plan_variant(
         Variant(name, space.model, options),
         elsewhere=True,
         takes_turns=not (searching or lacks),

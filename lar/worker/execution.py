@@ -7,12 +7,12 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from pathlib import Path
 from typing import Any, TypeVar
 
 from lar.engines import engine_named
 from lar.engines.driver import SILENT, Driver, Silent
 from lar.errors import NO_ROOM, LarError, UsageError, first_line
+from lar.inputs.axes import hint_at_sizes
 from lar.measurement.loop import is_failure, no_garbage_collection, take_samples
 from lar.measurement.noise import Meter
 from lar.measurement.pacing import Idle, Pace, Requests
@@ -20,25 +20,12 @@ from lar.measurement.rows import SampleRows
 from lar.measurement.runners import Threads
 from lar.measurement.summary import batch_of
 from lar.options.table import PROFILE_FILES, one_of
-from lar.records.events import (
-    CasesFound,
-    CaseStarted,
-    Emit,
-    EngineStarted,
-    Fed,
-    Finished,
-    Loaded,
-    PhaseEntered,
-    Prepared,
-    ScenarioEnded,
-    TurnEnded,
-)
+from lar.records import events
 from lar.records.run import NoiseSources, OutputSummary, RunContext, RunSpec, TimeSources
 from lar.records.scenario import Scenario, ScenarioResult
 from lar.records.stopping import Stopped
-from lar.worker.feeding import Look, NamedFeed, feeds_of
+from lar.worker.feeding import Look, NumberedFeed, feeds_of
 from lar.worker.measuring import WARMUP_SHARE, measure, warm_up
-from lar.worker.recorder import Recorder
 
 T = TypeVar("T")
 
@@ -58,6 +45,8 @@ class Copies:
         engine = engine_named(spec.engine)
         self.recorder: Silent = SILENT
         if one_of(PROFILE_FILES, spec.settings):
+            from lar.worker.recorder import Recorder  # few runs are profiled
+
             self.recorder = Recorder(spec.runners)
         idle = spec.pacing.idle_seconds
         self.pace: Pace | None = None if idle is None else Idle(idle)
@@ -82,6 +71,17 @@ class Copies:
             return self.threads.each(call)
         return self.threads.together(call)
 
+    def timed(self, call: Callable[[Driver], object]) -> float:
+        """Call for each driver, one after the other; return the seconds of all."""
+
+        def run(runner: int) -> float:
+            driver = self.drivers[runner]
+            began = driver.clock()
+            call(driver)
+            return float(driver.clock() - began)
+
+        return sum(self.each(run))
+
     def load(self) -> float:
         """Load the model for each; return seconds.
 
@@ -89,28 +89,23 @@ class Copies:
             LarError: it does not load.
         """
 
-        def load(runner: int) -> float:
-            driver = self.drivers[runner]
-            began = driver.clock()
-            with driver.recorder.phase("load"), driver.recorder.call(driver.calls.get("load", "")):
-                load_model(driver)
-            return float(driver.clock() - began)
+        def load(driver: Driver) -> None:
+            recorder, call = driver.recorder, driver.calls.get("load", "")
+            with recorder.phase("load"), recorder.call(call), explaining(driver, loading=True):
+                driver.load()
 
-        return sum(self.each(load))
+        return self.timed(load)
 
     def prepare(self, arrays: Mapping[str, Any], name: str = "prepare") -> float:
         """Feed all with the same inputs, as a phase of that name; return seconds."""
 
-        def prepare(runner: int) -> float:
-            driver = self.drivers[runner]
-            began = driver.clock()
+        def prepare(driver: Driver) -> None:
             with driver.recorder.phase(name):
                 driver.feed(arrays)
             if self.spec.copy_outputs:
                 driver.wait = wait_and_copy(driver)
-            return float(driver.clock() - began)
 
-        seconds = sum(self.each(prepare))
+        seconds = self.timed(prepare)
         if not self.meters:
             self.meters = self.each(lambda runner: self.drivers[runner].meter())
         return seconds
@@ -170,12 +165,14 @@ class Copies:
 
 
 @contextlib.contextmanager
-def explaining(driver: Driver, hint: Callable[[], str] = str) -> Iterator[None]:
+def explaining(
+    driver: Driver, hint: Callable[[], str] = str, *, loading: bool = False
+) -> Iterator[None]:
     """Have errors say what the engine's own message means, where that is known; `hint` says what
     to do where the engine's message does not.
 
     Raises:
-        LarError: the engine failed, and why.
+        LarError: the engine failed, and why; or the model does not load, with what the engine says.
     """
     try:
         yield
@@ -184,11 +181,18 @@ def explaining(driver: Driver, hint: Callable[[], str] = str) -> Iterator[None]:
     except MemoryError as error:
         raise LarError("out of memory", "a smaller batch or model, or more memory") from error
     except Exception as error:
-        explained = driver.explain(error, loading=False)
+        if loading and isinstance(error, OSError) and error.errno in NO_ROOM:
+            raise
+        explained = driver.explain(error, loading=loading)
+        if explained is None and loading:
+            explained = UsageError(
+                "the engine cannot load it; it may be damaged, or made for another version",
+                f"copy or export it again; the engine says: {first_line(error)}",
+                subject=driver.spec.model,
+            )
         if explained is None:
             raise
-        if not explained.hint:
-            explained.hint = hint()
+        explained.hint = explained.hint or hint()
         raise explained from error
 
 
@@ -196,7 +200,7 @@ class Execution:
     """A run from load to outputs, which emits what happens; each runner has a table."""
 
     def __init__(
-        self, spec: RunSpec, context: RunContext, emit: Emit, tables: Sequence[SampleRows]
+        self, spec: RunSpec, context: RunContext, emit: events.Emit, tables: Sequence[SampleRows]
     ) -> None:
         self.spec, self.context, self.emit = spec, context, emit
         self.copies = Copies(spec, context, tables)
@@ -208,16 +212,21 @@ class Execution:
         self.settled: bool | None = None
         self.stopped: Stopped | None = None
 
-    def run(self, turns: Iterable[int] | None = None) -> None:
-        """Go through all phases. With `turns`, the timed iterations are made in turns with other
-        processes: so many in each, when it comes.
+    def run(self, turns: Iterable[int] | None = None) -> events.Finished:
+        """Go through all phases; return the last event.
+
+        With `turns`, the timed iterations are made in turns with other processes: so many in each,
+        when it comes.
 
         Raises:
             LarError: with the engine's message made clear where it is known.
         """
         with explaining(self.driver, self.hint_at_sizes):
-            self.emit(EngineStarted(self.driver.facts()))
-            feeds = self.load()
+            self.emit(events.EngineStarted(self.driver.facts()))
+            self.emit(events.PhaseEntered("load"))
+            self.load_seconds = self.copies.load()
+            self.infos = self.driver.inputs()
+            feeds = feeds_of(self.spec, self.infos, self.emit, self.notes, self.context.names)
             with self.recorder.phase("dataloader"):
                 first = next(feeds)  # a wrong input is reported before any time is
             self.prepare(first)
@@ -226,50 +235,44 @@ class Execution:
             for rows in self.copies.tables:
                 rows.end_warmup()
             if self.spec.iterations:
-                self.emit(PhaseEntered("iterations"))
+                self.emit(events.PhaseEntered("iterations"))
                 if self.spec.scenario is not None:
                     batch, folder = batch_of(first.fed) or 1, self.context.work_folder
                     served = self.copies.serve(self.spec.scenario, batch, folder)
-                    self.emit(ScenarioEnded(served))
+                    self.emit(events.ScenarioEnded(served))
                 elif turns is not None:
-                    self.take_turns(turns)
+                    with no_garbage_collection():
+                        for count in turns:
+                            self.copies.run(count)
+                            self.emit(events.TurnEnded())
                 else:
                     self.iterate(chain([first], self.recorder.each_feed(feeds)))
-            self.finish()
-
-    def load(self) -> Iterator[NamedFeed]:
-        """Load the model; return what it is fed with."""
-        self.emit(PhaseEntered("load"))
-        self.load_seconds = self.copies.load()
-        self.infos = self.driver.inputs()
-        return feeds_of(self.spec, self.infos, self.emit, self.notes, self.context.names)
+            return self.finish()
 
     def hint_at_sizes(self) -> str:
         """Return what to type where axes of any size were taken as 1."""
-        from lar.inputs.axes import hint_at_sizes
-
         return hint_at_sizes(self.infos, self.guessed) if self.guessed else ""
 
-    def prepare(self, first: NamedFeed) -> None:
+    def prepare(self, first: NumberedFeed) -> None:
         """Feed the model for the first time."""
         self.guessed = first.guessed
         fed = (info for info in self.infos if not info.optional or info.name in first.arrays)
-        self.emit(Loaded(self.load_seconds, tuple(fed)))
+        self.emit(events.Loaded(self.load_seconds, tuple(fed)))
         if first.judge is not None:
-            self.emit(CasesFound(first.judge.variables))
-        self.emit(Fed(first.fed, (*self.driver.notes, *first.warnings)))
+            self.emit(events.CasesFound(first.judge.variables))
+        self.emit(events.Fed(first.fed, (*self.driver.notes, *first.warnings)))
         self.driver.notes.clear()  # what later hooks add is reported in the end
         self.batches.add(batch_of(first.fed))
-        self.emit(PhaseEntered("prepare"))
+        self.emit(events.PhaseEntered("prepare"))
         seconds = self.copies.prepare(first.arrays)
         meter: Meter | None = self.copies.meters[0]
         noise = meter.sources if meter else NoiseSources()
-        self.emit(Prepared(seconds, sources_of(self.driver), noise))
+        self.emit(events.Prepared(seconds, sources_of(self.driver), noise))
 
-    def warm_up(self, first: NamedFeed) -> None:
+    def warm_up(self, first: NumberedFeed) -> None:
         """Run iterations before any is timed."""
         spec, stopping = self.spec, self.spec.stopping
-        self.emit(PhaseEntered("warmup"))
+        self.emit(events.PhaseEntered("warmup"))
         if len(spec.items) < len(spec.item_names):
             self.driver.run_number = None  # the run that this one goes on with has dumped it
         with self.recorder.warming_up():
@@ -280,14 +283,7 @@ class Execution:
                 most = WARMUP_SHARE * (stopping.max_seconds or 0)
                 self.settled = warm_up(self.copies, most)
 
-    def take_turns(self, turns: Iterable[int]) -> None:
-        """Run the timed iterations of each turn."""
-        with no_garbage_collection():
-            for count in turns:
-                self.copies.run(count)
-                self.emit(TurnEnded())
-
-    def iterate(self, feeds: Iterable[NamedFeed]) -> None:
+    def iterate(self, feeds: Iterable[NumberedFeed]) -> None:
         """Run the timed iterations of each feed."""
         spec = self.spec
         # Once for all feeds: a collection before each takes longer than some runs.
@@ -295,10 +291,10 @@ class Execution:
             for number, feed in enumerate(feeds):
                 if number:
                     self.batches.add(batch_of(feed.fed))
-                    self.emit(Fed(feed.fed if spec.cases else (), feed.warnings))
+                    self.emit(events.Fed(feed.fed if spec.cases else (), feed.warnings))
                     self.copies.prepare(feed.arrays, "input_copy")
                 if feed.judge is not None:
-                    self.emit(CaseStarted(number))
+                    self.emit(events.CaseStarted(number))
                 self.driver.run_number = spec.warmup_iterations + feed.number * spec.iterations
                 if spec.stopping.is_open or spec.pacing.rate is not None:
                     self.seconds, self.stopped = measure(self.copies, spec, self.settled)
@@ -307,13 +303,16 @@ class Execution:
                 if feed.classify is not None:
                     feed.classify(self.driver.outputs())
 
-    def finish(self) -> None:
+    def finish(self) -> events.Finished:
         """Report the outputs and what was noticed, and write the profile."""
+        from lar.measurement.machine import read_memory  # slow to import
+
         spec, driver = self.spec, self.driver
-        self.emit(PhaseEntered("finish"))
+        self.emit(events.PhaseEntered("finish"))
         driver.fire_hooks("after_run")
         self.notes += driver.notes
-        peak = read_peak_memory()  # what is written of a profile after this takes more
+        # What is written of a profile after this takes more.
+        peak = read_memory("VmHWM", "/proc/self/status")
         outputs: tuple[OutputSummary, ...] = ()
         if any(rows.count for rows in self.copies.tables):
             outputs = tuple(summarize_outputs(driver.outputs(), self.context.outputs_folder))
@@ -326,15 +325,13 @@ class Execution:
         if self.stopped is not None:
             self.notes += warnings_of(self.stopped, spec)
         is_told = spec.runners > 1 or spec.pacing.rate is not None
-        self.emit(
-            Finished(
-                outputs,
-                peak,
-                self.seconds if is_told else None,
-                tuple(self.notes),
-                driver.uncached_operators,
-                self.stopped,
-            )
+        return events.Finished(
+            outputs,
+            peak,
+            self.seconds if is_told else None,
+            tuple(self.notes),
+            driver.uncached_operators,
+            self.stopped,
         )
 
 
@@ -390,30 +387,6 @@ def compare_runners(drivers: Sequence[Driver], outputs: Sequence[OutputSummary])
             yield f"runner {runner} gave another {', '.join(names)} than runner 0, bit by bit"
 
 
-def load_model(driver: Driver) -> None:
-    """Load the model.
-
-    Raises:
-        LarError: it does not load; what the engine says of it stands in the hint.
-    """
-    try:
-        driver.load()
-    except (LarError, MemoryError):
-        raise
-    except Exception as error:
-        if isinstance(error, OSError) and error.errno in NO_ROOM:
-            raise
-        explained = driver.explain(error, loading=True)
-        if explained is not None:
-            raise explained from error
-        said = first_line(error)
-        raise UsageError(
-            "the engine cannot load it; it may be damaged, or made for another version",
-            f"copy or export it again; the engine says: {said}",
-            subject=driver.spec.model,
-        ) from error
-
-
 def sources_of(driver: Driver) -> TimeSources:
     """Return the sources of the three times of each sample."""
     waited = "clock around dispatch or wait, whichever is longer"
@@ -466,14 +439,3 @@ def summarize_outputs(outputs: Mapping[str, Any], folder: str = "") -> list[Outp
             )
         )
     return summaries
-
-
-def read_peak_memory() -> int | None:
-    """Return the most memory this process has held, in bytes (VmHWM), None where unknown."""
-    try:
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return None

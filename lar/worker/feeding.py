@@ -1,45 +1,55 @@
-"""The feeds of a run, one after the other: inputs, testcases, items of a data set."""
+"""The feeds of a run, one after the other: inputs, testcases, items of a data set; and the judging
+of outputs by those that a testcase expects."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from lar.datasets.classes import classes_of
 from lar.engines import engine_named
-from lar.errors import Note, UsageError
+from lar.errors import CheckFailed, UsageError
+from lar.files.input_file import read_input
+from lar.inputs import dtypes
+from lar.inputs.axes import AxisSizes
+from lar.inputs.batching import repeat_batches, without_batch
+from lar.inputs.feed import Feed, feed_of
+from lar.inputs.grammar import Item as Given
+from lar.inputs.grammar import LoadedItem, PathItem, items_of
+from lar.inputs.loaded import Array, Loaded, UnnamedInput
+from lar.inputs.readers import read_path
 from lar.options.table import DISABLE_ASSERT_THROW
 from lar.records.dataset import Item
 from lar.records.events import Classified, Emit, Judged
-from lar.records.run import FedInput, RunSpec, TensorInfo
-from lar.records.testcase import Case
-
-if TYPE_CHECKING:
-    from lar.inputs.feed import Feed
-    from lar.inputs.grammar import Item as Given
-    from lar.inputs.loaded import Loaded
-    from lar.worker.judging import Judge
+from lar.records.run import RunSpec, TensorInfo, format_shape
+from lar.records.testcase import Case, Expected, Verdict, describe_failure
 
 Look = Callable[[Mapping[str, Any]], None]
 
 STACK_HINT = "the first axes of a stack count items; for one run, give each array as a .npy"
 
+# Allowed where a file says nothing: ONNX compares its own test data with a relative error of this.
+DEFAULT_LIMIT = 1e-3
 
-class NamedFeed(NamedTuple):
+# What a packed .pb says of its limit, in the field of a tensor that is for readers.
+LIMIT_TEXT = re.compile(r"max_error=(\S+)( silent)?")
+
+
+@dataclass(frozen=True, eq=False)
+class NumberedFeed(Feed):
     """The arrays for the iterations of one item or testcase.
 
-    `judge` looks at the outputs of each iteration, `classify` at those of the last. `guessed` are
-    axes of any size that were taken as 1.
+    `judge` looks at the outputs of each iteration, `classify` at those of the last.
     """
 
-    number: int
-    name: str
-    arrays: dict[str, Any]
-    fed: tuple[FedInput, ...]
-    warnings: tuple[str, ...]
-    guessed: tuple[str, ...] = ()
+    number: int = 0
     judge: Judge | None = None
     classify: Look | None = None
 
@@ -54,7 +64,7 @@ def feeds_of(
     emit: Emit,
     notes: list[str],
     names: Mapping[str, str],
-) -> Iterator[NamedFeed]:
+) -> Iterator[NumberedFeed]:
     """Yield what is fed, one after the other; each is read when it is asked for.
 
     `notes` is given what the user should know in the end. Warnings and sources have the names
@@ -73,23 +83,21 @@ def feeds_of(
 
 def feed_of_inputs(
     spec: RunSpec, infos: Sequence[TensorInfo], names: Mapping[str, str]
-) -> NamedFeed:
+) -> NumberedFeed:
     """Read what the inputs of a run are fed with.
 
     Raises:
         UsageError: it is wrong, or does not fit the model.
     """
-    from lar.inputs.loaded import UnnamedInput
-
     try:
         feed = read_feed(spec, spec.inputs, infos)
     except UnnamedInput as error:
-        if "--input" not in names:
-            raise
-        hint = f"give a mapping from names to arrays{error.more}"
-        raise UsageError(error.problem, hint, flag=error.flag, subject=error.subject) from None
+        if "--input" in names:
+            error.hint = f"give a mapping from names to arrays{error.more}"
+        raise
     fed = tuple(replace(each, source=names.get(each.source, each.source)) for each in feed.fed)
-    return NamedFeed(0, "", feed.arrays, fed, lines_of(feed.notes, names), feed.guessed)
+    notes = tuple(note.called(names) for note in feed.notes)
+    return NumberedFeed(feed.arrays, fed, notes, feed.guessed)
 
 
 def read_feed(
@@ -105,10 +113,6 @@ def read_feed(
     Raises:
         UsageError: it is wrong, or does not fit the model.
     """
-    from lar.inputs.axes import AxisSizes
-    from lar.inputs.batching import repeat_batches, without_batch
-    from lar.inputs.feed import feed_of
-
     size = spec.batch_size
     taken = without_batch(infos, size) if given else infos
     feed = feed_of(
@@ -130,11 +134,6 @@ def read_feed(
     return replace(feed, arrays=arrays, fed=fed)
 
 
-def lines_of(notes: Iterable[Note], names: Mapping[str, str]) -> tuple[str, ...]:
-    """Return warnings as whole lines, with the names that the user knows."""
-    return tuple(note.called(names).message for note in notes)
-
-
 def feed_of_case(
     spec: RunSpec,
     number: int,
@@ -143,15 +142,12 @@ def feed_of_case(
     emit: Emit,
     notes: list[str],
     names: Mapping[str, str],
-) -> NamedFeed:
+) -> NumberedFeed:
     """Read a testcase.
 
     Raises:
         UsageError: a file of it is wrong, or does not fit the model.
     """
-    from lar.inputs.grammar import PathItem
-    from lar.worker.judging import Judge
-
     # A folder has no inputs where the model needs none.
     needed = [info for info in infos if not info.optional]
     items = [
@@ -162,7 +158,8 @@ def feed_of_case(
     try:
         feed = read_feed(spec, items, infos, generates=False)
     except UsageError as error:
-        raise UsageError(error.problem, error.hint, subject=error.subject) from None
+        error.flag = ""
+        raise
     judge = Judge(
         number,
         case,
@@ -172,18 +169,18 @@ def feed_of_case(
         is_exact=engine_named(spec.engine).is_exact,
     )
     fed = tuple(replace(each, source=case.name) for each in feed.fed)
-    warnings = lines_of(feed.notes, names)
-    return NamedFeed(number, case.name, feed.arrays, fed, warnings, judge=judge)
+    called = tuple(note.called(names) for note in feed.notes)
+    return NumberedFeed(feed.arrays, fed, called, number=number, judge=judge)
 
 
-def feeds_of_items(spec: RunSpec, infos: Sequence[TensorInfo], emit: Emit) -> Iterator[NamedFeed]:
+def feeds_of_items(
+    spec: RunSpec, infos: Sequence[TensorInfo], emit: Emit
+) -> Iterator[NumberedFeed]:
     """Yield the items of a data set, each read when the one before it is done.
 
     Raises:
         UsageError: a file is wrong, or does not fit the model.
     """
-    from lar.inputs.grammar import LoadedItem, PathItem
-
     stack = () if spec.items[0].inputs else read_stack(spec)
     for item in spec.items:
         given: list[Given] = [LoadedItem(each.name, (slice_of(each, item),)) for each in stack]
@@ -191,12 +188,10 @@ def feeds_of_items(spec: RunSpec, infos: Sequence[TensorInfo], emit: Emit) -> It
         try:
             feed = read_feed(spec, given, infos)
         except UsageError as error:
-            hint = STACK_HINT if stack else error.hint
-            raise UsageError(error.problem, hint, flag=error.flag, subject=error.subject) from None
-        classify = classifier_of(item, emit) if spec.tell_classes else None
-        yield NamedFeed(
-            item.number, item.name, feed.arrays, feed.fed, feed.warnings, classify=classify
-        )
+            error.hint = STACK_HINT if stack else error.hint
+            raise
+        classify = partial(tell_classes, item, emit) if spec.tell_classes else None
+        yield NumberedFeed(feed.arrays, feed.fed, feed.notes, number=item.number, classify=classify)
 
 
 def read_stack(spec: RunSpec) -> tuple[Loaded, ...]:
@@ -205,9 +200,6 @@ def read_stack(spec: RunSpec) -> tuple[Loaded, ...]:
     Raises:
         UsageError: the file is wrong.
     """
-    from lar.inputs.grammar import PathItem, items_of
-    from lar.inputs.readers import read_path
-
     return tuple(
         replace(loaded, name=item.name or loaded.name)
         for item in items_of(spec.inputs)
@@ -222,10 +214,165 @@ def slice_of(stack: Loaded, item: Item) -> Loaded:
     return replace(stack, array=array, source=f"{stack.source}, item {item.number}")
 
 
-def classifier_of(item: Item, emit: Emit) -> Look:
-    """Return the function that reports an item's classes from the outputs of its run."""
+def tell_classes(item: Item, emit: Emit, outputs: Mapping[str, Any]) -> None:
+    """Report an item's classes from the outputs of its run."""
+    emit(Classified(classes_of(item, outputs[next(iter(outputs))])))
 
-    def classify(outputs: Mapping[str, Any]) -> None:
-        emit(Classified(classes_of(item, outputs[next(iter(outputs))])))
 
-    return classify
+class Wanted(NamedTuple):
+    """The expected value of an output."""
+
+    expected: Expected
+    array: Array
+
+
+@dataclass(eq=False)
+class Judge:
+    """Compares the outputs of each run of one testcase.
+
+    `report` receives the verdicts. Where failures are not raised, `notes` receives a line for the
+    first. With `is_exact`, the engine gives float64 for whatever floating-point type is expected.
+    """
+
+    number: int
+    case: Case
+    report: Callable[[tuple[Verdict, ...]], None]
+    notes: list[str]
+    raises: bool
+    is_exact: bool = False
+    failed: bool = False
+
+    def __post_init__(self) -> None:
+        """Read what is expected.
+
+        Raises:
+            UsageError: a file cannot be read.
+        """
+        self.wanted = [it for expected in self.case.expected for it in read_expected(expected)]
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The names of the outputs that are looked at, as they are reported."""
+        return self.case.variables or tuple(
+            f"{wanted.expected.name}{format_shape(wanted.array.shape)}" for wanted in self.wanted
+        )
+
+    def look(self, outputs: Mapping[str, Any]) -> None:
+        """Compare the outputs of a run.
+
+        Raises:
+            CheckFailed: one is not as expected, and that is to be raised.
+            UsageError: the model has no such output.
+        """
+        verdicts = tuple(judge(wanted, outputs, is_exact=self.is_exact) for wanted in self.wanted)
+        self.report(verdicts)
+        wrong = next((verdict for verdict in verdicts if not verdict.passed), None)
+        if wrong is None or self.failed:
+            return
+        text, self.failed = describe_failure(self.number, wrong), True
+        if self.raises:
+            raise CheckFailed(text, "--disable-assert-throw goes on all the same")
+        self.notes.append(text)
+
+
+def read_expected(expected: Expected) -> list[Wanted]:
+    """Read an expected output, of a sequence its items; what the file says about them fills what
+    was left open.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    try:
+        found = read_path(expected.file)
+    except UsageError as error:
+        error.flag = ""
+        raise
+    return [
+        Wanted(complete(expected, each) if expected.limit is None else expected, each.array)
+        for each in found
+    ]
+
+
+def complete(expected: Expected, loaded: Loaded) -> Expected:
+    """Return what an ONNX tensor of test data says of itself."""
+    import onnx
+
+    text = onnx.TensorProto.FromString(read_input(expected.file)).doc_string
+    found = LIMIT_TEXT.fullmatch(text)
+    try:
+        limit = float(found[1]) if found else DEFAULT_LIMIT
+    except ValueError:
+        limit = DEFAULT_LIMIT
+    stem = os.path.splitext(os.path.basename(expected.file))[0]
+    return replace(
+        expected,
+        output=loaded.name,
+        limit=limit,
+        name=loaded.name or stem,
+        shown=not (found and found[2]),
+    )
+
+
+def judge(wanted: Wanted, outputs: Mapping[str, Any], *, is_exact: bool = False) -> Verdict:
+    """Compare one output; with `is_exact`, also float64 with a floating-point type of less digits.
+
+    Raises:
+        UsageError: the model has no such output.
+    """
+    expected, array = wanted
+    name, names = expected.output, list(outputs)  # an engine may raise for a name that it lacks
+    if name not in names:
+        if expected.id >= len(names):
+            raise UsageError(
+                f"the model has no such output; it has {', '.join(names)}",
+                "remove the file, or give the model that it was made with",
+                subject=expected.file,
+            )
+        name = names[expected.id]
+    limit = DEFAULT_LIMIT if expected.limit is None else expected.limit
+    verdict = partial(
+        Verdict, output=name, name=expected.name, id=expected.id, shown=expected.shown, limit=limit
+    )
+    actual = outputs[name]
+    if is_exact and dtypes.kind_of(array.dtype) == "f":
+        array = array.astype(np.float64)
+        if not isinstance(actual, str) and dtypes.kind_of(actual.dtype) == "f":
+            actual = actual.astype(np.float64)
+    found, asked = kind_of(actual), kind_of(array)
+    if found != asked:
+        return verdict(error=None, passed=False, actual=found, expected=asked)
+    errors = errors_of(actual, array)
+    largest = float(errors.max(initial=0))
+    error = largest if np.isfinite(largest) else None
+    wrong = np.flatnonzero(~(errors <= limit))
+    if not wrong.size:
+        return verdict(error=error, passed=True)
+    index = tuple(int(axis) for axis in np.unravel_index(wrong[0], array.shape))
+    actual, wished = str(actual[index]), str(array[index])
+    return verdict(error=error, passed=False, index=index, actual=actual, expected=wished)
+
+
+def kind_of(value: Any) -> str:
+    """Return dtype and shape as text; of anything but an array, its type."""
+    return (
+        value
+        if isinstance(value, str)
+        else f"{dtypes.name_of(value.dtype)}{format_shape(value.shape)}"
+    )
+
+
+def errors_of(actual: Array, expected: Array) -> Array:
+    """Return |e-a| / max(min(|e|,|a|), 1) of each element, computed as MegEngine does it.
+
+    That is in float32, here in float64 where the type holds more. The same NaN or infinity on both
+    sides is error 0; on one side alone it is an infinite error.
+    """
+    if dtypes.kind_of(actual.dtype) == "O":
+        return np.where(actual == expected, 0, np.inf)
+    kind = np.float32 if actual.dtype in (np.float16, np.float32) else np.float64
+    a: NDArray[np.floating[Any]] = actual.astype(kind)
+    e: NDArray[np.floating[Any]] = expected.astype(kind)
+    with np.errstate(all="ignore"):
+        errors = np.abs(e - a) / np.maximum(np.minimum(np.abs(e), np.abs(a)), 1)
+    same = (actual == expected) | (np.isnan(a) & np.isnan(e))
+    return np.where(same, 0, np.where(np.isnan(errors), np.inf, errors))

@@ -11,8 +11,9 @@ import contextlib
 import json
 import math
 import os
-import threading
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -36,35 +37,48 @@ QUEUE_SECONDS = 5e-6
 SAMPLES_IN_LIBRARY = 1024
 
 
+def import_loadgen() -> Any:
+    """Import LoadGen.
+
+    Raises:
+        UsageError: it is not installed.
+    """
+    try:
+        import mlperf_loadgen
+    except ImportError:
+        raise UsageError(
+            "MLPerf's LoadGen is not installed",
+            f"install it: uv pip install {PACKAGE}",
+            flag="--scenario",
+        ) from None
+    return mlperf_loadgen
+
+
+@dataclass(eq=False)
 class LoadGenerator:
     """Loads runners with the queries of a scenario.
 
     Attributes:
         batch: the samples that one iteration computes.
+
+    Raises:
+        UsageError: LoadGen is not installed.
     """
 
-    def __init__(self, scenario: Scenario, batch: int, runners: int, log_folder: str) -> None:
-        """
-        Raises:
-            UsageError: LoadGen is not installed.
-        """
-        self.scenario = scenario
-        self.batch = batch
-        self.runners = runners
-        self.log_folder = log_folder
-        self._library = import_loadgen()
-        self._waiting: SimpleQueue[list[int]] = SimpleQueue()
-        self._thread: threading.Thread | None = None
-        self._error: Exception | None = None
+    scenario: Scenario
+    batch: int
+    runners: int
+    log_folder: str
+    _library: Any = field(default_factory=import_loadgen)
+    _waiting: SimpleQueue[list[int]] = field(default_factory=SimpleQueue)
+    _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
 
     def start(self, iteration_seconds: float) -> None:
         """Begin; `iteration_seconds` is what an iteration takes at the least.
 
         LoadGen makes its queries beforehand, and needs to know how many can come.
         """
-        arguments = (iteration_seconds + QUEUE_SECONDS,)
-        self._thread = threading.Thread(target=self._generate, args=arguments, daemon=True)
-        self._thread.start()
+        self._ended = self._thread.submit(self._generate, iteration_seconds + QUEUE_SECONDS)
 
     def batches(self) -> Iterator[list[int]]:
         """Yield the samples of one iteration after another, for one of the runners."""
@@ -81,10 +95,8 @@ class LoadGenerator:
         Raises:
             LarError: it failed, or wrote no result.
         """
-        assert self._thread is not None
-        self._thread.join()
-        if self._error is not None:
-            raise LarError(f"LoadGen failed: {first_line(self._error)}") from self._error
+        if (error := self._ended.exception()) is not None:
+            raise LarError(f"LoadGen failed: {first_line(error)}") from error
         log = Path(self.log_folder, DETAILED_LOG)
         return read_result(log, installed_version(PACKAGE))
 
@@ -100,10 +112,9 @@ class LoadGenerator:
             )
             library.DestroyQSL(samples)
             library.DestroySUT(system)
-        except Exception as error:
-            self._error = error
-        for _ in range(self.runners):
-            self._waiting.put([])
+        finally:
+            for _ in range(self.runners):
+                self._waiting.put([])
 
     def _issue(self, samples: Sequence[Any]) -> None:
         numbers = [sample.id for sample in samples]
@@ -138,23 +149,6 @@ class LoadGenerator:
         settings.log_output = output
         settings.enable_trace = False
         return settings
-
-
-def import_loadgen() -> Any:
-    """Import LoadGen.
-
-    Raises:
-        UsageError: it is not installed.
-    """
-    try:
-        import mlperf_loadgen
-    except ImportError:
-        raise UsageError(
-            "MLPerf's LoadGen is not installed",
-            f"install it: uv pip install {PACKAGE}",
-            flag="--scenario",
-        ) from None
-    return mlperf_loadgen
 
 
 def read_result(log: Path, version: str = "") -> ScenarioResult:

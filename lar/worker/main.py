@@ -16,7 +16,6 @@ import sys
 import traceback
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from lar.engines import engine_named
 from lar.errors import (
@@ -30,89 +29,40 @@ from lar.errors import (
     says_out_of_memory,
 )
 from lar.measurement.rows import SampleRows, open_rows
-from lar.records.events import (
-    LAST_EVENTS,
-    DevicesFound,
-    Emit,
-    Event,
-    Failed,
-    ModelRead,
-    Packed,
-    PhaseEntered,
-    Unpacked,
-    line_of,
-)
-from lar.records.run import Failure, ModelInfo, RunContext, RunSpec, read_request
+from lar.records import events
+from lar.records.run import Failure, RunContext, RunSpec, read_request
 
 
-class Task(NamedTuple):
-    """A task of the parent: its spec, the file for the samples, and the turns that it gives."""
-
-    spec: RunSpec
-    context: RunContext
-    tables: Sequence[SampleRows]
-    turns: Iterable[int] | None = None
-
-
-def execute_run(task: Task, emit: Emit) -> None:
-    """Run the spec, in the ranges of NVTX that the parent process is in."""
-    from lar.worker.execution import Execution
-
-    with contextlib.ExitStack() as stack:
-        if task.context.ranges:
-            from lar.profiles.ranges import nvtx_range  # few runs need it
-
-            for name in task.context.ranges:
-                stack.enter_context(nvtx_range(name))
-
-        def emit_outside(event: Event) -> None:
-            # The parent process may end this one as soon as it knows the result.
-            if isinstance(event, LAST_EVENTS):
-                stack.close()
-            emit(event)
-
-        chosen = emit_outside if task.context.ranges else emit
-        Execution(task.spec, task.context, chosen, task.tables).run(task.turns)
-
-
-def answer_of(name: str, spec: RunSpec, context: RunContext) -> Event:
-    """Return the one event that answers a task."""
+def do_task(
+    name: str,
+    spec: RunSpec,
+    context: RunContext,
+    tables: Sequence[SampleRows],
+    turns: Iterable[int] | None,
+    emit: events.Emit,
+) -> events.Event | None:
+    """Do what the parent asks for; return the last event, None where there is no end but that of
+    the turns that it gives."""
     engine = engine_named(spec.engine)
-    if name == "info":
-        return ModelRead(engine.read_model(Path(spec.model)))
-    if name == "info_at":
-        return ModelRead(read_model_at(spec, context))
-    if name == "devices":
-        return DevicesFound(engine.find_devices())
-    if name == "unpack":
-        return Unpacked(*engine.unpack_testcases(spec, context))
-    from lar.worker.packing import pack
-
-    return Packed(*pack(spec, context))
-
-
-def read_model_at(spec: RunSpec, context: RunContext) -> ModelInfo:
-    """Read what the spec's model file holds, where its inputs have the shapes that are fed."""
-    from lar.worker.feeding import feed_of_inputs
-
-    engine, path = engine_named(spec.engine), Path(spec.model)
-    fed = feed_of_inputs(spec, engine.read_model(path).inputs, context.names).fed
-    return engine.read_model_at(path, {each.name: each.shape for each in fed})
-
-
-def do_task(name: str, task: Task, emit: Emit) -> None:
-    """Do what the parent asks for."""
     if name == "run":
-        execute_run(task, emit)
-        return
-    if name != "devices":
-        emit(PhaseEntered("load"))
-    if name == "isolate":
-        from lar.worker.isolating import compute_each
+        from lar.worker.execution import Execution
 
-        compute_each(task.spec, task.context, task.turns or (), emit)
-    else:
-        emit(answer_of(name, task.spec, task.context))
+        return Execution(spec, context, emit, tables).run(turns)
+    if name == "devices":
+        return events.DevicesFound(engine.find_devices())
+    emit(events.PhaseEntered("load"))
+    if name == "info":
+        return events.ModelRead(engine.read_model(Path(spec.model)))
+    if name == "unpack":
+        return events.Unpacked(*engine.unpack_testcases(spec, context))
+    from lar.worker import tasks
+
+    if name == "info_at":
+        return events.ModelRead(tasks.read_model_at(spec, context))
+    if name == "pack":
+        return tasks.pack(spec, context)
+    tasks.compute_each(spec, context, turns or (), emit)
+    return None
 
 
 def failure_of(error: BaseException) -> Failure:
@@ -164,11 +114,11 @@ def main(argv: list[str]) -> None:
     if descriptors:
         end_with_parent()
 
-    def emit(event: Event) -> None:
-        if isinstance(event, LAST_EVENTS):
-            flush_output()  # the parent ends this process when it has read such an event
-        os.write(event_file, line_of(event))
+    def emit(event: events.Event) -> None:
+        os.write(event_file, events.line_of(event))
 
+    answer: events.Event | None = None
+    status = 0
     try:
         import_modules(task, engine, driver)
         gc.freeze()  # what was imported stays: collections need not look at it again
@@ -179,14 +129,20 @@ def main(argv: list[str]) -> None:
         tables = open_rows(sample_file, spec.sample_count, spec.runners)
         # Each line is the number of a turn that the parent gives.
         turns = map(int, iter(requests.readline, b"")) if context.turns else None
-        do_task(task, Task(spec, context, tables, turns), emit)
-        status = 0
+        with contextlib.ExitStack() as stack:
+            if context.ranges:
+                from lar.profiles.ranges import nvtx_range  # few runs need it
+
+                for name in context.ranges:
+                    stack.enter_context(nvtx_range(name))
+            answer = do_task(task, spec, context, tables, turns, emit)
     except KeyboardInterrupt:
         status = 130
     except BaseException as error:
-        emit(Failed(failure_of(error)))
-        status = 1
+        answer, status = events.Failed(failure_of(error)), 1
     flush_output()
+    if answer is not None:
+        emit(answer)  # the parent may end this process as soon as it knows the result
     # Engines' destructors take time and some of them crash; there is nothing left to save.
     os._exit(status)
 

@@ -39,6 +39,12 @@ def room_in(tables: Sequence[SampleRows]) -> int:
     return min(rows.capacity - rows.count for rows in tables)
 
 
+def times_after(tables: Sequence[SampleRows], firsts: Sequence[int]) -> list[float]:
+    """Return the end-to-end times of the rows of all tables from the given ones on."""
+    pairs = zip(tables, firsts, strict=True)
+    return [time for rows, first in pairs for time in rows.end_to_end(first)]
+
+
 def warm_up(runners: Runners, most_seconds: float) -> bool:
     """Run windows of iterations until two of them agree; return whether that was in time."""
     spent, before = 0.0, None
@@ -49,11 +55,7 @@ def warm_up(runners: Runners, most_seconds: float) -> bool:
         if took < WINDOW_SECONDS:
             took += runners.run(room_in(runners.tables), seconds=WINDOW_SECONDS - took)
         spent += took
-        window = [
-            time
-            for rows, first in zip(runners.tables, firsts, strict=True)
-            for time in rows.end_to_end(first)
-        ]
+        window = times_after(runners.tables, firsts)
         if not window:
             return False
         if before is not None and windows_agree(before, window):
@@ -82,11 +84,7 @@ def serve(runners: Runners, spec: RunSpec) -> tuple[float, Stopped]:
     requests = Requests(spec.pacing, spec.seed, most=min(spec.iterations, room), seconds=duration)
     seconds = runners.run(room, requests=requests)
     begun, offered = requests.begun, requests.offered()
-    services = [
-        time
-        for rows, first in zip(runners.tables, firsts, strict=True)
-        for time in rows.end_to_end(first)
-    ]
+    services = times_after(runners.tables, firsts)
     mean = math.fsum(services) / max(1, len(services))
     load = spec.pacing.rate * mean / len(runners.tables)
     ending: Ending = "iterations" if duration is None else "duration"

@@ -6,21 +6,38 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy as copy_of
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
 from operator import add
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from msgspec.structs import replace as changed
+
 from lar import __version__
 from lar.engines.driver import HOST_THREAD, Driver, EngineTrace, Silent
 from lar.options.table import PROFILE_RAW, PROFILE_SYSCALLS, PROFILES
+from lar.records.columns import ExecutionColumns, SpanColumns, counter_columns, step_columns
+from lar.records.profile import (
+    THREADS_OF_A_COPY,
+    Allocation,
+    Category,
+    Clock,
+    CpuUse,
+    MemoryPlan,
+    ModelFacts,
+    Profile,
+    ProfiledOperator,
+    ProfileFacts,
+    Span,
+    Step,
+    ThreadUse,
+)
 
 if TYPE_CHECKING:
     from lar.measurement.syscalls import SyscallTrace
-    from lar.records.profile import Category, Profile
     from lar.records.run import RunSpec
 
 T = TypeVar("T")
@@ -34,10 +51,6 @@ class Recorder(Silent):
     """
 
     def __init__(self, copies: int = 1) -> None:
-        from lar.records import profile
-        from lar.records.columns import SpanColumns, counter_columns, step_columns
-
-        self.types = profile
         self.t0_ns = time.perf_counter_ns()
         self.unix_ns = time.time_ns()
         self.spans = SpanColumns()
@@ -79,26 +92,20 @@ class Recorder(Silent):
         number = self.recorded * self.copies + self.runner
         return -1 - number if self.warmup else number
 
-    def beside(self, runner: int) -> Recorder:
-        """Return the recorder of another copy."""
-        from lar.worker.copy_traces import host_thread_of
-
-        other = copy_of(self)
-        other.runner, other.thread = runner, host_thread_of(runner)
-        self._others.append(other)
-        return other
-
     def attach(self, driver: Driver) -> None:
-        recorder = self.beside(driver.runner) if driver.runner else self
+        recorder = self
+        if driver.runner:
+            recorder = copy_of(self)
+            recorder.runner = driver.runner
+            recorder.thread = HOST_THREAD + driver.runner * THREADS_OF_A_COPY
+            self._others.append(recorder)
         self.drivers.append(driver)
         driver.recorder = recorder
         driver.record = partial(recorder.record, driver)
         if PROFILE_SYSCALLS.is_given(driver.spec.settings):
             from lar.measurement.syscalls import SyscallTrace
 
-            written = driver.context.written
-            place = next(written[each.key] for each in PROFILES if each.key in written)
-            self._syscalls = SyscallTrace(os.path.dirname(place))
+            self._syscalls = SyscallTrace(os.path.dirname(place_of_profile(driver)))
 
     @contextlib.contextmanager
     def warming_up(self) -> Iterator[None]:
@@ -111,16 +118,13 @@ class Recorder(Silent):
             each.warmup, each.recorded = False, 0
 
     def each_feed(self, feeds: Iterator[T]) -> Iterator[T]:
-        while True:
-            began = self.now()
-            try:
-                feed = next(feeds)
-            except StopIteration:
-                return
+        began = self.now()
+        for feed in feeds:
             self._step_began = began
             place = {"step": self.next_step, "warmup": self.warmup}
             self.add("phase", "dataloader", began, self.now(), **place)
             yield feed
+            began = self.now()
 
     def noting_begin(self, driver: Driver, copy: Callable[[], object]) -> Callable[[], object]:
         began = 0.0
@@ -153,23 +157,21 @@ class Recorder(Silent):
         if not self.runner:  # the process has one CPU time
             self._cpu.end_iteration(timed=not self.warmup)
         first = start if self._step_began is None else self._step_began
-        values = self.next_step, first, end, self.warmup, self.runner
-        step = self.types.Step(*values)
+        step = Step(self.next_step, first, end, self.warmup, self.runner)
         self.recorded += 1
-        self.steps.add(*values)
+        self.steps.add(step.number, first, end, self.warmup, self.runner)
         place = {"step": step.number, "warmup": self.warmup}
         copied, waited = driver.copied_at, end
         if copied is not None:
             own = driver.own_seconds() if driver.own_seconds is not None else 0.0
             waited = min(end, round((copied() - own) * 1e9) - self.t0_ns)
-        for phase, at, until in (("forward", start, middle), ("wait", middle, waited)):
-            self.add("phase", phase, at, until, **place)
-            if name := driver.calls.get(phase):
-                self.add("runtime", name, at, until, **place)
+        parts = [("forward", "forward", start, middle), ("wait", "wait", middle, waited)]
         if copied is not None:
-            self.add("phase", "output_copy", waited, end, **place)
-            if name := driver.calls.get("outputs"):
-                self.add("runtime", name, waited, end, **place)
+            parts.append(("output_copy", "outputs", waited, end))
+        for phase, call, at, until in parts:
+            self.add("phase", phase, at, until, **place)
+            if name := driver.calls.get(call):
+                self.add("runtime", name, at, until, **place)
         if (held := read_resident_bytes()) is not None:
             self.memory.add(end, held)
         assert driver.profiler is not None
@@ -181,11 +183,10 @@ class Recorder(Silent):
     def write(self, spec: RunSpec, driver: Driver, batch: int | None) -> list[str]:
         """Write the profile, and the engine's own, where the spec says.
 
-        What only the parent process knows is missing in it (`lar.running.profiled_run`).
+        What only the parent process knows is missing in it (`lar.running.steps`).
         """
         from lar.profiles.ranges import patterns_of, spans_of_patterns, unmatched
         from lar.profiles.trace_file import write_profile
-        from lar.worker.copy_traces import join_traces
 
         calls = self._syscalls.stop() if self._syscalls is not None else None
         profilers = [each.profiler for each in self.drivers]
@@ -195,19 +196,16 @@ class Recorder(Silent):
 
             known = (HOST_THREAD, trace.threads, self.unix_ns)
             spans, names = spans_of_calls(calls, self.steps, *known)
-            threads = {**names, **trace.threads}
-            trace = replace(trace, spans=(*trace.spans, *spans), threads=threads)
+            trace.threads.update(names)
+            trace = replace(trace, spans=(*trace.spans, *spans))
         patterns = patterns_of(spec.settings)
-        written = driver.context.written
-        for option in PROFILES:
-            if option.key in written:
-                profile = self.profile_of(spec, driver, trace, batch)
-                if named := spans_of_patterns(profile, patterns):
-                    profile = replace(profile, spans=(*profile.spans, *named))
-                # The parent writes it again, with what only that knows, and packs it then.
-                write_profile(profile, written[option.key], packed=False)
-        if PROFILE_RAW.key in written:
-            place = written[PROFILE_RAW.key]
+        if place := place_of_profile(driver):
+            profile = self.profile_of(spec, driver, trace, batch)
+            if named := spans_of_patterns(profile, patterns):
+                profile = replace(profile, spans=(*profile.spans, *named))
+            # The parent writes it again, with what only that knows, and packs it then.
+            write_profile(profile, place, packed=False)
+        if place := driver.context.written.get(PROFILE_RAW.key, ""):
             if trace.raw_file:
                 shutil.copyfile(trace.raw_file, place)
             else:
@@ -218,49 +216,48 @@ class Recorder(Silent):
         self, spec: RunSpec, driver: Driver, trace: EngineTrace, batch: int | None
     ) -> Profile:
         """Return all that was recorded."""
-        from lar.records.columns import SpanColumns
-        from lar.worker.copy_traces import names_of_threads
-
         spans = SpanColumns()
         spans.add_all(self.spans)
         spans.add_all(trace.spans)
         spans.sort_by_time()
-        types: Any = self.types
-        engine = driver.facts()
-        profile: Profile = types.Profile(
-            facts=types.ProfileFacts(
-                lar_version=__version__,
-                engine=engine.name,
-                engine_version=engine.version,
-                driver=engine.driver,
-                device=engine.device,
-                model=types.ModelFacts(
-                    spec.model,
-                    driver.context.model_sha256,
-                    os.path.splitext(driver.model_file)[1].lstrip("."),
-                ),
-                options=dict(spec.settings),
-                batch=batch,
-                iterations=len(self.steps) - sum(step.warmup for step in self.steps),
-                warmup_iterations=sum(step.warmup for step in self.steps),
-                threads=trace.thread_count,
-                clock=types.Clock("perf_counter_ns", self.t0_ns, self.unix_ns, trace.alignments),
-                cpu=types.CpuUse(os.cpu_count() or 0, *self._cpu.percents()),
-                dropped=trace.dropped,
-                dispatch_only=trace.dispatch_only,
-                times=trace.times,
-            ),
+        engine, warmups = driver.facts(), sum(step.warmup for step in self.steps)
+        model_format = os.path.splitext(driver.model_file)[1].lstrip(".")
+        facts = ProfileFacts(
+            lar_version=__version__,
+            engine=engine.name,
+            engine_version=engine.version,
+            driver=engine.driver,
+            device=engine.device,
+            model=ModelFacts(spec.model, driver.context.model_sha256, model_format),
+            options=dict(spec.settings),
+            batch=batch,
+            iterations=len(self.steps) - warmups,
+            warmup_iterations=warmups,
+            threads=trace.thread_count,
+            clock=Clock("perf_counter_ns", self.t0_ns, self.unix_ns, trace.alignments),
+            cpu=CpuUse(os.cpu_count() or 0, *self._cpu.percents()),
+            dropped=trace.dropped,
+            dispatch_only=trace.dispatch_only,
+            times=trace.times,
+        )
+        return Profile(
+            facts=facts,
             operators=trace.operators,
             steps=tuple(sorted(self.steps, key=lambda step: (not step.warmup, abs(step.number)))),
             executions=trace.executions,
             spans=spans,
             counters=tuple(sorted(self.memory, key=lambda sample: sample.at_ns)),
             allocations=trace.allocations,
-            memory_plan=trace.memory_plan or types.MemoryPlan(),
-            threads=names_of_threads(self.copies, trace.threads),
+            memory_plan=trace.memory_plan or MemoryPlan(),
+            threads=trace.threads,
             engine_raw=trace.engine_raw,
         )
-        return profile
+
+
+def place_of_profile(driver: Driver) -> str:
+    """Return where a run writes its profile in lar's format, empty if it writes none."""
+    written = driver.context.written
+    return next((written[each.key] for each in PROFILES if each.key in written), "")
 
 
 # The system counts CPU time in ticks of up to 10 ms: fewer than some ticks mean nothing.
@@ -325,3 +322,95 @@ def read_resident_bytes() -> int | None:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
     except (OSError, ValueError, IndexError):
         return None
+
+
+def join_traces(traces: Sequence[EngineTrace]) -> EngineTrace:
+    """Return the engine's reports of copies of a model that ran at once, joined into one.
+
+    Each copy has threads of its own: the numbers of copy 1 begin at 1001, where copy 0's begin at
+    1. What is the same operator in all copies is one operator. An only copy runs in the host's
+    thread.
+    """
+    if len(traces) == 1:
+        return replace(traces[0], threads={HOST_THREAD: "host", **traces[0].threads})
+    operators: list[ProfiledOperator] = []
+    executions = ExecutionColumns()
+    spans: list[Span] = []
+    allocations: list[Allocation] = []
+    threads: dict[int, str] = {}
+    for copy, trace in enumerate(traces):
+        at = join_operators(operators, trace.operators)
+        offset = copy * THREADS_OF_A_COPY
+        threads[HOST_THREAD + offset] = f"copy {copy}"
+        threads |= {number + offset: f"copy {copy}: {it}" for number, it in trace.threads.items()}
+        executions.extend(
+            changed(
+                each,
+                operator=at[each.operator],
+                thread=each.thread + offset,
+                dispatch_thread=each.dispatch_thread and each.dispatch_thread + offset,
+            )
+            for each in trace.executions
+        )
+        places: dict[int | None, int | None] = {None: None, **dict(enumerate(at))}
+        spans += [
+            changed(each, thread=each.thread + offset, operator=places[each.operator])
+            for each in trace.spans
+        ]
+        allocations += [changed(each, operator=places[each.operator]) for each in trace.allocations]
+    executions.sort_by_start()
+    return replace(
+        traces[0],
+        operators=tuple(operators),
+        executions=executions,
+        spans=tuple(spans),
+        allocations=tuple(sorted(allocations, key=lambda each: each.at_ns)),
+        threads=threads,
+        alignments=tuple(
+            changed(each, domain=f"{each.domain}, copy {copy}")
+            for copy, trace in enumerate(traces)
+            for each in trace.alignments
+        ),
+        dropped=tuple(dict.fromkeys(line for trace in traces for line in trace.dropped)),
+    )
+
+
+def join_operators(
+    operators: list[ProfiledOperator], more: Sequence[ProfiledOperator]
+) -> list[int]:
+    """Add the operators of another copy to those of all; return the place of each.
+
+    The same are those of one name, type and shapes. An engine may name what it adds to a graph anew
+    in each copy, as conversions of a layout: what is left is joined by its type and shapes, in the
+    order of execution.
+    """
+    unjoined = dict(enumerate(operators))
+    at: dict[int, int] = {}
+    for key_of in (named_key, unnamed_key):
+        known: dict[tuple[object, ...], list[int]] = {}
+        for place, operator in unjoined.items():
+            known.setdefault(key_of(operator), []).append(place)
+        for index, operator in enumerate(more):
+            places = known.get(key_of(operator))
+            if index not in at and places:
+                at[index] = place = places.pop(0)
+                operators[place] = with_use_of(unjoined.pop(place), operator)
+    for index, operator in enumerate(more):
+        if index not in at:
+            at[index] = len(operators)
+            operators.append(operator)
+    return [at[index] for index in range(len(more))]
+
+
+def named_key(operator: ProfiledOperator) -> tuple[object, ...]:
+    return operator.id, operator.name, *unnamed_key(operator)
+
+
+def unnamed_key(operator: ProfiledOperator) -> tuple[object, ...]:
+    return operator.type, operator.provider, operator.inputs, operator.outputs
+
+
+def with_use_of(operator: ProfiledOperator, other: ProfiledOperator) -> ProfiledOperator:
+    """Return an operator that used the threads as both did."""
+    uses = [use for use in (operator.threads, other.threads) if use is not None]
+    return changed(operator, threads=reduce(ThreadUse.with_that_of, uses) if uses else None)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 import pytest
 
@@ -249,19 +249,6 @@ def test_lines_appear_while_the_run_goes_on(
 
 
 # Without a worker
-
-
-def test_a_run_in_this_process_prints_the_same_lines(
-    run_lar: Callable[..., Any], write_script: WriteScript
-) -> None:
-    script = write_script(load_seconds=0.5, times=[[0.25, 0.125, 0.1875], [0.5, 0.25, 0.375]])
-    apart, here = run_lar(script), run_lar(script, "--in-process")
-    assert here.returncode == 0, here.stderr
-    with_memory, without = (
-        [line for line in done.stdout.splitlines() if not line.startswith("peak memory")]
-        for done in (apart, here)
-    )
-    assert with_memory == without
 
 
 def test_an_interrupt_in_this_process_tells_what_was_measured(

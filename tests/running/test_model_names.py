@@ -66,7 +66,7 @@ def test_arrays_get_the_graph_of_their_model(model: str) -> None:
 
 def test_arrays_that_lack_some_layers_are_gone_through(model: str) -> None:
     part = {name: array for name, array in ARRAYS.items() if name != "block1_conv"}
-    index = give_model(dump_of_arrays(part), "A", model).index
+    index = give_model(dump_of_arrays(part), "A", model)[0].index
     assert [each.type for each in index.operators] == ["Input", "Conv", "Relu", "GlobalAveragePool"]
     assert {each.name: each.origin for each in index.tensors if each.origin} == {
         "block1_relu": "block1/relu"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import errno
 import json
 import os
@@ -28,6 +27,7 @@ from lar.running.output_files import deliver_artifacts, folder_beside, grow_dump
 from lar.running.plan import plan_run
 from lar.worker.main import failure_of
 from tests.running.isolated_runs import NO_BYTECODE
+from tests.test_imports import modules_after
 
 
 @pytest.fixture(autouse=True)
@@ -269,23 +269,11 @@ def test_what_a_run_is_fed_with_is_not_replaced(root: Path) -> None:
     assert np.load("seven.npy").shape
 
 
-def test_a_run_without_a_dump_imports_nothing_for_dumps(root: Path) -> None:
-    code = (
-        "import sys; from lar.cli.main import main; code = main(sys.argv[1:])\n"
-        "print(code, sorted(name for name in sys.modules if name.startswith('lar.dumps')))"
-    )
-    model = str(root / "models" / "one_operator.mge")
-    done = subprocess.run(
-        [sys.executable, "-c", code, model, "--iter", "1", "--cpu"],
-        cwd=root,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    code, _, modules = done.stdout.splitlines()[-1].partition(" ")
+def test_a_run_without_a_dump_imports_nothing_for_dumps() -> None:
+    modules = modules_after("models/one_operator.mge", "--iter", "1", "--cpu")
     # The facts that an engine knows are a light module; the formats of dumps are not.
-    assert code == "0", done.stderr
-    assert {*ast.literal_eval(modules)} <= {"lar.dumps", "lar.dumps.facts"}
+    dumps = {name for name in modules if name.startswith("lar.dumps")}
+    assert dumps <= {"lar.dumps", "lar.dumps.facts"}
 
 
 def test_python_may_overwrite_too(root: Path) -> None:
@@ -320,21 +308,6 @@ def test_text_that_is_not_whole_is_told_or_marked(tmp_path: Path) -> None:
     assert text.read_text().endswith("var2 produ\nnot complete: the run ended before\n")
 
 
-def test_a_full_disk_is_told_by_an_engine_that_does_not(root: Path, tmp_path: Path) -> None:
-    model = root / "models" / "digits_cnn.mge"
-    command = f"{sys.executable} -m lar {model} --iter 9 --io-dump {tmp_path / 'dump.txt'}"
-    done = subprocess.run(
-        ["bash", "-c", f"{NO_BYTECODE}; ulimit -f 12; exec {command}"],
-        cwd=root,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 4
-    assert "dump.txt: cannot be written: file too large" in done.stderr
-    assert not (tmp_path / "dump.txt").exists()
-
-
 def test_a_full_disk_is_no_failure_of_the_engine() -> None:
     failure = failure_of(OSError(errno.ENOSPC, "No space left on device"))
     assert failure.message == "a file cannot be written: no space left on device"
@@ -350,14 +323,21 @@ def test_what_a_link_leads_to_is_written_beside_that(tmp_path: Path) -> None:
     assert not Path(folder_beside(link, "file") or "").exists()
 
 
-@pytest.mark.parametrize("flag", ["--model-dump", "--profile"])
+@pytest.mark.parametrize(
+    ("name", "flag", "kib"),
+    [
+        ("mobilenet_v2.onnx", "--model-dump", 60),
+        ("mobilenet_v2.onnx", "--profile", 60),
+        ("digits_cnn.mge", "--io-dump", 12),  # the engine does not say it
+    ],
+)
 def test_a_full_disk_is_one_exit_code_for_what_an_engine_writes(
-    root: Path, tmp_path: Path, flag: str
+    root: Path, tmp_path: Path, name: str, flag: str, kib: int
 ) -> None:
-    model = root / "models" / "mobilenet_v2.onnx"
+    model = root / "models" / name
     words = [sys.executable, "-m", "lar", str(model), flag, "file", "--iter", "20"]
     done = subprocess.run(
-        ["bash", "-c", f"{NO_BYTECODE}; ulimit -f 60; exec {shlex.join(words)}"],
+        ["bash", "-c", f"{NO_BYTECODE}; ulimit -f {kib}; exec {shlex.join(words)}"],
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -19,14 +19,14 @@ from lar.profiles.ranges import patterns_of
 from lar.records.profile import Peak
 from lar.records.run import Failure, RunContext, RunResult, RunSpec, Samples
 from lar.running.plan import plan_run
-from lar.running.profiled_run import (
+from lar.running.steps import (
     PLAIN_ITERATIONS,
     PlainRun,
     command_line,
+    make_run,
     plain_spec,
     run_profiled,
 )
-from lar.running.steps import make_run
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
@@ -41,6 +41,11 @@ OPERATORS = [
 TIMES = [[0.5, 0.25, None], [0.75, 0.25, None], [1.0, 0.25, None]]
 
 
+@pytest.fixture
+def script(write_script: WriteScript) -> str:
+    return write_script(times=TIMES, operators=OPERATORS)
+
+
 def spec_with(settings: dict[str, Any], **fields: Any) -> RunSpec:
     return RunSpec(model="m.fake", engine="fake", driver="script", settings=settings, **fields)
 
@@ -51,9 +56,8 @@ def result_of(spec: RunSpec, *seconds: float) -> RunResult:
 
 
 def test_a_profile_is_completed_by_what_the_parent_knows(
-    run_lar: RunLar, write_script: WriteScript, tmp_path: Path
+    run_lar: RunLar, script: str, tmp_path: Path
 ) -> None:
-    script = write_script(times=TIMES, operators=OPERATORS)
     options = ["--iter", "5", "--profile", "p.json", "--range-by", "conv=body", "--json", "r.json"]
     done = run_lar(script, *options, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -96,9 +100,8 @@ def test_the_command_line_is_lars_own_alone(
 
 
 def test_a_pattern_that_matches_nothing_is_told(
-    run_lar: RunLar, write_script: WriteScript, tmp_path: Path
+    run_lar: RunLar, script: str, tmp_path: Path
 ) -> None:
-    script = write_script(times=TIMES, operators=OPERATORS)
     flags = ["--profile", "p.json", "--range-by", "conv=body", "--range-by", "x+=none"]
     done = run_lar(script, *flags, cwd=tmp_path)
     assert "lar: warning: --range-by x+=none: no operator's name matches; one is conv1" in (
@@ -108,8 +111,7 @@ def test_a_pattern_that_matches_nothing_is_told(
 
 
 @pytest.mark.parametrize("given", [5, "conv", ["conv=body", ""], ["a=b\nc=d"]])
-def test_what_python_code_gives_is_checked_too(write_script: WriteScript, given: object) -> None:
-    script = write_script(times=TIMES, operators=OPERATORS)
+def test_what_python_code_gives_is_checked_too(script: str, given: object) -> None:
     with pytest.raises(UsageError, match=r"--range-by: .* is not REGEX=NAME"):
         lar.run(script, profile="p.json", range_by=given)
 
@@ -166,21 +168,8 @@ def test_a_plain_run_that_ends_badly_is_the_result() -> None:
     assert [each.settings for each in ran] == [{}]
 
 
-def test_a_profiled_run_that_ends_badly_has_no_profile_to_complete() -> None:
-    context = RunContext(written={"profile": "never written"})
-
-    def make(spec: RunSpec, context: RunContext, listener: Listener) -> RunResult:
-        if not context.written:
-            return result_of(spec, 0.5)
-        return replace(result_of(spec, 0.75), status="timed_out")
-
-    result = run_profiled(make, spec_with({"profile": "p.json"}), context, Listener())
-    assert result.status == "timed_out"
-    assert result.unprofiled.end_to_end == (0.5,)
-
-
 def test_an_interrupt_while_the_peak_is_measured_leaves_the_earlier_profile(
-    write_script: WriteScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(threads: int, deadline: float | None) -> None:
         raise KeyboardInterrupt
@@ -189,7 +178,7 @@ def test_an_interrupt_while_the_peak_is_measured_leaves_the_earlier_profile(
     monkeypatch.setattr("lar.measurement.peak.measure_peak", interrupt)
     path = tmp_path / "p.json"
     path.write_text("earlier")
-    spec = plan_run(write_script(times=TIMES, operators=OPERATORS), {"profile": str(path)})
+    spec = plan_run(script, {"profile": str(path)})
     result = make_run(spec, RunContext())
     assert result.status == "interrupted"
     assert result.failure is not None
@@ -200,7 +189,7 @@ def test_an_interrupt_while_the_peak_is_measured_leaves_the_earlier_profile(
 
 
 def test_a_disk_that_is_full_is_told_in_one_line(
-    write_script: WriteScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def write(*arguments: object) -> None:
         raise OSError(28, "No space left on device")
@@ -208,16 +197,16 @@ def test_a_disk_that_is_full_is_told_in_one_line(
     monkeypatch.setattr("lar.profiles.trace_file.write_over", write)
     path = tmp_path / "p.json"
     with pytest.raises(LarError, match=r"--profile: .*p\.json: cannot be written: no space left"):
-        lar.run(write_script(times=TIMES, operators=OPERATORS), profile=str(path))
+        lar.run(script, profile=str(path))
     assert [each.name for each in tmp_path.iterdir()] == ["script_0.fake"]
 
 
 def test_without_time_left_no_peak_is_measured(
-    write_script: WriteScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "p.json"
     spec = spec_with({"profile": str(path)}, timeout_seconds=0.0)
-    lar.run(write_script(times=TIMES, operators=OPERATORS), profile=str(path))
+    lar.run(script, profile=str(path))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))  # where no peak is kept
     result = run_profiled(
         lambda each, context, listener: result_of(each, 0.75 if context.written else 0.5),
@@ -230,7 +219,7 @@ def test_without_time_left_no_peak_is_measured(
 
 
 def test_four_runs_have_the_same_peak(
-    write_script: WriteScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each run used to measure for itself: 43.7 to 128.4 GFLOP/s."""
     speeds = iter((128.4e9, 43.7e9, 60e9, 90e9))
@@ -241,10 +230,10 @@ def test_four_runs_have_the_same_peak(
 
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setattr("lar.measurement.peak.measure_peak", measure)
-    model, path = write_script(times=TIMES, operators=OPERATORS), tmp_path / "p.json"
+    path = tmp_path / "p.json"
     found = []
     for _ in range(4):
-        assert lar.run(model, profile=str(path)).status == "ok"
+        assert lar.run(script, profile=str(path)).status == "ok"
         found.append(lar.read_profile(path).facts.peak)
     assert [each and each.flops_per_second for each in found] == [128.4e9] * 4
     assert [each and each.rounds for each in found] == [3, 6, 9, 12]
@@ -254,9 +243,8 @@ def test_four_runs_have_the_same_peak(
 
 
 def test_a_profile_of_the_warm_up_alone_is_told(
-    run_lar: RunLar, write_script: WriteScript, tmp_path: Path
+    run_lar: RunLar, script: str, tmp_path: Path
 ) -> None:
-    script = write_script(times=TIMES, operators=OPERATORS)
     flags = ["--iter", "0", "--warmup-iter", "1", "--profile", "p.json"]
     done = run_lar(script, *flags, cwd=tmp_path)
     assert done.stdout.splitlines()[-1] == "profile: p.json"
@@ -367,9 +355,9 @@ def test_patterns_end_at_the_last_sign(
     ],
 )
 def test_what_cannot_be_profiled_is_refused(
-    run_lar: RunLar, write_script: WriteScript, tmp_path: Path, options: list[str], said: str
+    run_lar: RunLar, script: str, tmp_path: Path, options: list[str], said: str
 ) -> None:
-    done = run_lar(write_script(times=TIMES, operators=OPERATORS), *options, cwd=tmp_path)
+    done = run_lar(script, *options, cwd=tmp_path)
     assert done.returncode == 2
     assert said in done.stderr
     assert "Traceback" not in done.stderr

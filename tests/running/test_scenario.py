@@ -63,12 +63,7 @@ def test_a_scenario_reaches_the_worker() -> None:
     ("name", "values", "problem"),
     [
         ("server", {}, "--scenario: the scenario server needs the rate at which queries arrive"),
-        ("offline", {"iter": 3}, "--iter: does not go with --scenario"),
-        ("offline", {"rate": 5.0}, "--rate: does not go with --scenario"),
-        ("offline", {"duration": 5.0}, "--duration: does not go with --scenario"),
         ("offline", {"warmup_iter": 0}, "--warmup-iter: a scenario needs a warm-up"),
-        ("offline", {"bin_io_dump": "x"}, "--bin-io-dump: does not go with --scenario"),
-        ("offline", {"profile": "p.json"}, "--profile: does not go with --scenario"),
     ],
 )
 def test_what_does_not_go_with_a_scenario_is_refused(

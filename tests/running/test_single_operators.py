@@ -28,7 +28,7 @@ from lar.running.single_operators import (
     spec_for_isolation,
     spec_of_dump,
 )
-from lar.worker.isolating import compute_each
+from lar.worker.tasks import compute_each
 from tests.cli.marks import needs_megengine
 
 if TYPE_CHECKING:
@@ -46,7 +46,8 @@ def spec_of(script: str) -> RunSpec:
 
 def outcomes(script: str, count: int) -> list[str]:
     """What comes of so many operators: `ok`, or why not."""
-    with IsolatedOperators(spec_of(script)) as operators:
+    with contextlib.ExitStack() as stack:
+        operators = IsolatedOperators(spec_of(script), stack)
         found = [outcome(operators) for _ in range(count)]
     assert not operators.folder.exists()
     return found
@@ -100,7 +101,8 @@ def test_a_full_disk_is_the_problem_of_one_operator(
         save(place, array)
 
     monkeypatch.setattr(np, "save", save_or_fail)
-    with IsolatedOperators(spec_of(write_script(outputs={"prob": [0.25, 0.75]}))) as it:
+    with contextlib.ExitStack() as stack:
+        it = IsolatedOperators(spec_of(write_script(outputs={"prob": [0.25, 0.75]})), stack)
         found = [outcome(it) for _ in range(3)]
     start = "its values cannot be kept in a file: "
     assert found == [f"{start}no space left on device", f"{start}not all was written", "ok"]

@@ -21,7 +21,7 @@ from lar.records.run import record_to_json
 from lar.reports.comparison_report import report_comparison
 from lar.reports.csv import format_csv
 from lar.reports.html import format_html
-from lar.running.truth import find_truth_model
+from lar.running.side_runs import find_truth_model
 
 RunLar = Callable[..., "subprocess.CompletedProcess[str]"]
 

@@ -10,7 +10,7 @@ import pytest
 from lar.records.events import Event, PhaseEntered
 from lar.records.run import RunContext, RunResult
 from lar.running.plan import plan_run
-from lar.running.turns import TurnTaker, await_all
+from lar.running.rounds import TurnTaker, await_all
 
 if TYPE_CHECKING:
     from tests.conftest import WriteScript
@@ -78,7 +78,7 @@ def test_one_that_fails_while_it_warms_up_is_reported_and_the_others_go_on(
         takers = start(stack, scripts, [])
         await_all(takers, ended.append)
         assert ended == [takers[0]]
-        assert takers[0].watch.result.status == "crashed"
+        assert takers[0].result.status == "crashed"
         assert takers[1].is_ready
         assert not takers[1].ended
 
@@ -88,4 +88,4 @@ def test_the_time_of_one_that_waits_to_warm_up_stands_still(write_script: WriteS
     with contextlib.ExitStack() as stack:
         takers = start(stack, scripts, [], timeout=3.0)
         await_all(takers)
-        assert [taker.watch.result.status for taker in takers if taker.ended] == []
+        assert [taker.result.status for taker in takers if taker.ended] == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from lar.engines.driver import EngineTrace
 from lar.records.profile import (
     Alignment,
@@ -11,7 +13,7 @@ from lar.records.profile import (
     Span,
     ThreadUse,
 )
-from lar.worker.copy_traces import host_thread_of, join_traces, names_of_threads
+from lar.worker.recorder import join_traces
 from tests.profiles.synthetic import operator_of
 
 USE = ThreadUse(2, 10, 20, 30, (1, 2))
@@ -39,8 +41,8 @@ def trace_of(*operators: object, start_ns: int = 0) -> EngineTrace:
 
 def test_an_only_copy_stays_as_it_is() -> None:
     trace = trace_of(CONV)
-    assert join_traces([trace]) is trace
-    assert names_of_threads(1, trace.threads) == {1: "host", 2: "intra-op 1"}
+    threads = {1: "host", 2: "intra-op 1"}
+    assert join_traces([trace]) == replace(trace, threads=threads)
 
 
 def test_copies_have_threads_of_their_own_and_operators_in_common() -> None:
@@ -58,11 +60,10 @@ def test_copies_have_threads_of_their_own_and_operators_in_common() -> None:
         *((0, 1), (1, None)),
         *((3, 0), (4, None)),
     ]
-    assert names_of_threads(2, found.threads) == {
+    assert found.threads == {
         **{1: "copy 0", 2: "copy 0: intra-op 1"},
         **{1001: "copy 1", 1002: "copy 1: intra-op 1"},
     }
-    assert host_thread_of(1) == 1001
     assert [each.domain for each in found.alignments] == [
         "onnxruntime, copy 0",
         "onnxruntime, copy 1",

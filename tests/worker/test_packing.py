@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from lar_scripted.script import FakeDriver
 
 from lar.errors import UsageError
 from lar.measurement.rows import SampleRows
 from lar.records.run import RunContext, RunSpec
 from lar.worker.execution import Copies
-from lar.worker.packing import compute
+from lar.worker.tasks import compute
 
 if TYPE_CHECKING:
     from tests.conftest import WriteScript
@@ -21,15 +20,6 @@ if TYPE_CHECKING:
 def copies_of(script: str) -> Copies:
     spec = RunSpec(model=script, engine="fake", driver="script")
     return Copies(spec, RunContext(), [SampleRows.anonymous(1)])
-
-
-def test_the_outputs_are_kept(write_script: WriteScript) -> None:
-    copies = copies_of(write_script(outputs={"a": [1, 2.5], "b": []}))
-    outputs = compute(copies, {})
-    assert {name: value.tolist() for name, value in outputs.items()} == {"a": [1, 2.5], "b": []}
-    (driver,) = copies.drivers
-    assert isinstance(driver, FakeDriver)
-    assert driver.step == 1
 
 
 @pytest.mark.parametrize("at", ["feed", "start", "outputs"])

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 import lar
-from lar.engines.driver import SILENT
 from lar.measurement import syscalls
 from lar.profiles.summary import profiled_seconds_of
 from lar.profiles.times import iteration_times_of
@@ -272,17 +271,6 @@ def test_what_fails_is_recorded_until_it_failed() -> None:
     with pytest.raises(RuntimeError), recorder.phase("load"):
         raise RuntimeError
     assert [(kind, name) for kind, name, _ in named(recorder)] == [("phase", "load")]
-
-
-def test_a_silent_recorder_changes_nothing() -> None:
-    feeds = iter([1, 2])
-    assert SILENT.each_feed(feeds) is feeds
-    with SILENT.phase("load"), SILENT.call("load"), SILENT.copy("copy", 1, "data"):
-        pass
-    driver: Any = SimpleNamespace()
-    SILENT.attach(driver)
-    SILENT.write(RunSpec(model="m.fake", engine="fake", driver="script"), driver, 1)
-    assert vars(driver) == {}
 
 
 def test_cpu_time_counts_in_timed_iterations_alone() -> None:

@@ -1,0 +1,140 @@
+"""Other tasks of a worker than a run: packing testcases, and computing single tensors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from lar.engines import engine_named
+from lar.errors import LarError, UsageError, error_of_write, first_line
+from lar.inputs.dtypes import count_nonfinite, name_of
+from lar.inputs.loaded import Array
+from lar.measurement.rows import SampleRows
+from lar.records.events import ComputedAlone, Emit, Packed, PhaseEntered
+from lar.records.run import ModelInfo, RunContext, RunSpec, TensorInfo
+from lar.records.testcase import Packing
+from lar.testcases.data import feed_datum
+from lar.worker.execution import Copies, explaining
+from lar.worker.feeding import feed_of_inputs
+
+
+def read_model_at(spec: RunSpec, context: RunContext) -> ModelInfo:
+    """Read what the spec's model file holds, where its inputs have the shapes that are fed."""
+    engine, path = engine_named(spec.engine), Path(spec.model)
+    fed = feed_of_inputs(spec, engine.read_model(path).inputs, context.names).fed
+    return engine.read_model_at(path, {each.name: each.shape for each in fed})
+
+
+def pack(spec: RunSpec, context: RunContext) -> Packed:
+    """Pack a testcase for each of the spec's `inputs`.
+
+    Returns:
+        What each testcase feeds, the outputs that are expected, and warnings.
+
+    Raises:
+        LarError: the model does not load or fails, or the data does not fit it.
+    """
+    packer, packing = engine_named(spec.engine).packing, context.packing or Packing()
+    assert packer is not None
+    copies = Copies(spec, context, [SampleRows.anonymous(len(spec.inputs))])
+    (driver,) = copies.drivers
+    copies.load()
+    infos = driver.inputs()
+    cases, fed = [], []
+    warnings: dict[str, None] = {}
+    for number, text in enumerate(spec.inputs):
+        try:
+            feed = feed_datum(spec, packing, text, number, infos)
+        except UsageError as error:
+            error.flag = "-d" if error.flag == "--input" else error.flag
+            raise
+        outputs = compute(copies, feed.arrays) if packing.asserts else {}
+        cases.append((dict(items_of(feed.arrays)), outputs))
+        fed.append(feed.fed)
+        warnings |= dict.fromkeys(feed.warnings)
+        warnings |= dict.fromkeys(
+            f"testcase {number}: the output {name} holds NaN or infinite values, which equal "
+            "themselves for lar alone"
+            for name, array in outputs.items()
+            if count_nonfinite(array)
+        )
+    packer.write(driver, cases, context.written["pack"])
+    outputs = cases[0][1]
+    return Packed(
+        tuple(fed),
+        tuple(
+            TensorInfo(name=name, dtype=name_of(array.dtype), shape=array.shape)
+            for name, array in outputs.items()
+        ),
+        tuple(warnings),
+    )
+
+
+def items_of(given: Mapping[str, Array | list[Array]]) -> Iterator[tuple[str, Array]]:
+    """Yield what is fed by name, of a sequence its items."""
+    for name, value in given.items():
+        if isinstance(value, list):
+            yield from ((f"{name}[{at}]", each) for at, each in enumerate(value))
+        else:
+            yield name, value
+
+
+def compute(copies: Copies, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Return what the engine computes of the inputs.
+
+    Raises:
+        LarError: it fails.
+        UsageError: an output is not an array of numbers.
+    """
+    (driver,) = copies.drivers
+    with explaining(driver):
+        copies.prepare(arrays)
+        copies.run(1)
+        outputs = {**driver.outputs()}
+    for name, value in outputs.items():
+        if isinstance(value, str):
+            raise UsageError(
+                f"output {name} is a {value}, which cannot be packed",
+                "--no-assert packs the inputs alone",
+            )
+    return {name: np.array(value) for name, value in outputs.items()}
+
+
+def compute_each(spec: RunSpec, context: RunContext, turns: Iterable[int], emit: Emit) -> None:
+    """Load the model, then compute a tensor from given values in each turn that the parent gives;
+    one that fails does not stop others.
+
+    What a turn asks for stands in files of the work folder, named by its number: `1.json` has the
+    name of the tensor and those of the values, which are in `1.0.npy`, `1.1.npy` and so on. What
+    comes out is `1.npy`. A turn that names no tensor asks which of the values the graph lacks, and
+    gets a list.
+
+    Raises:
+        LarError: the model does not load.
+    """
+    isolation = engine_named(spec.engine).open_isolation(spec, context)
+    emit(PhaseEntered("prepare"))
+    folder = Path(context.work_folder)
+    for number in turns:
+        asked = json.loads((folder / f"{number}.json").read_bytes())
+        problem = ""
+        try:
+            if not asked["output"]:
+                missing = sorted(isolation.find_missing(asked["values"]))
+                (folder / f"{number}.missing").write_text(json.dumps(missing))
+            else:
+                values = {
+                    name: np.load(folder / f"{number}.{place}.npy")
+                    for place, name in enumerate(asked["values"])
+                }
+                np.save(folder / f"{number}.npy", isolation.compute(asked["output"], values))
+        except LarError as error:
+            problem = error.message
+        except OSError as error:
+            problem = error_of_write(error, subject="what it gives").message
+        except Exception as error:
+            problem = first_line(error)
+        emit(ComputedAlone(number, problem))
