@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from ctypes import c_char_p, c_int32, c_int64, c_size_t, c_uint8, c_uint32, c_uint64
 from functools import cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 Extent = tuple[int, int, int]
 
@@ -87,11 +87,17 @@ class DeviceWork(NamedTuple):
     block: Extent | None = None
     size_bytes: int | None = None
 
-    @property
-    def category(self) -> Literal["kernel", "memcpy", "memset"]:
-        if self.grid is not None:
-            return "kernel"
-        return "memset" if self.name == MEMSET_NAME else "memcpy"
+    def facts(self) -> dict[str, Any]:
+        """Return what it is, besides when, as the fields of a span."""
+        other = "memset" if self.name == MEMSET_NAME else "memcpy"
+        return {
+            "category": "kernel" if self.grid is not None else other,
+            "name": self.name,
+            "stream": self.stream,
+            "grid": self.grid,
+            "block": self.block,
+            "size_bytes": self.size_bytes,
+        }
 
     def moved(self, offset_ns: int) -> DeviceWork:
         """Return it with all times later by an offset."""

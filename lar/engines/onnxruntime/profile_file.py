@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
+from operator import attrgetter
 from typing import NamedTuple
 
 import msgspec
@@ -27,6 +28,7 @@ RUN = "model_run"
 INNER = "SequentialExecutor::Execute"
 NAMES = re.compile(rb'(?<="name" :")(.*?)(?=","args" : \{)', re.DOTALL)
 NO_GRID = "-1"  # of a kernel event that is a copy
+START = attrgetter("ts")
 
 NodeKey = tuple[str, str, str]
 
@@ -83,30 +85,15 @@ class RawEvent(msgspec.Struct, gc=False):
         return self.key, bytes(args.input_type_shape), bytes(args.output_type_shape)
 
 
-class NodeEvent(NamedTuple):
-    """One execution of a node, and what it had a device do."""
-
-    event: RawEvent
-    kernels: tuple[DeviceWork, ...] = ()
-
-
 class RawRun(NamedTuple):
-    """One run of the model: its nodes in the order in which they began."""
+    """One run of the model: its nodes in the order in which they began, and what they had a device
+    do, each asked for when its node began."""
 
     start_ns: int
     end_ns: int
     thread: int
-    nodes: tuple[NodeEvent, ...]
-
-
-class RawProfile(NamedTuple):
-    """The engine's whole report: what came before the runs, and the runs that ended.
-
-    Of the nodes of the runs after the first, those of each operator are there once.
-    """
-
-    load: tuple[RawEvent, ...]
-    runs: tuple[RawRun, ...]
+    nodes: tuple[RawEvent, ...]
+    works: tuple[DeviceWork, ...] = ()
 
 
 DECODER = msgspec.json.Decoder(list[RawEvent])
@@ -114,42 +101,46 @@ BYTES_AT_ONCE = 1 << 17
 BETWEEN_EVENTS = b"},\n{"  # but not within one, whose name is a single line
 
 
-def read_raw(events: Iterable[RawEvent]) -> RawProfile:
-    """Return what events tell, without most nodes: `runs_in` yields all.
+class RawProfile:
+    """The engine's whole report: what came before the runs, and the runs that ended.
 
-    Raises:
-        msgspec.MsgspecError, ValueError: the file is damaged.
+    Of the nodes of the runs after the first, those of each operator are in `runs` once; `all_runs`
+    reads the file again, which may be large. Both raise what `decode_events` raises.
     """
-    load: list[RawEvent] = []
-    runs: list[RawRun] = []
-    known: set[tuple[object, ...]] = set()
-    for run in runs_in(events, load.append):
-        new = [node for node in run.nodes if node.event.fingerprint not in known]
-        known.update(node.event.fingerprint for node in new)
-        runs.append(run if not runs else run._replace(nodes=tuple(new)))
-    return RawProfile(tuple(load), tuple(runs))
+
+    def __init__(self, events: Callable[[], Iterable[RawEvent]]) -> None:
+        self._events = events
+        self.load: list[RawEvent] = []
+        self.runs: list[RawRun] = []
+        known: set[tuple[object, ...]] = set()
+        for run in self.all_runs(self.load.append):
+            new = tuple(node for node in run.nodes if node.fingerprint not in known)
+            known.update(node.fingerprint for node in new)
+            self.runs.append(run._replace(nodes=new) if self.runs else run)
+
+    def all_runs(self, load: Callable[[RawEvent], object] = bool) -> Iterator[RawRun]:
+        """Yield the runs that ended; `load` takes what came before them."""
+        nodes: list[RawEvent] = []
+        works: list[DeviceWork] = []
+        for event in self._events():
+            if event.cat == "Node" and event.name.endswith(NODE_SUFFIX):
+                nodes.append(event)
+            elif event.cat == "Kernel" and nodes:
+                works.append(work_of(event, nodes[-1]))
+            elif event.cat == "Session" and event.name == RUN:
+                yield run_of(event, nodes, works)
+                nodes.clear()
+                works.clear()
+            elif event.cat == "Session" and event.name != INNER:
+                load(event)
 
 
-def runs_in(
-    events: Iterable[RawEvent], load: Callable[[RawEvent], object] = bool
-) -> Iterator[RawRun]:
-    """Yield the runs that ended; `load` takes what came before them."""
-    nodes: list[tuple[RawEvent, list[DeviceWork]]] = []
-    for event in events:
-        if event.cat == "Node" and event.name.endswith(NODE_SUFFIX):
-            nodes.append((event, []))
-        elif event.cat == "Kernel" and nodes:
-            nodes[-1][1].append(work_of(event))
-        elif event.cat == "Session" and event.name == RUN:
-            own = [it for it in nodes if event.ts <= it[0].ts <= event.ts + event.dur]
-            own.sort(key=lambda node: node[0].ts)
-            # It ends no sooner than its last node, as both are rounded down.
-            end_ns = max((event.end_ns, *(node.end_ns for node, _ in own)))
-            found = tuple(NodeEvent(node, tuple(kernels)) for node, kernels in own)
-            yield RawRun(event.start_ns, end_ns, event.tid, found)
-            nodes.clear()
-        elif event.cat == "Session" and event.name != INNER:
-            load(event)
+def run_of(event: RawEvent, nodes: Iterable[RawEvent], works: Iterable[DeviceWork]) -> RawRun:
+    """Return a run that has ended, with those of the nodes before its end that are its own."""
+    own = sorted((it for it in nodes if event.ts <= it.ts <= event.ts + event.dur), key=START)
+    # It ends no sooner than its last node, as both are rounded down.
+    end_ns = max((event.end_ns, *(node.end_ns for node in own)))
+    return RawRun(event.start_ns, end_ns, event.tid, tuple(own), tuple(works))
 
 
 def events_in(path: str) -> Iterator[RawEvent]:
@@ -186,13 +177,13 @@ def escape_name(found: re.Match[bytes]) -> bytes:
     return json.dumps(found[0].decode(), ensure_ascii=False)[1:-1].encode()
 
 
-def work_of(event: RawEvent) -> DeviceWork:
-    """Return what the engine itself reports of a kernel or, without a grid, of a copy."""
+def work_of(event: RawEvent, node: RawEvent) -> DeviceWork:
+    """Return what the engine itself reports of a node's kernel or, without a grid, of a copy."""
     args = event.args
     is_copy = args.grid_x in ("", NO_GRID)
     return DeviceWork(
         event.name,
-        event.start_ns,
+        node.start_ns,
         event.start_ns,
         event.end_ns,
         int(args.stream) if args.stream.isdigit() else 0,

@@ -18,16 +18,16 @@ from typing import Any, NamedTuple
 import msgspec
 
 from lar.engines.flops import Shape, flops_of
+from lar.engines.onnx_file.bodies import parameters_of
 from lar.engines.onnx_file.fields import Message, bits_of, graphs_in, node_of, type_name
 from lar.engines.onnxruntime.kernel_kinds import kernel_kind
-from lar.engines.onnxruntime.profile_file import NodeKey, RawEvent, RawProfile
+from lar.engines.onnxruntime.profile_file import NodeKey, RawEvent, RawRun
 from lar.records.profile import Count, ProfiledOperator, TensorFact
 
 # The engine's names of element types that NumPy calls otherwise.
 OTHER_NAMES = {"float": "float32", "double": "float64"}
 TENSORS = msgspec.json.Decoder(list[dict[str, tuple[Count, ...]]])
 
-BLOCKED_DOMAIN = "com.microsoft.nchwc"
 BLOCKED_NAME = "_nchwc"  # the blocked layout's optimiser puts it behind a node's name
 # Of torch's exporter, `/layer1/conv/Conv`; else the path of the weights or of the node.
 SCOPE = re.compile(r"/?(.+)/[^/]+")
@@ -50,21 +50,6 @@ PICKED_FROM = {
 }
 
 
-class GraphNode(NamedTuple):
-    """A node of the optimised graph, and its attributes that are plain."""
-
-    message: Message
-    parameters: dict[str, Any]
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        return tuple(filter(None, self.message.input))
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        return tuple(filter(None, self.message.output))
-
-
 class OptimizedGraph(NamedTuple):
     """The optimised graph: its nodes, those inside control flow too, and what is constant in it.
 
@@ -73,7 +58,7 @@ class OptimizedGraph(NamedTuple):
     channels, that the network asks for, as far as they may be fewer; None is for unknown.
     """
 
-    nodes: tuple[GraphNode, ...] = ()
+    nodes: Sequence[Message] = ()
     constants: Mapping[str, TensorFact] = {}
     outputs: frozenset[str] = frozenset()
     blocked: frozenset[str] = frozenset()
@@ -91,12 +76,10 @@ def read_graph(content: bytes, block: int = 1, plain: bytes = b"") -> OptimizedG
     Raises:
         ValueError: it is not a model.
     """
-    from lar.engines.onnx_file.bodies import parameters_of
     from lar.engines.onnxruntime.blocked_layout import blocked_tensors
 
     model = Message("Model", content)
     graphs = [*graphs_in(model.graph)]
-    nodes = [node for graph in graphs for node in graph.node]
     constants = {
         tensor.name: TensorFact(tuple(tensor.dims), type_name(tensor.data_type))
         for graph in graphs
@@ -104,7 +87,7 @@ def read_graph(content: bytes, block: int = 1, plain: bytes = b"") -> OptimizedG
     }
     filters, channels = unfilled(model.graph, Message("Model", plain).graph)
     return OptimizedGraph(
-        nodes=tuple(GraphNode(node, parameters_of(node)) for node in nodes),
+        nodes=[node for graph in graphs for node in graph.node],
         constants=constants,
         outputs=frozenset(info.name for info in model.graph.output),
         blocked=frozenset(blocked_tensors(map(node_of, model.graph.node))),
@@ -123,6 +106,8 @@ def unfilled(
     fused into that. Other operators leave the channels as they are, up to the reorder that takes
     the filling away.
     """
+    from lar.engines.onnxruntime.blocked_layout import DOMAIN
+
     shapes = {tensor.name: tuple(tensor.dims) for tensor in plain.initializer}
     filled = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
     makers = {name: node for node in plain.node for name in node.output if name}
@@ -130,16 +115,14 @@ def unfilled(
     channels: dict[str, int | None] = {}
     for node in graph.node:
         counts = [channels[name] for name in node.input if name in channels][:1]
-        if node.domain == BLOCKED_DOMAIN and node.op_type == "Conv":
+        if node.domain == DOMAIN and node.op_type == "Conv":
             maker = makers.get(node.name.removesuffix(BLOCKED_NAME))
             while maker is not None and maker.op_type != "Conv":
                 maker = makers.get(maker.input[0]) if maker.input else None
-            shape = shapes.get(maker.input[1]) if maker is not None else None
-            if shape and not fits(shape, filled.get(node.input[1], ())):
-                shape = None
-            counts = [shape[0] if shape else None]
-            if shape:
-                filters[node.input[1]] = shape
+            shape = shapes.get(maker.input[1], ()) if maker is not None else ()
+            counts = [None]
+            if shape and fits(shape, filled.get(node.input[1], ())):
+                counts, filters[node.input[1]] = [shape[0]], shape
         if counts and node.op_type != "ReorderOutput":
             channels.update(dict.fromkeys(filter(None, node.output), counts[0]))
     return filters, channels
@@ -147,21 +130,21 @@ def unfilled(
 
 def fits(shape: tuple[int, ...], filled: tuple[int, ...]) -> bool:
     """Return whether weights may have been padded to another shape: in their channels alone."""
+    pairs = [*zip(shape, filled, strict=False)]
     return (
         len(shape) == len(filled)
+        and all(size <= wide for size, wide in pairs[:2])
         and shape[2:] == filled[2:]
-        and all(map(int.__le__, shape[:2], filled[:2]))
     )
 
 
 class OperatorTable:
     """The operators of a profile, one for each node and for each shapes that it had."""
 
-    def __init__(self, raw: RawProfile, graph: OptimizedGraph | None) -> None:
+    def __init__(self, runs: Sequence[RawRun], graph: OptimizedGraph | None) -> None:
         self.graph = graph or OptimizedGraph()
         self.operators: list[ProfiledOperator] = []
-        self.nodes: list[GraphNode | None] = []
-        self._nodes = match_nodes(raw, self.graph)
+        self._nodes = match_nodes(runs, self.graph)
         self._places: dict[tuple[object, ...], int] = {}
         self._ids: dict[str, int] = defaultdict(int)
 
@@ -169,74 +152,78 @@ class OperatorTable:
         """Return the index of an execution's operator."""
         place = self._places.setdefault(event.fingerprint, len(self.operators))
         if place == len(self.operators):
-            node = self._nodes.get(event.key)
-            self.operators.append(self.operator_of(event, node))
-            self.nodes.append(node)
+            self.operators.append(self.operator_of(event))
         return place
 
-    def operator_of(self, event: RawEvent, node: GraphNode | None) -> ProfiledOperator:
-        args, constants = event.args, self.graph.constants
+    def operator_of(self, event: RawEvent) -> ProfiledOperator:
+        args, node = event.args, self._nodes.get(event.key)
         self._ids[args.node_index] += 1
         again = self._ids[args.node_index]
-        given, made = facts_in(args.input_type_shape), facts_in(args.output_type_shape)
-        known: dict[str, Any] = {}
+        known: dict[str, Any] = {
+            "inputs": facts_in(args.input_type_shape),
+            "outputs": facts_in(args.output_type_shape),
+        }
         if node is not None:
-            known = {"parameters": node.parameters, "reads": node.inputs, "writes": node.outputs}
-            known["weights"] = tuple(name for name in node.inputs if name in constants)
-            if named := self.named_facts(node, given, made):
-                given, made = (tuple(facts.values()) for facts in named)
-                known |= self.work_of(node, *named)
+            known |= self.known_of(node, **known)
         return ProfiledOperator(
             id=args.node_index if again == 1 else f"{args.node_index}.{again}",
             type=args.op_name,
             name=event.node,
-            module=module_of(event.node, node, constants),
-            inputs=given,
-            outputs=made,
+            module=module_of(event.node, known.get("weights", ())),
             provider=args.provider,
             **known,
         )
 
-    def named_facts(
-        self, node: GraphNode, given: Sequence[TensorFact], made: Sequence[TensorFact]
-    ) -> tuple[dict[str, TensorFact], dict[str, TensorFact]] | None:
-        """Return a node's inputs and outputs by name, None where they are not those listed.
-
-        A constant is listed only if it was not rearranged when the model was loaded.
-        """
-        inputs, rest = dict[str, TensorFact](), [*given]
-        for name in node.inputs:
-            constant = self.graph.constants.get(name)
-            if constant is not None and (not rest or rest[0] != constant):
-                inputs[name] = constant
-            elif rest:
-                inputs[name] = self.in_its_layout(name, rest.pop(0))
-            else:
-                return None
-        if rest or len(node.outputs) != len(made):
-            return None
-        pairs = zip(node.outputs, made, strict=True)
-        return inputs, {name: self.in_its_layout(name, fact) for name, fact in pairs}
-
-    def in_its_layout(self, name: str, fact: TensorFact) -> TensorFact:
-        if name not in self.graph.blocked:
-            return fact
-        return msgspec.structs.replace(fact, layout=self.graph.layout)
-
-    def work_of(
-        self, node: GraphNode, inputs: dict[str, TensorFact], outputs: dict[str, TensorFact]
+    def known_of(
+        self, node: Message, inputs: Sequence[TensorFact], outputs: Sequence[TensorFact]
     ) -> dict[str, Any]:
-        """Return the FLOPs and bytes of a node, and the kind of its kernel."""
-        facts, graph = {**inputs, **outputs}, self.graph
+        """Return what is known of an operator whose node has been found, and had these tensors; its
+        work only where they are those that the node takes and gives."""
+        graph, parameters = self.graph, parameters_of(node)
+        reads, writes = (tuple(filter(None, names)) for names in (node.input, node.output))
+        weights = tuple(name for name in reads if name in graph.constants)
+        known: dict[str, Any] = {"parameters": parameters, "reads": reads, "writes": writes}
+        known["weights"] = weights
+        taken = self.taken_facts(reads, inputs)
+        if taken is None or len(writes) != len(outputs):
+            return known
+        given = self.in_layout(dict(zip(writes, outputs, strict=True)))
+        facts = taken | given
         flops = flops_of_node(node, facts, graph)
-        size_bytes = moved_bytes_of(node, inputs, outputs, graph)
-        return {
+        size_bytes = moved_bytes_of(node, taken, given, graph)
+        return known | {
+            "inputs": tuple(taken.values()),
+            "outputs": tuple(given.values()),
             "flops": flops,
             "size_bytes": size_bytes,
             "source": "none" if flops is None and size_bytes is None else "derived",
-            "algorithm": kernel_kind(
-                node.message, node.parameters, facts, graph.constants, graph.filters
-            ),
+            "algorithm": kernel_kind(node, parameters, facts, graph.constants, graph.filters),
+        }
+
+    def taken_facts(
+        self, reads: Iterable[str], listed: Sequence[TensorFact]
+    ) -> dict[str, TensorFact] | None:
+        """Return a node's inputs by name, None where they are not those listed.
+
+        A constant is listed only if it was not rearranged when the model was loaded.
+        """
+        inputs, rest = dict[str, TensorFact](), [*listed]
+        for name in reads:
+            constant = self.graph.constants.get(name)
+            if constant is not None and rest[:1] != [constant]:
+                inputs[name] = constant
+            elif rest:
+                inputs[name] = rest.pop(0)
+            else:
+                return None
+        return None if rest else self.in_layout(inputs)
+
+    def in_layout(self, facts: Mapping[str, TensorFact]) -> dict[str, TensorFact]:
+        """Return tensors by name, those in the blocked layout with its name."""
+        graph = self.graph
+        return {
+            name: TensorFact(it.shape, it.dtype, graph.layout if name in graph.blocked else "")
+            for name, it in facts.items()
         }
 
 
@@ -251,21 +238,21 @@ def facts_in(raw: msgspec.Raw) -> tuple[TensorFact, ...]:
     return tuple(TensorFact(shape, OTHER_NAMES.get(name, name)) for name, shape in pairs)
 
 
-def match_nodes(raw: RawProfile, graph: OptimizedGraph) -> dict[NodeKey, GraphNode]:
+def match_nodes(runs: Sequence[RawRun], graph: OptimizedGraph) -> dict[NodeKey, Message]:
     """Return the nodes of the events, without those that are not sure."""
-    first = [node.event for node in raw.runs[0].nodes] if raw.runs else []
+    first = [event for run in runs[:1] for event in run.nodes]
     if len(first) == len(graph.nodes) and all(map(is_likely, first, graph.nodes)):
         return {event.key: node for event, node in zip(first, graph.nodes, strict=True)}
-    names = {node.message.name for node in graph.nodes}
+    names = {node.name for node in graph.nodes}
     alike: dict[tuple[str, str], dict[NodeKey, RawEvent]] = defaultdict(dict)
-    for run in raw.runs:
-        for event, _ in run.nodes:
+    for run in runs:
+        for event in run.nodes:
             unnamed = has_made_up_name(event) and event.node not in names
             alike[event.args.op_name, "" if unnamed else event.node][event.key] = event
-    nodes: dict[tuple[str, str], list[GraphNode]] = defaultdict(list)
+    nodes: dict[tuple[str, str], list[Message]] = defaultdict(list)
     for node in graph.nodes:
-        nodes[node.message.op_type, node.message.name].append(node)
-    found: dict[NodeKey, GraphNode] = {}
+        nodes[node.op_type, node.name].append(node)
+    found: dict[NodeKey, Message] = {}
     for name, events in alike.items():
         if len(events) == len(nodes[name]) and not REORDER.fullmatch(name[1]):
             ordered = sorted(events.values(), key=lambda event: int(event.args.node_index or 0))
@@ -273,13 +260,12 @@ def match_nodes(raw: RawProfile, graph: OptimizedGraph) -> dict[NodeKey, GraphNo
     return found
 
 
-def is_likely(event: RawEvent, node: GraphNode) -> bool:
+def is_likely(event: RawEvent, node: Message) -> bool:
     """Return whether an event may be of a node, by what does not differ between sessions."""
-    message = node.message
-    if event.args.op_name != message.op_type:
+    if event.args.op_name != node.op_type:
         return False
-    free = REORDER.fullmatch(event.node) if message.name else has_made_up_name(event)
-    return bool(free) or event.node == message.name
+    free = REORDER.fullmatch(event.node) if node.name else has_made_up_name(event)
+    return bool(free) or event.node == node.name
 
 
 def has_made_up_name(event: RawEvent) -> bool:
@@ -287,7 +273,7 @@ def has_made_up_name(event: RawEvent) -> bool:
 
 
 def flops_of_node(
-    node: GraphNode, facts: Mapping[str, TensorFact], graph: OptimizedGraph
+    node: Message, facts: Mapping[str, TensorFact], graph: OptimizedGraph
 ) -> int | None:
     """Return a node's operations (`lar.engines.flops`), None where they are unknown."""
     from lar.engines.onnx_file.contents import operation_of
@@ -297,7 +283,7 @@ def flops_of_node(
         batch, _, *sizes = facts[name].shape
         shapes[name] = (batch, graph.channels[name], *sizes)
     shapes.update({name: graph.filters[name] for name in facts.keys() & graph.filters.keys()})
-    return flops_of(operation_of(node.message, shapes))
+    return flops_of(operation_of(node, shapes))
 
 
 def bytes_of(facts: Iterable[TensorFact]) -> int | None:
@@ -312,7 +298,7 @@ def bytes_of(facts: Iterable[TensorFact]) -> int | None:
 
 
 def moved_bytes_of(
-    node: GraphNode,
+    node: Message,
     inputs: Mapping[str, TensorFact],
     outputs: Mapping[str, TensorFact],
     graph: OptimizedGraph,
@@ -323,30 +309,24 @@ def moved_bytes_of(
     A view moves nothing, unless it is an output of the model: that has a place of its own. What
     runs other operators leaves moving to these.
     """
-    kind = node.message.op_type
+    kind = node.op_type
     if kind in RUNNING_OTHERS or (kind in VIEWS and graph.outputs.isdisjoint(outputs)):
         return 0
-    written = bytes_of(outputs.values())
-    if written is None:
+    picked = {name for at, name in enumerate(node.input) if at in PICKED_FROM.get(kind, ())}
+    written, sizes = bytes_of(outputs.values()), [bytes_of((it,)) for it in inputs.values()]
+    known = [size for size in sizes if size is not None]
+    if written is None or len(known) < len(sizes):
         return None
-    numbers = PICKED_FROM.get(kind, ())
-    picked = {name for at, name in enumerate(node.message.input) if at in numbers}
-    total = written
-    for name, fact in inputs.items():
-        size = bytes_of((fact,))
-        if size is None:
-            return None
-        total += min(size, written) if name in picked else size
-    return total
+    pairs = zip(inputs, known, strict=True)
+    return written + sum(min(size, written) if name in picked else size for name, size in pairs)
 
 
-def module_of(name: str, node: GraphNode | None, constants: Mapping[str, TensorFact]) -> str:
+def module_of(name: str, weights: Iterable[str]) -> str:
     """Return the path of the layer in the names: those of the weights, else the node's."""
-    weights = [each for each in node.inputs if each in constants] if node else []
-    for each in (name.removesuffix(BLOCKED_NAME), *weights):
-        if found := SCOPE.fullmatch(each):
-            return found[1]
-    for each in (*weights, name.removesuffix(BLOCKED_NAME)):
-        if found := DOTTED.fullmatch(each):
-            return found[1]
-    return ""
+    own = name.removesuffix(BLOCKED_NAME)
+    found = (
+        pattern.fullmatch(each)
+        for pattern, names in ((SCOPE, (own, *weights)), (DOTTED, (*weights, own)))
+        for each in names
+    )
+    return next((match[1] for match in found if match), "")

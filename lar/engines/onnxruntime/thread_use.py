@@ -15,35 +15,23 @@ node is not shared out.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable
-
 import msgspec
 
-from lar.records.profile import Count, ProfiledOperator, ThreadUse
+from lar.records.profile import Count, ThreadUse
 
 
 class RawThread(msgspec.Struct):
     num_run: Count = 0
 
 
-class RawCaller(
-    msgspec.Struct,
-    rename={
-        "distribution": "Distribution",
-        "enqueue": "DistributionEnqueue",
-        "run": "Run",
-        "wait": "Wait",
-        "revoke": "WaitRevoke",
-    },
-):
-    """The calling thread's times in microseconds, and the sizes of the shares."""
+class RawCaller(msgspec.Struct, rename="pascal"):
+    """The calling thread's times in microseconds."""
 
     distribution: Count = 0
-    enqueue: Count = 0
+    distribution_enqueue: Count = 0
     run: Count = 0
     wait: Count = 0
-    revoke: Count = 0
+    wait_revoke: Count = 0
 
 
 class RawScheduling(msgspec.Struct):
@@ -60,9 +48,8 @@ class ThreadUses:
     """The use of threads by each operator of one session, summed up in the order of time."""
 
     def __init__(self) -> None:
-        self._times_us: dict[int, Counter[str]] = defaultdict(Counter)
-        self._tasks: dict[int, Counter[str]] = defaultdict(Counter)
-        self._before: dict[str, int] = {}  # the shares done by each thread, at the last event
+        self.by_operator: dict[int, ThreadUse] = {}
+        self._done: dict[str, int] = {}  # the shares done by each thread, at the last event
 
     def add(self, operator: int, raw: bytes, *, timed: bool) -> None:
         """Add what the event of an execution reports: of one in the warm-up, where counts begin.
@@ -74,38 +61,21 @@ class ThreadUses:
         if not raw.startswith(b"{"):
             return
         found = DECODER.decode(raw)
-        done = {name: thread.num_run for name, thread in found.sub_threads.items()}
-        before, self._before = self._before, done
+        caller, before = found.main_thread, self._done
+        self._done = before | {name: it.num_run for name, it in found.sub_threads.items()}
         if timed:
-            caller, times = found.main_thread, self._times_us[operator]
-            times["executions"] += 1
-            times["computing"] += caller.run
-            times["handing out"] += caller.distribution + caller.enqueue
-            times["waiting"] += caller.wait + caller.revoke
-            for name, count in done.items():
+            more = ((count, count - before.get(name, 0)) for name, count in self._done.items())
+            use = ThreadUse(
+                executions=1,
+                computing_ns=1000 * caller.run,
+                handing_out_ns=1000 * (caller.distribution + caller.distribution_enqueue),
+                waiting_ns=1000 * (caller.wait + caller.wait_revoke),
                 # An engine that began to count anew counts from 0.
-                more = count - before.get(name, 0)
-                self._tasks[operator][name] += more if more >= 0 else count
+                tasks=tuple(new if new >= 0 else count for count, new in more),
+            )
+            known = self.by_operator.get(operator, ThreadUse())
+            self.by_operator[operator] = known.with_that_of(use)
 
     def busy_threads(self) -> tuple[str, ...]:
         """Return the engine's own threads that have done some of the work, besides the caller's."""
-        return tuple(name for name, done in self._before.items() if done)
-
-    def added_to(self, operators: Iterable[ProfiledOperator]) -> tuple[ProfiledOperator, ...]:
-        """Return operators with the use that each made of the threads, where that is reported."""
-        return tuple(
-            msgspec.structs.replace(operator, threads=self._use_of(place))
-            if place in self._times_us
-            else operator
-            for place, operator in enumerate(operators)
-        )
-
-    def _use_of(self, operator: int) -> ThreadUse:
-        times = self._times_us[operator]
-        return ThreadUse(
-            executions=times["executions"],
-            computing_ns=1000 * times["computing"],
-            handing_out_ns=1000 * times["handing out"],
-            waiting_ns=1000 * times["waiting"],
-            tasks=tuple(self._tasks[operator].values()),
-        )
+        return tuple(name for name, count in self._done.items() if count)

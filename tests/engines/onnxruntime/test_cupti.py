@@ -100,8 +100,13 @@ def test_work_is_told_in_the_order_in_which_the_host_asked_for_it() -> None:
         )
     )
     copy, kernel_work = recorder.finish()
-    assert (copy.name, copy.category, copy.size_bytes) == ("[CUDA memcpy HtoD]", "memcpy", 64)
-    assert (kernel_work.name, kernel_work.category) == ("add(float const*, int)", "kernel")
+    assert (copy.name, copy.facts()["category"], copy.size_bytes) == (
+        *("[CUDA memcpy HtoD]", "memcpy", 64),
+    )
+    assert (kernel_work.name, kernel_work.facts()["category"]) == (
+        "add(float const*, int)",
+        "kernel",
+    )
     assert (kernel_work.grid, kernel_work.block, kernel_work.stream) == ((4, 2, 1), (64, 1, 1), 7)
     # On the clock of the time of day.
     assert kernel_work.start_ns - kernel_work.called_ns == 1000

@@ -18,7 +18,7 @@ from onnx import TensorProto, helper
 
 from lar.engines.onnx_file.contents import read_model
 from lar.engines.onnxruntime.profile import NO_PARTS, SessionProfiler
-from lar.engines.onnxruntime.profile_file import events_in, runs_in
+from lar.engines.onnxruntime.profile_file import RawProfile, events_in
 from lar.engines.onnxruntime.profiled_operators import VIEWS, module_of
 from lar.engines.onnxruntime.saving import save_optimized
 from lar.engines.profile_files import decode_any, read_profile
@@ -339,7 +339,7 @@ def test_the_raw_profile_alone_is_made_without_a_second_run(
 ) -> None:
     ended = run_lar(str(DIGITS), "--iter", "2", "--profile-raw", "raw.json", cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
-    assert len([*runs_in(events_in(str(tmp_path / "raw.json")))]) == 3
+    assert len(RawProfile(lambda: events_in(str(tmp_path / "raw.json"))).runs) == 3
 
 
 def test_the_host_alone_cannot_be_profiled(run_lar: RunLar, tmp_path: Path) -> None:
@@ -358,7 +358,7 @@ def test_the_host_alone_cannot_be_profiled(run_lar: RunLar, tmp_path: Path) -> N
     ],
 )
 def test_the_module_is_the_path_in_the_name(name: str, module: str) -> None:
-    assert module_of(name, None, {}) == module
+    assert module_of(name, ()) == module
 
 
 def test_a_profile_that_the_engine_could_not_write_is_told(tmp_path: Path) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lar.engines.onnxruntime.profile import Call, align_runs, place_runs
+from lar.engines.onnxruntime.profile import Call, place_runs
 from lar.engines.onnxruntime.profile_file import RawRun
-from lar.records.profile import Step
+from lar.records.profile import Alignment, Step
 
 SPANS = st.lists(st.tuples(*[st.integers(0, 10**6)] * 4), min_size=1, max_size=9)
 
@@ -27,10 +27,10 @@ def test_clocks_are_aligned_within_the_error_stated(
         # Whole microseconds, rounded down, on the engine's clock.
         first = (start - offset_ns) // 1000 * 1000
         runs.append(RawRun(first, first + took // 1000 * 1000, 7, ()))
-    found, error = align_runs(runs, calls, offset_ns + guess_error_ns)
-    assert error is not None
-    assert abs(found - offset_ns) <= error + 1000
-    for placed in place_runs(runs, calls, found):
+    found, alignment = place_runs(runs, calls, offset_ns + guess_error_ns)
+    assert alignment.error_ns is not None
+    assert abs(alignment.offset_ns - offset_ns) <= alignment.error_ns + 1000
+    for placed in found:
         call = calls[placed.step.number]
         assert call.begin_ns <= placed.raw.start_ns + placed.offset_ns
         assert placed.raw.end_ns + placed.offset_ns <= call.end_ns
@@ -38,8 +38,9 @@ def test_clocks_are_aligned_within_the_error_stated(
 
 def test_a_good_guess_is_kept() -> None:
     calls = [Call(Step(0, 0, 9_000), 0, 9_000)]
-    assert align_runs([RawRun(2_000, 5_000, 7, ())], calls, 1_234) == (1_234, 4_234)
-    assert align_runs([], calls, 77) == (77, None)
+    _, found = place_runs([RawRun(2_000, 5_000, 7, ())], calls, 1_234)
+    assert (found.offset_ns, found.error_ns) == (1_234, 4_234)
+    assert place_runs([], calls, 77) == ([], Alignment("onnxruntime", 77))
 
 
 def test_a_clock_that_was_set_meanwhile_is_told_by_the_error() -> None:
@@ -48,10 +49,9 @@ def test_a_clock_that_was_set_meanwhile_is_told_by_the_error() -> None:
         for k in (0, 1)
     ]
     runs = [RawRun(0, 4_000, 7, ()), RawRun(50_000, 54_000, 7, ())]
-    offset, error = align_runs(runs, calls, 0)
-    assert error is not None
-    assert error >= 19_000
-    for placed in place_runs(runs, calls, offset):
+    found, alignment = place_runs(runs, calls, 0)
+    assert (alignment.error_ns or 0) >= 19_000
+    for placed in found:
         call = calls[placed.step.number]
         assert call.begin_ns <= placed.raw.start_ns + placed.offset_ns
         assert placed.raw.end_ns + placed.offset_ns <= call.end_ns

@@ -14,16 +14,8 @@ from lar.engines.onnx_file.fields import Message, bits_of
 from lar.engines.onnxruntime import profile_file
 from lar.engines.onnxruntime.cupti import DeviceWork
 from lar.engines.onnxruntime.profile import NO_KERNELS, RunEvents, TimedRun, cut_of
-from lar.engines.onnxruntime.profile_file import (
-    RawProfile,
-    decode_events,
-    events_in,
-    read_raw,
-    runs_in,
-)
+from lar.engines.onnxruntime.profile_file import RawProfile, decode_events, events_in
 from lar.engines.onnxruntime.profiled_operators import (
-    GraphNode,
-    OperatorTable,
     OptimizedGraph,
     match_nodes,
     moved_bytes_of,
@@ -53,7 +45,7 @@ def node(name: str, ts: int, dur: int, provider: str = "CPU", **args: Any) -> di
 
 
 def raw_of(*events: dict[str, Any]) -> RawProfile:
-    return read_raw(decode_events(json.dumps(events).encode()))
+    return RawProfile(lambda: decode_events(json.dumps(events).encode()))
 
 
 def test_a_file_that_is_read_some_events_at_a_time_is_the_same(
@@ -78,12 +70,12 @@ def test_a_file_that_is_read_some_events_at_a_time_is_the_same(
     path.write_text(f"[\n{lines}\n]\n")
     whole = decode_events(path.read_bytes())
     assert [*events_in(str(path))] == whole
-    read = read_raw(whole)
+    read = RawProfile(lambda: events_in(str(path)))
     assert [run._replace(nodes=()) for run in read.runs] == [
-        run._replace(nodes=()) for run in runs_in(whole)
+        run._replace(nodes=()) for run in read.all_runs()
     ]
     # Of the later runs, the nodes that had not been there with these shapes.
-    found = [[each.event.node for each in run.nodes] for run in read.runs]
+    found = [[each.node for each in run.nodes] for run in read.runs]
     assert found == [['odd "name"', "mul"], [], [], ["mul"], [], [], [], ["mul"]]
 
 
@@ -98,9 +90,10 @@ def test_nodes_belong_to_the_run_around_them() -> None:
         event("model_run", "Session", 203, 10),
         node("add", 305, 2),  # its run was cut
     ]
-    raw, runs = raw_of(*events), [*runs_in(decode_events(json.dumps(events).encode()))]
+    raw = raw_of(*events)
+    runs = [*raw.all_runs()]
     assert [load.name for load in raw.load] == ["session_initialization"]
-    assert [[each.event.node for each in run.nodes] for run in runs] == [
+    assert [[each.node for each in run.nodes] for run in runs] == [
         ["add", "mul"],
         ["add"],
     ]
@@ -121,8 +114,8 @@ def test_names_that_the_engine_writes_as_they_are_are_read() -> None:
     names = ("a\nb", 'c"d\\q', "plain")
     lines = [line.format("Node", 105, f"{name}_kernel_time", given) for name in names]
     content = f"[{','.join([*lines, line.format('Session', 103, 'model_run', '')])}]"
-    (run,) = runs_in(decode_events(content.encode()))
-    assert tuple(each.event.node for each in run.nodes) == names
+    (run,) = RawProfile(lambda: decode_events(content.encode())).runs
+    assert tuple(each.node for each in run.nodes) == names
 
 
 def test_threads_without_work_are_not_counted() -> None:
@@ -135,7 +128,7 @@ def test_threads_without_work_are_not_counted() -> None:
     )
     assert found.uses.busy_threads() == ("12",)
     assert [*found.threads.values()] == ["intra-op 1"]
-    assert [each.threads is None for each in found.operators()] == [False, True]
+    assert [each.threads is None for each in found.trace().operators] == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -160,9 +153,8 @@ def test_other_files_are_refused(content: bytes, message: str) -> None:
 
 def events_on(device: str, *events: dict[str, Any]) -> RunEvents:
     raw = raw_of(*events)
-    found = RunEvents(OperatorTable(raw, None), device)
-    runs = [TimedRun(run, Step(k, 0, 10**9), 500) for k, run in enumerate(raw.runs)]
-    found.add_runs(runs, (run.nodes for run in raw.runs))
+    found = RunEvents(raw, device)
+    found.add(TimedRun(run, Step(k, 0, 10**9), 500) for k, run in enumerate(raw.runs))
     return found
 
 
@@ -188,7 +180,7 @@ def test_kernels_are_the_execution_and_the_node_is_its_dispatch() -> None:
     assert (copy.category, copy.grid) == ("memcpy", None)
     # Of the other operator the engine tells no time on the device: it has no execution.
     assert (dispatch.category, dispatch.name, dispatch.operator) == ("runtime", "mul", 1)
-    assert NO_KERNELS not in found.dropped
+    assert NO_KERNELS not in found.trace().dropped
 
 
 def test_what_cupti_records_is_of_the_node_that_was_begun_then() -> None:
@@ -208,8 +200,8 @@ def test_what_cupti_records_is_of_the_node_that_was_begun_then() -> None:
         kernel._replace(called_ns=128_000),  # between the nodes
         kernel._replace(called_ns=131_000, start_ns=140_000, end_ns=145_000),
     ]
-    found = RunEvents(OperatorTable(raw, None), "cuda:0")
-    found.add_runs(runs, [raw.runs[0].nodes], works)
+    found = RunEvents(raw, "cuda:0", works=works)
+    found.add(runs)
     assert [(each.start_ns, each.end_ns) for each in found.executions] == [
         (110_250, 113_000),
         (140_000, 145_000),
@@ -253,7 +245,7 @@ def test_copies_to_a_device_are_memcpys() -> None:
 def graph_of(*nodes: tuple[str, str]) -> OptimizedGraph:
     """A graph of nodes, each a type and a name."""
     messages = [Message("Node", op_type=type, name=name) for type, name in nodes]
-    return OptimizedGraph(tuple(GraphNode(message, {}) for message in messages))
+    return OptimizedGraph(messages)
 
 
 def matched(graph: OptimizedGraph, *events: tuple[str, str]) -> dict[str, str]:
@@ -266,7 +258,7 @@ def matched(graph: OptimizedGraph, *events: tuple[str, str]) -> dict[str, str]:
         for index, (type, name) in enumerate(events)
     ]
     raw = raw_of(*nodes, event("model_run", "Session", 100, 90))
-    return {key[0]: each.message.name for key, each in match_nodes(raw, graph).items()}
+    return {key[0]: each.name for key, each in match_nodes(raw.runs, graph).items()}
 
 
 def test_events_are_matched_in_order_where_all_of_them_fit() -> None:
@@ -335,7 +327,6 @@ def facts(**shapes: str) -> dict[str, TensorFact]:
 def test_bytes_are_counted_once_by_type_and_shape(
     type: str, inputs: dict[str, str], outputs: dict[str, str], size: int | None
 ) -> None:
-    message = Message("Node", op_type=type, input=[*inputs], output=[*outputs])
-    node = GraphNode(message, {})
+    node = Message("Node", op_type=type, input=[*inputs], output=[*outputs])
     graph = OptimizedGraph(outputs=frozenset({"out"}))
     assert moved_bytes_of(node, facts(**inputs), facts(**outputs), graph) == size

@@ -6,7 +6,6 @@ import json
 
 from lar.engines.onnxruntime.thread_use import ThreadUses
 from lar.records.profile import ThreadUse
-from tests.profiles.synthetic import operator_of
 
 
 def stats(run: int, wait: int, done: dict[str, int], handing_out: int = 0) -> bytes:
@@ -25,20 +24,17 @@ def test_times_are_summed_and_shares_counted_since_the_event_before() -> None:
     uses.add(0, stats(30, 9, {"11": 6, "12": 2}, handing_out=2), timed=True)
     uses.add(1, stats(0, 0, {"11": 6, "12": 2}), timed=True)
     uses.add(0, stats(10, 0, {"11": 9, "12": 3}), timed=True)
-    conv, relu, other = uses.added_to(operator_of(name, name) for name in ("conv", "relu", "fc"))
-    assert conv.threads == ThreadUse(2, 40_000, 2_000, 11_000, (5, 1))
-    assert conv.threads.waiting_share == 11 / 53
-    assert relu.threads is not None
-    assert (relu.threads.executions, relu.threads.tasks) == (1, (0, 0))
-    assert other.threads is None
+    conv, relu = uses.by_operator.values()
+    assert conv == ThreadUse(2, 40_000, 2_000, 11_000, (5, 1))
+    assert conv.waiting_share == 11 / 53
+    assert (relu.executions, relu.tasks) == (1, (0, 0))
     assert uses.busy_threads() == ("11", "12")
 
 
 def test_a_session_without_threads_of_its_own_reports_nothing() -> None:
     uses = ThreadUses()
     uses.add(0, b'""', timed=True)
-    (conv,) = uses.added_to([operator_of("conv", "Conv")])
-    assert (conv.threads, uses.busy_threads()) == (None, ())
+    assert (uses.by_operator, uses.busy_threads()) == ({}, ())
     assert ThreadUse(executions=3).waiting_share is None
 
 
@@ -46,6 +42,4 @@ def test_counts_that_begin_anew_are_taken_as_they_are() -> None:
     uses = ThreadUses()
     uses.add(0, stats(1, 1, {"11": 40}), timed=True)
     uses.add(0, stats(1, 1, {"11": 3}), timed=True)
-    (conv,) = uses.added_to([operator_of("conv", "Conv")])
-    assert conv.threads is not None
-    assert conv.threads.tasks == (43,)
+    assert uses.by_operator[0].tasks == (43,)
