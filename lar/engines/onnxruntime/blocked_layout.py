@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 
 from lar.engines.onnx_file.fields import Message, Node
+from lar.engines.onnxruntime.providers import CPU
+from lar.engines.onnxruntime.values import graph_alone, model_alone, tensor_type
 
 Array = np.ndarray[Any, Any]
 
@@ -24,16 +26,7 @@ CHANNELS = 64
 def probe() -> bytes:
     """Return a model of one node, which brings its input into the blocked layout."""
     node = Message("Node", input=["x"], output=["y"], op_type="ReorderInput", domain=DOMAIN)
-    kind = Message("Type", tensor_type=Message("TensorType", elem_type=1))
-    graph = Message(
-        "Graph",
-        node=[node],
-        name="probe",
-        input=[Message("Value", name="x", type=kind)],
-        output=[Message("Value", name="y")],
-    )
-    opsets = [Message("Opset", version=17), Message("Opset", domain=DOMAIN, version=1)]
-    return Message("Model", ir_version=8, graph=graph, opset_import=opsets).encode()
+    return model_alone(graph_alone([node], {"x": tensor_type("float32")}, ["y"]), DOMAIN)
 
 
 def block_size(onnxruntime: Any) -> int:
@@ -42,7 +35,7 @@ def block_size(onnxruntime: Any) -> int:
     options.intra_op_num_threads = 1
     options.log_severity_level = 4  # that it cannot be is an answer, not an error
     try:
-        session = onnxruntime.InferenceSession(probe(), options, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(probe(), options, providers=[CPU])
     except Exception:  # the engine has the operator only where it has the layout
         return 1
     # Two pixels a channel: the second of the first channel comes after a whole block.

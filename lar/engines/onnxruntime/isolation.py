@@ -21,8 +21,9 @@ from lar.engines.onnxruntime.blocked_layout import (
     join_blocks,
     split_blocks,
 )
-from lar.engines.onnxruntime.graph import Graph, tensor_type
+from lar.engines.onnxruntime.graph import Graph
 from lar.engines.onnxruntime.saving import save_to_work_folder
+from lar.engines.onnxruntime.values import tensor_type
 from lar.errors import LarError
 from lar.options.table import FAST_RUN_ALGO_POLICY
 

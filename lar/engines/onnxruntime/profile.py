@@ -40,6 +40,7 @@ from lar.engines.onnxruntime.profiled_operators import (
     read_graph,
 )
 from lar.engines.onnxruntime.providers import CPU, DEVICES
+from lar.engines.onnxruntime.saving import release_memory, save_optimized
 from lar.engines.onnxruntime.thread_use import ThreadUses
 from lar.errors import LarError, UsageError
 from lar.options.table import PROFILE_MEMORY, PROFILES, one_of
@@ -366,8 +367,6 @@ class SessionProfiler:
         Raises:
             LarError: it could not be written whole.
         """
-        from lar.engines.onnxruntime.saving import release_memory
-
         began_ns = self.driver.session.get_profiling_start_time_ns()
         file = self.driver.session.end_profiling()
         self.driver.drop_session()  # it holds all its events until it goes
@@ -414,7 +413,7 @@ def graph_of(driver: SessionDriver) -> tuple[OptimizedGraph | None, tuple[str, .
     try:
         content = driver.saved.content if driver.saved else save_graph(driver)
         is_blocked = DOMAIN.encode() in content
-        plain = save_graph(driver, level="ORT_ENABLE_BASIC") if is_blocked else b""
+        plain = save_graph(driver, level="basic") if is_blocked else b""
     except Exception as error:  # the engine has no one kind for these
         why = one_line(str(error))
         return None, (f"FLOPs, bytes and memory: ONNX Runtime cannot save the graph: {why}",)
@@ -424,19 +423,11 @@ def graph_of(driver: SessionDriver) -> tuple[OptimizedGraph | None, tuple[str, .
 
 def save_graph(driver: SessionDriver, level: str = "") -> bytes:
     """Return the optimised model of a driver without the larger weights, at another `level`."""
-    from lar.engines.onnxruntime.saving import save_optimized
-
-    options, levels = driver.options, driver.onnxruntime.GraphOptimizationLevel
-    usual = options.graph_optimization_level
     with tempfile.TemporaryDirectory(dir=folder_of(driver)) as folder:
         # The engine always writes the weights too, and only into the model's folder.
         os.symlink(os.devnull, os.path.join(folder, "weights"))
         path = Path(folder, "optimized.onnx")
-        try:
-            options.graph_optimization_level = getattr(levels, level) if level else usual
-            save_optimized(driver, path, "weights")
-        finally:
-            options.graph_optimization_level = usual
+        save_optimized(driver, path, "weights", level=level)
         return path.read_bytes()
 
 

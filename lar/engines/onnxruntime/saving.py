@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +29,30 @@ MOST_BYTES = 2**31 - 1  # of a protobuf message
 FOLDER = "session.model_external_initializers_file_folder_path"
 
 
+@contextlib.contextmanager
+def options_changed(driver: SessionDriver, level: str = "", **changed: Any) -> Iterator[None]:
+    """Have other options of the session for a while, and another `level` of optimisation."""
+    options = driver.options
+    if level:
+        changed["graph_optimization_level"] = level_named(driver.onnxruntime, level)
+    usual = {name: getattr(options, name) for name in changed}
+    try:
+        for name, value in changed.items():
+            setattr(options, name, value)
+        yield
+    finally:
+        for name, value in usual.items():
+            setattr(options, name, value)
+
+
+def level_named(onnxruntime: Any, level: str) -> Any:
+    """Return the engine's level of optimisation: disable, or one that it can enable."""
+    name = "ORT_DISABLE_ALL" if level == "disable" else f"ORT_ENABLE_{level.upper()}"
+    return getattr(onnxruntime.GraphOptimizationLevel, name)
+
+
 def save_optimized(
-    driver: SessionDriver, path: Path, weights: str, *, prepacked: bool = False
+    driver: SessionDriver, path: Path, weights: str, *, prepacked: bool = False, level: str = ""
 ) -> None:
     """Save the driver's model as its options have it optimised.
 
@@ -37,24 +60,20 @@ def save_optimized(
     made. Of models that have such files themselves, ONNX Runtime would otherwise save references.
     `prepacked` adds the weights as operators rearrange them when they load.
     """
-    options = driver.options
-    dump_path, options.optimized_model_filepath = options.optimized_model_filepath, str(path)
-    profiling, options.enable_profiling = options.enable_profiling, False
-    options.add_session_config_entry(WEIGHTS, weights)
-    if prepacked:
-        options.add_session_config_entry(PREPACKED, "1")
+    entries = driver.options.add_session_config_entry
+    entries(WEIGHTS, weights)
+    entries(PREPACKED, "01"[prepacked])
+    paths = {"optimized_model_filepath": str(path), "enable_profiling": False}
     try:
-        session = driver.open_session(driver.spec.model)
+        with options_changed(driver, level, **paths):
+            session = driver.open_session(driver.spec.model)
     except Exception as error:
         if full := error_of_full_disk(str(path.parent)):
             raise full from error
         raise
     finally:
-        options.optimized_model_filepath = dump_path
-        options.enable_profiling = profiling
-        options.add_session_config_entry(WEIGHTS, "")
-        if prepacked:
-            options.add_session_config_entry(PREPACKED, "0")
+        entries(WEIGHTS, "")
+        entries(PREPACKED, "0")
     model = Message("Model", path.read_bytes())
     is_mended = drop_lost_inputs(model, session)
     if drop_repeated_constants(model, path.parent) or is_mended:
@@ -117,14 +136,9 @@ def drop_repeated_constants(model: Message, folder: Path) -> bool:
 
 def open_saved(driver: SessionDriver, model: SavedModel) -> Any:
     """Return a session of a saved model with the driver's other options."""
-    options = driver.options
-    level = options.graph_optimization_level
-    options.graph_optimization_level = driver.onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.add_session_config_entry(FOLDER, str(model.folder))
-    try:
+    driver.options.add_session_config_entry(FOLDER, str(model.folder))
+    with options_changed(driver, "disable"):
         return driver.open_session(model.content)
-    finally:
-        options.graph_optimization_level = level
 
 
 def start_model_dump(driver: SessionDriver, _: object) -> None:

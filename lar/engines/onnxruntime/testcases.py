@@ -17,6 +17,7 @@ import numpy as np
 from lar.engines.formats import begins_like_ort, read_head
 from lar.engines.onnx_file.external_data import files_beside
 from lar.engines.onnx_file.tensors import tensor_of
+from lar.engines.onnxruntime.saving import level_named
 from lar.errors import UsageError
 
 if TYPE_CHECKING:
@@ -64,9 +65,7 @@ def write_model(driver: SessionDriver, place: Path, optimize: bool) -> None:
         )
     if optimize:
         options = driver.onnxruntime.SessionOptions()
-        options.graph_optimization_level = (
-            driver.onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-        )
+        options.graph_optimization_level = level_named(driver.onnxruntime, "basic")
         options.optimized_model_filepath = str(place)
         driver.onnxruntime.InferenceSession(str(source), options, providers=driver.providers)
     else:

@@ -298,10 +298,10 @@ def test_sessions_besides_the_driver_s_write_no_profile(
 def test_a_graph_that_cannot_be_saved_leaves_work_unknown(
     profile_model: ProfileModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, level: str) -> None:
         raise RuntimeError("[ONNXRuntimeError] : 1 : FAIL : contains compiled nodes")
 
-    monkeypatch.setattr("lar.engines.onnxruntime.saving.save_optimized", refuse)
+    monkeypatch.setattr("lar.engines.onnxruntime.profile.save_optimized", refuse)
     found = profile_model(DIGITS, profile_memory=True)
     assert {operator.source for operator in found.operators} == {"none"}
     assert {operator.flops for operator in found.operators} == {None}
