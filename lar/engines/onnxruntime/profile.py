@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import tempfile
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
@@ -45,17 +45,8 @@ from lar.engines.onnxruntime.thread_use import ThreadUses
 from lar.errors import LarError, UsageError
 from lar.options.table import PROFILE_MEMORY, PROFILES, one_of
 from lar.profiles.intervals import merge_intervals, total_of
-from lar.records.columns import ExecutionColumns, RecordColumns, SpanColumns, step_columns
-from lar.records.profile import (
-    Alignment,
-    Allocation,
-    Execution,
-    Interval,
-    Profile,
-    ProfiledOperator,
-    ProfileFacts,
-    Step,
-)
+from lar.records import profile as types
+from lar.records.columns import ExecutionColumns, RecordColumns, SpanColumns, step_of
 
 if TYPE_CHECKING:
     from lar.engines.onnxruntime.session import SessionDriver
@@ -96,17 +87,9 @@ NOT_IN_FILE = (
 class Call(NamedTuple):
     """The times at which an iteration called the engine and that call returned."""
 
-    step: Step
+    step: types.Step
     begin_ns: int
     end_ns: int
-
-
-class TimedRun(NamedTuple):
-    """A run that the engine reports, its iteration, and what to add to its times."""
-
-    raw: RawRun
-    step: Step
-    offset_ns: int = 0
 
 
 class RunEvents:
@@ -132,34 +115,34 @@ class RunEvents:
         self.table = OperatorTable(raw.runs, graph)
         self.executions = ExecutionColumns()
         self.spans = SpanColumns()
-        self.threads: dict[int, str] = {}
         self.uses = ThreadUses()
-        self._numbers: dict[str, int] = {}
+        self._numbers: dict[str, int] = {}  # of threads, by their names
 
-    def add(self, runs: Iterable[TimedRun], offset_ns: int = 0) -> None:
-        """Add what is in runs, in the order of time, and what came before them, with an offset."""
-        for run, raw in zip(runs, self.raw.all_runs(), strict=False):
-            for node, works in zip(raw.nodes, self._works_of(run, raw), strict=True):
-                self._add_node(run, node, works)
+    def add(self, placed: Iterable[tuple[types.Step, int]], offset_ns: int = 0) -> None:
+        """Add what is in runs, in the order of time, each with its iteration and with what to add
+        to its times; and what came before them, with an offset."""
+        for (step, own_ns), raw in zip(placed, self.raw.all_runs(), strict=False):
+            run = raw.moved(own_ns)
+            for node, works in zip(run.nodes, self._works_of(run), strict=True):
+                self._add_node(step, run.thread, node, works)
         for event in self.raw.load:
             start, end = event.start_ns + offset_ns, event.end_ns + offset_ns
             named: dict[str, Any] = {"category": "runtime", "name": event.name}
             self.spans.add(start, end, thread=HOST_THREAD, **named)
         self.executions.sort_by_start()
-        for number, name in enumerate(self.uses.busy_threads(), start=1):
-            self._number_of(f"pool {name}", f"intra-op {number}")
+        for number, _ in enumerate(self.uses.busy_threads(), start=1):
+            self._number_of(f"intra-op {number}")
 
-    def _works_of(self, run: TimedRun, raw: RawRun) -> list[list[DeviceWork]]:
+    def _works_of(self, run: RawRun) -> list[list[DeviceWork]]:
         """Return what nodes had a device do: a work, of which the host asked for in the order
         given, is of the node that was last begun then and had not ended."""
-        offset, asked = run.offset_ns, attrgetter("called_ns")
-        starts = [node.start_ns + offset for node in raw.nodes]
-        first = bisect_left(self.works, raw.start_ns + offset, key=asked)
-        last = bisect_right(self.works, raw.end_ns + offset, key=asked)
+        starts, asked = [node.start_ns for node in run.nodes], attrgetter("called_ns")
+        first = bisect_left(self.works, run.start_ns, key=asked)
+        last = bisect_right(self.works, run.end_ns, key=asked)
         own: list[list[DeviceWork]] = [[] for _ in starts]
-        for work in (*self.works[first:last], *(it.moved(offset) for it in raw.works)):
+        for work in (*self.works[first:last], *run.works):
             place = bisect_right(starts, work.called_ns) - 1
-            if place >= 0 and work.called_ns <= raw.nodes[place].end_ns + offset + ROUNDING_NS:
+            if place >= 0 and work.called_ns <= run.nodes[place].end_ns + ROUNDING_NS:
                 own[place].append(work)
         return own
 
@@ -177,48 +160,44 @@ class RunEvents:
             ),
             executions=self.executions,
             spans=self.spans,
-            threads=self.threads,
+            threads={number: name for name, number in self._numbers.items()},
             thread_count=1 + len(self.uses.busy_threads()),
             dropped=tuple(dropped),
             dispatch_only=self.dispatch_only,
         )
 
-    def _number_of(self, key: str, name: str) -> int:
-        if key not in self._numbers:
-            self._numbers[key] = number = HOST_THREAD + 1 + len(self._numbers)
-            self.threads[number] = name
-        return self._numbers[key]
+    def _number_of(self, name: str) -> int:
+        return self._numbers.setdefault(name, HOST_THREAD + 1 + len(self._numbers))
 
-    def _add_node(self, run: TimedRun, event: RawEvent, works: Sequence[DeviceWork]) -> None:
-        step, args, place = run.step, event.args, self.table.place_of(event)
-        times = (event.start_ns + run.offset_ns, event.end_ns + run.offset_ns)
+    def _add_node(
+        self, step: types.Step, caller: int, event: RawEvent, works: Sequence[DeviceWork]
+    ) -> None:
+        args, place, times = event.args, self.table.place_of(event), (event.start_ns, event.end_ns)
         self.uses.add(place, bytes(args.thread_scheduling_stats), timed=not step.warmup)
-        same = event.tid == run.raw.thread
-        thread = HOST_THREAD if same else self._number_of(f"{event.tid}", f"thread {event.tid}")
+        same = event.tid == caller
+        thread = HOST_THREAD if same else self._number_of(f"thread {event.tid}")
         here: dict[str, Any] = {"thread": thread, "warmup": step.warmup, "operator": place}
         if self.on_device and works:
             self._add_works(step, place, times, works)
         elif self.on_device and args.provider != CPU:  # it has nothing to do there, as a view
             self.spans.add(*times, step.number, category="runtime", name=event.node, **here)
         else:
-            self.executions.append(
-                Execution(place, step.number, thread, *times, warmup=step.warmup)
-            )
+            ran = types.Execution(place, step.number, thread, *times, warmup=step.warmup)
+            self.executions.append(ran)
         named = SPANS.get(args.op_name)
         if named and not (self.on_device and named is RELAYOUT):
             size_bytes = bytes_of(self.table.operators[place].outputs)
             self.spans.add(*times, step.number, **named, size_bytes=size_bytes, **here)
 
     def _add_works(
-        self, step: Step, place: int, dispatch: Interval, works: Sequence[DeviceWork]
+        self, step: types.Step, place: int, dispatch: types.Interval, works: Sequence[DeviceWork]
     ) -> None:
         """Add what a node had the device do, and the execution that this makes."""
         start, end = min(each.start_ns for each in works), max(each.end_ns for each in works)
         busy = total_of(merge_intervals((each.start_ns, each.end_ns) for each in works))
-        names = [f"stream {each.stream}" for each in works]
-        streams = [self._number_of(name, name) for name in names]
+        streams = [self._number_of(f"stream {each.stream}") for each in works]
         self.executions.append(
-            Execution(
+            types.Execution(
                 *(place, step.number, streams[0], start, end),
                 wait_ns=end - start - busy,  # for the host to dispatch the next kernel
                 dispatch_start_ns=dispatch[0],
@@ -238,55 +217,55 @@ class Tensor:
     """A tensor of one iteration: the executions that give it and, so far, read it last."""
 
     size_bytes: int
-    maker: Execution
-    reader: Execution
+    maker: types.Execution
+    reader: types.Execution
 
 
-def allocations_of(
-    executions: Iterable[Execution], steps: Sequence[Step], events: RunEvents
-) -> tuple[Allocation, ...]:
+def allocations_of(events: RunEvents, steps: Sequence[types.Step]) -> tuple[types.Allocation, ...]:
     """Return what the executions of each iteration take and give back, in the order of time.
 
     The model's outputs stay until the iteration has ended.
     """
-    ends, table = {step.number: step.end_ns for step in steps}, events.table
-    found: list[Allocation] = []
-    for number, group in groupby(executions, key=attrgetter("step")):
-        held = dict[str, Tensor]()
-        taken = [*tensors_in(group, table.operators, held)]
-        kept = [held.get(name) for name in table.graph.outputs]
-        for place, each in enumerate(taken):
+    ends, outputs = {step.number: step.end_ns for step in steps}, events.table.graph.outputs
+    found: list[types.Allocation] = []
+    for number, executions in groupby(events.executions, key=attrgetter("step")):
+        taken, held = tensors_of(executions, events.table.operators)
+        kept = [held.get(name) for name in outputs]
+        for place, it in enumerate(taken):
             address = (number << ADDRESS_BITS) + place
-            at = ends[number] if any(each is it for it in kept) else each.reader.end_ns
-            for time, size, user in (
-                (each.maker.start_ns, each.size_bytes, each.maker),
-                (at, -each.size_bytes, each.reader),
+            at = ends[number] if any(it is each for each in kept) else it.reader.end_ns
+            for user, *change in (
+                (it.maker, it.maker.start_ns, it.size_bytes),
+                (it.reader, at, -it.size_bytes),
             ):
-                found.append(Allocation(time, size, user.operator, address, source="estimate"))
+                found.append(types.Allocation(*change, user.operator, address, source="estimate"))
     return tuple(sorted(found, key=attrgetter("at_ns")))
 
 
-def tensors_in(
-    executions: Iterable[Execution], operators: Sequence[ProfiledOperator], held: dict[str, Tensor]
-) -> Iterator[Tensor]:
-    """Yield the tensors that the executions of one iteration give, which are also `held` by their
-    names. A tensor in the body of a loop is taken each time."""
+def tensors_of(
+    executions: Iterable[types.Execution], operators: Sequence[types.ProfiledOperator]
+) -> tuple[list[Tensor], dict[str, Tensor]]:
+    """Return the tensors that the executions of one iteration give, and those last held by name. A
+    tensor in the body of a loop is taken each time."""
+    taken: list[Tensor] = []
+    held: dict[str, Tensor] = {}
     for execution in executions:
         operator = operators[execution.operator]
         for name in operator.reads:
             if name in held:
                 held[name].reader = execution
         if operator.type in VIEWS:
-            if operator.reads[:1] and (shown := held.get(operator.reads[0])):
-                held.update(dict.fromkeys(operator.writes, shown))
+            shown = [held[name] for name in operator.reads[:1] if name in held]
+            held.update((name, it) for name in operator.writes for it in shown)
         elif len(operator.outputs) == len(operator.writes):
             for name, fact in zip(operator.writes, operator.outputs, strict=True):
                 if size := bytes_of((fact,)):
-                    held[name] = tensor = Tensor(size, execution, execution)
-                    yield tensor
+                    held[name] = Tensor(size, execution, execution)
+                    taken.append(held[name])
+    return taken, held
 
 
-def profile_of_raw(data: bytes, name: str) -> Profile:
+def profile_of_raw(data: bytes, name: str) -> types.Profile:
     """Return the profile of the runs that the engine's own file holds, which may all be timed.
 
     Raises:
@@ -299,11 +278,11 @@ def profile_of_raw(data: bytes, name: str) -> Profile:
         raise UsageError("no run of a model is in it", HINT, subject=name)
     providers = {event.args.provider for run in raw.runs for event in run.nodes}
     events = RunEvents(raw, "cuda" if providers & DEVICES.keys() else "cpu")
-    steps = [Step(number, run.start_ns, run.end_ns) for number, run in enumerate(raw.runs)]
-    events.add(map(TimedRun, raw.runs, steps))
+    steps = [types.Step(number, run.start_ns, run.end_ns) for number, run in enumerate(raw.runs)]
+    events.add((step, 0) for step in steps)
     trace = events.trace()
-    return Profile(
-        facts=ProfileFacts(
+    return types.Profile(
+        facts=types.ProfileFacts(
             engine="onnxruntime",
             device=events.device,
             iterations=len(steps),
@@ -344,13 +323,11 @@ class SessionProfiler:
 
     def __init__(self, driver: SessionDriver, device: DeviceRecorder | None = None) -> None:
         self.driver = driver
-        self._steps = step_columns()
-        self._times = RecordColumns(lambda *times_ns: times_ns, "qq")
         self._device = device
+        self._calls = RecordColumns(lambda *it: Call(step_of(*it[:5]), *it[5:]), "qqqbiqq")
 
-    def take(self, step: Step, forward_ns: int, dispatched_ns: int, waited_ns: int) -> None:
-        self._steps.add(*msgspec.structs.astuple(step))
-        self._times.add(forward_ns, dispatched_ns)
+    def take(self, step: types.Step, forward_ns: int, dispatched_ns: int, waited_ns: int) -> None:
+        self._calls.add(*msgspec.structs.astuple(step), forward_ns, dispatched_ns)
 
     @cached_property
     def graph(self) -> tuple[OptimizedGraph | None, tuple[str, ...]]:
@@ -385,18 +362,17 @@ class SessionProfiler:
         file, began_ns = self.end()
         if one_of(PROFILES, settings) is None:
             return EngineTrace(raw_file=file)
-        steps, (graph, reason) = [*self._steps], self.graph
-        calls = [Call(step, *times) for step, times in zip(steps, self._times, strict=True)]
+        calls, (graph, reason) = [*self._calls], self.graph
         raw = RawProfile(lambda: events_in(file))
         events = RunEvents(raw, device, graph, works)
-        runs, alignment = place_runs(raw.runs, calls, began_ns - unix_ns)
-        events.add(runs, alignment.offset_ns)
+        placed, alignment = place_runs(raw.runs, calls, began_ns - unix_ns)
+        events.add(placed, alignment.offset_ns)
         with_memory = PROFILE_MEMORY.is_given(settings) and device.startswith("cpu")
         trace = events.trace()
         hint = WITH_CUPTI if driver.spec.runners == 1 else ONE_COPY
         return replace(
             trace,
-            allocations=allocations_of(events.executions, steps, events) if with_memory else (),
+            allocations=allocations_of(events, [it.step for it in calls]) if with_memory else (),
             # Short operators leave some of the threads without work.
             thread_count=driver.thread_count() or trace.thread_count,
             alignments=(alignment,),
@@ -441,8 +417,9 @@ def cut_of(runs: int, calls: int) -> list[str]:
 
 def place_runs(
     runs: Sequence[RawRun], calls: Sequence[Call], guess_ns: int
-) -> tuple[list[TimedRun], Alignment]:
-    """Return the runs with the iterations that they were, and what to add to the engine's times.
+) -> tuple[list[tuple[types.Step, int]], types.Alignment]:
+    """Return the iterations that runs were, each with what to add to the engine's times, and what
+    to add to times outside them.
 
     Each run lies within the call that made it, which bounds the offset from both sides. `guess_ns`
     is the offset by the time of day; it is used as far as it lies within the bounds. Then each run
@@ -450,14 +427,12 @@ def place_runs(
     """
     pairs = [*zip(runs, calls, strict=False)]
     if not pairs:
-        return [], Alignment("onnxruntime", guess_ns)
+        return [], types.Alignment("onnxruntime", guess_ns)
     bounds = [(call.begin_ns - run.start_ns, call.end_ns - run.end_ns) for run, call in pairs]
     least, most = max(low for low, _ in bounds) - ROUNDING_NS, min(high for _, high in bounds)
     # The time of day may have been set meanwhile: no one offset then fits all.
     offset = min(max(guess_ns, least), most) if least <= most else (least + most) // 2
     error = max(abs(offset - least), abs(most - offset))
-    placed = [
-        TimedRun(run, call.step, min(max(offset, low), high))
-        for (run, call), (low, high) in zip(pairs, bounds, strict=True)
-    ]
-    return placed, Alignment("onnxruntime", offset, error)
+    own = (min(max(offset, low), high) for low, high in bounds)
+    placed = [(call.step, each) for (_, call), each in zip(pairs, own, strict=True)]
+    return placed, types.Alignment("onnxruntime", offset, error)

@@ -52,7 +52,8 @@ class RawArgs(msgspec.Struct, gc=False):
 
 
 class RawEvent(msgspec.Struct, gc=False):
-    """One event; `ts` and `dur` are microseconds since the profile began."""
+    """One event; `ts` and `dur` are microseconds since the profile began, `offset_ns` brings them
+    onto another clock."""
 
     name: str
     cat: str
@@ -60,14 +61,15 @@ class RawEvent(msgspec.Struct, gc=False):
     dur: int = 0
     tid: int = 0
     args: RawArgs = msgspec.field(default_factory=RawArgs)
+    offset_ns: int = 0
 
     @property
     def start_ns(self) -> int:
-        return self.ts * 1000
+        return self.ts * 1000 + self.offset_ns
 
     @property
     def end_ns(self) -> int:
-        return (self.ts + self.dur) * 1000
+        return (self.ts + self.dur) * 1000 + self.offset_ns
 
     @property
     def node(self) -> str:
@@ -94,6 +96,14 @@ class RawRun(NamedTuple):
     thread: int
     nodes: tuple[RawEvent, ...]
     works: tuple[DeviceWork, ...] = ()
+
+    def moved(self, offset_ns: int) -> RawRun:
+        """Return it with all times later by an offset."""
+        for node in self.nodes:
+            node.offset_ns = offset_ns
+        works = tuple(work.moved(offset_ns) for work in self.works)
+        times = {"start_ns": self.start_ns + offset_ns, "end_ns": self.end_ns + offset_ns}
+        return self._replace(works=works, **times)
 
 
 DECODER = msgspec.json.Decoder(list[RawEvent])

@@ -30,10 +30,9 @@ def test_clocks_are_aligned_within_the_error_stated(
     found, alignment = place_runs(runs, calls, offset_ns + guess_error_ns)
     assert alignment.error_ns is not None
     assert abs(alignment.offset_ns - offset_ns) <= alignment.error_ns + 1000
-    for placed in found:
-        call = calls[placed.step.number]
-        assert call.begin_ns <= placed.raw.start_ns + placed.offset_ns
-        assert placed.raw.end_ns + placed.offset_ns <= call.end_ns
+    for call, run, (step, own_ns) in zip(calls, runs, found, strict=True):
+        assert step == call.step
+        assert call.begin_ns <= run.start_ns + own_ns <= run.end_ns + own_ns <= call.end_ns
 
 
 def test_a_good_guess_is_kept() -> None:
@@ -51,7 +50,6 @@ def test_a_clock_that_was_set_meanwhile_is_told_by_the_error() -> None:
     runs = [RawRun(0, 4_000, 7, ()), RawRun(50_000, 54_000, 7, ())]
     found, alignment = place_runs(runs, calls, 0)
     assert (alignment.error_ns or 0) >= 19_000
-    for placed in found:
-        call = calls[placed.step.number]
-        assert call.begin_ns <= placed.raw.start_ns + placed.offset_ns
-        assert placed.raw.end_ns + placed.offset_ns <= call.end_ns
+    for call, run, (step, own_ns) in zip(calls, runs, found, strict=True):
+        assert step == call.step
+        assert call.begin_ns <= run.start_ns + own_ns <= run.end_ns + own_ns <= call.end_ns

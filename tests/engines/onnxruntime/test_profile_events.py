@@ -13,7 +13,7 @@ from lar.engines.driver import HOST_THREAD
 from lar.engines.onnx_file.fields import Message, bits_of
 from lar.engines.onnxruntime import profile_file
 from lar.engines.onnxruntime.cupti import DeviceWork
-from lar.engines.onnxruntime.profile import NO_KERNELS, RunEvents, TimedRun, cut_of
+from lar.engines.onnxruntime.profile import NO_KERNELS, RunEvents, cut_of
 from lar.engines.onnxruntime.profile_file import RawProfile, decode_events, events_in
 from lar.engines.onnxruntime.profiled_operators import (
     OptimizedGraph,
@@ -127,7 +127,7 @@ def test_threads_without_work_are_not_counted() -> None:
         event("model_run", "Session", 0, 5),
     )
     assert found.uses.busy_threads() == ("12",)
-    assert [*found.threads.values()] == ["intra-op 1"]
+    assert [*found.trace().threads.values()] == ["intra-op 1"]
     assert [each.threads is None for each in found.trace().operators] == [False, True]
 
 
@@ -154,7 +154,7 @@ def test_other_files_are_refused(content: bytes, message: str) -> None:
 def events_on(device: str, *events: dict[str, Any]) -> RunEvents:
     raw = raw_of(*events)
     found = RunEvents(raw, device)
-    found.add(TimedRun(run, Step(k, 0, 10**9), 500) for k, run in enumerate(raw.runs))
+    found.add((Step(k, 0, 10**9), 500) for k in range(len(raw.runs)))
     return found
 
 
@@ -173,7 +173,7 @@ def test_kernels_are_the_execution_and_the_node_is_its_dispatch() -> None:
     (execution,) = found.executions
     assert (execution.start_ns, execution.end_ns) == (110_500, 135_500)
     assert (execution.dispatch_start_ns, execution.dispatch_end_ns) == (105_500, 107_500)
-    assert found.threads[execution.thread] == "stream 7"
+    assert found.trace().threads[execution.thread] == "stream 7"
     kernel, copy, dispatch = found.spans
     assert (kernel.category, kernel.name, kernel.grid) == ("kernel", "fast_kernel", (4, 2, 1))
     assert (kernel.block, kernel.stream, kernel.device) == ((64, 1, 1), 7, "cuda:0")
@@ -190,7 +190,6 @@ def test_what_cupti_records_is_of_the_node_that_was_begun_then() -> None:
         node("shape", 155, 4, node_index="2"),
         event("model_run", "Session", 100, 70),
     )
-    runs = [TimedRun(raw.runs[0], Step(0, 0, 10**9), 500)]
     kernel = DeviceWork("fast", 0, 0, 0, 7, (4, 2, 1), (64, 1, 1))
     copy = DeviceWork("[CUDA memcpy HtoD]", 0, 0, 0, 7, size_bytes=64)
     works = [
@@ -201,7 +200,7 @@ def test_what_cupti_records_is_of_the_node_that_was_begun_then() -> None:
         kernel._replace(called_ns=131_000, start_ns=140_000, end_ns=145_000),
     ]
     found = RunEvents(raw, "cuda:0", works=works)
-    found.add(runs)
+    found.add([(Step(0, 0, 10**9), 500)])
     assert [(each.start_ns, each.end_ns) for each in found.executions] == [
         (110_250, 113_000),
         (140_000, 145_000),
