@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from math import prod
+from operator import le
 from typing import Any, NamedTuple
 
 import msgspec
@@ -120,22 +121,13 @@ def unfilled(
             while maker is not None and maker.op_type != "Conv":
                 maker = makers.get(maker.input[0]) if maker.input else None
             shape = shapes.get(maker.input[1], ()) if maker is not None else ()
-            counts = [None]
-            if shape and fits(shape, filled.get(node.input[1], ())):
+            wide, counts = filled.get(node.input[1], ()), [None]
+            # Weights are padded in their channels alone.
+            if shape and shape[2:] == wide[2:] and all(map(le, shape, wide)):
                 counts, filters[node.input[1]] = [shape[0]], shape
         if counts and node.op_type != "ReorderOutput":
             channels.update(dict.fromkeys(filter(None, node.output), counts[0]))
     return filters, channels
-
-
-def fits(shape: tuple[int, ...], filled: tuple[int, ...]) -> bool:
-    """Return whether weights may have been padded to another shape: in their channels alone."""
-    pairs = [*zip(shape, filled, strict=False)]
-    return (
-        len(shape) == len(filled)
-        and all(size <= wide for size, wide in pairs[:2])
-        and shape[2:] == filled[2:]
-    )
 
 
 class OperatorTable:
@@ -241,35 +233,31 @@ def facts_in(raw: msgspec.Raw) -> tuple[TensorFact, ...]:
 def match_nodes(runs: Sequence[RawRun], graph: OptimizedGraph) -> dict[NodeKey, Message]:
     """Return the nodes of the events, without those that are not sure."""
     first = [event for run in runs[:1] for event in run.nodes]
-    if len(first) == len(graph.nodes) and all(map(is_likely, first, graph.nodes)):
+    names = {"" if REORDER.fullmatch(node.name) else node.name for node in graph.nodes}
+    # By what does not differ between sessions, where that fits in the order of all.
+    labels = [(node.op_type, node.name if node.name in names else "") for node in graph.nodes]
+    if [label_of(event, names) for event in first] == labels:
         return {event.key: node for event, node in zip(first, graph.nodes, strict=True)}
-    names = {node.name for node in graph.nodes}
     alike: dict[tuple[str, str], dict[NodeKey, RawEvent]] = defaultdict(dict)
-    for run in runs:
-        for event in run.nodes:
-            unnamed = has_made_up_name(event) and event.node not in names
-            alike[event.args.op_name, "" if unnamed else event.node][event.key] = event
+    for event in (event for run in runs for event in run.nodes):
+        alike[label_of(event, names)][event.key] = event
     nodes: dict[tuple[str, str], list[Message]] = defaultdict(list)
-    for node in graph.nodes:
-        nodes[node.op_type, node.name].append(node)
+    for label, node in zip(labels, graph.nodes, strict=True):
+        nodes[label].append(node)
     found: dict[NodeKey, Message] = {}
-    for name, events in alike.items():
-        if len(events) == len(nodes[name]) and not REORDER.fullmatch(name[1]):
+    for label, events in alike.items():
+        if len(events) == len(nodes[label]) and not REORDER.fullmatch(label[0]):
             ordered = sorted(events.values(), key=lambda event: int(event.args.node_index or 0))
-            found.update(zip((event.key for event in ordered), nodes[name], strict=True))
+            found.update(zip((event.key for event in ordered), nodes[label], strict=True))
     return found
 
 
-def is_likely(event: RawEvent, node: Message) -> bool:
-    """Return whether an event may be of a node, by what does not differ between sessions."""
-    if event.args.op_name != node.op_type:
-        return False
-    free = REORDER.fullmatch(event.node) if node.name else has_made_up_name(event)
-    return bool(free) or event.node == node.name
-
-
-def has_made_up_name(event: RawEvent) -> bool:
-    return event.node == f"{event.args.op_name}_{event.args.node_index}"
+def label_of(event: RawEvent, names: Container[str]) -> tuple[str, str]:
+    """Return the type and name of an event's node; the name is empty where the session has made it
+    up."""
+    made_up = f"{event.args.op_name}_{event.args.node_index}"
+    is_own = event.node in names if event.node == made_up else not REORDER.fullmatch(event.node)
+    return event.args.op_name, event.node if is_own else ""
 
 
 def flops_of_node(
