@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from ctypes import c_char_p, c_size_t, c_uint32, c_uint64
 from functools import cache
+from operator import attrgetter
 from struct import Struct
 from typing import Any, NamedTuple
 
@@ -55,13 +56,10 @@ class DeviceWork(NamedTuple):
     def facts(self) -> dict[str, Any]:
         """Return what it is, besides when, as the fields of a span."""
         other = "memset" if self.name == MEMSET_NAME else "memcpy"
+        known = ("name", "stream", "grid", "block", "size_bytes")
         return {
             "category": "kernel" if self.grid is not None else other,
-            "name": self.name,
-            "stream": self.stream,
-            "grid": self.grid,
-            "block": self.block,
-            "size_bytes": self.size_bytes,
+            **{name: getattr(self, name) for name in known},
         }
 
     def moved(self, offset_ns: int) -> DeviceWork:
@@ -121,7 +119,7 @@ class DeviceRecorder:
             for number, work in works
             if number in called
         ]
-        return sorted(found, key=lambda work: work.called_ns)
+        return sorted(found, key=attrgetter("called_ns"))
 
     def _records(self) -> Iterator[int]:
         record = ctypes.c_void_p()
@@ -168,17 +166,8 @@ def open_recorder() -> DeviceRecorder | None:
 @cache
 def readable_name(mangled: bytes | None) -> str:
     """Return a kernel's name as its source has it."""
-    if not mangled:
-        return ""
     with contextlib.suppress(OSError, AttributeError):
         demangle = ctypes.CDLL("libstdc++.so.6").__cxa_demangle
-        demangle.restype = ctypes.c_void_p
-        status = ctypes.c_int()
-        found = demangle(c_char_p(mangled), None, None, ctypes.byref(status))
-        if found:
-            text = ctypes.string_at(found).decode(errors="replace")
-            release = ctypes.CDLL(None).free
-            release.argtypes = (ctypes.c_void_p,)
-            release(found)
-            return text
-    return mangled.decode(errors="replace")
+        demangle.restype = c_char_p  # what it takes for a name stays taken: there are few
+        mangled = demangle(c_char_p(mangled), None, None, None) or mangled
+    return (mangled or b"").decode(errors="replace")

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from lar.engines.driver import HOST_THREAD, EngineTrace
+from lar.engines.onnxruntime.blocked_layout import DOMAIN, block_size
 from lar.engines.onnxruntime.cupti import DeviceRecorder, DeviceWork, open_recorder
 from lar.engines.onnxruntime.messages import one_line
 from lar.engines.onnxruntime.profile_file import (
@@ -37,7 +38,6 @@ from lar.engines.onnxruntime.profiled_operators import (
     OperatorTable,
     OptimizedGraph,
     bytes_of,
-    read_graph,
 )
 from lar.engines.onnxruntime.providers import CPU, DEVICES
 from lar.engines.onnxruntime.saving import release_memory, save_optimized
@@ -384,8 +384,6 @@ class SessionProfiler:
 
 def graph_of(driver: SessionDriver) -> tuple[OptimizedGraph | None, tuple[str, ...]]:
     """Return the graph that a driver runs, or None and the reason."""
-    from lar.engines.onnxruntime.blocked_layout import DOMAIN, block_size  # imports NumPy
-
     try:
         content = driver.saved.content if driver.saved else save_graph(driver)
         is_blocked = DOMAIN.encode() in content
@@ -394,7 +392,7 @@ def graph_of(driver: SessionDriver) -> tuple[OptimizedGraph | None, tuple[str, .
         why = one_line(str(error))
         return None, (f"FLOPs, bytes and memory: ONNX Runtime cannot save the graph: {why}",)
     block = block_size(driver.onnxruntime) if is_blocked else 1
-    return read_graph(content, block, plain), ()
+    return OptimizedGraph(content, block, plain), ()
 
 
 def save_graph(driver: SessionDriver, level: str = "") -> bytes:

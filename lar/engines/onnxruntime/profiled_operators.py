@@ -14,13 +14,14 @@ from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from math import prod
 from operator import le
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from lar.engines.flops import Shape, flops_of
 from lar.engines.onnx_file.bodies import parameters_of
 from lar.engines.onnx_file.fields import Message, bits_of, graphs_in, node_of, type_name
+from lar.engines.onnxruntime.blocked_layout import DOMAIN, blocked_tensors
 from lar.engines.onnxruntime.kernel_kinds import kernel_kind
 from lar.engines.onnxruntime.profile_file import NodeKey, RawEvent, RawRun
 from lar.records.profile import Count, ProfiledOperator, TensorFact
@@ -51,51 +52,32 @@ PICKED_FROM = {
 }
 
 
-class OptimizedGraph(NamedTuple):
-    """The optimised graph: its nodes, those inside control flow too, and what is constant in it.
+class OptimizedGraph:
+    """The graph of an optimised model: its nodes, those inside control flow too, and what is
+    constant in it.
 
     `blocked` names the tensors in the blocked layout, which is called `layout`. There channels are
     filled up to whole blocks: `filters` has the shapes of weights, and `channels` the numbers of
-    channels, that the network asks for, as far as they may be fewer; None is for unknown.
-    """
-
-    nodes: Sequence[Message] = ()
-    constants: Mapping[str, TensorFact] = {}
-    outputs: frozenset[str] = frozenset()
-    blocked: frozenset[str] = frozenset()
-    layout: str = ""
-    filters: Mapping[str, tuple[int, ...]] = {}
-    channels: Mapping[str, int | None] = {}
-
-
-def read_graph(content: bytes, block: int = 1, plain: bytes = b"") -> OptimizedGraph:
-    """Return the graph of an optimised model.
-
-    Of one in the blocked layout, `block` is how many channels a block has, and `plain` the model
-    with little optimisation, without the layout.
+    channels, that the network asks for, as far as they may be fewer; None is for unknown. For
+    that `block` is how many channels a block has, and `plain` the model with little optimisation,
+    without the layout.
 
     Raises:
         ValueError: it is not a model.
     """
-    from lar.engines.onnxruntime.blocked_layout import blocked_tensors
 
-    model = Message("Model", content)
-    graphs = [*graphs_in(model.graph)]
-    constants = {
-        tensor.name: TensorFact(tuple(tensor.dims), type_name(tensor.data_type))
-        for graph in graphs
-        for tensor in graph.initializer
-    }
-    filters, channels = unfilled(model.graph, Message("Model", plain).graph)
-    return OptimizedGraph(
-        nodes=[node for graph in graphs for node in graph.node],
-        constants=constants,
-        outputs=frozenset(info.name for info in model.graph.output),
-        blocked=frozenset(blocked_tensors(map(node_of, model.graph.node))),
-        layout=f"NCHW{block}c",
-        filters=filters,
-        channels=channels,
-    )
+    def __init__(self, content: bytes = b"", block: int = 1, plain: bytes = b"") -> None:
+        graph = Message("Model", content).graph
+        graphs = [*graphs_in(graph)]
+        self.nodes = [node for each in graphs for node in each.node]
+        held = [tensor for each in graphs for tensor in each.initializer]
+        self.constants = {
+            it.name: TensorFact(tuple(it.dims), type_name(it.data_type)) for it in held
+        }
+        self.outputs = {info.name for info in graph.output}
+        self.blocked = blocked_tensors(map(node_of, graph.node))
+        self.layout = f"NCHW{block}c"
+        self.filters, self.channels = unfilled(graph, Message("Model", plain).graph)
 
 
 def unfilled(
@@ -107,8 +89,6 @@ def unfilled(
     fused into that. Other operators leave the channels as they are, up to the reorder that takes
     the filling away.
     """
-    from lar.engines.onnxruntime.blocked_layout import DOMAIN
-
     shapes = {tensor.name: tuple(tensor.dims) for tensor in plain.initializer}
     filled = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
     makers = {name: node for node in plain.node for name in node.output if name}

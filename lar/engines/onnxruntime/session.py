@@ -95,21 +95,20 @@ class SessionDriver(Driver):
 
     def facts(self) -> EngineFacts:
         # What is asked for is what runs: `load` fails where it would be another provider.
-        provider = self.asked_provider()
-        installed = provider in self.onnxruntime.get_available_providers()
-        device = self.spec.device
+        provider, device = self.asked_provider(), self.spec.device
         if provider in DEVICES and not table.CUDA.is_given(self.spec.settings):
             device = f"{DEVICES[provider]}:0"
+        libraries = {"numpy": np.__version__}
+        if provider in self.onnxruntime.get_available_providers():
+            libraries["provider"] = provider
+        if self.gpu:
+            libraries["device"] = self.gpu.name
         return EngineFacts(
             name="onnxruntime",
             version=self.onnxruntime.__version__,
             driver=self.name,
             device=device,
-            libraries={
-                "numpy": np.__version__,
-                **({"provider": provider} if installed else {}),
-                **({"device": self.gpu.name} if self.gpu else {}),
-            },
+            libraries=libraries,
             threads=self.thread_count(),
             products="tf32" if self.rounds_to_tf32() else "",
         )
@@ -122,10 +121,9 @@ class SessionDriver(Driver):
         return devices[number] if number < len(devices) else None
 
     def rounds_to_tf32(self) -> bool:
-        if self.gpu is None or not self.gpu.has_tf32:
-            return False
         forbidden = os.environ.get("NVIDIA_TF32_OVERRIDE") == "0"
-        return not (forbidden or table.NO_TF32.is_given(self.spec.settings))
+        able = self.gpu is not None and self.gpu.has_tf32 and not forbidden
+        return able and not table.NO_TF32.is_given(self.spec.settings)
 
     def thread_count(self) -> int | None:
         # How many threads of the CPU another provider starts, it does not say.
@@ -144,11 +142,10 @@ class SessionDriver(Driver):
     def load(self) -> None:
         self.fire_hooks("before_load")
         self.session = self.open()
-        ran_on = self.session.get_providers()
-        asked = self.asked_provider()
+        ran_on, asked = self.session.get_providers(), self.asked_provider()
         if asked not in ran_on:
             flag, offered = flag_for(self.spec.settings), ", ".join(ran_on)
-            name = f" {short_name(asked)}" if flag == "--provider" else ""
+            name = f" {short_name(asked)}" if flag == table.PROVIDER.flag else ""
             raise UsageError(
                 f"{flag}{name}: ONNX Runtime could not use the device, it offers {offered}",
                 "check the device's driver and the libraries that the provider needs",
@@ -161,7 +158,13 @@ class SessionDriver(Driver):
             model,
             self.options,
             providers=self.providers,
-            provider_options=[self.options_of(provider) for provider in self.providers],
+            provider_options=[
+                {
+                    **self.provider_options.get(provider, {}),
+                    **({"device_id": str(self.device[1])} if provider in DEVICES else {}),
+                }
+                for provider in self.providers
+            ],
             disabled_optimizers=self.disabled_optimizers,
             enable_fallback=0,
         )
@@ -174,11 +177,6 @@ class SessionDriver(Driver):
             return operators_on_cpu(self.open_session(self.spec.model))
         return ""
 
-    def options_of(self, provider: str) -> dict[str, str]:
-        """Return a provider's options: those that hooks have set, and its device."""
-        device = {"device_id": str(self.device[1])} if provider in DEVICES else {}
-        return {**self.provider_options.get(provider, {}), **device}
-
     def drop_session(self) -> None:
         """Let go of the session and of what it has given; nothing can be run any more."""
         del self.session, self.binding, self.start, self.wait
@@ -186,7 +184,10 @@ class SessionDriver(Driver):
     def inputs(self) -> tuple[TensorInfo, ...]:
         nodes, others = self.session.get_inputs(), self.session.get_overridable_initializers()
         # Of inputs of any number of axes the engine says the same as of a number.
-        unclear = () if all(it.shape for it in nodes) else without_rank(Path(self.spec.model))
+        unclear: Container[str] = ()
+        if not all(it.shape for it in nodes):
+            fed = open_model(Path(self.spec.model)).graph.input
+            unclear = {it.name for it in fed if "shape" not in it.type.tensor_type}
         return (
             *(info_of(node, unclear) for node in nodes),
             *(replace(info_of(it, ()), optional=True) for it in others if it.type in FED),
@@ -216,8 +217,8 @@ class SessionDriver(Driver):
             entries = {**ASYNCHRONOUS, **entries}
             self.wait = binding.synchronize_outputs
             self.calls = {**self.calls, "wait": "IOBinding.synchronize_outputs"}
-        options = (run_options(self.onnxruntime, entries),) if entries else ()
-        self.start = partial(self.session.run_with_iobinding, binding, *options)
+        options = run_options(self.onnxruntime, entries) if entries else None
+        self.start = partial(self.session.run_with_iobinding, binding, options)
         for check in self.feed_checks:
             check()
         self.fire_hooks("before_run")
@@ -284,12 +285,6 @@ def info_of(node: Any, unclear: Container[str]) -> TensorInfo:
     )
 
 
-def without_rank(path: Path) -> set[str]:
-    """Return the names of the inputs of which a file does not say how many axes they have."""
-    fed = open_model(path).graph.input
-    return {each.name for each in fed if "shape" not in each.type.tensor_type}
-
-
 # What to do where a provider's library does not load.
 LIBRARY_HINTS: Mapping[str, str] = {
     "cuda": "pip install 'onnxruntime-gpu[cuda,cudnn]' brings the libraries of CUDA",
@@ -308,27 +303,24 @@ def choose_provider(driver: SessionDriver, name: object) -> None:
     Raises:
         UsageError: the installed ONNX Runtime has no such provider, or there is no such device.
     """
-    provider, flag = driver.asked_provider(), flag_for(driver.spec.settings)
-    installed = driver.onnxruntime.get_available_providers()
+    provider, settings = driver.asked_provider(), driver.spec.settings
+    installed, flag = driver.onnxruntime.get_available_providers(), flag_for(settings)
     if provider not in installed:
         package = PACKAGES.get(provider)
+        instead = f"; pip install {package} in its place" if package else ""
+        listed = ", ".join(map(short_name, installed))
         raise UsageError(
             f"the installed ONNX Runtime has no provider {short_name(provider)!r}",
-            f"installed: {', '.join(map(short_name, installed))}"
-            + (f"; pip install {package} in its place" if package else "")
-            + "; `lar engines` lists the devices",
+            f"installed: {listed}{instead}; `lar engines` lists the devices",
             flag=flag,
         )
     if provider == CPU:
         return
     if provider in DEVICES:
-        open_cuda(driver, table.CUDA.of(driver.spec.settings) or 0)
-    by_tensorrt = table.TENSORRT.is_given(driver.spec.settings)
-    driver.providers = [provider, *([CUDA] if by_tensorrt else [])]
+        open_cuda(driver, table.CUDA.of(settings) or 0)
+    driver.providers = [provider, *([CUDA] if table.TENSORRT.is_given(settings) else [])]
     has_fallback = flag == table.PROVIDER.flag and "," in str(name)
-    driver.options.add_session_config_entry(
-        *((ASSIGNMENTS, "1") if has_fallback else (FALLBACK, "1"))
-    )
+    driver.options.add_session_config_entry(ASSIGNMENTS if has_fallback else FALLBACK, "1")
 
 
 def warn_of_fallback(driver: SessionDriver, name: str) -> None:
@@ -345,13 +337,13 @@ def open_cuda(driver: SessionDriver, device_id: int) -> None:
     """
     devices = cuda_devices()
     if device_id >= len(devices):
-        raise UsageError(
-            f"there is no CUDA device {device_id} here",
-            f"{count_of(len(devices), 'device')} can be used, counted from 0"
-            if devices
-            else "nvidia-smi lists those that NVIDIA's driver has, CUDA_VISIBLE_DEVICES hides some",
-            flag=flag_for(driver.spec.settings),
-        )
+        hint = f"{count_of(len(devices), 'device')} can be used, counted from 0"
+        if not devices:
+            hint = (
+                "nvidia-smi lists those that NVIDIA's driver has, CUDA_VISIBLE_DEVICES hides some"
+            )
+        problem = f"there is no CUDA device {device_id} here"
+        raise UsageError(problem, hint, flag=flag_for(driver.spec.settings))
     load_cuda(driver.onnxruntime)
     driver.device = ("cuda", device_id)
 

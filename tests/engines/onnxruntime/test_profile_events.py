@@ -244,7 +244,9 @@ def test_copies_to_a_device_are_memcpys() -> None:
 def graph_of(*nodes: tuple[str, str]) -> OptimizedGraph:
     """A graph of nodes, each a type and a name."""
     messages = [Message("Node", op_type=type, name=name) for type, name in nodes]
-    return OptimizedGraph(messages)
+    graph = OptimizedGraph()
+    graph.nodes = messages
+    return graph
 
 
 def matched(graph: OptimizedGraph, *events: tuple[str, str]) -> dict[str, str]:
@@ -327,5 +329,6 @@ def test_bytes_are_counted_once_by_type_and_shape(
     type: str, inputs: dict[str, str], outputs: dict[str, str], size: int | None
 ) -> None:
     node = Message("Node", op_type=type, input=[*inputs], output=[*outputs])
-    graph = OptimizedGraph(outputs=frozenset({"out"}))
+    graph = OptimizedGraph()
+    graph.outputs = {"out"}
     assert moved_bytes_of(node, facts(**inputs), facts(**outputs), graph) == size
