@@ -1,16 +1,24 @@
-"""The configuration entries of ONNX Runtime, which `--engine-option` sets."""
+"""The configuration entries of ONNX Runtime, which `--engine-option` sets.
+
+The names in `config_entries.json` are those of onnxruntime_session_options_config_keys.h and
+onnxruntime_run_options_config_keys.h as of version 1.23: the library itself takes any name, and
+ignores those that it does not know.
+"""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lar.engines.onnxruntime.known_names import names_of
 from lar.errors import UsageError, nearest
 from lar.options.table import ENGINE_OPTION
 
 if TYPE_CHECKING:
     from lar.engines.onnxruntime.session import SessionDriver
 
+NAMES = json.loads(Path(__file__).with_suffix(".json").read_text())
+OF_RUNS, OF_SESSIONS = frozenset(NAMES["runs"]), frozenset(NAMES["sessions"])
 # Names of execution providers, each of which has entries of its own, begin so.
 PROVIDERS_OWN = ("ep.", "ep_factory.", "qnn.", "trt_", "nv_", "cuda_")
 # More than these, the library refuses.
@@ -23,9 +31,8 @@ def check_entry(key: str, value: str) -> None:
     Raises:
         UsageError: naming the entry that was probably meant.
     """
-    known = names_of("entries of sessions") | names_of("entries of runs")
-    if key not in known and not key.startswith(PROVIDERS_OWN):
-        near = nearest(key, sorted(known))
+    if key not in OF_SESSIONS | OF_RUNS and not key.startswith(PROVIDERS_OWN):
+        near = nearest(key, sorted(OF_SESSIONS | OF_RUNS))
         raise UsageError(
             f"ONNX Runtime has no configuration entry {key!r}",
             f"did you mean {near}?" if near else "names are as session.disable_prepacking",
@@ -42,7 +49,7 @@ def check_entry(key: str, value: str) -> None:
 def set_entries(driver: SessionDriver, _: str) -> None:
     """Set the entries of the session, and keep those of its runs."""
     for key, value in driver.properties.items():
-        if key in names_of("entries of runs"):
+        if key in OF_RUNS:
             driver.run_entries[key] = value
         else:
             driver.options.add_session_config_entry(key, value)

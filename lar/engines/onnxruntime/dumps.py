@@ -18,7 +18,6 @@ import numpy as np
 
 from lar.dumps.facts import write_facts
 from lar.dumps.layers import Dumped, text_writer, write_dumped
-from lar.dumps.names import Variable
 from lar.dumps.outputs import write_outputs
 from lar.dumps.values import parts_of
 from lar.engines.onnx_file.bodies import parameters_of
@@ -63,16 +62,14 @@ def dump_text(driver: SessionDriver, _: object) -> None:
     """Write all tensors of a fed driver as text."""
     if driver.runner:
         return
-    write = text_writer(driver.context.written)
-    for dumped in FedGraph(driver).tensors():
+    write, graph = text_writer(driver.context.written), FedGraph(driver)
+    for dumped in graph.tensors():
         write(dumped)
 
 
 def dump_outputs(driver: SessionDriver, _: object) -> None:
     """Have the outputs of each iteration written."""
-    names = [node.name for node in driver.session.get_outputs()]
-    variables = {name: Variable(id=number, name=name) for number, name in enumerate(names)}
-    write_outputs(driver, variables)
+    write_outputs(driver, [node.name for node in driver.session.get_outputs()])
 
 
 class FedGraph(Graph):

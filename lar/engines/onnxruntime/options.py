@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lar.engines.onnxruntime.known_names import optimizers
+from lar.engines.onnxruntime.optimizers import OPTIMIZERS
 from lar.engines.onnxruntime.providers import first_provider, short_name
 from lar.engines.option_rows import Drivers, LazyModule, OptionRow
 from lar.errors import UsageError, count_of, nearest
@@ -374,8 +374,8 @@ def find_cores_too_many(asked: Asked) -> tuple[str, str] | None:
 def find_unknown_optimizer(asked: Asked) -> tuple[str, str] | None:
     """Find an optimiser that the engine does not have; it would say nothing."""
     for name in names_of_optimizers(asked.values):
-        if name not in optimizers():
-            by_lower = {known.lower(): known for known in optimizers()}
+        if name not in OPTIMIZERS:
+            by_lower = {known.lower(): known for known in OPTIMIZERS}
             near = by_lower.get(nearest(name.lower(), sorted(by_lower)))
             hint = (
                 f"did you mean {near}?" if near else "names are as NchwcTransformer, ConvBNFusion"

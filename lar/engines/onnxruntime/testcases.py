@@ -17,7 +17,7 @@ import numpy as np
 from lar.engines.formats import begins_like_ort, read_head
 from lar.engines.onnx_file.external_data import files_beside
 from lar.engines.onnx_file.tensors import tensor_of
-from lar.engines.onnxruntime.saving import level_named
+from lar.engines.onnxruntime.saving import options_changed
 from lar.errors import UsageError
 
 if TYPE_CHECKING:
@@ -64,10 +64,8 @@ def write_model(driver: SessionDriver, place: Path, optimize: bool) -> None:
             subject=source,
         )
     if optimize:
-        options = driver.onnxruntime.SessionOptions()
-        options.graph_optimization_level = level_named(driver.onnxruntime, "basic")
-        options.optimized_model_filepath = str(place)
-        driver.onnxruntime.InferenceSession(str(source), options, providers=driver.providers)
+        with options_changed(driver, "basic", optimized_model_filepath=str(place)):
+            driver.open_session(str(source))
     else:
         shutil.copyfile(source, place)
     for name in files_beside(place):

@@ -137,22 +137,16 @@ class SessionOutputs(Mapping[str, Any]):
     maps by names of their own, `s[0]` and `p[cat]`. Of what no array holds, a text says why."""
 
     def __init__(self, session: Any, binding: Any) -> None:
-        self._session = session
-        self._values = dict(
-            zip([node.name for node in session.get_outputs()], binding.get_outputs(), strict=True)
-        )
+        names = [node.name for node in session.get_outputs()]
+        self._session, self._values = session, dict(zip(names, binding.get_outputs(), strict=True))
 
     @cached_property
     def _parts(self) -> dict[str, Any]:
-        return {
-            part: leaf
-            for name, value in self._values.items()
-            for part, leaf in (
-                [(name, value)]
-                if value.is_tensor()
-                else leaves_of(name, read_value(self._session, name, value))
-            )
-        }
+        found: dict[str, Any] = {}
+        for name, value in self._values.items():
+            read = None if value.is_tensor() else read_value(self._session, name, value)
+            found.update([(name, value)] if value.is_tensor() else leaves_of(name, read))
+        return found
 
     def __getitem__(self, name: str) -> Any:
         found = self._parts[name]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import lar
-from lar.engines.onnxruntime.known_names import names_of
+from lar.engines.onnxruntime.config_entries import OF_RUNS, OF_SESSIONS
 from lar.running.variants import make_variants, parse_vary
 
 RunLar = Callable[..., Any]
@@ -56,7 +56,7 @@ def test_an_entry_of_a_provider_and_an_empty_value_are_taken(entry: str) -> None
 
 
 def test_no_name_is_of_both_kinds() -> None:
-    assert not names_of("entries of sessions") & names_of("entries of runs")
+    assert not OF_SESSIONS & OF_RUNS
 
 
 def test_a_cache_is_made_for_the_entries(run_lar: RunLar, tmp_path: Path) -> None:

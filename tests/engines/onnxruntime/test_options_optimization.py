@@ -14,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from lar.engines.onnxruntime import blocked_layout
-from lar.engines.onnxruntime.known_names import names_of, optimizers
+from lar.engines.onnxruntime.optimizers import OPTIMIZERS, RULES
 from lar.errors import UsageError
 from tests.engines.onnxruntime.drivers import DIGITS, MOBILENET, load, make_driver
 
@@ -123,9 +123,9 @@ def registered(capfd: pytest.CaptureFixture[str], disabled: list[str]) -> set[st
 def test_the_names_of_optimisers_are_those_of_the_engine(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    assert registered(capfd, []) & optimizers() > {"ConstantFolding", "ConvActivationFusion"}
+    assert registered(capfd, []) & OPTIMIZERS > {"ConstantFolding", "ConvActivationFusion"}
     # What is left cannot be left out at all.
-    assert registered(capfd, sorted(optimizers())) == {
+    assert registered(capfd, sorted(OPTIMIZERS)) == {
         "CastFloat16Transformer",
         "EnsureUniqueDQForNodeUnit",
         "MemcpyTransformer",
@@ -136,10 +136,9 @@ def test_the_names_of_optimisers_are_those_of_the_engine(
 def test_the_names_of_rules_are_those_of_the_engine(capfd: pytest.CaptureFixture[str]) -> None:
     """The transformer that runs rules is gone when all of them are, and back with any one."""
     runners = {"Level1_RuleBasedTransformer", "Level2_RuleBasedTransformer"}
-    rules = names_of("rewrite rules")
-    assert not registered(capfd, sorted(rules)) & runners
-    for rule in rules:
-        assert registered(capfd, sorted(rules - {rule})) & runners, rule
+    assert not registered(capfd, sorted(RULES)) & runners
+    for rule in RULES:
+        assert registered(capfd, sorted(RULES - {rule})) & runners, rule
 
 
 def test_a_misspelt_optimiser_is_refused_with_the_nearest_name(run_lar: RunLar) -> None:
