@@ -44,7 +44,7 @@ from lar.engines.onnxruntime.saving import open_saved, save_optimized
 from lar.errors import UsageError, error_of_write
 from lar.files.input_file import read_input
 from lar.files.report_file import OutputFile
-from lar.measurement.machine import CPUINFO, read_field, read_processor
+from lar.measurement.machine import read_instruction_sets, read_processor
 from lar.options.table import C_OPR_LIB, ENGINE_OPTION, FAST_RUN, FAST_RUN_ALGO_POLICY
 from lar.records.run import RunContext, RunSpec
 
@@ -218,8 +218,7 @@ def open_cached(driver: SessionDriver, path: Path) -> Any:
 
 def key_of(driver: SessionDriver, cache: ModelCache | None) -> dict[str, str]:
     """Return what a cache must be made for to serve this run."""
-    settings, flags = driver.spec.settings, read_field(CPUINFO, "flags")
-    features = (flags or read_field(CPUINFO, "Features")).split()  # on x86, or on ARM
+    settings, features = driver.spec.settings, read_instruction_sets().split()
     model, operators = Path(driver.spec.model), C_OPR_LIB.of(settings)
     is_same = cache is not None and cache.key.get("model") == driver.context.model_sha256
     weights = cache.weights if cache is not None and is_same else weights_of(model)

@@ -30,6 +30,7 @@ from lar.engines.onnxruntime.profile_file import (
     RawEvent,
     RawProfile,
     RawRun,
+    ThreadUses,
     decode_events,
     events_in,
 )
@@ -41,7 +42,6 @@ from lar.engines.onnxruntime.profiled_operators import (
 )
 from lar.engines.onnxruntime.providers import CPU, DEVICES
 from lar.engines.onnxruntime.saving import release_memory, save_optimized
-from lar.engines.onnxruntime.thread_use import ThreadUses
 from lar.errors import LarError, UsageError
 from lar.options.table import PROFILE_MEMORY, PROFILES, one_of
 from lar.profiles.intervals import merge_intervals, total_of

@@ -56,9 +56,9 @@ def save_optimized(
 ) -> None:
     """Save the driver's model as its options have it optimised.
 
-    `weights` names the file beside `path` that takes the larger constants; without any, none is
-    made. Of models that have such files themselves, ONNX Runtime would otherwise save references.
-    `prepacked` adds the weights as operators rearrange them when they load.
+    `weights` names the file beside `path` that takes the larger constants. Of models that have
+    such files themselves, ONNX Runtime would otherwise save references. `prepacked` adds the
+    weights as operators rearrange them when they load.
     """
     entries = driver.options.add_session_config_entry
     entries(WEIGHTS, weights)
@@ -75,22 +75,19 @@ def save_optimized(
         entries(WEIGHTS, "")
         entries(PREPACKED, "0")
     model = Message("Model", path.read_bytes())
-    is_mended = drop_lost_inputs(model, session)
-    if drop_repeated_constants(model, path.parent) or is_mended:
-        path.write_bytes(model.encode())
+    drop_lost_inputs(model, session)
+    drop_repeated_constants(model, path.parent)
+    path.write_bytes(model.encode())
 
 
 def drop_lost_inputs(model: Message, session: Any) -> bool:
     """Leave out the inputs of a saved model whose constants ONNX Runtime has computed away: it
     would ask for them. Return whether there were any."""
-    graph = model.graph
+    graph, before = model.graph, len(model.graph.input)
     needed = {each.name for each in (*session.get_inputs(), *graph.initializer)}
     needed |= {each.values.name for each in graph.sparse_initializer}
-    inputs = [each for each in graph.input if each.name in needed]
-    has_lost = len(inputs) < len(graph.input)
-    if has_lost:
-        graph.input = inputs
-    return has_lost
+    graph.input = [each for each in graph.input if each.name in needed]
+    return len(graph.input) < before
 
 
 def save_to_work_folder(driver: SessionDriver) -> SavedModel:
@@ -109,20 +106,17 @@ def release_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def drop_repeated_constants(model: Message, folder: Path) -> bool:
-    """Leave each constant inside control flow once in a saved model, if it has some; return whether
-    it has.
+def drop_repeated_constants(model: Message, folder: Path) -> None:
+    """Leave each constant inside control flow once in a saved model.
 
     With a file for the weights ONNX Runtime (1.23) writes such twice, and loads no model that has
     them so. The first is as in the graph that was loaded, a tensor or a Constant; the last as the
     weights outside are, and stays. The indices of sparse ones it writes in a type that it refuses.
     """
-    graphs = [*graphs_in(model.graph)]
-    if len(graphs) == 1:
-        return False
     from lar.engines.onnx_file.tensors import dense_of  # imports NumPy
 
-    for graph in graphs:
+    graphs = [*graphs_in(model.graph)]
+    for graph in graphs if len(graphs) > 1 else ():
         sparse = (dense_of(tensor, folder) for tensor in graph.sparse_initializer)
         tensors = {tensor.name: tensor for tensor in (*graph.initializer, *sparse)}
         graph.initializer, graph.sparse_initializer = [*tensors.values()], []
@@ -131,7 +125,6 @@ def drop_repeated_constants(model: Message, folder: Path) -> bool:
             for node in graph.node
             if node.op_type != "Constant" or node.output[0] not in tensors
         ]
-    return True
 
 
 def open_saved(driver: SessionDriver, model: SavedModel) -> Any:

@@ -216,8 +216,7 @@ def test_another_processor_or_engine_is_another_run(
     build: Callable[..., Any], place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build()
-    fields = {"flags": "avx avx2 rdtscp"}
-    monkeypatch.setattr(cache_module, "read_field", lambda _, name: fields.get(name, ""))
+    monkeypatch.setattr(cache_module, "read_instruction_sets", lambda: "Other avx avx2 rdtscp")
     monkeypatch.setattr(cache_module, "read_processor", lambda: "Other")
     assert "differs in processor, instruction sets: it is built" in build().notes[0]
     key = read_cache(place).key

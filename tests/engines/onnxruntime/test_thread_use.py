@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from lar.engines.onnxruntime.thread_use import ThreadUses
+from lar.engines.onnxruntime.profile_file import ThreadUses
 from lar.records.profile import ThreadUse
 
 
