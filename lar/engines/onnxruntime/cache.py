@@ -350,5 +350,5 @@ def verify_data(driver: SessionDriver, _: object) -> None:
         (descriptor, cache), driver.unverified = driver.unverified, None
         with open(descriptor, "rb") as file:
             if checksum_of(file) != cache.data_crc32:
-                place = driver.spec.settings[FAST_RUN_ALGO_POLICY.key]
+                place = str(driver.spec.settings[FAST_RUN_ALGO_POLICY.key])
                 raise refusal(place, f"its file {cache.data} is damaged")

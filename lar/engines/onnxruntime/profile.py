@@ -57,7 +57,7 @@ ROUNDING_NS = 1000  # the engine's times are whole microseconds, rounded down
 ADDRESS_BITS = 32
 
 # Nodes that change a layout, or copy between the host and a device: the spans that they are.
-RELAYOUT = {"category": "relayout", "name": "[relayout]"}
+RELAYOUT: dict[str, Any] = {"category": "relayout", "name": "[relayout]"}
 TO_DEVICE = {"source_kind": "host", "destination_kind": "device"}
 TO_HOST = {"source_kind": "device", "destination_kind": "host"}
 ENDS = {"[CUDA memcpy HtoD]": TO_DEVICE, "[CUDA memcpy DtoH]": TO_HOST}
@@ -206,7 +206,7 @@ class RunEvents:
                 warmup=step.warmup,
             )
         )
-        here = {"operator": place, "warmup": step.warmup, "device": self.device}
+        here: dict[str, Any] = {"operator": place, "warmup": step.warmup, "device": self.device}
         for each, thread in zip(works, streams, strict=True):
             facts = {**each.facts(), **ENDS.get(each.name, {})}
             self.spans.add(each.start_ns, each.end_ns, step.number, thread=thread, **here, **facts)
@@ -234,11 +234,12 @@ def allocations_of(events: RunEvents, steps: Sequence[types.Step]) -> tuple[type
         for place, it in enumerate(taken):
             address = (number << ADDRESS_BITS) + place
             at = ends[number] if any(it is each for each in kept) else it.reader.end_ns
-            for user, *change in (
+            for user, time, size in (
                 (it.maker, it.maker.start_ns, it.size_bytes),
                 (it.reader, at, -it.size_bytes),
             ):
-                found.append(types.Allocation(*change, user.operator, address, source="estimate"))
+                changed = types.Allocation(time, size, user.operator, address, source="estimate")
+                found.append(changed)
     return tuple(sorted(found, key=attrgetter("at_ns")))
 
 

@@ -113,8 +113,8 @@ class RawRun(NamedTuple):
         for node in self.nodes:
             node.offset_ns = offset_ns
         works = tuple(work.moved(offset_ns) for work in self.works)
-        times = {"start_ns": self.start_ns + offset_ns, "end_ns": self.end_ns + offset_ns}
-        return self._replace(works=works, **times)
+        start_ns, end_ns = self.start_ns + offset_ns, self.end_ns + offset_ns
+        return RawRun(start_ns, end_ns, self.thread, self.nodes, works)
 
 
 DECODER = msgspec.json.Decoder(list[RawEvent])
