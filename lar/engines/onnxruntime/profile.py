@@ -61,7 +61,7 @@ RELAYOUT: dict[str, Any] = {"category": "relayout", "name": "[relayout]"}
 TO_DEVICE = {"source_kind": "host", "destination_kind": "device"}
 TO_HOST = {"source_kind": "device", "destination_kind": "host"}
 ENDS = {"[CUDA memcpy HtoD]": TO_DEVICE, "[CUDA memcpy DtoH]": TO_HOST}
-SPANS = {
+SPANS: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("ReorderInput", "ReorderOutput", "Transpose"), RELAYOUT),
     "MemcpyFromHost": {"category": "memcpy", "name": "[CUDA memcpy HtoD]", **TO_DEVICE},
     "MemcpyToHost": {"category": "memcpy", "name": "[CUDA memcpy DtoH]", **TO_HOST},
