@@ -187,7 +187,7 @@ class RunEvents:
         named = SPANS.get(args.op_name)
         if named and not (self.on_device and named is RELAYOUT):
             size_bytes = bytes_of(self.table.operators[place].outputs)
-            self.spans.add(*times, step.number, **named, size_bytes=size_bytes, **here)
+            self.spans.add(*times, step.number, size_bytes=size_bytes, **named | here)
 
     def _add_works(
         self, step: types.Step, place: int, dispatch: types.Interval, works: Sequence[DeviceWork]
