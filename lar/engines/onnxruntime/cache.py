@@ -19,7 +19,6 @@ import hashlib
 import os
 import re
 import secrets
-import shutil
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -44,6 +43,7 @@ from lar.engines.onnxruntime.saving import open_saved, save_optimized
 from lar.errors import UsageError, error_of_write
 from lar.files.input_file import read_input
 from lar.files.report_file import OutputFile
+from lar.files.work_folders import remove_leftovers, work_folder
 from lar.measurement.machine import read_instruction_sets, read_processor
 from lar.options.table import C_OPR_LIB, ENGINE_OPTION, FAST_RUN, FAST_RUN_ALGO_POLICY
 from lar.records.run import RunContext, RunSpec
@@ -257,10 +257,10 @@ def build(driver: SessionDriver, output: OutputFile, key: dict[str, str]) -> Any
     """
     import msgspec
 
-    path, folder = output.path, build_folder(driver.context, output.path)
-    folder.mkdir()
+    path = output.path
     data = f"{path.name}.{secrets.token_hex(4)}.data"
-    try:
+    with work_folder(str(path.parent)) as name:
+        folder = Path(name)
         prepacked, content, session = save_and_open(driver, folder, data)
         size = checksum = 0
         # A model without large constants has no such file.
@@ -284,10 +284,8 @@ def build(driver: SessionDriver, output: OutputFile, key: dict[str, str]) -> Any
                 os.replace(folder / data, path.with_name(data))
             output.write(msgspec.json.encode(cache))
             remove_data(old, path, cache)
-        driver.saved = SavedModel(content, path.parent)
-        return session
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    driver.saved = SavedModel(content, path.parent)
+    return session
 
 
 def save_and_open(driver: SessionDriver, folder: Path, data: str) -> tuple[bool, bytes, Any]:
@@ -305,17 +303,10 @@ def save_and_open(driver: SessionDriver, folder: Path, data: str) -> tuple[bool,
     raise AssertionError
 
 
-def build_folder(context: RunContext, path: Path) -> Path:
-    """Return where a cache is built: named after the run's work folder, so that the parent knows
-    it too."""
-    return path.parent / f".{Path(context.work_folder).name}-cache"
-
-
-def remove_build(spec: RunSpec, context: RunContext) -> None:
+def remove_build(spec: RunSpec, _: RunContext) -> None:
     """Remove what a worker that was killed has left of a cache: for the parent."""
     if place := FAST_RUN_ALGO_POLICY.of(spec.settings):
-        path = Path(os.path.realpath(str(place)))
-        shutil.rmtree(build_folder(context, path), ignore_errors=True)
+        remove_leftovers(str(folder_of(str(place))))
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from lar.engines.onnxruntime import cache as cache_module
-from lar.engines.onnxruntime.cache import CACHES, build_folder, read_cache, remove_build
+from lar.engines.onnxruntime.cache import CACHES, read_cache, remove_build
 from lar.records.run import RunContext, RunSpec
 from tests.engines.onnxruntime.conftest import content_of
 
@@ -274,11 +274,16 @@ def test_a_cache_that_another_process_replaces_meanwhile_is_still_checked(
 def test_what_a_killed_build_leaves_is_removed_by_the_parent(place: Path) -> None:
     settings = {"fast_run_algo_policy": str(place)}
     spec = RunSpec(model="", engine="onnxruntime", driver="session", settings=dict(settings))
-    context = RunContext(work_folder="/somewhere/lar-abc")
-    folder = build_folder(context, place)
-    folder.mkdir()
-    (folder / "model.onnx").write_bytes(b"half of it")
-    remove_build(spec, context)
+    started = f"""
+import os
+from lar.files.work_folders import work_folder
+with work_folder({str(place.parent)!r}) as folder:
+    open(folder + "/model.onnx", "wb").write(b"half of it")
+    os._exit(9)
+"""
+    subprocess.run([sys.executable, "-c", started], check=False, cwd=REPOSITORY)
+    assert len(content_of(place.parent / os.listdir(place.parent)[0])) == 1
+    remove_build(spec, RunContext())
     assert not content_of(place.parent)
 
 
