@@ -19,20 +19,13 @@ from onnx import TensorProto, helper, numpy_helper
 from lar.engines.onnxruntime import cache as cache_module
 from lar.engines.onnxruntime.cache import CACHES, read_cache, remove_build
 from lar.records.run import RunContext, RunSpec
-from tests.engines.onnxruntime.conftest import content_of
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
-    from tests.engines.onnxruntime.conftest import MakeDriver, Outputs
 
-REPOSITORY = Path(__file__).resolve().parents[3]
-MODELS = REPOSITORY / "models"
-DIGITS = MODELS / "digits_cnn.onnx"
 INT8 = MODELS / "int8.onnx"
 SMALL = MODELS / "multi_input.onnx"
-EACH = sorted(MODELS.glob("*.onnx"))
 
-Run = Callable[[Any], "Outputs"]
 
 
 def same_bits(first: Outputs, second: Outputs) -> bool:
@@ -60,17 +53,17 @@ def optimizers_that_ran(log: str) -> set[str]:
 def test_a_run_from_the_cache_gives_the_same_bits(
     load_driver: MakeDriver,
     build: Callable[..., Any],
-    run_driver: Run,
+    ,
     place: Path,
     model: Path,
     level: str,
 ) -> None:
-    expected = run_driver(load_driver(model, graph_optimization_level=level))
+    expected = run(load_driver(model, graph_optimization_level=level))
     built = build(model, graph_optimization_level=level)
     before = content_of(place.parent)
     loaded = load_driver(model, fast_run_algo_policy=str(place), graph_optimization_level=level)
-    assert same_bits(run_driver(built), expected)
-    assert same_bits(run_driver(loaded), expected)
+    assert same_bits(run(built), expected)
+    assert same_bits(run(loaded), expected)
     assert not built.notes
     assert not loaded.notes
     assert content_of(place.parent) == before
@@ -88,15 +81,15 @@ def test_nothing_is_optimised_when_it_is_loaded(
 
 
 def test_the_weights_are_mapped_from_its_second_file(
-    build: Callable[..., Any], run_driver: Run, place: Path
+    build: Callable[..., Any], place: Path
 ) -> None:
-    run_driver(build())
+    run(build())
     driver = build()
     data = place.with_name(read_cache(place).data)
     assert str(data) in Path("/proc/self/maps").read_text()
     assert data.stat().st_size > DIGITS.stat().st_size / 2
     assert place.stat().st_size < DIGITS.stat().st_size / 4
-    run_driver(driver)
+    run(driver)
 
 
 def test_weights_are_kept_as_operators_take_them_where_they_can_be(
@@ -144,7 +137,7 @@ def test_a_link_to_a_cache_stays_one(load_driver: MakeDriver, place: Path, tmp_p
 
 
 def test_models_with_external_weights_and_in_the_ort_format(
-    load_driver: MakeDriver, run_driver: Run, place: Path, tmp_path: Path
+    load_driver: MakeDriver, place: Path, tmp_path: Path
 ) -> None:
     external, ort = tmp_path / "external.onnx", tmp_path / "digits.ort"
     onnx.save(
@@ -155,12 +148,12 @@ def test_models_with_external_weights_and_in_the_ort_format(
         size_threshold=0,
     )
     load_driver(DIGITS, model_dump=str(ort))
-    expected = run_driver(load_driver(DIGITS))
+    expected = run(load_driver(DIGITS))
     for model in (external, ort):
         built = load_driver(model, fast_run=True, fast_run_algo_policy=str(place))
         loaded = load_driver(model, fast_run_algo_policy=str(place))
-        assert same_bits(run_driver(built), expected)
-        assert same_bits(run_driver(loaded), expected)
+        assert same_bits(run(built), expected)
+        assert same_bits(run(loaded), expected)
         assert not loaded.notes
         place.unlink()
     load_driver(external, fast_run=True, fast_run_algo_policy=str(place))
@@ -187,7 +180,7 @@ def test_models_with_external_weights_and_in_the_ort_format(
 def test_one_for_another_run_is_built_again_and_says_so(
     load_driver: MakeDriver,
     build: Callable[..., Any],
-    run_driver: Run,
+    ,
     place: Path,
     settings: dict[str, Any],
     field: str,
@@ -206,7 +199,7 @@ def test_one_for_another_run_is_built_again_and_says_so(
     after = content_of(place.parent)
     assert len(after) == 2
     assert not before.items() & after.items()
-    assert same_bits(run_driver(driver), run_driver(load_driver(model, **others)))
+    assert same_bits(run(driver), run(load_driver(model, **others)))
     again = load_driver(model, fast_run_algo_policy=str(place), **others)
     assert not again.notes
     assert content_of(place.parent) == after
@@ -263,12 +256,12 @@ def test_many_processes_at_once_lose_nothing(place: Path) -> None:
 
 
 def test_a_cache_that_another_process_replaces_meanwhile_is_still_checked(
-    build: Callable[..., Any], run_driver: Run, place: Path
+    build: Callable[..., Any], place: Path
 ) -> None:
     build()
     driver = build()
     build(graph_optimization_level="basic")  # and removes the second file of the first
-    assert run_driver(driver)
+    assert run(driver)
 
 
 def test_what_a_killed_build_leaves_is_removed_by_the_parent(place: Path) -> None:

@@ -16,18 +16,11 @@ from hypothesis import strategies as st
 
 from lar.engines.onnxruntime.cache import CACHE_FORMAT, read_cache
 from lar.errors import UsageError
-from tests.engines.onnxruntime.conftest import content_of
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
-    from tests.engines.onnxruntime.conftest import MakeDriver, Outputs
 
-REPOSITORY = Path(__file__).resolve().parents[3]
-MODELS = REPOSITORY / "models"
-DIGITS = MODELS / "digits_cnn.onnx"
 SMALL = MODELS / "multi_input.onnx"
-
-Run = Callable[[Any], "Outputs"]
 
 
 def written(model: bytes = DIGITS.read_bytes(), **changed: Any) -> bytes:
@@ -84,7 +77,7 @@ def test_a_foreign_file_is_refused_and_left_as_it_is(
 
 
 def test_a_damaged_cache_is_refused_and_left_as_it_is(
-    build: Callable[..., Any], run_driver: Run, place: Path
+    build: Callable[..., Any], place: Path
 ) -> None:
     build()
     record = read_cache(place)
@@ -107,9 +100,9 @@ def test_a_damaged_cache_is_refused_and_left_as_it_is(
     data.write_bytes(whole[:1000] + bytes([whole[1000] ^ 1]) + whole[1001:])
     driver = build()
     with pytest.raises(UsageError, match=f"its file {record.data} is damaged"):
-        run_driver(driver)
+        run(driver)
     data.write_bytes(whole)
-    run_driver(build())
+    run(build())
 
 
 @given(share=st.floats(0, 1), flip=st.integers(1, 255), cut=st.booleans())

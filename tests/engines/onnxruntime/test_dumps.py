@@ -34,15 +34,8 @@ from lar.errors import UsageError
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
-    from tests.engines.onnxruntime.conftest import MakeDriver
 
-REPOSITORY = Path(__file__).resolve().parents[3]
-MODELS = REPOSITORY / "models"
-DIGITS = MODELS / "digits_cnn.onnx"
-MOBILENET = MODELS / "mobilenet_v2.onnx"
 SEVEN = str(REPOSITORY / "inputs" / "digit_7.npy")
-
-Run = Callable[[Any], dict[str, np.ndarray[Any, Any]]]
 
 
 def written_to(driver: Any, place: Path) -> Any:
@@ -102,11 +95,11 @@ def test_a_dump_is_made_beside_a_run_whose_numbers_stay(run_lar: RunLar, tmp_pat
 
 
 def test_tensors_are_those_of_a_session_that_gives_them_all(
-    load_driver: MakeDriver, run_driver: Run, tmp_path: Path
+    load_driver: MakeDriver, tmp_path: Path
 ) -> None:
     """They are fetched part by part, each by a session of its own."""
     driver = load_driver(MOBILENET)
-    run_driver(driver)
+    run(driver)
     graph = FedGraph(driver)
     names = [*graph.makers]
     assert len(names) > 2 * LEAST_NODES
@@ -122,16 +115,14 @@ def test_tensors_are_those_of_a_session_that_gives_them_all(
         assert bool(tensor.layout) == (name in graph.blocked)
 
 
-def test_blocked_tensors_hold_what_plain_ones_hold(
-    load_driver: MakeDriver, run_driver: Run, tmp_path: Path
-) -> None:
+def test_blocked_tensors_hold_what_plain_ones_hold(load_driver: MakeDriver, tmp_path: Path) -> None:
     dumps = []
     for name, settings in {
         "blocked": {},
         "plain": {"graph_optimization_level": "extended"},
     }.items():
         driver = load_driver(DIGITS, **settings)
-        run_driver(driver)
+        run(driver)
         dumps.append(dumped(driver, tmp_path / name))
     blocked, plain = dumps
     if not any(tensor.layout for tensor in blocked):
@@ -217,10 +208,10 @@ def odd_model(tmp_path: Path) -> Path:
 
 
 def test_tensors_of_every_kind_are_dumped(
-    load_driver: MakeDriver, run_driver: Run, odd_model: Path, tmp_path: Path
+    load_driver: MakeDriver, odd_model: Path, tmp_path: Path
 ) -> None:
     driver = load_driver(odd_model, graph_optimization_level="disable")
-    expected = run_driver(driver)
+    expected = run(driver)
     dump = dumped(driver, tmp_path / "dump")
     found = {tensor.name: tensor for tensor in dump}
     for name, array in expected.items():
@@ -270,13 +261,11 @@ def test_the_outputs_that_are_dumped_of_a_sequence_are_its_items(
 # The text
 
 
-def test_two_equal_text_dumps_are_identical(
-    load_driver: MakeDriver, run_driver: Run, tmp_path: Path
-) -> None:
+def test_two_equal_text_dumps_are_identical(load_driver: MakeDriver, tmp_path: Path) -> None:
     texts = []
     for name in ("one.txt", "two.txt"):
         driver = load_driver(DIGITS)
-        run_driver(driver)
+        run(driver)
         dump_text(written_to(driver, tmp_path / name), "io_dump")
         texts.append((tmp_path / name).read_text())
     assert texts[0] == texts[1]

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tests.conftest import RunLar
-    from tests.engines.onnxruntime.conftest import MakeDriver
 
 Array = np.ndarray[Any, Any]
 Tensors = dict[str, Array]

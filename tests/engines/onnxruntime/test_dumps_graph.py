@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 from lar.dumps.layouts import to_plain
 from lar.dumps.values import Part
 from lar.engines.onnxruntime.blocked_layout import block_size, split_blocks
 from lar.engines.onnxruntime.dumps import FedGraph
+from tests.engines.onnxruntime.drivers import (
+    DIGITS,
+    EACH,
+    LEVELS,
+    MOBILENET,
+    MakeDriver,
+    Outputs,
+    run,
+    save_model,
+)
 
-if TYPE_CHECKING:
-    from tests.engines.onnxruntime.conftest import MakeDriver, Outputs
-
-MODELS = Path(__file__).resolve().parents[3] / "models"
-MOBILENET = MODELS / "mobilenet_v2.onnx"
-DIGITS = MODELS / "digits_cnn.onnx"
-LEVELS = ("disable", "basic", "extended", "all")
-
-Run = Callable[[Any], "Outputs"]
-Tensors = dict[str, np.ndarray[Any, Any]]
+NUMBERS = np.random.default_rng(0)
 
 
 class Producer(NamedTuple):
@@ -38,7 +37,7 @@ class Producer(NamedTuple):
     blocked: bool
 
 
-def run_instrumented(driver: Any) -> tuple[tuple[Producer, ...], Tensors]:
+def run_instrumented(driver: Any) -> tuple[tuple[Producer, ...], Outputs]:
     """Run every tensor of a driver that was fed; those that are arrays of numbers are returned."""
     graph = FedGraph(driver)
     producers = tuple(
@@ -63,10 +62,10 @@ def assert_same_bits(actual: Any, expected: Outputs) -> None:
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("model", [MOBILENET, DIGITS], ids=lambda path: path.stem)
 def test_outputs_are_those_of_production_bit_by_bit(
-    load_driver: MakeDriver, run_driver: Run, model: Path, level: str
+    load_driver: MakeDriver, model: Path, level: str
 ) -> None:
     driver = load_driver(model, graph_optimization_level=level)
-    expected = run_driver(driver)
+    expected = run(driver)
     producers, tensors = run_instrumented(driver)
     assert_same_bits(tensors, expected)
     assert {each.tensor for each in producers} == tensors.keys()
@@ -78,20 +77,18 @@ def test_outputs_are_those_of_production_bit_by_bit(
         known.add(each.tensor)
 
 
-@pytest.mark.parametrize("model", sorted(MODELS.glob("*.onnx")), ids=lambda path: path.stem)
-def test_all_models_give_all_tensors(load_driver: MakeDriver, run_driver: Run, model: Path) -> None:
+@pytest.mark.parametrize("model", EACH, ids=lambda path: path.stem)
+def test_all_models_give_all_tensors(load_driver: MakeDriver, model: Path) -> None:
     driver = load_driver(model)
-    expected = run_driver(driver)
+    expected = run(driver)
     producers, tensors = run_instrumented(driver)
     assert_same_bits(tensors, expected)
     assert len(producers) == len(tensors) >= 1
 
 
-def test_without_optimisation_the_tensors_are_the_originals(
-    load_driver: MakeDriver, run_driver: Run
-) -> None:
+def test_without_optimisation_the_tensors_are_the_originals(load_driver: MakeDriver) -> None:
     driver = load_driver(DIGITS, graph_optimization_level="disable")
-    run_driver(driver)
+    run(driver)
     producers, _ = run_instrumented(driver)
     assert [(each.tensor, each.operator, each.node, each.inputs) for each in producers] == [
         (name, node.op_type, node.name, tuple(node.input))
@@ -100,14 +97,14 @@ def test_without_optimisation_the_tensors_are_the_originals(
     ]
 
 
-def test_blocked_tensors_are_marked_and_read_back(load_driver: MakeDriver, run_driver: Run) -> None:
+def test_blocked_tensors_are_marked_and_read_back(load_driver: MakeDriver) -> None:
     """Each of them is some tensor of the plain layout, which is computed in another order."""
     blocked_driver = load_driver(MOBILENET)
     plain_driver = load_driver(MOBILENET, disable_optimizer="NchwcTransformer")
     block = block_size(blocked_driver.onnxruntime)
     if block == 1:
         pytest.skip("ONNX Runtime has no blocked layout for this CPU")
-    run_driver(blocked_driver), run_driver(plain_driver)
+    run(blocked_driver), run(plain_driver)
     producers, tensors = run_instrumented(blocked_driver)
     plain_producers, plain = run_instrumented(plain_driver)
     assert not any(each.blocked for each in plain_producers)
@@ -127,33 +124,21 @@ def test_blocked_tensors_are_marked_and_read_back(load_driver: MakeDriver, run_d
 
 
 def test_a_plain_operator_between_blocked_ones_is_blocked_too(
-    load_driver: MakeDriver, run_driver: Run, tmp_path: Path
+    load_driver: MakeDriver, tmp_path: Path
 ) -> None:
-    numbers = np.random.default_rng(0)
-    weights = {"a": (16, 16, 1, 1), "b": (16, 16, 1, 1), "c": (16, 32, 1, 1)}
-    nodes = [
-        helper.make_node("Conv", ["x", "a"], ["first"]),
-        helper.make_node("Conv", ["x", "b"], ["second"]),
-        helper.make_node("Concat", ["first", "second"], ["both"], axis=1),
-        helper.make_node("Conv", ["both", "c"], ["y"]),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 16, 4, 4])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [
-            numpy_helper.from_array(numbers.random(shape, np.float32), name)
-            for name, shape in weights.items()
-        ],
-    )
-    path = tmp_path / "concat.onnx"
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    onnx.save(model, path)
+    text = """(float[1,16,4,4] x) => (float[] y) {
+        first = Conv(x, a)
+        second = Conv(x, b)
+        both = Concat<axis = 1>(first, second)
+        y = Conv(both, c)
+    }"""
+    shapes = {"a": (16, 16, 1, 1), "b": (16, 16, 1, 1), "c": (16, 32, 1, 1)}
+    weights = {name: NUMBERS.random(shape, np.float32) for name, shape in shapes.items()}
+    path = save_model(tmp_path / "concat.onnx", text, **weights)
     found = {}
     for level in ("all", "disable"):
         driver = load_driver(path, graph_optimization_level=level)
-        run_driver(driver)
+        run(driver)
         producers, tensors = run_instrumented(driver)
         (concat,) = [each for each in producers if each.operator == "Concat"]
         block = block_size(driver.onnxruntime) if concat.blocked else 1
@@ -162,55 +147,31 @@ def test_a_plain_operator_between_blocked_ones_is_blocked_too(
     np.testing.assert_allclose(found["all"], found["disable"], rtol=1e-5)
 
 
-def test_what_is_no_plain_tensor_breaks_nothing(
-    load_driver: MakeDriver, run_driver: Run, tmp_path: Path
-) -> None:
+def test_what_is_no_plain_tensor_breaks_nothing(load_driver: MakeDriver, tmp_path: Path) -> None:
     """Control flow, sequences, optional values, outputs that are left out, unnamed nodes."""
 
-    def value(name: str, number: int = TensorProto.FLOAT, shape: Any = None) -> Any:
-        return helper.make_tensor_value_info(name, number, shape)
-
-    def branch(operator: str) -> Any:
-        node = helper.make_node(operator, ["x"], ["inside"])
-        return helper.make_graph([node], operator, [], [value("inside")])
-
-    nodes = [
-        helper.make_node("ReduceMax", ["x"], ["most"], keepdims=0),
-        helper.make_node("Cast", ["most"], ["yes"], to=TensorProto.BOOL),
-        helper.make_node(
-            "If", ["yes"], ["y"], then_branch=branch("Relu"), else_branch=branch("Neg")
-        ),
-        helper.make_node("SplitToSequence", ["x"], ["pieces"], axis=0, keepdims=0),
-        helper.make_node("SequenceLength", ["pieces"], ["count"]),
-        helper.make_node("Optional", ["x"], ["perhaps"]),
-        helper.make_node("OptionalHasElement", ["perhaps"], ["there"]),
-        helper.make_node("LSTM", ["steps", "w", "r"], ["", "", "state"], hidden_size=2),
-        helper.make_node("Cast", ["y"], ["short"], to=TensorProto.BFLOAT16),
-        helper.make_node("Cast", ["short"], ["out"], to=TensorProto.FLOAT),
-    ]
-    numbers = np.random.default_rng(0)
-    weights = {"w": (1, 8, 4), "r": (1, 8, 2)}
-    graph = helper.make_graph(
-        nodes,
-        "odd",
-        [value("x", shape=[2, 3]), value("steps", shape=[3, 1, 4])],
-        [
-            value("out"),
-            value("state"),
-            value("count", TensorProto.INT64),
-            value("there", TensorProto.BOOL),
-        ],
-        [
-            numpy_helper.from_array(numbers.random(shape, np.float32), name)
-            for name, shape in weights.items()
-        ],
-    )
-    path = tmp_path / "odd.onnx"
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
-    onnx.save(model, path)
+    text = """(float[2,3] x, float[3,1,4] steps) =>
+        (float[] out, float[] state, int64[] count, bool[] there) {
+        most = ReduceMax<keepdims = 0>(x)
+        yes = Cast<to = 9>(most)
+        y = If(yes)<
+            then_branch = a () => (float[] inside) { inside = Relu(x) },
+            else_branch = b () => (float[] inside) { inside = Neg(x) }
+        >
+        pieces = SplitToSequence<axis = 0, keepdims = 0>(x)
+        count = SequenceLength(pieces)
+        perhaps = Optional(x)
+        there = OptionalHasElement(perhaps)
+        "", "", state = LSTM<hidden_size = 2>(steps, w, r)
+        short = Cast<to = 16>(y)
+        out = Cast<to = 1>(short)
+    }"""
+    shapes = {"w": (1, 8, 4), "r": (1, 8, 2)}
+    weights = {name: NUMBERS.random(shape, np.float32) for name, shape in shapes.items()}
+    path = save_model(tmp_path / "odd.onnx", text, opset=18, **weights)
     for level in LEVELS:
         driver = load_driver(path, graph_optimization_level=level, range=1e6)
-        expected = run_driver(driver)
+        expected = run(driver)
         producers, tensors = run_instrumented(driver)
         assert_same_bits(tensors, expected)
         found = {each.tensor: each.operator for each in producers}

@@ -18,7 +18,6 @@ from onnx import TensorProto, helper
 from lar.engines.onnxruntime import session as session_driver
 from lar.engines.onnxruntime.providers import CudaDevice
 from lar.errors import UsageError
-from tests.engines.onnxruntime.drivers import DIGITS, MOBILENET, load, make_driver, run
 from tests.options.ruling import check, refusal
 
 if TYPE_CHECKING:

@@ -16,7 +16,6 @@ from onnx import TensorProto, helper, numpy_helper
 from lar.engines.onnxruntime import blocked_layout
 from lar.engines.onnxruntime.optimizers import OPTIMIZERS, RULES
 from lar.errors import UsageError
-from tests.engines.onnxruntime.drivers import DIGITS, MOBILENET, load, make_driver
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar

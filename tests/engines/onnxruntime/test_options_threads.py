@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.engines.onnxruntime.drivers import DIGITS, MODELS, load, run
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar

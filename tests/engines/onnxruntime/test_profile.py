@@ -27,17 +27,10 @@ from lar.measurement.loop import take_samples
 from lar.measurement.rows import SampleRows
 from lar.records.profile import Profile, TensorFact
 from lar.worker.recorder import Recorder
-from tests.engines.onnxruntime.conftest import feed_driver
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
-    from tests.engines.onnxruntime.conftest import MakeDriver
 
-ROOT = Path(__file__).resolve().parents[3]
-MODELS = ROOT / "models"
-DIGITS = MODELS / "digits_cnn.onnx"
-EACH = sorted(MODELS.glob("*.onnx"))
-LEVELS = ("disable", "basic", "extended", "all")
 
 ProfileModel = Callable[..., Profile]
 

@@ -19,9 +19,7 @@ from tests.options.ruling import check, refusal
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
-    from tests.engines.onnxruntime.conftest import MakeDriver
 
-DIGITS = Path(__file__).resolve().parents[3] / "models" / "digits_cnn.onnx"
 CUDA = "CUDAExecutionProvider"
 TENSORRT = "TensorrtExecutionProvider"
 FALLBACK = "session.disable_cpu_ep_fallback"
