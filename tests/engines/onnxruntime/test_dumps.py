@@ -7,15 +7,12 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 import lar
 from lar.dumps.dump import Dump
@@ -23,14 +20,17 @@ from lar.dumps.graph import index_of
 from lar.dumps.index import read_headers
 from lar.dumps.layers import describe_dump
 from lar.dumps.layouts import block_of, to_plain
-from lar.engines.onnxruntime.dumps import (
-    FedGraph,
-    dump_tensors,
-    dump_text,
-    save_source,
-)
+from lar.engines.onnxruntime.dumps import FedGraph, dump_tensors, dump_text, save_source
 from lar.engines.onnxruntime.graph import LEAST_NODES
 from lar.errors import UsageError
+from tests.engines.onnxruntime.drivers import (
+    DIGITS,
+    MOBILENET,
+    REPOSITORY,
+    MakeDriver,
+    run,
+    save_model,
+)
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
@@ -40,9 +40,8 @@ SEVEN = str(REPOSITORY / "inputs" / "digit_7.npy")
 
 def written_to(driver: Any, place: Path) -> Any:
     """Give a driver a place for a dump, as the parent of a run does."""
-    driver.context = replace(
-        driver.context, written={"bin_io_dump": str(place), "io_dump": str(place)}
-    )
+    written = {"bin_io_dump": str(place), "io_dump": str(place)}
+    driver.context = replace(driver.context, written=written)
     save_source(driver, True)
     return driver
 
@@ -178,33 +177,20 @@ def test_runs_dumps_profiles_and_caches_do_without_the_package_onnx(tmp_path: Pa
 @pytest.fixture
 def odd_model(tmp_path: Path) -> Path:
     """Nodes without names, an input left out, several outputs, and a tensor of each odd kind."""
-    nodes = [
-        helper.make_node("Shape", ["x"], ["shape/of:x"]),
-        helper.make_node("ReduceSum", ["x"], ["sum"], keepdims=0),
-        helper.make_node("Clip", ["x", "", "most"], ["clipped"]),
-        helper.make_node("TopK", ["clipped", "k"], ["values", "places"]),
-        helper.make_node("Cast", ["values"], ["double"], to=TensorProto.DOUBLE),
-        helper.make_node("NonZero", ["clipped"], ["found"]),
-        helper.make_node("SequenceConstruct", ["x", "clipped"], ["list"]),
-        helper.make_node("SequenceAt", ["list", "index"], ["picked"]),
-        helper.make_node("Identity", ["picked"], ["y"]),
-    ]
-    kept = ["shape/of:x", "sum", "values", "places", "double", "found", "y"]
-    graph = helper.make_graph(
-        nodes,
-        "odd",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])],
-        [onnx.ValueInfoProto(name=name) for name in kept],
-        [
-            numpy_helper.from_array(np.array([2], np.int64), "k"),
-            numpy_helper.from_array(np.array(0.5, np.float32), "most"),
-            numpy_helper.from_array(np.array(1, np.int64), "index"),
-        ],
-    )
-    path = tmp_path / "odd.onnx"
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    onnx.save(onnx.shape_inference.infer_shapes(model), path)
-    return path
+    text = """(float[2,3] x) => (int64[2] "shape/of:x", float sum, float[2,2] values,
+        int64[2,2] places, double[2,2] double, int64[2,n] found, float[2,3] y)
+        <int64[1] k = {2}, float most = {0.5}, int64 index = {1}> {
+        "shape/of:x" = Shape(x)
+        sum = ReduceSum<keepdims = 0>(x)
+        clipped = Clip(x, "", most)
+        values, places = TopK(clipped, k)
+        double = Cast<to = 11>(values)
+        found = NonZero(clipped)
+        list = SequenceConstruct(x, clipped)
+        picked = SequenceAt(list, index)
+        y = Identity(picked)
+    }"""
+    return save_model(tmp_path / "odd.onnx", text)
 
 
 def test_tensors_of_every_kind_are_dumped(
@@ -242,14 +228,8 @@ def test_the_outputs_that_are_dumped_of_a_sequence_are_its_items(
     run_lar: RunLar, tmp_path: Path
 ) -> None:
     """A sequence that stays bound would grow with each run."""
-    nodes = [helper.make_node("SplitToSequence", ["x"], ["list"], axis=0)]
-    tensor = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])
-    sequence = helper.make_tensor_sequence_value_info("list", TensorProto.FLOAT, None)
-    graph = helper.make_graph(nodes, "list", [tensor], [sequence])
-    path = tmp_path / "list.onnx"
-    onnx.save(
-        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path
-    )
+    text = "(float[2,3] x) => (seq(float[]) list) { list = SplitToSequence<axis = 0>(x) }"
+    path = save_model(tmp_path / "list.onnx", text)
     done = run_lar(str(path), "--iter", "3", "--bin-out-dump", "out", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     dump = lar.open_dump(tmp_path / "out")

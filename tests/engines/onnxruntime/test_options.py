@@ -6,18 +6,24 @@ import _ctypes
 import json
 import shutil
 import subprocess
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper
 
 from lar.engines.onnxruntime import session as session_driver
 from lar.engines.onnxruntime.providers import CudaDevice
 from lar.errors import UsageError
+from tests.engines.onnxruntime.drivers import (
+    DIGITS,
+    MOBILENET,
+    bits_of,
+    load,
+    make_driver,
+    run,
+    save_model,
+)
 from tests.options.ruling import check, refusal
 
 if TYPE_CHECKING:
@@ -119,23 +125,9 @@ def test_without_memory_optimisation_operators_share_none(run_lar: RunLar, tmp_p
     was.
     """
     in_one_heap = ["--engine-env", f"MALLOC_MMAP_THRESHOLD_={2**30}"]
-    shape, names = [1024, 1024], [f"t{index}" for index in range(21)]
-    nodes = [
-        helper.make_node(("Sin", "Cos")[index % 2], [before], [after])
-        for index, (before, after) in enumerate(pairwise(names))
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "chain",
-        *(
-            [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)]
-            for name in (names[0], names[-1])
-        ),
-    )
-    path = tmp_path / "chain.onnx"
-    onnx.save(
-        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path
-    )
+    nodes = "\n".join(f"t{at + 1} = {('Sin', 'Cos')[at % 2]}(t{at})" for at in range(20))
+    text = f"(float[1024,1024] t0) => (float[1024,1024] t20) {{ {nodes} }}"
+    path = save_model(tmp_path / "chain.onnx", text)
 
     def peak(*flags: str) -> int:
         ended = run_lar(str(path), "--iter", "1", "--json", "-", *in_one_heap, *flags)
@@ -193,9 +185,8 @@ def test_reproducible_sets_the_session_and_gives_the_same_bits() -> None:
     drivers = [load(MOBILENET, reproducible=True, multithread=2) for _ in range(2)]
     assert all(driver.options.use_deterministic_compute for driver in drivers)
     assert not load().options.use_deterministic_compute
-    first, *others = [run(driver) for driver in drivers for _ in range(3)]
-    for other in others:
-        assert all(first[name].tobytes() == other[name].tobytes() for name in first)
+    first, *others = [bits_of(run(driver)) for driver in drivers for _ in range(3)]
+    assert others == [first] * 5
 
 
 def test_weight_preprocess_prepacks_weights_as_the_default_does() -> None:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 from lar.engines.onnxruntime import blocked_layout
 from lar.engines.onnxruntime.optimizers import OPTIMIZERS, RULES
 from lar.errors import UsageError
+from tests.engines.onnxruntime.drivers import DIGITS, MOBILENET, load, make_driver, save_model
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
@@ -42,26 +42,15 @@ def has_blocked_nodes(nodes: Mapping[str, int]) -> bool:
 def small_network(tmp_path: Path) -> Path:
     """A convolution, a normalisation that can be folded into it, and an activation."""
     numbers = np.random.default_rng(0)
-    constants = {
-        "w": numbers.random((16, 16, 3, 3), np.float32),
-        **{name: numbers.random(16, np.float32) + 1 for name in ("scale", "b", "mean", "var")},
-    }
-    nodes = [
-        helper.make_node("Conv", ["data", "w"], ["conv"]),
-        helper.make_node("BatchNormalization", ["conv", "scale", "b", "mean", "var"], ["norm"]),
-        helper.make_node("Relu", ["norm"], ["out"]),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "small",
-        [helper.make_tensor_value_info("data", TensorProto.FLOAT, [1, 16, 8, 8])],
-        [helper.make_tensor_value_info("out", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(array, name) for name, array in constants.items()],
-    )
-    path = tmp_path / "small.onnx"
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    onnx.save(model, path)
-    return path
+    factors = ("scale", "b", "mean", "var")
+    text = f"""(float[1,16,8,8] data) => (float[] out) {{
+        conv = Conv(data, w)
+        norm = BatchNormalization(conv, {", ".join(factors)})
+        out = Relu(norm)
+    }}"""
+    weights = {name: numbers.random(16, np.float32) + 1 for name in factors}
+    filters = numbers.random((16, 16, 3, 3), np.float32)
+    return save_model(tmp_path / "small.onnx", text, w=filters, **weights)
 
 
 def test_each_level_optimises_further(small_network: Path, tmp_path: Path) -> None:

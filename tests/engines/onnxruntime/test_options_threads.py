@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.engines.onnxruntime.drivers import DIGITS, REPOSITORY, load, run
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
@@ -77,7 +78,7 @@ print(json.dumps(found))
 
 def check_cores(expected: list[str], **settings: Any) -> None:
     """Check the core that each thread is bound to, the calling thread's first."""
-    arguments = [str(MODELS.parent), str(DIGITS), json.dumps(settings), json.dumps(expected)]
+    arguments = [str(REPOSITORY), str(DIGITS), json.dumps(settings), json.dumps(expected)]
     ended = subprocess.run(
         [sys.executable, "-c", BIND, *arguments],
         capture_output=True,
