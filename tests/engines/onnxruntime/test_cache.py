@@ -7,31 +7,32 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 from lar.engines.onnxruntime import cache as cache_module
 from lar.engines.onnxruntime.cache import CACHES, read_cache, remove_build
 from lar.records.run import RunContext, RunSpec
+from tests.engines.onnxruntime.drivers import (
+    DIGITS,
+    EACH,
+    MODELS,
+    REPOSITORY,
+    MakeDriver,
+    bits_of,
+    content_of,
+    run,
+    save_external,
+    save_model,
+)
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
 
 INT8 = MODELS / "int8.onnx"
 SMALL = MODELS / "multi_input.onnx"
-
-
-
-def same_bits(first: Outputs, second: Outputs) -> bool:
-    return {name: array.tobytes() for name, array in first.items()} == {
-        name: array.tobytes() for name, array in second.items()
-    }
 
 
 def optimizers_that_ran(log: str) -> set[str]:
@@ -52,18 +53,17 @@ def optimizers_that_ran(log: str) -> set[str]:
 @pytest.mark.parametrize("model", EACH, ids=lambda path: path.stem)
 def test_a_run_from_the_cache_gives_the_same_bits(
     load_driver: MakeDriver,
-    build: Callable[..., Any],
-    ,
+    build: MakeDriver,
     place: Path,
     model: Path,
     level: str,
 ) -> None:
-    expected = run(load_driver(model, graph_optimization_level=level))
+    expected = bits_of(run(load_driver(model, graph_optimization_level=level)))
     built = build(model, graph_optimization_level=level)
     before = content_of(place.parent)
     loaded = load_driver(model, fast_run_algo_policy=str(place), graph_optimization_level=level)
-    assert same_bits(run(built), expected)
-    assert same_bits(run(loaded), expected)
+    assert bits_of(run(built)) == expected
+    assert bits_of(run(loaded)) == expected
     assert not built.notes
     assert not loaded.notes
     assert content_of(place.parent) == before
@@ -72,7 +72,7 @@ def test_a_run_from_the_cache_gives_the_same_bits(
 
 
 def test_nothing_is_optimised_when_it_is_loaded(
-    build: Callable[..., Any], capfd: pytest.CaptureFixture[str]
+    build: MakeDriver, capfd: pytest.CaptureFixture[str]
 ) -> None:
     build(verbose=True)
     assert optimizers_that_ran(capfd.readouterr().err)
@@ -80,9 +80,7 @@ def test_nothing_is_optimised_when_it_is_loaded(
     assert not optimizers_that_ran(capfd.readouterr().err)
 
 
-def test_the_weights_are_mapped_from_its_second_file(
-    build: Callable[..., Any], place: Path
-) -> None:
+def test_the_weights_are_mapped_from_its_second_file(build: MakeDriver, place: Path) -> None:
     run(build())
     driver = build()
     data = place.with_name(read_cache(place).data)
@@ -93,7 +91,7 @@ def test_the_weights_are_mapped_from_its_second_file(
 
 
 def test_weights_are_kept_as_operators_take_them_where_they_can_be(
-    build: Callable[..., Any], place: Path
+    build: MakeDriver, place: Path
 ) -> None:
     build(DIGITS)
     cache = read_cache(place)
@@ -108,7 +106,7 @@ def test_weights_are_kept_as_operators_take_them_where_they_can_be(
 
 
 def test_a_copy_has_its_second_file_and_replaces_another_with_its_own(
-    build: Callable[..., Any], place: Path, tmp_path: Path
+    build: MakeDriver, place: Path, tmp_path: Path
 ) -> None:
     build()
     first, copy = read_cache(place).data, tmp_path / "elsewhere" / "tuned.cache"
@@ -137,31 +135,23 @@ def test_a_link_to_a_cache_stays_one(load_driver: MakeDriver, place: Path, tmp_p
 
 
 def test_models_with_external_weights_and_in_the_ort_format(
-    load_driver: MakeDriver, place: Path, tmp_path: Path
+    load_driver: MakeDriver, build: MakeDriver, place: Path, tmp_path: Path
 ) -> None:
-    external, ort = tmp_path / "external.onnx", tmp_path / "digits.ort"
-    onnx.save(
-        onnx.load(DIGITS),
-        external,
-        save_as_external_data=True,
-        location="weights.bin",
-        size_threshold=0,
-    )
+    external, ort = save_external(DIGITS, tmp_path / "external.onnx"), tmp_path / "digits.ort"
     load_driver(DIGITS, model_dump=str(ort))
-    expected = run(load_driver(DIGITS))
+    expected = bits_of(run(load_driver(DIGITS)))
     for model in (external, ort):
-        built = load_driver(model, fast_run=True, fast_run_algo_policy=str(place))
+        built = build(model)
         loaded = load_driver(model, fast_run_algo_policy=str(place))
-        assert same_bits(run(built), expected)
-        assert same_bits(run(loaded), expected)
+        assert bits_of(run(built)) == expected
+        assert bits_of(run(loaded)) == expected
         assert not loaded.notes
         place.unlink()
-    load_driver(external, fast_run=True, fast_run_algo_policy=str(place))
+    build(external)
     os.utime(tmp_path / "weights.bin", (1, 1))  # other weights
     changed = load_driver(external, fast_run_algo_policy=str(place))
-    assert [note.split("was made for ")[1] for note in changed.notes] == [
-        "a run that differs in weights: it is built again"
-    ]
+    (note,) = changed.notes
+    assert note.endswith("was made for a run that differs in weights: it is built again")
 
 
 # What it is made for
@@ -179,8 +169,7 @@ def test_models_with_external_weights_and_in_the_ort_format(
 @pytest.mark.parametrize("fast_run", [True, False])
 def test_one_for_another_run_is_built_again_and_says_so(
     load_driver: MakeDriver,
-    build: Callable[..., Any],
-    ,
+    build: MakeDriver,
     place: Path,
     settings: dict[str, Any],
     field: str,
@@ -199,14 +188,14 @@ def test_one_for_another_run_is_built_again_and_says_so(
     after = content_of(place.parent)
     assert len(after) == 2
     assert not before.items() & after.items()
-    assert same_bits(run(driver), run(load_driver(model, **others)))
+    assert bits_of(run(driver)) == bits_of(run(load_driver(model, **others)))
     again = load_driver(model, fast_run_algo_policy=str(place), **others)
     assert not again.notes
     assert content_of(place.parent) == after
 
 
 def test_another_processor_or_engine_is_another_run(
-    build: Callable[..., Any], place: Path, monkeypatch: pytest.MonkeyPatch
+    build: MakeDriver, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build()
     monkeypatch.setattr(cache_module, "read_instruction_sets", lambda: "Other avx avx2 rdtscp")
@@ -256,7 +245,7 @@ def test_many_processes_at_once_lose_nothing(place: Path) -> None:
 
 
 def test_a_cache_that_another_process_replaces_meanwhile_is_still_checked(
-    build: Callable[..., Any], place: Path
+    build: MakeDriver, place: Path
 ) -> None:
     build()
     driver = build()
@@ -282,10 +271,7 @@ with work_folder({str(place.parent)!r}) as folder:
 
 def test_a_model_that_does_not_load_leaves_nothing(run_lar: RunLar, place: Path) -> None:
     broken = place.parent.parent / "broken.onnx"
-    node = helper.make_node("NoSuchOperator", ["x"], ["y"])
-    info = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])
-    graph = helper.make_graph([node], "g", [info], [info], [numpy_helper.from_array(np.ones(2))])
-    onnx.save(helper.make_model(graph, ir_version=8), broken)
+    save_model(broken, "(float[2] x) => (float[2] y) { y = Relu<nope = 1>(x) }")
     ended = run_lar(str(broken), "--fast-run", "--fast-run-algo-policy", str(place))
     assert ended.returncode == 2, ended.stderr
     assert "broken.onnx" in ended.stderr

@@ -6,7 +6,6 @@ import json
 import os
 import zlib
 from base64 import b64encode
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,14 @@ from hypothesis import strategies as st
 
 from lar.engines.onnxruntime.cache import CACHE_FORMAT, read_cache
 from lar.errors import UsageError
+from tests.engines.onnxruntime.drivers import (
+    DIGITS,
+    MODELS,
+    REPOSITORY,
+    MakeDriver,
+    content_of,
+    run,
+)
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
@@ -65,7 +72,7 @@ def test_a_missing_file_is_made_with_fast_run_alone(
     ids=["empty", "garbage", "model", "MegEngine's", "checksum", "later", "elsewhere"],
 )
 def test_a_foreign_file_is_refused_and_left_as_it_is(
-    build: Callable[..., Any], place: Path, content: bytes
+    build: MakeDriver, place: Path, content: bytes
 ) -> None:
     place.write_bytes(content)
     with pytest.raises(UsageError) as caught:
@@ -76,9 +83,7 @@ def test_a_foreign_file_is_refused_and_left_as_it_is(
     assert content_of(place.parent) == {place.name: content}
 
 
-def test_a_damaged_cache_is_refused_and_left_as_it_is(
-    build: Callable[..., Any], place: Path
-) -> None:
+def test_a_damaged_cache_is_refused_and_left_as_it_is(build: MakeDriver, place: Path) -> None:
     build()
     record = read_cache(place)
     data = place.with_name(record.data)
@@ -126,7 +131,7 @@ def test_any_damage_is_refused_or_makes_it_one_for_another_run(
 
 
 def test_a_place_that_cannot_be_written_is_refused_before_the_work(
-    build: Callable[..., Any], load_driver: MakeDriver, place: Path, monkeypatch: Any
+    build: MakeDriver, load_driver: MakeDriver, place: Path, monkeypatch: Any
 ) -> None:
     with pytest.raises(UsageError, match="is a folder"):
         load_driver(DIGITS, fast_run=True, fast_run_algo_policy=str(place.parent))

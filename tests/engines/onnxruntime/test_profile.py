@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
 
 from lar.engines.onnx_file.contents import read_model
 from lar.engines.onnxruntime.profile import NO_PARTS, SessionProfiler
@@ -27,10 +26,19 @@ from lar.measurement.loop import take_samples
 from lar.measurement.rows import SampleRows
 from lar.records.profile import Profile, TensorFact
 from lar.worker.recorder import Recorder
+from tests.engines.onnxruntime.drivers import (
+    DIGITS,
+    EACH,
+    LEVELS,
+    MOBILENET,
+    MODELS,
+    MakeDriver,
+    feed_driver,
+    save_model,
+)
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
-
 
 ProfileModel = Callable[..., Profile]
 
@@ -67,19 +75,10 @@ def feed_ones(batch: int) -> Callable[[Any], None]:
     return feed
 
 
-def save_model(path: Path, nodes: Sequence[Any], shape: Sequence[int], *weights: Any) -> Path:
-    """Save a model of the input x and the output y."""
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
-    graph = helper.make_graph(nodes, "graph", [x], [y], weights)
-    opset = helper.make_opsetid("", 17)
-    onnx.save(helper.make_model(graph, opset_imports=[opset], ir_version=8), path)
-    return path
-
-
-def weight(name: str, *shape: int) -> Any:
-    numbers = np.ones(shape, np.float32)
-    return helper.make_tensor(name, TensorProto.FLOAT, shape, numbers.tobytes(), raw=True)
+def flops_in(profile: Profile) -> int:
+    """The operations of the first timed iteration."""
+    places = [each.operator for each in profile.executions if each.step == 0]
+    return sum(profile.operators[place].flops or 0 for place in places)
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -131,11 +130,8 @@ def test_flops_are_those_of_the_model_however_it_is_optimised(
 ) -> None:
     model = MODELS / f"{name}.onnx"
     found = profile_model(model, 1, feeds=[feed_ones(1)], graph_optimization_level=level)
-    flops = sum(
-        found.operators[each.operator].flops or 0 for each in found.executions if each.step == 0
-    )
     # Of one item; a batch normalisation that is folded away takes no work of its own any more.
-    assert flops == pytest.approx(read_model(model).flops, rel=0.04)
+    assert flops_in(found) == pytest.approx(read_model(model).flops, rel=0.04)
     assert all(operator.source == "derived" for operator in found.operators)
     assert all(operator.size_bytes or operator.type in VIEWS for operator in found.operators)
 
@@ -144,11 +140,7 @@ def test_flops_of_a_large_network(profile_model: ProfileModel) -> None:
     model = MODELS / "large" / "resnet50.onnx"
     if not model.exists():
         pytest.skip("models/large has not been made")
-    found = profile_model(model, 1)
-    flops = sum(
-        found.operators[each.operator].flops or 0 for each in found.executions if each.step == 0
-    )
-    assert flops == pytest.approx(2 * 4.1e9, rel=0.01)
+    assert flops_in(profile_model(model, 1)) == pytest.approx(2 * 4.1e9, rel=0.01)
 
 
 def test_weights_that_are_rearranged_at_load_count(profile_model: ProfileModel) -> None:
@@ -198,15 +190,14 @@ def test_what_the_engine_does_to_load_is_within_the_load(profile_model: ProfileM
 
 
 def test_nodes_without_names_are_found(profile_model: ProfileModel, tmp_path: Path) -> None:
-    nodes = [
-        helper.make_node("MatMul", ["x", "w"], ["a"]),
-        helper.make_node("MatMul", ["a", "v"], ["b"]),
-        helper.make_node("Sigmoid", ["a"], ["c"]),
-        helper.make_node("Concat", ["b", "c"], ["y"], axis=1),
-    ]
-    model = save_model(
-        tmp_path / "unnamed.onnx", nodes, [2, 3], weight("w", 3, 5), weight("v", 5, 7)
-    )
+    text = """(float[2,3] x) => (float[] y) {
+        a = MatMul(x, w)
+        b = MatMul(a, v)
+        c = Sigmoid(a)
+        y = Concat<axis = 1>(b, c)
+    }"""
+    weights = {"w": np.ones((3, 5), np.float32), "v": np.ones((5, 7), np.float32)}
+    model = save_model(tmp_path / "unnamed.onnx", text, **weights)
     found = profile_model(model, graph_optimization_level="disable")
     work = {operator.name: operator.flops for operator in found.operators}
     assert work == {
@@ -233,14 +224,13 @@ def test_an_operator_counts_anew_for_other_shapes(profile_model: ProfileModel) -
 def test_memory_is_estimated_from_tensors_and_their_last_use(
     profile_model: ProfileModel, tmp_path: Path
 ) -> None:
-    nodes = [
-        helper.make_node("Sigmoid", ["x"], ["a"], name="first"),
-        helper.make_node("Reshape", ["a", "shape"], ["b"], name="view"),
-        helper.make_node("Sigmoid", ["b"], ["c"], name="second"),
-        helper.make_node("Concat", ["c", "b"], ["y"], name="last", axis=1),
-    ]
-    shape = helper.make_tensor("shape", TensorProto.INT64, [2], [1, 100])
-    model = save_model(tmp_path / "memory.onnx", nodes, [10, 10], shape)
+    text = """(float[10,10] x) => (float[] y) <int64[2] shape = {1, 100}> {
+        [first] a = Sigmoid(x)
+        [view] b = Reshape(a, shape)
+        [second] c = Sigmoid(b)
+        [last] y = Concat<axis = 1>(c, b)
+    }"""
+    model = save_model(tmp_path / "memory.onnx", text)
     settings: dict[str, Any] = {"graph_optimization_level": "disable"}
     assert profile_model(model, **settings).allocations == ()
     found = profile_model(model, profile_memory=True, **settings)
@@ -265,7 +255,7 @@ def test_memory_is_estimated_from_tensors_and_their_last_use(
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_threads_are_those_that_ran(profile_model: ProfileModel, threads: int) -> None:
-    found = profile_model(MODELS / "mobilenet_v2.onnx", multithread=threads)
+    found = profile_model(MOBILENET, multithread=threads)
     assert found.facts.threads == threads
     assert list(found.threads.values()) == ["host", *["intra-op 1"] * (threads - 1)]
 
@@ -367,7 +357,7 @@ def test_a_profile_that_the_engine_could_not_write_is_told(tmp_path: Path) -> No
 
 
 def test_operators_have_the_kinds_of_their_kernels(profile_model: ProfileModel) -> None:
-    found = profile_model(MODELS / "mobilenet_v2.onnx", 1, graph_optimization_level="basic")
+    found = profile_model(MOBILENET, 1, graph_optimization_level="basic")
     kinds = Counter(operator.algorithm for operator in found.operators if operator.algorithm)
     assert kinds["Conv depthwise 3x3 NCHW"] + kinds["Conv depthwise 3x3/2 NCHW"] == 17
     assert kinds["Conv pointwise 1x1 NCHW"] == 34
@@ -377,7 +367,7 @@ def test_operators_have_the_kinds_of_their_kernels(profile_model: ProfileModel) 
 
 
 def test_layouts_do_not_hide_what_a_convolution_is(profile_model: ProfileModel) -> None:
-    found = profile_model(MODELS / "mobilenet_v2.onnx", 1)
+    found = profile_model(MOBILENET, 1)
     kinds = [operator.algorithm or "" for operator in found.operators if operator.type == "Conv"]
     assert sum("depthwise" in kind for kind in kinds) == 17
     assert sum("pointwise" in kind for kind in kinds) == 34
@@ -391,11 +381,11 @@ def test_quantised_products_are_named_by_their_types(profile_model: ProfileModel
 
 
 def test_threads_of_a_session_share_the_work(profile_model: ProfileModel) -> None:
-    found = profile_model(MODELS / "mobilenet_v2.onnx", 2, multithread=2)
+    found = profile_model(MOBILENET, 2, multithread=2)
     uses = [it.threads for it in found.operators if it.type == "Conv"]
     assert all(use is not None and use.executions == 2 for use in uses)
     assert sum(use.computing_ns for use in uses if use) > 0
-    alone = profile_model(MODELS / "mobilenet_v2.onnx", 1, multithread=1)
+    alone = profile_model(MOBILENET, 1, multithread=1)
     assert all(it.threads is None for it in alone.operators)
 
 

@@ -15,6 +15,7 @@ from lar.engines.onnxruntime import providers, session
 from lar.engines.onnxruntime.messages import explain_onnxruntime
 from lar.engines.onnxruntime.providers import CudaDevice
 from lar.errors import UsageError
+from tests.engines.onnxruntime.drivers import DIGITS, MakeDriver
 from tests.options.ruling import check, refusal
 
 if TYPE_CHECKING:
