@@ -150,9 +150,3 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(
         build(graph_optimization_level="basic")
     build()  # it may still be read
     assert content_of(place.parent) == before
-
-
-def test_full_run_is_not_for_this_engine(run_lar: RunLar) -> None:
-    ended = run_lar(str(DIGITS), "--full-run")
-    assert ended.returncode == 2
-    assert "--full-run: ONNX Runtime cannot do this" in ended.stderr

@@ -76,11 +76,6 @@ def test_the_blocked_layout_is_on_until_it_is_disabled(model: Path, tmp_path: Pa
     assert not has_blocked_nodes(extended)
 
 
-def test_a_disabled_rule_is_left_out(small_network: Path, tmp_path: Path) -> None:
-    without = optimized_nodes(small_network, tmp_path, disable_optimizer="ConvBNFusion")
-    assert without[":BatchNormalization"] == 1
-
-
 @pytest.mark.parametrize(
     "flags",
     [

@@ -254,10 +254,15 @@ def test_memory_is_estimated_from_tensors_and_their_last_use(
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_threads_are_those_that_ran(profile_model: ProfileModel, threads: int) -> None:
+def test_threads_of_a_session_share_the_work(profile_model: ProfileModel, threads: int) -> None:
     found = profile_model(MOBILENET, multithread=threads)
     assert found.facts.threads == threads
     assert list(found.threads.values()) == ["host", *["intra-op 1"] * (threads - 1)]
+    uses = [it.threads for it in found.operators if it.type == "Conv"]
+    known = [use for use in uses if use is not None]
+    assert len(known) == (len(uses) if threads > 1 else 0)
+    assert {use.executions for use in known} == ({2} if known else set())
+    assert (sum(use.computing_ns for use in known) > 0) == (threads > 1)
 
 
 def test_a_cached_model_is_profiled_as_it_runs(profile_model: ProfileModel, tmp_path: Path) -> None:
@@ -325,12 +330,6 @@ def test_the_raw_profile_alone_is_made_without_a_second_run(
     assert len(RawProfile(lambda: events_in(str(tmp_path / "raw.json"))).runs) == 3
 
 
-def test_the_host_alone_cannot_be_profiled(run_lar: RunLar, tmp_path: Path) -> None:
-    ended = run_lar(str(DIGITS), "--profile-host", str(tmp_path / "p.json"))
-    assert ended.returncode == 2
-    assert "--profile-host: ONNX Runtime cannot do this" in ended.stderr
-
-
 @pytest.mark.parametrize(
     ("name", "module"),
     [
@@ -359,18 +358,14 @@ def test_a_profile_that_the_engine_could_not_write_is_told(tmp_path: Path) -> No
 def test_operators_have_the_kinds_of_their_kernels(profile_model: ProfileModel) -> None:
     found = profile_model(MOBILENET, 1, graph_optimization_level="basic")
     kinds = Counter(operator.algorithm for operator in found.operators if operator.algorithm)
-    assert kinds["Conv depthwise 3x3 NCHW"] + kinds["Conv depthwise 3x3/2 NCHW"] == 17
-    assert kinds["Conv pointwise 1x1 NCHW"] == 34
     assert kinds["Conv 3x3/2 NCHW"] == 1
     assert kinds["Gemm one row by weights"] == 1
     assert {it.type for it in found.operators if it.algorithm} == {"Conv", "Gemm"}
-
-
-def test_layouts_do_not_hide_what_a_convolution_is(profile_model: ProfileModel) -> None:
-    found = profile_model(MOBILENET, 1)
-    kinds = [operator.algorithm or "" for operator in found.operators if operator.type == "Conv"]
-    assert sum("depthwise" in kind for kind in kinds) == 17
-    assert sum("pointwise" in kind for kind in kinds) == 34
+    # Layouts do not hide what a convolution is.
+    for profile in (found, profile_model(MOBILENET, 1)):
+        told = [it.algorithm or "" for it in profile.operators if it.type == "Conv"]
+        assert sum("depthwise 3x3" in kind for kind in told) == 17
+        assert sum("pointwise 1x1" in kind for kind in told) == 34
 
 
 def test_quantised_products_are_named_by_their_types(profile_model: ProfileModel) -> None:
@@ -380,20 +375,13 @@ def test_quantised_products_are_named_by_their_types(profile_model: ProfileModel
     assert all("3x3" in str(kind) and str(kind).endswith("int8") for kind in kinds)
 
 
-def test_threads_of_a_session_share_the_work(profile_model: ProfileModel) -> None:
-    found = profile_model(MOBILENET, 2, multithread=2)
-    uses = [it.threads for it in found.operators if it.type == "Conv"]
-    assert all(use is not None and use.executions == 2 for use in uses)
-    assert sum(use.computing_ns for use in uses if use) > 0
-    alone = profile_model(MOBILENET, 1, multithread=1)
-    assert all(it.threads is None for it in alone.operators)
-
-
-def test_a_session_computes_on_all_cores_if_no_option_says_otherwise(
-    profile_model: ProfileModel,
+@pytest.mark.parametrize("settings", [{}, {"multithread": 2}])
+def test_threads_without_work_count_too(
+    profile_model: ProfileModel, settings: dict[str, int]
 ) -> None:
-    found = profile_model(MODELS / "one_operator.onnx", 1)
-    assert found.facts.threads == len(os.sched_getaffinity(0))
+    """A session computes on all cores if no option says otherwise."""
+    found = profile_model(MODELS / "one_operator.onnx", 1, **settings)
+    assert found.facts.threads == settings.get("multithread", len(os.sched_getaffinity(0)))
 
 
 def test_of_another_provider_no_threads_are_known(make_driver: MakeDriver) -> None:
@@ -401,8 +389,3 @@ def test_of_another_provider_no_threads_are_known(make_driver: MakeDriver) -> No
     other, own = (make_driver(DIGITS, provider=each) for each in ("cuda", "cpu"))
     assert (other.spec.device, other.thread_count(), other.facts().threads) == ("cpu", None, None)
     assert own.thread_count() == own.facts().threads == len(os.sched_getaffinity(0))
-
-
-def test_threads_without_work_count_too(profile_model: ProfileModel) -> None:
-    found = profile_model(MODELS / "one_operator.onnx", multithread=2)
-    assert found.facts.threads == 2

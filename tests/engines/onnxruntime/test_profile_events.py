@@ -26,6 +26,8 @@ from lar.records.profile import Step, TensorFact
 
 CUDA_PROFILE = Path(__file__).resolve().parents[2] / "data" / "onnxruntime_cuda_profile.json"
 
+Pairs = tuple[tuple[str, str], ...]
+
 # The file
 
 
@@ -35,12 +37,9 @@ def event(name: str, category: str, ts: int, dur: int, **args: Any) -> dict[str,
 
 
 def node(name: str, ts: int, dur: int, provider: str = "CPU", **args: Any) -> dict[str, Any]:
-    given: dict[str, Any] = {
-        "op_name": name.capitalize(),
-        "provider": f"{provider}ExecutionProvider",
-    }
     shapes = {"input_type_shape": [{"float": [2, 3]}], "output_type_shape": [{"float": [2]}]}
-    given |= {"node_index": "0"} | shapes | args
+    given = {"op_name": name.capitalize(), "node_index": "0", **shapes, **args}
+    given["provider"] = f"{provider}ExecutionProvider"
     return event(f"{name}_kernel_time", "Node", ts, dur, **given)
 
 
@@ -233,63 +232,56 @@ def test_where_no_kernels_are_reported_the_dispatches_are_the_times() -> None:
 
 
 def test_copies_to_a_device_are_memcpys() -> None:
-    copy = {**node("x", 105, 2, "CUDA"), "name": "Memcpy_kernel_time"}
-    copy["args"] = {**copy["args"], "op_name": "MemcpyFromHost"}
+    copy = node("memcpy", 105, 2, "CUDA", op_name="MemcpyFromHost")
     found = events_on("cuda:0", copy, event("model_run", "Session", 103, 10))
     span = found.spans[-1]
     assert (span.category, span.name, span.size_bytes) == ("memcpy", "[CUDA memcpy HtoD]", 8)
     assert (span.source_kind, span.destination_kind) == ("host", "device")
 
 
-def graph_of(*nodes: tuple[str, str]) -> OptimizedGraph:
-    """A graph of nodes, each a type and a name."""
-    messages = [Message("Node", op_type=type, name=name) for type, name in nodes]
+REORDERED = (("Conv", "conv1"), ("ReorderOutput", "ReorderOutput_token_3"), ("Relu", ""))
+SOME = (("Conv", "conv1"), ("Conv", "conv2"), ("ReorderInput", "ReorderInput"), ("Relu", ""))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "events", "found"),
+    [
+        (  # in order where all of them fit
+            REORDERED,
+            (("Conv", "conv1"), ("ReorderOutput", "ReorderOutput_token_9"), ("Relu", "Relu_2")),
+            {"conv1": "conv1", "ReorderOutput_token_9": "ReorderOutput_token_3", "Relu_2": ""},
+        ),
+        (  # else by type and name where there are as many
+            SOME,
+            (
+                ("Conv", "conv2"),  # in another order than in the graph
+                ("Conv", "conv1"),
+                ("ReorderInput", "ReorderInput"),  # a name that is given anew in each session
+                ("Relu", "Relu_3"),
+                ("Gemm", "gemm"),  # in no node
+            ),
+            {"conv1": "conv1", "conv2": "conv2", "Relu_3": ""},
+        ),
+        (  # of more events than nodes none is sure
+            (("Relu", ""), ("Conv", "conv1")),
+            (("Relu", "Relu_0"), ("Relu", "Relu_1"), ("Conv", "conv1")),
+            {"conv1": "conv1"},
+        ),
+    ],
+)
+def test_events_are_matched_by_order_or_name(
+    nodes: Pairs, events: Pairs, found: dict[str, str]
+) -> None:
+    """Each node and event is a type and a name."""
     graph = OptimizedGraph()
-    graph.nodes = messages
-    return graph
-
-
-def matched(graph: OptimizedGraph, *events: tuple[str, str]) -> dict[str, str]:
-    """The names of the nodes that events, each a type and a name, are found to be."""
-    nodes = [
-        {
-            **node(name, 105 + index, 1),
-            "args": {"op_name": type, "provider": "CPU", "node_index": str(index)},
-        }
-        for index, (type, name) in enumerate(events)
+    graph.nodes = [Message("Node", op_type=type, name=name) for type, name in nodes]
+    given = [
+        node(name, 105 + at, 1, op_name=type, node_index=str(at))
+        for at, (type, name) in enumerate(events)
     ]
-    raw = raw_of(*nodes, event("model_run", "Session", 100, 90))
-    return {key[0]: each.name for key, each in match_nodes(raw.runs, graph).items()}
-
-
-def test_events_are_matched_in_order_where_all_of_them_fit() -> None:
-    graph = graph_of(("Conv", "conv1"), ("ReorderOutput", "ReorderOutput_token_3"), ("Relu", ""))
-    events = (("Conv", "conv1"), ("ReorderOutput", "ReorderOutput_token_9"), ("Relu", "Relu_2"))
-    assert matched(graph, *events) == {
-        "conv1": "conv1",
-        "ReorderOutput_token_9": "ReorderOutput_token_3",
-        "Relu_2": "",
-    }
-
-
-def test_else_by_type_and_name_where_there_are_as_many() -> None:
-    graph = graph_of(
-        ("Conv", "conv1"), ("Conv", "conv2"), ("ReorderInput", "ReorderInput"), ("Relu", "")
-    )
-    events = (
-        ("Conv", "conv2"),  # in another order than in the graph
-        ("Conv", "conv1"),
-        ("ReorderInput", "ReorderInput"),  # a name that is given anew in each session
-        ("Relu", "Relu_3"),
-        ("Gemm", "gemm"),  # in no node
-    )
-    assert matched(graph, *events) == {"conv1": "conv1", "conv2": "conv2", "Relu_3": ""}
-
-
-def test_of_more_events_than_nodes_none_is_sure() -> None:
-    graph = graph_of(("Relu", ""), ("Conv", "conv1"))
-    events = (("Relu", "Relu_0"), ("Relu", "Relu_1"), ("Conv", "conv1"))
-    assert matched(graph, *events) == {"conv1": "conv1"}
+    raw = raw_of(*given, event("model_run", "Session", 100, 90))
+    matched = match_nodes(raw.runs, graph)
+    assert {key[0]: each.name for key, each in matched.items()} == found
 
 
 def test_elements_have_their_bits_by_the_engines_names_too() -> None:

@@ -213,14 +213,40 @@ def test_a_run_on_a_device_returns_when_it_is_dispatched() -> None:
     assert options.get_run_config_entry("disable_synchronize_execution_providers") == "1"
 
 
-def test_rounding_to_tf32_is_for_cuda_alone() -> None:
+CACHED = {"fast_run": True, "fast_run_algo_policy": "model.cache"}
+LAYOUT, ON_TENSORRT = {"enable_nchw88": True}, {"tensorrt": True}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"no_tf32": True}, "--no-tf32 needs --cuda or --provider cuda: the CPU rounds to no type"),
+        (ON_TENSORRT | {"no_tf32": True}, "--no-tf32 and --tensorrt exclude each other: "),
+        (ON_TENSORRT | {"cpu": True}, "--tensorrt and --cpu exclude each other: "),
+        (ON_TENSORRT | {"cpu_default": True}, "--tensorrt and --cpu-default exclude each other: "),
+        (ON_TENSORRT | {"multithread": 1}, "--tensorrt and --multithread exclude each other: "),
+        (ON_TENSORRT | {"provider": "cpu"}, "--tensorrt and --provider exclude each other: "),
+        (ON_TENSORRT | LAYOUT, "--enable-nchw88 and --tensorrt exclude each other: "),
+        ({"cuda": 0} | LAYOUT, "--enable-nchw88 and --cuda exclude each other: "),
+        ({"provider": "cuda"} | LAYOUT, "--enable-nchw88 and --provider exclude each other: "),
+        ({"provider": "cuda", "cpu": True}, "--provider cuda and --cpu"),
+        ({"provider": "cuda", "cpu_default": True}, "--provider cuda and --cpu"),
+        ({"provider": "cuda,tensorrt"}, "--provider: cannot run on cuda,tensorrt: the CPU alone"),
+        ({"provider": "cpu,cpu"}, "--provider: cannot run on cpu,cpu: the CPU alone runs what"),
+        ({"provider": "cuda,cpu,cpu"}, "--provider: cannot run on cuda,cpu,cpu: the CPU alone"),
+        ({"cuda": 0} | CACHED, "--fast-run-algo-policy and --cuda exclude each other: ONNX Runt"),
+    ],
+)
+def test_what_a_provider_has_no_room_for_is_refused(settings: dict[str, Any], message: str) -> None:
+    assert refusal("onnxruntime", settings).message.startswith(message)
+
+
+def test_what_goes_with_a_provider_is_taken() -> None:
     check("onnxruntime", {"no_tf32": True, "provider": "cuda,cpu"})
-    message = refusal("onnxruntime", {"no_tf32": True}).message
-    assert message.startswith(
-        "--no-tf32 needs --cuda or --provider cuda: the CPU rounds to no type of fewer bits"
-    )
-    message = refusal("onnxruntime", {"no_tf32": True, "tensorrt": True}).message
-    assert message.startswith("--no-tf32 and --tensorrt exclude each other: ")
+    check("onnxruntime", CACHED)
+    check("onnxruntime", {"provider": "CPUExecutionProvider"} | CACHED)
+    check("onnxruntime", {"provider": "cpu", "cpu": True})
+    check("onnxruntime", {"provider": "cpu", "cpu_default": True})
 
 
 def test_the_cpu_runs_the_rest_where_that_is_asked_for(asked_of: Asked) -> None:
@@ -228,9 +254,6 @@ def test_the_cpu_runs_the_rest_where_that_is_asked_for(asked_of: Asked) -> None:
     assert (asked[FALLBACK], asked["device"]) == ("0", ("cuda", 0))
     assert asked["notes"] == ["the CPU runs what cuda cannot: Conv (2), Relu (1)"]
     assert asked_of(provider="cuda")["notes"] == []
-    for name in ("cuda,tensorrt", "cpu,cpu", "cuda,cpu,cpu"):
-        message = refusal("onnxruntime", {"provider": name}).message
-        assert message.startswith(f"--provider: cannot run on {name}: the CPU alone runs what")
 
 
 def test_a_model_that_the_provider_cannot_run_names_what_it_lacks(
@@ -249,28 +272,6 @@ def test_a_model_that_the_provider_cannot_run_names_what_it_lacks(
     error = driver.explain(unusable, loading=True)
     assert error is not None
     assert error.message.endswith(": the provider cuda cannot run all of its operators")
-
-
-def test_a_cache_and_the_blocked_layout_are_for_the_cpu_alone() -> None:
-    cached = {"fast_run": True, "fast_run_algo_policy": "model.cache"}
-    assert "keeps a cache for the CPU alone" in refusal("onnxruntime", {"cuda": 0} | cached).message
-    check("onnxruntime", cached)
-    check("onnxruntime", {"provider": "CPUExecutionProvider"} | cached)
-    settings: tuple[tuple[dict[str, Any], str], ...] = (
-        ({"tensorrt": True}, "--tensorrt"),
-        ({"cuda": 0}, "--cuda"),
-        ({"provider": "cuda"}, "--provider"),
-    )
-    for values, flag in settings:
-        message = refusal("onnxruntime", {"enable_nchw88": True} | values).message
-        assert message.startswith(f"--enable-nchw88 and {flag} exclude each other: ")
-
-
-@pytest.mark.parametrize("key", ["cpu", "cpu_default", "multithread", "provider"])
-def test_tensorrt_leaves_no_room_for_the_cpu(key: str) -> None:
-    flag = "--" + key.replace("_", "-")
-    error = refusal("onnxruntime", {"tensorrt": True, key: "cpu" if key == "provider" else 1})
-    assert error.message.startswith(f"--tensorrt and {flag} exclude each other: ")
 
 
 def test_where_there_is_no_tensorrt_its_package_is_named(run_lar: RunLar) -> None:

@@ -73,12 +73,6 @@ def test_the_place_is_that_of_the_plain_layout_whatever_runs(
         driver.feed({"x": ones_but(7)})
 
 
-def test_how_many_more_are_out_of_range_is_told(load_driver: MakeDriver, network: Path) -> None:
-    driver = load_driver(network, range=0.5)
-    with pytest.raises(CheckFailed, match=r"holds 1 at \[0,0,0,0\], and 255 of 256 more$"):
-        driver.feed({"x": ones_but(7)})
-
-
 def test_a_failed_check_is_a_failed_run_and_exit_code_1(run_lar: RunLar, network: Path) -> None:
     np.save(network.parent / "x.npy", ones_but(7))
     given = ["--input", str(network.parent / "x.npy"), "--iter", "1", "--json", "-"]
