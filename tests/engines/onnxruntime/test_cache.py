@@ -163,6 +163,7 @@ def test_models_with_external_weights_and_in_the_ort_format(
         ({"graph_optimization_level": "basic"}, "optimization"),
         ({"disable_optimizer": "NchwcTransformer,ConvBNFusion"}, "disabled optimizers"),
         ({"multithread": 7}, "threads"),
+        ({"engine_option": "session.set_denormal_as_zero=1"}, "engine option"),
         ({"model": INT8}, "model"),
     ],
 )

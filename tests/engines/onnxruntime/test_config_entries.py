@@ -59,14 +59,6 @@ def test_no_name_is_of_both_kinds() -> None:
     assert not OF_SESSIONS & OF_RUNS
 
 
-def test_a_cache_is_made_for_the_entries(run_lar: RunLar, tmp_path: Path) -> None:
-    cache = ("--fast-run-algo-policy", str(tmp_path / "a.cache"), "--iter", "1")
-    assert run_lar(str(MODEL), "--fast-run", *cache).returncode == 0
-    done = run_lar(str(MODEL), *cache, "--engine-option", DENORMALS)
-    assert "was made for a run that differs in engine option: it is built again" in done.stderr
-    assert not run_lar(str(MODEL), *cache, "--engine-option", DENORMALS).stderr.count("differs")
-
-
 def test_an_optimised_model_is_written_with_the_entries(tmp_path: Path) -> None:
     packed = tmp_path / "packed.onnx"
     done = lar.run(MODEL, model_dump=str(packed), engine_option=[DENORMALS, "ep.x=1"], iter=0)

@@ -41,13 +41,6 @@ def test_a_provider_has_a_short_name_too(name: str) -> None:
     assert (facts.device, facts.libraries["provider"]) == ("cpu", "CPUExecutionProvider")
 
 
-def test_a_run_records_its_provider(run_lar: RunLar) -> None:
-    ended = run_lar(str(DIGITS), "--provider", "cpu", "--json", "-", "--iter", "1")
-    assert ended.returncode == 0, ended.stderr
-    engine = json.loads(ended.stdout)["engine"]
-    assert engine["libraries"]["provider"] == "CPUExecutionProvider"
-
-
 def test_an_unknown_provider_is_refused(run_lar: RunLar) -> None:
     ended = run_lar(str(DIGITS), "--provider", "gpuu")
     assert ended.returncode == 2

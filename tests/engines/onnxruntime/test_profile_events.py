@@ -117,19 +117,6 @@ def test_names_that_the_engine_writes_as_they_are_are_read() -> None:
     assert tuple(each.node for each in run.nodes) == names
 
 
-def test_threads_without_work_are_not_counted() -> None:
-    stats = {"main_thread": {}, "sub_threads": {"11": {"num_run": 0}, "12": {"num_run": 4}}}
-    found = events_on(
-        "cpu",
-        node("add", 1, 1, thread_scheduling_stats=stats),
-        node("mul", 2, 1, thread_scheduling_stats=""),
-        event("model_run", "Session", 0, 5),
-    )
-    assert found.uses.busy_threads() == ("12",)
-    assert [*found.trace().threads.values()] == ["intra-op 1"]
-    assert [each.threads is None for each in found.trace().operators] == [False, True]
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [

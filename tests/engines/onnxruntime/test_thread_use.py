@@ -23,9 +23,9 @@ def test_times_are_summed_and_shares_counted_since_the_event_before() -> None:
     uses.add(0, stats(90, 9, {"11": 4, "12": 2}), timed=False)  # the warm-up
     uses.add(0, stats(30, 9, {"11": 6, "12": 2}, handing_out=2), timed=True)
     uses.add(1, stats(0, 0, {"11": 6, "12": 2}), timed=True)
-    uses.add(0, stats(10, 0, {"11": 9, "12": 3}), timed=True)
+    uses.add(0, stats(10, 0, {"11": 9, "12": 3, "13": 0}), timed=True)
     conv, relu = uses.by_operator.values()
-    assert conv == ThreadUse(2, 40_000, 2_000, 11_000, (5, 1))
+    assert conv == ThreadUse(2, 40_000, 2_000, 11_000, (5, 1, 0))
     assert conv.waiting_share == 11 / 53
     assert (relu.executions, relu.tasks) == (1, (0, 0))
     assert uses.busy_threads() == ("11", "12")
