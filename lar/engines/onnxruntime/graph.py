@@ -8,7 +8,7 @@ without optimisation. What is inside control flow is computed by hand (`onnx_fil
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -47,7 +47,9 @@ from lar.engines.onnxruntime.blocked_layout import (
     split_blocks,
 )
 from lar.engines.onnxruntime.saving import open_saved
+from lar.engines.onnxruntime.session import SessionDriver
 from lar.engines.onnxruntime.values import (
+    Array,
     graph_alone,
     make_value,
     read_tensor,
@@ -55,11 +57,6 @@ from lar.engines.onnxruntime.values import (
     type_named,
 )
 from lar.errors import LarError, first_line
-
-if TYPE_CHECKING:
-    from lar.engines.onnxruntime.session import SessionDriver
-
-Array = np.ndarray[Any, Any]
 
 # A session gives a part of the tensors, so that no more than that part is in memory at once.
 PARTS = 4

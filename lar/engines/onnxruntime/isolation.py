@@ -8,7 +8,6 @@ computed in a loop comes from a run for each iteration.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,14 +22,10 @@ from lar.engines.onnxruntime.blocked_layout import (
 )
 from lar.engines.onnxruntime.graph import Graph
 from lar.engines.onnxruntime.saving import save_to_work_folder
-from lar.engines.onnxruntime.values import tensor_type
+from lar.engines.onnxruntime.session import SessionDriver
+from lar.engines.onnxruntime.values import Array, tensor_type
 from lar.errors import LarError
 from lar.options.table import FAST_RUN_ALGO_POLICY
-
-if TYPE_CHECKING:
-    from lar.engines.onnxruntime.session import SessionDriver
-
-Array = np.ndarray[Any, Any]
 
 
 class SessionIsolation(Isolation):

@@ -10,20 +10,14 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from lar.engines.formats import begins_like_ort, read_head
 from lar.engines.onnx_file.external_data import files_beside
 from lar.engines.onnx_file.tensors import tensor_of
 from lar.engines.onnxruntime.saving import options_changed
+from lar.engines.onnxruntime.session import SessionDriver
+from lar.engines.onnxruntime.values import Array
 from lar.errors import UsageError
-
-if TYPE_CHECKING:
-    from lar.engines.onnxruntime.session import SessionDriver
-
-Array = np.ndarray[Any, Any]
 
 
 def write_testcases(
