@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+from collections import defaultdict
 from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
@@ -82,7 +83,7 @@ class SessionDriver(Driver):
         self.device = ("cpu", 0)
         # What the hooks of the options set.
         self.providers: list[str] = [CPU]
-        self.provider_options: dict[str, dict[str, str]] = {}
+        self.provider_options: dict[str, dict[str, str]] = defaultdict(dict)
         self.disabled_optimizers: list[str] = []
         self.run_entries: dict[str, str] = {}
         self.feed_checks: list[Callable[[], None]] = []  # of what is fed after the first inputs
@@ -158,13 +159,7 @@ class SessionDriver(Driver):
             model,
             self.options,
             providers=self.providers,
-            provider_options=[
-                {
-                    **self.provider_options.get(provider, {}),
-                    **({"device_id": str(self.device[1])} if provider in DEVICES else {}),
-                }
-                for provider in self.providers
-            ],
+            provider_options=[self.provider_options[name] for name in self.providers],
             disabled_optimizers=self.disabled_optimizers,
             enable_fallback=0,
         )
@@ -194,7 +189,6 @@ class SessionDriver(Driver):
         )
 
     def feed(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
-        device, _ = self.device
         binding = self.session.io_binding()
         # Bound memory is not copied by the binding: the values live as long as the driver.
         self.fed, self.given = {}, arrays
@@ -202,19 +196,17 @@ class SessionDriver(Driver):
             # On the CPU nothing is copied: the value is the array's memory.
             with self.recorder.call("OrtValue.ortvalue_from_numpy"):
                 self.fed[name] = make_value(self.onnxruntime, array, self.device)
-        for name, value in self.fed.items():
-            binding.bind_ortvalue_input(name, value)
+            binding.bind_ortvalue_input(name, self.fed[name])
         self.binding = binding
         self.bind_outputs()
         # A sequence that is bound would grow by what each run adds to it.
         grows = any(node.type.startswith("seq(") for node in self.session.get_outputs())
         self.rearm = self.bind_outputs if grows else None
-        entries = dict(self.run_entries)
+        entries = {**(ASYNCHRONOUS if self.device[0] == "cuda" else {}), **self.run_entries}
         # On the CPU the run has ended when it returns; `bool` is the cheapest call that does
         # nothing.
         self.wait = bool
-        if device == "cuda":
-            entries = {**ASYNCHRONOUS, **entries}
+        if self.device[0] == "cuda":
             self.wait = binding.synchronize_outputs
             self.calls = {**self.calls, "wait": "IOBinding.synchronize_outputs"}
         options = run_options(self.onnxruntime, entries) if entries else None
@@ -346,11 +338,13 @@ def open_cuda(driver: SessionDriver, device_id: int) -> None:
         raise UsageError(problem, hint, flag=flag_for(driver.spec.settings))
     load_cuda(driver.onnxruntime)
     driver.device = ("cuda", device_id)
+    for name in DEVICES:
+        driver.provider_options[name]["device_id"] = str(device_id)
 
 
 def multiply_in_float32(driver: SessionDriver, _: bool) -> None:
     """Have CUDA's libraries multiply float32 numbers as they are."""
-    driver.provider_options[CUDA] = {"use_tf32": "0"}
+    driver.provider_options[CUDA]["use_tf32"] = "0"
 
 
 def keep_tensorrt_engines(driver: SessionDriver, file: str) -> None:
@@ -364,7 +358,7 @@ def keep_tensorrt_engines(driver: SessionDriver, file: str) -> None:
         raise UsageError(
             "cannot be written", "choose another file", flag="--tensorrt-cache", subject=file
         )
-    driver.provider_options[TENSORRT] = {
+    driver.provider_options[TENSORRT] |= {
         "trt_engine_cache_enable": "True",
         "trt_engine_cache_path": folder,
         "trt_engine_cache_prefix": name,
