@@ -14,7 +14,7 @@ from lar.engines import engine_named
 from lar.engines.onnxruntime import providers, session
 from lar.engines.onnxruntime.messages import explain_onnxruntime
 from lar.engines.onnxruntime.providers import CudaDevice
-from lar.errors import UsageError
+from lar.errors import LarError, UsageError
 from tests.engines.onnxruntime.drivers import DIGITS, MakeDriver
 from tests.options.ruling import check, refusal
 
@@ -167,6 +167,14 @@ def test_devices_are_those_that_the_driver_of_the_gpus_counts(
         assert session.find_devices() == devices
 
 
+def explained(driver: Any) -> LarError:
+    """What is said of a model that its provider cannot run."""
+    says = "fallback to CPU EP has been explicitly disabled by the user"
+    error = driver.explain(RuntimeError(says), loading=True)
+    assert isinstance(error, LarError)
+    return error
+
+
 def test_a_provider_whose_libraries_are_missing_says_which(
     make_driver: MakeDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -175,13 +183,10 @@ def test_a_provider_whose_libraries_are_missing_says_which(
     library = tmp_path / "capi" / "libonnxruntime_providers_cuda.so"
     driver = make_driver(DIGITS, cuda=0)
     driver.providers = [CUDA]
-    unusable = RuntimeError("fallback to CPU EP has been explicitly disabled by the user")
-    error = driver.explain(unusable, loading=True)
-    assert error is not None
+    error = explained(driver)
     assert "the provider cuda cannot run all of its operators" in error.message
     library.write_text("no library")
-    error = driver.explain(unusable, loading=True)
-    assert error is not None
+    error = explained(driver)
     assert error.message.startswith("--cuda: the provider cuda of ONNX Runtime does not load: ")
     assert str(library) in error.message
     assert error.hint.startswith("pip install 'onnxruntime-gpu[cuda,cudnn]'")
@@ -262,15 +267,12 @@ def test_a_model_that_the_provider_cannot_run_names_what_it_lacks(
     driver = make_driver(DIGITS, cuda=0)
     driver.onnxruntime = EngineWithGpu(driver.onnxruntime, CUDA)
     driver.providers = [CUDA]
-    unusable = RuntimeError("fallback to CPU EP has been explicitly disabled by the user")
-    error = driver.explain(unusable, loading=True)
-    assert error is not None
+    error = explained(driver)
     assert error.message.endswith(": the provider cuda cannot run Conv (2), Relu (1)")
     assert error.hint == "--provider cuda,cpu has the CPU run what it cannot"
     # ONNX Runtime before 1.24 says nothing about operators.
     monkeypatch.setattr(driver, "open_session", lambda model: object())
-    error = driver.explain(unusable, loading=True)
-    assert error is not None
+    error = explained(driver)
     assert error.message.endswith(": the provider cuda cannot run all of its operators")
 
 
