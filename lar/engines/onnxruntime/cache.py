@@ -25,17 +25,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from lar.engines import model_caches as caches
 from lar.engines.engine import Size
-from lar.engines.model_caches import (
-    ANOTHER_FILE,
-    FLAG,
-    Contents,
-    ModelCacheFiles,
-    damaged,
-    describe_file,
-    missing,
-    note_on_rebuild,
-)
 from lar.engines.onnx_file.external_data import files_beside, place_of, tensors_outside
 from lar.engines.onnx_file.fields import Message, SavedModel
 from lar.engines.onnxruntime.messages import one_line
@@ -109,7 +100,7 @@ def read_cache(path: str | Path) -> ModelCache:
     except (msgspec.MsgspecError, ValueError):
         is_whole = False
     if not is_whole:
-        raise damaged(path, "ONNX Runtime")
+        raise caches.damaged(path, "ONNX Runtime")
     try:
         size = (folder_of(path) / cache.data).stat().st_size if cache.data else 0
     except OSError as error:
@@ -121,7 +112,7 @@ def read_cache(path: str | Path) -> ModelCache:
 
 
 def refusal(path: str | Path, problem: str) -> UsageError:
-    return UsageError(problem, ANOTHER_FILE, subject=path)
+    return UsageError(problem, caches.ANOTHER_FILE, subject=path)
 
 
 def folder_of(path: str | Path) -> Path:
@@ -129,13 +120,13 @@ def folder_of(path: str | Path) -> Path:
     return Path(os.path.realpath(path)).parent
 
 
-class ModelCaches(ModelCacheFiles):
+class ModelCaches(caches.ModelCacheFiles):
     """Optimised models, each with what it was made for."""
 
     def begins(self, head: bytes) -> bool:
         return head.startswith(BEGIN)
 
-    def read(self, path: str) -> Contents:
+    def read(self, path: str) -> caches.Contents:
         cache = read_cache(path)
         rows: list[list[str | Size]] = [["size of the model", Size(len(cache.model))]]
         if cache.data:
@@ -143,7 +134,7 @@ class ModelCaches(ModelCacheFiles):
             rows.append(["size of its weights", Size(cache.data_bytes, f", {kind}")])
             rows.append(["file of its weights", cache.data])
         record = {it: getattr(cache, it) for it in ("data", "data_bytes", "prepacked")}
-        return Contents(cache.key, rows, {"model_bytes": len(cache.model), **record})
+        return caches.Contents(cache.key, rows, {"model_bytes": len(cache.model), **record})
 
     def copy(self, path: str, place: str, flag: str) -> None:
         with locked(folder_of(path), fcntl.LOCK_SH):
@@ -189,7 +180,7 @@ def open_cached(driver: SessionDriver, path: Path) -> Any:
     with locked(folder_of(path), fcntl.LOCK_SH):  # its second file stays until it is loaded
         cache = read_if_there(path)
         if cache is None and not FAST_RUN.is_given(driver.spec.settings):
-            raise missing(path)
+            raise caches.missing(path)
         key = key_of(driver, cache)
         if cache is not None and cache.key == key:
             if cache.data:  # which another run may replace before it is verified
@@ -204,16 +195,17 @@ def open_cached(driver: SessionDriver, path: Path) -> Any:
             driver.saved = model
             return session
     if cache is not None:
-        driver.notes.append(note_on_rebuild(path, cache.key, key))
+        driver.notes.append(caches.note_on_rebuild(path, cache.key, key))
     place = Path(os.path.realpath(path))
     try:
         if not place.parent.is_dir():
             raise FileNotFoundError(2, "no such folder")
-        with OutputFile(str(place), FLAG) as output:  # which is refused before the work is done
+        # It is refused before the work is done.
+        with OutputFile(str(place), caches.FLAG) as output:
             return build(driver, output, key)
     except OSError as error:
         hint = "choose another file"
-        raise error_of_write(error, flag=FLAG, subject=path, hint=hint) from None
+        raise error_of_write(error, flag=caches.FLAG, subject=path, hint=hint) from None
 
 
 def key_of(driver: SessionDriver, cache: ModelCache | None) -> dict[str, str]:
@@ -224,7 +216,7 @@ def key_of(driver: SessionDriver, cache: ModelCache | None) -> dict[str, str]:
     weights = cache.weights if cache is not None and is_same else weights_of(model)
     return {
         "model": driver.context.model_sha256,
-        "weights": ", ".join(describe_file(model.parent / name) for name in weights),
+        "weights": ", ".join(caches.describe_file(model.parent / name) for name in weights),
         "onnxruntime": driver.onnxruntime.__version__,
         "provider": driver.asked_provider(),
         "optimization": str(settings.get("graph_optimization_level", "all")),

@@ -17,23 +17,8 @@ import numpy as np
 from lar.engines.driver import Driver
 from lar.engines.onnx_file.axes import axes_of
 from lar.engines.onnx_file.fields import SavedModel, open_model
+from lar.engines.onnxruntime import providers
 from lar.engines.onnxruntime.messages import NO_FALLBACK, explain_onnxruntime
-from lar.engines.onnxruntime.providers import (
-    ASSIGNMENTS,
-    CPU,
-    CUDA,
-    DEVICES,
-    PACKAGES,
-    TENSORRT,
-    CudaDevice,
-    cuda_devices,
-    flag_for,
-    load_cuda,
-    operators_on_cpu,
-    provider_for,
-    short_name,
-    why_unloadable,
-)
 from lar.engines.onnxruntime.values import DTYPES, FED, SessionOutputs, make_value
 from lar.errors import EngineMissing, LarError, UsageError, count_of
 from lar.options import table
@@ -62,8 +47,8 @@ def import_onnxruntime() -> Any:
 
 def find_devices() -> tuple[str, ...]:
     """Return the devices that this ONNX Runtime has a provider for, the CPU first."""
-    has_cuda = CUDA in import_onnxruntime().get_available_providers()
-    devices = cuda_devices() if has_cuda else ()
+    has_cuda = providers.CUDA in import_onnxruntime().get_available_providers()
+    devices = providers.cuda_devices() if has_cuda else ()
     return ("cpu", *(f"cuda:{number} ({it.name})" for number, it in enumerate(devices)))
 
 
@@ -82,7 +67,7 @@ class SessionDriver(Driver):
         self.options = self.onnxruntime.SessionOptions()
         self.device = ("cpu", 0)
         # What the hooks of the options set.
-        self.providers: list[str] = [CPU]
+        self.providers: list[str] = [providers.CPU]
         self.provider_options: dict[str, dict[str, str]] = defaultdict(dict)
         self.disabled_optimizers: list[str] = []
         self.run_entries: dict[str, str] = {}
@@ -97,8 +82,8 @@ class SessionDriver(Driver):
     def facts(self) -> EngineFacts:
         # What is asked for is what runs: `load` fails where it would be another provider.
         provider, device = self.asked_provider(), self.spec.device
-        if provider in DEVICES and not table.CUDA.is_given(self.spec.settings):
-            device = f"{DEVICES[provider]}:0"
+        if provider in providers.DEVICES and not table.CUDA.is_given(self.spec.settings):
+            device = f"{providers.DEVICES[provider]}:0"
         libraries = {"numpy": np.__version__}
         if provider in self.onnxruntime.get_available_providers():
             libraries["provider"] = provider
@@ -115,10 +100,10 @@ class SessionDriver(Driver):
         )
 
     @cached_property
-    def gpu(self) -> CudaDevice | None:
+    def gpu(self) -> providers.CudaDevice | None:
         """The CUDA device that is asked for, None for another device or if it is not there."""
         number = table.CUDA.of(self.spec.settings) or 0
-        devices = cuda_devices() if self.asked_provider() in DEVICES else ()
+        devices = providers.cuda_devices() if self.asked_provider() in providers.DEVICES else ()
         return devices[number] if number < len(devices) else None
 
     def rounds_to_tf32(self) -> bool:
@@ -128,7 +113,7 @@ class SessionDriver(Driver):
 
     def thread_count(self) -> int | None:
         # How many threads of the CPU another provider starts, it does not say.
-        return super().thread_count() if self.asked_provider() == CPU else None
+        return super().thread_count() if self.asked_provider() == providers.CPU else None
 
     def default_threads(self) -> int | None:
         if self.spec.runners > 1:
@@ -138,15 +123,15 @@ class SessionDriver(Driver):
 
     def asked_provider(self) -> str:
         """Return the engine's name of the provider to run on; an unknown name is returned as is."""
-        return provider_for(self.spec.settings, self.onnxruntime.get_all_providers())
+        return providers.provider_for(self.spec.settings, self.onnxruntime.get_all_providers())
 
     def load(self) -> None:
         self.fire_hooks("before_load")
         self.session = self.open()
         ran_on, asked = self.session.get_providers(), self.asked_provider()
         if asked not in ran_on:
-            flag, offered = flag_for(self.spec.settings), ", ".join(ran_on)
-            name = f" {short_name(asked)}" if flag == table.PROVIDER.flag else ""
+            flag, offered = providers.flag_for(self.spec.settings), ", ".join(ran_on)
+            name = f" {providers.short_name(asked)}" if flag == table.PROVIDER.flag else ""
             raise UsageError(
                 f"{flag}{name}: ONNX Runtime could not use the device, it offers {offered}",
                 "check the device's driver and the libraries that the provider needs",
@@ -167,9 +152,9 @@ class SessionDriver(Driver):
     def find_lacking(self) -> str:
         """Return the operators that would run on the CPU; empty where nothing says which."""
         self.options.add_session_config_entry(FALLBACK, "0")
-        self.options.add_session_config_entry(ASSIGNMENTS, "1")
+        self.options.add_session_config_entry(providers.ASSIGNMENTS, "1")
         with contextlib.suppress(Exception):  # the engine has no one kind for its errors
-            return operators_on_cpu(self.open_session(self.spec.model))
+            return providers.operators_on_cpu(self.open_session(self.spec.model))
         return ""
 
     def drop_session(self) -> None:
@@ -226,12 +211,12 @@ class SessionDriver(Driver):
         return SessionOutputs(self.session, self.binding)
 
     def explain(self, error: BaseException, *, loading: bool) -> LarError | None:
-        name = short_name(self.providers[0])
-        if loading and (missing := why_unloadable(name)):
+        name = providers.short_name(self.providers[0])
+        if loading and (missing := providers.why_unloadable(name)):
             return UsageError(
                 f"the provider {name} of ONNX Runtime does not load: {missing}",
                 LIBRARY_HINTS.get(name, "install the libraries that it needs"),
-                flag=flag_for(self.spec.settings),
+                flag=providers.flag_for(self.spec.settings),
             )
         if loading and NO_FALLBACK in str(error):
             lacking = self.find_lacking()
@@ -296,29 +281,31 @@ def choose_provider(driver: SessionDriver, name: object) -> None:
         UsageError: the installed ONNX Runtime has no such provider, or there is no such device.
     """
     provider, settings = driver.asked_provider(), driver.spec.settings
-    installed, flag = driver.onnxruntime.get_available_providers(), flag_for(settings)
+    installed, flag = driver.onnxruntime.get_available_providers(), providers.flag_for(settings)
     if provider not in installed:
-        package = PACKAGES.get(provider)
+        package = providers.PACKAGES.get(provider)
         instead = f"; pip install {package} in its place" if package else ""
-        listed = ", ".join(map(short_name, installed))
+        listed = ", ".join(map(providers.short_name, installed))
         raise UsageError(
-            f"the installed ONNX Runtime has no provider {short_name(provider)!r}",
+            f"the installed ONNX Runtime has no provider {providers.short_name(provider)!r}",
             f"installed: {listed}{instead}; `lar engines` lists the devices",
             flag=flag,
         )
-    if provider == CPU:
+    if provider == providers.CPU:
         return
-    if provider in DEVICES:
+    if provider in providers.DEVICES:
         open_cuda(driver, table.CUDA.of(settings) or 0)
-    driver.providers = [provider, *([CUDA] if table.TENSORRT.is_given(settings) else [])]
+    driver.providers = [provider, *([providers.CUDA] if table.TENSORRT.is_given(settings) else [])]
     has_fallback = flag == table.PROVIDER.flag and "," in str(name)
-    driver.options.add_session_config_entry(ASSIGNMENTS if has_fallback else FALLBACK, "1")
+    entry = providers.ASSIGNMENTS if has_fallback else FALLBACK
+    driver.options.add_session_config_entry(entry, "1")
 
 
 def warn_of_fallback(driver: SessionDriver, name: str) -> None:
     """Say what runs on the CPU beside another provider."""
-    if "," in name and (found := operators_on_cpu(driver.session)):
-        driver.notes.append(f"the CPU runs what {short_name(driver.providers[0])} cannot: {found}")
+    if "," in name and (found := providers.operators_on_cpu(driver.session)):
+        name = providers.short_name(driver.providers[0])
+        driver.notes.append(f"the CPU runs what {name} cannot: {found}")
 
 
 def open_cuda(driver: SessionDriver, device_id: int) -> None:
@@ -327,7 +314,7 @@ def open_cuda(driver: SessionDriver, device_id: int) -> None:
     Raises:
         UsageError: there is none.
     """
-    devices = cuda_devices()
+    devices = providers.cuda_devices()
     if device_id >= len(devices):
         hint = f"{count_of(len(devices), 'device')} can be used, counted from 0"
         if not devices:
@@ -335,16 +322,16 @@ def open_cuda(driver: SessionDriver, device_id: int) -> None:
                 "nvidia-smi lists those that NVIDIA's driver has, CUDA_VISIBLE_DEVICES hides some"
             )
         problem = f"there is no CUDA device {device_id} here"
-        raise UsageError(problem, hint, flag=flag_for(driver.spec.settings))
-    load_cuda(driver.onnxruntime)
+        raise UsageError(problem, hint, flag=providers.flag_for(driver.spec.settings))
+    providers.load_cuda(driver.onnxruntime)
     driver.device = ("cuda", device_id)
-    for name in DEVICES:
+    for name in providers.DEVICES:
         driver.provider_options[name]["device_id"] = str(device_id)
 
 
 def multiply_in_float32(driver: SessionDriver, _: bool) -> None:
     """Have CUDA's libraries multiply float32 numbers as they are."""
-    driver.provider_options[CUDA]["use_tf32"] = "0"
+    driver.provider_options[providers.CUDA]["use_tf32"] = "0"
 
 
 def keep_tensorrt_engines(driver: SessionDriver, file: str) -> None:
@@ -358,7 +345,7 @@ def keep_tensorrt_engines(driver: SessionDriver, file: str) -> None:
         raise UsageError(
             "cannot be written", "choose another file", flag="--tensorrt-cache", subject=file
         )
-    driver.provider_options[TENSORRT] |= {
+    driver.provider_options[providers.TENSORRT] |= {
         "trt_engine_cache_enable": "True",
         "trt_engine_cache_path": folder,
         "trt_engine_cache_prefix": name,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from lar.engines.onnxruntime import session as session_driver
+from lar.engines.onnxruntime import providers
 from lar.engines.onnxruntime.providers import CudaDevice
 from lar.errors import UsageError
 from tests.engines.onnxruntime.drivers import (
@@ -63,7 +63,7 @@ def test_a_provider_of_another_package_is_refused_naming_it(
 
 
 def test_a_provider_that_was_not_used_is_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_driver, "cuda_devices", lambda: (CudaDevice("a GPU", 9),))
+    monkeypatch.setattr(providers, "cuda_devices", lambda: (CudaDevice("a GPU", 9),))
     driver = make_driver(DIGITS, provider="cuda")
     facts = driver.facts()
     assert facts.device == "cuda:0"

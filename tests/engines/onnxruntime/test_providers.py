@@ -78,7 +78,7 @@ Asked = Callable[..., dict[str, Any]]
 @pytest.fixture
 def asked_of(make_driver: MakeDriver, monkeypatch: pytest.MonkeyPatch) -> Asked:
     """Load a model on a machine with four GPUs; return what the engine was asked for."""
-    monkeypatch.setattr(session, "cuda_devices", lambda: GPUS)
+    monkeypatch.setattr(providers, "cuda_devices", lambda: GPUS)
 
     def asked(**settings: Any) -> dict[str, Any]:
         driver = make_driver(DIGITS, **settings)
@@ -119,7 +119,7 @@ def test_a_device_that_is_not_there_is_refused(
     with pytest.raises(UsageError, match="--cuda: there is no CUDA device 4 here") as caught:
         asked_of(cuda=4)
     assert caught.value.hint == "4 devices can be used, counted from 0"
-    monkeypatch.setattr(session, "cuda_devices", tuple)
+    monkeypatch.setattr(providers, "cuda_devices", tuple)
     for settings, flag in (
         ({"provider": "cuda"}, "--provider"),
         ({"tensorrt": True}, "--tensorrt"),
@@ -159,7 +159,7 @@ def test_devices_are_those_that_the_driver_of_the_gpus_counts(
 ) -> None:
     import onnxruntime
 
-    monkeypatch.setattr(session, "cuda_devices", lambda: GPUS[-2:])
+    monkeypatch.setattr(providers, "cuda_devices", lambda: GPUS[-2:])
     on_gpus = ("cpu", "cuda:0 (NVIDIA A)", "cuda:1 (NVIDIA B)")
     for names, devices in (((CUDA,), on_gpus), ((), ("cpu",))):
         engine = EngineWithGpu(onnxruntime, *names)
