@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from lar.engines.flops import Shape, flops_of
-from lar.engines.onnx_file.bodies import parameters_of
+from lar.engines.onnx_file.bodies import CONTROL_FLOW, parameters_of
 from lar.engines.onnx_file.fields import Message, bits_of, graphs_in, node_of, type_name
 from lar.engines.onnxruntime.blocked_layout import DOMAIN, blocked_tensors
 from lar.engines.onnxruntime.kernel_kinds import kernel_kind
@@ -39,15 +39,11 @@ REORDER = re.compile(r"Reorder(Input|Output)(_token_\d+)?")
 
 # Operators whose output is their first input, seen in another shape.
 VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
-# Operators that run others, of which each has its own bytes.
-RUNNING_OTHERS = frozenset({"If", "Loop", "Scan"})
 # The inputs of which an operator reads no more than it gives: tables to pick from, and tensors of
 # which it asks for the shape alone.
+TABLES = ("Gather", "GatherBlockQuantized", "GatherElements", "GatherND", "Slice")
 PICKED_FROM = {
-    **dict.fromkeys(
-        ("Gather", "GatherElements", "GatherND", "GatherBlockQuantized", "Slice"), (0,)
-    ),
-    **dict.fromkeys(("Shape", "Size"), (0,)),
+    **dict.fromkeys((*TABLES, "Shape", "Size"), (0,)),
     **dict.fromkeys(("EmbedLayerNormalization", "QEmbedLayerNormalization"), (2, 3, 4)),
 }
 
@@ -278,7 +274,7 @@ def moved_bytes_of(
     runs other operators leaves moving to these.
     """
     kind = node.op_type
-    if kind in RUNNING_OTHERS or (kind in VIEWS and graph.outputs.isdisjoint(outputs)):
+    if kind in CONTROL_FLOW or (kind in VIEWS and graph.outputs.isdisjoint(outputs)):
         return 0
     picked = {name for at, name in enumerate(node.input) if at in PICKED_FROM.get(kind, ())}
     written, sizes = bytes_of(outputs.values()), [bytes_of((it,)) for it in inputs.values()]
