@@ -25,6 +25,7 @@ from lar.engines.onnxruntime.optimizers import OPTIMIZERS, RULES
 from lar.engines.onnxruntime.providers import CudaDevice
 from lar.errors import UsageError
 from lar.running.variants import make_variants, parse_vary
+from tests.cli.failures import check_error, check_not_started
 from tests.engines.onnxruntime.drivers import (
     DIGITS,
     LEVELS,
@@ -40,6 +41,8 @@ from tests.engines.onnxruntime.drivers import (
 if TYPE_CHECKING:
     from tests.conftest import RunLar
 
+usable_cores = sorted(os.sched_getaffinity(0))
+
 # Providers
 
 
@@ -49,13 +52,6 @@ def test_a_provider_has_a_short_name_too(name: str) -> None:
     assert driver.session.get_providers() == ["CPUExecutionProvider"]
     facts = driver.facts()
     assert (facts.device, facts.libraries["provider"]) == ("cpu", "CPUExecutionProvider")
-
-
-def test_an_unknown_provider_is_refused(run_lar: RunLar) -> None:
-    ended = run_lar(str(DIGITS), "--provider", "gpuu")
-    assert ended.returncode == 2
-    assert "no provider 'gpuu'" in ended.stderr
-    assert "cpu" in ended.stderr.split("installed:")[1]
 
 
 def test_a_provider_of_another_package_is_refused_naming_it(
@@ -108,6 +104,44 @@ def test_a_provider_does_not_fall_back_to_the_cpu(run_lar: RunLar) -> None:
     assert "digits_cnn.onnx: the provider azure cannot run " in ended.stderr
     assert "hint: --provider azure,cpu has the CPU run what it cannot" in ended.stderr
     assert run_lar(str(DIGITS), "--provider", "azure,cpu", "--iter", "1").returncode == 0
+
+
+CORES = f"{usable_cores[0]},{usable_cores[0]}"
+LAYOUT, NO_ENTRY = "NchwcTransformer", "--engine-option: ONNX Runtime has no configuration entry"
+USABLE = ", ".join(map(str, usable_cores))
+BY_WORKER = ("--provider gpuu", "--multi-thread-core-ids 9999")
+REFUSED = {
+    BY_WORKER[0]: ["no provider 'gpuu'", "installed: ", "cpu"],
+    BY_WORKER[1]: ["core 9999 cannot be used here", f"usable cores: {USABLE}"],
+    "--tensorrt-cache engines": ["--tensorrt-cache needs --tensorrt: ", "hint: add --tensorrt"],
+    f"--multi-thread-core-ids {CORES} --multithread 3": ["names 2 cores for 3 threads"],
+    f"--multi-thread-core-ids {CORES} --multithread-default 1": ["names 2 cores for 1 thread"],
+    f"--multi-thread-core-ids {CORES} --cpu-default": [f"{CORES} names 2 cores for 1 thread"],
+    "--disable-optimizer nchwcTransfomer": ["no optimiser 'nchwcT", f"did you mean {LAYOUT}?"],
+    "--disable-optimizer ConvBNFusion,": ["no optimiser ''"],
+    "--enable-nchw88 --graph-optimization-level extended": [
+        "--enable-nchw88 and --graph-optimization-level extended exclude each other"
+    ],
+    f"--enable-nchw88 --disable-optimizer {LAYOUT}": [f"88 and --disable-optimizer {LAYOUT} excl"],
+    f"--enable-nchw88 --disable-optimizer ConvBNFusion,{LAYOUT}": ["exclude each other"],
+    "--engine-option session.set_denormal_as_zer=1": [
+        *(f"{NO_ENTRY} 'session.set_denormal_as_zer'", "mean session.set_denormal_as_zero?")
+    ],
+    "--engine-option gpu_graph=1": [f"{NO_ENTRY} 'gpu_graph'", "did you mean gpu_graph_id?"],
+    "--engine-option colour=red": [f"{NO_ENTRY} 'colour'", "names are as session.disable_prepack"],
+    "--fast-run": [
+        "--fast-run needs --fast-run-algo-policy: ONNX Runtime measures no algorithms here",
+        "add --fast-run-algo-policy FILE",
+    ],
+}
+
+
+@pytest.mark.parametrize("flags", REFUSED)
+def test_what_is_refused(run_lar: RunLar, flags: str) -> None:
+    done = run_lar(str(DIGITS), *flags.split())
+    check_error(done, 2, *REFUSED[flags])
+    if flags not in BY_WORKER:
+        check_not_started(done)
 
 
 # Memory
@@ -226,7 +260,6 @@ def test_threads_sleep_and_memory_is_given_back_where_asked_for() -> None:
 # Threads: how many, and on which cores
 
 
-usable_cores = sorted(os.sched_getaffinity(0))
 two_cores = pytest.mark.skipif(len(usable_cores) < 2, reason="needs two cores")
 
 
@@ -319,24 +352,6 @@ def test_one_core_binds_the_calling_thread_alone() -> None:
 def test_a_core_for_every_thread_even_where_two_share_one() -> None:
     core = str(usable_cores[0])
     check_cores([core] * 3, multi_thread_core_ids=f"{core},{core},{core}")
-
-
-def test_a_core_that_cannot_be_used_is_refused(run_lar: RunLar) -> None:
-    ended = run_lar(str(DIGITS), "--multi-thread-core-ids", "9999")
-    assert ended.returncode == 2
-    assert "--multi-thread-core-ids 9999: core 9999 cannot be used here" in ended.stderr
-    assert f"usable cores: {', '.join(map(str, usable_cores))}" in ended.stderr
-
-
-@pytest.mark.parametrize(
-    "threads", [["--multithread", "3"], ["--multithread-default", "1"], ["--cpu-default"]]
-)
-def test_cores_must_be_as_many_as_threads(run_lar: RunLar, threads: list[str]) -> None:
-    core = usable_cores[0]
-    ended = run_lar(str(DIGITS), "--multi-thread-core-ids", f"{core},{core}", *threads)
-    assert (ended.returncode, ended.stdout) == (2, "")
-    count = threads[1] if threads[1:] else "1"
-    assert f"{core},{core} names 2 cores for {count} thread" in ended.stderr
 
 
 # How far a graph is optimised
@@ -446,33 +461,6 @@ def test_the_names_of_rules_are_those_of_the_engine(capfd: pytest.CaptureFixture
         assert registered(capfd, sorted(RULES - {rule})) & runners, rule
 
 
-def test_a_misspelt_optimiser_is_refused_with_the_nearest_name(run_lar: RunLar) -> None:
-    ended = run_lar(str(DIGITS), "--disable-optimizer", "nchwcTransfomer")
-    assert ended.returncode == 2
-    assert "no optimiser 'nchwcTransfomer'" in ended.stderr
-    assert "did you mean NchwcTransformer?" in ended.stderr
-    ended = run_lar(str(DIGITS), "--disable-optimizer", "ConvBNFusion,")
-    assert ended.returncode == 2
-    assert "no optimiser ''" in ended.stderr
-
-
-@pytest.mark.parametrize(
-    ("flags", "other"),
-    [
-        (["--graph-optimization-level", "extended"], "--graph-optimization-level extended"),
-        (["--disable-optimizer", "NchwcTransformer"], "--disable-optimizer NchwcTransformer"),
-        (["--disable-optimizer", "ConvBNFusion,NchwcTransformer"], "--disable-optimizer Nchwc"),
-    ],
-)
-def test_the_blocked_layout_needs_what_gives_it(
-    run_lar: RunLar, flags: list[str], other: str
-) -> None:
-    ended = run_lar(str(DIGITS), "--enable-nchw88", *flags)
-    assert ended.returncode == 2
-    assert f"--enable-nchw88 and {other}" in ended.stderr
-    assert " exclude each other" in ended.stderr
-
-
 def test_the_blocked_layout_goes_with_the_level_all(run_lar: RunLar) -> None:
     ended = run_lar(str(DIGITS), "--enable-nchw88", "--graph-optimization-level", "all")
     assert ended.returncode == 0, ended.stderr
@@ -505,24 +493,6 @@ def test_entries_reach_the_session_and_its_runs(tmp_path: Path) -> None:
     assert result.status == "failed"
     assert result.failure is not None
     assert "shrink" in result.failure.message
-
-
-@pytest.mark.parametrize(
-    ("entry", "hint"),
-    [
-        ("session.set_denormal_as_zer=1", "did you mean session.set_denormal_as_zero?"),
-        ("gpu_graph=1", "did you mean gpu_graph_id?"),
-        ("colour=red", "names are as session.disable_prepacking"),
-    ],
-)
-def test_an_entry_that_the_engine_would_ignore_is_refused(
-    run_lar: RunLar, entry: str, hint: str
-) -> None:
-    done = run_lar(str(DIGITS), "--engine-option", entry)
-    assert done.returncode == 2
-    key = entry.partition("=")[0]
-    assert f"--engine-option: ONNX Runtime has no configuration entry {key!r}" in done.stderr
-    assert f"hint: {hint}\n" in done.stderr
 
 
 @pytest.mark.parametrize("entry", ["ep.share_ep_contexts=1", "session.disable_prepacking="])
