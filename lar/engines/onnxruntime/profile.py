@@ -25,21 +25,8 @@ from lar.engines.driver import HOST_THREAD, EngineTrace
 from lar.engines.onnxruntime.blocked_layout import DOMAIN, block_size
 from lar.engines.onnxruntime.cupti import DeviceRecorder, DeviceWork, open_recorder
 from lar.engines.onnxruntime.messages import one_line
-from lar.engines.onnxruntime.profile_file import (
-    MOST_EVENTS,
-    RawEvent,
-    RawProfile,
-    RawRun,
-    ThreadUses,
-    decode_events,
-    events_in,
-)
-from lar.engines.onnxruntime.profiled_operators import (
-    VIEWS,
-    OperatorTable,
-    OptimizedGraph,
-    bytes_of,
-)
+from lar.engines.onnxruntime.profile_file import RawEvent, RawProfile, RawRun, ThreadUses
+from lar.engines.onnxruntime.profiled_operators import VIEWS, OperatorTable, OptimizedGraph, size_of
 from lar.engines.onnxruntime.providers import CPU, DEVICES
 from lar.engines.onnxruntime.saving import release_memory, save_optimized
 from lar.errors import LarError, UsageError
@@ -126,9 +113,9 @@ class RunEvents:
             for node, works in zip(run.nodes, self._works_of(run), strict=True):
                 self._add_node(step, run.thread, node, works)
         for event in self.raw.load:
-            start, end = event.start_ns + offset_ns, event.end_ns + offset_ns
+            event.offset_ns = offset_ns
             named: dict[str, Any] = {"category": "runtime", "name": event.name}
-            self.spans.add(start, end, thread=HOST_THREAD, **named)
+            self.spans.add(event.start_ns, event.end_ns, thread=HOST_THREAD, **named)
         self.executions.sort_by_start()
         for number, _ in enumerate(self.uses.busy_threads(), start=1):
             self._number_of(f"intra-op {number}")
@@ -186,7 +173,7 @@ class RunEvents:
             self.executions.append(ran)
         named = SPANS.get(args.op_name)
         if named and not (self.on_device and named is RELAYOUT):
-            size_bytes = bytes_of(self.table.operators[place].outputs)
+            size_bytes = size_of(self.table.operators[place].outputs)
             self.spans.add(*times, step.number, size_bytes=size_bytes, **named | here)
 
     def _add_works(
@@ -260,7 +247,7 @@ def tensors_of(
             held.update((name, it) for name in operator.writes for it in shown)
         elif len(operator.outputs) == len(operator.writes):
             for name, fact in zip(operator.writes, operator.outputs, strict=True):
-                if size := bytes_of((fact,)):
+                if size := size_of((fact,)):
                     held[name] = Tensor(size, execution, execution)
                     taken.append(held[name])
     return taken, held
@@ -273,8 +260,7 @@ def profile_of_raw(data: bytes, name: str) -> types.Profile:
         UsageError: it holds no run.
         msgspec.MsgspecError, ValueError: it is truncated, foreign or damaged.
     """
-    read = decode_events(data)
-    raw = RawProfile(lambda: read)
+    raw = RawProfile.of(data)
     if not raw.runs:
         raise UsageError("no run of a model is in it", HINT, subject=name)
     providers = {event.args.provider for run in raw.runs for event in run.nodes}
@@ -364,7 +350,7 @@ class SessionProfiler:
         if one_of(PROFILES, settings) is None:
             return EngineTrace(raw_file=file)
         calls, (graph, reason) = [*self._calls], self.graph
-        raw = RawProfile(lambda: events_in(file))
+        raw = RawProfile.in_file(file)
         events = RunEvents(raw, device, graph, works)
         placed, alignment = place_runs(raw.runs, calls, began_ns - unix_ns)
         events.add(placed, alignment.offset_ns)
@@ -377,7 +363,7 @@ class SessionProfiler:
             # Short operators leave some of the threads without work.
             thread_count=driver.thread_count() or trace.thread_count,
             alignments=(alignment,),
-            dropped=(*trace.dropped, *reason, *cut_of(len(raw.runs), len(calls))),
+            dropped=(*trace.dropped, *reason, *raw.cut_of(len(calls))),
             notes=(hint,) if trace.dispatch_only else (),
             raw_file=file,
         )
@@ -404,14 +390,6 @@ def save_graph(driver: SessionDriver, level: str = "") -> bytes:
         path = Path(folder, "optimized.onnx")
         save_optimized(driver, path, "weights", level=level)
         return path.read_bytes()
-
-
-def cut_of(runs: int, calls: int) -> list[str]:
-    """Say how many iterations are missing in the engine's profile, if some are."""
-    if runs >= calls:
-        return []
-    missing = f"the operators of the last {calls - runs} of {calls} iterations"
-    return [f"{missing}: ONNX Runtime keeps {MOST_EVENTS} events"]
 
 
 def place_runs(

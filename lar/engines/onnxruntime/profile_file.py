@@ -139,6 +139,23 @@ class RawProfile:
             known.update(node.fingerprint for node in new)
             self.runs.append(run._replace(nodes=new) if self.runs else run)
 
+    @classmethod
+    def of(cls, data: bytes) -> RawProfile:
+        """Return what a file's content holds."""
+        events = decode_events(data)
+        return cls(lambda: events)
+
+    @classmethod
+    def in_file(cls, path: str) -> RawProfile:
+        """Return what a file holds, whose events are on a line each."""
+        return cls(lambda: events_in(path))
+
+    def cut_of(self, calls: int) -> list[str]:
+        """Say how many iterations are missing, if some are."""
+        missing = calls - len(self.runs)
+        what = f"the operators of the last {missing} of {calls} iterations"
+        return [f"{what}: ONNX Runtime keeps {MOST_EVENTS} events"] if missing > 0 else []
+
     def all_runs(self, load: Callable[[RawEvent], object] = bool) -> Iterator[RawRun]:
         """Yield the runs that ended; `load` takes what came before them."""
         nodes: list[RawEvent] = []

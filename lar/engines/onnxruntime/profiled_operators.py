@@ -250,7 +250,7 @@ def flops_of_node(
     return flops_of(operation_of(node, shapes))
 
 
-def bytes_of(facts: Iterable[TensorFact]) -> int | None:
+def size_of(facts: Iterable[TensorFact]) -> int | None:
     """Return how many bytes tensors have, None where the size of an element is unknown."""
     total = 0
     for fact in facts:
@@ -277,7 +277,7 @@ def moved_bytes_of(
     if kind in CONTROL_FLOW or (kind in VIEWS and graph.outputs.isdisjoint(outputs)):
         return 0
     picked = {name for at, name in enumerate(node.input) if at in PICKED_FROM.get(kind, ())}
-    written, sizes = bytes_of(outputs.values()), [bytes_of((it,)) for it in inputs.values()]
+    written, sizes = size_of(outputs.values()), [size_of((it,)) for it in inputs.values()]
     known = [size for size in sizes if size is not None]
     if written is None or len(known) < len(sizes):
         return None

@@ -17,7 +17,7 @@ import pytest
 
 from lar.engines.onnx_file.contents import read_model
 from lar.engines.onnxruntime.profile import NO_PARTS, SessionProfiler
-from lar.engines.onnxruntime.profile_file import RawProfile, events_in
+from lar.engines.onnxruntime.profile_file import RawProfile
 from lar.engines.onnxruntime.profiled_operators import VIEWS, module_of
 from lar.engines.onnxruntime.saving import save_optimized
 from lar.engines.profile_files import decode_any, read_profile
@@ -327,7 +327,7 @@ def test_the_raw_profile_alone_is_made_without_a_second_run(
 ) -> None:
     ended = run_lar(str(DIGITS), "--iter", "2", "--profile-raw", "raw.json", cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
-    assert len(RawProfile(lambda: events_in(str(tmp_path / "raw.json"))).runs) == 3
+    assert len(RawProfile.in_file(str(tmp_path / "raw.json")).runs) == 3
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from lar.engines.driver import HOST_THREAD
 from lar.engines.onnx_file.fields import Message, bits_of
 from lar.engines.onnxruntime import profile_file
 from lar.engines.onnxruntime.cupti import DeviceWork
-from lar.engines.onnxruntime.profile import NO_KERNELS, Call, RunEvents, cut_of, place_runs
+from lar.engines.onnxruntime.profile import NO_KERNELS, Call, RunEvents, place_runs
 from lar.engines.onnxruntime.profile_file import (
     RawProfile,
     RawRun,
@@ -52,7 +52,7 @@ def node(name: str, ts: int, dur: int, provider: str = "CPU", **args: Any) -> di
 
 
 def raw_of(*events: dict[str, Any]) -> RawProfile:
-    return RawProfile(lambda: decode_events(json.dumps(events).encode()))
+    return RawProfile.of(json.dumps(events).encode())
 
 
 def test_a_file_that_is_read_some_events_at_a_time_is_the_same(
@@ -77,7 +77,7 @@ def test_a_file_that_is_read_some_events_at_a_time_is_the_same(
     path.write_text(f"[\n{lines}\n]\n")
     whole = decode_events(path.read_bytes())
     assert [*events_in(str(path))] == whole
-    read = RawProfile(lambda: events_in(str(path)))
+    read = RawProfile.in_file(str(path))
     assert [run._replace(nodes=()) for run in read.runs] == [
         run._replace(nodes=()) for run in read.all_runs()
     ]
@@ -108,8 +108,8 @@ def test_nodes_belong_to_the_run_around_them() -> None:
         (103_000, 113_000),
         (203_000, 214_000),
     ]
-    assert cut_of(len(raw.runs), 2) == []
-    assert cut_of(len(raw.runs), 5) == [
+    assert raw.cut_of(2) == []
+    assert raw.cut_of(5) == [
         "the operators of the last 3 of 5 iterations: ONNX Runtime keeps 1000000 events"
     ]
 
@@ -121,7 +121,7 @@ def test_names_that_the_engine_writes_as_they_are_are_read() -> None:
     names = ("a\nb", 'c"d\\q', "plain")
     lines = [line.format("Node", 105, f"{name}_kernel_time", given) for name in names]
     content = f"[{','.join([*lines, line.format('Session', 103, 'model_run', '')])}]"
-    (run,) = RawProfile(lambda: decode_events(content.encode())).runs
+    (run,) = RawProfile.of(content.encode()).runs
     assert tuple(each.node for each in run.nodes) == names
 
 
