@@ -41,11 +41,7 @@ from lar.engines.onnx_file.fields import (
 )
 from lar.engines.onnx_file.numbered_graph import NumberedGraph
 from lar.engines.onnx_file.tensors import array_of
-from lar.engines.onnxruntime.blocked_layout import (
-    block_size,
-    blocked_tensors,
-    split_blocks,
-)
+from lar.engines.onnxruntime.blocked_layout import block_size, blocked_tensors, split_blocks
 from lar.engines.onnxruntime.saving import open_saved
 from lar.engines.onnxruntime.session import SessionDriver
 from lar.engines.onnxruntime.values import (

@@ -16,10 +16,7 @@ from lar.dumps.values import ELEMENT, Part, Unheld, parts_of
 from lar.engines.engine import Isolation
 from lar.engines.onnx_file.bodies import BODY_INPUT, LOOPS, names_taken
 from lar.engines.onnx_file.fields import Message
-from lar.engines.onnxruntime.blocked_layout import (
-    join_blocks,
-    split_blocks,
-)
+from lar.engines.onnxruntime.blocked_layout import join_blocks, split_blocks
 from lar.engines.onnxruntime.graph import Graph
 from lar.engines.onnxruntime.saving import save_to_work_folder
 from lar.engines.onnxruntime.session import SessionDriver

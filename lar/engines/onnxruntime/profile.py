@@ -106,16 +106,16 @@ class RunEvents:
         self._numbers: dict[str, int] = {}  # of threads, by their names
 
     def add(self, placed: Iterable[tuple[types.Step, int]], offset_ns: int = 0) -> None:
-        """Add what is in runs, in the order of time, each with its iteration and with what to add
-        to its times; and what came before them, with an offset."""
-        for (step, own_ns), raw in zip(placed, self.raw.all_runs(), strict=False):
-            run = raw.moved(own_ns)
-            for node, works in zip(run.nodes, self._works_of(run), strict=True):
-                self._add_node(step, run.thread, node, works)
+        """Add what came before the runs, with an offset, and what is in runs, in the order of time,
+        each with its iteration and with what to add to its times."""
         for event in self.raw.load:
             event.offset_ns = offset_ns
             named: dict[str, Any] = {"category": "runtime", "name": event.name}
             self.spans.add(event.start_ns, event.end_ns, thread=HOST_THREAD, **named)
+        for (step, own_ns), raw in zip(placed, self.raw.all_runs(), strict=False):
+            run = raw.moved(own_ns)
+            for node, works in zip(run.nodes, self._works_of(run), strict=True):
+                self._add_node(step, run.thread, node, works)
         self.executions.sort_by_start()
         for number, _ in enumerate(self.uses.busy_threads(), start=1):
             self._number_of(f"intra-op {number}")

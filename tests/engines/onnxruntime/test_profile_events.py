@@ -23,11 +23,7 @@ from lar.engines.onnxruntime.profile_file import (
     decode_events,
     events_in,
 )
-from lar.engines.onnxruntime.profiled_operators import (
-    OptimizedGraph,
-    match_nodes,
-    moved_bytes_of,
-)
+from lar.engines.onnxruntime.profiled_operators import OptimizedGraph, match_nodes, moved_bytes_of
 from lar.engines.profile_files import decode_any
 from lar.errors import UsageError
 from lar.records.profile import Alignment, Step, TensorFact, ThreadUse
