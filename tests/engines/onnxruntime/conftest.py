@@ -22,10 +22,10 @@ def make_driver(tmp_path: Path) -> MakeDriver:
     def make(model: Path, **settings: Any) -> SessionDriver:
         folder = tmp_path / "work"
         folder.mkdir(exist_ok=True)
-        written = {key: settings[key] for key in ("profile", "profile_raw") if key in settings}
+        given = [key for key in ("profile", "profile_raw") if key in settings]
         context = RunContext(
             work_folder=str(folder),
-            written={"model_dump": str(settings.get("model_dump", "")), **written},
+            written={key: str(settings.get(key, "")) for key in ("model_dump", *given)},
             model=read_model_file(model),
         )
         driver = drivers.make_driver(model, context, **settings)

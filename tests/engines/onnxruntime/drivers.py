@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -67,11 +68,11 @@ def content_of(folder: Path) -> dict[str, bytes]:
 def save_model(
     path: Path,
     text: str,
+    weights: Mapping[str, Any] = MappingProxyType({}),
     *,
     opset: int = 17,
     ir_version: int = 8,
     domains: Sequence[str] = ("ai.onnx.ml",),
-    **weights: Any,
 ) -> Path:
     """Save a model: its graph is written as onnx.parser reads it, from the inputs on."""
     graph = onnx.parser.parse_graph(f"g {text}")

@@ -361,7 +361,7 @@ def test_a_plain_operator_between_blocked_ones_is_blocked_too(
     }"""
     shapes = {"a": (16, 16, 1, 1), "b": (16, 16, 1, 1), "c": (16, 32, 1, 1)}
     weights = {name: NUMBERS.random(shape, np.float32) for name, shape in shapes.items()}
-    path = save_model(tmp_path / "concat.onnx", text, **weights)
+    path = save_model(tmp_path / "concat.onnx", text, weights)
     found = {}
     for level in ("all", "disable"):
         driver = load_driver(path, graph_optimization_level=level)
@@ -395,7 +395,7 @@ def test_what_is_no_plain_tensor_breaks_nothing(load_driver: MakeDriver, tmp_pat
     }"""
     shapes = {"w": (1, 8, 4), "r": (1, 8, 2)}
     weights = {name: NUMBERS.random(shape, np.float32) for name, shape in shapes.items()}
-    path = save_model(tmp_path / "odd.onnx", text, opset=18, **weights)
+    path = save_model(tmp_path / "odd.onnx", text, weights, opset=18)
     for level in LEVELS:
         driver = load_driver(path, graph_optimization_level=level, range=1e6)
         expected = run(driver)

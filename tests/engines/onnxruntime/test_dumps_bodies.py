@@ -85,7 +85,7 @@ def test_what_a_loop_computes_is_stacked(run_lar: RunLar, tmp_path: Path, opset:
         [add] sum = Add(w, x)
     """
     text = f'(float[2] x) => (y, "all w") {{ {loop_of(walked, "sum", "w")} }}'
-    model = save_model(tmp_path / "loop.onnx", text, opset=opset, **COUNT)
+    model = save_model(tmp_path / "loop.onnx", text, COUNT, opset=opset)
     dump, tensors = dump_of(run_lar, model, X)
     states, doubles, fed = [X], [], []
     for _ in range(3):
@@ -128,7 +128,7 @@ def save_branches(path: Path, last: str, opset: int = 17) -> Path:
     """
     text = f"(float[2] x) => (y) {{ {loop_of(nodes, 'w')} }}"
     weights = {**COUNT, "two of int": np.int64(2)}
-    return save_model(path, text, opset=opset, **weights)
+    return save_model(path, text, weights, opset=opset)
 
 
 def test_of_an_if_the_branch_is_there_that_was_taken(run_lar: RunLar, tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_a_branch_that_not_all_iterations_take_hides_nothing_else(
         """
     weights = {**COUNT, "one": np.int64(1), "z": np.int64(0), "rows": np.arange(3)}
     text = f"(float[2] x) => (y) {{ {walk} }}"
-    model = save_model(tmp_path / "walk.onnx", text, opset=opset, **weights)
+    model = save_model(tmp_path / "walk.onnx", text, weights, opset=opset)
     dump, tensors = dump_of(run_lar, model, X)
     assert_holds(tensors, {f"{loop}_0/body/u": [-X, X**2, X**4], f"{loop}_0/body/i": [0, 1, 2]})
     if loop == "Scan":
@@ -261,7 +261,7 @@ def test_a_loop_may_carry_a_sequence(run_lar: RunLar, tmp_path: Path, typed: boo
         s = SequenceConstruct(x)
         {loop_of(nodes, "more", "minus", state=state, first="s")}
     }}"""
-    dump, tensors = dump_of(run_lar, save_model(tmp_path / "carried.onnx", text, **COUNT), X)
+    dump, tensors = dump_of(run_lar, save_model(tmp_path / "carried.onnx", text, COUNT), X)
     assert_holds(tensors, {"Loop_0/body/minus": -np.stack([X, abs(X), abs(X)])})
     assert dump.index.left_out.keys() == {"Loop_0/body/v", "Loop_0/body/more"}
 
@@ -286,7 +286,7 @@ def test_bodies_in_the_blocked_layout_hold_what_plain_ones_hold(
         {loop_of(looped, "z", state="float[1,16,8,8] v")}
     }}"""
     filters = NUMBERS.normal(size=(16, 16, 3, 3)).astype(np.float32)
-    model = save_model(tmp_path / "blocks.onnx", text, **COUNT, w=filters)
+    model = save_model(tmp_path / "blocks.onnx", text, {**COUNT, "w": filters})
     content = onnx.load(model)
     branch = content.graph.node[2].attribute[0].g
     branch.initializer.append(numpy_helper.from_array(filters, "w"))
@@ -365,7 +365,7 @@ def test_outputs_that_nothing_computes_are_dumped(run_lar: RunLar, tmp_path: Pat
     """A model without inputs is a constant when it is optimised."""
     text = "() => (y, z) <int64[1] k = {-1}> { y = Relu(c) \n z = Abs(k) }"
     weights = {"c": np.arange(4, dtype=np.float32)}
-    model = save_model(tmp_path / "fixed.onnx", text, **weights)
+    model = save_model(tmp_path / "fixed.onnx", text, weights)
     dump, tensors = dump_of(run_lar, model, None)
     assert_holds(tensors, {"y": weights["c"], "z": [1]})
     assert dump.index.outputs == ("y", "z")

@@ -387,7 +387,7 @@ def small_network(tmp_path: Path) -> Path:
     }}"""
     weights = {name: numbers.random(16, np.float32) + 1 for name in factors}
     filters = numbers.random((16, 16, 3, 3), np.float32)
-    return save_model(tmp_path / "small.onnx", text, w=filters, **weights)
+    return save_model(tmp_path / "small.onnx", text, {"w": filters, **weights})
 
 
 def test_each_level_optimises_further(small_network: Path, tmp_path: Path) -> None:

@@ -197,7 +197,7 @@ def test_nodes_without_names_are_found(profile_model: ProfileModel, tmp_path: Pa
         y = Concat<axis = 1>(b, c)
     }"""
     weights = {"w": np.ones((3, 5), np.float32), "v": np.ones((5, 7), np.float32)}
-    model = save_model(tmp_path / "unnamed.onnx", text, **weights)
+    model = save_model(tmp_path / "unnamed.onnx", text, weights)
     found = profile_model(model, graph_optimization_level="disable")
     work = {operator.name: operator.flops for operator in found.operators}
     assert work == {

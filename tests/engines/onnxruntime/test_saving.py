@@ -167,7 +167,7 @@ def test_an_input_whose_constant_is_computed_away_is_not_asked_for(tmp_path: Pat
         y = Reshape(normal, shape)
     }}"""
     weights = {"weight": np.full((2, 2, 1, 1), 0.5, np.float32), **sizes}
-    path = save_model(tmp_path / "m.onnx", text, opset=9, ir_version=3, **weights)
+    path = save_model(tmp_path / "m.onnx", text, weights, opset=9, ir_version=3)
     dump, saved = tmp_path / "dump", tmp_path / "saved.onnx"
     assert lar.run(path, iter=1, bin_io_dump=str(dump)).status == "ok"
     assert any(dump.iterdir())

@@ -21,7 +21,7 @@ def folder(tmp_path: Path) -> Path:
         above = Greater(x, w)
         sum = Add(x, w)
     }"""
-    save_model(tmp_path / "net.onnx", text, w=np.arange(3, dtype=np.float32))
+    save_model(tmp_path / "net.onnx", text, {"w": np.arange(3, dtype=np.float32)})
     for number in (0, 1):
         x = np.random.default_rng(number).random((2 + number, 3), np.float32)
         w = np.arange(3, dtype=np.float32)

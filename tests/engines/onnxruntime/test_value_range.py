@@ -29,7 +29,7 @@ def network(tmp_path: Path) -> Path:
         y = Mul(double, ten)
     }"""
     identity = np.eye(16, dtype=np.float32).reshape(16, 16, 1, 1)
-    return save_model(tmp_path / "network.onnx", text, w=identity)
+    return save_model(tmp_path / "network.onnx", text, {"w": identity})
 
 
 def ones_but(number: float) -> np.ndarray[Any, Any]:
