@@ -151,6 +151,14 @@ def test_constants_inside_control_flow_are_saved_once(
     assert part.array.tobytes() == expected["y"]
 
 
+def test_models_with_control_flow_are_dumped(run_lar: RunLar, tmp_path: Path) -> None:
+    control_flow_model(tmp_path / "model.onnx")
+    flags = ("--iter", "1", "--bin-io-dump", "dump", "--io-dump", "dump.txt", "--range", "1e6")
+    ended = run_lar("model.onnx", *flags, cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert [each.name for each in lar.open_dump(tmp_path / "dump")][-1] == "y"
+
+
 def test_an_input_whose_constant_is_computed_away_is_not_asked_for(tmp_path: Path) -> None:
     """Models of IR version 3 list their constants as inputs; of equal ones the engine keeps one."""
     names = ("scale", "bias", "mean", "variance")
