@@ -8,13 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lar.engines.engine import (
-    ONE_BLAS_THREAD,
-    CasePacker,
-    Deployment,
-    DriverEntry,
-    WritingRun,
-)
+from lar.engines.engine import ONE_BLAS_THREAD, CasePacker, Deployment, DriverEntry, WritingRun
 from lar.engines.formats import ONNX, ORT
 from lar.engines.onnx_file.engine import OnnxFileEngine
 from lar.options import table
@@ -32,14 +26,8 @@ if TYPE_CHECKING:
 
 # What decides how a graph is optimised that --model-dump writes.
 IN_GRAPH = (
-    *(
-        table.GRAPH_OPTIMIZATION_LEVEL,
-        table.DISABLE_OPTIMIZER,
-        table.ENABLE_NCHW88,
-        table.PROVIDER,
-        table.CUDA,
-    ),
-    *(table.C_OPR_LIB, table.ALLOW_EXTERNAL_DATA, table.ENGINE_OPTION),
+    *(table.GRAPH_OPTIMIZATION_LEVEL, table.DISABLE_OPTIMIZER, table.ENABLE_NCHW88),
+    *(table.PROVIDER, table.CUDA, table.C_OPR_LIB, table.ALLOW_EXTERNAL_DATA, table.ENGINE_OPTION),
 )
 # What an optimised model does without a flag when it is loaded again.
 HELD = (table.CPU, table.ENABLE_NCHW88, table.WEIGHT_PREPROCESS, table.FAST_RUN_ALGO_POLICY)

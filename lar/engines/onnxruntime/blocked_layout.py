@@ -7,13 +7,13 @@ channels; the engine reports the plain shape all the same.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from lar.engines.onnx_file.fields import Message, Node
+from lar.engines.onnxruntime.providers import CPU
 
-Array = np.ndarray[Any, Any]
+if TYPE_CHECKING:
+    from lar.inputs.loaded import Array
 
 DOMAIN = "com.microsoft.nchwc"
 
@@ -23,26 +23,21 @@ CHANNELS = 64
 
 def probe() -> bytes:
     """Return a model of one node, which brings its input into the blocked layout."""
+    from lar.engines.onnxruntime.values import graph_alone, model_alone, tensor_type
+
     node = Message("Node", input=["x"], output=["y"], op_type="ReorderInput", domain=DOMAIN)
-    kind = Message("Type", tensor_type=Message("TensorType", elem_type=1))
-    graph = Message(
-        "Graph",
-        node=[node],
-        name="probe",
-        input=[Message("Value", name="x", type=kind)],
-        output=[Message("Value", name="y")],
-    )
-    opsets = [Message("Opset", version=17), Message("Opset", domain=DOMAIN, version=1)]
-    return Message("Model", ir_version=8, graph=graph, opset_import=opsets).encode()
+    return model_alone(graph_alone([node], {"x": tensor_type("float32")}, ["y"]), DOMAIN)
 
 
 def block_size(onnxruntime: Any) -> int:
     """Return how many channels a block has on this processor, 1 if it has no such layout."""
+    import numpy as np  # whoever reads a profile does without
+
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 4  # that it cannot be is an answer, not an error
     try:
-        session = onnxruntime.InferenceSession(probe(), options, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(probe(), options, providers=[CPU])
     except Exception:  # the engine has the operator only where it has the layout
         return 1
     # Two pixels a channel: the second of the first channel comes after a whole block.

@@ -19,14 +19,14 @@ import hashlib
 import os
 import re
 import secrets
-import shutil
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from lar.engines.engine import CacheFiles, CacheReport, CacheTable, Size
+from lar.engines import model_caches as caches
+from lar.engines.engine import Size
 from lar.engines.onnx_file.external_data import files_beside, place_of, tensors_outside
 from lar.engines.onnx_file.fields import Message, SavedModel
 from lar.engines.onnxruntime.messages import one_line
@@ -34,7 +34,8 @@ from lar.engines.onnxruntime.saving import open_saved, save_optimized
 from lar.errors import UsageError, error_of_write
 from lar.files.input_file import read_input
 from lar.files.report_file import OutputFile
-from lar.measurement.machine import CPUINFO, read_field, read_processor
+from lar.files.work_folders import remove_leftovers, work_folder
+from lar.measurement.machine import read_instruction_sets, read_processor
 from lar.options.table import C_OPR_LIB, ENGINE_OPTION, FAST_RUN, FAST_RUN_ALGO_POLICY
 from lar.records.run import RunContext, RunSpec
 
@@ -46,8 +47,6 @@ if TYPE_CHECKING:
 CACHE_FORMAT = "lar.onnxruntime.cache/2"
 BEGIN = b'{"format":"lar.o'  # as many bytes as formats are recognised by
 DATA_NAME = re.compile(r"[^/\0]+\.[0-9a-f]{8}\.data")
-ANOTHER_FILE = "choose another file, or remove this one"
-FLAG = FAST_RUN_ALGO_POLICY.flag
 
 # What the engine chooses its code by, as Linux names it; weights are arranged for that code.
 INSTRUCTION_SETS = (
@@ -90,28 +89,30 @@ def read_cache(path: str | Path) -> ModelCache:
 
     try:
         cache = msgspec.json.decode(read_input(path, what="cache"), type=ModelCache)
-        outside = tensors_outside(Message("Model", cache.model))
+        outside = map(place_of, tensors_outside(Message("Model", cache.model)))
         is_whole = (
             cache.format == CACHE_FORMAT
             and (not cache.data or DATA_NAME.fullmatch(cache.data))
             and zlib.crc32(cache.model) == cache.model_crc32
             # A cache made by somebody else must not have other files of this machine read.
-            and all(place_of(each).location == cache.data for each in outside)
+            and {each.location for each in outside} <= {cache.data}
         )
     except (msgspec.MsgspecError, ValueError):
         is_whole = False
     if not is_whole:
-        problem = "is not a cache that lar made for ONNX Runtime, or is damaged"
-        raise UsageError(problem, ANOTHER_FILE, subject=path)
+        raise caches.damaged(path, "ONNX Runtime")
     try:
         size = (folder_of(path) / cache.data).stat().st_size if cache.data else 0
     except OSError as error:
-        problem = f"its file {cache.data} cannot be read: {(error.strerror or str(error)).lower()}"
-        raise UsageError(problem, ANOTHER_FILE, subject=path) from None
+        reason = (error.strerror or str(error)).lower()
+        raise refusal(path, f"its file {cache.data} cannot be read: {reason}") from None
     if size != cache.data_bytes:
-        problem = f"its file {cache.data} is cut short or changed"
-        raise UsageError(problem, ANOTHER_FILE, subject=path)
+        raise refusal(path, f"its file {cache.data} is cut short or changed")
     return cache
+
+
+def refusal(path: str | Path, problem: str) -> UsageError:
+    return UsageError(problem, caches.ANOTHER_FILE, subject=path)
 
 
 def folder_of(path: str | Path) -> Path:
@@ -119,46 +120,21 @@ def folder_of(path: str | Path) -> Path:
     return Path(os.path.realpath(path)).parent
 
 
-def differing_fields(first: Mapping[str, str], second: Mapping[str, str]) -> list[str]:
-    """Return the names of what two keys differ in, in their order."""
-    return [name for name in {**first, **second} if first.get(name) != second.get(name)]
-
-
-class ModelCaches(CacheFiles):
+class ModelCaches(caches.ModelCacheFiles):
     """Optimised models, each with what it was made for."""
-
-    holds = "one model and no algorithms"
 
     def begins(self, head: bytes) -> bool:
         return head.startswith(BEGIN)
 
-    def show(self, paths: Sequence[str], operator: str, *, every_algorithm: bool) -> CacheReport:
-        path, *others = paths
-        if others or operator or every_algorithm:
-            flag = "beside others" if others else "by --operator" if operator else "by --all"
-            raise self.refusal(path, f"show {flag}")
+    def read(self, path: str) -> caches.Contents:
         cache = read_cache(path)
-        rows: list[list[str | Size]] = [[name, value] for name, value in cache.key.items() if value]
-        rows.append(["size of the model", Size(len(cache.model))])
+        rows: list[list[str | Size]] = [["size of the model", Size(len(cache.model))]]
         if cache.data:
             kind = "as operators take them" if cache.prepacked else "not rearranged for operators"
             rows.append(["size of its weights", Size(cache.data_bytes, f", {kind}")])
             rows.append(["file of its weights", cache.data])
-        content = {"key": cache.key, "model_bytes": len(cache.model), "data": cache.data}
-        content |= {"data_bytes": cache.data_bytes, "prepacked": cache.prepacked}
-        return CacheReport([CacheTable(("made for", ""), rows)], content)
-
-    def compare(self, first: str, second: str) -> CacheReport:
-        keys = [read_cache(name).key for name in (first, second)]
-        differing = differing_fields(*keys)
-        lines: list[str | CacheTable] = []
-        if differing:
-            rows = [
-                [name.replace("_", " "), *(key.get(name, "") for key in keys)] for name in differing
-            ]
-            lines.append(CacheTable(("differs in", first, second), rows))
-        lines.append(f"the same: {len({**keys[0], **keys[1]}) - len(differing)}")
-        return CacheReport(lines, differs=bool(differing))
+        record = {it: getattr(cache, it) for it in ("data", "data_bytes", "prepacked")}
+        return caches.Contents(cache.key, rows, {"model_bytes": len(cache.model), **record})
 
     def copy(self, path: str, place: str, flag: str) -> None:
         with locked(folder_of(path), fcntl.LOCK_SH):
@@ -204,49 +180,43 @@ def open_cached(driver: SessionDriver, path: Path) -> Any:
     with locked(folder_of(path), fcntl.LOCK_SH):  # its second file stays until it is loaded
         cache = read_if_there(path)
         if cache is None and not FAST_RUN.is_given(driver.spec.settings):
-            raise UsageError(
-                "no such file", "make it with --fast-run, then run without", flag=FLAG, subject=path
-            )
+            raise caches.missing(path)
         key = key_of(driver, cache)
         if cache is not None and cache.key == key:
             if cache.data:  # which another run may replace before it is verified
                 file = os.open(folder_of(path) / cache.data, os.O_RDONLY | os.O_CLOEXEC)
                 driver.unverified = file, cache
+            model = SavedModel(cache.model, folder_of(path))
             try:
-                return open_for_good(driver, SavedModel(cache.model, folder_of(path)))
+                session = open_saved(driver, model)
             except Exception as error:  # the engine has no one kind for these
                 problem = f"ONNX Runtime cannot load it: {one_line(str(error))}"
-                raise UsageError(problem, ANOTHER_FILE, subject=path) from error
+                raise refusal(path, problem) from error
+            driver.saved = model
+            return session
     if cache is not None:
-        fields = ", ".join(differing_fields(cache.key, key)).replace("_", " ")
-        driver.notes.append(
-            f"{FLAG}: {path}: was made for a run that differs in {fields}: it is built again"
-        )
+        driver.notes.append(caches.note_on_rebuild(path, cache.key, key))
+    place = Path(os.path.realpath(path))
     try:
-        check_writable(Path(os.path.realpath(path)))
-        return build(driver, Path(os.path.realpath(path)), key)
+        if not place.parent.is_dir():
+            raise FileNotFoundError(2, "no such folder")
+        # It is refused before the work is done.
+        with OutputFile(str(place), caches.FLAG) as output:
+            return build(driver, output, key)
     except OSError as error:
         hint = "choose another file"
-        raise error_of_write(error, flag=FLAG, subject=path, hint=hint) from None
-
-
-def open_for_good(driver: SessionDriver, model: SavedModel) -> Any:
-    """Open the session that the driver runs."""
-    session = open_saved(driver, model)
-    driver.saved = model
-    return session
+        raise error_of_write(error, flag=caches.FLAG, subject=path, hint=hint) from None
 
 
 def key_of(driver: SessionDriver, cache: ModelCache | None) -> dict[str, str]:
     """Return what a cache must be made for to serve this run."""
-    settings, flags = driver.spec.settings, read_field(CPUINFO, "flags")
-    features = (flags or read_field(CPUINFO, "Features")).split()  # on x86, or on ARM
+    settings, features = driver.spec.settings, read_instruction_sets().split()
     model, operators = Path(driver.spec.model), C_OPR_LIB.of(settings)
     is_same = cache is not None and cache.key.get("model") == driver.context.model_sha256
     weights = cache.weights if cache is not None and is_same else weights_of(model)
     return {
         "model": driver.context.model_sha256,
-        "weights": ", ".join(describe_file(model.parent / name) for name in weights),
+        "weights": ", ".join(caches.describe_file(model.parent / name) for name in weights),
         "onnxruntime": driver.onnxruntime.__version__,
         "provider": driver.asked_provider(),
         "optimization": str(settings.get("graph_optimization_level", "all")),
@@ -267,19 +237,10 @@ def weights_of(model: Path) -> tuple[str, ...]:
         return ()
 
 
-def describe_file(path: Path) -> str:
-    """Return a file's name, size and time: a hash of gigabytes would take longer than the load."""
-    try:
-        status = path.stat()
-    except OSError:
-        return f"{path.name} missing"
-    return f"{path.name} {status.st_size} {status.st_mtime_ns}"
-
-
 # Building
 
 
-def build(driver: SessionDriver, path: Path, key: dict[str, str]) -> Any:
+def build(driver: SessionDriver, output: OutputFile, key: dict[str, str]) -> Any:
     """Make a cache, open a session of it, and put it into its place.
 
     Raises:
@@ -288,23 +249,20 @@ def build(driver: SessionDriver, path: Path, key: dict[str, str]) -> Any:
     """
     import msgspec
 
-    folder = build_folder(driver.context, path)
-    folder.mkdir()
+    path = output.path
     data = f"{path.name}.{secrets.token_hex(4)}.data"
-    try:
-        prepacked, session = True, save_and_open(driver, folder, data, prepacked=True)
-        if session is None:
-            prepacked, session = False, save_and_open(driver, folder, data, prepacked=False)
-        saved, size, checksum = driver.saved, 0, 0
-        assert saved is not None
-        if (folder / data).exists():  # a model without large constants has no such file
-            with (folder / data).open("rb") as file:
-                checksum, size = checksum_of(file), file.tell()
+    with work_folder(str(path.parent)) as name:
+        folder = Path(name)
+        prepacked, content, session = save_and_open(driver, folder, data)
+        size = checksum = 0
+        # A model without large constants has no such file.
+        with contextlib.suppress(FileNotFoundError), (folder / data).open("rb") as file:
+            checksum, size = checksum_of(file), file.tell()
         cache = ModelCache(
             format=CACHE_FORMAT,
             key=key,
-            model=saved.content,
-            model_crc32=zlib.crc32(saved.content),
+            model=content,
+            model_crc32=zlib.crc32(content),
             data=data if size else "",
             data_bytes=size,
             data_crc32=checksum,
@@ -316,54 +274,31 @@ def build(driver: SessionDriver, path: Path, key: dict[str, str]) -> Any:
             # The second file first: whoever reads the first one must find it.
             if cache.data:
                 os.replace(folder / data, path.with_name(data))
-            with OutputFile(str(path), FLAG) as output:
-                output.write(msgspec.json.encode(cache))
+            output.write(msgspec.json.encode(cache))
             remove_data(old, path, cache)
-        driver.saved = saved._replace(folder=path.parent)
-        return session
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    driver.saved = SavedModel(content, path.parent)
+    return session
 
 
-def save_and_open(driver: SessionDriver, folder: Path, data: str, *, prepacked: bool) -> Any:
-    """Save the driver's model and open a session of it, None where it cannot be prepacked.
+def save_and_open(driver: SessionDriver, folder: Path, data: str) -> tuple[bool, bytes, Any]:
+    """Save the driver's model and open a session of it; return whether it could be prepacked, and
+    the model, too.
 
     Some operators cannot take their rearranged weights from a file (QLinearConv in 1.23).
     """
-    save_optimized(driver, folder / "model.onnx", data, prepacked=prepacked)
-    model = SavedModel((folder / "model.onnx").read_bytes(), folder)
-    try:
-        return open_for_good(driver, model)
-    except Exception:
-        if not prepacked:
-            raise
+    for prepacked in (True, False):
+        save_optimized(driver, folder / "model.onnx", data, prepacked=prepacked)
+        content = (folder / "model.onnx").read_bytes()
+        with contextlib.suppress(*([Exception] if prepacked else ())):
+            return prepacked, content, open_saved(driver, SavedModel(content, folder))
         (folder / data).unlink(missing_ok=True)
-        return None
+    raise AssertionError
 
 
-def build_folder(context: RunContext, path: Path) -> Path:
-    """Return where a cache is built: named after the run's work folder, so that the parent knows
-    it too."""
-    return path.parent / f".{Path(context.work_folder).name}-cache"
-
-
-def remove_build(spec: RunSpec, context: RunContext) -> None:
+def remove_build(spec: RunSpec, _: RunContext) -> None:
     """Remove what a worker that was killed has left of a cache: for the parent."""
     if place := FAST_RUN_ALGO_POLICY.of(spec.settings):
-        path = Path(os.path.realpath(str(place)))
-        shutil.rmtree(build_folder(context, path), ignore_errors=True)
-
-
-def check_writable(path: Path) -> None:
-    """Refuse a place that cannot be written before the work is done.
-
-    Raises:
-        OSError: it cannot.
-    """
-    if not path.parent.is_dir():
-        raise FileNotFoundError(2, "no such folder")
-    if not os.access(path.parent, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
-        raise PermissionError(13, "permission denied")
+        remove_leftovers(str(folder_of(str(place))))
 
 
 @contextlib.contextmanager
@@ -394,10 +329,9 @@ def verify_data(driver: SessionDriver, _: object) -> None:
     Raises:
         UsageError: naming the file.
     """
-    if driver.unverified is None:
-        return
-    (descriptor, cache), driver.unverified = driver.unverified, None
-    with open(descriptor, "rb") as file:
-        if checksum_of(file) != cache.data_crc32:
-            place = driver.spec.settings[FAST_RUN_ALGO_POLICY.key]
-            raise UsageError(f"its file {cache.data} is damaged", ANOTHER_FILE, subject=place)
+    if driver.unverified is not None:
+        (descriptor, cache), driver.unverified = driver.unverified, None
+        with open(descriptor, "rb") as file:
+            if checksum_of(file) != cache.data_crc32:
+                place = str(driver.spec.settings[FAST_RUN_ALGO_POLICY.key])
+                raise refusal(place, f"its file {cache.data} is damaged")

@@ -13,22 +13,23 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from ctypes import c_char_p, c_int32, c_int64, c_size_t, c_uint8, c_uint32, c_uint64
+from ctypes import c_char_p, c_size_t, c_uint32, c_uint64
 from functools import cache
-from typing import Any, Literal, NamedTuple
+from operator import attrgetter
+from struct import Struct
+from typing import Any, NamedTuple
 
-Extent = tuple[int, int, int]
-
-PLACES = (
-    "nvidia/cu13/lib/libcupti.so.13",
-    "nvidia/cuda_cupti/lib/libcupti.so.12",
-)
-SYSTEMS = ("libcupti.so.13", "libcupti.so.12")
+PLACES = ("nvidia/cu13/lib/libcupti.so.13", "nvidia/cuda_cupti/lib/libcupti.so.12")
+SYSTEMS = tuple(map(os.path.basename, PLACES))
 
 # The kinds of records. Calls are those of the driver and of the library above it, whichever was
 # called first.
 MEMCPY, MEMSET, DRIVER, RUNTIME, KERNEL = 1, 2, 4, 5, 10
 KINDS = (MEMCPY, MEMSET, DRIVER, RUNTIME, KERNEL)
+# What is read of a record, behind its kind, up to the number of the call that it belongs to:
+CALL_FIELDS = Struct("=8xQ16xI")  # the start
+KERNEL_FIELDS = Struct("=16x2Q16xI3i3i16xI8xQ")  # start, end, stream, grid, block, call, name
+TRANSFER_FIELDS = Struct("=4xB3x3Q8x2I")  # copied from where to where, bytes, start, end, stream
 # Whole buffers are given back; the last one when it is asked for.
 BUFFER_BYTES = 4 << 20
 # More than what belongs to as many operators as the engine's own profile holds; the rest is lost.
@@ -40,41 +41,6 @@ MEMSET_NAME = "[CUDA memset]"
 COPIES = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 8: "DtoD", 9: "HtoH", 10: "PtoP"}
 
 
-TYPES: dict[str, Any] = {
-    **{"u8": c_uint8, "u32": c_uint32, "u64": c_uint64, "i32": c_int32, "i64": c_int64},
-    **{"3xu8": c_uint8 * 3, "3xu32": c_uint32 * 3, "4xu32": c_uint32 * 4, "3xi32": c_int32 * 3},
-    "text": c_char_p,
-}
-
-
-def fields(text: str) -> list[tuple[str, Any]]:
-    """Return the fields of a record, each written as its name and its type."""
-    return [(name, TYPES[kind]) for name, kind in (each.split() for each in text.split(","))]
-
-
-class KernelRecord(ctypes.Structure):
-    _fields_ = fields(
-        "kind u32, configuration 3xu32, start u64, end u64, completed u64, device u32,"
-        "context u32, stream u32, grid 3xi32, block 3xi32, memory 4xu32, correlation u32,"
-        "grid_id i64, name text"
-    )
-
-
-class TransferRecord(ctypes.Structure):
-    """A copy, or a fill, which has its value where a copy says what it is."""
-
-    _fields_ = fields(
-        "kind u32, copy u8, ends 3xu8, bytes u64, start u64, end u64, device u32, context u32,"
-        "stream u32, correlation u32"
-    )
-
-
-class CallRecord(ctypes.Structure):
-    _fields_ = fields(
-        "kind u32, function u32, start u64, end u64, process u32, thread u32, correlation u32"
-    )
-
-
 class DeviceWork(NamedTuple):
     """A kernel, copy or fill; times are Unix ones. The host asked for it at `called_ns`."""
 
@@ -83,15 +49,18 @@ class DeviceWork(NamedTuple):
     start_ns: int
     end_ns: int
     stream: int
-    grid: Extent | None = None
-    block: Extent | None = None
+    grid: tuple[int, ...] | None = None
+    block: tuple[int, ...] | None = None
     size_bytes: int | None = None
 
-    @property
-    def category(self) -> Literal["kernel", "memcpy", "memset"]:
-        if self.grid is not None:
-            return "kernel"
-        return "memset" if self.name == MEMSET_NAME else "memcpy"
+    def facts(self) -> dict[str, Any]:
+        """Return what it is, besides when, as the fields of a span."""
+        other = "memset" if self.name == MEMSET_NAME else "memcpy"
+        known = ("name", "stream", "grid", "block", "size_bytes")
+        return {
+            "category": "kernel" if self.grid is not None else other,
+            **{name: getattr(self, name) for name in known},
+        }
 
     def moved(self, offset_ns: int) -> DeviceWork:
         """Return it with all times later by an offset."""
@@ -140,19 +109,17 @@ class DeviceRecorder:
         for place in self._records():
             kind = c_uint32.from_address(place).value
             if kind in (DRIVER, RUNTIME):
-                call = CallRecord.from_address(place)
-                called[call.correlation] = min(call.start, called.get(call.correlation, call.start))
-            elif kind == KERNEL:
-                works.append(self._kernel(KernelRecord.from_address(place)))
-            elif kind in (MEMCPY, MEMSET):
-                works.append(self._transfer(TransferRecord.from_address(place)))
+                start, number = fields_at(place, CALL_FIELDS)
+                called[number] = min(start, called.get(number, start))
+            elif kind in KINDS:
+                works.append(work_at(place, kind))
         self._buffers.clear()
         found = [
-            work._replace(called_ns=called[correlation]).moved(self._offset_ns)
-            for correlation, work in works
-            if correlation in called
+            work._replace(called_ns=called[number]).moved(self._offset_ns)
+            for number, work in works
+            if number in called
         ]
-        return sorted(found, key=lambda work: work.called_ns)
+        return sorted(found, key=attrgetter("called_ns"))
 
     def _records(self) -> Iterator[int]:
         record = ctypes.c_void_p()
@@ -164,28 +131,6 @@ class DeviceRecorder:
                 if record.value is not None:
                     yield record.value
 
-    def _kernel(self, record: KernelRecord) -> tuple[int, DeviceWork]:
-        return record.correlation, DeviceWork(
-            readable_name(record.name),
-            0,
-            record.start,
-            record.end,
-            record.stream,
-            extent_of(record.grid),
-            extent_of(record.block),
-        )
-
-    def _transfer(self, record: TransferRecord) -> tuple[int, DeviceWork]:
-        copy = f"[CUDA memcpy {COPIES.get(record.copy, '')}]"
-        return record.correlation, DeviceWork(
-            copy if record.kind == MEMCPY else MEMSET_NAME,
-            0,
-            record.start,
-            record.end,
-            record.stream,
-            size_bytes=record.bytes,
-        )
-
 
 REQUESTED = ctypes.CFUNCTYPE(
     None, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(c_size_t), ctypes.POINTER(c_size_t)
@@ -193,9 +138,20 @@ REQUESTED = ctypes.CFUNCTYPE(
 COMPLETED = ctypes.CFUNCTYPE(None, ctypes.c_void_p, c_uint32, ctypes.c_void_p, c_size_t, c_size_t)
 
 
-def extent_of(values: Any) -> Extent:
-    x, y, z = values
-    return x, y, z
+def fields_at(place: int, fields: Struct) -> tuple[Any, ...]:
+    return fields.unpack(ctypes.string_at(place, fields.size))
+
+
+def work_at(place: int, kind: int) -> tuple[int, DeviceWork]:
+    """Return what a record tells, and the number of the call that asked for it."""
+    if kind == KERNEL:
+        start, end, stream, *sizes, number, name = fields_at(place, KERNEL_FIELDS)
+        called = readable_name(c_char_p(name).value)
+        extents = (tuple(sizes[:3]), tuple(sizes[3:]))
+        return number, DeviceWork(called, 0, start, end, stream, *extents)
+    copy, size_bytes, start, end, stream, number = fields_at(place, TRANSFER_FIELDS)
+    called = f"[CUDA memcpy {COPIES.get(copy, '')}]" if kind == MEMCPY else MEMSET_NAME
+    return number, DeviceWork(called, 0, start, end, stream, size_bytes=size_bytes)
 
 
 def open_recorder() -> DeviceRecorder | None:
@@ -210,17 +166,8 @@ def open_recorder() -> DeviceRecorder | None:
 @cache
 def readable_name(mangled: bytes | None) -> str:
     """Return a kernel's name as its source has it."""
-    if not mangled:
-        return ""
     with contextlib.suppress(OSError, AttributeError):
         demangle = ctypes.CDLL("libstdc++.so.6").__cxa_demangle
-        demangle.restype = ctypes.c_void_p
-        status = ctypes.c_int()
-        found = demangle(c_char_p(mangled), None, None, ctypes.byref(status))
-        if found:
-            text = ctypes.string_at(found).decode(errors="replace")
-            release = ctypes.CDLL(None).free
-            release.argtypes = (ctypes.c_void_p,)
-            release(found)
-            return text
-    return mangled.decode(errors="replace")
+        demangle.restype = c_char_p  # what it takes for a name stays taken: there are few
+        mangled = demangle(c_char_p(mangled), None, None, None) or mangled
+    return (mangled or b"").decode(errors="replace")

@@ -53,7 +53,12 @@ def dimensions_of(site: Site) -> tuple[Dimension, ...]:
             set_to(table.GRAPH_OPTIMIZATION_LEVEL, "basic", "basic"),
             set_to(table.GRAPH_OPTIMIZATION_LEVEL, "disable", "no-optimisation", for_full=True),
         ),
-        "threads": tuple(threads_for(site)) if on_cpu else (),
+        "threads": (
+            # The engine's own number is that of the cores, but for it the engine also binds the
+            # threads.
+            *([set_to(table.CPU_DEFAULT, True, "1 thread")] * on_cpu),
+            *(thread_choices(site.cores, ((table.MULTITHREAD, ""),)) if on_cpu else ()),
+        ),
         "spinning": (turn_on(table.NO_SPINNING),) if on_cpu else (),
         "arena": (turn_on(table.NO_ARENA),) if on_cpu else (),
         "model": (
@@ -69,12 +74,6 @@ def dimensions_of(site: Site) -> tuple[Dimension, ...]:
         "copies": copies_dimension(site.cores).choices,
     }
     return tuple(Dimension(name=name, choices=choices) for name, choices in found.items())
-
-
-def threads_for(site: Site) -> Iterator[Choice]:
-    # The engine's own number is that of the cores, but for it the engine also binds the threads.
-    yield set_to(table.CPU_DEFAULT, True, "1 thread")
-    yield from thread_choices(site.cores, ((table.MULTITHREAD, ""),))
 
 
 def providers_here() -> Iterator[Choice]:
@@ -104,12 +103,9 @@ def signs_of(profile: Profile, site: Site) -> Iterator[Sign]:
     yield from read_clues(CLUES, profile)
     facts = profile.facts
     now = facts.threads or len(site.cores)
-    if site.device == "cpu" and now > 1 and not table.THREAD.is_given(facts.options):
-        yield from signs_of_fewer_threads(profile, now)
-
-
-def signs_of_fewer_threads(profile: Profile, now: int) -> Iterator[Sign]:
-    """Yield one thread for short operators, and fewer where threads wait for each other."""
+    if site.device != "cpu" or now == 1 or table.THREAD.is_given(facts.options):
+        return
+    # One thread for short operators, and fewer where threads wait for each other.
     short = 1 - share_of(profile, lambda operator: True, LEAST_DIVIDED_NS)
     if computing_ns_of(profile) < SHORT_ITERATION_NS:
         figure = f"operators that are too short to be divided among {now} threads take {short:.0%}"

@@ -8,17 +8,14 @@ numbered as there: an operator, then its outputs.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import Any
 
 from lar.dumps.facts import write_facts
 from lar.dumps.layers import Dumped, text_writer, write_dumped
-from lar.dumps.names import Variable
 from lar.dumps.outputs import write_outputs
 from lar.dumps.values import parts_of
 from lar.engines.onnx_file.bodies import parameters_of
@@ -27,12 +24,8 @@ from lar.engines.onnx_file.tensors import array_of
 from lar.engines.onnxruntime.blocked_layout import DOMAIN
 from lar.engines.onnxruntime.graph import Graph
 from lar.engines.onnxruntime.saving import save_to_work_folder
+from lar.engines.onnxruntime.session import SessionDriver
 from lar.options.table import BIN_IO_DUMP, FAST_RUN_ALGO_POLICY
-
-if TYPE_CHECKING:
-    from lar.engines.onnxruntime.session import SessionDriver
-
-Array = np.ndarray[Any, Any]
 
 
 def save_source(driver: SessionDriver, _: object) -> None:
@@ -63,16 +56,14 @@ def dump_text(driver: SessionDriver, _: object) -> None:
     """Write all tensors of a fed driver as text."""
     if driver.runner:
         return
-    write = text_writer(driver.context.written)
-    for dumped in FedGraph(driver).tensors():
+    write, graph = text_writer(driver.context.written), FedGraph(driver)
+    for dumped in graph.tensors():
         write(dumped)
 
 
 def dump_outputs(driver: SessionDriver, _: object) -> None:
     """Have the outputs of each iteration written."""
-    names = [node.name for node in driver.session.get_outputs()]
-    variables = {name: Variable(id=number, name=name) for number, name in enumerate(names)}
-    write_outputs(driver, variables)
+    write_outputs(driver, [node.name for node in driver.session.get_outputs()])
 
 
 class FedGraph(Graph):
@@ -98,20 +89,25 @@ class FedGraph(Graph):
         in_blocks = dict(self.filters_in_blocks())
         for name, each in self.weights.items():
             if self.holds_weight(name, type_name(each.data_type)):
-                blocks = [self.block] * in_blocks.get(name, 0)
-                array, layout = filter_in_blocks(array_of(each, self.saved.folder), blocks)
+                array, layout = array_of(each, self.saved.folder), ""
+                if array.ndim == 4 and (blocks := in_blocks.get(name)):
+                    # The axes in which they are stored.
+                    outputs, inputs, *sizes = array.shape
+                    inner = inputs // self.block if len(blocks) > 1 else inputs
+                    array = array.reshape(outputs // self.block, inner, *sizes, *blocks)
+                    layout = f"OIHWC{{{','.join(map(str, blocks))}}}"
                 yield self.dumped(name, (), array, layout)
 
-    def filters_in_blocks(self) -> Iterator[tuple[str, int]]:
-        """Yield the names of the filters whose output channels stand in blocks, and in how many of
-        their axes there are blocks."""
+    def filters_in_blocks(self) -> Iterator[tuple[str, list[int]]]:
+        """Yield the names of the filters that stand in blocks, of output channels alone, or within
+        those of input channels, with the sizes of these blocks."""
         for node, known in zip(self.nodes, self.parameters, strict=True):
             if node.domain == DOMAIN and node.operator == "Conv":
                 weight = self.weights.get(node.inputs[1])
                 shape = tuple(weight.dims) if weight else ()
                 by_channel = known.get("group", 1) > 1 and shape[1:2] == (1,)
                 takes_blocks = node.inputs[0] in self.blocked and not by_channel
-                yield node.inputs[1], 2 if takes_blocks else 1
+                yield node.inputs[1], [self.block] * (2 if takes_blocks else 1)
 
     def tensors(self) -> Iterator[Dumped]:
         """Yield the inputs, then all tensors, in the graph's order; of each its parts."""
@@ -119,17 +115,6 @@ class FedGraph(Graph):
             yield from self.dump_parts(name, [*parts_of(name, given)])
         for name, parts in self.values():
             yield from self.dump_parts(name, parts)
-
-
-def filter_in_blocks(array: Array, blocks: Sequence[int]) -> tuple[Array, str]:
-    """Return the filters of a convolution with the axes in which they are stored, and the format:
-    blocks of output channels alone, or within those of input channels."""
-    if not blocks or array.ndim != 4:
-        return array, ""
-    outputs, inputs, *sizes = array.shape
-    inner = inputs // blocks[-1] if len(blocks) > 1 else inputs
-    shape = (outputs // blocks[0], inner, *sizes, *blocks)
-    return array.reshape(shape), f"OIHWC{{{','.join(map(str, blocks))}}}"
 
 
 def describe_body(graph: Message) -> str:

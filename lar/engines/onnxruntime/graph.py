@@ -8,7 +8,7 @@ without optimisation. What is inside control flow is computed by hand (`onnx_fil
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -32,7 +32,6 @@ from lar.engines.onnx_file.control_flow import (
     run_rounds,
 )
 from lar.engines.onnx_file.fields import (
-    NUMBERS,
     Message,
     Node,
     SavedModel,
@@ -42,19 +41,18 @@ from lar.engines.onnx_file.fields import (
 )
 from lar.engines.onnx_file.numbered_graph import NumberedGraph
 from lar.engines.onnx_file.tensors import array_of
-from lar.engines.onnxruntime.blocked_layout import (
-    block_size,
-    blocked_tensors,
-    split_blocks,
-)
+from lar.engines.onnxruntime.blocked_layout import block_size, blocked_tensors, split_blocks
 from lar.engines.onnxruntime.saving import open_saved
-from lar.engines.onnxruntime.values import FED, make_value, read_tensor, read_value
+from lar.engines.onnxruntime.session import SessionDriver
+from lar.engines.onnxruntime.values import (
+    Array,
+    graph_alone,
+    make_value,
+    read_tensor,
+    read_value,
+    type_named,
+)
 from lar.errors import LarError, first_line
-
-if TYPE_CHECKING:
-    from lar.engines.onnxruntime.session import SessionDriver
-
-Array = np.ndarray[Any, Any]
 
 # A session gives a part of the tensors, so that no more than that part is in memory at once.
 PARTS = 4
@@ -106,14 +104,10 @@ class Graph(NumberedGraph):
     ) -> Any:
         """Return a session of some nodes, which is fed with tensors of these types."""
         taken = dict.fromkeys([*(name for node in nodes for name in names_taken(node)), *outputs])
-        graph = Message(
-            "Graph",
-            name="alone",
-            node=[*nodes],
+        graph = graph_alone(
+            *(nodes, types, outputs),
             initializer=[self.weights[name] for name in taken if name in self.weights],
             sparse_initializer=[self.sparse[name] for name in taken if name in self.sparse],
-            input=[Message("Value", name=name, type=kind) for name, kind in types.items()],
-            output=[Message("Value", name=name) for name in outputs],
         )
         model = Message("Model", self.saved.content)
         model.graph, model.functions = graph, self.model.functions
@@ -174,7 +168,7 @@ class Graph(NumberedGraph):
         paths = tuple(body.path for body in bodies)
         inside = [name for name in self.makers if name.startswith(paths)]
         try:
-            SessionStep(self, node, bodies).run(values, show)
+            run_bodies(self, node, [SessionBody(self, it) for it in bodies], values, show)
         except Exception as error:  # the engine has no one kind for these
             says = f"inside a body, which cannot give it: {first_line(error)}"
             shown = [(name, [Unheld(name, says)]) for name in inside]
@@ -187,93 +181,66 @@ class Graph(NumberedGraph):
         if name in self.python_values:
             return [*parts_of_value(name, self.python_values.pop(name))]
         if isinstance(value, EachRound):
-            return [*parts_of_value(name, EachRound(held_value(name, each) for each in value))]
-        return [*parts_of_value(name, held_value(name, value))]
-
-
-def held_value(name: str, value: Any) -> object:
-    """Return the array in an OrtValue, or why there is none; an array as it is."""
-    return value if isinstance(value, np.ndarray) else read_tensor(name, value)
+            return [*parts_of_value(name, EachRound(read_tensor(name, each) for each in value))]
+        return [*parts_of_value(name, read_tensor(name, value))]
 
 
 class SessionBody:
     """A body that ONNX Runtime runs, in a model that gives all its tensors."""
 
     def __init__(self, graph: Graph, body: Body) -> None:
-        self.graph, self.body = graph, body
-        nodes = body.graph.node
+        self.graph, self.body, self.nodes = graph, body, body.graph.node
         self.inputs: Sequence[str] = [each.name for each in body.graph.input]
         self.outputs = [each.name for each in body.graph.output]
-        self.steps = [SessionStep(graph, node, bodies) for node, bodies in bodies_in(body)]
-        taken = [*(name for node in nodes for name in names_taken(node)), *self.outputs]
-        self.taken = dict.fromkeys(taken)
-        self.given = [name for node in nodes for name in node.output if name]
+        self.steps = [
+            (node, [SessionBody(graph, each) for each in bodies])
+            for node, bodies in bodies_in(body)
+        ]
+        self.taken = {*(name for node in self.nodes for name in names_taken(node)), *self.outputs}
+        given = [name for node in self.nodes for name in node.output if name]
+        self.wanted = [*given, *(it for it in self.outputs if it in graph.weights)]
         self.sessions: dict[tuple[str, ...], Any] = {}
 
     def run(self, fed: Mapping[str, Any], visit: Visit | None, around: Values) -> list[Any]:
-        values = around.new_child({name: engine_value(self.graph, it) for name, it in fed.items()})
-        needed = {name: values[name] for name in self.taken if name in values}
+        onnxruntime = self.graph.driver.onnxruntime
+        values = around.new_child(
+            {
+                name: make_value(onnxruntime, np.asarray(it, order="C"))
+                if isinstance(it, np.ndarray)
+                else it
+                for name, it in fed.items()
+            }
+        )
+        needed = {name: values[name] for name in sorted(self.taken) if name in values}
         types = tuple(value.data_type() for value in needed.values())
-        wanted = [*self.given, *(it for it in self.outputs if it in self.graph.weights)]
         if types not in self.sessions:
             kinds = dict(zip(needed, map(type_named, types), strict=True))
-            nodes = self.body.graph.node
-            self.sessions[types] = self.graph.open_alone(nodes, kinds, wanted)
-        found = self.sessions[types].run_with_ort_values(wanted, needed)
-        values.update(zip(wanted, found, strict=True))
-        for step in self.steps:
-            step.run(values, visit)
+            self.sessions[types] = self.graph.open_alone(self.nodes, kinds, self.wanted)
+        found = self.sessions[types].run_with_ort_values(self.wanted, needed)
+        values.update(zip(self.wanted, found, strict=True))
+        for node, bodies in self.steps:
+            run_bodies(self.graph, node, bodies, values, visit)
             if visit is not None:
-                visit(node_of(step.node), [values.get(name) for name in step.node.output])
+                visit(node_of(node), [values.get(name) for name in node.output])
         return [values[name] for name in self.outputs]
 
 
-class SessionStep:
-    """A node whose bodies are run by hand, if it has some; its own results are known."""
-
-    def __init__(self, graph: Graph, node: Message, bodies: Sequence[Body]) -> None:
-        self.graph, self.node = graph, node
-        self.bodies = [SessionBody(graph, body) for body in bodies]
-
-    def run(self, values: Values, visit: Visit | None) -> None:
-        """Show the operators in the bodies; values from around them are among `values`."""
-        folder, weights = self.graph.saved.folder, self.graph.weights
-        taken = [
-            array_of(weights[name], folder) if name in weights else values.get(name)
-            for name in self.node.input
-        ]
-        if self.node.op_type == "If" and self.bodies:
-            branch_taken(taken, self.bodies).run({}, visit, values)
-        elif self.bodies:
-            opsets = {each.domain: each.version for each in self.graph.model.opset_import}
-            if self.node.op_type == "Scan" and opsets.get("", FIRST_SCAN) < FIRST_SCAN:
-                raise LarError("a Scan of items, as before opset 9, is not computed by hand")
-            given = attributes_of(self.node)
-            run_rounds(self.node.op_type, taken, given, self.bodies[0], values, visit)
-
-
-def engine_value(graph: Graph, value: Any) -> Any:
-    """Return an array as the engine has it; what is the engine's already, as it is."""
-    if not isinstance(value, np.ndarray):
-        return value
-    return make_value(graph.driver.onnxruntime, np.asarray(value, order="C"))
-
-
-def tensor_type(dtype: str) -> Message:
-    """Return the type of tensors of elements that NumPy calls so."""
-    return Message("Type", tensor_type=Message("TensorType", elem_type=NUMBERS[dtype]))
-
-
-def type_named(name: str) -> Message:
-    """Return a type by the engine's name of it: `tensor(float)`, `seq(tensor(float))`.
-
-    Raises:
-        LookupError: lar cannot feed it.
-    """
-    kind, _, inner = name.removesuffix(")").partition("(")
-    if kind == "tensor":
-        dtype = FED.get(name, inner)
-        return tensor_type("object" if dtype == "string" else dtype)
-    field = {"seq": "sequence_type", "optional": "optional_type"}[kind]
-    content: dict[str, Any] = {field: Message("Sequence", elem_type=type_named(inner))}
-    return Message("Type", **content)
+def run_bodies(
+    graph: Graph, node: Message, bodies: Sequence[SessionBody], values: Values, visit: Visit | None
+) -> None:
+    """Show the operators in the bodies of a node, if it has some; its own results are known, and
+    values from around the bodies are among `values`."""
+    if not bodies:
+        return
+    folder, weights = graph.saved.folder, graph.weights
+    taken = [
+        array_of(weights[name], folder) if name in weights else values.get(name)
+        for name in node.input
+    ]
+    if node.op_type == "If":
+        branch_taken(taken, bodies).run({}, visit, values)
+        return
+    opsets = {each.domain: each.version for each in graph.model.opset_import}
+    if node.op_type == "Scan" and opsets.get("", FIRST_SCAN) < FIRST_SCAN:
+        raise LarError("a Scan of items, as before opset 9, is not computed by hand")
+    run_rounds(node.op_type, taken, attributes_of(node), bodies[0], values, visit)

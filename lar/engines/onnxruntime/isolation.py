@@ -8,7 +8,6 @@ computed in a loop comes from a run for each iteration.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,19 +16,13 @@ from lar.dumps.values import ELEMENT, Part, Unheld, parts_of
 from lar.engines.engine import Isolation
 from lar.engines.onnx_file.bodies import BODY_INPUT, LOOPS, names_taken
 from lar.engines.onnx_file.fields import Message
-from lar.engines.onnxruntime.blocked_layout import (
-    join_blocks,
-    split_blocks,
-)
-from lar.engines.onnxruntime.graph import Graph, tensor_type
+from lar.engines.onnxruntime.blocked_layout import join_blocks, split_blocks
+from lar.engines.onnxruntime.graph import Graph
 from lar.engines.onnxruntime.saving import save_to_work_folder
+from lar.engines.onnxruntime.session import SessionDriver
+from lar.engines.onnxruntime.values import Array, tensor_type
 from lar.errors import LarError
 from lar.options.table import FAST_RUN_ALGO_POLICY
-
-if TYPE_CHECKING:
-    from lar.engines.onnxruntime.session import SessionDriver
-
-Array = np.ndarray[Any, Any]
 
 
 class SessionIsolation(Isolation):
@@ -41,13 +34,7 @@ class SessionIsolation(Isolation):
         else:
             driver.fire_hooks("before_load")
         self.graph = Graph(driver, driver.saved or save_to_work_folder(driver))
-        self.makers = self.graph.makers
-        self.blocked, self.block = self.graph.blocked, self.graph.block
-        self.places = {
-            name: place
-            for place, each in enumerate(self.graph.operators)
-            for name in filter(None, each.node.outputs)
-        }
+        self.makers, self.blocked = self.graph.makers, self.graph.blocked
 
     def find_missing(self, names: Collection[str]) -> set[str]:
         known = {*self.makers, *(each.name for each in self.graph.model.graph.input)}
@@ -66,22 +53,14 @@ class SessionIsolation(Isolation):
         count = max(looped.values(), default=1)
         if any(count % each for each in looped.values()):
             raise LarError("what it takes is not computed in the same iterations")
-
-        def fed_in(iteration: int) -> dict[str, Array]:
-            """Return the values of an iteration; of a loop around it, those that it is within."""
-            return {
-                name: self.as_run(
-                    name, array[iteration * looped[name] // count] if name in looped else array
-                )
-                for name, array in fed.items()
-            }
-
         types = {name: tensor_type(array.dtype.name) for name, array in fed.items()}
         session = self.graph.open_alone(nodes, types, [value])
-        found = [
-            self.as_dumped(output, parts_of(value, session.run([value], fed_in(each))[0]))
-            for each in range(count)
-        ]
+        found = []
+        for at in range(count):
+            # The values of an iteration; of a loop around it, those that it is within.
+            now = {name: fed[name][at * size // count] for name, size in looped.items()}
+            given = {name: self.as_run(name, array) for name, array in (fed | now).items()}
+            found.append(self.as_dumped(output, parts_of(value, session.run([value], given)[0])))
         return np.stack(found) if self.is_looped(output) else found[0]
 
     def as_run(self, name: str, array: Array) -> Array:
@@ -89,8 +68,9 @@ class SessionIsolation(Isolation):
         if name in self.blocked and array.ndim == 5:
             return join_blocks(array)
         if name in self.blocked and self.is_looped(name) and array.ndim == 4:
-            shape = split_blocks(array, self.block).shape
-            return join_blocks(to_blocked(array, f"nchw{self.block}c", shape))
+            block = self.graph.block
+            shape = split_blocks(array, block).shape
+            return join_blocks(to_blocked(array, f"nchw{block}c", shape))
         return np.asarray(array, order="C")
 
     def as_dumped(self, name: str, parts: Iterable[Part | Unheld]) -> Array:
@@ -107,7 +87,7 @@ class SessionIsolation(Isolation):
             return part.array
         if self.is_looped(name):
             return self.graph.in_plain_axes(part.array)
-        return split_blocks(part.array, self.block)
+        return split_blocks(part.array, self.graph.block)
 
     def nodes_before(self, output: str, values: Mapping[str, Array]) -> list[Message]:
         """Return the nodes between values and what is computed from them, in the graph's order.
@@ -115,9 +95,7 @@ class SessionIsolation(Isolation):
         Raises:
             LarError: they take what is not among the values.
         """
-        found: dict[int, Message] = {}  # by their places in the graph
-        open_names, seen = [output], set[str]()
-        known = (values, self.graph.weights, self.graph.sparse, seen)
+        open_names, seen = [output], {output}
         while open_names:
             name = open_names.pop()
             maker = self.makers.get(name)
@@ -125,9 +103,9 @@ class SessionIsolation(Isolation):
                 if name == output:
                     raise LarError("no operator of the model gives this tensor")
                 raise LarError(f"it takes {name} too, whose value is not known")
-            found[self.places[name]] = maker.message
+            known = (values, self.graph.weights, self.graph.sparse, seen)
             taken = names_taken(maker.message)
             added = [each for each in taken if not any(each in names for names in known)]
             seen.update(added)
             open_names += added
-        return [found[place] for place in sorted(found)]
+        return [it.message for it in self.graph.operators if not seen.isdisjoint(it.node.outputs)]

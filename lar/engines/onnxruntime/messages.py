@@ -3,70 +3,17 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
-from lar.engines.formats import BROKEN
 from lar.errors import LarError, UsageError
+
+# While a model is loaded: three lines each, a pattern in the engine's message, what is wrong (\1 is
+# the pattern's group), what to do. The first that matches counts; those with the engine's version
+# are of operators that it lacks.
+WHILE_LOADING = Path(__file__).with_name("messages.txt")
 
 # What the engine says of a model that its provider cannot run as a whole.
 NO_FALLBACK = "fallback to CPU EP has been explicitly disabled"
-
-# An operator that the engine lacks.
-ANOTHER_OPSET = "export the model for another opset or with other types"
-A_LIBRARY = "--c-opr-lib FILE loads a library of operators that has it"
-NAME, NUMBER = r"([^\s(]+)", r"(\d+)"
-
-# Pattern in the engine's message, what is wrong (\1 is the pattern's group), what to do; the first
-# that matches counts.
-WHILE_LOADING: tuple[tuple[str, str, str], ...] = (
-    (rf"Could not find an implementation for {NAME}\({NUMBER}\)", r"has no \1-\2", ANOTHER_OPSET),
-    (
-        rf"No Op registered for {NAME} with domain_version of {NUMBER}",
-        r"has no \1-\2",
-        ANOTHER_OPSET,
-    ),
-    (rf"{NAME}:(\w+)\(-?\d+\) is not a registered function/op", r"has no \1:\2", A_LIBRARY),
-    (rf"{NAME}\(-?\d+\) is not a registered function/op", r"has no \1", ANOTHER_OPSET),
-    (
-        r"contains compiled nodes",
-        "the provider compiles it, so that its optimised graph cannot be saved",
-        "leave out --model-dump and --range",
-    ),
-    (
-        r"Failed to write external initializers|Protobuf serialization failed",
-        "its optimised graph cannot be saved",
-        "--model-dump can write 2 GiB",
-    ),
-    (
-        r"Protobuf parsing failed|INVALID_PROTOBUF",
-        "this is not an ONNX model, or it is damaged or cut short",
-        BROKEN,
-    ),
-    (
-        r"[Ee]xternal data|external_data|external initializer|initializer\.cc",
-        "its external weights cannot be read",
-        "keep the weight files beside the model",
-    ),
-    (
-        r"No opset import for domain '(.*)'",
-        r"it uses operators of the domain '\1' and does not say of which version",
-        "export it again",
-    ),
-    (
-        r"MLDataType for: tensor\((.*)\) is not currently registered",
-        r"it has tensors of \1, which ONNX Runtime has not",
-        "export it with real numbers",
-    ),
-    (
-        r"opset|Unsupported model IR version",
-        "it needs a newer ONNX Runtime",
-        "export it for an older opset, or upgrade onnxruntime",
-    ),
-    (
-        r"ModelProto does not have a graph|Load model from .* failed|INVALID_GRAPH",
-        "it is not a valid model",
-        "export it again",
-    ),
-)
 
 # What the engine says of an operator that cannot compute what it is given: its type, its name, why.
 IN_NODE = re.compile(
@@ -87,13 +34,12 @@ def explain_onnxruntime(
 
     `version` is the engine's.
     """
-    for pattern, what, hint in WHILE_LOADING if loading else ():
+    for row in WHILE_LOADING.read_text().split("\n\n") if loading else ():
+        pattern, what, hint = row.strip().splitlines()
         if found := re.search(pattern, message):
+            kind = LarError if "VERSION" in what else UsageError
             says = f"{hint} (ONNX Runtime: {one_line(message)})"
-            if hint in (ANOTHER_OPSET, A_LIBRARY):
-                what = f"ONNX Runtime {version} {found.expand(what)}"
-                return LarError(what, says, subject=model)
-            return UsageError(found.expand(what), says, subject=model)
+            return kind(found.expand(what.replace("VERSION", version)), says, subject=model)
     if re.search(r"bad_alloc|Failed to allocate|out of memory|bad allocation", message):
         return LarError("out of memory in ONNX Runtime", "a smaller batch or model, or more memory")
     if failed := None if loading else IN_NODE.search(message):

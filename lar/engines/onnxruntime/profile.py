@@ -12,48 +12,28 @@ import os
 import tempfile
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from lar.engines.driver import HOST_THREAD, EngineTrace
+from lar.engines.onnxruntime.blocked_layout import DOMAIN, block_size
 from lar.engines.onnxruntime.cupti import DeviceRecorder, DeviceWork, open_recorder
 from lar.engines.onnxruntime.messages import one_line
-from lar.engines.onnxruntime.profile_file import (
-    MOST_EVENTS,
-    NodeEvent,
-    RawEvent,
-    RawRun,
-    decode_events,
-    events_in,
-    read_raw,
-    runs_in,
-)
-from lar.engines.onnxruntime.profiled_operators import (
-    VIEWS,
-    OperatorTable,
-    OptimizedGraph,
-    bytes_of,
-    read_graph,
-)
+from lar.engines.onnxruntime.profile_file import RawEvent, RawProfile, RawRun, ThreadUses
+from lar.engines.onnxruntime.profiled_operators import VIEWS, OperatorTable, OptimizedGraph, size_of
 from lar.engines.onnxruntime.providers import CPU, DEVICES
-from lar.engines.onnxruntime.thread_use import ThreadUses
+from lar.engines.onnxruntime.saving import release_memory, save_optimized
 from lar.errors import LarError, UsageError
 from lar.options.table import PROFILE_MEMORY, PROFILES, one_of
 from lar.profiles.intervals import merge_intervals, total_of
-from lar.records.columns import ExecutionColumns, RecordColumns, SpanColumns, step_columns
-from lar.records.profile import (
-    Alignment,
-    Allocation,
-    Execution,
-    Profile,
-    ProfiledOperator,
-    ProfileFacts,
-    Span,
-    Step,
-)
+from lar.records import profile as types
+from lar.records.columns import ExecutionColumns, RecordColumns, SpanColumns, step_of
 
 if TYPE_CHECKING:
     from lar.engines.onnxruntime.session import SessionDriver
@@ -63,15 +43,16 @@ ROUNDING_NS = 1000  # the engine's times are whole microseconds, rounded down
 # An estimate has no addresses: the number of an iteration and, in these bits, that of a tensor.
 ADDRESS_BITS = 32
 
-RELAYOUTS = frozenset({"ReorderInput", "ReorderOutput", "Transpose"})
-
-# Nodes that copy between the host and a device: from where, where to, what the span is called.
-COPIES = {
-    "MemcpyFromHost": ("host", "device", "[CUDA memcpy HtoD]"),
-    "MemcpyToHost": ("device", "host", "[CUDA memcpy DtoH]"),
+# Nodes that change a layout, or copy between the host and a device: the spans that they are.
+RELAYOUT: dict[str, Any] = {"category": "relayout", "name": "[relayout]"}
+TO_DEVICE = {"source_kind": "host", "destination_kind": "device"}
+TO_HOST = {"source_kind": "device", "destination_kind": "host"}
+ENDS = {"[CUDA memcpy HtoD]": TO_DEVICE, "[CUDA memcpy DtoH]": TO_HOST}
+SPANS: dict[str, dict[str, Any]] = {
+    **dict.fromkeys(("ReorderInput", "ReorderOutput", "Transpose"), RELAYOUT),
+    "MemcpyFromHost": {"category": "memcpy", "name": "[CUDA memcpy HtoD]", **TO_DEVICE},
+    "MemcpyToHost": {"category": "memcpy", "name": "[CUDA memcpy DtoH]", **TO_HOST},
 }
-
-ENDS = {name: (source, destination) for source, destination, name in COPIES.values()}
 
 NO_PARTS = "dispatch and wait of an operator: ONNX Runtime does not report them separately"
 NO_KERNELS = (
@@ -84,272 +65,223 @@ WITH_CUPTI = (
     "profilers, for them"
 )
 NO_RATES = "FLOPs and bytes: those of a dispatch say nothing"
+NOT_IN_FILE = (
+    "FLOPs and bytes: the file has neither the weights nor the attributes",
+    "warm-up: the file does not record which runs were part of it",
+)
 
 
 class Call(NamedTuple):
     """The times at which an iteration called the engine and that call returned."""
 
-    step: Step
+    step: types.Step
     begin_ns: int
     end_ns: int
-
-
-class TimedRun(NamedTuple):
-    """A run that the engine reports, its iteration, and what to add to its times."""
-
-    raw: RawRun
-    step: Step
-    offset_ns: int
 
 
 class RunEvents:
     """The contents of runs: executions of operators, and spans that belong to them.
 
     On the CPU an operator is executed where and when the engine reports. On a device it is
-    executed while its kernels run, and the engine reports its dispatch, which stands for it where
-    there are `no_kernels`.
+    executed while its kernels run, which `works` tell if the engine does not. It reports its
+    dispatch, which stands for it where there are no kernels.
     """
 
-    def __init__(self, table: OperatorTable, device: str, *, no_kernels: bool = False) -> None:
-        self.table = table
-        self.device = device
-        self.on_device = not device.startswith("cpu") and not no_kernels
-        self.dispatch_only = not device.startswith("cpu") and no_kernels
-        self.executions = ExecutionColumns()
-        self.spans = SpanColumns()
-        self.threads: dict[int, str] = {}
-        self.dropped = [] if self.on_device else [NO_PARTS]
-        self.dropped += (NO_KERNELS, NO_RATES) if self.dispatch_only else ()
-        self.uses = ThreadUses()
-        self._numbers: dict[str, int] = {}
-
-    def add_runs(
+    def __init__(
         self,
-        runs: Iterable[TimedRun],
-        nodes: Iterable[Sequence[NodeEvent]],
+        raw: RawProfile,
+        device: str,
+        graph: OptimizedGraph | None = None,
         works: Sequence[DeviceWork] = (),
     ) -> None:
-        """Add what is in runs, in the order of time: the nodes of each, and what `works` tells of
-        the device where the nodes do not."""
-        for run, own in zip(runs, nodes, strict=False):
-            for node in with_works(run, own, works) if works else own:
-                self._add_node(run, node)
+        has_kernels = any(run.works for run in raw.runs)
+        on_cpu = device.startswith("cpu")
+        self.raw, self.device, self.works = raw, device, () if has_kernels else works
+        self.dispatch_only = not (on_cpu or has_kernels or self.works)
+        self.on_device = not (on_cpu or self.dispatch_only)
+        self.table = OperatorTable(raw.runs, graph)
+        self.executions = ExecutionColumns()
+        self.spans = SpanColumns()
+        self.uses = ThreadUses()
+        self._numbers: dict[str, int] = {}  # of threads, by their names
+
+    def add(self, placed: Iterable[tuple[types.Step, int]], offset_ns: int = 0) -> None:
+        """Add what came before the runs, with an offset, and what is in runs, in the order of time,
+        each with its iteration and with what to add to its times."""
+        for event in self.raw.load:
+            event.offset_ns = offset_ns
+            named: dict[str, Any] = {"category": "runtime", "name": event.name}
+            self.spans.add(event.start_ns, event.end_ns, thread=HOST_THREAD, **named)
+        for (step, own_ns), raw in zip(placed, self.raw.all_runs(), strict=False):
+            run = raw.moved(own_ns)
+            for node, works in zip(run.nodes, self._works_of(run), strict=True):
+                self._add_node(step, run.thread, node, works)
         self.executions.sort_by_start()
-        for number, name in enumerate(self.uses.busy_threads(), start=1):
-            self._number_of(f"pool {name}", f"intra-op {number}")
+        for number, _ in enumerate(self.uses.busy_threads(), start=1):
+            self._number_of(f"intra-op {number}")
 
-    def operators(self) -> tuple[ProfiledOperator, ...]:
-        """Return the operators, with the use that each made of the engine's threads."""
-        operators = self.uses.added_to(self.table.operators)
-        if not self.dispatch_only:
-            return operators
-        nothing = {"flops": None, "size_bytes": None, "source": "none"}
-        return tuple(msgspec.structs.replace(each, **nothing) for each in operators)
+    def _works_of(self, run: RawRun) -> list[list[DeviceWork]]:
+        """Return what nodes had a device do: a work, of which the host asked for in the order
+        given, is of the node that was last begun then and had not ended."""
+        starts, asked = [node.start_ns for node in run.nodes], attrgetter("called_ns")
+        first = bisect_left(self.works, run.start_ns, key=asked)
+        last = bisect_right(self.works, run.end_ns, key=asked)
+        own: list[list[DeviceWork]] = [[] for _ in starts]
+        for work in (*self.works[first:last], *run.works):
+            place = bisect_right(starts, work.called_ns) - 1
+            if place >= 0 and work.called_ns <= run.nodes[place].end_ns + ROUNDING_NS:
+                own[place].append(work)
+        return own
 
-    def _number_of(self, key: str, name: str) -> int:
-        if key not in self._numbers:
-            self._numbers[key] = number = HOST_THREAD + 1 + len(self._numbers)
-            self.threads[number] = name
-        return self._numbers[key]
+    def trace(self) -> EngineTrace:
+        """Return all that was added."""
+        dropped = [] if self.on_device else [NO_PARTS]
+        unknown: dict[str, Any] = {}
+        if self.dispatch_only:
+            dropped += [NO_KERNELS, NO_RATES]
+            unknown = {"flops": None, "size_bytes": None, "source": "none"}
+        return EngineTrace(
+            operators=tuple(
+                msgspec.structs.replace(each, threads=self.uses.by_operator.get(place), **unknown)
+                for place, each in enumerate(self.table.operators)
+            ),
+            executions=self.executions,
+            spans=self.spans,
+            threads={number: name for name, number in self._numbers.items()},
+            thread_count=1 + len(self.uses.busy_threads()),
+            dropped=tuple(dropped),
+            dispatch_only=self.dispatch_only,
+        )
 
-    def _add_node(self, run: TimedRun, node: NodeEvent) -> None:
-        event, step, args = node.event, run.step, node.event.args
-        start, end = event.start_ns + run.offset_ns, event.end_ns + run.offset_ns
-        place = self.table.place_of(event)
+    def _number_of(self, name: str) -> int:
+        return self._numbers.setdefault(name, HOST_THREAD + 1 + len(self._numbers))
+
+    def _add_node(
+        self, step: types.Step, caller: int, event: RawEvent, works: Sequence[DeviceWork]
+    ) -> None:
+        args, place, times = event.args, self.table.place_of(event), (event.start_ns, event.end_ns)
         self.uses.add(place, bytes(args.thread_scheduling_stats), timed=not step.warmup)
-        same = event.tid == run.raw.thread
-        thread = HOST_THREAD if same else self._number_of(f"{event.tid}", f"thread {event.tid}")
-        here = {"thread": thread, "warmup": step.warmup, "operator": place}
-        if not self.on_device or (args.provider == CPU and not node.kernels):
-            self.executions.append(
-                Execution(place, step.number, thread, start, end, warmup=step.warmup)
-            )
-        elif node.kernels:
-            self._add_kernels(run, node, place)
-        else:  # it has nothing to do there, as a view
-            named: dict[str, Any] = {"category": "runtime", "name": event.node}
-            self.spans.add(start, end, step.number, **named, **here)
-        if args.op_name in RELAYOUTS and not self.on_device:
-            named = {"category": "relayout", "name": "[relayout]"} | self.size_of(place)
-            self.spans.add(start, end, step.number, **named, **here)
-        elif args.op_name in COPIES:
-            source, destination, name = COPIES[args.op_name]
-            named = {"category": "memcpy", "name": name, "source_kind": source}
-            named |= {"destination_kind": destination} | self.size_of(place)
-            self.spans.add(start, end, step.number, **named, **here)
+        same = event.tid == caller
+        thread = HOST_THREAD if same else self._number_of(f"thread {event.tid}")
+        here: dict[str, Any] = {"thread": thread, "warmup": step.warmup, "operator": place}
+        if self.on_device and works:
+            self._add_works(step, place, times, works)
+        elif self.on_device and args.provider != CPU:  # it has nothing to do there, as a view
+            self.spans.add(*times, step.number, category="runtime", name=event.node, **here)
+        else:
+            ran = types.Execution(place, step.number, thread, *times, warmup=step.warmup)
+            self.executions.append(ran)
+        named = SPANS.get(args.op_name)
+        if named and not (self.on_device and named is RELAYOUT):
+            size_bytes = size_of(self.table.operators[place].outputs)
+            self.spans.add(*times, step.number, size_bytes=size_bytes, **named | here)
 
-    def size_of(self, place: int) -> dict[str, Any]:
-        return {"size_bytes": bytes_of(self.table.operators[place].outputs)}
-
-    def _add_kernels(self, run: TimedRun, node: NodeEvent, place: int) -> None:
+    def _add_works(
+        self, step: types.Step, place: int, dispatch: types.Interval, works: Sequence[DeviceWork]
+    ) -> None:
         """Add what a node had the device do, and the execution that this makes."""
-        event, offset = node.event, run.offset_ns
-        start = min(each.start_ns for each in node.kernels)
-        end = max(each.end_ns for each in node.kernels)
-        busy = total_of(merge_intervals((each.start_ns, each.end_ns) for each in node.kernels))
-        names = [f"stream {each.stream}" for each in node.kernels]
-        streams = [self._number_of(name, name) for name in names]
+        start, end = min(each.start_ns for each in works), max(each.end_ns for each in works)
+        busy = total_of(merge_intervals((each.start_ns, each.end_ns) for each in works))
+        streams = [self._number_of(f"stream {each.stream}") for each in works]
         self.executions.append(
-            Execution(
-                place,
-                run.step.number,
-                streams[0],
-                start + offset,
-                end + offset,
+            types.Execution(
+                *(place, step.number, streams[0], start, end),
                 wait_ns=end - start - busy,  # for the host to dispatch the next kernel
-                dispatch_start_ns=event.start_ns + offset,
-                dispatch_end_ns=event.end_ns + offset,
+                dispatch_start_ns=dispatch[0],
+                dispatch_end_ns=dispatch[1],
                 dispatch_thread=HOST_THREAD,
-                warmup=run.step.warmup,
+                warmup=step.warmup,
             )
         )
-        for each, thread in zip(node.kernels, streams, strict=True):
-            kinds = ENDS.get(each.name, (None, None))
-            self.spans.add(
-                each.start_ns + offset,
-                each.end_ns + offset,
-                run.step.number,
-                category=each.category,
-                name=each.name,
-                thread=thread,
-                warmup=run.step.warmup,
-                operator=place,
-                device=self.device,
-                stream=each.stream,
-                grid=each.grid,
-                block=each.block,
-                size_bytes=each.size_bytes,
-                source_kind=kinds[0],
-                destination_kind=kinds[1],
-            )
+        here: dict[str, Any] = {"operator": place, "warmup": step.warmup, "device": self.device}
+        for each, thread in zip(works, streams, strict=True):
+            facts = {**each.facts(), **ENDS.get(each.name, {})}
+            self.spans.add(each.start_ns, each.end_ns, step.number, thread=thread, **here, **facts)
 
 
-def with_works(
-    run: TimedRun, nodes: Sequence[NodeEvent], works: Sequence[DeviceWork]
-) -> list[NodeEvent]:
-    """Return nodes with what they had a device do: a work, of which the host asked for in the order
-    given, is of the node that was last begun then and had not ended."""
-    offset = run.offset_ns
-    starts = [node.event.start_ns + offset for node in nodes]
-    own: list[list[DeviceWork]] = [[] for _ in nodes]
-    first = bisect_left(works, run.raw.start_ns + offset, key=called_at)
-    for work in works[first : bisect_right(works, run.raw.end_ns + offset, key=called_at)]:
-        place = bisect_right(starts, work.called_ns) - 1
-        if place >= 0 and work.called_ns <= nodes[place].event.end_ns + offset + ROUNDING_NS:
-            own[place].append(work.moved(-offset))
-    return [NodeEvent(node.event, tuple(it)) for node, it in zip(nodes, own, strict=True)]
+@dataclass
+class Tensor:
+    """A tensor of one iteration: the executions that give it and, so far, read it last."""
+
+    size_bytes: int
+    maker: types.Execution
+    reader: types.Execution
 
 
-def called_at(work: DeviceWork) -> int:
-    return work.called_ns
-
-
-def has_kernels(runs: Iterable[RawRun]) -> bool:
-    """Return whether it is known what a device did in some runs."""
-    return any(node.kernels for run in runs for node in run.nodes)
-
-
-def load_spans(events: Iterable[RawEvent], offset_ns: int) -> tuple[Span, ...]:
-    """Return what the engine did to load the model, as calls."""
-    return tuple(
-        Span(
-            category="runtime",
-            name=event.name,
-            start_ns=event.start_ns + offset_ns,
-            end_ns=event.end_ns + offset_ns,
-            thread=HOST_THREAD,
-        )
-        for event in events
-    )
-
-
-def allocations_of(
-    executions: Iterable[Execution], steps: Sequence[Step], table: OperatorTable
-) -> tuple[Allocation, ...]:
+def allocations_of(events: RunEvents, steps: Sequence[types.Step]) -> tuple[types.Allocation, ...]:
     """Return what the executions of each iteration take and give back, in the order of time.
 
     The model's outputs stay until the iteration has ended.
     """
-    ends = {step.number: step.end_ns for step in steps}
-    found: list[Allocation] = []
-    for number, group in groupby(executions, key=lambda execution: execution.step):
-        found += allocations_in([*group], ends[number], table)
-    return tuple(sorted(found, key=lambda each: each.at_ns))
+    ends, outputs = {step.number: step.end_ns for step in steps}, events.table.graph.outputs
+    found: list[types.Allocation] = []
+    for number, executions in groupby(events.executions, key=attrgetter("step")):
+        taken, held = tensors_of(executions, events.table.operators)
+        kept = [held.get(name) for name in outputs]
+        for place, it in enumerate(taken):
+            address = (number << ADDRESS_BITS) + place
+            at = ends[number] if any(it is each for each in kept) else it.reader.end_ns
+            for user, time, size in (
+                (it.maker, it.maker.start_ns, it.size_bytes),
+                (it.reader, at, -it.size_bytes),
+            ):
+                changed = types.Allocation(time, size, user.operator, address, source="estimate")
+                found.append(changed)
+    return tuple(sorted(found, key=attrgetter("at_ns")))
 
 
-def allocations_in(
-    executions: Sequence[Execution], end_ns: int, table: OperatorTable
-) -> list[Allocation]:
-    """Return what the executions of one iteration take and give back. A tensor in the body of a
-    loop is taken each time."""
-    roots: dict[str, str] = {}  # of a view, the tensor that it shows
-    held: dict[str, int] = {}  # the place in `taken`
-    last: list[int] = []
-    taken: list[tuple[int, int]] = []  # size, execution
-    for index, execution in enumerate(executions):
-        node = table.nodes[execution.operator]
-        if node is None:
-            continue
-        for name in node.inputs:
-            if (place := held.get(roots.get(name, name))) is not None:
-                last[place] = index
-        if node.message.op_type in VIEWS:
-            roots.update({name: roots.get(node.inputs[0], node.inputs[0]) for name in node.outputs})
-            continue
-        made = table.operators[execution.operator].outputs
-        for name, fact in zip(node.outputs, made, strict=False):
-            if len(made) == len(node.outputs) and (size := bytes_of((fact,))):
-                held[name] = len(taken)
-                last.append(index)
-                taken.append((size, index))
-    kept = {held.get(roots.get(name, name)) for name in table.graph.outputs}
-    found = []
-    for place, (size, index) in enumerate(taken):
-        taker, reader = executions[index], executions[last[place]]
-        at = end_ns if place in kept else reader.end_ns
-        address = (taker.step << ADDRESS_BITS) + place
-        for time, signed, user in ((taker.start_ns, size, taker), (at, -size, reader)):
-            found.append(Allocation(time, signed, user.operator, address, source="estimate"))
-    return found
+def tensors_of(
+    executions: Iterable[types.Execution], operators: Sequence[types.ProfiledOperator]
+) -> tuple[list[Tensor], dict[str, Tensor]]:
+    """Return the tensors that the executions of one iteration give, and those last held by name. A
+    tensor in the body of a loop is taken each time."""
+    taken: list[Tensor] = []
+    held: dict[str, Tensor] = {}
+    for execution in executions:
+        operator = operators[execution.operator]
+        for name in operator.reads:
+            if name in held:
+                held[name].reader = execution
+        if operator.type in VIEWS:
+            shown = [held[name] for name in operator.reads[:1] if name in held]
+            held.update((name, it) for name in operator.writes for it in shown)
+        elif len(operator.outputs) == len(operator.writes):
+            for name, fact in zip(operator.writes, operator.outputs, strict=True):
+                if size := size_of((fact,)):
+                    held[name] = Tensor(size, execution, execution)
+                    taken.append(held[name])
+    return taken, held
 
 
-def profile_of_raw(data: bytes, name: str) -> Profile:
+def profile_of_raw(data: bytes, name: str) -> types.Profile:
     """Return the profile of the runs that the engine's own file holds, which may all be timed.
 
     Raises:
         UsageError: it holds no run.
         msgspec.MsgspecError, ValueError: it is truncated, foreign or damaged.
     """
-    read = decode_events(data)
-    raw = read_raw(read)
+    raw = RawProfile.of(data)
     if not raw.runs:
         raise UsageError("no run of a model is in it", HINT, subject=name)
-    providers = {node.event.args.provider for run in raw.runs for node in run.nodes}
-    device = "cuda" if providers & DEVICES.keys() else "cpu"
-    events = RunEvents(OperatorTable(raw, None), device, no_kernels=not has_kernels(raw.runs))
-    runs = [
-        TimedRun(run, Step(number, run.start_ns, run.end_ns), 0)
-        for number, run in enumerate(raw.runs)
-    ]
-    events.add_runs(runs, (run.nodes for run in runs_in(read)))
-    return Profile(
-        facts=ProfileFacts(
+    providers = {event.args.provider for run in raw.runs for event in run.nodes}
+    events = RunEvents(raw, "cuda" if providers & DEVICES.keys() else "cpu")
+    steps = [types.Step(number, run.start_ns, run.end_ns) for number, run in enumerate(raw.runs)]
+    events.add((step, 0) for step in steps)
+    trace = events.trace()
+    return types.Profile(
+        facts=types.ProfileFacts(
             engine="onnxruntime",
             device=events.device,
-            iterations=len(runs),
-            threads=1 + len(events.uses.busy_threads()),
-            dropped=(
-                *events.dropped,
-                "FLOPs and bytes: the file has neither the weights nor the attributes",
-                "warm-up: the file does not record which runs were part of it",
-            ),
-            dispatch_only=events.dispatch_only,
+            iterations=len(steps),
+            threads=trace.thread_count,
+            dropped=(*trace.dropped, *NOT_IN_FILE),
+            dispatch_only=trace.dispatch_only,
         ),
-        operators=events.operators(),
-        steps=tuple(run.step for run in runs),
-        executions=tuple(events.executions),
-        spans=(*load_spans(raw.load, 0), *events.spans),
-        threads={HOST_THREAD: "host", **events.threads},
+        operators=trace.operators,
+        steps=tuple(steps),
+        executions=tuple(trace.executions),
+        spans=tuple(trace.spans),
+        threads={HOST_THREAD: "host", **trace.threads},
     )
 
 
@@ -378,23 +310,20 @@ class SessionProfiler:
 
     def __init__(self, driver: SessionDriver, device: DeviceRecorder | None = None) -> None:
         self.driver = driver
-        self._steps = step_columns()
-        self._times = RecordColumns(lambda *times_ns: times_ns, "qq")
         self._device = device
-        self._graph: tuple[OptimizedGraph | None, list[str]] | None = None
+        self._calls = RecordColumns(lambda *it: Call(step_of(*it[:5]), *it[5:]), "qqqbiqq")
 
-    def take(self, step: Step, forward_ns: int, dispatched_ns: int, waited_ns: int) -> None:
-        self._steps.add(*msgspec.structs.astuple(step))
-        self._times.add(forward_ns, dispatched_ns)
+    def take(self, step: types.Step, forward_ns: int, dispatched_ns: int, waited_ns: int) -> None:
+        self._calls.add(*msgspec.structs.astuple(step), forward_ns, dispatched_ns)
 
-    def read_graph(self) -> tuple[OptimizedGraph | None, list[str]]:
-        """Return the graph that the driver runs, or None and the reason; copies share that of the
+    @cached_property
+    def graph(self) -> tuple[OptimizedGraph | None, tuple[str, ...]]:
+        """The graph that the driver runs, or None and the reason; copies share that of the
         first."""
         first = self.driver.first.profiler
         if isinstance(first, SessionProfiler) and first is not self:
-            return first.read_graph()
-        self._graph = self._graph or graph_of(self.driver)
-        return self._graph
+            return first.graph
+        return graph_of(self.driver)
 
     def end(self) -> tuple[str, int]:
         """End the session; return its file, and when that began by the time of day.
@@ -402,8 +331,6 @@ class SessionProfiler:
         Raises:
             LarError: it could not be written whole.
         """
-        from lar.engines.onnxruntime.saving import release_memory
-
         began_ns = self.driver.session.get_profiling_start_time_ns()
         file = self.driver.session.end_profiling()
         self.driver.drop_session()  # it holds all its events until it goes
@@ -422,98 +349,67 @@ class SessionProfiler:
         file, began_ns = self.end()
         if one_of(PROFILES, settings) is None:
             return EngineTrace(raw_file=file)
-        steps, graph = [*self._steps], self.read_graph()
-        calls = [Call(step, *times) for step, times in zip(steps, self._times, strict=True)]
-        raw = read_raw(events_in(file))
-        offset, error = align_runs(raw.runs, calls, began_ns - unix_ns)
-        table = OperatorTable(raw, graph[0])
-        works = [] if has_kernels(raw.runs) else works
-        no_kernels = not (works or has_kernels(raw.runs))
-        events = RunEvents(table, device, no_kernels=no_kernels)
-        runs = place_runs(raw.runs, calls, offset)
-        events.add_runs(runs, (run.nodes for run in runs_in(events_in(file))), works)
+        calls, (graph, reason) = [*self._calls], self.graph
+        raw = RawProfile.in_file(file)
+        events = RunEvents(raw, device, graph, works)
+        placed, alignment = place_runs(raw.runs, calls, began_ns - unix_ns)
+        events.add(placed, alignment.offset_ns)
         with_memory = PROFILE_MEMORY.is_given(settings) and device.startswith("cpu")
-        events.spans.add_all(load_spans(raw.load, offset))
+        trace = events.trace()
         hint = WITH_CUPTI if driver.spec.runners == 1 else ONE_COPY
-        return EngineTrace(
-            operators=events.operators(),
-            executions=events.executions,
-            spans=events.spans,
-            allocations=allocations_of(events.executions, steps, table) if with_memory else (),
-            threads=events.threads,
+        return replace(
+            trace,
+            allocations=allocations_of(events, [it.step for it in calls]) if with_memory else (),
             # Short operators leave some of the threads without work.
-            thread_count=driver.thread_count() or 1 + len(events.uses.busy_threads()),
-            alignments=(Alignment("onnxruntime", offset, error),),
-            dropped=(*events.dropped, *graph[1], *cut_of(len(raw.runs), len(calls))),
-            dispatch_only=events.dispatch_only,
-            notes=(hint,) if events.dispatch_only else (),
+            thread_count=driver.thread_count() or trace.thread_count,
+            alignments=(alignment,),
+            dropped=(*trace.dropped, *reason, *raw.cut_of(len(calls))),
+            notes=(hint,) if trace.dispatch_only else (),
             raw_file=file,
         )
 
 
-def graph_of(driver: SessionDriver) -> tuple[OptimizedGraph | None, list[str]]:
+def graph_of(driver: SessionDriver) -> tuple[OptimizedGraph | None, tuple[str, ...]]:
     """Return the graph that a driver runs, or None and the reason."""
-    from lar.engines.onnxruntime.blocked_layout import DOMAIN, block_size  # imports NumPy
-
     try:
         content = driver.saved.content if driver.saved else save_graph(driver)
         is_blocked = DOMAIN.encode() in content
-        plain = save_graph(driver, level="ORT_ENABLE_BASIC") if is_blocked else b""
+        plain = save_graph(driver, level="basic") if is_blocked else b""
     except Exception as error:  # the engine has no one kind for these
         why = one_line(str(error))
-        return None, [f"FLOPs, bytes and memory: ONNX Runtime cannot save the graph: {why}"]
+        return None, (f"FLOPs, bytes and memory: ONNX Runtime cannot save the graph: {why}",)
     block = block_size(driver.onnxruntime) if is_blocked else 1
-    return read_graph(content, block, plain), []
+    return OptimizedGraph(content, block, plain), ()
 
 
 def save_graph(driver: SessionDriver, level: str = "") -> bytes:
     """Return the optimised model of a driver without the larger weights, at another `level`."""
-    from lar.engines.onnxruntime.saving import save_optimized
-
-    options, levels = driver.options, driver.onnxruntime.GraphOptimizationLevel
-    usual = options.graph_optimization_level
     with tempfile.TemporaryDirectory(dir=folder_of(driver)) as folder:
         # The engine always writes the weights too, and only into the model's folder.
         os.symlink(os.devnull, os.path.join(folder, "weights"))
         path = Path(folder, "optimized.onnx")
-        try:
-            options.graph_optimization_level = getattr(levels, level) if level else usual
-            save_optimized(driver, path, "weights")
-        finally:
-            options.graph_optimization_level = usual
+        save_optimized(driver, path, "weights", level=level)
         return path.read_bytes()
 
 
-def cut_of(runs: int, calls: int) -> list[str]:
-    """Say how many iterations are missing in the engine's profile, if some are."""
-    if runs >= calls:
-        return []
-    missing = f"the operators of the last {calls - runs} of {calls} iterations"
-    return [f"{missing}: ONNX Runtime keeps {MOST_EVENTS} events"]
-
-
-def align_runs(
+def place_runs(
     runs: Sequence[RawRun], calls: Sequence[Call], guess_ns: int
-) -> tuple[int, int | None]:
-    """Return what to add to the engine's times, and how far that can be off.
+) -> tuple[list[tuple[types.Step, int]], types.Alignment]:
+    """Return the iterations that runs were, each with what to add to the engine's times, and what
+    to add to times outside them.
 
     Each run lies within the call that made it, which bounds the offset from both sides. `guess_ns`
-    is the offset by the time of day; it is used as far as it lies within the bounds.
+    is the offset by the time of day; it is used as far as it lies within the bounds. Then each run
+    is moved into its own call.
     """
     pairs = [*zip(runs, calls, strict=False)]
     if not pairs:
-        return guess_ns, None
-    least = max(call.begin_ns - run.start_ns - ROUNDING_NS for run, call in pairs)
-    most = min(call.end_ns - run.end_ns for run, call in pairs)
+        return [], types.Alignment("onnxruntime", guess_ns)
+    bounds = [(call.begin_ns - run.start_ns, call.end_ns - run.end_ns) for run, call in pairs]
+    least, most = max(low for low, _ in bounds) - ROUNDING_NS, min(high for _, high in bounds)
     # The time of day may have been set meanwhile: no one offset then fits all.
     offset = min(max(guess_ns, least), most) if least <= most else (least + most) // 2
-    return offset, max(abs(offset - least), abs(most - offset))
-
-
-def place_runs(runs: Sequence[RawRun], calls: Sequence[Call], offset_ns: int) -> list[TimedRun]:
-    """Return the runs with the iterations that they were, each moved into its own call."""
-    placed = []
-    for run, call in zip(runs, calls, strict=False):
-        own = max(offset_ns, call.begin_ns - run.start_ns)
-        placed.append(TimedRun(run, call.step, min(own, call.end_ns - run.end_ns)))
-    return placed
+    error = max(abs(offset - least), abs(most - offset))
+    own = (min(max(offset, low), high) for low, high in bounds)
+    placed = [(call.step, each) for (_, call), each in zip(pairs, own, strict=True)]
+    return placed, types.Alignment("onnxruntime", offset, error)

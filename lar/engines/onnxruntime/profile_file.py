@@ -6,6 +6,16 @@ It is a Chrome trace as a list, with times in whole microseconds:
     Node     one execution of a node: `NAME_kernel_time`
     Kernel   what a node had a device do; it follows the node in the file
 
+`thread_scheduling_stats` of a node is empty where the session has no threads of its own, else
+
+    {"main_thread": {"block_size": [8], "Distribution": 2, "DistributionEnqueue": 1, "Run": 31,
+                     "Wait": 4, "WaitRevoke": 0, ...},
+     "sub_threads": {"140213": {"num_run": 812, ...}, ...}}
+
+The times of the calling thread, in microseconds, are those of this execution: for handing out the
+shares of the work, for its own share, and for waiting until the others are done. Nothing is
+counted where the work of a node is not shared out.
+
 An event is written when it has ended, so that a run follows its nodes; no more events are written
 than a limit.
 """
@@ -15,11 +25,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
+from operator import attrgetter
 from typing import NamedTuple
 
 import msgspec
 
 from lar.engines.onnxruntime.cupti import DeviceWork
+from lar.records.profile import Count, ThreadUse
 
 MOST_EVENTS = 1_000_000  # the engine's default, of all kinds
 NODE_SUFFIX = "_kernel_time"
@@ -27,6 +39,7 @@ RUN = "model_run"
 INNER = "SequentialExecutor::Execute"
 NAMES = re.compile(rb'(?<="name" :")(.*?)(?=","args" : \{)', re.DOTALL)
 NO_GRID = "-1"  # of a kernel event that is a copy
+START = attrgetter("ts")
 
 NodeKey = tuple[str, str, str]
 
@@ -50,7 +63,8 @@ class RawArgs(msgspec.Struct, gc=False):
 
 
 class RawEvent(msgspec.Struct, gc=False):
-    """One event; `ts` and `dur` are microseconds since the profile began."""
+    """One event; `ts` and `dur` are microseconds since the profile began, `offset_ns` brings them
+    onto another clock."""
 
     name: str
     cat: str
@@ -58,14 +72,15 @@ class RawEvent(msgspec.Struct, gc=False):
     dur: int = 0
     tid: int = 0
     args: RawArgs = msgspec.field(default_factory=RawArgs)
+    offset_ns: int = 0
 
     @property
     def start_ns(self) -> int:
-        return self.ts * 1000
+        return self.ts * 1000 + self.offset_ns
 
     @property
     def end_ns(self) -> int:
-        return (self.ts + self.dur) * 1000
+        return (self.ts + self.dur) * 1000 + self.offset_ns
 
     @property
     def node(self) -> str:
@@ -83,30 +98,23 @@ class RawEvent(msgspec.Struct, gc=False):
         return self.key, bytes(args.input_type_shape), bytes(args.output_type_shape)
 
 
-class NodeEvent(NamedTuple):
-    """One execution of a node, and what it had a device do."""
-
-    event: RawEvent
-    kernels: tuple[DeviceWork, ...] = ()
-
-
 class RawRun(NamedTuple):
-    """One run of the model: its nodes in the order in which they began."""
+    """One run of the model: its nodes in the order in which they began, and what they had a device
+    do, each asked for when its node began."""
 
     start_ns: int
     end_ns: int
     thread: int
-    nodes: tuple[NodeEvent, ...]
+    nodes: tuple[RawEvent, ...]
+    works: tuple[DeviceWork, ...] = ()
 
-
-class RawProfile(NamedTuple):
-    """The engine's whole report: what came before the runs, and the runs that ended.
-
-    Of the nodes of the runs after the first, those of each operator are there once.
-    """
-
-    load: tuple[RawEvent, ...]
-    runs: tuple[RawRun, ...]
+    def moved(self, offset_ns: int) -> RawRun:
+        """Return it with all times later by an offset."""
+        for node in self.nodes:
+            node.offset_ns = offset_ns
+        works = tuple(work.moved(offset_ns) for work in self.works)
+        start_ns, end_ns = self.start_ns + offset_ns, self.end_ns + offset_ns
+        return RawRun(start_ns, end_ns, self.thread, self.nodes, works)
 
 
 DECODER = msgspec.json.Decoder(list[RawEvent])
@@ -114,42 +122,63 @@ BYTES_AT_ONCE = 1 << 17
 BETWEEN_EVENTS = b"},\n{"  # but not within one, whose name is a single line
 
 
-def read_raw(events: Iterable[RawEvent]) -> RawProfile:
-    """Return what events tell, without most nodes: `runs_in` yields all.
+class RawProfile:
+    """The engine's whole report: what came before the runs, and the runs that ended.
 
-    Raises:
-        msgspec.MsgspecError, ValueError: the file is damaged.
+    Of the nodes of the runs after the first, those of each operator are in `runs` once; `all_runs`
+    reads the file again, which may be large. Both raise what `decode_events` raises.
     """
-    load: list[RawEvent] = []
-    runs: list[RawRun] = []
-    known: set[tuple[object, ...]] = set()
-    for run in runs_in(events, load.append):
-        new = [node for node in run.nodes if node.event.fingerprint not in known]
-        known.update(node.event.fingerprint for node in new)
-        runs.append(run if not runs else run._replace(nodes=tuple(new)))
-    return RawProfile(tuple(load), tuple(runs))
+
+    def __init__(self, events: Callable[[], Iterable[RawEvent]]) -> None:
+        self._events = events
+        self.load: list[RawEvent] = []
+        self.runs: list[RawRun] = []
+        known: set[tuple[object, ...]] = set()
+        for run in self.all_runs(self.load.append):
+            new = tuple(node for node in run.nodes if node.fingerprint not in known)
+            known.update(node.fingerprint for node in new)
+            self.runs.append(run._replace(nodes=new) if self.runs else run)
+
+    @classmethod
+    def of(cls, data: bytes) -> RawProfile:
+        """Return what a file's content holds."""
+        events = decode_events(data)
+        return cls(lambda: events)
+
+    @classmethod
+    def in_file(cls, path: str) -> RawProfile:
+        """Return what a file holds, whose events are on a line each."""
+        return cls(lambda: events_in(path))
+
+    def cut_of(self, calls: int) -> list[str]:
+        """Say how many iterations are missing, if some are."""
+        missing = calls - len(self.runs)
+        what = f"the operators of the last {missing} of {calls} iterations"
+        return [f"{what}: ONNX Runtime keeps {MOST_EVENTS} events"] if missing > 0 else []
+
+    def all_runs(self, load: Callable[[RawEvent], object] = bool) -> Iterator[RawRun]:
+        """Yield the runs that ended; `load` takes what came before them."""
+        nodes: list[RawEvent] = []
+        works: list[DeviceWork] = []
+        for event in self._events():
+            if event.cat == "Node" and event.name.endswith(NODE_SUFFIX):
+                nodes.append(event)
+            elif event.cat == "Kernel" and nodes:
+                works.append(work_of(event, nodes[-1]))
+            elif event.cat == "Session" and event.name == RUN:
+                yield run_of(event, nodes, works)
+                nodes.clear()
+                works.clear()
+            elif event.cat == "Session" and event.name != INNER:
+                load(event)
 
 
-def runs_in(
-    events: Iterable[RawEvent], load: Callable[[RawEvent], object] = bool
-) -> Iterator[RawRun]:
-    """Yield the runs that ended; `load` takes what came before them."""
-    nodes: list[tuple[RawEvent, list[DeviceWork]]] = []
-    for event in events:
-        if event.cat == "Node" and event.name.endswith(NODE_SUFFIX):
-            nodes.append((event, []))
-        elif event.cat == "Kernel" and nodes:
-            nodes[-1][1].append(work_of(event))
-        elif event.cat == "Session" and event.name == RUN:
-            own = [it for it in nodes if event.ts <= it[0].ts <= event.ts + event.dur]
-            own.sort(key=lambda node: node[0].ts)
-            # It ends no sooner than its last node, as both are rounded down.
-            end_ns = max((event.end_ns, *(node.end_ns for node, _ in own)))
-            found = tuple(NodeEvent(node, tuple(kernels)) for node, kernels in own)
-            yield RawRun(event.start_ns, end_ns, event.tid, found)
-            nodes.clear()
-        elif event.cat == "Session" and event.name != INNER:
-            load(event)
+def run_of(event: RawEvent, nodes: Iterable[RawEvent], works: Iterable[DeviceWork]) -> RawRun:
+    """Return a run that has ended, with those of the nodes before its end that are its own."""
+    own = sorted((it for it in nodes if event.ts <= it.ts <= event.ts + event.dur), key=START)
+    # It ends no sooner than its last node, as both are rounded down.
+    end_ns = max((event.end_ns, *(node.end_ns for node in own)))
+    return RawRun(event.start_ns, end_ns, event.tid, tuple(own), tuple(works))
 
 
 def events_in(path: str) -> Iterator[RawEvent]:
@@ -186,16 +215,81 @@ def escape_name(found: re.Match[bytes]) -> bytes:
     return json.dumps(found[0].decode(), ensure_ascii=False)[1:-1].encode()
 
 
-def work_of(event: RawEvent) -> DeviceWork:
-    """Return what the engine itself reports of a kernel or, without a grid, of a copy."""
+def work_of(event: RawEvent, node: RawEvent) -> DeviceWork:
+    """Return what the engine itself reports of a node's kernel or, without a grid, of a copy."""
     args = event.args
     is_copy = args.grid_x in ("", NO_GRID)
     return DeviceWork(
         event.name,
-        event.start_ns,
+        node.start_ns,
         event.start_ns,
         event.end_ns,
         int(args.stream) if args.stream.isdigit() else 0,
         None if is_copy else (int(args.grid_x), int(args.grid_y), int(args.grid_z)),
         None if is_copy else (int(args.block_x), int(args.block_y), int(args.block_z)),
     )
+
+
+# The use of threads
+
+
+class RawThread(msgspec.Struct):
+    num_run: Count = 0
+
+
+class RawCaller(msgspec.Struct, rename="pascal"):
+    """The calling thread's times in microseconds."""
+
+    distribution: Count = 0
+    distribution_enqueue: Count = 0
+    run: Count = 0
+    wait: Count = 0
+    wait_revoke: Count = 0
+
+
+class RawScheduling(msgspec.Struct):
+    """The calling thread in this execution, and the others since the session began, whose `num_run`
+    counts the shares of the work that they have done."""
+
+    main_thread: RawCaller = msgspec.field(default_factory=RawCaller)
+    sub_threads: dict[str, RawThread] = {}
+
+
+SCHEDULING = msgspec.json.Decoder(RawScheduling)
+
+
+class ThreadUses:
+    """The use of threads by each operator of one session, summed up in the order of time."""
+
+    def __init__(self) -> None:
+        self.by_operator: dict[int, ThreadUse] = {}
+        self._done: dict[str, int] = {}  # the shares done by each thread, at the last event
+
+    def add(self, operator: int, raw: bytes, *, timed: bool) -> None:
+        """Add what the event of an execution reports: of one in the warm-up, where counts begin.
+        Nothing is reported where the session has no threads of its own.
+
+        Raises:
+            msgspec.MsgspecError: it is not written as in the versions that lar knows.
+        """
+        if not raw.startswith(b"{"):
+            return
+        found = SCHEDULING.decode(raw)
+        caller, before = found.main_thread, self._done
+        self._done = before | {name: it.num_run for name, it in found.sub_threads.items()}
+        if timed:
+            more = ((count, count - before.get(name, 0)) for name, count in self._done.items())
+            use = ThreadUse(
+                executions=1,
+                computing_ns=1000 * caller.run,
+                handing_out_ns=1000 * (caller.distribution + caller.distribution_enqueue),
+                waiting_ns=1000 * (caller.wait + caller.wait_revoke),
+                # An engine that began to count anew counts from 0.
+                tasks=tuple(new if new >= 0 else count for count, new in more),
+            )
+            known = self.by_operator.get(operator, ThreadUse())
+            self.by_operator[operator] = known.with_that_of(use)
+
+    def busy_threads(self) -> tuple[str, ...]:
+        """Return the engine's own threads that have done some of the work, besides the caller's."""
+        return tuple(name for name, count in self._done.items() if count)

@@ -11,23 +11,25 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from math import prod
-from typing import Any, NamedTuple
+from operator import le
+from typing import Any
 
 import msgspec
 
 from lar.engines.flops import Shape, flops_of
+from lar.engines.onnx_file.bodies import CONTROL_FLOW, parameters_of
 from lar.engines.onnx_file.fields import Message, bits_of, graphs_in, node_of, type_name
+from lar.engines.onnxruntime.blocked_layout import DOMAIN, blocked_tensors
 from lar.engines.onnxruntime.kernel_kinds import kernel_kind
-from lar.engines.onnxruntime.profile_file import NodeKey, RawEvent, RawProfile
+from lar.engines.onnxruntime.profile_file import NodeKey, RawEvent, RawRun
 from lar.records.profile import Count, ProfiledOperator, TensorFact
 
 # The engine's names of element types that NumPy calls otherwise.
 OTHER_NAMES = {"float": "float32", "double": "float64"}
 TENSORS = msgspec.json.Decoder(list[dict[str, tuple[Count, ...]]])
 
-BLOCKED_DOMAIN = "com.microsoft.nchwc"
 BLOCKED_NAME = "_nchwc"  # the blocked layout's optimiser puts it behind a node's name
 # Of torch's exporter, `/layer1/conv/Conv`; else the path of the weights or of the node.
 SCOPE = re.compile(r"/?(.+)/[^/]+")
@@ -37,81 +39,41 @@ REORDER = re.compile(r"Reorder(Input|Output)(_token_\d+)?")
 
 # Operators whose output is their first input, seen in another shape.
 VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
-# Operators that run others, of which each has its own bytes.
-RUNNING_OTHERS = frozenset({"If", "Loop", "Scan"})
 # The inputs of which an operator reads no more than it gives: tables to pick from, and tensors of
 # which it asks for the shape alone.
+TABLES = ("Gather", "GatherBlockQuantized", "GatherElements", "GatherND", "Slice")
 PICKED_FROM = {
-    **dict.fromkeys(
-        ("Gather", "GatherElements", "GatherND", "GatherBlockQuantized", "Slice"), (0,)
-    ),
-    **dict.fromkeys(("Shape", "Size"), (0,)),
+    **dict.fromkeys((*TABLES, "Shape", "Size"), (0,)),
     **dict.fromkeys(("EmbedLayerNormalization", "QEmbedLayerNormalization"), (2, 3, 4)),
 }
 
 
-class GraphNode(NamedTuple):
-    """A node of the optimised graph, and its attributes that are plain."""
-
-    message: Message
-    parameters: dict[str, Any]
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        return tuple(filter(None, self.message.input))
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        return tuple(filter(None, self.message.output))
-
-
-class OptimizedGraph(NamedTuple):
-    """The optimised graph: its nodes, those inside control flow too, and what is constant in it.
+class OptimizedGraph:
+    """The graph of an optimised model: its nodes, those inside control flow too, and what is
+    constant in it.
 
     `blocked` names the tensors in the blocked layout, which is called `layout`. There channels are
     filled up to whole blocks: `filters` has the shapes of weights, and `channels` the numbers of
-    channels, that the network asks for, as far as they may be fewer; None is for unknown.
-    """
-
-    nodes: tuple[GraphNode, ...] = ()
-    constants: Mapping[str, TensorFact] = {}
-    outputs: frozenset[str] = frozenset()
-    blocked: frozenset[str] = frozenset()
-    layout: str = ""
-    filters: Mapping[str, tuple[int, ...]] = {}
-    channels: Mapping[str, int | None] = {}
-
-
-def read_graph(content: bytes, block: int = 1, plain: bytes = b"") -> OptimizedGraph:
-    """Return the graph of an optimised model.
-
-    Of one in the blocked layout, `block` is how many channels a block has, and `plain` the model
-    with little optimisation, without the layout.
+    channels, that the network asks for, as far as they may be fewer; None is for unknown. For
+    that `block` is how many channels a block has, and `plain` the model with little optimisation,
+    without the layout.
 
     Raises:
         ValueError: it is not a model.
     """
-    from lar.engines.onnx_file.bodies import parameters_of
-    from lar.engines.onnxruntime.blocked_layout import blocked_tensors
 
-    model = Message("Model", content)
-    graphs = [*graphs_in(model.graph)]
-    nodes = [node for graph in graphs for node in graph.node]
-    constants = {
-        tensor.name: TensorFact(tuple(tensor.dims), type_name(tensor.data_type))
-        for graph in graphs
-        for tensor in graph.initializer
-    }
-    filters, channels = unfilled(model.graph, Message("Model", plain).graph)
-    return OptimizedGraph(
-        nodes=tuple(GraphNode(node, parameters_of(node)) for node in nodes),
-        constants=constants,
-        outputs=frozenset(info.name for info in model.graph.output),
-        blocked=frozenset(blocked_tensors(map(node_of, model.graph.node))),
-        layout=f"NCHW{block}c",
-        filters=filters,
-        channels=channels,
-    )
+    def __init__(self, content: bytes = b"", block: int = 1, plain: bytes = b"") -> None:
+        graph = Message("Model", content).graph
+        graphs = [*graphs_in(graph)]
+        self.nodes = [node for each in graphs for node in each.node]
+        held = [tensor for each in graphs for tensor in each.initializer]
+        self.constants = {
+            it.name: TensorFact(tuple(it.dims), type_name(it.data_type)) for it in held
+        }
+        self.outputs = {info.name for info in graph.output}
+        self.blocked = blocked_tensors(map(node_of, graph.node))
+        self.layout = f"NCHW{block}c"
+        self.filters, self.channels = unfilled(graph, Message("Model", plain).graph)
 
 
 def unfilled(
@@ -130,38 +92,27 @@ def unfilled(
     channels: dict[str, int | None] = {}
     for node in graph.node:
         counts = [channels[name] for name in node.input if name in channels][:1]
-        if node.domain == BLOCKED_DOMAIN and node.op_type == "Conv":
+        if node.domain == DOMAIN and node.op_type == "Conv":
             maker = makers.get(node.name.removesuffix(BLOCKED_NAME))
             while maker is not None and maker.op_type != "Conv":
                 maker = makers.get(maker.input[0]) if maker.input else None
-            shape = shapes.get(maker.input[1]) if maker is not None else None
-            if shape and not fits(shape, filled.get(node.input[1], ())):
-                shape = None
-            counts = [shape[0] if shape else None]
-            if shape:
-                filters[node.input[1]] = shape
+            shape = shapes.get(maker.input[1], ()) if maker is not None else ()
+            wide, counts = filled.get(node.input[1], ()), [None]
+            # Weights are padded in their channels alone.
+            if shape and shape[2:] == wide[2:] and all(map(le, shape, wide)):
+                counts, filters[node.input[1]] = [shape[0]], shape
         if counts and node.op_type != "ReorderOutput":
             channels.update(dict.fromkeys(filter(None, node.output), counts[0]))
     return filters, channels
 
 
-def fits(shape: tuple[int, ...], filled: tuple[int, ...]) -> bool:
-    """Return whether weights may have been padded to another shape: in their channels alone."""
-    return (
-        len(shape) == len(filled)
-        and shape[2:] == filled[2:]
-        and all(map(int.__le__, shape[:2], filled[:2]))
-    )
-
-
 class OperatorTable:
     """The operators of a profile, one for each node and for each shapes that it had."""
 
-    def __init__(self, raw: RawProfile, graph: OptimizedGraph | None) -> None:
+    def __init__(self, runs: Sequence[RawRun], graph: OptimizedGraph | None) -> None:
         self.graph = graph or OptimizedGraph()
         self.operators: list[ProfiledOperator] = []
-        self.nodes: list[GraphNode | None] = []
-        self._nodes = match_nodes(raw, self.graph)
+        self._nodes = match_nodes(runs, self.graph)
         self._places: dict[tuple[object, ...], int] = {}
         self._ids: dict[str, int] = defaultdict(int)
 
@@ -169,74 +120,78 @@ class OperatorTable:
         """Return the index of an execution's operator."""
         place = self._places.setdefault(event.fingerprint, len(self.operators))
         if place == len(self.operators):
-            node = self._nodes.get(event.key)
-            self.operators.append(self.operator_of(event, node))
-            self.nodes.append(node)
+            self.operators.append(self.operator_of(event))
         return place
 
-    def operator_of(self, event: RawEvent, node: GraphNode | None) -> ProfiledOperator:
-        args, constants = event.args, self.graph.constants
+    def operator_of(self, event: RawEvent) -> ProfiledOperator:
+        args, node = event.args, self._nodes.get(event.key)
         self._ids[args.node_index] += 1
         again = self._ids[args.node_index]
-        given, made = facts_in(args.input_type_shape), facts_in(args.output_type_shape)
-        known: dict[str, Any] = {}
+        known: dict[str, Any] = {
+            "inputs": facts_in(args.input_type_shape),
+            "outputs": facts_in(args.output_type_shape),
+        }
         if node is not None:
-            known = {"parameters": node.parameters, "reads": node.inputs, "writes": node.outputs}
-            known["weights"] = tuple(name for name in node.inputs if name in constants)
-            if named := self.named_facts(node, given, made):
-                given, made = (tuple(facts.values()) for facts in named)
-                known |= self.work_of(node, *named)
+            known |= self.known_of(node, **known)
         return ProfiledOperator(
             id=args.node_index if again == 1 else f"{args.node_index}.{again}",
             type=args.op_name,
             name=event.node,
-            module=module_of(event.node, node, constants),
-            inputs=given,
-            outputs=made,
+            module=module_of(event.node, known.get("weights", ())),
             provider=args.provider,
             **known,
         )
 
-    def named_facts(
-        self, node: GraphNode, given: Sequence[TensorFact], made: Sequence[TensorFact]
-    ) -> tuple[dict[str, TensorFact], dict[str, TensorFact]] | None:
-        """Return a node's inputs and outputs by name, None where they are not those listed.
-
-        A constant is listed only if it was not rearranged when the model was loaded.
-        """
-        inputs, rest = dict[str, TensorFact](), [*given]
-        for name in node.inputs:
-            constant = self.graph.constants.get(name)
-            if constant is not None and (not rest or rest[0] != constant):
-                inputs[name] = constant
-            elif rest:
-                inputs[name] = self.in_its_layout(name, rest.pop(0))
-            else:
-                return None
-        if rest or len(node.outputs) != len(made):
-            return None
-        pairs = zip(node.outputs, made, strict=True)
-        return inputs, {name: self.in_its_layout(name, fact) for name, fact in pairs}
-
-    def in_its_layout(self, name: str, fact: TensorFact) -> TensorFact:
-        if name not in self.graph.blocked:
-            return fact
-        return msgspec.structs.replace(fact, layout=self.graph.layout)
-
-    def work_of(
-        self, node: GraphNode, inputs: dict[str, TensorFact], outputs: dict[str, TensorFact]
+    def known_of(
+        self, node: Message, inputs: Sequence[TensorFact], outputs: Sequence[TensorFact]
     ) -> dict[str, Any]:
-        """Return the FLOPs and bytes of a node, and the kind of its kernel."""
-        facts, graph = {**inputs, **outputs}, self.graph
+        """Return what is known of an operator whose node has been found, and had these tensors; its
+        work only where they are those that the node takes and gives."""
+        graph, parameters = self.graph, parameters_of(node)
+        reads, writes = (tuple(filter(None, names)) for names in (node.input, node.output))
+        weights = tuple(name for name in reads if name in graph.constants)
+        known: dict[str, Any] = {"parameters": parameters, "reads": reads, "writes": writes}
+        known["weights"] = weights
+        taken = self.taken_facts(reads, inputs)
+        if taken is None or len(writes) != len(outputs):
+            return known
+        given = self.in_layout(dict(zip(writes, outputs, strict=True)))
+        facts = taken | given
         flops = flops_of_node(node, facts, graph)
-        size_bytes = moved_bytes_of(node, inputs, outputs, graph)
-        return {
+        size_bytes = moved_bytes_of(node, taken, given, graph)
+        return known | {
+            "inputs": tuple(taken.values()),
+            "outputs": tuple(given.values()),
             "flops": flops,
             "size_bytes": size_bytes,
             "source": "none" if flops is None and size_bytes is None else "derived",
-            "algorithm": kernel_kind(
-                node.message, node.parameters, facts, graph.constants, graph.filters
-            ),
+            "algorithm": kernel_kind(node, parameters, facts, graph.constants, graph.filters),
+        }
+
+    def taken_facts(
+        self, reads: Iterable[str], listed: Sequence[TensorFact]
+    ) -> dict[str, TensorFact] | None:
+        """Return a node's inputs by name, None where they are not those listed.
+
+        A constant is listed only if it was not rearranged when the model was loaded.
+        """
+        inputs, rest = dict[str, TensorFact](), [*listed]
+        for name in reads:
+            constant = self.graph.constants.get(name)
+            if constant is not None and rest[:1] != [constant]:
+                inputs[name] = constant
+            elif rest:
+                inputs[name] = rest.pop(0)
+            else:
+                return None
+        return None if rest else self.in_layout(inputs)
+
+    def in_layout(self, facts: Mapping[str, TensorFact]) -> dict[str, TensorFact]:
+        """Return tensors by name, those in the blocked layout with its name."""
+        graph = self.graph
+        return {
+            name: TensorFact(it.shape, it.dtype, graph.layout if name in graph.blocked else "")
+            for name, it in facts.items()
         }
 
 
@@ -251,43 +206,38 @@ def facts_in(raw: msgspec.Raw) -> tuple[TensorFact, ...]:
     return tuple(TensorFact(shape, OTHER_NAMES.get(name, name)) for name, shape in pairs)
 
 
-def match_nodes(raw: RawProfile, graph: OptimizedGraph) -> dict[NodeKey, GraphNode]:
+def match_nodes(runs: Sequence[RawRun], graph: OptimizedGraph) -> dict[NodeKey, Message]:
     """Return the nodes of the events, without those that are not sure."""
-    first = [node.event for node in raw.runs[0].nodes] if raw.runs else []
-    if len(first) == len(graph.nodes) and all(map(is_likely, first, graph.nodes)):
+    first = [event for run in runs[:1] for event in run.nodes]
+    names = {"" if REORDER.fullmatch(node.name) else node.name for node in graph.nodes}
+    # By what does not differ between sessions, where that fits in the order of all.
+    labels = [(node.op_type, node.name if node.name in names else "") for node in graph.nodes]
+    if [label_of(event, names) for event in first] == labels:
         return {event.key: node for event, node in zip(first, graph.nodes, strict=True)}
-    names = {node.message.name for node in graph.nodes}
     alike: dict[tuple[str, str], dict[NodeKey, RawEvent]] = defaultdict(dict)
-    for run in raw.runs:
-        for event, _ in run.nodes:
-            unnamed = has_made_up_name(event) and event.node not in names
-            alike[event.args.op_name, "" if unnamed else event.node][event.key] = event
-    nodes: dict[tuple[str, str], list[GraphNode]] = defaultdict(list)
-    for node in graph.nodes:
-        nodes[node.message.op_type, node.message.name].append(node)
-    found: dict[NodeKey, GraphNode] = {}
-    for name, events in alike.items():
-        if len(events) == len(nodes[name]) and not REORDER.fullmatch(name[1]):
+    for event in (event for run in runs for event in run.nodes):
+        alike[label_of(event, names)][event.key] = event
+    nodes: dict[tuple[str, str], list[Message]] = defaultdict(list)
+    for label, node in zip(labels, graph.nodes, strict=True):
+        nodes[label].append(node)
+    found: dict[NodeKey, Message] = {}
+    for label, events in alike.items():
+        if len(events) == len(nodes[label]) and not REORDER.fullmatch(label[0]):
             ordered = sorted(events.values(), key=lambda event: int(event.args.node_index or 0))
-            found.update(zip((event.key for event in ordered), nodes[name], strict=True))
+            found.update(zip((event.key for event in ordered), nodes[label], strict=True))
     return found
 
 
-def is_likely(event: RawEvent, node: GraphNode) -> bool:
-    """Return whether an event may be of a node, by what does not differ between sessions."""
-    message = node.message
-    if event.args.op_name != message.op_type:
-        return False
-    free = REORDER.fullmatch(event.node) if message.name else has_made_up_name(event)
-    return bool(free) or event.node == message.name
-
-
-def has_made_up_name(event: RawEvent) -> bool:
-    return event.node == f"{event.args.op_name}_{event.args.node_index}"
+def label_of(event: RawEvent, names: Container[str]) -> tuple[str, str]:
+    """Return the type and name of an event's node; the name is empty where the session has made it
+    up."""
+    made_up = f"{event.args.op_name}_{event.args.node_index}"
+    is_own = event.node in names if event.node == made_up else not REORDER.fullmatch(event.node)
+    return event.args.op_name, event.node if is_own else ""
 
 
 def flops_of_node(
-    node: GraphNode, facts: Mapping[str, TensorFact], graph: OptimizedGraph
+    node: Message, facts: Mapping[str, TensorFact], graph: OptimizedGraph
 ) -> int | None:
     """Return a node's operations (`lar.engines.flops`), None where they are unknown."""
     from lar.engines.onnx_file.contents import operation_of
@@ -297,10 +247,10 @@ def flops_of_node(
         batch, _, *sizes = facts[name].shape
         shapes[name] = (batch, graph.channels[name], *sizes)
     shapes.update({name: graph.filters[name] for name in facts.keys() & graph.filters.keys()})
-    return flops_of(operation_of(node.message, shapes))
+    return flops_of(operation_of(node, shapes))
 
 
-def bytes_of(facts: Iterable[TensorFact]) -> int | None:
+def size_of(facts: Iterable[TensorFact]) -> int | None:
     """Return how many bytes tensors have, None where the size of an element is unknown."""
     total = 0
     for fact in facts:
@@ -312,7 +262,7 @@ def bytes_of(facts: Iterable[TensorFact]) -> int | None:
 
 
 def moved_bytes_of(
-    node: GraphNode,
+    node: Message,
     inputs: Mapping[str, TensorFact],
     outputs: Mapping[str, TensorFact],
     graph: OptimizedGraph,
@@ -323,30 +273,24 @@ def moved_bytes_of(
     A view moves nothing, unless it is an output of the model: that has a place of its own. What
     runs other operators leaves moving to these.
     """
-    kind = node.message.op_type
-    if kind in RUNNING_OTHERS or (kind in VIEWS and graph.outputs.isdisjoint(outputs)):
+    kind = node.op_type
+    if kind in CONTROL_FLOW or (kind in VIEWS and graph.outputs.isdisjoint(outputs)):
         return 0
-    written = bytes_of(outputs.values())
-    if written is None:
+    picked = {name for at, name in enumerate(node.input) if at in PICKED_FROM.get(kind, ())}
+    written, sizes = size_of(outputs.values()), [size_of((it,)) for it in inputs.values()]
+    known = [size for size in sizes if size is not None]
+    if written is None or len(known) < len(sizes):
         return None
-    numbers = PICKED_FROM.get(kind, ())
-    picked = {name for at, name in enumerate(node.message.input) if at in numbers}
-    total = written
-    for name, fact in inputs.items():
-        size = bytes_of((fact,))
-        if size is None:
-            return None
-        total += min(size, written) if name in picked else size
-    return total
+    pairs = zip(inputs, known, strict=True)
+    return written + sum(min(size, written) if name in picked else size for name, size in pairs)
 
 
-def module_of(name: str, node: GraphNode | None, constants: Mapping[str, TensorFact]) -> str:
+def module_of(name: str, weights: Iterable[str]) -> str:
     """Return the path of the layer in the names: those of the weights, else the node's."""
-    weights = [each for each in node.inputs if each in constants] if node else []
-    for each in (name.removesuffix(BLOCKED_NAME), *weights):
-        if found := SCOPE.fullmatch(each):
-            return found[1]
-    for each in (*weights, name.removesuffix(BLOCKED_NAME)):
-        if found := DOTTED.fullmatch(each):
-            return found[1]
-    return ""
+    own = name.removesuffix(BLOCKED_NAME)
+    found = (
+        pattern.fullmatch(each)
+        for pattern, names in ((SCOPE, (own, *weights)), (DOTTED, (*weights, own)))
+        for each in names
+    )
+    return next((match[1] for match in found if match), "")

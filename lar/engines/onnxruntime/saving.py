@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,50 +29,65 @@ MOST_BYTES = 2**31 - 1  # of a protobuf message
 FOLDER = "session.model_external_initializers_file_folder_path"
 
 
+@contextlib.contextmanager
+def options_changed(driver: SessionDriver, level: str = "", **changed: Any) -> Iterator[None]:
+    """Have other options of the session for a while, and another `level` of optimisation."""
+    options = driver.options
+    if level:
+        changed["graph_optimization_level"] = level_named(driver.onnxruntime, level)
+    usual = {name: getattr(options, name) for name in changed}
+    try:
+        for name, value in changed.items():
+            setattr(options, name, value)
+        yield
+    finally:
+        for name, value in usual.items():
+            setattr(options, name, value)
+
+
+def level_named(onnxruntime: Any, level: str) -> Any:
+    """Return the engine's level of optimisation: disable, or one that it can enable."""
+    name = "ORT_DISABLE_ALL" if level == "disable" else f"ORT_ENABLE_{level.upper()}"
+    return getattr(onnxruntime.GraphOptimizationLevel, name)
+
+
 def save_optimized(
-    driver: SessionDriver, path: Path, weights: str, *, prepacked: bool = False
+    driver: SessionDriver, path: Path, weights: str, *, prepacked: bool = False, level: str = ""
 ) -> None:
     """Save the driver's model as its options have it optimised.
 
-    `weights` names the file beside `path` that takes the larger constants; without any, none is
-    made. Of models that have such files themselves, ONNX Runtime would otherwise save references.
-    `prepacked` adds the weights as operators rearrange them when they load.
+    `weights` names the file beside `path` that takes the larger constants. Of models that have
+    such files themselves, ONNX Runtime would otherwise save references. `prepacked` adds the
+    weights as operators rearrange them when they load.
     """
-    options = driver.options
-    dump_path, options.optimized_model_filepath = options.optimized_model_filepath, str(path)
-    profiling, options.enable_profiling = options.enable_profiling, False
-    options.add_session_config_entry(WEIGHTS, weights)
-    if prepacked:
-        options.add_session_config_entry(PREPACKED, "1")
+    entries = driver.options.add_session_config_entry
+    entries(WEIGHTS, weights)
+    entries(PREPACKED, "01"[prepacked])
+    paths = {"optimized_model_filepath": str(path), "enable_profiling": False}
     try:
-        session = driver.open_session(driver.spec.model)
+        with options_changed(driver, level, **paths):
+            session = driver.open_session(driver.spec.model)
     except Exception as error:
         if full := error_of_full_disk(str(path.parent)):
             raise full from error
         raise
     finally:
-        options.optimized_model_filepath = dump_path
-        options.enable_profiling = profiling
-        options.add_session_config_entry(WEIGHTS, "")
-        if prepacked:
-            options.add_session_config_entry(PREPACKED, "0")
+        entries(WEIGHTS, "")
+        entries(PREPACKED, "0")
     model = Message("Model", path.read_bytes())
-    is_mended = drop_lost_inputs(model, session)
-    if drop_repeated_constants(model, path.parent) or is_mended:
-        path.write_bytes(model.encode())
+    drop_lost_inputs(model, session)
+    drop_repeated_constants(model, path.parent)
+    path.write_bytes(model.encode())
 
 
 def drop_lost_inputs(model: Message, session: Any) -> bool:
     """Leave out the inputs of a saved model whose constants ONNX Runtime has computed away: it
     would ask for them. Return whether there were any."""
-    graph = model.graph
+    graph, before = model.graph, len(model.graph.input)
     needed = {each.name for each in (*session.get_inputs(), *graph.initializer)}
     needed |= {each.values.name for each in graph.sparse_initializer}
-    inputs = [each for each in graph.input if each.name in needed]
-    has_lost = len(inputs) < len(graph.input)
-    if has_lost:
-        graph.input = inputs
-    return has_lost
+    graph.input = [each for each in graph.input if each.name in needed]
+    return len(graph.input) < before
 
 
 def save_to_work_folder(driver: SessionDriver) -> SavedModel:
@@ -90,20 +106,17 @@ def release_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def drop_repeated_constants(model: Message, folder: Path) -> bool:
-    """Leave each constant inside control flow once in a saved model, if it has some; return whether
-    it has.
+def drop_repeated_constants(model: Message, folder: Path) -> None:
+    """Leave each constant inside control flow once in a saved model.
 
     With a file for the weights ONNX Runtime (1.23) writes such twice, and loads no model that has
     them so. The first is as in the graph that was loaded, a tensor or a Constant; the last as the
     weights outside are, and stays. The indices of sparse ones it writes in a type that it refuses.
     """
-    graphs = [*graphs_in(model.graph)]
-    if len(graphs) == 1:
-        return False
     from lar.engines.onnx_file.tensors import dense_of  # imports NumPy
 
-    for graph in graphs:
+    graphs = [*graphs_in(model.graph)]
+    for graph in graphs if len(graphs) > 1 else ():
         sparse = (dense_of(tensor, folder) for tensor in graph.sparse_initializer)
         tensors = {tensor.name: tensor for tensor in (*graph.initializer, *sparse)}
         graph.initializer, graph.sparse_initializer = [*tensors.values()], []
@@ -112,19 +125,13 @@ def drop_repeated_constants(model: Message, folder: Path) -> bool:
             for node in graph.node
             if node.op_type != "Constant" or node.output[0] not in tensors
         ]
-    return True
 
 
 def open_saved(driver: SessionDriver, model: SavedModel) -> Any:
     """Return a session of a saved model with the driver's other options."""
-    options = driver.options
-    level = options.graph_optimization_level
-    options.graph_optimization_level = driver.onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.add_session_config_entry(FOLDER, str(model.folder))
-    try:
+    driver.options.add_session_config_entry(FOLDER, str(model.folder))
+    with options_changed(driver, "disable"):
         return driver.open_session(model.content)
-    finally:
-        options.graph_optimization_level = level
 
 
 def start_model_dump(driver: SessionDriver, _: object) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+from collections import defaultdict
 from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
@@ -16,23 +17,8 @@ import numpy as np
 from lar.engines.driver import Driver
 from lar.engines.onnx_file.axes import axes_of
 from lar.engines.onnx_file.fields import SavedModel, open_model
+from lar.engines.onnxruntime import providers
 from lar.engines.onnxruntime.messages import NO_FALLBACK, explain_onnxruntime
-from lar.engines.onnxruntime.providers import (
-    ASSIGNMENTS,
-    CPU,
-    CUDA,
-    DEVICES,
-    PACKAGES,
-    TENSORRT,
-    CudaDevice,
-    cuda_devices,
-    flag_for,
-    load_cuda,
-    operators_on_cpu,
-    provider_for,
-    short_name,
-    why_unloadable,
-)
 from lar.engines.onnxruntime.values import DTYPES, FED, SessionOutputs, make_value
 from lar.errors import EngineMissing, LarError, UsageError, count_of
 from lar.options import table
@@ -61,8 +47,8 @@ def import_onnxruntime() -> Any:
 
 def find_devices() -> tuple[str, ...]:
     """Return the devices that this ONNX Runtime has a provider for, the CPU first."""
-    has_cuda = CUDA in import_onnxruntime().get_available_providers()
-    devices = cuda_devices() if has_cuda else ()
+    has_cuda = providers.CUDA in import_onnxruntime().get_available_providers()
+    devices = providers.cuda_devices() if has_cuda else ()
     return ("cpu", *(f"cuda:{number} ({it.name})" for number, it in enumerate(devices)))
 
 
@@ -81,8 +67,8 @@ class SessionDriver(Driver):
         self.options = self.onnxruntime.SessionOptions()
         self.device = ("cpu", 0)
         # What the hooks of the options set.
-        self.providers: list[str] = [CPU]
-        self.provider_options: dict[str, dict[str, str]] = {}
+        self.providers: list[str] = [providers.CPU]
+        self.provider_options: dict[str, dict[str, str]] = defaultdict(dict)
         self.disabled_optimizers: list[str] = []
         self.run_entries: dict[str, str] = {}
         self.feed_checks: list[Callable[[], None]] = []  # of what is fed after the first inputs
@@ -95,41 +81,39 @@ class SessionDriver(Driver):
 
     def facts(self) -> EngineFacts:
         # What is asked for is what runs: `load` fails where it would be another provider.
-        provider = self.asked_provider()
-        installed = provider in self.onnxruntime.get_available_providers()
-        device = self.spec.device
-        if provider in DEVICES and not table.CUDA.is_given(self.spec.settings):
-            device = f"{DEVICES[provider]}:0"
+        provider, device = self.asked_provider(), self.spec.device
+        if provider in providers.DEVICES and not table.CUDA.is_given(self.spec.settings):
+            device = f"{providers.DEVICES[provider]}:0"
+        libraries = {"numpy": np.__version__}
+        if provider in self.onnxruntime.get_available_providers():
+            libraries["provider"] = provider
+        if self.gpu:
+            libraries["device"] = self.gpu.name
         return EngineFacts(
             name="onnxruntime",
             version=self.onnxruntime.__version__,
             driver=self.name,
             device=device,
-            libraries={
-                "numpy": np.__version__,
-                **({"provider": provider} if installed else {}),
-                **({"device": self.gpu.name} if self.gpu else {}),
-            },
+            libraries=libraries,
             threads=self.thread_count(),
             products="tf32" if self.rounds_to_tf32() else "",
         )
 
     @cached_property
-    def gpu(self) -> CudaDevice | None:
+    def gpu(self) -> providers.CudaDevice | None:
         """The CUDA device that is asked for, None for another device or if it is not there."""
         number = table.CUDA.of(self.spec.settings) or 0
-        devices = cuda_devices() if self.asked_provider() in DEVICES else ()
+        devices = providers.cuda_devices() if self.asked_provider() in providers.DEVICES else ()
         return devices[number] if number < len(devices) else None
 
     def rounds_to_tf32(self) -> bool:
-        if self.gpu is None or not self.gpu.has_tf32:
-            return False
         forbidden = os.environ.get("NVIDIA_TF32_OVERRIDE") == "0"
-        return not (forbidden or table.NO_TF32.is_given(self.spec.settings))
+        able = self.gpu is not None and self.gpu.has_tf32 and not forbidden
+        return able and not table.NO_TF32.is_given(self.spec.settings)
 
     def thread_count(self) -> int | None:
         # How many threads of the CPU another provider starts, it does not say.
-        return super().thread_count() if self.asked_provider() == CPU else None
+        return super().thread_count() if self.asked_provider() == providers.CPU else None
 
     def default_threads(self) -> int | None:
         if self.spec.runners > 1:
@@ -139,16 +123,15 @@ class SessionDriver(Driver):
 
     def asked_provider(self) -> str:
         """Return the engine's name of the provider to run on; an unknown name is returned as is."""
-        return provider_for(self.spec.settings, self.onnxruntime.get_all_providers())
+        return providers.provider_for(self.spec.settings, self.onnxruntime.get_all_providers())
 
     def load(self) -> None:
         self.fire_hooks("before_load")
         self.session = self.open()
-        ran_on = self.session.get_providers()
-        asked = self.asked_provider()
+        ran_on, asked = self.session.get_providers(), self.asked_provider()
         if asked not in ran_on:
-            flag, offered = flag_for(self.spec.settings), ", ".join(ran_on)
-            name = f" {short_name(asked)}" if flag == "--provider" else ""
+            flag, offered = providers.flag_for(self.spec.settings), ", ".join(ran_on)
+            name = f" {providers.short_name(asked)}" if flag == table.PROVIDER.flag else ""
             raise UsageError(
                 f"{flag}{name}: ONNX Runtime could not use the device, it offers {offered}",
                 "check the device's driver and the libraries that the provider needs",
@@ -161,7 +144,7 @@ class SessionDriver(Driver):
             model,
             self.options,
             providers=self.providers,
-            provider_options=[self.options_of(provider) for provider in self.providers],
+            provider_options=[self.provider_options[name] for name in self.providers],
             disabled_optimizers=self.disabled_optimizers,
             enable_fallback=0,
         )
@@ -169,15 +152,10 @@ class SessionDriver(Driver):
     def find_lacking(self) -> str:
         """Return the operators that would run on the CPU; empty where nothing says which."""
         self.options.add_session_config_entry(FALLBACK, "0")
-        self.options.add_session_config_entry(ASSIGNMENTS, "1")
+        self.options.add_session_config_entry(providers.ASSIGNMENTS, "1")
         with contextlib.suppress(Exception):  # the engine has no one kind for its errors
-            return operators_on_cpu(self.open_session(self.spec.model))
+            return providers.operators_on_cpu(self.open_session(self.spec.model))
         return ""
-
-    def options_of(self, provider: str) -> dict[str, str]:
-        """Return a provider's options: those that hooks have set, and its device."""
-        device = {"device_id": str(self.device[1])} if provider in DEVICES else {}
-        return {**self.provider_options.get(provider, {}), **device}
 
     def drop_session(self) -> None:
         """Let go of the session and of what it has given; nothing can be run any more."""
@@ -186,14 +164,16 @@ class SessionDriver(Driver):
     def inputs(self) -> tuple[TensorInfo, ...]:
         nodes, others = self.session.get_inputs(), self.session.get_overridable_initializers()
         # Of inputs of any number of axes the engine says the same as of a number.
-        unclear = () if all(it.shape for it in nodes) else without_rank(Path(self.spec.model))
+        unclear: Container[str] = ()
+        if not all(it.shape for it in nodes):
+            fed = open_model(Path(self.spec.model)).graph.input
+            unclear = {it.name for it in fed if "shape" not in it.type.tensor_type}
         return (
             *(info_of(node, unclear) for node in nodes),
             *(replace(info_of(it, ()), optional=True) for it in others if it.type in FED),
         )
 
     def feed(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
-        device, _ = self.device
         binding = self.session.io_binding()
         # Bound memory is not copied by the binding: the values live as long as the driver.
         self.fed, self.given = {}, arrays
@@ -201,23 +181,21 @@ class SessionDriver(Driver):
             # On the CPU nothing is copied: the value is the array's memory.
             with self.recorder.call("OrtValue.ortvalue_from_numpy"):
                 self.fed[name] = make_value(self.onnxruntime, array, self.device)
-        for name, value in self.fed.items():
-            binding.bind_ortvalue_input(name, value)
+            binding.bind_ortvalue_input(name, self.fed[name])
         self.binding = binding
         self.bind_outputs()
         # A sequence that is bound would grow by what each run adds to it.
         grows = any(node.type.startswith("seq(") for node in self.session.get_outputs())
         self.rearm = self.bind_outputs if grows else None
-        entries = dict(self.run_entries)
+        entries = {**(ASYNCHRONOUS if self.device[0] == "cuda" else {}), **self.run_entries}
         # On the CPU the run has ended when it returns; `bool` is the cheapest call that does
         # nothing.
         self.wait = bool
-        if device == "cuda":
-            entries = {**ASYNCHRONOUS, **entries}
+        if self.device[0] == "cuda":
             self.wait = binding.synchronize_outputs
             self.calls = {**self.calls, "wait": "IOBinding.synchronize_outputs"}
-        options = (run_options(self.onnxruntime, entries),) if entries else ()
-        self.start = partial(self.session.run_with_iobinding, binding, *options)
+        options = run_options(self.onnxruntime, entries) if entries else None
+        self.start = partial(self.session.run_with_iobinding, binding, options)
         for check in self.feed_checks:
             check()
         self.fire_hooks("before_run")
@@ -233,12 +211,12 @@ class SessionDriver(Driver):
         return SessionOutputs(self.session, self.binding)
 
     def explain(self, error: BaseException, *, loading: bool) -> LarError | None:
-        name = short_name(self.providers[0])
-        if loading and (missing := why_unloadable(name)):
+        name = providers.short_name(self.providers[0])
+        if loading and (missing := providers.why_unloadable(name)):
             return UsageError(
                 f"the provider {name} of ONNX Runtime does not load: {missing}",
                 LIBRARY_HINTS.get(name, "install the libraries that it needs"),
-                flag=flag_for(self.spec.settings),
+                flag=providers.flag_for(self.spec.settings),
             )
         if loading and NO_FALLBACK in str(error):
             lacking = self.find_lacking()
@@ -284,12 +262,6 @@ def info_of(node: Any, unclear: Container[str]) -> TensorInfo:
     )
 
 
-def without_rank(path: Path) -> set[str]:
-    """Return the names of the inputs of which a file does not say how many axes they have."""
-    fed = open_model(path).graph.input
-    return {each.name for each in fed if "shape" not in each.type.tensor_type}
-
-
 # What to do where a provider's library does not load.
 LIBRARY_HINTS: Mapping[str, str] = {
     "cuda": "pip install 'onnxruntime-gpu[cuda,cudnn]' brings the libraries of CUDA",
@@ -308,33 +280,32 @@ def choose_provider(driver: SessionDriver, name: object) -> None:
     Raises:
         UsageError: the installed ONNX Runtime has no such provider, or there is no such device.
     """
-    provider, flag = driver.asked_provider(), flag_for(driver.spec.settings)
-    installed = driver.onnxruntime.get_available_providers()
+    provider, settings = driver.asked_provider(), driver.spec.settings
+    installed, flag = driver.onnxruntime.get_available_providers(), providers.flag_for(settings)
     if provider not in installed:
-        package = PACKAGES.get(provider)
+        package = providers.PACKAGES.get(provider)
+        instead = f"; pip install {package} in its place" if package else ""
+        listed = ", ".join(map(providers.short_name, installed))
         raise UsageError(
-            f"the installed ONNX Runtime has no provider {short_name(provider)!r}",
-            f"installed: {', '.join(map(short_name, installed))}"
-            + (f"; pip install {package} in its place" if package else "")
-            + "; `lar engines` lists the devices",
+            f"the installed ONNX Runtime has no provider {providers.short_name(provider)!r}",
+            f"installed: {listed}{instead}; `lar engines` lists the devices",
             flag=flag,
         )
-    if provider == CPU:
+    if provider == providers.CPU:
         return
-    if provider in DEVICES:
-        open_cuda(driver, table.CUDA.of(driver.spec.settings) or 0)
-    by_tensorrt = table.TENSORRT.is_given(driver.spec.settings)
-    driver.providers = [provider, *([CUDA] if by_tensorrt else [])]
+    if provider in providers.DEVICES:
+        open_cuda(driver, table.CUDA.of(settings) or 0)
+    driver.providers = [provider, *([providers.CUDA] if table.TENSORRT.is_given(settings) else [])]
     has_fallback = flag == table.PROVIDER.flag and "," in str(name)
-    driver.options.add_session_config_entry(
-        *((ASSIGNMENTS, "1") if has_fallback else (FALLBACK, "1"))
-    )
+    entry = providers.ASSIGNMENTS if has_fallback else FALLBACK
+    driver.options.add_session_config_entry(entry, "1")
 
 
 def warn_of_fallback(driver: SessionDriver, name: str) -> None:
     """Say what runs on the CPU beside another provider."""
-    if "," in name and (found := operators_on_cpu(driver.session)):
-        driver.notes.append(f"the CPU runs what {short_name(driver.providers[0])} cannot: {found}")
+    if "," in name and (found := providers.operators_on_cpu(driver.session)):
+        name = providers.short_name(driver.providers[0])
+        driver.notes.append(f"the CPU runs what {name} cannot: {found}")
 
 
 def open_cuda(driver: SessionDriver, device_id: int) -> None:
@@ -343,22 +314,24 @@ def open_cuda(driver: SessionDriver, device_id: int) -> None:
     Raises:
         UsageError: there is none.
     """
-    devices = cuda_devices()
+    devices = providers.cuda_devices()
     if device_id >= len(devices):
-        raise UsageError(
-            f"there is no CUDA device {device_id} here",
-            f"{count_of(len(devices), 'device')} can be used, counted from 0"
-            if devices
-            else "nvidia-smi lists those that NVIDIA's driver has, CUDA_VISIBLE_DEVICES hides some",
-            flag=flag_for(driver.spec.settings),
-        )
-    load_cuda(driver.onnxruntime)
+        hint = f"{count_of(len(devices), 'device')} can be used, counted from 0"
+        if not devices:
+            hint = (
+                "nvidia-smi lists those that NVIDIA's driver has, CUDA_VISIBLE_DEVICES hides some"
+            )
+        problem = f"there is no CUDA device {device_id} here"
+        raise UsageError(problem, hint, flag=providers.flag_for(driver.spec.settings))
+    providers.load_cuda(driver.onnxruntime)
     driver.device = ("cuda", device_id)
+    for name in providers.DEVICES:
+        driver.provider_options[name]["device_id"] = str(device_id)
 
 
 def multiply_in_float32(driver: SessionDriver, _: bool) -> None:
     """Have CUDA's libraries multiply float32 numbers as they are."""
-    driver.provider_options[CUDA] = {"use_tf32": "0"}
+    driver.provider_options[providers.CUDA]["use_tf32"] = "0"
 
 
 def keep_tensorrt_engines(driver: SessionDriver, file: str) -> None:
@@ -372,7 +345,7 @@ def keep_tensorrt_engines(driver: SessionDriver, file: str) -> None:
         raise UsageError(
             "cannot be written", "choose another file", flag="--tensorrt-cache", subject=file
         )
-    driver.provider_options[TENSORRT] = {
+    driver.provider_options[providers.TENSORRT] |= {
         "trt_engine_cache_enable": "True",
         "trt_engine_cache_path": folder,
         "trt_engine_cache_prefix": name,

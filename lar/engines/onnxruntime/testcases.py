@@ -10,19 +10,14 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from lar.engines.formats import begins_like_ort, read_head
 from lar.engines.onnx_file.external_data import files_beside
 from lar.engines.onnx_file.tensors import tensor_of
+from lar.engines.onnxruntime.saving import options_changed
+from lar.engines.onnxruntime.session import SessionDriver
+from lar.engines.onnxruntime.values import Array
 from lar.errors import UsageError
-
-if TYPE_CHECKING:
-    from lar.engines.onnxruntime.session import SessionDriver
-
-Array = np.ndarray[Any, Any]
 
 
 def write_testcases(
@@ -33,7 +28,7 @@ def write_testcases(
     """Write the model of a loaded driver with testcases: what is fed, what came out.
 
     Raises:
-        UsageError: such a folder cannot hold the model, or its weights are missing.
+        UsageError: such a folder cannot hold the model.
     """
     packing = driver.context.packing
     assert packing is not None
@@ -53,7 +48,7 @@ def write_model(driver: SessionDriver, place: Path, optimize: bool) -> None:
     """Copy the model, or write it as ONNX Runtime optimises it for any processor.
 
     Raises:
-        UsageError: it is in the ORT format, or its weights are missing.
+        UsageError: it is in the ORT format, or its weights are outside its folder.
     """
     source = Path(driver.spec.model)
     if begins_like_ort(read_head(source)):
@@ -63,12 +58,8 @@ def write_model(driver: SessionDriver, place: Path, optimize: bool) -> None:
             subject=source,
         )
     if optimize:
-        options = driver.onnxruntime.SessionOptions()
-        options.graph_optimization_level = (
-            driver.onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-        )
-        options.optimized_model_filepath = str(place)
-        driver.onnxruntime.InferenceSession(str(source), options, providers=driver.providers)
+        with options_changed(driver, "basic", optimized_model_filepath=str(place)):
+            driver.open_session(str(source))
     else:
         shutil.copyfile(source, place)
     for name in files_beside(place):
@@ -80,10 +71,4 @@ def write_model(driver: SessionDriver, place: Path, optimize: bool) -> None:
             )
         target = place.parent / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            shutil.copyfile(source.parent / name, target)
-        except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            raise UsageError(
-                f"its weights {name} cannot be copied: {reason}", subject=source
-            ) from None
+        shutil.copyfile(source.parent / name, target)

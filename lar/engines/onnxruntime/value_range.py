@@ -7,19 +7,15 @@ of their own, so that what is timed is the model as it is.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lar.dumps.values import Part
 from lar.engines.onnx_file.fields import Node
 from lar.engines.onnxruntime.dumps import FedGraph
+from lar.engines.onnxruntime.session import SessionDriver
+from lar.engines.onnxruntime.values import Array
 from lar.errors import CheckFailed
-
-if TYPE_CHECKING:
-    from lar.engines.onnxruntime.session import SessionDriver
-
-Array = np.ndarray[Any, Any]
 
 
 def check_each_feed(driver: SessionDriver, limit: float) -> None:

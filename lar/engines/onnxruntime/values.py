@@ -3,42 +3,70 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from lar.dumps.values import Unheld, leaves_of
-from lar.engines.onnx_file.fields import Message
-from lar.engines.onnx_file.tensors import tensor_of
+from lar.engines.onnx_file.fields import NUMBERS, Message
+from lar.engines.onnx_file.tensors import dtype_of, tensor_of
+from lar.engines.onnxruntime.providers import CPU
+from lar.inputs.dtypes import NARROW as WITHOUT_NUMPY
 
 Array = np.ndarray[Any, Any]
 
-# ONNX Runtime's names of element types, and what lar calls them.
-DTYPES: Mapping[str, str] = {
-    "tensor(float)": "float32",
-    "tensor(double)": "float64",
-    "tensor(float16)": "float16",
-    "tensor(bool)": "bool",
-    **{
-        f"tensor({kind}{bits})": f"{kind}{bits}"
-        for kind in ("int", "uint")
-        for bits in (8, 16, 32, 64)
-    },
-}
+WHOLE = (f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64))
+PLAIN = ("bool", *WHOLE, "float16", "float32", "float64")
+OTHER_NAMES = {"float32": "float", "float64": "double"}  # in ONNX Runtime
+# By the engine's names of element types, what lar calls them; NARROW has no type of NumPy's.
+DTYPES = {f"tensor({OTHER_NAMES.get(name, name)})": name for name in PLAIN}
+NARROW = {f"tensor({name.replace('8_', '8')})": name for name in WITHOUT_NUMPY}
 TEXT = "tensor(string)"
-# Those that NumPy has no name for, with ONNX's numbers of them.
-NARROW: Mapping[str, tuple[str, int]] = {
-    "tensor(bfloat16)": ("bfloat16", 16),
-    "tensor(float8e4m3fn)": ("float8_e4m3fn", 17),
-    "tensor(float8e4m3fnuz)": ("float8_e4m3fnuz", 18),
-    "tensor(float8e5m2)": ("float8_e5m2", 19),
-    "tensor(float8e5m2fnuz)": ("float8_e5m2fnuz", 20),
-}
-NUMBERS = dict(NARROW.values())
 # What lar calls the elements that it feeds.
-FED = {**DTYPES, TEXT: "string", **{name: dtype for name, (dtype, _) in NARROW.items()}}
+FED = {**DTYPES, TEXT: "string", **NARROW}
+
+
+def tensor_type(dtype: str) -> Message:
+    """Return the type of tensors of elements that NumPy calls so."""
+    return Message("Type", tensor_type=Message("TensorType", elem_type=NUMBERS[dtype]))
+
+
+def type_named(name: str) -> Message:
+    """Return a type by the engine's name of it: `tensor(float)`, `seq(tensor(float))`.
+
+    Raises:
+        LookupError: lar cannot feed it.
+    """
+    kind, _, inner = name.removesuffix(")").partition("(")
+    if kind == "tensor":
+        dtype = FED.get(name, inner)
+        return tensor_type("object" if dtype == "string" else dtype)
+    field = {"seq": "sequence_type", "optional": "optional_type"}[kind]
+    content: dict[str, Any] = {field: Message("Sequence", elem_type=type_named(inner))}
+    return Message("Type", **content)
+
+
+def graph_alone(
+    nodes: Iterable[Message], types: Mapping[str, Message], outputs: Iterable[str], **content: Any
+) -> Message:
+    """Return a graph of some nodes, which is fed with tensors of these types."""
+    return Message(
+        "Graph",
+        name="alone",
+        node=[*nodes],
+        input=[Message("Value", name=name, type=kind) for name, kind in types.items()],
+        output=[Message("Value", name=name) for name in outputs],
+        **content,
+    )
+
+
+def model_alone(graph: Message, *domains: str) -> bytes:
+    """Return a model of a graph, with the operators of other domains."""
+    opsets = [Message("Opset", domain=domain, version=1) for domain in domains]
+    opsets.append(Message("Opset", version=17))
+    return Message("Model", ir_version=8, graph=graph, opset_import=opsets).encode()
 
 
 def make_value(
@@ -48,61 +76,35 @@ def make_value(
 
     On the CPU the value is the memory of an array of numbers, which it keeps.
     """
+    # Only models make sequences and texts.
     if not isinstance(given, np.ndarray):
-        return make_sequence(onnxruntime, given)
+        values = {f"item{at}": make_value(onnxruntime, each) for at, each in enumerate(given)}
+        return run_node(onnxruntime, "SequenceConstruct", values)
     if given.dtype.kind == "O":
-        return make_texts(onnxruntime, given)
-    if number := NUMBERS.get(given.dtype.name):
-        plain = given.view(f"u{given.itemsize}")
+        return run_node(onnxruntime, "Identity", {}, tensor_of(given, "texts"))
+    if given.dtype.name in WITHOUT_NUMPY:
+        plain, number = given.view(f"u{given.itemsize}"), NUMBERS[given.dtype.name]
         return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(plain, number)
     return onnxruntime.OrtValue.ortvalue_from_numpy(given, *device)
 
 
-def make_texts(onnxruntime: Any, texts: Array) -> Any:
-    """Return an OrtValue of texts, which only a model makes."""
-    node = Message("Node", op_type="Identity", input=["texts"], output=["value"])
-    return run_node(onnxruntime, node, {}, [tensor_of(texts, "texts")])
-
-
-def make_sequence(onnxruntime: Any, arrays: Sequence[Array]) -> Any:
-    """Return an OrtValue of a sequence, which only a model makes."""
-    values = {f"item{at}": make_value(onnxruntime, each) for at, each in enumerate(arrays)}
-    node = Message("Node", op_type="SequenceConstruct", input=[*values], output=["value"])
-    return run_node(onnxruntime, node, values)
-
-
 def run_node(
-    onnxruntime: Any, node: Message, values: Mapping[str, Any], constants: Sequence[Message] = ()
+    onnxruntime: Any, operator: str, values: Mapping[str, Any], *constants: Message
 ) -> Any:
-    """Return what a node gives, as an OrtValue."""
-    types = {
-        name: Message("TensorType", elem_type=it.element_type()) for name, it in values.items()
-    }
-    graph = Message(
-        "Graph",
-        name="value",
-        node=[node],
-        initializer=[*constants],
-        input=[
-            Message("Value", name=name, type=Message("Type", tensor_type=kind))
-            for name, kind in types.items()
-        ],
-        output=[Message("Value", name="value")],
-    )
-    opset = Message("Opset", version=17)
-    model = Message("Model", ir_version=8, opset_import=[opset], graph=graph)
-    session = onnxruntime.InferenceSession(model.encode(), providers=["CPUExecutionProvider"])
-    binding = session.io_binding()
-    for name, value in values.items():
-        binding.bind_ortvalue_input(name, value)
-    binding.bind_output("value")
-    session.run_with_iobinding(binding)
-    return binding.get_outputs()[0]
+    """Return what an operator gives, as an OrtValue."""
+    names = [*values, *(each.name for each in constants)]
+    node = Message("Node", op_type=operator, input=names, output=["value"])
+    types = {name: type_named(it.data_type()) for name, it in values.items()}
+    graph = graph_alone([node], types, ["value"], initializer=[*constants])
+    session = onnxruntime.InferenceSession(model_alone(graph), providers=[CPU])
+    return session.run_with_ort_values(["value"], values)[0]
 
 
 def read_tensor(name: str, value: Any) -> Array | Unheld | None:
     """Return what an OrtValue holds that is no sequence and no map; None of an optional value that
-    is not there."""
+    is not there, and an array as it is."""
+    if isinstance(value, np.ndarray):
+        return value
     if not value.has_value():
         return None
     kind = value.data_type()
@@ -111,11 +113,9 @@ def read_tensor(name: str, value: Any) -> Array | Unheld | None:
         return array
     if kind not in NARROW:
         return Unheld(name, f"no file holds a {kind}")
-    from lar.inputs.dtypes import dtype_of
-
     size = value.tensor_size_in_bytes()
     content = ctypes.string_at(value.data_ptr(), size) if size else b""
-    return np.frombuffer(bytearray(content), dtype_of(NARROW[kind][0])).reshape(value.shape())
+    return np.frombuffer(bytearray(content), dtype_of(NARROW[kind])).reshape(value.shape())
 
 
 def read_value(session: Any, name: str, value: Any) -> object:
@@ -137,22 +137,16 @@ class SessionOutputs(Mapping[str, Any]):
     maps by names of their own, `s[0]` and `p[cat]`. Of what no array holds, a text says why."""
 
     def __init__(self, session: Any, binding: Any) -> None:
-        self._session = session
-        self._values = dict(
-            zip([node.name for node in session.get_outputs()], binding.get_outputs(), strict=True)
-        )
+        names = [node.name for node in session.get_outputs()]
+        self._session, self._values = session, dict(zip(names, binding.get_outputs(), strict=True))
 
     @cached_property
     def _parts(self) -> dict[str, Any]:
-        return {
-            part: leaf
-            for name, value in self._values.items()
-            for part, leaf in (
-                [(name, value)]
-                if value.is_tensor()
-                else leaves_of(name, read_value(self._session, name, value))
-            )
-        }
+        found: dict[str, Any] = {}
+        for name, value in self._values.items():
+            read = None if value.is_tensor() else read_value(self._session, name, value)
+            found.update([(name, value)] if value.is_tensor() else leaves_of(name, read))
+        return found
 
     def __getitem__(self, name: str) -> Any:
         found = self._parts[name]

@@ -1,26 +1,35 @@
-"""Drivers of ONNX Runtime with settings: made, loaded, run."""
+"""Drivers of ONNX Runtime with settings: made, loaded, run; the models that they run."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+import onnx
+from onnx import helper, numpy_helper
 
 from lar.engines import engine_named
 from lar.engines.onnxruntime.session import SessionDriver
-from lar.records.run import RunSpec
+from lar.records.run import RunContext, RunSpec
 
-MODELS = Path(__file__).resolve().parents[3] / "models"
+REPOSITORY = Path(__file__).resolve().parents[3]
+MODELS = REPOSITORY / "models"
 MOBILENET = MODELS / "mobilenet_v2.onnx"
 DIGITS = MODELS / "digits_cnn.onnx"
+EACH = sorted(MODELS.glob("*.onnx"))
+LEVELS = ("disable", "basic", "extended", "all")
+
+Outputs = dict[str, np.ndarray[Any, Any]]
+MakeDriver = Callable[..., SessionDriver]
+Run = Callable[[Any], Outputs]
 
 
-def make_driver(model: Path, **settings: Any) -> SessionDriver:
-    spec = RunSpec(
-        model=str(model), engine="onnxruntime", driver="session", settings=dict(settings)
-    )
-    return SessionDriver(spec, engine_named("onnxruntime").rows)
+def make_driver(model: Path, context: RunContext | None = None, **settings: Any) -> SessionDriver:
+    spec = RunSpec(model=str(model), engine="onnxruntime", driver="session", settings=settings)
+    return SessionDriver(spec, engine_named("onnxruntime").rows, context)
 
 
 def load(model: Path = DIGITS, **settings: Any) -> SessionDriver:
@@ -29,15 +38,54 @@ def load(model: Path = DIGITS, **settings: Any) -> SessionDriver:
     return driver
 
 
-def run(driver: SessionDriver) -> dict[str, Any]:
-    """Run a loaded driver once, on numbers that are always the same."""
+def feed_driver(driver: SessionDriver) -> None:
+    """Feed a driver with numbers that are always the same; axes of any size are 2."""
     numbers = np.random.default_rng(0)
     driver.feed(
         {
-            info.name: numbers.random([size or 1 for size in info.shape], np.float32)
+            info.name: (numbers.random([size or 2 for size in info.shape]) * 3).astype(info.dtype)
             for info in driver.inputs()
         }
     )
+
+
+def run(driver: SessionDriver) -> Outputs:
+    """Feed a loaded driver, run it once and return its outputs."""
+    feed_driver(driver)
     driver.start()
     driver.wait()
     return {name: np.array(value) for name, value in driver.outputs().items()}
+
+
+def bits_of(outputs: Outputs) -> dict[str, bytes]:
+    return {name: array.tobytes() for name, array in outputs.items()}
+
+
+def content_of(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def save_model(
+    path: Path,
+    text: str,
+    weights: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    opset: int = 17,
+    ir_version: int = 8,
+    domains: Sequence[str] = ("ai.onnx.ml",),
+) -> Path:
+    """Save a model: its graph is written as onnx.parser reads it, from the inputs on."""
+    graph = onnx.parser.parse_graph(f"g {text}")
+    arrays = {name: np.asarray(it) for name, it in weights.items()}
+    graph.initializer.extend(numpy_helper.from_array(it, name) for name, it in arrays.items())
+    opsets = [helper.make_opsetid("", opset), *(helper.make_opsetid(it, 3) for it in domains)]
+    onnx.save(helper.make_model(graph, ir_version=ir_version, opset_imports=opsets), path)
+    return path
+
+
+def save_external(model: Path, path: Path) -> Path:
+    """Save a model with all its weights in a file beside it, `weights.bin`."""
+    whole = onnx.load(model)
+    outside: dict[str, Any] = {"save_as_external_data": True, "size_threshold": 0}
+    onnx.save(whole, path, location="weights.bin", **outside)
+    return path

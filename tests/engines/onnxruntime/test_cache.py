@@ -7,38 +7,37 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+import zlib
+from base64 import b64encode
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lar.engines.onnxruntime import cache as cache_module
-from lar.engines.onnxruntime.cache import CACHES, build_folder, read_cache, remove_build
+from lar.engines.onnxruntime.cache import CACHE_FORMAT, CACHES, read_cache, remove_build
+from lar.errors import UsageError
 from lar.records.run import RunContext, RunSpec
-from tests.engines.onnxruntime.conftest import content_of
+from tests.engines.onnxruntime.drivers import (
+    DIGITS,
+    EACH,
+    MODELS,
+    REPOSITORY,
+    MakeDriver,
+    bits_of,
+    content_of,
+    run,
+    save_external,
+    save_model,
+)
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
-    from tests.engines.onnxruntime.conftest import MakeDriver, Outputs
 
-REPOSITORY = Path(__file__).resolve().parents[3]
-MODELS = REPOSITORY / "models"
-DIGITS = MODELS / "digits_cnn.onnx"
 INT8 = MODELS / "int8.onnx"
 SMALL = MODELS / "multi_input.onnx"
-EACH = sorted(MODELS.glob("*.onnx"))
-
-Run = Callable[[Any], "Outputs"]
-
-
-def same_bits(first: Outputs, second: Outputs) -> bool:
-    return {name: array.tobytes() for name, array in first.items()} == {
-        name: array.tobytes() for name, array in second.items()
-    }
 
 
 def optimizers_that_ran(log: str) -> set[str]:
@@ -59,18 +58,17 @@ def optimizers_that_ran(log: str) -> set[str]:
 @pytest.mark.parametrize("model", EACH, ids=lambda path: path.stem)
 def test_a_run_from_the_cache_gives_the_same_bits(
     load_driver: MakeDriver,
-    build: Callable[..., Any],
-    run_driver: Run,
+    build: MakeDriver,
     place: Path,
     model: Path,
     level: str,
 ) -> None:
-    expected = run_driver(load_driver(model, graph_optimization_level=level))
+    expected = bits_of(run(load_driver(model, graph_optimization_level=level)))
     built = build(model, graph_optimization_level=level)
     before = content_of(place.parent)
     loaded = load_driver(model, fast_run_algo_policy=str(place), graph_optimization_level=level)
-    assert same_bits(run_driver(built), expected)
-    assert same_bits(run_driver(loaded), expected)
+    assert bits_of(run(built)) == expected
+    assert bits_of(run(loaded)) == expected
     assert not built.notes
     assert not loaded.notes
     assert content_of(place.parent) == before
@@ -79,7 +77,7 @@ def test_a_run_from_the_cache_gives_the_same_bits(
 
 
 def test_nothing_is_optimised_when_it_is_loaded(
-    build: Callable[..., Any], capfd: pytest.CaptureFixture[str]
+    build: MakeDriver, capfd: pytest.CaptureFixture[str]
 ) -> None:
     build(verbose=True)
     assert optimizers_that_ran(capfd.readouterr().err)
@@ -87,20 +85,18 @@ def test_nothing_is_optimised_when_it_is_loaded(
     assert not optimizers_that_ran(capfd.readouterr().err)
 
 
-def test_the_weights_are_mapped_from_its_second_file(
-    build: Callable[..., Any], run_driver: Run, place: Path
-) -> None:
-    run_driver(build())
+def test_the_weights_are_mapped_from_its_second_file(build: MakeDriver, place: Path) -> None:
+    run(build())
     driver = build()
     data = place.with_name(read_cache(place).data)
     assert str(data) in Path("/proc/self/maps").read_text()
     assert data.stat().st_size > DIGITS.stat().st_size / 2
     assert place.stat().st_size < DIGITS.stat().st_size / 4
-    run_driver(driver)
+    run(driver)
 
 
 def test_weights_are_kept_as_operators_take_them_where_they_can_be(
-    build: Callable[..., Any], place: Path
+    build: MakeDriver, place: Path
 ) -> None:
     build(DIGITS)
     cache = read_cache(place)
@@ -115,7 +111,7 @@ def test_weights_are_kept_as_operators_take_them_where_they_can_be(
 
 
 def test_a_copy_has_its_second_file_and_replaces_another_with_its_own(
-    build: Callable[..., Any], place: Path, tmp_path: Path
+    build: MakeDriver, place: Path, tmp_path: Path
 ) -> None:
     build()
     first, copy = read_cache(place).data, tmp_path / "elsewhere" / "tuned.cache"
@@ -144,31 +140,23 @@ def test_a_link_to_a_cache_stays_one(load_driver: MakeDriver, place: Path, tmp_p
 
 
 def test_models_with_external_weights_and_in_the_ort_format(
-    load_driver: MakeDriver, run_driver: Run, place: Path, tmp_path: Path
+    load_driver: MakeDriver, build: MakeDriver, place: Path, tmp_path: Path
 ) -> None:
-    external, ort = tmp_path / "external.onnx", tmp_path / "digits.ort"
-    onnx.save(
-        onnx.load(DIGITS),
-        external,
-        save_as_external_data=True,
-        location="weights.bin",
-        size_threshold=0,
-    )
+    external, ort = save_external(DIGITS, tmp_path / "external.onnx"), tmp_path / "digits.ort"
     load_driver(DIGITS, model_dump=str(ort))
-    expected = run_driver(load_driver(DIGITS))
+    expected = bits_of(run(load_driver(DIGITS)))
     for model in (external, ort):
-        built = load_driver(model, fast_run=True, fast_run_algo_policy=str(place))
+        built = build(model)
         loaded = load_driver(model, fast_run_algo_policy=str(place))
-        assert same_bits(run_driver(built), expected)
-        assert same_bits(run_driver(loaded), expected)
+        assert bits_of(run(built)) == expected
+        assert bits_of(run(loaded)) == expected
         assert not loaded.notes
         place.unlink()
-    load_driver(external, fast_run=True, fast_run_algo_policy=str(place))
+    build(external)
     os.utime(tmp_path / "weights.bin", (1, 1))  # other weights
     changed = load_driver(external, fast_run_algo_policy=str(place))
-    assert [note.split("was made for ")[1] for note in changed.notes] == [
-        "a run that differs in weights: it is built again"
-    ]
+    (note,) = changed.notes
+    assert note.endswith("was made for a run that differs in weights: it is built again")
 
 
 # What it is made for
@@ -180,14 +168,14 @@ def test_models_with_external_weights_and_in_the_ort_format(
         ({"graph_optimization_level": "basic"}, "optimization"),
         ({"disable_optimizer": "NchwcTransformer,ConvBNFusion"}, "disabled optimizers"),
         ({"multithread": 7}, "threads"),
+        ({"engine_option": "session.set_denormal_as_zero=1"}, "engine option"),
         ({"model": INT8}, "model"),
     ],
 )
 @pytest.mark.parametrize("fast_run", [True, False])
 def test_one_for_another_run_is_built_again_and_says_so(
     load_driver: MakeDriver,
-    build: Callable[..., Any],
-    run_driver: Run,
+    build: MakeDriver,
     place: Path,
     settings: dict[str, Any],
     field: str,
@@ -206,18 +194,17 @@ def test_one_for_another_run_is_built_again_and_says_so(
     after = content_of(place.parent)
     assert len(after) == 2
     assert not before.items() & after.items()
-    assert same_bits(run_driver(driver), run_driver(load_driver(model, **others)))
+    assert bits_of(run(driver)) == bits_of(run(load_driver(model, **others)))
     again = load_driver(model, fast_run_algo_policy=str(place), **others)
     assert not again.notes
     assert content_of(place.parent) == after
 
 
 def test_another_processor_or_engine_is_another_run(
-    build: Callable[..., Any], place: Path, monkeypatch: pytest.MonkeyPatch
+    build: MakeDriver, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build()
-    fields = {"flags": "avx avx2 rdtscp"}
-    monkeypatch.setattr(cache_module, "read_field", lambda _, name: fields.get(name, ""))
+    monkeypatch.setattr(cache_module, "read_instruction_sets", lambda: "Other avx avx2 rdtscp")
     monkeypatch.setattr(cache_module, "read_processor", lambda: "Other")
     assert "differs in processor, instruction sets: it is built" in build().notes[0]
     key = read_cache(place).key
@@ -264,32 +251,150 @@ def test_many_processes_at_once_lose_nothing(place: Path) -> None:
 
 
 def test_a_cache_that_another_process_replaces_meanwhile_is_still_checked(
-    build: Callable[..., Any], run_driver: Run, place: Path
+    build: MakeDriver, place: Path
 ) -> None:
     build()
     driver = build()
     build(graph_optimization_level="basic")  # and removes the second file of the first
-    assert run_driver(driver)
+    assert run(driver)
 
 
 def test_what_a_killed_build_leaves_is_removed_by_the_parent(place: Path) -> None:
     settings = {"fast_run_algo_policy": str(place)}
     spec = RunSpec(model="", engine="onnxruntime", driver="session", settings=dict(settings))
-    context = RunContext(work_folder="/somewhere/lar-abc")
-    folder = build_folder(context, place)
-    folder.mkdir()
-    (folder / "model.onnx").write_bytes(b"half of it")
-    remove_build(spec, context)
+    started = f"""
+import os
+from lar.files.work_folders import work_folder
+with work_folder({str(place.parent)!r}) as folder:
+    open(folder + "/model.onnx", "wb").write(b"half of it")
+    os._exit(9)
+"""
+    subprocess.run([sys.executable, "-c", started], check=False, cwd=REPOSITORY)
+    assert len(content_of(place.parent / os.listdir(place.parent)[0])) == 1
+    remove_build(spec, RunContext())
     assert not content_of(place.parent)
 
 
 def test_a_model_that_does_not_load_leaves_nothing(run_lar: RunLar, place: Path) -> None:
     broken = place.parent.parent / "broken.onnx"
-    node = helper.make_node("NoSuchOperator", ["x"], ["y"])
-    info = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])
-    graph = helper.make_graph([node], "g", [info], [info], [numpy_helper.from_array(np.ones(2))])
-    onnx.save(helper.make_model(graph, ir_version=8), broken)
+    save_model(broken, "(float[2] x) => (float[2] y) { y = Relu<nope = 1>(x) }")
     ended = run_lar(str(broken), "--fast-run", "--fast-run-algo-policy", str(place))
     assert ended.returncode == 2, ended.stderr
     assert "broken.onnx" in ended.stderr
     assert not content_of(place.parent)
+
+
+# Files that are refused, and left as they are
+
+
+def written(model: bytes = DIGITS.read_bytes(), **changed: Any) -> bytes:
+    """The content of a cache without a second file."""
+    known: dict[str, Any] = {
+        "key": {"model": "0" * 64, "threads": "2"},
+        "model": b64encode(model).decode(),
+    }
+    known |= {"format": CACHE_FORMAT, "model_crc32": zlib.crc32(model), "weights": []}
+    known |= {"data": "", "data_bytes": 0, "data_crc32": 0, "prepacked": True}
+    return json.dumps(known | changed).encode()
+
+
+def test_a_missing_file_is_made_with_fast_run_alone(make_driver: MakeDriver, place: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        make_driver(DIGITS, fast_run_algo_policy=str(place)).load()
+    assert caught.value.message == f"--fast-run-algo-policy: {place}: no such file"
+    assert caught.value.hint == "make it with --fast-run, then run without"
+    assert not content_of(place.parent)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"garbage",
+        DIGITS.read_bytes(),
+        (REPOSITORY / "tests/data/digits_cnn.cache").read_bytes(),
+        written(model_crc32=1),
+        written(format="lar.onnxruntime.cache/3"),
+        written(data="../secret.0123abcd.data"),
+    ],
+    ids=["empty", "garbage", "model", "MegEngine's", "checksum", "later", "elsewhere"],
+)
+def test_a_foreign_file_is_refused_and_left_as_it_is(
+    build: MakeDriver, place: Path, content: bytes
+) -> None:
+    place.write_bytes(content)
+    with pytest.raises(UsageError) as caught:
+        build()
+    assert caught.value.message == (
+        f"{place}: is not a cache that lar made for ONNX Runtime, or is damaged"
+    )
+    assert content_of(place.parent) == {place.name: content}
+
+
+def test_a_damaged_cache_is_refused_and_left_as_it_is(build: MakeDriver, place: Path) -> None:
+    build()
+    record = read_cache(place)
+    data = place.with_name(record.data)
+    whole = data.read_bytes()
+    for content, complaint in (
+        (whole[:-1], "is cut short or changed"),
+        (b"", "is cut short or changed"),
+        (None, "cannot be read: no such file or directory"),
+    ):
+        data.unlink(missing_ok=True)
+        if content is not None:
+            data.write_bytes(content)
+        before = content_of(place.parent)
+        with pytest.raises(UsageError) as caught:
+            build()
+        assert caught.value.message == f"{place}: its file {record.data} {complaint}"
+        assert content_of(place.parent) == before
+    # Of the same size: found before the first iteration, not when the model is loaded.
+    data.write_bytes(whole[:1000] + bytes([whole[1000] ^ 1]) + whole[1001:])
+    driver = build()
+    with pytest.raises(UsageError, match=f"its file {record.data} is damaged"):
+        run(driver)
+    data.write_bytes(whole)
+    run(build())
+
+
+@given(share=st.floats(0, 1), flip=st.integers(1, 255), cut=st.booleans())
+def test_any_damage_is_refused_or_makes_it_one_for_another_run(
+    tmp_path_factory: pytest.TempPathFactory, share: float, flip: int, cut: bool
+) -> None:
+    small_cache = written(SMALL.read_bytes())
+    path = tmp_path_factory.mktemp("damaged") / "model.cache"
+    path.write_bytes(small_cache)
+    whole = read_cache(path)
+    place = min(int(share * len(small_cache)), len(small_cache) - 1)
+    damaged = bytes([small_cache[place] ^ flip])
+    path.write_bytes(small_cache[:place] + (b"" if cut else damaged + small_cache[place + 1 :]))
+    try:
+        found = read_cache(path)
+    except UsageError:
+        return
+    assert not cut
+    assert found.model == whole.model
+    assert found != whole
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_the_work(
+    build: MakeDriver, load_driver: MakeDriver, place: Path, monkeypatch: Any
+) -> None:
+    with pytest.raises(UsageError, match="is a folder"):
+        load_driver(DIGITS, fast_run=True, fast_run_algo_policy=str(place.parent))
+    pipe = place.with_name("pipe")
+    os.mkfifo(pipe)
+    with pytest.raises(UsageError, match="is not a regular file"):
+        load_driver(DIGITS, fast_run=True, fast_run_algo_policy=str(pipe))
+    pipe.unlink()
+    missing = place.parent / "nowhere" / "model.cache"
+    with pytest.raises(UsageError, match="cannot be written: no such folder"):
+        load_driver(DIGITS, fast_run=True, fast_run_algo_policy=str(missing))
+    build()
+    before = content_of(place.parent)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # as root may write anything
+    with pytest.raises(UsageError, match=f"{place}: cannot be written: permission denied"):
+        build(graph_optimization_level="basic")
+    build()  # it may still be read
+    assert content_of(place.parent) == before

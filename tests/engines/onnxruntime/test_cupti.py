@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 import time
 from typing import Any
 
@@ -15,10 +16,7 @@ from lar.engines.onnxruntime.cupti import (
     MEMCPY,
     MEMSET,
     RUNTIME,
-    CallRecord,
     DeviceRecorder,
-    KernelRecord,
-    TransferRecord,
     readable_name,
 )
 
@@ -28,8 +26,8 @@ NOW_NS = 5_000_000
 class Cupti:
     """NVIDIA's library as it would be, with these records in its buffer."""
 
-    def __init__(self, *records: ctypes.Structure) -> None:
-        self.records = [bytes(record) for record in records]
+    def __init__(self, *records: bytes) -> None:
+        self.records = [*records]
         self.enabled: set[int] = set()
 
     def cuptiActivityRegisterCallbacks(self, request: Any, complete: Any) -> None:
@@ -69,39 +67,52 @@ class Cupti:
         return 0
 
 
-def call(kind: int, start: int, correlation: int) -> CallRecord:
-    return CallRecord(kind=kind, start=start, end=start + 9, correlation=correlation)
+def record_of(size: int, kind: int, **fields: Any) -> bytes:
+    """A record with fields where cupti_activity.h of CUDA 12 and 13 has them: each as its place,
+    its type and its numbers."""
+    record = bytearray(size)
+    struct.pack_into("=I", record, 0, kind)
+    for place, form, *numbers in fields.values():
+        struct.pack_into(f"={form}", record, place, *numbers)
+    return bytes(record)
 
 
-def test_fields_are_where_the_library_writes_them() -> None:
-    # As cupti_activity.h of CUDA 12 and 13 lays them out.
-    fields = [KernelRecord.start, KernelRecord.grid, KernelRecord.correlation, KernelRecord.name]
-    assert [field.offset for field in fields] == [16, 52, 92, 104]
-    assert (TransferRecord.start.offset, TransferRecord.correlation.offset) == (16, 44)
-    assert (CallRecord.start.offset, CallRecord.correlation.offset) == (8, 32)
+def call(kind: int, start: int, number: int) -> bytes:
+    return record_of(40, kind, start=(8, "Q", start), number=(32, "I", number))
+
+
+def transfer(kind: int, copy: int, size: int, start: int, number: int) -> bytes:
+    times = (size, start, start + 100)
+    tail = (40, "2I", 7, number)
+    return record_of(64, kind, copy=(4, "B", copy), times=(8, "3Q", *times), tail=tail)
 
 
 def test_work_is_told_in_the_order_in_which_the_host_asked_for_it() -> None:
-    name = b"_Z3addPKfi"
-    kernel = KernelRecord(
-        kind=KERNEL, start=3000, end=3500, stream=7, correlation=2, name=name, device=0
+    name = ctypes.create_string_buffer(b"_Z3addPKfi")
+    kernel = record_of(
+        *(144, KERNEL),
+        times=(16, "2Q", 3000, 3500),
+        stream=(48, "I", 7),
+        grid=(52, "3i", 4, 2, 1),
+        block=(64, "3i", 64, 1, 1),
+        number=(92, "I", 2),
+        name=(104, "Q", ctypes.addressof(name)),
     )
-    kernel.grid[:], kernel.block[:] = (4, 2, 1), (64, 1, 1)
     recorder = DeviceRecorder(
         Cupti(
             kernel,
             call(DRIVER, 2100, 2),
             call(RUNTIME, 2000, 2),  # it called the driver
             call(RUNTIME, 1000, 1),
-            TransferRecord(
-                kind=MEMCPY, copy=1, bytes=64, start=1500, end=1600, stream=7, correlation=1
-            ),
-            TransferRecord(kind=MEMSET, bytes=8, start=1, end=2, correlation=99),  # of no call
+            transfer(MEMCPY, 1, 64, 1500, 1),
+            transfer(MEMSET, 0, 8, 1, 99),  # of no call
         )
     )
     copy, kernel_work = recorder.finish()
-    assert (copy.name, copy.category, copy.size_bytes) == ("[CUDA memcpy HtoD]", "memcpy", 64)
-    assert (kernel_work.name, kernel_work.category) == ("add(float const*, int)", "kernel")
+    assert copy.facts()["category"] == "memcpy"
+    assert (copy.name, copy.size_bytes) == ("[CUDA memcpy HtoD]", 64)
+    assert kernel_work.facts()["category"] == "kernel"
+    assert kernel_work.name == "add(float const*, int)"
     assert (kernel_work.grid, kernel_work.block, kernel_work.stream) == ((4, 2, 1), (64, 1, 1), 7)
     # On the clock of the time of day.
     assert kernel_work.start_ns - kernel_work.called_ns == 1000

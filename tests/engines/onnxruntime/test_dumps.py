@@ -7,15 +7,13 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 import lar
 from lar.dumps.dump import Dump
@@ -23,33 +21,33 @@ from lar.dumps.graph import index_of
 from lar.dumps.index import read_headers
 from lar.dumps.layers import describe_dump
 from lar.dumps.layouts import block_of, to_plain
-from lar.engines.onnxruntime.dumps import (
-    FedGraph,
-    dump_tensors,
-    dump_text,
-    save_source,
-)
+from lar.dumps.values import Part
+from lar.engines.onnxruntime.blocked_layout import block_size, split_blocks
+from lar.engines.onnxruntime.dumps import FedGraph, dump_tensors, dump_text, save_source
 from lar.engines.onnxruntime.graph import LEAST_NODES
 from lar.errors import UsageError
+from tests.engines.onnxruntime.drivers import (
+    DIGITS,
+    EACH,
+    LEVELS,
+    MOBILENET,
+    REPOSITORY,
+    MakeDriver,
+    Outputs,
+    run,
+    save_model,
+)
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
-    from tests.engines.onnxruntime.conftest import MakeDriver
 
-REPOSITORY = Path(__file__).resolve().parents[3]
-MODELS = REPOSITORY / "models"
-DIGITS = MODELS / "digits_cnn.onnx"
-MOBILENET = MODELS / "mobilenet_v2.onnx"
 SEVEN = str(REPOSITORY / "inputs" / "digit_7.npy")
-
-Run = Callable[[Any], dict[str, np.ndarray[Any, Any]]]
 
 
 def written_to(driver: Any, place: Path) -> Any:
     """Give a driver a place for a dump, as the parent of a run does."""
-    driver.context = replace(
-        driver.context, written={"bin_io_dump": str(place), "io_dump": str(place)}
-    )
+    written = {"bin_io_dump": str(place), "io_dump": str(place)}
+    driver.context = replace(driver.context, written=written)
     save_source(driver, True)
     return driver
 
@@ -102,11 +100,11 @@ def test_a_dump_is_made_beside_a_run_whose_numbers_stay(run_lar: RunLar, tmp_pat
 
 
 def test_tensors_are_those_of_a_session_that_gives_them_all(
-    load_driver: MakeDriver, run_driver: Run, tmp_path: Path
+    load_driver: MakeDriver, tmp_path: Path
 ) -> None:
     """They are fetched part by part, each by a session of its own."""
     driver = load_driver(MOBILENET)
-    run_driver(driver)
+    run(driver)
     graph = FedGraph(driver)
     names = [*graph.makers]
     assert len(names) > 2 * LEAST_NODES
@@ -122,16 +120,14 @@ def test_tensors_are_those_of_a_session_that_gives_them_all(
         assert bool(tensor.layout) == (name in graph.blocked)
 
 
-def test_blocked_tensors_hold_what_plain_ones_hold(
-    load_driver: MakeDriver, run_driver: Run, tmp_path: Path
-) -> None:
+def test_blocked_tensors_hold_what_plain_ones_hold(load_driver: MakeDriver, tmp_path: Path) -> None:
     dumps = []
     for name, settings in {
         "blocked": {},
         "plain": {"graph_optimization_level": "extended"},
     }.items():
         driver = load_driver(DIGITS, **settings)
-        run_driver(driver)
+        run(driver)
         dumps.append(dumped(driver, tmp_path / name))
     blocked, plain = dumps
     if not any(tensor.layout for tensor in blocked):
@@ -180,47 +176,34 @@ def test_runs_dumps_profiles_and_caches_do_without_the_package_onnx(tmp_path: Pa
     done = subprocess.run(
         program, cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=100
     )
-    assert done.stdout.startswith("[] "), done.stderr
+    assert done.stdout.startswith("() "), done.stderr
     assert len(lar.open_dump(tmp_path / "bin_io_dump")) > LEAST_NODES
 
 
 @pytest.fixture
 def odd_model(tmp_path: Path) -> Path:
     """Nodes without names, an input left out, several outputs, and a tensor of each odd kind."""
-    nodes = [
-        helper.make_node("Shape", ["x"], ["shape/of:x"]),
-        helper.make_node("ReduceSum", ["x"], ["sum"], keepdims=0),
-        helper.make_node("Clip", ["x", "", "most"], ["clipped"]),
-        helper.make_node("TopK", ["clipped", "k"], ["values", "places"]),
-        helper.make_node("Cast", ["values"], ["double"], to=TensorProto.DOUBLE),
-        helper.make_node("NonZero", ["clipped"], ["found"]),
-        helper.make_node("SequenceConstruct", ["x", "clipped"], ["list"]),
-        helper.make_node("SequenceAt", ["list", "index"], ["picked"]),
-        helper.make_node("Identity", ["picked"], ["y"]),
-    ]
-    kept = ["shape/of:x", "sum", "values", "places", "double", "found", "y"]
-    graph = helper.make_graph(
-        nodes,
-        "odd",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])],
-        [onnx.ValueInfoProto(name=name) for name in kept],
-        [
-            numpy_helper.from_array(np.array([2], np.int64), "k"),
-            numpy_helper.from_array(np.array(0.5, np.float32), "most"),
-            numpy_helper.from_array(np.array(1, np.int64), "index"),
-        ],
-    )
-    path = tmp_path / "odd.onnx"
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    onnx.save(onnx.shape_inference.infer_shapes(model), path)
-    return path
+    text = """(float[2,3] x) => (int64[2] "shape/of:x", float sum, float[2,2] values,
+        int64[2,2] places, double[2,2] double, int64[2,n] found, float[2,3] y)
+        <int64[1] k = {2}, float most = {0.5}, int64 index = {1}> {
+        "shape/of:x" = Shape(x)
+        sum = ReduceSum<keepdims = 0>(x)
+        clipped = Clip(x, "", most)
+        values, places = TopK(clipped, k)
+        double = Cast<to = 11>(values)
+        found = NonZero(clipped)
+        list = SequenceConstruct(x, clipped)
+        picked = SequenceAt(list, index)
+        y = Identity(picked)
+    }"""
+    return save_model(tmp_path / "odd.onnx", text)
 
 
 def test_tensors_of_every_kind_are_dumped(
-    load_driver: MakeDriver, run_driver: Run, odd_model: Path, tmp_path: Path
+    load_driver: MakeDriver, odd_model: Path, tmp_path: Path
 ) -> None:
     driver = load_driver(odd_model, graph_optimization_level="disable")
-    expected = run_driver(driver)
+    expected = run(driver)
     dump = dumped(driver, tmp_path / "dump")
     found = {tensor.name: tensor for tensor in dump}
     for name, array in expected.items():
@@ -251,14 +234,8 @@ def test_the_outputs_that_are_dumped_of_a_sequence_are_its_items(
     run_lar: RunLar, tmp_path: Path
 ) -> None:
     """A sequence that stays bound would grow with each run."""
-    nodes = [helper.make_node("SplitToSequence", ["x"], ["list"], axis=0)]
-    tensor = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])
-    sequence = helper.make_tensor_sequence_value_info("list", TensorProto.FLOAT, None)
-    graph = helper.make_graph(nodes, "list", [tensor], [sequence])
-    path = tmp_path / "list.onnx"
-    onnx.save(
-        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path
-    )
+    text = "(float[2,3] x) => (seq(float[]) list) { list = SplitToSequence<axis = 0>(x) }"
+    path = save_model(tmp_path / "list.onnx", text)
     done = run_lar(str(path), "--iter", "3", "--bin-out-dump", "out", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     dump = lar.open_dump(tmp_path / "out")
@@ -270,13 +247,11 @@ def test_the_outputs_that_are_dumped_of_a_sequence_are_its_items(
 # The text
 
 
-def test_two_equal_text_dumps_are_identical(
-    load_driver: MakeDriver, run_driver: Run, tmp_path: Path
-) -> None:
+def test_two_equal_text_dumps_are_identical(load_driver: MakeDriver, tmp_path: Path) -> None:
     texts = []
     for name in ("one.txt", "two.txt"):
         driver = load_driver(DIGITS)
-        run_driver(driver)
+        run(driver)
         dump_text(written_to(driver, tmp_path / name), "io_dump")
         texts.append((tmp_path / name).read_text())
     assert texts[0] == texts[1]
@@ -302,3 +277,132 @@ def test_a_dump_without_facts_is_one_all_the_same(tmp_path: Path) -> None:
     assert describe_dump(tmp_path / "missing").operators == ()
     with pytest.raises(UsageError):
         lar.open_dump(tmp_path / "missing")
+
+
+# The graph: the same one runs, and its outputs are the same bits
+
+
+NUMBERS = np.random.default_rng(0)
+LARGER = (MOBILENET, DIGITS)
+
+
+class Producer(NamedTuple):
+    """A tensor of the graph itself, and the node that gives it."""
+
+    tensor: str
+    operator: str
+    node: str
+    inputs: tuple[str, ...]
+    blocked: bool
+
+
+def run_instrumented(driver: Any) -> tuple[tuple[Producer, ...], Outputs]:
+    """Run every tensor of a driver that was fed; those that are arrays of numbers are returned."""
+    graph = FedGraph(driver)
+    producers = tuple(
+        Producer(name, it.node.operator, it.node.name, it.node.inputs, name in graph.blocked)
+        for name, it in graph.makers.items()
+        if not it.body.path
+    )
+    tensors = {
+        name: part.array
+        for name, parts in graph.values()
+        for part in parts
+        if isinstance(part, Part) and part.name == name
+    }
+    return producers, tensors
+
+
+def assert_same_bits(actual: Any, expected: Outputs) -> None:
+    for name, array in expected.items():
+        assert actual[name].tobytes() == array.tobytes(), name
+
+
+@pytest.mark.parametrize(
+    ("model", "level"),
+    [*((model, "all") for model in EACH), *((model, it) for model in LARGER for it in LEVELS[:3])],
+    ids=lambda it: it if isinstance(it, str) else it.stem,
+)
+def test_outputs_are_those_of_production_bit_by_bit(
+    load_driver: MakeDriver, model: Path, level: str
+) -> None:
+    driver = load_driver(model, graph_optimization_level=level)
+    expected = run(driver)
+    producers, tensors = run_instrumented(driver)
+    assert_same_bits(tensors, expected)
+    assert {each.tensor for each in producers} == tensors.keys()
+    # Nothing but constants and inputs comes from elsewhere, and nothing before it is there.
+    known = {info.name for info in driver.inputs()}
+    for each in producers:
+        assert known.isdisjoint({each.tensor})
+        assert set(each.inputs) & tensors.keys() <= known
+        known.add(each.tensor)
+
+
+def test_without_optimisation_the_tensors_are_the_originals(load_driver: MakeDriver) -> None:
+    driver = load_driver(DIGITS, graph_optimization_level="disable")
+    run(driver)
+    producers, _ = run_instrumented(driver)
+    assert [(each.tensor, each.operator, each.node, each.inputs) for each in producers] == [
+        (name, node.op_type, node.name, tuple(node.input))
+        for node in onnx.load(DIGITS).graph.node
+        for name in node.output
+    ]
+
+
+def test_a_plain_operator_between_blocked_ones_is_blocked_too(
+    load_driver: MakeDriver, tmp_path: Path
+) -> None:
+    text = """(float[1,16,4,4] x) => (float[] y) {
+        first = Conv(x, a)
+        second = Conv(x, b)
+        both = Concat<axis = 1>(first, second)
+        y = Conv(both, c)
+    }"""
+    shapes = {"a": (16, 16, 1, 1), "b": (16, 16, 1, 1), "c": (16, 32, 1, 1)}
+    weights = {name: NUMBERS.random(shape, np.float32) for name, shape in shapes.items()}
+    path = save_model(tmp_path / "concat.onnx", text, weights)
+    found = {}
+    for level in ("all", "disable"):
+        driver = load_driver(path, graph_optimization_level=level)
+        run(driver)
+        producers, tensors = run_instrumented(driver)
+        (concat,) = [each for each in producers if each.operator == "Concat"]
+        block = block_size(driver.onnxruntime) if concat.blocked else 1
+        found[level] = to_plain(split_blocks(tensors[concat.tensor], block), f"nchw{block}c")
+        assert concat.blocked == (level == "all" and block_size(driver.onnxruntime) > 1)
+    np.testing.assert_allclose(found["all"], found["disable"], rtol=1e-5)
+
+
+def test_what_is_no_plain_tensor_breaks_nothing(load_driver: MakeDriver, tmp_path: Path) -> None:
+    """Control flow, sequences, optional values, outputs that are left out, unnamed nodes."""
+
+    text = """(float[2,3] x, float[3,1,4] steps) =>
+        (float[] out, float[] state, int64[] count, bool[] there) {
+        most = ReduceMax<keepdims = 0>(x)
+        yes = Cast<to = 9>(most)
+        y = If(yes)<
+            then_branch = a () => (float[] inside) { inside = Relu(x) },
+            else_branch = b () => (float[] inside) { inside = Neg(x) }
+        >
+        pieces = SplitToSequence<axis = 0, keepdims = 0>(x)
+        count = SequenceLength(pieces)
+        perhaps = Optional(x)
+        there = OptionalHasElement(perhaps)
+        "", "", state = LSTM<hidden_size = 2>(steps, w, r)
+        short = Cast<to = 16>(y)
+        out = Cast<to = 1>(short)
+    }"""
+    shapes = {"w": (1, 8, 4), "r": (1, 8, 2)}
+    weights = {name: NUMBERS.random(shape, np.float32) for name, shape in shapes.items()}
+    path = save_model(tmp_path / "odd.onnx", text, weights, opset=18)
+    for level in LEVELS:
+        driver = load_driver(path, graph_optimization_level=level, range=1e6)
+        expected = run(driver)
+        producers, tensors = run_instrumented(driver)
+        assert_same_bits(tensors, expected)
+        found = {each.tensor: each.operator for each in producers}
+        assert found["y"] == "If"
+        assert found["pieces"] == "SplitToSequence"
+        assert "" not in found
+        assert tensors["If_0/then/inside"].tobytes() == tensors["y"].tobytes()

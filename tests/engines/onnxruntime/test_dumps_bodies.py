@@ -10,48 +10,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, ValueInfoProto, helper, numpy_helper
+from onnx import numpy_helper
 
 import lar
 from lar.dumps.layouts import to_plain
 from lar.engines.onnxruntime.isolation import SessionIsolation
 from lar.errors import LarError
+from tests.engines.onnxruntime.drivers import MakeDriver, save_model
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tests.conftest import RunLar
-    from tests.engines.onnxruntime.conftest import MakeDriver
 
 Array = np.ndarray[Any, Any]
 Tensors = dict[str, Array]
 NUMBERS = np.random.default_rng(0)
-FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
-
-
-def value(name: str, kind: int = FLOAT, shape: Any = None) -> Any:
-    return helper.make_tensor_value_info(name, kind, shape)
-
-
-def graph_of(
-    nodes: list[Any],
-    inputs: list[Any],
-    outputs: list[str],
-    weights: Mapping[str, Any] | None = None,
-) -> Any:
-    """Make a graph whose outputs have no types, as exporters may leave them out of bodies."""
-    constants = [
-        numpy_helper.from_array(np.asarray(it), name) for name, it in (weights or {}).items()
-    ]
-    return helper.make_graph(
-        nodes, "g", inputs, [ValueInfoProto(name=name) for name in outputs], constants
-    )
-
-
-def save(path: Path, graph: Any, opset: int = 17) -> Path:
-    imports = [helper.make_opsetid("", opset), helper.make_opsetid("ai.onnx.ml", 3)]
-    onnx.save(helper.make_model(graph, opset_imports=imports, ir_version=8), path)
-    return path
+BOTH = pytest.mark.parametrize("opset", [17, 11])
 
 
 def dump_of(run_lar: RunLar, model: Path, fed: Array | None, *flags: str) -> tuple[Any, Tensors]:
@@ -78,35 +53,39 @@ def assert_holds(tensors: Tensors, expected: Mapping[str, Any]) -> None:
         np.testing.assert_allclose(tensors[name], array, rtol=1e-6, err_msg=name)
 
 
-def loop_of(nodes: list[Any], result: str, *stacked: str, state: Any = None) -> list[Any]:
-    """Make a loop of three iterations that begins with x."""
-    keep = helper.make_node("Identity", ["go"], ["on"])
-    inputs = [value("i", INT64, []), value("go", BOOL, []), state or ValueInfoProto(name="v")]
-    body = graph_of([keep, *nodes], inputs, ["on", result, *stacked], {"two": np.float32(2)})
-    outputs = ["y", *(f"all {name}" for name in stacked)]
-    return [helper.make_node("Loop", ["n", "", "x"], outputs, body=body)]
+def loop_of(nodes: str, result: str, *stacked: str, state: str = "v", first: str = "x") -> str:
+    """A loop of three iterations; the outputs of bodies have no types, as exporters may leave them
+    out."""
+    outputs = ", ".join(["y", *(f'"all {name}"' for name in stacked)])
+    given = ", ".join(["on", result, *stacked])
+    return f"""
+        {outputs} = Loop<
+            body = b (int64 i, bool go, {state}) => ({given}) <float two = {{2}}> {{
+                on = Identity(go)
+                {nodes}
+            }}
+        >(n, "", {first})
+    """
 
 
 X = np.array([1.5, -2], np.float32)
-WHOLE = [value("x", shape=[2])]
-COUNT = {"n": np.int64(3)}
+COUNT: dict[str, Any] = {"n": np.int64(3)}
 
 
-@pytest.mark.parametrize("opset", [17, 11])
+@BOTH
 def test_what_a_loop_computes_is_stacked(run_lar: RunLar, tmp_path: Path, opset: int) -> None:
     """The body's own results, what it is fed with, and those of a loop within it."""
-    inside = graph_of(
-        [
-            helper.make_node("Identity", ["more"], ["further"]),
-            helper.make_node("Mul", ["u", "two"], ["double"]),
-        ],
-        [value("j", INT64, []), value("more", BOOL, []), ValueInfoProto(name="u")],
-        ["further", "double"],
-    )
-    inner = helper.make_node("Loop", ["n", "", "v"], ["w"], name="walk", body=inside)
-    add = helper.make_node("Add", ["w", "x"], ["sum"], name="add")
-    nodes = loop_of([inner, add], "sum", "w")
-    model = save(tmp_path / "loop.onnx", graph_of(nodes, WHOLE, ["y", "all w"], COUNT), opset)
+    walked = """
+        [walk] w = Loop<
+            body = inside (int64 j, bool more, u) => (further, "double") {
+                further = Identity(more)
+                "double" = Mul(u, two)
+            }
+        >(n, "", v)
+        [add] sum = Add(w, x)
+    """
+    text = f'(float[2] x) => (y, "all w") {{ {loop_of(walked, "sum", "w")} }}'
+    model = save_model(tmp_path / "loop.onnx", text, COUNT, opset=opset)
     dump, tensors = dump_of(run_lar, model, X)
     states, doubles, fed = [X], [], []
     for _ in range(3):
@@ -134,65 +113,66 @@ def test_what_a_loop_computes_is_stacked(run_lar: RunLar, tmp_path: Path, opset:
     assert (dump.index.outputs, dump.index.left_out) == (("y", "all w"), {})
 
 
-def branches_in_a_loop(last: str) -> list[Any]:
-    """Make a loop whose first and third iteration take another branch than the second."""
-    then = graph_of([helper.make_node("Mul", ["v", "two"], ["t"])], [], ["t"])
-    other = graph_of([helper.make_node("Neg", ["v"], ["e"], name="neg")], [], ["e"])
-    nodes = [
-        helper.make_node("Cast", ["i"], ["odd"], to=BOOL),
-        helper.make_node("Equal", ["i", "n"], ["never"]),
-        helper.make_node("Mod", ["i", "two of int"], ["rest"]),
-        helper.make_node("Cast", ["rest"], ["is odd"], to=BOOL),
-        helper.make_node("If", ["is odd"], ["u"], then_branch=then, else_branch=other),
-        helper.make_node(last, ["u", "x"], ["w"], **({"axis": 0} if last == "Concat" else {})),
-    ]
-    return loop_of(nodes, "w")
+def save_branches(path: Path, last: str, opset: int = 17) -> Path:
+    """Save a loop whose first and third iteration take another branch than the second."""
+    nodes = f"""
+        odd = Cast<to = 9>(i)
+        never = Equal(i, n)
+        rest = Mod(i, "two of int")
+        "is odd" = Cast<to = 9>(rest)
+        u = If("is odd")<
+            then_branch = a () => (t) {{ t = Mul(v, two) }},
+            else_branch = b () => (e) {{ [neg] e = Neg(v) }}
+        >
+        w = {last}(u, x)
+    """
+    text = f"(float[2] x) => (y) {{ {loop_of(nodes, 'w')} }}"
+    weights = {**COUNT, "two of int": np.int64(2)}
+    return save_model(path, text, weights, opset=opset)
 
 
 def test_of_an_if_the_branch_is_there_that_was_taken(run_lar: RunLar, tmp_path: Path) -> None:
-    weights = {**COUNT, "two of int": np.int64(2)}
-    graph = graph_of(branches_in_a_loop("Add"), WHOLE, ["y"], weights)
-    _, tensors = dump_of(run_lar, save(tmp_path / "if.onnx", graph), X)
+    _, tensors = dump_of(run_lar, save_branches(tmp_path / "if.onnx", "Add"), X)
     first = -X + X
     second = first * 2 + X
     expected = {"else/e": [-X, -second], "then/t": [first * 2]}
     assert_holds(tensors, {f"Loop_0/body/If_0/{name}": it for name, it in expected.items()})
 
 
-@pytest.mark.parametrize("opset", [17, 11])
+@BOTH
 def test_of_shapes_that_differ_the_first_is_there(
     run_lar: RunLar, tmp_path: Path, opset: int
 ) -> None:
-    weights = {**COUNT, "two of int": np.int64(2)}
-    graph = graph_of(branches_in_a_loop("Concat"), WHOLE, ["y"], weights)
-    dump, tensors = dump_of(run_lar, save(tmp_path / "shapes.onnx", graph, opset), X)
+    model = save_branches(tmp_path / "shapes.onnx", "Concat<axis = 0>", opset)
+    dump, tensors = dump_of(run_lar, model, X)
     assert_holds(tensors, {"Loop_0/body/w": [[*-X, *X]], "Loop_0/body/i": [0, 1, 2]})
     assert "first of 3 values" in dump.index.left_out["Loop_0/body/w"]
 
 
-@pytest.mark.parametrize("opset", [17, 11])
+@BOTH
 @pytest.mark.parametrize("loop", ["Loop", "Scan"])
 def test_a_branch_that_not_all_iterations_take_hides_nothing_else(
     run_lar: RunLar, tmp_path: Path, loop: str, opset: int
 ) -> None:
-    then = graph_of([helper.make_node("Mul", ["v", "v"], ["t"])], [], ["t"])
-    other = graph_of([helper.make_node("Neg", ["v"], ["e"])], [], ["e"])
-    nodes = [
-        helper.make_node("Cast", ["i"], ["later"], to=BOOL),
-        helper.make_node("If", ["later"], ["u"], then_branch=then, else_branch=other),
-        helper.make_node("Add", ["i", "one"], ["next"]),
-    ]
-    if loop == "Loop":
-        walk = loop_of(nodes, "u", state=value("v", shape=[2]))
-    else:
-        inputs = [value("i", INT64, []), value("v", shape=[2]), value("row", INT64, [])]
-        body = graph_of(nodes, inputs, ["next", "u"])
-        walk = [helper.make_node("Scan", ["z", "x", "rows"], ["c", "y"], body=body)]
-        ways = {"num_scan_inputs": 1, "scan_input_directions": [1]}
-        walk[0].attribute.extend(helper.make_attribute(*each) for each in ways.items())
+    nodes = """
+        later = Cast<to = 9>(i)
+        u = If(later)<
+            then_branch = a () => (t) { t = Mul(v, v) }, else_branch = b () => (e) { e = Neg(v) }
+        >
+        next = Add(i, one)
+    """
+    walk = loop_of(nodes, "u", state="float[2] v")
+    if loop == "Scan":
+        walk = f"""
+            c, y = Scan<
+                body = b (int64 i, float[2] v, int64 row) => (next, u) {{ {nodes} }},
+                num_scan_inputs = 1, scan_input_directions = [1]
+            >(z, x, rows)
+        """
     weights = {**COUNT, "one": np.int64(1), "z": np.int64(0), "rows": np.arange(3)}
-    graph = graph_of(walk, WHOLE, ["y"], weights)
-    dump, tensors = dump_of(run_lar, save(tmp_path / "walk.onnx", graph, opset), X)
+    text = f"(float[2] x) => (y) {{ {walk} }}"
+    model = save_model(tmp_path / "walk.onnx", text, weights, opset=opset)
+    dump, tensors = dump_of(run_lar, model, X)
     assert_holds(tensors, {f"{loop}_0/body/u": [-X, X**2, X**4], f"{loop}_0/body/i": [0, 1, 2]})
     if loop == "Scan":
         assert_holds(tensors, {"Scan_0/body/row": [2, 1, 0]})
@@ -202,38 +182,31 @@ def test_a_branch_that_not_all_iterations_take_hides_nothing_else(
     assert dump.index.left_out == {}
 
 
-@pytest.mark.parametrize("opset", [17, 11])
+@BOTH
 def test_a_branch_has_what_is_inside_it(run_lar: RunLar, tmp_path: Path, opset: int) -> None:
     """A scan along the last axis, and an If within the scan; nothing of the other branch."""
-    inner = helper.make_node(
-        "If",
-        ["yes"],
-        ["b"],
-        then_branch=graph_of([helper.make_node("Abs", ["sum"], ["a"])], [], ["a"]),
-        else_branch=graph_of([helper.make_node("Neg", ["sum"], ["c"])], [], ["c"]),
-    )
-    body = graph_of(
-        [helper.make_node("Add", ["state", "slice"], ["sum"]), inner],
-        [value("state", shape=[2]), value("slice", shape=[2])],
-        ["sum", "b"],
-    )
-    scan = helper.make_node(
-        *("Scan", ["zero", "x"], ["last", "stack"]),
-        body=body,
-        num_scan_inputs=1,
-        scan_input_axes=[1],
-        scan_output_axes=[1],
-    )
-    then = graph_of([scan], [], ["last"], {"zero": np.zeros(2, np.float32)})
-    other = graph_of([helper.make_node("ReduceMax", ["x"], ["most"], axes=[1])], [], ["most"])
-    nodes = [
-        helper.make_node("ReduceMax", ["x"], ["max"], keepdims=0),
-        helper.make_node("Cast", ["max"], ["yes"], to=BOOL),
-        helper.make_node("If", ["yes"], ["y"], name="way", then_branch=then, else_branch=other),
-    ]
-    graph = graph_of(nodes, [value("x", shape=[2, 3])], ["y"])
+    text = """(float[2,3] x) => (y) {
+        max = ReduceMax<keepdims = 0>(x)
+        yes = Cast<to = 9>(max)
+        [way] y = If(yes)<
+            then_branch = then () => (last) <float[2] zero = {0, 0}> {
+                last, stack = Scan<
+                    body = b (float[2] state, float[2] slice) => (sum, b) {
+                        sum = Add(state, slice)
+                        b = If(yes)<
+                            then_branch = t () => (a) { a = Abs(sum) },
+                            else_branch = e () => (c) { c = Neg(sum) }
+                        >
+                    },
+                    num_scan_inputs = 1, scan_input_axes = [1], scan_output_axes = [1]
+                >(zero, x)
+            },
+            else_branch = other () => (most) { most = ReduceMax<axes = [1]>(x) }
+        >
+    }"""
     fed = np.array([[1, -2, 3], [-4, 5, -6]], np.float32)
-    dump, tensors = dump_of(run_lar, save(tmp_path / "scan.onnx", graph, opset), fed)
+    model = save_model(tmp_path / "scan.onnx", text, opset=opset)
+    dump, tensors = dump_of(run_lar, model, fed)
     sums = np.cumsum(fed, axis=1).T
     path = "way/then/Scan_0/body/"
     assert_holds(
@@ -253,25 +226,22 @@ def test_a_branch_has_what_is_inside_it(run_lar: RunLar, tmp_path: Path, opset: 
 def test_bodies_may_hold_what_has_one_name(run_lar: RunLar, tmp_path: Path) -> None:
     """Nodes, tensors and weights of both branches, and a weight around them."""
 
-    def branch(operator: str, factor: float) -> Any:
-        nodes = [
-            helper.make_node("Mul", ["x", "k"], ["t"], name="scale"),
-            helper.make_node("Mul", ["t", "k"], ["u"]),
-            helper.make_node(operator, ["u"], ["r"], name="scale it"),
-        ]
-        return graph_of(nodes, [], ["r"], {"k": np.float32(factor)})
+    def branch(operator: str, factor: float) -> str:
+        return f"""b () => (r) <float k = {{{factor}}}> {{
+            [scale] t = Mul(x, k)
+            u = Mul(t, k)
+            ["scale it"] r = {operator}(u)
+        }}"""
 
-    nodes = [
-        helper.make_node("Mul", ["x", "k"], ["v"], name="scale"),
-        helper.make_node("ReduceMax", ["v"], ["max"], keepdims=0),
-        helper.make_node("Cast", ["max"], ["yes"], to=BOOL),
-    ]
-    for name in ("y", "z"):
-        branches = {"then_branch": branch("Neg", 3), "else_branch": branch("Abs", 4)}
-        way = "way" if name == "y" else ""
-        nodes.append(helper.make_node("If", ["yes"], [name], name=way, **branches))
-    graph = graph_of(nodes, WHOLE, ["y", "z"], {"k": np.float32(2)})
-    dump, tensors = dump_of(run_lar, save(tmp_path / "names.onnx", graph), X)
+    way = f"If(yes)<then_branch = {branch('Neg', 3)}, else_branch = {branch('Abs', 4)}>"
+    text = f"""(float[2] x) => (y, z) <float k = {{2}}> {{
+        [scale] v = Mul(x, k)
+        max = ReduceMax<keepdims = 0>(v)
+        yes = Cast<to = 9>(max)
+        [way] y = {way}
+        z = {way}
+    }}"""
+    dump, tensors = dump_of(run_lar, save_model(tmp_path / "names.onnx", text), X)
     inside = {"t": X * 3, "u": X * 9, "r": X * -9}
     for way in ("way", "If_1"):
         assert_holds(tensors, {f"{way}/then/{name}": it for name, it in inside.items()})
@@ -280,21 +250,18 @@ def test_bodies_may_hold_what_has_one_name(run_lar: RunLar, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("typed", [False, True])
 def test_a_loop_may_carry_a_sequence(run_lar: RunLar, tmp_path: Path, typed: bool) -> None:
-    kind = helper.make_tensor_sequence_value_info("v", FLOAT, None)
-    nodes = [
-        helper.make_node("SequenceInsert", ["v", "v0"], ["more"]),
-        helper.make_node("SequenceAt", ["more", "i"], ["item"]),
-        helper.make_node("Neg", ["item"], ["minus"]),
-    ]
-    (loop,) = loop_of(nodes, "more", "minus", state=kind if typed else None)
-    loop.input[2] = "s"
-    outer = [
-        helper.make_node("Abs", ["x"], ["v0"]),
-        helper.make_node("SequenceConstruct", ["x"], ["s"]),
-        loop,
-    ]
-    graph = graph_of(outer, WHOLE, ["all minus"], COUNT)
-    dump, tensors = dump_of(run_lar, save(tmp_path / "carried.onnx", graph), X)
+    nodes = """
+        more = SequenceInsert(v, v0)
+        item = SequenceAt(more, i)
+        minus = Neg(item)
+    """
+    state = "seq(float[]) v" if typed else "v"
+    text = f"""(float[2] x) => ("all minus") {{
+        v0 = Abs(x)
+        s = SequenceConstruct(x)
+        {loop_of(nodes, "more", "minus", state=state, first="s")}
+    }}"""
+    dump, tensors = dump_of(run_lar, save_model(tmp_path / "carried.onnx", text, COUNT), X)
     assert_holds(tensors, {"Loop_0/body/minus": -np.stack([X, abs(X), abs(X)])})
     assert dump.index.left_out.keys() == {"Loop_0/body/v", "Loop_0/body/more"}
 
@@ -302,24 +269,29 @@ def test_a_loop_may_carry_a_sequence(run_lar: RunLar, tmp_path: Path, typed: boo
 def test_bodies_in_the_blocked_layout_hold_what_plain_ones_hold(
     run_lar: RunLar, tmp_path: Path
 ) -> None:
-    filters = {"w": NUMBERS.normal(size=(16, 16, 3, 3)).astype(np.float32)}
-    conv = helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1], name="conv")
-    then = graph_of([conv, helper.make_node("Relu", ["c"], ["r"])], [], ["r"], filters)
-    other = graph_of([helper.make_node("Neg", ["x"], ["m"])], [], ["m"])
-    looped = [
-        helper.make_node("Conv", ["v", "w"], ["k"], pads=[1, 1, 1, 1]),
-        helper.make_node("Relu", ["k"], ["z"]),
-    ]
-    nodes = [
-        helper.make_node("ReduceMax", ["x"], ["max"], keepdims=0),
-        helper.make_node("Cast", ["max"], ["yes"], to=BOOL),
-        helper.make_node("If", ["yes"], ["b"], then_branch=then, else_branch=other),
-        *loop_of(looped, "z", state=value("v", shape=[1, 16, 8, 8])),
-    ]
-    inputs = [value("x", shape=[1, 16, 8, 8])]
-    graph = graph_of(nodes, inputs, ["b", "y"], {**COUNT, **filters})
+    looped = """
+        k = Conv<pads = [1, 1, 1, 1]>(v, w)
+        z = Relu(k)
+    """
+    text = f"""(float[1,16,8,8] x) => (b, y) {{
+        max = ReduceMax<keepdims = 0>(x)
+        yes = Cast<to = 9>(max)
+        b = If(yes)<
+            then_branch = then () => (r) {{
+                [conv] c = Conv<pads = [1, 1, 1, 1]>(x, w)
+                r = Relu(c)
+            }},
+            else_branch = other () => (m) {{ m = Neg(x) }}
+        >
+        {loop_of(looped, "z", state="float[1,16,8,8] v")}
+    }}"""
+    filters = NUMBERS.normal(size=(16, 16, 3, 3)).astype(np.float32)
+    model = save_model(tmp_path / "blocks.onnx", text, {**COUNT, "w": filters})
+    content = onnx.load(model)
+    branch = content.graph.node[2].attribute[0].g
+    branch.initializer.append(numpy_helper.from_array(filters, "w"))
+    onnx.save(content, model)
     fed = NUMBERS.random((1, 16, 8, 8), np.float32)
-    model = save(tmp_path / "blocks.onnx", graph)
     _, plain = dump_of(run_lar, model, fed, "--graph-optimization-level", "extended")
     dump, _ = dump_of(run_lar, model, fed)
     convolutions = [each for each in dump.index.operators if each.type.endswith("Conv")]
@@ -337,8 +309,7 @@ def test_what_is_in_a_body_is_computed_alone(
     run_lar: RunLar, make_driver: MakeDriver, tmp_path: Path, last: str
 ) -> None:
     """For each iteration, from what it takes there; the loop itself from its own inputs."""
-    weights = {**COUNT, "two of int": np.int64(2)}
-    model = save(tmp_path / "m.onnx", graph_of(branches_in_a_loop(last), WHOLE, ["y"], weights))
+    model = save_branches(tmp_path / "m.onnx", last)
     _, tensors = dump_of(run_lar, model, X)
     del tensors["Loop_0/body/two"]  # a weight
     isolation = SessionIsolation(make_driver(model))
@@ -362,26 +333,21 @@ def test_sequences_maps_and_texts_are_dumped_by_their_parts(
     run_lar: RunLar, tmp_path: Path
 ) -> None:
     names = ["cat", "größer"]
-    nodes = [
-        helper.make_node("SplitToSequence", ["x", "sizes"], ["s"], axis=0),
-        helper.make_node("SequenceAt", ["s", "one"], ["rows"]),
-        helper.make_node("ZipMap", ["rows"], ["p"], domain="ai.onnx.ml", classlabels_strings=names),
-        helper.make_node("ArgMax", ["rows"], ["best"], axis=1, keepdims=0),
-        helper.make_node(
-            *("LabelEncoder", ["best"], ["label"]),
-            domain="ai.onnx.ml",
-            keys_int64s=[0, 1],
-            values_strings=names,
-        ),
-        helper.make_node("SequenceEmpty", [], ["nothing"]),
-        helper.make_node("Cast", ["x"], ["short"], to=TensorProto.BFLOAT16),
-    ]
-    weights = {"sizes": np.array([1, 2]), "one": np.int64(1)}
-    outputs = ["label", "p", "s", "nothing", "short"]
-    graph = graph_of(nodes, [value("x", shape=[3, 2])], outputs, weights)
+    text = """(float[3,2] x) => (label, p, s, nothing, short)
+        <int64[2] sizes = {1, 2}, int64 one = {1}> {
+        s = SplitToSequence<axis = 0>(x, sizes)
+        rows = SequenceAt(s, one)
+        p = ai.onnx.ml.ZipMap<classlabels_strings = ["cat", "größer"]>(rows)
+        best = ArgMax<axis = 1, keepdims = 0>(rows)
+        label = ai.onnx.ml.LabelEncoder<
+            keys_int64s = [0, 1], values_strings = ["cat", "größer"]
+        >(best)
+        nothing = SequenceEmpty()
+        short = Cast<to = 16>(x)
+    }"""
     fed = NUMBERS.random((3, 2), np.float32)
-    dump, tensors = dump_of(run_lar, save(tmp_path / "values.onnx", graph), fed)
-    assert dump.index.outputs == tuple(outputs)
+    dump, tensors = dump_of(run_lar, save_model(tmp_path / "values.onnx", text), fed)
+    assert dump.index.outputs == ("label", "p", "s", "nothing", "short")
     columns = {f"p[{name}]": fed[1:, place] for place, name in enumerate(names)}
     assert_holds(tensors, {"s[0]": fed[:1], "s[1]": fed[1:], **columns})
     by_name = {tensor.name: tensor for tensor in dump}
@@ -397,9 +363,9 @@ def test_sequences_maps_and_texts_are_dumped_by_their_parts(
 
 def test_outputs_that_nothing_computes_are_dumped(run_lar: RunLar, tmp_path: Path) -> None:
     """A model without inputs is a constant when it is optimised."""
-    nodes = [helper.make_node("Relu", ["c"], ["y"]), helper.make_node("Abs", ["k"], ["z"])]
-    weights = {"c": np.arange(4, dtype=np.float32), "k": np.array([-1])}
-    graph = graph_of(nodes, [], ["y", "z"], weights)
-    dump, tensors = dump_of(run_lar, save(tmp_path / "fixed.onnx", graph), None)
+    text = "() => (y, z) <int64[1] k = {-1}> { y = Relu(c) \n z = Abs(k) }"
+    weights = {"c": np.arange(4, dtype=np.float32)}
+    model = save_model(tmp_path / "fixed.onnx", text, weights)
+    dump, tensors = dump_of(run_lar, model, None)
     assert_holds(tensors, {"y": weights["c"], "z": [1]})
     assert dump.index.outputs == ("y", "z")

@@ -39,74 +39,61 @@ def kind_of(
     return kernel_kind(node, parameters, facts, constants, filters)
 
 
+NARROW, TWO = {"types": ("uint8", "int8")}, {"constant": False}
+VOLUME = (1, 8, 4, 9, 9)
+
+
 @pytest.mark.parametrize(
-    ("given", "kind"),
+    ("operator", "given", "kind"),
     [
-        ({}, "Conv 3x3 NCHW"),
-        ({"weights": (8, 8, 1, 1)}, "Conv pointwise 1x1 NCHW"),
-        ({"weights": (8, 1, 3, 3), "group": 8}, "Conv depthwise 3x3 NCHW"),
-        ({"weights": (8, 1, 1, 1), "group": 8}, "Conv depthwise 1x1 NCHW"),
-        ({"weights": (8, 4, 3, 3), "group": 2}, "Conv grouped 3x3 NCHW"),
-        ({"strides": [2, 2]}, "Conv 3x3/2 NCHW"),
-        ({"strides": [2, 1], "weights": (8, 8, 5, 3)}, "Conv 5x3/2x1 NCHW"),
-        ({"dilations": [2, 2], "strides": [1, 1]}, "Conv 3x3 dilated 2 NCHW"),
-        ({"layouts": (BLOCKED, BLOCKED)}, "Conv 3x3 NCHW16c"),
-        ({"layouts": ("", BLOCKED)}, "Conv 3x3 NCHW to NCHW16c"),
+        ("Conv", {}, "3x3 NCHW"),
+        ("Conv", {"weights": (8, 8, 1, 1)}, "pointwise 1x1 NCHW"),
+        ("Conv", {"weights": (8, 1, 3, 3), "group": 8}, "depthwise 3x3 NCHW"),
+        ("Conv", {"weights": (8, 1, 1, 1), "group": 8}, "depthwise 1x1 NCHW"),
+        ("Conv", {"weights": (8, 4, 3, 3), "group": 2}, "grouped 3x3 NCHW"),
+        ("Conv", {"strides": [2, 2]}, "3x3/2 NCHW"),
+        ("Conv", {"strides": [2, 1], "weights": (8, 8, 5, 3)}, "5x3/2x1 NCHW"),
+        ("Conv", {"dilations": [2, 2], "strides": [1, 1]}, "3x3 dilated 2 NCHW"),
+        ("Conv", {"layouts": (BLOCKED, BLOCKED)}, "3x3 NCHW16c"),
+        ("Conv", {"layouts": ("", BLOCKED)}, "3x3 NCHW to NCHW16c"),
         (
             # Blocks were filled up: the network's own weights are of one channel each.
+            "Conv",
             {"weights": (8, 1, 3, 3), "filled": (16, 1, 3, 3), "group": 16},
-            "Conv depthwise 3x3 NCHW",
+            "depthwise 3x3 NCHW",
         ),
-        ({"shape": (1, 8, 9), "weights": (8, 8, 3), "made": (1, 8, 9)}, "Conv 3 NCW"),
-        (
-            {"shape": (1, 8, 4, 9, 9), "weights": (8, 8, 3, 3, 3), "made": (1, 8, 4, 9, 9)},
-            "Conv 3x3x3 NCDHW",
-        ),
-        ({"types": ("float16", "float16")}, "Conv 3x3 NCHW float16"),
+        ("Conv", {"shape": (1, 8, 9), "weights": (8, 8, 3), "made": (1, 8, 9)}, "3 NCW"),
+        ("Conv", {"shape": VOLUME, "weights": (8, 8, 3, 3, 3), "made": VOLUME}, "3x3x3 NCDHW"),
+        ("Conv", {"types": ("float16", "float16")}, "3x3 NCHW float16"),
+        ("FusedConv", {"weights": (8, 8, 1, 1)}, "pointwise 1x1 NCHW"),
+        ("QLinearConv", NARROW, "3x3 NCHW uint8 by int8"),
+        ("QLinearConv", {"types": ("uint8", "uint8"), "channels_last": 1}, "3x3 NHWC uint8"),
+        ("NhwcFusedConv", {}, "3x3 NHWC"),
+        ("ConvTranspose", {"weights": (8, 1, 3, 3), "group": 8}, "depthwise 3x3 NCHW"),
     ],
 )
-def test_convolutions(given: dict[str, Any], kind: str) -> None:
+def test_convolutions(operator: str, given: dict[str, Any], kind: str) -> None:
     found = {"shape": X, "weights": (8, 8, 3, 3), **given}
-    assert kind_of("Conv", **found) == kind
-
-
-def test_other_convolutions() -> None:
-    assert kind_of("FusedConv", X, (8, 8, 1, 1)) == "FusedConv pointwise 1x1 NCHW"
-    quantised = kind_of("QLinearConv", X, (8, 8, 3, 3), types=("uint8", "int8"))
-    assert quantised == "QLinearConv 3x3 NCHW uint8 by int8"
-    last = kind_of("QLinearConv", X, (8, 8, 3, 3), types=("uint8", "uint8"), channels_last=1)
-    assert last == "QLinearConv 3x3 NHWC uint8"
-    assert kind_of("NhwcFusedConv", X, (8, 8, 3, 3)) == "NhwcFusedConv 3x3 NHWC"
-    depthwise = kind_of("ConvTranspose", X, (8, 1, 3, 3), group=8)
-    assert depthwise == "ConvTranspose depthwise 3x3 NCHW"
+    assert kind_of(operator, **found) == f"{operator} {kind}"
 
 
 @pytest.mark.parametrize(
     ("operator", "shapes", "given", "kind"),
     [
-        ("MatMul", ((4, 8), (8, 3), (4, 3)), {}, "MatMul by weights"),
-        ("MatMul", ((2, 4, 8), (8, 3), (2, 4, 3)), {}, "MatMul by weights"),
-        ("MatMul", ((1, 8), (8, 3), (1, 3)), {}, "MatMul one row by weights"),
-        (
-            *("MatMul", ((2, 5, 4, 8), (2, 5, 8, 4), (2, 5, 4, 4))),
-            *({"constant": False}, "MatMul batched of two tensors"),
-        ),
-        ("MatMul", ((4, 8), (8, 3), (4, 3)), {"constant": False}, "MatMul of two tensors"),
-        ("Gemm", ((1, 8), (8, 3), (1, 3)), {}, "Gemm one row by weights"),
-        (
-            *("MatMulInteger", ((4, 8), (8, 3), (4, 3))),
-            *({"types": ("uint8", "int8")}, "MatMulInteger by weights uint8 by int8"),
-        ),
-        (
-            *("QLinearMatMul", ((4, 8), (8, 3), (4, 3))),
-            *({"types": ("int8", "int8")}, "QLinearMatMul by weights int8"),
-        ),
+        ("MatMul", ((4, 8), (8, 3), (4, 3)), {}, "by weights"),
+        ("MatMul", ((2, 4, 8), (8, 3), (2, 4, 3)), {}, "by weights"),
+        ("MatMul", ((1, 8), (8, 3), (1, 3)), {}, "one row by weights"),
+        ("MatMul", ((2, 4, 8), (2, 8, 4), (2, 4, 4)), TWO, "batched of two tensors"),
+        ("MatMul", ((4, 8), (8, 3), (4, 3)), TWO, "of two tensors"),
+        ("Gemm", ((1, 8), (8, 3), (1, 3)), {}, "one row by weights"),
+        ("MatMulInteger", ((4, 8), (8, 3), (4, 3)), NARROW, "by weights uint8 by int8"),
+        ("QLinearMatMul", ((4, 8), (8, 3), (4, 3)), {"types": ("int8",) * 2}, "by weights int8"),
     ],
 )
 def test_products(
     operator: str, shapes: tuple[Shape, Shape, Shape], given: dict[str, Any], kind: str
 ) -> None:
-    assert kind_of(operator, *shapes, **given) == kind
+    assert kind_of(operator, *shapes, **given) == f"{operator} {kind}"
 
 
 def test_other_operators_and_unknown_tensors_have_no_kind() -> None:

@@ -4,28 +4,46 @@ from __future__ import annotations
 
 import _ctypes
 import json
+import os
+import re
 import shutil
 import subprocess
-from itertools import pairwise
+import sys
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
 
-from lar.engines.onnxruntime import session as session_driver
+import lar
+from lar.engines.onnxruntime import blocked_layout, providers
+from lar.engines.onnxruntime.config_entries import OF_RUNS, OF_SESSIONS
+from lar.engines.onnxruntime.optimizers import OPTIMIZERS, RULES
 from lar.engines.onnxruntime.providers import CudaDevice
 from lar.errors import UsageError
-from tests.engines.onnxruntime.drivers import DIGITS, MOBILENET, load, make_driver, run
-from tests.options.ruling import check, refusal
+from lar.running.variants import make_variants, parse_vary
+from tests.cli.failures import check_error, check_not_started
+from tests.engines.onnxruntime.drivers import (
+    DIGITS,
+    LEVELS,
+    MOBILENET,
+    REPOSITORY,
+    bits_of,
+    load,
+    make_driver,
+    run,
+    save_model,
+)
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
 
+usable_cores = sorted(os.sched_getaffinity(0))
 
-# ---- providers ----
+# Providers
 
 
 @pytest.mark.parametrize("name", ["cpu", "CPU", "CPUExecutionProvider"])
@@ -34,20 +52,6 @@ def test_a_provider_has_a_short_name_too(name: str) -> None:
     assert driver.session.get_providers() == ["CPUExecutionProvider"]
     facts = driver.facts()
     assert (facts.device, facts.libraries["provider"]) == ("cpu", "CPUExecutionProvider")
-
-
-def test_a_run_records_its_provider(run_lar: RunLar) -> None:
-    ended = run_lar(str(DIGITS), "--provider", "cpu", "--json", "-", "--iter", "1")
-    assert ended.returncode == 0, ended.stderr
-    engine = json.loads(ended.stdout)["engine"]
-    assert engine["libraries"]["provider"] == "CPUExecutionProvider"
-
-
-def test_an_unknown_provider_is_refused(run_lar: RunLar) -> None:
-    ended = run_lar(str(DIGITS), "--provider", "gpuu")
-    assert ended.returncode == 2
-    assert "no provider 'gpuu'" in ended.stderr
-    assert "cpu" in ended.stderr.split("installed:")[1]
 
 
 def test_a_provider_of_another_package_is_refused_naming_it(
@@ -65,7 +69,7 @@ def test_a_provider_of_another_package_is_refused_naming_it(
 
 
 def test_a_provider_that_was_not_used_is_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_driver, "cuda_devices", lambda: (CudaDevice("a GPU", 9),))
+    monkeypatch.setattr(providers, "cuda_devices", lambda: (CudaDevice("a GPU", 9),))
     driver = make_driver(DIGITS, provider="cuda")
     facts = driver.facts()
     assert facts.device == "cuda:0"
@@ -102,14 +106,45 @@ def test_a_provider_does_not_fall_back_to_the_cpu(run_lar: RunLar) -> None:
     assert run_lar(str(DIGITS), "--provider", "azure,cpu", "--iter", "1").returncode == 0
 
 
-@pytest.mark.parametrize("flag", ["cpu", "cpu_default"])
-def test_a_provider_and_the_cpu_exclude_each_other(flag: str) -> None:
-    error = refusal("onnxruntime", {"provider": "cuda", flag: True})
-    assert error.message.startswith("--provider cuda and --cpu")
-    check("onnxruntime", {"provider": "cpu", flag: True})
+CORES = f"{usable_cores[0]},{usable_cores[0]}"
+LAYOUT, NO_ENTRY = "NchwcTransformer", "--engine-option: ONNX Runtime has no configuration entry"
+USABLE = ", ".join(map(str, usable_cores))
+BY_WORKER = ("--provider gpuu", "--multi-thread-core-ids 9999")
+REFUSED = {
+    BY_WORKER[0]: ["no provider 'gpuu'", "installed: ", "cpu"],
+    BY_WORKER[1]: ["core 9999 cannot be used here", f"usable cores: {USABLE}"],
+    "--tensorrt-cache engines": ["--tensorrt-cache needs --tensorrt: ", "hint: add --tensorrt"],
+    f"--multi-thread-core-ids {CORES} --multithread 3": ["names 2 cores for 3 threads"],
+    f"--multi-thread-core-ids {CORES} --multithread-default 1": ["names 2 cores for 1 thread"],
+    f"--multi-thread-core-ids {CORES} --cpu-default": [f"{CORES} names 2 cores for 1 thread"],
+    "--disable-optimizer nchwcTransfomer": ["no optimiser 'nchwcT", f"did you mean {LAYOUT}?"],
+    "--disable-optimizer ConvBNFusion,": ["no optimiser ''"],
+    "--enable-nchw88 --graph-optimization-level extended": [
+        "--enable-nchw88 and --graph-optimization-level extended exclude each other"
+    ],
+    f"--enable-nchw88 --disable-optimizer {LAYOUT}": [f"88 and --disable-optimizer {LAYOUT} excl"],
+    f"--enable-nchw88 --disable-optimizer ConvBNFusion,{LAYOUT}": ["exclude each other"],
+    "--engine-option session.set_denormal_as_zer=1": [
+        *(f"{NO_ENTRY} 'session.set_denormal_as_zer'", "mean session.set_denormal_as_zero?")
+    ],
+    "--engine-option gpu_graph=1": [f"{NO_ENTRY} 'gpu_graph'", "did you mean gpu_graph_id?"],
+    "--engine-option colour=red": [f"{NO_ENTRY} 'colour'", "names are as session.disable_prepack"],
+    "--fast-run": [
+        "--fast-run needs --fast-run-algo-policy: ONNX Runtime measures no algorithms here",
+        "add --fast-run-algo-policy FILE",
+    ],
+}
 
 
-# ---- memory ----
+@pytest.mark.parametrize("flags", REFUSED)
+def test_what_is_refused(run_lar: RunLar, flags: str) -> None:
+    done = run_lar(str(DIGITS), *flags.split())
+    check_error(done, 2, *REFUSED[flags])
+    if flags not in BY_WORKER:
+        check_not_started(done)
+
+
+# Memory
 
 
 def test_without_memory_optimisation_operators_share_none(run_lar: RunLar, tmp_path: Path) -> None:
@@ -120,23 +155,9 @@ def test_without_memory_optimisation_operators_share_none(run_lar: RunLar, tmp_p
     was.
     """
     in_one_heap = ["--engine-env", f"MALLOC_MMAP_THRESHOLD_={2**30}"]
-    shape, names = [1024, 1024], [f"t{index}" for index in range(21)]
-    nodes = [
-        helper.make_node(("Sin", "Cos")[index % 2], [before], [after])
-        for index, (before, after) in enumerate(pairwise(names))
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "chain",
-        *(
-            [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)]
-            for name in (names[0], names[-1])
-        ),
-    )
-    path = tmp_path / "chain.onnx"
-    onnx.save(
-        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path
-    )
+    nodes = "\n".join(f"t{at + 1} = {('Sin', 'Cos')[at % 2]}(t{at})" for at in range(20))
+    text = f"(float[1024,1024] t0) => (float[1024,1024] t20) {{ {nodes} }}"
+    path = save_model(tmp_path / "chain.onnx", text)
 
     def peak(*flags: str) -> int:
         ended = run_lar(str(path), "--iter", "1", "--json", "-", *in_one_heap, *flags)
@@ -147,7 +168,7 @@ def test_without_memory_optimisation_operators_share_none(run_lar: RunLar, tmp_p
     assert any(peak("--disable-mem-opt") - peak() > 4 * 4 * 2**20 for _ in range(12))
 
 
-# ---- libraries of operators ----
+# Libraries of operators
 
 # It is called with the session's options and the engine's interface, and has no operators.
 LIBRARY = """
@@ -187,23 +208,21 @@ def test_what_is_no_library_of_operators_is_refused(name: str, complaint: str, h
     assert hint in caught.value.hint
 
 
-# ---- results ----
+# Results
 
 
 def test_reproducible_sets_the_session_and_gives_the_same_bits() -> None:
     drivers = [load(MOBILENET, reproducible=True, multithread=2) for _ in range(2)]
     assert all(driver.options.use_deterministic_compute for driver in drivers)
     assert not load().options.use_deterministic_compute
-    first, *others = [run(driver) for driver in drivers for _ in range(3)]
-    for other in others:
-        assert all(first[name].tobytes() == other[name].tobytes() for name in first)
+    first, *others = [bits_of(run(driver)) for driver in drivers for _ in range(3)]
+    assert others == [first] * 5
 
 
 def test_weight_preprocess_prepacks_weights_as_the_default_does() -> None:
     driver = load(MOBILENET, weight_preprocess=True)
     assert driver.options.get_session_config_entry("session.disable_prepacking") == "0"
-    default, packed = run(load(MOBILENET)), run(driver)
-    assert all(np.array_equal(default[name], packed[name]) for name in default)
+    assert bits_of(run(driver)) == bits_of(run(load(MOBILENET)))
 
 
 @pytest.mark.parametrize(
@@ -213,10 +232,7 @@ def test_weight_preprocess_prepacks_weights_as_the_default_does() -> None:
         {"multithread": 2},
         {"multithread_default": 2},
         {"provider": "cpu"},
-        {"graph_optimization_level": "disable"},
-        {"graph_optimization_level": "basic"},
-        {"graph_optimization_level": "extended"},
-        {"graph_optimization_level": "all"},
+        *({"graph_optimization_level": level} for level in LEVELS),
         {"disable_optimizer": "NchwcTransformer"},
         {"enable_nchw88": True},
         {"reproducible": True},
@@ -239,3 +255,266 @@ def test_threads_sleep_and_memory_is_given_back_where_asked_for() -> None:
     assert (spinning, driver.options.enable_cpu_mem_arena) == ("0", False)
     assert "logits" in run(driver)
     assert make_driver(DIGITS).options.enable_cpu_mem_arena
+
+
+# Threads: how many, and on which cores
+
+
+two_cores = pytest.mark.skipif(len(usable_cores) < 2, reason="needs two cores")
+
+
+def threads_of_process() -> set[str]:
+    return set(os.listdir("/proc/self/task"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "threads"),
+    [
+        ({"cpu_default": True}, 1),
+        ({"multithread": 1}, 1),
+        ({"multithread": 3}, 3),
+        ({"multithread_default": 3}, 3),
+    ],
+)
+def test_threads_are_as_many_as_asked_for_with_the_calling_one(
+    settings: dict[str, Any], threads: int
+) -> None:
+    before = threads_of_process()
+    driver = load(**settings)
+    run(driver)
+    assert len(threads_of_process() - before) == threads - 1
+
+
+# In a process of its own: the calling thread stays bound.
+BIND = """
+import json, os, sys, time
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from lar.engines import engine_named
+from lar.engines.onnxruntime.session import SessionDriver
+from lar.records.run import RunSpec
+
+def cores():
+    found = {}
+    for status in Path("/proc/self/task").glob("*/status"):
+        (line,) = [x for x in status.read_text().splitlines() if x.startswith("Cpus_allowed_list")]
+        found[int(status.parent.name)] = line.split()[1]
+    return found
+
+before = cores()
+spec = RunSpec(
+    model=sys.argv[2], engine="onnxruntime", driver="session", settings=json.loads(sys.argv[3])
+)
+driver = SessionDriver(spec, engine_named("onnxruntime").rows)
+driver.load()
+expected, deadline = json.loads(sys.argv[4]), time.monotonic() + 40
+while True:
+    after = cores()
+    started = [after[thread] for thread in sorted(after) if thread not in before]
+    found = [after[os.getpid()], *started]
+    # A thread that the engine starts binds itself, in its own time.
+    if found == expected or time.monotonic() > deadline:
+        break
+    time.sleep(0.01)
+print(json.dumps(found))
+"""
+
+
+def check_cores(expected: list[str], **settings: Any) -> None:
+    """Check the core that each thread is bound to, the calling thread's first."""
+    arguments = [str(REPOSITORY), str(DIGITS), json.dumps(settings), json.dumps(expected)]
+    ended = subprocess.run(
+        [sys.executable, "-c", BIND, *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert json.loads(ended.stdout) == expected
+
+
+@two_cores
+@pytest.mark.parametrize(
+    "threads", [{}, {"multithread": 2}, {"multithread_default": 2}], ids=["", "n", "default"]
+)
+def test_threads_are_bound_to_the_cores_in_their_order(threads: dict[str, int]) -> None:
+    first, second = map(str, usable_cores[:2])
+    check_cores([first, second], multi_thread_core_ids=f"{first},{second}", **threads)
+    check_cores([second, first], multi_thread_core_ids=f"{second},{first}", **threads)
+
+
+def test_one_core_binds_the_calling_thread_alone() -> None:
+    core = str(usable_cores[-1])
+    check_cores([core], multi_thread_core_ids=core)
+    check_cores([core], multi_thread_core_ids=core, cpu_default=True)
+
+
+def test_a_core_for_every_thread_even_where_two_share_one() -> None:
+    core = str(usable_cores[0])
+    check_cores([core] * 3, multi_thread_core_ids=f"{core},{core},{core}")
+
+
+# How far a graph is optimised
+
+
+BLOCKED = "com.microsoft.nchwc"
+FUSED = "FusedConv"
+
+
+def optimized_nodes(model: Path, folder: Path, **settings: Any) -> Counter[str]:
+    """Count the nodes that a session runs, as `domain:operator`."""
+    driver = make_driver(model, **settings)
+    path = folder / "optimized.onnx"
+    driver.options.optimized_model_filepath = str(path)
+    driver.options.log_severity_level = 3  # or it warns that the model is for this CPU alone
+    driver.load()
+    return Counter(f"{node.domain}:{node.op_type}" for node in onnx.load(path).graph.node)
+
+
+def has_blocked_nodes(nodes: Mapping[str, int]) -> bool:
+    return any(name.startswith(BLOCKED) for name in nodes)
+
+
+@pytest.fixture
+def small_network(tmp_path: Path) -> Path:
+    """A convolution, a normalisation that can be folded into it, and an activation."""
+    numbers = np.random.default_rng(0)
+    factors = ("scale", "b", "mean", "var")
+    text = f"""(float[1,16,8,8] data) => (float[] out) {{
+        conv = Conv(data, w)
+        norm = BatchNormalization(conv, {", ".join(factors)})
+        out = Relu(norm)
+    }}"""
+    weights = {name: numbers.random(16, np.float32) + 1 for name in factors}
+    filters = numbers.random((16, 16, 3, 3), np.float32)
+    return save_model(tmp_path / "small.onnx", text, {"w": filters, **weights})
+
+
+def test_each_level_optimises_further(small_network: Path, tmp_path: Path) -> None:
+    def nodes(level: str) -> set[str]:
+        return set(optimized_nodes(small_network, tmp_path, graph_optimization_level=level))
+
+    assert nodes("disable") == {":Conv", ":BatchNormalization", ":Relu"}
+    assert nodes("basic") == {":Conv", ":Relu"}
+    assert nodes("extended") == {f"com.microsoft:{FUSED}"}
+    assert nodes("all") == set(optimized_nodes(small_network, tmp_path))
+
+
+@pytest.mark.parametrize("model", [MOBILENET, DIGITS], ids=lambda path: path.stem)
+def test_the_blocked_layout_is_on_until_it_is_disabled(model: Path, tmp_path: Path) -> None:
+    default = optimized_nodes(model, tmp_path)
+    if not has_blocked_nodes(default):
+        pytest.skip("ONNX Runtime has no blocked layout for this CPU")
+    assert optimized_nodes(model, tmp_path, enable_nchw88=True) == default
+    without = optimized_nodes(model, tmp_path, disable_optimizer="NchwcTransformer")
+    assert not has_blocked_nodes(without)
+    assert without[f"com.microsoft:{FUSED}"] > 0
+    extended = optimized_nodes(model, tmp_path, graph_optimization_level="extended")
+    assert not has_blocked_nodes(extended)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--disable-optimizer", "ConvBNFusion", "--disable-optimizer", "ConvActivationFusion"],
+        ["--disable-optimizer", "ConvActivationFusion,ConvBNFusion"],
+    ],
+)
+def test_several_optimisers_are_left_out(
+    run_lar: RunLar, small_network: Path, tmp_path: Path, flags: list[str]
+) -> None:
+    place = tmp_path / "optimized.onnx"
+    level = ["--graph-optimization-level", "extended"]
+    ended = run_lar(str(small_network), *flags, *level, "--model-dump", str(place), "--iter", "1")
+    assert ended.returncode == 0, ended.stderr
+    nodes = {f"{node.domain}:{node.op_type}" for node in onnx.load(place).graph.node}
+    assert nodes == {":Conv", ":BatchNormalization", ":Relu"}
+
+
+def registered(capfd: pytest.CaptureFixture[str], disabled: list[str]) -> set[str]:
+    """Return the optimisers that a session has when some are disabled, as its log tells."""
+    driver = make_driver(DIGITS, verbose=True)
+    driver.disabled_optimizers = disabled
+    capfd.readouterr()
+    driver.load()
+    return set(re.findall(r"GraphTransformer (\w+) modified", capfd.readouterr().err))
+
+
+def test_the_names_of_optimisers_are_those_of_the_engine(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    assert registered(capfd, []) & OPTIMIZERS > {"ConstantFolding", "ConvActivationFusion"}
+    # What is left cannot be left out at all.
+    assert registered(capfd, sorted(OPTIMIZERS)) == {
+        "CastFloat16Transformer",
+        "EnsureUniqueDQForNodeUnit",
+        "MemcpyTransformer",
+        "RemoveDuplicateCastTransformer",
+    }
+
+
+def test_the_names_of_rules_are_those_of_the_engine(capfd: pytest.CaptureFixture[str]) -> None:
+    """The transformer that runs rules is gone when all of them are, and back with any one."""
+    runners = {"Level1_RuleBasedTransformer", "Level2_RuleBasedTransformer"}
+    assert not registered(capfd, sorted(RULES)) & runners
+    for rule in RULES:
+        assert registered(capfd, sorted(RULES - {rule})) & runners, rule
+
+
+def test_the_blocked_layout_goes_with_the_level_all(run_lar: RunLar) -> None:
+    ended = run_lar(str(DIGITS), "--enable-nchw88", "--graph-optimization-level", "all")
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_a_processor_without_the_blocked_layout_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine has the layout's operators only where it has the layout."""
+    load(enable_nchw88=True)
+    probe = blocked_layout.probe().replace(b"ReorderInput", b"NoSuchInput_")
+    monkeypatch.setattr(blocked_layout, "probe", lambda: probe)
+    with pytest.raises(UsageError, match="has no blocked layout for this processor"):
+        load(enable_nchw88=True)
+
+
+# Configuration entries
+
+
+DENORMALS = "session.set_denormal_as_zero=1"
+
+
+def test_entries_reach_the_session_and_its_runs(tmp_path: Path) -> None:
+    """The engine writes its statistics of memory only where the entry says so, and refuses an
+    arena that is not there in each run."""
+    place = tmp_path / "partition"
+    entry = f"session.collect_node_memory_stats_to_file={place}"
+    result = lar.run(DIGITS, engine_option=[entry, "gpu_graph_id=-1"], iter=1)
+    assert result.status == "ok", result.failure
+    assert result.spec.settings == {"engine_option": f"{entry}\ngpu_graph_id=-1"}
+    result = lar.run(DIGITS, engine_option="memory.enable_memory_arena_shrinkage=tpu:0", iter=1)
+    assert result.status == "failed"
+    assert result.failure is not None
+    assert "shrink" in result.failure.message
+
+
+@pytest.mark.parametrize("entry", ["ep.share_ep_contexts=1", "session.disable_prepacking="])
+def test_an_entry_of_a_provider_and_an_empty_value_are_taken(entry: str) -> None:
+    assert lar.run(DIGITS, engine_option=entry, iter=1).status == "ok"
+
+
+def test_no_name_is_of_both_kinds() -> None:
+    assert not OF_SESSIONS & OF_RUNS
+
+
+def test_an_optimised_model_is_written_with_the_entries(tmp_path: Path) -> None:
+    packed = tmp_path / "packed.onnx"
+    done = lar.run(DIGITS, model_dump=str(packed), engine_option=[DENORMALS, "ep.x=1"], iter=0)
+    assert done.status == "ok"
+    assert packed.exists()
+
+
+def test_variants_differ_in_properties() -> None:
+    axis = parse_vary("engine-option=session.disable_prepacking=1,")
+    variants = make_variants([str(DIGITS)], [axis], {"engine_option": [DENORMALS]})
+    assert [variant.spec and variant.spec.settings for variant in variants] == [
+        {"engine_option": f"{DENORMALS}\nsession.disable_prepacking=1"},
+        {},
+    ]

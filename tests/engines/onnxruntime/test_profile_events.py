@@ -8,31 +8,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lar.engines.driver import HOST_THREAD
 from lar.engines.onnx_file.fields import Message, bits_of
 from lar.engines.onnxruntime import profile_file
 from lar.engines.onnxruntime.cupti import DeviceWork
-from lar.engines.onnxruntime.profile import NO_KERNELS, RunEvents, TimedRun, cut_of
+from lar.engines.onnxruntime.profile import NO_KERNELS, Call, RunEvents, place_runs
 from lar.engines.onnxruntime.profile_file import (
     RawProfile,
+    RawRun,
+    ThreadUses,
     decode_events,
     events_in,
-    read_raw,
-    runs_in,
 )
-from lar.engines.onnxruntime.profiled_operators import (
-    GraphNode,
-    OperatorTable,
-    OptimizedGraph,
-    match_nodes,
-    moved_bytes_of,
-)
+from lar.engines.onnxruntime.profiled_operators import OptimizedGraph, match_nodes, moved_bytes_of
 from lar.engines.profile_files import decode_any
 from lar.errors import UsageError
-from lar.records.profile import Step, TensorFact
+from lar.records.profile import Alignment, Step, TensorFact, ThreadUse
 
 CUDA_PROFILE = Path(__file__).resolve().parents[2] / "data" / "onnxruntime_cuda_profile.json"
+
+Pairs = tuple[tuple[str, str], ...]
 
 # The file
 
@@ -43,17 +41,14 @@ def event(name: str, category: str, ts: int, dur: int, **args: Any) -> dict[str,
 
 
 def node(name: str, ts: int, dur: int, provider: str = "CPU", **args: Any) -> dict[str, Any]:
-    given: dict[str, Any] = {
-        "op_name": name.capitalize(),
-        "provider": f"{provider}ExecutionProvider",
-    }
     shapes = {"input_type_shape": [{"float": [2, 3]}], "output_type_shape": [{"float": [2]}]}
-    given |= {"node_index": "0"} | shapes | args
+    given = {"op_name": name.capitalize(), "node_index": "0", **shapes, **args}
+    given["provider"] = f"{provider}ExecutionProvider"
     return event(f"{name}_kernel_time", "Node", ts, dur, **given)
 
 
 def raw_of(*events: dict[str, Any]) -> RawProfile:
-    return read_raw(decode_events(json.dumps(events).encode()))
+    return RawProfile.of(json.dumps(events).encode())
 
 
 def test_a_file_that_is_read_some_events_at_a_time_is_the_same(
@@ -78,12 +73,12 @@ def test_a_file_that_is_read_some_events_at_a_time_is_the_same(
     path.write_text(f"[\n{lines}\n]\n")
     whole = decode_events(path.read_bytes())
     assert [*events_in(str(path))] == whole
-    read = read_raw(whole)
+    read = RawProfile.in_file(str(path))
     assert [run._replace(nodes=()) for run in read.runs] == [
-        run._replace(nodes=()) for run in runs_in(whole)
+        run._replace(nodes=()) for run in read.all_runs()
     ]
     # Of the later runs, the nodes that had not been there with these shapes.
-    found = [[each.event.node for each in run.nodes] for run in read.runs]
+    found = [[each.node for each in run.nodes] for run in read.runs]
     assert found == [['odd "name"', "mul"], [], [], ["mul"], [], [], [], ["mul"]]
 
 
@@ -98,9 +93,10 @@ def test_nodes_belong_to_the_run_around_them() -> None:
         event("model_run", "Session", 203, 10),
         node("add", 305, 2),  # its run was cut
     ]
-    raw, runs = raw_of(*events), [*runs_in(decode_events(json.dumps(events).encode()))]
+    raw = raw_of(*events)
+    runs = [*raw.all_runs()]
     assert [load.name for load in raw.load] == ["session_initialization"]
-    assert [[each.event.node for each in run.nodes] for run in runs] == [
+    assert [[each.node for each in run.nodes] for run in runs] == [
         ["add", "mul"],
         ["add"],
     ]
@@ -108,8 +104,8 @@ def test_nodes_belong_to_the_run_around_them() -> None:
         (103_000, 113_000),
         (203_000, 214_000),
     ]
-    assert cut_of(len(raw.runs), 2) == []
-    assert cut_of(len(raw.runs), 5) == [
+    assert raw.cut_of(2) == []
+    assert raw.cut_of(5) == [
         "the operators of the last 3 of 5 iterations: ONNX Runtime keeps 1000000 events"
     ]
 
@@ -121,21 +117,8 @@ def test_names_that_the_engine_writes_as_they_are_are_read() -> None:
     names = ("a\nb", 'c"d\\q', "plain")
     lines = [line.format("Node", 105, f"{name}_kernel_time", given) for name in names]
     content = f"[{','.join([*lines, line.format('Session', 103, 'model_run', '')])}]"
-    (run,) = runs_in(decode_events(content.encode()))
-    assert tuple(each.event.node for each in run.nodes) == names
-
-
-def test_threads_without_work_are_not_counted() -> None:
-    stats = {"main_thread": {}, "sub_threads": {"11": {"num_run": 0}, "12": {"num_run": 4}}}
-    found = events_on(
-        "cpu",
-        node("add", 1, 1, thread_scheduling_stats=stats),
-        node("mul", 2, 1, thread_scheduling_stats=""),
-        event("model_run", "Session", 0, 5),
-    )
-    assert found.uses.busy_threads() == ("12",)
-    assert [*found.threads.values()] == ["intra-op 1"]
-    assert [each.threads is None for each in found.operators()] == [False, True]
+    (run,) = RawProfile.of(content.encode()).runs
+    assert tuple(each.node for each in run.nodes) == names
 
 
 @pytest.mark.parametrize(
@@ -160,9 +143,8 @@ def test_other_files_are_refused(content: bytes, message: str) -> None:
 
 def events_on(device: str, *events: dict[str, Any]) -> RunEvents:
     raw = raw_of(*events)
-    found = RunEvents(OperatorTable(raw, None), device)
-    runs = [TimedRun(run, Step(k, 0, 10**9), 500) for k, run in enumerate(raw.runs)]
-    found.add_runs(runs, (run.nodes for run in raw.runs))
+    found = RunEvents(raw, device)
+    found.add((Step(k, 0, 10**9), 500) for k in range(len(raw.runs)))
     return found
 
 
@@ -181,14 +163,14 @@ def test_kernels_are_the_execution_and_the_node_is_its_dispatch() -> None:
     (execution,) = found.executions
     assert (execution.start_ns, execution.end_ns) == (110_500, 135_500)
     assert (execution.dispatch_start_ns, execution.dispatch_end_ns) == (105_500, 107_500)
-    assert found.threads[execution.thread] == "stream 7"
+    assert found.trace().threads[execution.thread] == "stream 7"
     kernel, copy, dispatch = found.spans
     assert (kernel.category, kernel.name, kernel.grid) == ("kernel", "fast_kernel", (4, 2, 1))
     assert (kernel.block, kernel.stream, kernel.device) == ((64, 1, 1), 7, "cuda:0")
     assert (copy.category, copy.grid) == ("memcpy", None)
     # Of the other operator the engine tells no time on the device: it has no execution.
     assert (dispatch.category, dispatch.name, dispatch.operator) == ("runtime", "mul", 1)
-    assert NO_KERNELS not in found.dropped
+    assert NO_KERNELS not in found.trace().dropped
 
 
 def test_what_cupti_records_is_of_the_node_that_was_begun_then() -> None:
@@ -198,7 +180,6 @@ def test_what_cupti_records_is_of_the_node_that_was_begun_then() -> None:
         node("shape", 155, 4, node_index="2"),
         event("model_run", "Session", 100, 70),
     )
-    runs = [TimedRun(raw.runs[0], Step(0, 0, 10**9), 500)]
     kernel = DeviceWork("fast", 0, 0, 0, 7, (4, 2, 1), (64, 1, 1))
     copy = DeviceWork("[CUDA memcpy HtoD]", 0, 0, 0, 7, size_bytes=64)
     works = [
@@ -208,8 +189,8 @@ def test_what_cupti_records_is_of_the_node_that_was_begun_then() -> None:
         kernel._replace(called_ns=128_000),  # between the nodes
         kernel._replace(called_ns=131_000, start_ns=140_000, end_ns=145_000),
     ]
-    found = RunEvents(OperatorTable(raw, None), "cuda:0")
-    found.add_runs(runs, [raw.runs[0].nodes], works)
+    found = RunEvents(raw, "cuda:0", works=works)
+    found.add([(Step(0, 0, 10**9), 500)])
     assert [(each.start_ns, each.end_ns) for each in found.executions] == [
         (110_250, 113_000),
         (140_000, 145_000),
@@ -242,61 +223,56 @@ def test_where_no_kernels_are_reported_the_dispatches_are_the_times() -> None:
 
 
 def test_copies_to_a_device_are_memcpys() -> None:
-    copy = {**node("x", 105, 2, "CUDA"), "name": "Memcpy_kernel_time"}
-    copy["args"] = {**copy["args"], "op_name": "MemcpyFromHost"}
+    copy = node("memcpy", 105, 2, "CUDA", op_name="MemcpyFromHost")
     found = events_on("cuda:0", copy, event("model_run", "Session", 103, 10))
     span = found.spans[-1]
     assert (span.category, span.name, span.size_bytes) == ("memcpy", "[CUDA memcpy HtoD]", 8)
     assert (span.source_kind, span.destination_kind) == ("host", "device")
 
 
-def graph_of(*nodes: tuple[str, str]) -> OptimizedGraph:
-    """A graph of nodes, each a type and a name."""
-    messages = [Message("Node", op_type=type, name=name) for type, name in nodes]
-    return OptimizedGraph(tuple(GraphNode(message, {}) for message in messages))
+REORDERED = (("Conv", "conv1"), ("ReorderOutput", "ReorderOutput_token_3"), ("Relu", ""))
+SOME = (("Conv", "conv1"), ("Conv", "conv2"), ("ReorderInput", "ReorderInput"), ("Relu", ""))
 
 
-def matched(graph: OptimizedGraph, *events: tuple[str, str]) -> dict[str, str]:
-    """The names of the nodes that events, each a type and a name, are found to be."""
-    nodes = [
-        {
-            **node(name, 105 + index, 1),
-            "args": {"op_name": type, "provider": "CPU", "node_index": str(index)},
-        }
-        for index, (type, name) in enumerate(events)
+@pytest.mark.parametrize(
+    ("nodes", "events", "found"),
+    [
+        (  # in order where all of them fit
+            REORDERED,
+            (("Conv", "conv1"), ("ReorderOutput", "ReorderOutput_token_9"), ("Relu", "Relu_2")),
+            {"conv1": "conv1", "ReorderOutput_token_9": "ReorderOutput_token_3", "Relu_2": ""},
+        ),
+        (  # else by type and name where there are as many
+            SOME,
+            (
+                ("Conv", "conv2"),  # in another order than in the graph
+                ("Conv", "conv1"),
+                ("ReorderInput", "ReorderInput"),  # a name that is given anew in each session
+                ("Relu", "Relu_3"),
+                ("Gemm", "gemm"),  # in no node
+            ),
+            {"conv1": "conv1", "conv2": "conv2", "Relu_3": ""},
+        ),
+        (  # of more events than nodes none is sure
+            (("Relu", ""), ("Conv", "conv1")),
+            (("Relu", "Relu_0"), ("Relu", "Relu_1"), ("Conv", "conv1")),
+            {"conv1": "conv1"},
+        ),
+    ],
+)
+def test_events_are_matched_by_order_or_name(
+    nodes: Pairs, events: Pairs, found: dict[str, str]
+) -> None:
+    """Each node and event is a type and a name."""
+    graph = OptimizedGraph()
+    graph.nodes = [Message("Node", op_type=type, name=name) for type, name in nodes]
+    given = [
+        node(name, 105 + at, 1, op_name=type, node_index=str(at))
+        for at, (type, name) in enumerate(events)
     ]
-    raw = raw_of(*nodes, event("model_run", "Session", 100, 90))
-    return {key[0]: each.message.name for key, each in match_nodes(raw, graph).items()}
-
-
-def test_events_are_matched_in_order_where_all_of_them_fit() -> None:
-    graph = graph_of(("Conv", "conv1"), ("ReorderOutput", "ReorderOutput_token_3"), ("Relu", ""))
-    events = (("Conv", "conv1"), ("ReorderOutput", "ReorderOutput_token_9"), ("Relu", "Relu_2"))
-    assert matched(graph, *events) == {
-        "conv1": "conv1",
-        "ReorderOutput_token_9": "ReorderOutput_token_3",
-        "Relu_2": "",
-    }
-
-
-def test_else_by_type_and_name_where_there_are_as_many() -> None:
-    graph = graph_of(
-        ("Conv", "conv1"), ("Conv", "conv2"), ("ReorderInput", "ReorderInput"), ("Relu", "")
-    )
-    events = (
-        ("Conv", "conv2"),  # in another order than in the graph
-        ("Conv", "conv1"),
-        ("ReorderInput", "ReorderInput"),  # a name that is given anew in each session
-        ("Relu", "Relu_3"),
-        ("Gemm", "gemm"),  # in no node
-    )
-    assert matched(graph, *events) == {"conv1": "conv1", "conv2": "conv2", "Relu_3": ""}
-
-
-def test_of_more_events_than_nodes_none_is_sure() -> None:
-    graph = graph_of(("Relu", ""), ("Conv", "conv1"))
-    events = (("Relu", "Relu_0"), ("Relu", "Relu_1"), ("Conv", "conv1"))
-    assert matched(graph, *events) == {"conv1": "conv1"}
+    raw = raw_of(*given, event("model_run", "Session", 100, 90))
+    matched = match_nodes(raw.runs, graph)
+    assert {key[0]: each.name for key, each in matched.items()} == found
 
 
 def test_elements_have_their_bits_by_the_engines_names_too() -> None:
@@ -335,7 +311,96 @@ def facts(**shapes: str) -> dict[str, TensorFact]:
 def test_bytes_are_counted_once_by_type_and_shape(
     type: str, inputs: dict[str, str], outputs: dict[str, str], size: int | None
 ) -> None:
-    message = Message("Node", op_type=type, input=[*inputs], output=[*outputs])
-    node = GraphNode(message, {})
-    graph = OptimizedGraph(outputs=frozenset({"out"}))
+    node = Message("Node", op_type=type, input=[*inputs], output=[*outputs])
+    graph = OptimizedGraph()
+    graph.outputs = {"out"}
     assert moved_bytes_of(node, facts(**inputs), facts(**outputs), graph) == size
+
+
+# How operators use the threads
+
+
+def stats(run: int, wait: int, done: dict[str, int], handing_out: int = 0) -> bytes:
+    caller = {
+        **{"thread_pool_name": "session-1-intra-op", "thread_id": "7", "block_size": [8]},
+        **{"core": 0, "Distribution": handing_out, "DistributionEnqueue": 0},
+        **{"Run": run, "Wait": wait, "WaitRevoke": 1},
+    }
+    others = {name: {"num_run": count, "core": 1} for name, count in done.items()}
+    return json.dumps({"main_thread": caller, "sub_threads": others}).encode()
+
+
+def test_times_are_summed_and_shares_counted_since_the_event_before() -> None:
+    uses = ThreadUses()
+    uses.add(0, stats(90, 9, {"11": 4, "12": 2}), timed=False)  # the warm-up
+    uses.add(0, stats(30, 9, {"11": 6, "12": 2}, handing_out=2), timed=True)
+    uses.add(1, stats(0, 0, {"11": 6, "12": 2}), timed=True)
+    uses.add(0, stats(10, 0, {"11": 9, "12": 3, "13": 0}), timed=True)
+    conv, relu = uses.by_operator.values()
+    assert conv == ThreadUse(2, 40_000, 2_000, 11_000, (5, 1, 0))
+    assert conv.waiting_share == 11 / 53
+    assert (relu.executions, relu.tasks) == (1, (0, 0))
+    assert uses.busy_threads() == ("11", "12")
+
+
+def test_a_session_without_threads_of_its_own_reports_nothing() -> None:
+    uses = ThreadUses()
+    uses.add(0, b'""', timed=True)
+    assert (uses.by_operator, uses.busy_threads()) == ({}, ())
+    assert ThreadUse(executions=3).waiting_share is None
+
+
+def test_counts_that_begin_anew_are_taken_as_they_are() -> None:
+    uses = ThreadUses()
+    uses.add(0, stats(1, 1, {"11": 40}), timed=True)
+    uses.add(0, stats(1, 1, {"11": 3}), timed=True)
+    assert uses.by_operator[0].tasks == (43,)
+
+
+# The clocks: aligned within the error that is stated
+
+
+SPANS = st.lists(st.tuples(*[st.integers(0, 10**6)] * 4), min_size=1, max_size=9)
+
+
+@given(SPANS, st.integers(-(10**12), 10**12), st.integers(-(10**7), 10**7))
+def test_clocks_are_aligned_within_the_error_stated(
+    gaps: list[tuple[int, ...]], offset_ns: int, guess_error_ns: int
+) -> None:
+    """Calls made of gaps: before a call, before its run, the run, and after it."""
+    now, calls, runs = 0, [], []
+    for number, (idle, before, took, after) in enumerate(gaps):
+        begin = now + idle
+        start, end = begin + before, begin + before + took
+        now = end + after
+        step = Step(number, begin, now)
+        calls.append(Call(step, begin, now))
+        # Whole microseconds, rounded down, on the engine's clock.
+        first = (start - offset_ns) // 1000 * 1000
+        runs.append(RawRun(first, first + took // 1000 * 1000, 7, ()))
+    found, alignment = place_runs(runs, calls, offset_ns + guess_error_ns)
+    assert alignment.error_ns is not None
+    assert abs(alignment.offset_ns - offset_ns) <= alignment.error_ns + 1000
+    for call, run, (step, own_ns) in zip(calls, runs, found, strict=True):
+        assert step == call.step
+        assert call.begin_ns <= run.start_ns + own_ns <= run.end_ns + own_ns <= call.end_ns
+
+
+def test_a_good_guess_is_kept() -> None:
+    calls = [Call(Step(0, 0, 9_000), 0, 9_000)]
+    _, found = place_runs([RawRun(2_000, 5_000, 7, ())], calls, 1_234)
+    assert (found.offset_ns, found.error_ns) == (1_234, 4_234)
+    assert place_runs([], calls, 77) == ([], Alignment("onnxruntime", 77))
+
+
+def test_a_clock_that_was_set_meanwhile_is_told_by_the_error() -> None:
+    calls = [
+        Call(Step(k, k * 10_000, k * 10_000 + 5_000), k * 10_000, k * 10_000 + 5_000)
+        for k in (0, 1)
+    ]
+    runs = [RawRun(0, 4_000, 7, ()), RawRun(50_000, 54_000, 7, ())]
+    found, alignment = place_runs(runs, calls, 0)
+    assert (alignment.error_ns or 0) >= 19_000
+    for call, run, (step, own_ns) in zip(calls, runs, found, strict=True):
+        assert step == call.step
+        assert call.begin_ns <= run.start_ns + own_ns <= run.end_ns + own_ns <= call.end_ns

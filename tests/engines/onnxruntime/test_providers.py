@@ -14,14 +14,13 @@ from lar.engines import engine_named
 from lar.engines.onnxruntime import providers, session
 from lar.engines.onnxruntime.messages import explain_onnxruntime
 from lar.engines.onnxruntime.providers import CudaDevice
-from lar.errors import UsageError
+from lar.errors import LarError, UsageError
+from tests.engines.onnxruntime.drivers import DIGITS, MakeDriver
 from tests.options.ruling import check, refusal
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
-    from tests.engines.onnxruntime.conftest import MakeDriver
 
-DIGITS = Path(__file__).resolve().parents[3] / "models" / "digits_cnn.onnx"
 CUDA = "CUDAExecutionProvider"
 TENSORRT = "TensorrtExecutionProvider"
 FALLBACK = "session.disable_cpu_ep_fallback"
@@ -79,7 +78,7 @@ Asked = Callable[..., dict[str, Any]]
 @pytest.fixture
 def asked_of(make_driver: MakeDriver, monkeypatch: pytest.MonkeyPatch) -> Asked:
     """Load a model on a machine with four GPUs; return what the engine was asked for."""
-    monkeypatch.setattr(session, "cuda_devices", lambda: GPUS)
+    monkeypatch.setattr(providers, "cuda_devices", lambda: GPUS)
 
     def asked(**settings: Any) -> dict[str, Any]:
         driver = make_driver(DIGITS, **settings)
@@ -120,7 +119,7 @@ def test_a_device_that_is_not_there_is_refused(
     with pytest.raises(UsageError, match="--cuda: there is no CUDA device 4 here") as caught:
         asked_of(cuda=4)
     assert caught.value.hint == "4 devices can be used, counted from 0"
-    monkeypatch.setattr(session, "cuda_devices", tuple)
+    monkeypatch.setattr(providers, "cuda_devices", tuple)
     for settings, flag in (
         ({"provider": "cuda"}, "--provider"),
         ({"tensorrt": True}, "--tensorrt"),
@@ -160,12 +159,20 @@ def test_devices_are_those_that_the_driver_of_the_gpus_counts(
 ) -> None:
     import onnxruntime
 
-    monkeypatch.setattr(session, "cuda_devices", lambda: GPUS[-2:])
+    monkeypatch.setattr(providers, "cuda_devices", lambda: GPUS[-2:])
     on_gpus = ("cpu", "cuda:0 (NVIDIA A)", "cuda:1 (NVIDIA B)")
     for names, devices in (((CUDA,), on_gpus), ((), ("cpu",))):
         engine = EngineWithGpu(onnxruntime, *names)
         monkeypatch.setattr(session, "import_onnxruntime", lambda engine=engine: engine)
         assert session.find_devices() == devices
+
+
+def explained(driver: Any) -> LarError:
+    """What is said of a model that its provider cannot run."""
+    says = "fallback to CPU EP has been explicitly disabled by the user"
+    error = driver.explain(RuntimeError(says), loading=True)
+    assert isinstance(error, LarError)
+    return error
 
 
 def test_a_provider_whose_libraries_are_missing_says_which(
@@ -176,13 +183,10 @@ def test_a_provider_whose_libraries_are_missing_says_which(
     library = tmp_path / "capi" / "libonnxruntime_providers_cuda.so"
     driver = make_driver(DIGITS, cuda=0)
     driver.providers = [CUDA]
-    unusable = RuntimeError("fallback to CPU EP has been explicitly disabled by the user")
-    error = driver.explain(unusable, loading=True)
-    assert error is not None
+    error = explained(driver)
     assert "the provider cuda cannot run all of its operators" in error.message
     library.write_text("no library")
-    error = driver.explain(unusable, loading=True)
-    assert error is not None
+    error = explained(driver)
     assert error.message.startswith("--cuda: the provider cuda of ONNX Runtime does not load: ")
     assert str(library) in error.message
     assert error.hint.startswith("pip install 'onnxruntime-gpu[cuda,cudnn]'")
@@ -214,14 +218,40 @@ def test_a_run_on_a_device_returns_when_it_is_dispatched() -> None:
     assert options.get_run_config_entry("disable_synchronize_execution_providers") == "1"
 
 
-def test_rounding_to_tf32_is_for_cuda_alone() -> None:
+CACHED = {"fast_run": True, "fast_run_algo_policy": "model.cache"}
+LAYOUT, ON_TENSORRT = {"enable_nchw88": True}, {"tensorrt": True}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"no_tf32": True}, "--no-tf32 needs --cuda or --provider cuda: the CPU rounds to no type"),
+        (ON_TENSORRT | {"no_tf32": True}, "--no-tf32 and --tensorrt exclude each other: "),
+        (ON_TENSORRT | {"cpu": True}, "--tensorrt and --cpu exclude each other: "),
+        (ON_TENSORRT | {"cpu_default": True}, "--tensorrt and --cpu-default exclude each other: "),
+        (ON_TENSORRT | {"multithread": 1}, "--tensorrt and --multithread exclude each other: "),
+        (ON_TENSORRT | {"provider": "cpu"}, "--tensorrt and --provider exclude each other: "),
+        (ON_TENSORRT | LAYOUT, "--enable-nchw88 and --tensorrt exclude each other: "),
+        ({"cuda": 0} | LAYOUT, "--enable-nchw88 and --cuda exclude each other: "),
+        ({"provider": "cuda"} | LAYOUT, "--enable-nchw88 and --provider exclude each other: "),
+        ({"provider": "cuda", "cpu": True}, "--provider cuda and --cpu"),
+        ({"provider": "cuda", "cpu_default": True}, "--provider cuda and --cpu"),
+        ({"provider": "cuda,tensorrt"}, "--provider: cannot run on cuda,tensorrt: the CPU alone"),
+        ({"provider": "cpu,cpu"}, "--provider: cannot run on cpu,cpu: the CPU alone runs what"),
+        ({"provider": "cuda,cpu,cpu"}, "--provider: cannot run on cuda,cpu,cpu: the CPU alone"),
+        ({"cuda": 0} | CACHED, "--fast-run-algo-policy and --cuda exclude each other: ONNX Runt"),
+    ],
+)
+def test_what_a_provider_has_no_room_for_is_refused(settings: dict[str, Any], message: str) -> None:
+    assert refusal("onnxruntime", settings).message.startswith(message)
+
+
+def test_what_goes_with_a_provider_is_taken() -> None:
     check("onnxruntime", {"no_tf32": True, "provider": "cuda,cpu"})
-    message = refusal("onnxruntime", {"no_tf32": True}).message
-    assert message.startswith(
-        "--no-tf32 needs --cuda or --provider cuda: the CPU rounds to no type of fewer bits"
-    )
-    message = refusal("onnxruntime", {"no_tf32": True, "tensorrt": True}).message
-    assert message.startswith("--no-tf32 and --tensorrt exclude each other: ")
+    check("onnxruntime", CACHED)
+    check("onnxruntime", {"provider": "CPUExecutionProvider"} | CACHED)
+    check("onnxruntime", {"provider": "cpu", "cpu": True})
+    check("onnxruntime", {"provider": "cpu", "cpu_default": True})
 
 
 def test_the_cpu_runs_the_rest_where_that_is_asked_for(asked_of: Asked) -> None:
@@ -229,9 +259,6 @@ def test_the_cpu_runs_the_rest_where_that_is_asked_for(asked_of: Asked) -> None:
     assert (asked[FALLBACK], asked["device"]) == ("0", ("cuda", 0))
     assert asked["notes"] == ["the CPU runs what cuda cannot: Conv (2), Relu (1)"]
     assert asked_of(provider="cuda")["notes"] == []
-    for name in ("cuda,tensorrt", "cpu,cpu", "cuda,cpu,cpu"):
-        message = refusal("onnxruntime", {"provider": name}).message
-        assert message.startswith(f"--provider: cannot run on {name}: the CPU alone runs what")
 
 
 def test_a_model_that_the_provider_cannot_run_names_what_it_lacks(
@@ -240,38 +267,13 @@ def test_a_model_that_the_provider_cannot_run_names_what_it_lacks(
     driver = make_driver(DIGITS, cuda=0)
     driver.onnxruntime = EngineWithGpu(driver.onnxruntime, CUDA)
     driver.providers = [CUDA]
-    unusable = RuntimeError("fallback to CPU EP has been explicitly disabled by the user")
-    error = driver.explain(unusable, loading=True)
-    assert error is not None
+    error = explained(driver)
     assert error.message.endswith(": the provider cuda cannot run Conv (2), Relu (1)")
     assert error.hint == "--provider cuda,cpu has the CPU run what it cannot"
     # ONNX Runtime before 1.24 says nothing about operators.
     monkeypatch.setattr(driver, "open_session", lambda model: object())
-    error = driver.explain(unusable, loading=True)
-    assert error is not None
+    error = explained(driver)
     assert error.message.endswith(": the provider cuda cannot run all of its operators")
-
-
-def test_a_cache_and_the_blocked_layout_are_for_the_cpu_alone() -> None:
-    cached = {"fast_run": True, "fast_run_algo_policy": "model.cache"}
-    assert "keeps a cache for the CPU alone" in refusal("onnxruntime", {"cuda": 0} | cached).message
-    check("onnxruntime", cached)
-    check("onnxruntime", {"provider": "CPUExecutionProvider"} | cached)
-    settings: tuple[tuple[dict[str, Any], str], ...] = (
-        ({"tensorrt": True}, "--tensorrt"),
-        ({"cuda": 0}, "--cuda"),
-        ({"provider": "cuda"}, "--provider"),
-    )
-    for values, flag in settings:
-        message = refusal("onnxruntime", {"enable_nchw88": True} | values).message
-        assert message.startswith(f"--enable-nchw88 and {flag} exclude each other: ")
-
-
-@pytest.mark.parametrize("key", ["cpu", "cpu_default", "multithread", "provider"])
-def test_tensorrt_leaves_no_room_for_the_cpu(key: str) -> None:
-    flag = "--" + key.replace("_", "-")
-    error = refusal("onnxruntime", {"tensorrt": True, key: "cpu" if key == "provider" else 1})
-    assert error.message.startswith(f"--tensorrt and {flag} exclude each other: ")
 
 
 def test_where_there_is_no_tensorrt_its_package_is_named(run_lar: RunLar) -> None:
@@ -285,13 +287,7 @@ def test_where_there_is_no_tensorrt_its_package_is_named(run_lar: RunLar) -> Non
     assert "pip install onnxruntime-gpu" in ended.stderr
 
 
-def test_a_cache_for_tensorrt_needs_tensorrt_and_a_place(
-    run_lar: RunLar, asked_of: Asked, tmp_path: Path
-) -> None:
-    ended = run_lar(str(DIGITS), "--tensorrt-cache", "engines")
-    assert ended.returncode == 2
-    assert "--tensorrt-cache needs --tensorrt: " in ended.stderr
-    assert "hint: add --tensorrt" in ended.stderr
+def test_a_cache_for_tensorrt_needs_a_place(asked_of: Asked, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="engines: cannot be written"):
         asked_of(tensorrt=True, tensorrt_cache=str(tmp_path / "nowhere" / "engines"))
 

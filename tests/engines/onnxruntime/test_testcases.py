@@ -2,41 +2,26 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import numpy_helper
 
 import lar
-
-RunLar = Callable[..., "subprocess.CompletedProcess[str]"]
+from tests.engines.onnxruntime.drivers import save_model
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Two test data sets whose tensors have no names, and a model of three outputs."""
-    value = helper.make_tensor_value_info
-    graph = helper.make_graph(
-        [
-            helper.make_node("ArgMax", ["x"], ["place"], axis=1, keepdims=0),
-            helper.make_node("Greater", ["x", "w"], ["above"]),
-            helper.make_node("Add", ["x", "w"], ["sum"]),
-        ],
-        "three",
-        [value("x", TensorProto.FLOAT, ["n", 3])],
-        [
-            value("place", TensorProto.INT64, ["n"]),
-            value("above", TensorProto.BOOL, ["n", 3]),
-            value("sum", TensorProto.FLOAT, ["n", 3]),
-        ],
-        [numpy_helper.from_array(np.arange(3, dtype=np.float32), "w")],
-    )
-    opsets = [helper.make_opsetid("", 17)]
-    onnx.save(helper.make_model(graph, ir_version=8, opset_imports=opsets), tmp_path / "net.onnx")
+    text = """(float[n,3] x) => (int64[n] place, bool[n,3] above, float[n,3] sum) {
+        place = ArgMax<axis = 1, keepdims = 0>(x)
+        above = Greater(x, w)
+        sum = Add(x, w)
+    }"""
+    save_model(tmp_path / "net.onnx", text, {"w": np.arange(3, dtype=np.float32)})
     for number in (0, 1):
         x = np.random.default_rng(number).random((2 + number, 3), np.float32)
         w = np.arange(3, dtype=np.float32)
