@@ -24,18 +24,12 @@ class OnnxFileEngine(Engine):
         return KINDS
 
     def read_model(self, path: Path) -> ModelInfo:
-        from dataclasses import replace
-
-        from lar.engines.onnx_file.contents import read_model
-
-        return replace(read_model(path), engine=self.name)
+        return self.read_model_at(path, {})
 
     def read_model_at(self, path: Path, shapes: Mapping[str, tuple[int, ...]]) -> ModelInfo:
-        from dataclasses import replace
-
         from lar.engines.onnx_file.contents import read_model
 
-        return replace(read_model(path, shapes), engine=self.name)
+        return read_model(path, shapes, self.name)
 
     def check_model(self, path: Path, settings: Mapping[str, Any]) -> None:
         from lar.engines.onnx_file.external_data import check_external_data

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lar.engines.formats import BROKEN
-from lar.engines.onnx_file.fields import EXTERNAL, SCHEMA, Message, open_model
+from lar.engines.onnx_file.fields import EXTERNAL, SCHEMA, Message, damaged, open_model
 from lar.errors import UsageError, printable
 from lar.files.input_file import open_input
 
@@ -90,8 +90,7 @@ def check_external_data(model: Path, allowed: Sequence[str] = ()) -> None:
     except (ValueError, RecursionError):
         # The engine says what is wrong with the file, unless it might take it all the same.
         if content.mentions(LOCATION):
-            problem = "not an ONNX model, or a damaged one"
-            raise UsageError(problem, BROKEN, subject=model) from None
+            raise damaged(model) from None
         return
     sizes: dict[str, int] = {}
     for each in sorted(found):

@@ -17,46 +17,16 @@ from __future__ import annotations
 import mmap
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lar.engines.formats import HEAD_SIZE, begins_like_ort
+from lar.engines.formats import BROKEN, HEAD_SIZE, begins_like_ort
+from lar.errors import UsageError
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 FIXED_BYTES = {FIXED64: 8, FIXED32: 4}
 EXTERNAL = 1  # the data_location of a tensor whose data is in a file of its own
-
-# By message: the numbers, names and kinds of fields; a star is behind those that are repeated.
-SCHEMA_TEXT = """
-Model: 1 ir_version int, 2 producer_name text, 3 producer_version text, 7 graph Graph,
-  8 opset_import Opset*, 14 metadata_props Entry*, 20 training_info Training*,
-  25 functions Function*
-Opset: 1 domain text, 2 version int
-Entry: 1 key text, 2 value bytes
-Training: 1 initialization Graph, 2 algorithm Graph
-Function: 1 name text, 4 input text*, 5 output text*, 7 node Node*, 9 opset_import Opset*,
-  10 domain text, 11 attribute_proto Attribute*
-Graph: 1 node Node*, 2 name text, 5 initializer Tensor*, 11 input Value*, 12 output Value*,
-  13 value_info Value*, 15 sparse_initializer Sparse*
-Node: 1 input text*, 2 output text*, 3 name text, 4 op_type text, 5 attribute Attribute*,
-  7 domain text
-Attribute: 1 name text, 2 f float, 3 i int, 4 s bytes, 5 t Tensor, 6 g Graph, 7 floats float*,
-  8 ints int*, 9 strings bytes*, 10 tensors Tensor*, 11 graphs Graph*, 14 tp Type, 20 type int,
-  21 ref_attr_name text, 22 sparse_tensor Sparse, 23 sparse_tensors Sparse*
-Tensor: 1 dims int*, 2 data_type int, 4 float_data float*, 5 int32_data int*, 6 string_data bytes*,
-  7 int64_data int*, 8 name text, 9 raw_data bytes, 10 double_data double*, 11 uint64_data int*,
-  12 doc_string text, 13 external_data Entry*, 14 data_location int
-Sparse: 1 values Tensor, 2 indices Tensor, 3 dims int*
-Value: 1 name text, 2 type Type
-Type: 1 tensor_type TensorType, 4 sequence_type Sequence, 5 map_type Map,
-  8 sparse_tensor_type TensorType, 9 optional_type Sequence
-TensorType: 1 elem_type int, 2 shape Shape
-Sequence: 1 elem_type Type
-Map: 1 key_type int, 2 value_type Type
-Shape: 1 dim Axis*
-Axis: 1 dim_value int, 2 dim_param text
-"""
 
 
 class FieldKind(NamedTuple):
@@ -79,7 +49,8 @@ def read_schema(text: str) -> dict[str, dict[str, FieldKind]]:
     return found
 
 
-SCHEMA = read_schema(SCHEMA_TEXT)
+# By message: the numbers, names and kinds of fields; a star is behind those that are repeated.
+SCHEMA = read_schema(Path(__file__).with_name("messages.txt").read_text())
 NAMES = {
     message: {it.number: name for name, it in fields.items()} for message, fields in SCHEMA.items()
 }
@@ -180,19 +151,13 @@ class Message:
         if kind is None:
             raise AttributeError(name)
         found = [each for field in self._raw(name) for each in self._decode(kind, field)]
-        if kind.is_repeated:
-            value: Any = found
-        elif kind.type in SCHEMA:
-            # Messages that stand there twice are merged.
-            data = found[0]._data if len(found) == 1 else b"".join(it._data for it in found)
-            value = Message(kind.type, data)
-            if not found:
-                return value
-        else:
-            value = found[-1] if found else DEFAULTS[kind.type]
-            if not found:
-                return value
-        self.__dict__[name] = value
+        value: Any = found
+        if not kind.is_repeated:
+            value = found[-1] if found else DEFAULTS.get(kind.type)
+            if kind.type in SCHEMA and len(found) != 1:  # those that stand there twice are merged
+                value = Message(kind.type, b"".join(it._data for it in found))
+        if found or kind.is_repeated:
+            self.__dict__[name] = value
         return value
 
     def __contains__(self, name: str) -> bool:
@@ -288,6 +253,11 @@ def open_model(path: Path) -> Message:
     return Message("Model", b"" if begins_like_ort(bytes(data[:HEAD_SIZE])) else data)
 
 
+def damaged(path: Path) -> UsageError:
+    """Return the error of a file that is no model."""
+    return UsageError("not an ONNX model, or a damaged one", BROKEN, subject=path)
+
+
 class Node(NamedTuple):
     """A node of a graph; inputs and outputs that are left out have empty names."""
 
@@ -343,6 +313,11 @@ def graphs_in(graph: Message) -> Iterator[Message]:
             yield from graphs_in(inner)
 
 
+def held_in(graph: Message) -> list[Message]:
+    """Return the tensors that have values in a graph; of sparse ones, their elements."""
+    return [*graph.initializer, *(each.values for each in graph.sparse_initializer)]
+
+
 class SavedModel(NamedTuple):
     """A saved model: its bytes, and the folder where its weights are."""
 
@@ -376,3 +351,17 @@ def bits_of(type_name: str) -> int | None:
     the engine's; None where they differ."""
     found = re.search(r"\d+", type_name)
     return int(found[0]) if found else {"bool": 8}.get(type_name)
+
+
+# What exporters write for an axis that they have no name for.
+NO_NAME = re.compile(r"(?i)none|unk__\d+|[\W\d_]*")
+
+
+def axes_of(axes: Iterable[int | str | None]) -> tuple[tuple[int | None, ...], tuple[str, ...]]:
+    """Return the sizes of axes, None for any size, and their names; without any name, ()."""
+    sizes, names = [], []
+    for axis in axes:
+        sizes.append(axis if isinstance(axis, int) and axis >= 0 else None)
+        is_name = isinstance(axis, str) and not NO_NAME.fullmatch(axis)
+        names.append(str(axis).replace(" ", "") if is_name else "")
+    return tuple(sizes), tuple(names) if any(names) else ()

@@ -1,36 +1,72 @@
-"""The kinds of ONNX's operators and of those that ONNX Runtime fuses, in words for all engines."""
+"""What lar knows of ONNX's operators and of those that ONNX Runtime fuses: `operators.json`.
+
+What the operators take in which place: onnx.ai/onnx/operators, and docs/ContribOperators.md of ONNX
+Runtime.
+"""
 
 from __future__ import annotations
 
-from lar.graphs.operator_kinds import OperatorKinds, kinds_by_type
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
-TYPES = {
-    "conv": "conv fusedconv qlinearconv convinteger nhwcconv nhwcfusedconv groupconv",
-    "deconv": "convtranspose",
-    "matmul": "matmul fusedmatmul gemm fusedgemm matmulinteger qgemm qlinearmatmul",
-    "pool": "maxpool averagepool globalaveragepool globalmaxpool qlinearaveragepool"
-    " qlinearglobalaveragepool",
-    "reduce": "reducemean reducesum reducemax reducemin reduceprod",
-    "norm": "batchnormalization layernormalization instancenormalization groupnormalization"
-    " skiplayernormalization simplifiedlayernormalization",
-    "move": "reshape transpose flatten squeeze unsqueeze expand identity dropout reorderinput"
-    " reorderoutput",
-    "cast": "cast quantizelinear dequantizelinear dynamicquantizelinear",
-    "softmax": "softmax",
-    "sum": "add sum qlinearadd",
-    "mul": "mul qlinearmul",
-    "sub": "sub",
-    "div": "div",
-}
+import msgspec
 
+from lar.graphs.operator_kinds import OperatorKinds
+
+
+class Role(NamedTuple):
+    """A tensor of an operator and where its scale and zero point are.
+
+    A place counts inputs from 0, `~place` outputs. The scale is the product of those at `scales`.
+    `axis` is that of the tensor along which there are several.
+    """
+
+    tensor: int
+    scales: tuple[int, ...]
+    zero_point: int | None = None
+    axis: int | None = None
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """The content of `operators.json`.
+
+    Attributes:
+        kinds: types of operators in small letters, by their kind in words for all engines.
+        biased, opaque, random: such types, as `OperatorKinds` has them.
+        work: types by the work that they do, as `lar.engines.flops` counts it. One that stands
+            nowhere has no known number of FLOPs; control flow is such a one, for its work depends
+            on the data.
+        inputs: which inputs are the data and the weights, where they are not the first two.
+        settings: inputs that are floating-point and yet say how to compute, not with what.
+        biases: the inputs that are a bias, or are added.
+        roles: the quantised tensors of an operator.
+    """
+
+    kinds: dict[str, list[str]]
+    biased: frozenset[str]
+    opaque: frozenset[str]
+    random: frozenset[str]
+    work: dict[str, list[str]]
+    inputs: dict[str, tuple[int, ...]]
+    settings: dict[str, tuple[int, ...]]
+    biases: dict[str, tuple[int, ...]]
+    roles: dict[str, tuple[Role, ...]]
+
+
+def by_type(groups: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Return the group of each type of operators."""
+    return {each: group for group, types in groups.items() for each in types}
+
+
+CONTENT = Path(__file__).with_name("operators.json").read_bytes()
+FACTS = msgspec.json.decode(CONTENT, type=Facts)
+WORK = by_type(FACTS.work)
 KINDS = OperatorKinds(
-    kinds_by_type(TYPES),
-    biased=frozenset({"qlinearconv", "qlinearmatmul"}),
-    opaque=frozenset({"sequencemap", "epcontext"}),
-    random=frozenset(
-        {"randomnormal", "randomnormallike", "randomuniform", "randomuniformlike"}
-        | {"multinomial", "bernoulli"}
-    ),
+    by_type(FACTS.kinds),
+    biased=FACTS.biased,
+    opaque=FACTS.opaque,
+    random=FACTS.random,
     # What a CPU has no float16 kernel for is computed in float32, and casts between are removed.
     rounded={"InsertedPrecisionFreeCast_": "float16"},
 )

@@ -12,7 +12,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from lar.engines.onnx_file.contents import Constant, constant_of, operation_of, read_model
+from lar.engines.onnx_file.contents import Known, constant_of, operation_of, read_model
 from lar.engines.onnx_file.fields import Message
 from lar.errors import UsageError
 from lar.records.run import ModelInfo, TensorInfo
@@ -334,14 +334,14 @@ def test_operators_have_their_formulas(
 @pytest.mark.parametrize(
     ("values", "constant"),
     [
-        ({"value": numpy_helper.from_array(weights(2, 3))}, Constant("float32", (2, 3))),
-        ({"value_floats": [1.5, 2.5]}, Constant("float32", (2,))),
-        ({"value_ints": [1, 2, 3]}, Constant("int64", (3,))),
-        ({"value_int": 7}, Constant("int64", ())),
+        ({"value": numpy_helper.from_array(weights(2, 3))}, Known("float32", (2, 3))),
+        ({"value_floats": [1.5, 2.5]}, Known("float32", (2,))),
+        ({"value_ints": [1, 2, 3]}, Known("int64", (3,))),
+        ({"value_int": 7}, Known("int64", ())),
     ],
 )
 def test_a_constant_has_the_type_and_shape_of_what_it_holds(
-    values: dict[str, Any], constant: Constant
+    values: dict[str, Any], constant: Known
 ) -> None:
     assert constant_of(message_of(helper.make_node("Constant", [], ["c"], **values))) == constant
 
