@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import ChainMap, Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from lar.engines.onnx_file.fields import (
@@ -16,6 +17,8 @@ from lar.engines.onnx_file.fields import (
     Node,
     attributes_of,
     graphs_of,
+    held_in,
+    open_model,
 )
 
 LOOPS = frozenset({"Loop", "Scan"})
@@ -60,8 +63,7 @@ def name_by_paths(graph: Message, path: str = "", outside: Names | None = None) 
                 name_by_paths(each.g, inner, names)
         for tensors in (node.input, node.output):
             tensors[:] = [names.get(name, name) for name in tensors]
-    sparse = (each.values for each in graph.sparse_initializer)
-    for each in (*graph.input, *graph.output, *graph.initializer, *sparse):
+    for each in (*graph.input, *graph.output, *held_in(graph)):
         each.name = names.get(each.name, each.name)
     if path:
         del graph.value_info[:]
@@ -93,12 +95,15 @@ def bodies_in(outer: Body) -> Iterator[tuple[Message, list[Body]]]:
         )
 
 
-def bodies_within(graph: Body) -> Iterator[Body]:
-    """Yield a graph, and all graphs inside it."""
-    yield graph
-    for _, bodies in bodies_in(graph):
-        for body in bodies:
-            yield from bodies_within(body)
+def open_operators(path: Path) -> tuple[Message, list[Operator]]:
+    """Return the graph of a model file, named by paths, and its operators.
+
+    Raises:
+        ValueError, OSError: it cannot be read, or is damaged.
+    """
+    graph = open_model(path).graph
+    name_by_paths(graph)
+    return graph, [*operators_in(Body("", graph))]
 
 
 def operators_in(graph: Body, outside: frozenset[str] = frozenset()) -> Iterator[Operator]:
@@ -131,8 +136,7 @@ def operators_in(graph: Body, outside: frozenset[str] = frozenset()) -> Iterator
 
 def names_given(graph: Message) -> Iterator[str]:
     """Yield the names of the tensors that a graph itself holds."""
-    yield from (each.name for each in (*graph.input, *graph.initializer))
-    yield from (each.values.name for each in graph.sparse_initializer)
+    yield from (each.name for each in (*graph.input, *held_in(graph)))
     yield from (name for node in graph.node for name in node.output if name)
 
 

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lar.engines.onnx_file.bodies import Body, name_by_paths, operators_in, parameters_of
-from lar.engines.onnx_file.fields import Node, open_model
+from lar.engines.onnx_file.bodies import open_operators, parameters_of
+from lar.engines.onnx_file.fields import Node
 from lar.engines.onnx_file.operator_kinds import FACTS, Role
 from lar.engines.onnx_file.tensors import array_of
 from lar.records.quantization import Quantization
@@ -141,9 +141,7 @@ def read_quantizations(path: Path) -> dict[str, Quantization]:
     Raises:
         ValueError, OSError: the model cannot be read.
     """
-    graph = open_model(path).graph
-    name_by_paths(graph)
-    operators = [*operators_in(Body("", graph))]
+    graph, operators = open_operators(path)
     parameters = [parameters_of(each.message) for each in operators]
     scales = scales_in([each.node for each in operators], parameters)
     wanted = wanted_names(scales)
