@@ -81,16 +81,12 @@ def engine_named(name: str) -> Engine:
         UsageError: no engine has that name.
         EngineMissing: another package's engine cannot be imported.
     """
-    for engine in ENGINES:
-        if engine.name == name:
-            return engine
-    found, broken = added_engines()
-    if name in found:
-        return found[name]
+    if engine := find_engine(name):
+        return engine
+    broken = added_engines()[1]
     if name in broken:
-        raise EngineMissing(
-            f"the engine {name} cannot be used: {broken[name]}", "install its package again"
-        )
+        problem = f"the engine {name} cannot be used: {broken[name]}"
+        raise EngineMissing(problem, "install its package again")
     known = [engine.name for engine in all_engines()]
     near = nearest(name.lower(), known)
     hint = f"did you mean {near}?" if near else f"engines: {', '.join(known)}"

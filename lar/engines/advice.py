@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,12 +94,9 @@ def in_order(signs: Iterable[Sign]) -> list[Sign]:
     the second of it counts a half, the third a third."""
     worth = [each for each in signs if each.saves >= LEAST_SAVED]
     worth.sort(key=lambda each: -each.saves)
-    counts: Counter[str] = Counter()
-    weighed = []
-    for each in worth:
-        counts[each.way] += 1
-        weighed.append((each.saves / counts[each.way], each))
-    weighed.sort(key=lambda each: -each[0])
+    ways = [each.way for each in worth]
+    counts = [ways[: at + 1].count(way) for at, way in enumerate(ways)]
+    weighed = sorted(zip(counts, worth, strict=True), key=lambda it: -it[1].saves / it[0])
     return list({each.choice: each for _, each in weighed}.values())
 
 

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
         Step,
         Times,
     )
-    from lar.records.run import RunSpec
 
 
 T = TypeVar("T")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import abc
 import functools
-import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -531,13 +530,6 @@ class Engine(abc.ABC):
 
 def is_package(name: str) -> bool:
     """Return whether Python finds a package of that name, which is not imported."""
-    from importlib.machinery import PathFinder
-
-    if name in sys.modules:
-        return sys.modules[name] is not None
-    if PathFinder.find_spec(name) is not None:
-        return True
-    # A package that is installed in place may have a finder of its own.
-    import importlib.util  # slow to import, and rarely needed
+    import importlib.util
 
     return importlib.util.find_spec(name) is not None

@@ -114,7 +114,7 @@ def operators_in(graph: Body, outside: frozenset[str] = frozenset()) -> Iterator
     inputs are what the first iteration is fed with. `outside` are the tensors of the graphs around
     this one, without weights.
     """
-    weights = {each.name for each in graph.graph.initializer}
+    weights = {each.name for each in held_in(graph.graph)}
     known = outside | {*names_given(graph.graph)} - weights
     for node, bodies in bodies_in(graph):
         taken, results = tuple(node.input), list[str]()

@@ -156,7 +156,8 @@ class Message:
             value = found[-1] if found else DEFAULTS.get(kind.type)
             if kind.type in SCHEMA and len(found) != 1:  # those that stand there twice are merged
                 value = Message(kind.type, b"".join(it._data for it in found))
-        if found or kind.is_repeated:
+        # Bytes are not kept, which may be weights.
+        if kind.is_repeated or (found and kind.type != "bytes"):
             self.__dict__[name] = value
         return value
 
