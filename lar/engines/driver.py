@@ -88,11 +88,11 @@ class EngineProfiler(Protocol):
 class Silent:
     """Records nothing, in a run that is not profiled."""
 
+    # The time of day at which the recording began.
     unix_ns: int = 0
-    """The time of day at which the recording began."""
 
+    # The zero of all times that are recorded, on the clock of `time.perf_counter_ns`.
     t0_ns: int = 0
-    """The zero of all times that are recorded, on the clock of `time.perf_counter_ns`."""
 
     def attach(self, driver: Driver) -> None:
         """Have a driver's iterations recorded."""
@@ -140,57 +140,57 @@ class Driver(abc.ABC):
     They raise, or return a number other than 0, when they fail (`failure` then gives the reason).
     """
 
+    # The driver's name in the engine's table.
     name: str = ""
-    """The driver's name in the engine's table."""
 
+    # The number of this copy among those that run at once, from 0; `first` is the first copy.
     runner: int
-    """The number of this copy among those that run at once, from 0; `first` is the first copy."""
 
+    # Seconds, monotonic.
     clock: Callable[[], float] = staticmethod(time.perf_counter)
-    """Seconds, monotonic."""
 
+    # Lets that many seconds pass on the clock, or a few more, without computing.
     sleep: Callable[[float], object] = staticmethod(time.sleep)
-    """Lets that many seconds pass on the clock, or a few more, without computing."""
 
+    # Lets some time pass, at most that many seconds on the clock; others may compute in it.
     spin: Callable[[float], object] = staticmethod(lambda _: time.sleep(0))
-    """Lets some time pass, at most that many seconds on the clock; others may compute in it."""
 
+    # Dispatches one iteration; returns when the host is free again.
     start: Callable[[], object]
-    """Dispatches one iteration; returns when the host is free again."""
 
+    # Returns when the iteration that was started has ended.
     wait: Callable[[], object]
-    """Returns when the iteration that was started has ended."""
 
+    # Makes the engine ready for the next start, outside the timed region.
     rearm: Callable[[], object] | None = None
-    """Makes the engine ready for the next start, outside the timed region."""
 
+    # Keeps what an iteration gave when it has ended, outside the timed region.
     after_iteration: Callable[[], object] | None = None
-    """Keeps what an iteration gave when it has ended, outside the timed region."""
 
+    # In a profiled run, records an iteration: when it began, was dispatched and had ended.
     record: Callable[[float, float, float], object] | None = None
-    """In a profiled run, records an iteration: when it began, was dispatched and had ended."""
 
+    # Returns the part of the last wait that the engine spent on its own profile.
     own_seconds: Callable[[], float] | None = None
-    """Returns the part of the last wait that the engine spent on its own profile."""
 
+    # Returns when the copy of the outputs began, if it is part of the iteration and profiled.
     copied_at: Callable[[], float] | None = None
-    """Returns when the copy of the outputs began, if it is part of the iteration and profiled."""
 
+    # Takes the engine's own profile; the option's hook sets it.
     profiler: EngineProfiler | None = None
-    """Takes the engine's own profile; the option's hook sets it."""
 
+    # Records what a profiled run does outside its iterations.
     recorder: Silent = SILENT
-    """Records what a profiled run does outside its iterations."""
 
+    # The engine's names for its functions that load, feed, forward, wait and give outputs.
     calls: Mapping[str, str] = {}
-    """The engine's names for its functions that load, feed, forward, wait and give outputs."""
 
+    # Whether the thread that calls `start` computes, beside others or not. Where it only waits,
+    # the threads of several copies of a model cannot be told apart.
     computes_in_caller: bool = True
-    """Whether the thread that calls `start` computes, beside others or not. Where it only waits,
-    the threads of several copies of a model cannot be told apart."""
 
+    # The device's own time of the last iteration, where the engine measures it.
     device_seconds: Callable[[], float] | None = None
-    """The device's own time of the last iteration, where the engine measures it."""
 
     def __init__(
         self,
