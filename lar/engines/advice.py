@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lar.engines import find_engine
+from lar.engines import driver_for, find_engine
 from lar.engines.engine import Engine, Site
 from lar.engines.signs import Sign, computing_ns_of
 from lar.errors import UsageError
@@ -111,14 +111,12 @@ def is_open(
     if options.keys() - {ENGINE_FIX.key} & taken or (layouts & options.keys() and layouts & taken):
         return False
     values = {**given, **options}
-    drivers = [{*engine.rows[key].drivers} for key in values if key in engine.rows]
-    if drivers and not set.intersection(*drivers):
-        return False
     # Rules of an engine may look at the processor, which is this machine's.
     is_here = profile.facts.machine.get("processor") == read_machine().processor
     rules = (*RULES, *(engine.option_rules() if is_here else ()))
     defaults = {option.key: option.default for option in OPTIONS}
     try:
+        driver_for(engine, [key for key in values if key in engine.rows])
         check_rules(rules, Asked({**defaults, **values}, environment=site.environment))
     except UsageError:
         return False

@@ -182,16 +182,14 @@ class Message:
 
     def _decode(self, kind: FieldKind, field: Field) -> list[Any]:
         """Return the values in a field: several in one of packed numbers."""
-        data = self._data[field.value : field.end]
-        if kind.type not in WIRES:
-            if field.wire != BYTES:
-                raise ValueError(f"a number in the place of a {kind.type}")
-            if kind.type == "text":
-                return [str(data, "utf-8")]
+        data, wire = self._data[field.value : field.end], WIRES.get(kind.type, BYTES)
+        if field.wire not in (wire, BYTES):
+            raise ValueError(f"another field in the place of a {kind.type}")
+        if kind.type == "text":
+            return [str(data, "utf-8")]
+        if wire == BYTES:
             return [bytes(data) if kind.type == "bytes" else Message(kind.type, data)]
         if kind.type in FORMATS:
-            if field.wire not in (BYTES, WIRES[kind.type]):
-                raise ValueError(f"another field in the place of a {kind.type}")
             size = struct.calcsize(FORMATS[kind.type])
             data = data[: len(data) // size * size]
             return [number for (number,) in struct.iter_unpack(FORMATS[kind.type], data)]

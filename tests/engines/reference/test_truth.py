@@ -117,6 +117,19 @@ def test_a_loop_without_a_trip_gives_what_it_is_fed_with(tmp_path: Path) -> None
     assert values["all"].shape == (0, 4)
 
 
+def test_a_loop_without_a_trip_gives_no_tensor_another_ones_place(tmp_path: Path) -> None:
+    """Of an output whose shape the body does not state nothing is known then."""
+    nodes = loop(0)
+    body = nodes[1].attribute[0].g
+    body.node.append(node("Shape", ["a"], ["size"]))
+    body.output[2].CopyFrom(value("kept", FLOAT, None))
+    body.output.append(value("size", INT64, [1]))
+    nodes[1].output.append("sizes")
+    found = dump(save(tmp_path, nodes, ["y", "all", "sizes"]), "reference")
+    assert "all" not in {each.name for each in found}
+    assert found.index.left_out.keys() >= {"all", "sizes"}
+
+
 def test_a_loop_within_a_loop_has_all_iterations_in_a_row(tmp_path: Path) -> None:
     count, inner = loop(2)
     inner.input[2] = "v"
