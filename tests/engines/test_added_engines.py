@@ -87,34 +87,6 @@ def test_a_format_that_several_engines_read_has_the_first_for_its_default(
     assert engine_for(model, "toy").name == "toy"
 
 
-def test_two_engines_are_compared_on_one_model(site: Path, root: Path) -> None:
-    install_toy(site)
-    model = root / "models/digits_cnn.onnx"
-    found = lar.compare(f"{model} --cpu", f"{model} --engine toy", max_error=1e-4)
-    assert (found.actual.engine, found.expected.engine) == ("onnxruntime", "toy")
-    assert found.finding == "same"
-    assert len(found.tensors) > 5
-
-
-def test_a_model_of_another_format_is_refused_for_its_format(site: Path, root: Path) -> None:
-    install_toy(site)
-    with pytest.raises(UsageError) as caught:
-        engine_for(root / "models/one_operator.mge", "toy")
-    assert caught.value.message.endswith("a model in the MegEngine format, which Toy does not read")
-    assert "--engine megengine" in caught.value.hint
-
-
-def test_an_option_that_the_engine_has_no_row_for_is_refused(
-    run_lar: RunLar, site: Path, environment: dict[str, str], root: Path
-) -> None:
-    install_toy(site)
-    model = str(root / "models/one_operator.onnx")
-    done = run_lar(model, "--engine", "toy", "--full-run", env=environment)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert "--full-run: Toy cannot do this" in done.stderr
-
-
 @pytest.mark.parametrize(("name", "content"), [("a.own", b"text"), ("a.model", b"OWN!....")])
 def test_a_format_of_its_own_is_recognised(
     site: Path, tmp_path: Path, name: str, content: bytes

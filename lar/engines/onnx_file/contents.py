@@ -38,7 +38,6 @@ DOMAINS = ("", "ai.onnx", "com.microsoft", "com.microsoft.nchwc")
 
 # Operators that take any number of inputs, and combine them one by one.
 VARIADIC = ("Max", "Mean", "Min", "Sum")
-SQUARING = ("ReduceL2", "ReduceSumSquare", "GlobalLpPool")
 
 
 def operation_of(node: Message, shapes: Mapping[str, Shape]) -> Operation:
@@ -74,12 +73,10 @@ def taps_of(node: Message, kind: str, attributes: Mapping[str, Any]) -> int:
         return prod(attributes.get("kernel_shape", ()))
     if node.op_type in VARIADIC:
         return max(1, len(node.input) - 1)
-    if node.op_type == "Clip":
-        return 2
     if kind == "interpolation":
         mode = attributes.get("mode", "linear" if node.op_type == "GridSample" else "nearest")
         return {"nearest": 0, "cubic": 16, "bicubic": 16}.get(mode, 4)
-    return 2 if node.op_type in SQUARING else 1
+    return FACTS.taps.get(node.op_type, 1)
 
 
 def channels_first(shape: Shape) -> Shape:

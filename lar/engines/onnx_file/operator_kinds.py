@@ -40,6 +40,7 @@ class Facts(msgspec.Struct, frozen=True):
         inputs: which inputs are the data and the weights, where they are not the first two.
         settings: inputs that are floating-point and yet say how to compute, not with what.
         biases: the inputs that are a bias, or are added.
+        taps: operations on each element, where they are not one.
         roles: the quantised tensors of an operator.
     """
 
@@ -51,6 +52,7 @@ class Facts(msgspec.Struct, frozen=True):
     inputs: dict[str, tuple[int, ...]]
     settings: dict[str, tuple[int, ...]]
     biases: dict[str, tuple[int, ...]]
+    taps: dict[str, int]
     roles: dict[str, tuple[Role, ...]]
 
 
