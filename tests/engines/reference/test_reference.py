@@ -21,6 +21,7 @@ from lar.engines.reference.evaluator import evaluator_of, names_after_last_use
 from lar.errors import EngineMissing, UsageError
 from lar.records.run import RunSpec
 from lar.running.plan import require_engine
+from tests.engines.reference.models import save
 
 RunLar = Callable[..., "subprocess.CompletedProcess[str]"]
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -28,22 +29,6 @@ Array = np.ndarray[Any, np.dtype[Any]]
 MODELS = Path(__file__).resolve().parents[3] / "models"
 SEVEN = str(MODELS.parent / "inputs" / "digit_7.npy")
 VALUE = helper.make_tensor_value_info
-
-
-def save(folder: Path, nodes: list[Any], opset: int = 17, **weights: Array) -> Path:
-    """Save a model from the vector `x` of four numbers to `y`."""
-    initializers = [numpy_helper.from_array(array, name) for name, array in weights.items()]
-    graph = helper.make_graph(
-        nodes,
-        "model",
-        [VALUE("x", TensorProto.FLOAT, [4])],
-        [VALUE("y", TensorProto.FLOAT, None)],
-        initializers,
-    )
-    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
-    path = folder / "model.onnx"
-    onnx.save(helper.make_model(graph, ir_version=8, opset_imports=opsets), path)
-    return path
 
 
 def run(path: Path, x: Array) -> Array:

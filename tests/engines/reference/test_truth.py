@@ -6,29 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import lar
 from lar.dumps.dump import Dump
+from tests.engines.reference.models import save
 
 Array = np.ndarray[Any, np.dtype[Any]]
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 value, node = helper.make_tensor_value_info, helper.make_node
-
-
-def save(
-    folder: Path, nodes: list[Any], outputs: list[str], shape: Any = (4,), **weights: Any
-) -> Path:
-    """Save a model from the float32 tensor `x`."""
-    arrays = [numpy_helper.from_array(np.asarray(it), name) for name, it in weights.items()]
-    results = [onnx.ValueInfoProto(name=name) for name in outputs]
-    graph = helper.make_graph(nodes, "model", [value("x", FLOAT, shape)], results, arrays)
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
-    path = folder / "model.onnx"
-    onnx.save(helper.make_model(graph, ir_version=8, opset_imports=opsets), path)
-    return path
 
 
 def dump(path: Path, engine: str, **options: Any) -> Dump:
