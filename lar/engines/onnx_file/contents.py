@@ -98,7 +98,7 @@ class Known(NamedTuple):
     shape: Shape = None
 
     @property
-    def count(self) -> int:
+    def elements(self) -> int:
         """The number of its elements, if its shape is known."""
         return prod(size or 0 for size in self.shape or ())
 
@@ -108,7 +108,7 @@ class Known(NamedTuple):
         bits = bits_of(self.type)
         if bits is None or self.shape is None or None in self.shape:
             return None
-        return -(-self.count * bits // 8)
+        return -(-self.elements * bits // 8)
 
 
 def read_model(
@@ -207,7 +207,7 @@ def describe_model(model: Message, given: Mapping[str, tuple[int, ...]], engine:
         inputs=infos,
         outputs=outputs,
         operators=dict(Counter(node.op_type for node in nodes).most_common()),
-        parameter_count=sum(each.count for each in weights),
+        parameter_count=sum(each.elements for each in weights),
         weight_bytes=sum(each.size_bytes or 0 for each in weights),
         flops=flops,
         flops_unknown=flops_unknown,
@@ -305,7 +305,7 @@ def weights_in(nodes: Sequence[Message], constants: Mapping[str, Known]) -> Coll
             constant = constants.get(name)
             if constant is None or index in FACTS.settings.get(node.op_type, ()):
                 continue
-            if (quantised or "float" in constant.type) and constant.count > 1:
+            if (quantised or "float" in constant.type) and constant.elements > 1:
                 found[name] = constant
     return found.values()
 

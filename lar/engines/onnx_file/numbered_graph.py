@@ -55,9 +55,8 @@ class NumberedGraph:
             for node, known in zip(self.nodes, self.parameters, strict=True)
             for name in [*filter(None, node.outputs)][:1]
         ]
-        facts = DumpFacts(operators, iteration=0, outputs=self.outputs)
-        known = quantizations_of(self.scales, self.factors)
-        return facts._replace(quantizations=known, left_out=self.left_out)
+        known, left_out = quantizations_of(self.scales, self.factors), self.left_out
+        return DumpFacts(operators, 0, {}, known, outputs=self.outputs, left_out=left_out)
 
     def holds_weight(self, name: str, type_name: str) -> bool:
         """Return whether a dump has a constant: weights and biases that operators take, not the
