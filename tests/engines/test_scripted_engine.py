@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lar_scripted.script import FakeDriver, read_model, read_script
+from lar_scripted.script import FakeDriver, read_script
 
 from lar.engines import engine_named
-from lar.errors import UsageError
 from lar.measurement.loop import take_samples
 from lar.measurement.rows import SampleRows
-from lar.records.run import RunContext, RunSpec, Samples, TensorInfo
+from lar.records.run import RunContext, RunSpec, Samples
 
 WriteScript = Callable[..., str]
 INPUT = {"name": "data", "dtype": "float32", "shape": [1, None]}
@@ -34,32 +33,6 @@ def played(script: str, warmups: int, iterations: int) -> tuple[Samples, Samples
     take_samples(driver, warmups, rows, meter)
     take_samples(driver, iterations, rows, meter)
     return rows.samples(0, warmups), rows.samples(warmups, warmups + iterations)
-
-
-def test_a_misspelt_part_of_a_script_is_refused(write_script: WriteScript) -> None:
-    script = Path(write_script(fault=[{"at": "start", "do": "hang"}]))
-    with pytest.raises(UsageError, match="a script has no 'fault'"):
-        read_script(script)
-
-
-@pytest.mark.parametrize(
-    "text", ["{", "[]", '{"times": [[1]]}', '{"faults": [{"at": "never", "do": "x"}]}']
-)
-def test_what_is_no_script_is_refused(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "a.fake"
-    path.write_text(text)
-    with pytest.raises(UsageError, match=r"a\.fake: not a script of the fake engine"):
-        read_script(path)
-    with pytest.raises(UsageError, match="not a script"):
-        read_script(tmp_path / "none.fake")
-
-
-def test_a_script_is_described_as_a_model(write_script: WriteScript) -> None:
-    info = read_model(Path(write_script(inputs=[INPUT], outputs={"prob": [0.25, 0.75]})))
-    assert info.engine == "fake"
-    assert info.inputs == (TensorInfo(name="data", dtype="float32", shape=(1, None)),)
-    assert info.outputs == (TensorInfo(name="prob", dtype="float32", shape=(2,)),)
-    assert engine_named("fake").find_devices() == ("cpu",)
 
 
 def test_times_are_played_in_order_and_again_from_the_first(write_script: WriteScript) -> None:

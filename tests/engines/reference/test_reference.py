@@ -14,11 +14,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import lar
-from lar.engines import check_options, engine_for, engine_named
+from lar.engines import engine_named
 from lar.engines.onnx_file.fields import Message
 from lar.engines.reference.driver import NO_TIMES
 from lar.engines.reference.evaluator import evaluator_of, names_after_last_use
-from lar.errors import EngineMissing, UsageError
+from lar.errors import EngineMissing
 from lar.records.run import RunSpec
 from lar.running.plan import require_engine
 from tests.engines.reference.models import save
@@ -178,22 +178,6 @@ def test_an_output_that_is_left_out_is_no_input_that_is_left_out(tmp_path: Path)
     ]
     found = run(save(tmp_path, nodes, one=np.array([1])), X)
     np.testing.assert_array_equal(found, np.minimum(X.astype(np.float64), 1))
-
-
-def test_onnx_runtime_stays_the_engine_of_onnx_models() -> None:
-    model = MODELS / "int8.onnx"
-    assert engine_for(model, None).name == "onnxruntime"
-    assert engine_for(model, "reference").name == "reference"
-    with pytest.raises(UsageError, match="MegEngine format, which ONNX's reference evaluator"):
-        engine_for(MODELS / "int8.mge", "reference")
-
-
-@pytest.mark.usefixtures("own_engines")
-def test_options_that_it_cannot_serve_are_refused_by_name() -> None:
-    with pytest.raises(UsageError) as caught:
-        check_options(engine_named("reference"), ["fast_run"])
-    assert caught.value.message == "--fast-run: ONNX's reference evaluator cannot do this"
-    assert caught.value.hint.startswith("engines that can: megengine, onnxruntime")
 
 
 def test_without_onnx_the_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
