@@ -144,7 +144,7 @@ class Driver(abc.ABC):
     name: str = ""
 
     # The number of this copy among those that run at once, from 0; `first` is the first copy.
-    runner: int
+    runner: int = 0
 
     # Seconds, monotonic.
     clock: Callable[[], float] = staticmethod(time.perf_counter)
@@ -206,7 +206,6 @@ class Driver(abc.ABC):
         self.notes: list[str] = []
         self.uncached_operators = 0  # those that ran and are not in the cache given
         self._fired: set[str] = set()
-        self.runner = 0
         self.first: Driver = self
         # The number of the next run, the warm-up's being the first, for what is dumped of it;
         # None: an earlier process has dumped it.

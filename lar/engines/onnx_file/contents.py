@@ -191,11 +191,11 @@ def describe_model(model: Message, given: Mapping[str, tuple[int, ...]], engine:
     metadata = format_metadata(model)
     graph = infer_shapes(model).graph
     infos, outputs = inputs_in(model, constants), tuple(map(info_of, graph.output))
-    if given:
-        set_shapes(model.graph, given)
-        graph = infer_shapes(model).graph
-    elif closed := close_batch(inputs):
+    closed = {} if given else closed_batches(inputs)
+    if closed:
         metadata["flops_at"] = ", ".join(f"{name}[0]=1" for name in closed)
+    if given or closed:
+        set_shapes(model.graph, given or closed, infers_others=bool(given))
         graph = infer_shapes(model).graph
     tensors = tensors_in(graph) | constants
     shapes = {name: each.shape for name, each in tensors.items()}
@@ -240,18 +240,19 @@ def read_ends(path: Path) -> tuple[tuple[TensorInfo, ...], tuple[TensorInfo, ...
     return inputs_in(model, held), tuple(map(info_of, model.graph.output))
 
 
-def set_shapes(graph: Message, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Give inputs these shapes, and leave all others to be inferred from them."""
+def set_shapes(graph: Message, shapes: Mapping[str, Shape], *, infers_others: bool) -> None:
+    """Give inputs these shapes; where others are to be inferred from them, what the model says of
+    open shapes is left out."""
     for info in (*graph.input, *graph.output):
         tensor = info.type.tensor_type
-        if "tensor_type" in info.type and info.name in shapes:
-            tensor.shape = Message(
-                "Shape", dim=[Message("Axis", dim_value=size) for size in shapes[info.name]]
-            )
-        elif None in (shape_of(tensor) or ()):
+        if "tensor_type" in info.type and (shape := shapes.get(info.name)) is not None:
+            known = ({} if size is None else {"dim_value": size} for size in shape)
+            tensor.shape = Message("Shape", dim=[Message("Axis", **each) for each in known])
+        elif infers_others and None in (shape_of(tensor) or ()):
             kind = Message("TensorType", elem_type=tensor.elem_type)
             info.type = Message("Type", tensor_type=kind)
-    graph.value_info = []
+    if infers_others:
+        graph.value_info = []
 
 
 def bytes_in(tensors: Mapping[str, Known], names: Iterable[str]) -> int | None:
@@ -260,15 +261,10 @@ def bytes_in(tensors: Mapping[str, Known], names: Iterable[str]) -> int | None:
     return None if None in sizes else sum(size or 0 for size in sizes)
 
 
-def close_batch(inputs: Sequence[Message]) -> list[str]:
-    """Set the first axis of inputs to 1 where it is open; return the names of those inputs."""
-    closed = []
-    for info in inputs:
-        axes = info.type.tensor_type.shape.dim
-        if axes and ("dim_value" not in axes[0] or axes[0].dim_value < 0):
-            axes[0] = Message("Axis", dim_value=1)
-            closed.append(info.name)
-    return closed
+def closed_batches(inputs: Iterable[Message]) -> dict[str, Shape]:
+    """Return the shapes of the inputs whose first axis is open, with 1 there."""
+    shapes = {info.name: shape_of(info.type.tensor_type) for info in inputs}
+    return {name: (1, *it[1:]) for name, it in shapes.items() if it and it[0] is None}
 
 
 def constants_in(graphs: Iterable[Message]) -> dict[str, Known]:
