@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -36,30 +36,40 @@ def external(location: str, name: str = "W", **entries: str) -> TensorProto:
     return tensor
 
 
+def model_of(text: str, *tensors: TensorProto) -> onnx.ModelProto:
+    """A model from `x` to `y`: its nodes, and its functions, as onnx.parser reads them."""
+    head = '<ir_version: 8, opset_import: ["": 17, "own": 1]> g (float[4] x) => (float[4] y)'
+    model = onnx.parser.parse_model(f"{head} {text}")
+    model.graph.initializer.extend(tensors)
+    return model
+
+
+ADD = "{ y = Add(x, W) }"
+
+
+def constant(tensor: TensorProto | onnx.SparseTensorProto) -> onnx.NodeProto:
+    kind = "value" if isinstance(tensor, TensorProto) else "sparse_value"
+    return helper.make_node("Constant", [], ["W"], **{kind: tensor})
+
+
 def as_weight(tensor: TensorProto) -> onnx.ModelProto:
-    return model_of([helper.make_node("Add", ["x", "W"], ["y"])], [tensor])
+    return model_of(ADD, tensor)
 
 
-def add_constant(taken: str, given: str, **value: Any) -> list[onnx.NodeProto]:
-    constant = helper.make_node("Constant", [], ["W"], **value)
-    return [constant, helper.make_node("Add", [taken, "W"], [given])]
-
-
-def as_constant(tensor: TensorProto) -> onnx.ModelProto:
-    return model_of(add_constant("x", "y", value=tensor))
+def as_constant(tensor: TensorProto | onnx.SparseTensorProto) -> onnx.ModelProto:
+    model = model_of(ADD)
+    model.graph.node.insert(0, constant(tensor))
+    return model
 
 
 def in_control_flow(tensor: TensorProto) -> onnx.ModelProto:
-    out = helper.make_tensor_value_info("z", FLOATS, [4])
-    branch = helper.make_graph(
-        [helper.make_node("Identity", ["W"], ["z"])], "b", [], [out], [tensor]
-    )
-    other = helper.make_graph([helper.make_node("Identity", ["x"], ["z"])], "c", [], [out])
-    nodes = [
-        helper.make_node("Constant", [], ["true"], value=helper.make_tensor("t", 9, [], [True])),
-        helper.make_node("If", ["true"], ["y"], then_branch=branch, else_branch=other),
-    ]
-    return model_of(nodes)
+    model = model_of("""{ y = If (true) <
+        then_branch = b () => (float[4] z) { z = Identity(W) },
+        else_branch = c () => (float[4] z) { z = Identity(x) }
+    > }""")
+    model.graph.initializer.append(helper.make_tensor("true", TensorProto.BOOL, [], [True]))
+    model.graph.node[0].attribute[0].g.initializer.append(tensor)
+    return model
 
 
 def sparse(tensor: TensorProto) -> onnx.SparseTensorProto:
@@ -68,31 +78,20 @@ def sparse(tensor: TensorProto) -> onnx.SparseTensorProto:
 
 
 def as_sparse_values(tensor: TensorProto) -> onnx.ModelProto:
-    model = model_of([helper.make_node("Add", ["x", "W"], ["y"])])
+    model = model_of(ADD)
     model.graph.sparse_initializer.append(sparse(tensor))
     return model
 
 
 def as_sparse_attribute(tensor: TensorProto) -> onnx.ModelProto:
-    return model_of(add_constant("x", "y", sparse_value=sparse(tensor)))
+    return as_constant(sparse(tensor))
 
 
 def in_a_function(tensor: TensorProto) -> onnx.ModelProto:
-    opsets = [helper.make_opsetid("", 17)]
-    nodes = add_constant("a", "b", value=tensor)
-    function = helper.make_function("own", "F", ["a"], ["b"], nodes, opsets)
-    model = model_of([helper.make_node("F", ["x"], ["y"], domain="own")])
-    model.opset_import.append(helper.make_opsetid("own", 1))
-    model.functions.append(function)
+    model = model_of("""{ y = own.F(x) }
+        <domain: "own", opset_import: ["": 17]> F (a) => (b) { b = Add(a, W) }""")
+    model.functions[0].node.insert(0, constant(tensor))
     return model
-
-
-def model_of(
-    nodes: list[onnx.NodeProto], tensors: list[TensorProto] | None = None
-) -> onnx.ModelProto:
-    x, y = (helper.make_tensor_value_info(name, FLOATS, [4]) for name in "xy")
-    graph = helper.make_graph(nodes, "g", [x], [y], tensors or [])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
 Make = Callable[[TensorProto], onnx.ModelProto]
