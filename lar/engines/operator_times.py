@@ -7,14 +7,12 @@ iteration's dispatch on.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 
 from lar.engines.driver import HOST_THREAD, EngineTrace
 from lar.records.columns import ExecutionColumns
 from lar.records.profile import Execution, ProfiledOperator, Step, Times
 
 
-@dataclass
 class OperatorTimes:
     """An engine's profiler (`EngineProfiler`) of durations alone.
 
@@ -22,20 +20,26 @@ class OperatorTimes:
     that has just ended or, with `times` "mean", the means of all, once the last one has.
     """
 
-    operators: Sequence[ProfiledOperator]
-    read: Callable[[], Sequence[int]]
-    times: Times = "each"
-    taken: list[tuple[Step, int, Sequence[int]]] = field(default_factory=list)
+    def __init__(
+        self,
+        operators: Sequence[ProfiledOperator],
+        read: Callable[[], Sequence[int]],
+        times: Times = "each",
+    ) -> None:
+        self.operators = tuple(operators)
+        self.read = read
+        self.times: Times = times
+        self._taken: list[tuple[Step, int, Sequence[int]]] = []
 
     def take(self, step: Step, forward_ns: int, dispatched_ns: int, waited_ns: int) -> None:
-        self.taken.append((step, forward_ns, () if self.times == "mean" else self.read()))
+        self._taken.append((step, forward_ns, () if self.times == "mean" else self.read()))
 
     def finish(self) -> EngineTrace:
         means = self.read() if self.times == "mean" else ()
         executions = ExecutionColumns()
-        for step, at, durations in self.taken:
+        for step, at, durations in self._taken:
             executions.extend(executions_in(step, at, durations or means))
-        return EngineTrace(operators=tuple(self.operators), executions=executions, times=self.times)
+        return EngineTrace(operators=self.operators, executions=executions, times=self.times)
 
 
 def executions_in(step: Step, begin_ns: int, durations_ns: Sequence[int]) -> Iterator[Execution]:
