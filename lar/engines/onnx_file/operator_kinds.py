@@ -33,7 +33,8 @@ class Facts(msgspec.Struct, frozen=True):
 
     Attributes:
         kinds: types of operators in small letters, by their kind in words for all engines.
-        biased, opaque, random: such types, as `OperatorKinds` has them.
+        biased, opaque: such types, as `OperatorKinds` has them.
+        random: types of operators that draw numbers.
         work: types by the work that they do, as `lar.engines.flops` counts it. One that stands
             nowhere has no known number of FLOPs; control flow is such a one, for its work depends
             on the data.
@@ -47,7 +48,7 @@ class Facts(msgspec.Struct, frozen=True):
     kinds: dict[str, list[str]]
     biased: frozenset[str]
     opaque: frozenset[str]
-    random: frozenset[str]
+    random: tuple[str, ...]
     work: dict[str, list[str]]
     inputs: dict[str, tuple[int, ...]]
     settings: dict[str, tuple[int, ...]]
@@ -68,7 +69,7 @@ KINDS = OperatorKinds(
     by_type(FACTS.kinds),
     biased=FACTS.biased,
     opaque=FACTS.opaque,
-    random=FACTS.random,
+    random=frozenset(map(str.lower, FACTS.random)),
     # What a CPU has no float16 kernel for is computed in float32, and casts between are removed.
     rounded={"InsertedPrecisionFreeCast_": "float16"},
 )
