@@ -246,8 +246,10 @@ def set_shapes(graph: Message, shapes: Mapping[str, Shape], *, infers_others: bo
     for info in (*graph.input, *graph.output):
         tensor = info.type.tensor_type
         if "tensor_type" in info.type and (shape := shapes.get(info.name)) is not None:
-            known = ({} if size is None else {"dim_value": size} for size in shape)
-            tensor.shape = Message("Shape", dim=[Message("Axis", **each) for each in known])
+            axes = [
+                Message("Axis", dim_value=it) if it is not None else Message("Axis") for it in shape
+            ]
+            tensor.shape = Message("Shape", dim=axes)
         elif infers_others and None in (shape_of(tensor) or ()):
             kind = Message("TensorType", elem_type=tensor.elem_type)
             info.type = Message("Type", tensor_type=kind)
