@@ -313,10 +313,8 @@ class Engine(abc.ABC):
         Raises:
             UsageError: as `read_model`, or the engine knows them for the shapes of the file alone.
         """
-        raise UsageError(
-            f"{self.title} counts FLOPs for the shapes in the file alone",
-            "leave --input, --shape and --batch-size out",
-        )
+        problem = f"{self.title} counts FLOPs for the shapes in the file alone"
+        raise UsageError(problem, "leave --input, --shape and --batch-size out")
 
     @abc.abstractmethod
     def find_devices(self) -> tuple[str, ...]:

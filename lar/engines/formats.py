@@ -102,11 +102,8 @@ def require_format(path: Path, formats: Iterable[Format], engine: str) -> None:
     """
     found = format_in(read_head(path))
     if found is not None and found not in formats:
-        raise UsageError(
-            f"a model in the {found.name} format, which {engine} does not read",
-            f"rename it to {found.suffixes[0]}",
-            subject=path,
-        )
+        problem = f"a model in the {found.name} format, which {engine} does not read"
+        raise UsageError(problem, f"rename it to {found.suffixes[0]}", subject=path)
 
 
 def read_head(model: Path) -> bytes:

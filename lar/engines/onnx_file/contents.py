@@ -140,11 +140,8 @@ def read_message(path: Path) -> Message:
         UsageError: the file cannot be read, or it is not an ONNX model, or a damaged one.
     """
     if begins_like_ort(read_head(path)):
-        raise UsageError(
-            "a model in the ORT format, which only ONNX Runtime itself reads",
-            "give the .onnx file that it was made from",
-            subject=path,
-        )
+        problem = "a model in the ORT format, which only ONNX Runtime itself reads"
+        raise UsageError(problem, "give the .onnx file that it was made from", subject=path)
     require_format(path, (ONNX,), "ONNX Runtime")
     try:
         model = open_model(path)

@@ -117,11 +117,9 @@ def check_folder(place: Place, model: Path, allowed: Sequence[str]) -> None:
         folders.append(os.path.realpath(model.parent))
     real = os.path.realpath(model.parent / location)
     if not any(os.path.commonpath([folder, real]) == folder for folder in folders):
-        raise UsageError(
-            f"its data is in {printable(location)!r}, outside the model's folder",
-            f"move the file there; or, if you trust the model, {FLAG} {os.path.dirname(real)}",
-            subject=subject_of(place, model),
-        )
+        problem = f"its data is in {printable(location)!r}, outside the model's folder"
+        hint = f"move the file there; or, if you trust the model, {FLAG} {os.path.dirname(real)}"
+        raise UsageError(problem, hint, subject=subject_of(place, model))
 
 
 def check_size(place: Place, model: Path, sizes: dict[str, int]) -> None:

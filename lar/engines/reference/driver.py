@@ -87,11 +87,10 @@ class EvaluatorDriver(Driver):
         self.results = dict(zip(self.evaluator.outputs, values, strict=True))
         lacking = [each for each in values if isinstance(each, NoTruth)]
         if len(lacking) == len(values) and not self.context.written:
-            raise UsageError(
-                f"ONNX's reference evaluator cannot compute {lacking[0].operator}",
-                f"it says: {lacking[0].says}" if lacking[0].says else "it has no such operator",
-                subject=self.spec.model,
-            )
+            operator, says, _ = lacking[0]
+            problem = f"ONNX's reference evaluator cannot compute {operator}"
+            hint = f"it says: {says}" if says else "it has no such operator"
+            raise UsageError(problem, hint, subject=self.spec.model)
 
     def outputs(self) -> Mapping[str, Array | str]:
         return {
