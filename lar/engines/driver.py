@@ -13,12 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from lar.engines.option_rows import OptionRow
 from lar.errors import LarError
 from lar.measurement.noise import Meter, open_meter
-from lar.options.table import (
-    CPU_DEFAULT,
-    ENGINE_OPTION,
-    MULTITHREAD,
-    MULTITHREAD_DEFAULT,
-)
+from lar.options.table import CPU_DEFAULT, ENGINE_OPTION, MULTITHREAD, MULTITHREAD_DEFAULT
 from lar.options.values import pairs_in
 from lar.records.facts import EngineFacts
 from lar.records.run import RunContext, RunSpec, TensorInfo

@@ -16,12 +16,7 @@ from lar.dumps.names import Numbering
 from lar.dumps.values import Part, Unheld
 from lar.engines.onnx_file.bodies import Body, Operator, operators_in, parameters_of
 from lar.engines.onnx_file.fields import Message
-from lar.engines.onnx_file.quantization import (
-    Scales,
-    quantizations_of,
-    scales_in,
-    wanted_names,
-)
+from lar.engines.onnx_file.quantization import Scales, quantizations_of, scales_in, wanted_names
 
 Array = np.ndarray[Any, Any]
 
