@@ -185,11 +185,8 @@ class CacheFiles(abc.ABC):
     def refusal(self, path: str, action: str) -> UsageError:
         """Return the error of an action that files of this kind do not allow."""
         self.show([path], "", every_algorithm=False)  # a damaged one is refused for that
-        return UsageError(
-            f"such a cache holds {self.holds} to {action}",
-            "`lar cache show` and `diff` print what it was made for",
-            subject=path,
-        )
+        hint = "`lar cache show` and `diff` print what it was made for"
+        return UsageError(f"such a cache holds {self.holds} to {action}", hint, subject=path)
 
     def copy(self, path: str, place: str, flag: str) -> None:
         """Copy a file with all that belongs to it; what stands at the place is replaced as a whole.

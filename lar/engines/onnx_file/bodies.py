@@ -59,7 +59,7 @@ def name_by_paths(graph: Message, path: str = "", outside: Names | None = None) 
         for each in node.attribute:
             if "g" in each:
                 # Others have names for what their graphs take and give.
-                inner = f"{node.name}/{BRANCHES.get(each.name, each.name)}/" if flows else ""
+                inner = path_in(node, each.name) if flows else ""
                 name_by_paths(each.g, inner, names)
         for tensors in (node.input, node.output):
             tensors[:] = [names.get(name, name) for name in tensors]
@@ -67,6 +67,11 @@ def name_by_paths(graph: Message, path: str = "", outside: Names | None = None) 
         each.name = names.get(each.name, each.name)
     if path:
         del graph.value_info[:]
+
+
+def path_in(node: Message, attribute: str) -> str:
+    """Return what the names begin with of all that a graph within a node of control flow holds."""
+    return f"{node.name}/{BRANCHES.get(attribute, attribute)}/"
 
 
 def name_control_flow(graph: Message) -> None:
@@ -84,15 +89,9 @@ def name_control_flow(graph: Message) -> None:
 def bodies_in(outer: Body) -> Iterator[tuple[Message, list[Body]]]:
     """Yield the nodes of a graph, each of control flow with the graphs right inside it."""
     for node in outer.graph.node:
-        around = (*outer.around, node.op_type)
-        yield (
-            node,
-            [
-                Body(f"{node.name}/{BRANCHES.get(each.name, each.name)}/", each.g, around)
-                for each in node.attribute
-                if "g" in each and node.op_type in CONTROL_FLOW
-            ],
-        )
+        around, flows = (*outer.around, node.op_type), node.op_type in CONTROL_FLOW
+        inner = [each for each in node.attribute if flows and "g" in each]
+        yield node, [Body(path_in(node, each.name), each.g, around) for each in inner]
 
 
 def open_operators(path: Path) -> tuple[Message, list[Operator]]:
@@ -129,9 +128,8 @@ def operators_in(graph: Body, outside: frozenset[str] = frozenset()) -> Iterator
             results += [each.name for each in body.graph.output]
         name = node.name or (graph.path and graph.path + node.op_type)
         inputs = (*taken, *sorted(inside), *results)
-        yield Operator(
-            Node(name, node.op_type, node.domain, inputs, tuple(node.output)), node, graph
-        )
+        seen = Node(name, node.op_type, node.domain, inputs, tuple(node.output))
+        yield Operator(seen, node, graph)
 
 
 def names_given(graph: Message) -> Iterator[str]:

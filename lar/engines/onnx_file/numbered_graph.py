@@ -101,13 +101,9 @@ class NumberedGraph:
         self, name: str, inputs: Sequence[str], array: Array, layout: str = "", dtype: str = ""
     ) -> Dumped:
         """Return a tensor that is stored in a layout, with its names."""
-        variable = self.variables[name] = replace(
-            self.variables[name],
-            shape=array.shape,
-            stored=True,
-            format=layout,
-            dtype=dtype or BY_DTYPE[array.dtype.name].name,
-        )
+        kind, known = dtype or BY_DTYPE[array.dtype.name].name, self.variables[name]
+        variable = replace(known, shape=array.shape, stored=True, format=layout, dtype=kind)
+        self.variables[name] = variable
         # Of a branch that was not taken, and of a sequence, there are others, or none.
         taken = [it for each in inputs if each for it in self.parts.get(each, [each])]
         return Dumped(variable, tuple(self.variables[each] for each in taken), array)

@@ -121,7 +121,7 @@ def test_a_message_that_is_cut_short_is_refused_or_has_fewer_fields() -> None:
                 list(fields_in(data[:length]))
 
 
-@pytest.mark.parametrize(("number", "name"), enumerate(ELEMENT_TYPES, start=1))
+@pytest.mark.parametrize(("number", "name"), [*enumerate(ELEMENT_TYPES, start=1)])
 def test_tensors_of_all_types_are_read_from_bytes_and_from_numbers(number: int, name: str) -> None:
     if name == "object":
         texts = helper.make_tensor("t", number, [2], ["a", "größer"])
