@@ -68,9 +68,8 @@ def quantization_of(each: Scales, values: Mapping[str, Array]) -> Quantization |
     axis = axis if scale.size > 1 else None
     if scale.size > 1 and axis is None:
         return None
-    return Quantization(
-        scale=tuple(map(float, scale)), zero_point=tuple(map(int, zeros)), axis=axis
-    )
+    numbers, zero_point = tuple(map(float, scale)), tuple(map(int, zeros))
+    return Quantization(scale=numbers, zero_point=zero_point, axis=axis)
 
 
 def scales_in(nodes: Sequence[Node], parameters: Sequence[Parameters]) -> list[Scales]:

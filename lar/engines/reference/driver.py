@@ -64,10 +64,7 @@ class EvaluatorDriver(Driver):
         return self.infos
 
     def feed(self, arrays: Mapping[str, Array]) -> None:
-        self.fed = {
-            name: [*map(widened, given)] if isinstance(given, list) else widened(given)
-            for name, given in arrays.items()
-        }
+        self.fed = widened(dict(arrays))
         self.start, self.wait = self.compute, bool
         self.fire_hooks("before_run")
 
@@ -93,11 +90,8 @@ class EvaluatorDriver(Driver):
             raise UsageError(problem, hint, subject=self.spec.model)
 
     def outputs(self) -> Mapping[str, Array | str]:
-        return {
-            part: array_or_reason(part, leaf)
-            for name, value in self.results.items()
-            for part, leaf in leaves_of(name, value)
-        }
+        found = (each for name, it in self.results.items() for each in leaves_of(name, it))
+        return {part: array_or_reason(part, leaf) for part, leaf in found}
 
 
 def array_or_reason(name: str, value: Any) -> Array | str:
