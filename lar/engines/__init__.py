@@ -228,9 +228,8 @@ def driver_for(engine: Engine, keys: Iterable[str], asked: str | None = None) ->
         wrong = next(key for key in keys if asked not in rows[key].drivers)
         hint = f"drivers that can: {', '.join(rows[wrong].drivers)}"
         raise UsageError(f"--driver {asked} cannot do {flag_of(wrong)}", hint)
-    first, second = next(
-        (a, b) for a in keys for b in keys if not set(rows[a].drivers) & set(rows[b].drivers)
-    )
+    apart = ((a, b) for a in keys for b in keys if not {*rows[a].drivers} & {*rows[b].drivers})
+    first, second = next(apart, (keys[0], keys[-1]))
     raise UsageError(
         f"{flag_of(first)} and {flag_of(second)} cannot go together on {engine.title}",
         f"{flag_of(first)} needs the driver {' or '.join(rows[first].drivers)}, "

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,11 +75,10 @@ def suggestions_of(profile: Profile) -> tuple[Suggestion, ...]:
     except UsageError:  # the model has gone, without which this engine knows nothing of it
         return ()
     choices = {choice.name: choice for each in dimensions for choice in each.choices}
-    given = given_in(profile)
     open_ones = (
         each
         for each in signs
-        if each.choice in choices and is_open(choices[each.choice], given, engine, site, profile)
+        if each.choice in choices and is_open(choices[each.choice], engine, site, profile)
     )
     return tuple(Suggestion(choices[it.choice], it.figure) for it in in_order(open_ones))
 
@@ -100,12 +99,10 @@ def in_order(signs: Iterable[Sign]) -> list[Sign]:
     return list({each.choice: each for _, each in weighed}.values())
 
 
-def is_open(
-    choice: Choice, given: Mapping[str, Any], engine: Engine, site: Site, profile: Profile
-) -> bool:
+def is_open(choice: Choice, engine: Engine, site: Site, profile: Profile) -> bool:
     """Return whether the run has set nothing of what a choice sets, nor another layout, and the
     rules of options and a driver of the engine allow it beside what is set."""
-    options = options_of(choice)
+    options, given = options_of(choice), given_in(profile)
     taken = {key for key, value in given.items() if is_set(value)}
     layouts = {option.key for option in LAYOUT_CHOICES}
     if options.keys() - {ENGINE_FIX.key} & taken or (layouts & options.keys() and layouts & taken):

@@ -307,6 +307,14 @@ class Other(MadeUp):
         return (OptionRow(switch("theirs"), Drivers(("x",)), "x"),)
 
 
+class ThreeDrivers(MadeUp):
+    drivers = (*MadeUp.drivers, DriverEntry("three", "the last", no_driver))
+
+    def option_rows(self) -> tuple[OptionRow[Any, Any], ...]:
+        able = {"a": ("one", "two"), "b": ("two", "three"), "c": ("one", "three")}
+        return tuple(OptionRow(switch(key), Drivers(names), "") for key, names in able.items())
+
+
 @pytest.fixture
 def made_up(monkeypatch: pytest.MonkeyPatch) -> Engine:
     known = (MadeUp(), Other())
@@ -357,6 +365,11 @@ def test_options_that_no_driver_honours_are_refused_by_name(
     with pytest.raises(UsageError) as caught:
         choose()
     assert (caught.value.message, caught.value.hint) == (message, hint)
+
+
+def test_options_of_which_any_two_go_together_are_refused_too() -> None:
+    with pytest.raises(UsageError, match="--a and --c cannot go together"):
+        driver_for(ThreeDrivers(), "abc")
 
 
 def test_hooks_fire_in_the_tables_order_for_the_options_that_are_set(
