@@ -47,10 +47,8 @@ def thread_choices(
             yield set_to(option, count, f"{count} threads{ending}", for_full=for_full)
     if binds and most > 1:
         ids = ",".join(map(str, cores))
-        yield Choice(
-            name=f"{most} bound threads",
-            options={MULTITHREAD.key: most, MULTI_THREAD_CORE_IDS.key: ids},
-        )
+        bound: dict[str, OptionValue] = {MULTITHREAD.key: most, MULTI_THREAD_CORE_IDS.key: ids}
+        yield Choice(name=f"{most} bound threads", options=bound)
 
 
 def copies_dimension(cores: Sequence[int]) -> Dimension:

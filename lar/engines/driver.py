@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+Recording = contextlib.AbstractContextManager[None]
 
 HOST_THREAD = 1
 
@@ -92,11 +93,11 @@ class Silent:
     def attach(self, driver: Driver) -> None:
         """Have a driver's iterations recorded."""
 
-    def phase(self, name: str) -> contextlib.AbstractContextManager[None]:
+    def phase(self, name: str) -> Recording:
         """Record what is done inside as a phase."""
         return contextlib.nullcontext()
 
-    def warming_up(self) -> contextlib.AbstractContextManager[None]:
+    def warming_up(self) -> Recording:
         """Record the iterations inside as those of the warm-up."""
         return contextlib.nullcontext()
 
@@ -104,13 +105,11 @@ class Silent:
         """Yield what is fed; the reading of each is the beginning of the next iteration."""
         return feeds
 
-    def call(self, name: str) -> contextlib.AbstractContextManager[None]:
+    def call(self, name: str) -> Recording:
         """Record what is done inside as one call of the engine's API."""
         return contextlib.nullcontext()
 
-    def copy(
-        self, name: str, size_bytes: int, tensor: str
-    ) -> contextlib.AbstractContextManager[None]:
+    def copy(self, name: str, size_bytes: int, tensor: str) -> Recording:
         """Record a call that copies a tensor within the host's memory."""
         return contextlib.nullcontext()
 

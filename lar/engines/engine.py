@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from lar.records.testcase import Case
 
     Arrays = Mapping[str, np.ndarray[Any, Any]]
+    Step = Callable[[RunSpec, RunContext, Listener], RunResult]
+    Run = Callable[[RunSpec, RunContext], RunResult]
 
 
 # For an engine that does not compute with NumPy: the threads of NumPy's BLAS keep the CPUs busy
@@ -83,12 +85,7 @@ class StagedRun(abc.ABC):
 
     @abc.abstractmethod
     def run(
-        self,
-        spec: RunSpec,
-        context: RunContext,
-        listener: Listener,
-        step: Callable[[RunSpec, RunContext, Listener], RunResult],
-        run: Callable[[RunSpec, RunContext], RunResult],
+        self, spec: RunSpec, context: RunContext, listener: Listener, step: Step, run: Run
     ) -> RunResult:
         """Make the run; `step` executes a spec in a worker of its own, `run` is the run that was
         asked for."""

@@ -35,9 +35,8 @@ class Format(NamedTuple):
 def begins_like_megengine(head: bytes) -> bool:
     """`mgbtest0` stands before testcases, `packed_model` in packed files, the FlatBuffers
     identifier `mgv2` behind a size; older files begin with `MGBC` or `MGBS`."""
-    return (
-        head.startswith((b"mgbtest0", b"MGBC", b"MGBS", b"packed_model")) or head[8:12] == b"mgv2"
-    )
+    marks = (b"mgbtest0", b"MGBC", b"MGBS", b"packed_model")
+    return head.startswith(marks) or head[8:12] == b"mgv2"
 
 
 def begins_like_onnx(head: bytes) -> bool:
