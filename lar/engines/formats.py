@@ -89,8 +89,7 @@ def is_onnx(path: Path) -> bool:
     Raises:
         UsageError: it cannot be read.
     """
-    found = format_in(read_head(path))
-    return found == ONNX or (found is None and path.suffix.lower() in ONNX.suffixes)
+    return (format_in(read_head(path)) or format_named(path)) == ONNX
 
 
 def require_format(path: Path, formats: Iterable[Format], engine: str) -> None:
