@@ -280,7 +280,7 @@ class MadeUp(Engine):
     name = "made_up"
     title = "Made Up"
     formats = ()
-    drivers = (
+    drivers: tuple[DriverEntry, ...] = (
         DriverEntry("one", "the first", no_driver),
         DriverEntry("two", "the other", no_driver),
     )
