@@ -51,9 +51,6 @@ def read_schema(text: str) -> dict[str, dict[str, FieldKind]]:
 
 # By message: the numbers, names and kinds of fields; a star is behind those that are repeated.
 SCHEMA = read_schema(Path(__file__).with_name("messages.txt").read_text())
-NAMES = {
-    message: {it.number: name for name, it in fields.items()} for message, fields in SCHEMA.items()
-}
 # How values that are no messages stand in a file, what is assumed where they do not, and, of
 # numbers with a fraction, their format.
 WIRES = {"int": VARINT, "float": FIXED32, "double": FIXED64}
@@ -150,7 +147,7 @@ class Message:
         kind = SCHEMA[self.kind].get(name)
         if kind is None:
             raise AttributeError(name)
-        found = [each for field in self._raw(name) for each in self._decode(kind, field)]
+        found = [each for field in self._raw(kind.number) for each in self._decode(kind, field)]
         value: Any = found
         if not kind.is_repeated:
             value = found[-1] if found else DEFAULTS.get(kind.type)
@@ -163,21 +160,22 @@ class Message:
 
     def __contains__(self, name: str) -> bool:
         """Return whether a field is there, even if it is empty."""
-        return bool(self.__dict__[name] != [] if name in self.__dict__ else self._raw(name))
+        if name in self.__dict__:
+            return bool(self.__dict__[name] != [])
+        return bool(self._raw(SCHEMA[self.kind][name].number))
 
     def mentions(self, word: re.Pattern[bytes]) -> bool:
         """Return whether a word stands anywhere in the bytes, faster than decoding them does."""
         return word.search(self._data) is not None
 
-    def _raw(self, name: str) -> list[Field]:
-        """Return the fields of a name as they stand in the bytes."""
+    def _raw(self, number: int) -> list[Field]:
+        """Return the fields of a number as they stand in the bytes."""
         if self._fields is None:
-            found: dict[str, list[Field]] = {}
-            names = NAMES[self.kind]
+            found: dict[int, list[Field]] = {}
             for field in fields_in(self._data):
-                found.setdefault(names.get(field.number, ""), []).append(field)
+                found.setdefault(field.number, []).append(field)
             self.__dict__["_fields"] = found
-        fields: list[Field] = self._fields.get(name, [])
+        fields: list[Field] = self._fields.get(number, [])
         return fields
 
     def _decode(self, kind: FieldKind, field: Field) -> list[Any]:
@@ -208,18 +206,16 @@ class Message:
         data: memoryview = self._data
         if not changed:
             return bytes(data)
-        self._raw("")
-        pieces: list[tuple[int, bytes]] = [
-            (field.number, bytes(data[field.begin : field.end]))
-            for name, fields in self._fields.items()
-            if name not in changed
-            for field in fields
-        ]
+        self._raw(0)
+        pieces = {
+            number: b"".join(data[field.begin : field.end] for field in fields)
+            for number, fields in self._fields.items()
+        }
         for name in changed:
             value, kind = self.__dict__[name], schema[name]
             values = value if kind.is_repeated else [value]
-            pieces += [(kind.number, encode_field(kind, each)) for each in values]
-        return b"".join(piece for _, piece in sorted(pieces, key=lambda piece: piece[0]))
+            pieces[kind.number] = b"".join(encode_field(kind, each) for each in values)
+        return b"".join(pieces[number] for number in sorted(pieces))
 
 
 def signed(number: int) -> int:
