@@ -28,7 +28,7 @@ from lar.engines.onnx_file.fields import (
     open_model,
     type_name,
 )
-from lar.engines.onnx_file.operator_kinds import FACTS, WORK
+from lar.engines.onnx_file.operators import FACTS, WORK
 from lar.engines.onnx_file.tensors import move_inside
 from lar.errors import UsageError
 from lar.records.run import ModelInfo, TensorInfo

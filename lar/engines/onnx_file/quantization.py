@@ -15,7 +15,7 @@ import numpy as np
 
 from lar.engines.onnx_file.bodies import open_operators, parameters_of
 from lar.engines.onnx_file.fields import Node
-from lar.engines.onnx_file.operator_kinds import FACTS, Role
+from lar.engines.onnx_file.operators import ROLES, Role
 from lar.engines.onnx_file.tensors import array_of
 from lar.records.quantization import Quantization
 
@@ -97,7 +97,7 @@ def roles_of(node: Node, parameters: Parameters) -> Sequence[Role]:
         return (Role(~0, (0,), 1), *(Role(place, (place + 1,), place + 2) for place in triples))
     # Where it says so, the scales are along another axis than 1, or along that of rows.
     axis = 0 if parameters.get("transB") else int(parameters.get("axis", 1))
-    roles = FACTS.roles.get(node.operator, ())
+    roles = ROLES.get(node.operator, ())
     return [role._replace(axis=axis) if role.axis == 1 else role for role in roles]
 
 

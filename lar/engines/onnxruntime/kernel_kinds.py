@@ -13,6 +13,7 @@ from math import prod
 from typing import Any
 
 from lar.engines.onnx_file.fields import Message
+from lar.engines.onnx_file.operators import FACTS, WORK
 from lar.records.profile import TensorFact
 
 CHANNELS_LAST = "Nhwc"
@@ -30,8 +31,6 @@ def kernel_kind(
     `facts` and `constants` have the tensors by name, `filters` the shapes that weights had before
     blocks were filled up.
     """
-    from lar.engines.onnx_file.operator_kinds import FACTS, WORK  # imports NumPy
-
     operator = node.op_type
     second_place = FACTS.inputs.get(operator, (0, 1))[1]
     names = [*node.input[:1], *node.input[second_place:][:1], *node.output[:1]]

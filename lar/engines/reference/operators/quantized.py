@@ -11,7 +11,7 @@ import numpy as np
 from onnx import helper
 
 from lar.engines.onnx_file.fields import Node
-from lar.engines.onnx_file.operator_kinds import FACTS
+from lar.engines.onnx_file.operators import ROLES
 from lar.engines.onnx_file.quantization import roles_of
 from lar.engines.reference.implementations import (
     ONNX_RUNTIME,
@@ -23,7 +23,7 @@ from lar.engines.reference.implementations import (
 )
 
 BOTH = ("", ONNX_RUNTIME)
-QUANTISED = ("QGemm", "QLinearConcat", *(it for it in FACTS.roles if it.startswith("QLinear")))
+QUANTISED = ("QGemm", "QLinearConcat", *(it for it in ROLES if it.startswith("QLinear")))
 FOR_INTEGERS = frozenset({"channels_last", "opset"})  # attributes that ONNX's operators lack
 
 
