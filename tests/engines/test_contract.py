@@ -247,15 +247,8 @@ def test_an_input_that_does_not_fit_is_told_clearly(
 
 def test_a_number_alone_is_summarised_as_one(tmp_path: Path) -> None:
     onnx = pytest.importorskip("onnx")
-    value = onnx.helper.make_tensor_value_info
-    graph = onnx.helper.make_graph(
-        [onnx.helper.make_node("ReduceSum", ["data"], ["sum"], keepdims=0)],
-        "scalar",
-        [value("data", onnx.TensorProto.FLOAT, [3])],
-        [value("sum", onnx.TensorProto.FLOAT, [])],
-    )
-    opsets = [onnx.helper.make_opsetid("", 17)]
-    model = onnx.helper.make_model(graph, ir_version=8, opset_imports=opsets)
+    text = "g (float[3] data) => (float sum) { sum = ReduceSum <keepdims = 0> (data) }"
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}')
     onnx.save(model, tmp_path / "scalar.onnx")
     (output,) = lar.run(tmp_path / "scalar.onnx", "1.0,2.0,3.0", iter=1).outputs
     assert (output.shape, output.mean) == ((), 6)
