@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 from lar.engines.flops import Operation, Shape, count_flops
 from lar.engines.formats import ONNX, begins_like_ort, read_head, require_format
+from lar.engines.onnx_file.axes import axes_of
 from lar.engines.onnx_file.external_data import check_size, place_of
 from lar.engines.onnx_file.fields import (
     EXTERNAL,
     SCHEMA,
     Message,
     attributes_of,
-    axes_of,
     bits_of,
     damaged,
     graphs_in,

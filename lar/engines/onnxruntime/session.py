@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from lar.engines.driver import Driver
-from lar.engines.onnx_file.fields import SavedModel, axes_of, open_model
+from lar.engines.onnx_file.axes import axes_of
+from lar.engines.onnx_file.fields import SavedModel, open_model
 from lar.engines.onnxruntime.messages import NO_FALLBACK, explain_onnxruntime
 from lar.engines.onnxruntime.providers import (
     ASSIGNMENTS,
