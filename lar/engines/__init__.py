@@ -82,16 +82,12 @@ def engine_named(name: str) -> Engine:
         UsageError: no engine has that name.
         EngineMissing: another package's engine cannot be imported.
     """
-    for engine in ENGINES:
-        if engine.name == name:
-            return engine
-    found, broken = added_engines()
-    if name in found:
-        return found[name]
+    if engine := find_engine(name):
+        return engine
+    broken = added_engines()[1]
     if name in broken:
-        raise EngineMissing(
-            f"the engine {name} cannot be used: {broken[name]}", "install its package again"
-        )
+        problem = f"the engine {name} cannot be used: {broken[name]}"
+        raise EngineMissing(problem, "install its package again")
     known = [engine.name for engine in all_engines()]
     near = nearest(name.lower(), known)
     hint = f"did you mean {near}?" if near else f"engines: {', '.join(known)}"
@@ -181,27 +177,22 @@ def engine_for(model: Path, asked: str | None) -> Engine:
         found = format_in(head, engine.formats) or format_in(head)
         if found is not None and found not in engine.formats:
             able = ", ".join(each.name for each in engines_for(found))
-            raise UsageError(
-                f"a model in the {found.name} format, which {engine.title} does not read",
-                f"leave out --engine, or give --engine {able}",
-                subject=model,
-            )
+            problem = f"a model in the {found.name} format, which {engine.title} does not read"
+            hint = f"leave out --engine, or give --engine {able}"
+            raise UsageError(problem, hint, subject=model)
         return engine
     found, named = formats_of(model, head)
     if found is not None and named is not None and found != named:
-        raise UsageError(
-            f"named {model.suffix.lower()}, but its content is a model in the {found.name} format",
-            f"rename it to {found.suffixes[0]}, or give --engine {next(engines_for(found)).name}",
-            subject=model,
-        )
+        suffix, name = model.suffix.lower(), next(engines_for(found)).name
+        problem = f"named {suffix}, but its content is a model in the {found.name} format"
+        hint = f"rename it to {found.suffixes[0]}, or give --engine {name}"
+        raise UsageError(problem, hint, subject=model)
     model_format = named or found
     if model_format is None:
         suffixes = dict.fromkeys(it for engine in all_engines() for it in engine.suffixes)
-        raise UsageError(
-            f"not a model that lar knows (suffix {model.suffix.lower() or 'none'})",
-            f"models end in {' '.join(suffixes)}; --engine NAME says what it is all the same",
-            subject=model,
-        )
+        problem = f"not a model that lar knows (suffix {model.suffix.lower() or 'none'})"
+        hint = f"models end in {' '.join(suffixes)}; --engine NAME says what it is all the same"
+        raise UsageError(problem, hint, subject=model)
     return next(engines_for(model_format))
 
 
@@ -214,11 +205,8 @@ def check_options(engine: Engine, keys: Iterable[str]) -> None:
     for key in keys:
         if key not in engine.rows:
             able = [other.name for other in all_engines() if key in other.rows]
-            raise UsageError(
-                f"{engine.title} cannot do this",
-                f"engines that can: {', '.join(able)}" if able else "no engine can",
-                flag=flag_of(key),
-            )
+            hint = f"engines that can: {', '.join(able)}" if able else "no engine can"
+            raise UsageError(f"{engine.title} cannot do this", hint, flag=flag_of(key))
 
 
 def driver_for(engine: Engine, keys: Iterable[str], asked: str | None = None) -> DriverEntry:
@@ -230,23 +218,17 @@ def driver_for(engine: Engine, keys: Iterable[str], asked: str | None = None) ->
     rows, keys = engine.rows, list(keys)
     names = [driver.name for driver in engine.drivers]
     if asked is not None and asked not in names:
-        raise UsageError(
-            f"{engine.title} has no driver {asked!r}",
-            f"drivers: {', '.join(names)}",
-            flag="--driver",
-        )
+        problem, hint = f"{engine.title} has no driver {asked!r}", f"drivers: {', '.join(names)}"
+        raise UsageError(problem, hint, flag="--driver")
     for driver in engine.drivers:
         if asked in (None, driver.name) and all(driver.name in rows[key].drivers for key in keys):
             return driver
     if asked is not None:
         wrong = next(key for key in keys if asked not in rows[key].drivers)
-        raise UsageError(
-            f"--driver {asked} cannot do {flag_of(wrong)}",
-            f"drivers that can: {', '.join(rows[wrong].drivers)}",
-        )
-    first, second = next(
-        (a, b) for a in keys for b in keys if not set(rows[a].drivers) & set(rows[b].drivers)
-    )
+        hint = f"drivers that can: {', '.join(rows[wrong].drivers)}"
+        raise UsageError(f"--driver {asked} cannot do {flag_of(wrong)}", hint)
+    apart = ((a, b) for a in keys for b in keys if not {*rows[a].drivers} & {*rows[b].drivers})
+    first, second = next(apart, (keys[0], keys[-1]))
     raise UsageError(
         f"{flag_of(first)} and {flag_of(second)} cannot go together on {engine.title}",
         f"{flag_of(first)} needs the driver {' or '.join(rows[first].drivers)}, "

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lar.engines import find_engine
+from lar.engines import driver_for, find_engine
 from lar.engines.engine import Engine, Site
 from lar.engines.signs import Sign, computing_ns_of
 from lar.errors import UsageError
@@ -76,11 +75,10 @@ def suggestions_of(profile: Profile) -> tuple[Suggestion, ...]:
     except UsageError:  # the model has gone, without which this engine knows nothing of it
         return ()
     choices = {choice.name: choice for each in dimensions for choice in each.choices}
-    given = given_in(profile)
     open_ones = (
         each
         for each in signs
-        if each.choice in choices and is_open(choices[each.choice], given, engine, site, profile)
+        if each.choice in choices and is_open(choices[each.choice], engine, site, profile)
     )
     return tuple(Suggestion(choices[it.choice], it.figure) for it in in_order(open_ones))
 
@@ -95,34 +93,27 @@ def in_order(signs: Iterable[Sign]) -> list[Sign]:
     the second of it counts a half, the third a third."""
     worth = [each for each in signs if each.saves >= LEAST_SAVED]
     worth.sort(key=lambda each: -each.saves)
-    counts: Counter[str] = Counter()
-    weighed = []
-    for each in worth:
-        counts[each.way] += 1
-        weighed.append((each.saves / counts[each.way], each))
-    weighed.sort(key=lambda each: -each[0])
+    ways = [each.way for each in worth]
+    counts = [ways[: at + 1].count(way) for at, way in enumerate(ways)]
+    weighed = sorted(zip(counts, worth, strict=True), key=lambda it: -it[1].saves / it[0])
     return list({each.choice: each for _, each in weighed}.values())
 
 
-def is_open(
-    choice: Choice, given: Mapping[str, Any], engine: Engine, site: Site, profile: Profile
-) -> bool:
+def is_open(choice: Choice, engine: Engine, site: Site, profile: Profile) -> bool:
     """Return whether the run has set nothing of what a choice sets, nor another layout, and the
     rules of options and a driver of the engine allow it beside what is set."""
-    options = options_of(choice)
+    options, given = options_of(choice), given_in(profile)
     taken = {key for key, value in given.items() if is_set(value)}
     layouts = {option.key for option in LAYOUT_CHOICES}
     if options.keys() - {ENGINE_FIX.key} & taken or (layouts & options.keys() and layouts & taken):
         return False
     values = {**given, **options}
-    drivers = [{*engine.rows[key].drivers} for key in values if key in engine.rows]
-    if drivers and not set.intersection(*drivers):
-        return False
     # Rules of an engine may look at the processor, which is this machine's.
     is_here = profile.facts.machine.get("processor") == read_machine().processor
     rules = (*RULES, *(engine.option_rules() if is_here else ()))
     defaults = {option.key: option.default for option in OPTIONS}
     try:
+        driver_for(engine, [key for key in values if key in engine.rows])
         check_rules(rules, Asked({**defaults, **values}, environment=site.environment))
     except UsageError:
         return False

@@ -24,6 +24,15 @@ def set_to(option: Option[Any], value: OptionValue, name: str, **fields: Any) ->
     return Choice(name=name, options={option.key: value}, **fields)
 
 
+def counts_for(cores: Sequence[int]) -> list[tuple[int, bool]]:
+    """Return numbers of threads or copies, the most first, each with whether the full space alone
+    has it: the quick one has as many as cores, and half as many."""
+    most = len(cores)
+    quick = {most, most // 2}
+    counts = {count for count in (*COUNTS, *quick) if 2 <= count <= most}
+    return [(count, count not in quick) for count in sorted(counts, reverse=True)]
+
+
 def thread_choices(
     cores: Sequence[int], options: Sequence[tuple[Option[int], str]], *, binds: bool = True
 ) -> Iterator[Choice]:
@@ -33,33 +42,20 @@ def thread_choices(
     The quick space has as many threads as cores, bound and not, and half as many.
     """
     most = len(cores)
-    quick = {most, most // 2}
-    counts = {count for count in (*COUNTS, *quick) if 2 <= count <= most}
-    for count in sorted(counts, reverse=True):
+    for count, for_full in counts_for(cores):
         for option, ending in options:
-            yield set_to(option, count, f"{count} threads{ending}", for_full=count not in quick)
+            yield set_to(option, count, f"{count} threads{ending}", for_full=for_full)
     if binds and most > 1:
         ids = ",".join(map(str, cores))
-        yield Choice(
-            name=f"{most} bound threads",
-            options={MULTITHREAD.key: most, MULTI_THREAD_CORE_IDS.key: ids},
-        )
+        bound: dict[str, OptionValue] = {MULTITHREAD.key: most, MULTI_THREAD_CORE_IDS.key: ids}
+        yield Choice(name=f"{most} bound threads", options=bound)
 
 
 def copies_dimension(cores: Sequence[int]) -> Dimension:
     """Return numbers of copies of the model that run at once, which can raise the throughput."""
-    most = len(cores)
-    quick = {most, most // 2}
-    return Dimension(
-        name="copies",
-        choices=tuple(
-            set_to(
-                *(THREAD, count, f"{count} copies"),
-                for_full=count not in quick,
-                objectives=("throughput",),
-            )
-            for count in sorted(
-                {count for count in (*COUNTS, *quick) if 2 <= count <= most}, reverse=True
-            )
-        ),
+    fields = {"objectives": ("throughput",)}
+    choices = (
+        set_to(THREAD, count, f"{count} copies", for_full=for_full, **fields)
+        for count, for_full in counts_for(cores)
     )
+    return Dimension(name="copies", choices=tuple(choices))

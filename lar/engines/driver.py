@@ -13,12 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from lar.engines.option_rows import OptionRow
 from lar.errors import LarError
 from lar.measurement.noise import Meter, open_meter
-from lar.options.table import (
-    CPU_DEFAULT,
-    ENGINE_OPTION,
-    MULTITHREAD,
-    MULTITHREAD_DEFAULT,
-)
+from lar.options.table import CPU_DEFAULT, ENGINE_OPTION, MULTITHREAD, MULTITHREAD_DEFAULT
 from lar.options.values import pairs_in
 from lar.records.facts import EngineFacts
 from lar.records.run import RunContext, RunSpec, TensorInfo
@@ -36,10 +31,10 @@ if TYPE_CHECKING:
         Step,
         Times,
     )
-    from lar.records.run import RunSpec
 
 
 T = TypeVar("T")
+Recording = contextlib.AbstractContextManager[None]
 
 HOST_THREAD = 1
 
@@ -89,20 +84,20 @@ class EngineProfiler(Protocol):
 class Silent:
     """Records nothing, in a run that is not profiled."""
 
+    # The time of day at which the recording began.
     unix_ns: int = 0
-    """The time of day at which the recording began."""
 
+    # The zero of all times that are recorded, on the clock of `time.perf_counter_ns`.
     t0_ns: int = 0
-    """The zero of all times that are recorded, on the clock of `time.perf_counter_ns`."""
 
     def attach(self, driver: Driver) -> None:
         """Have a driver's iterations recorded."""
 
-    def phase(self, name: str) -> contextlib.AbstractContextManager[None]:
+    def phase(self, name: str) -> Recording:
         """Record what is done inside as a phase."""
         return contextlib.nullcontext()
 
-    def warming_up(self) -> contextlib.AbstractContextManager[None]:
+    def warming_up(self) -> Recording:
         """Record the iterations inside as those of the warm-up."""
         return contextlib.nullcontext()
 
@@ -110,13 +105,11 @@ class Silent:
         """Yield what is fed; the reading of each is the beginning of the next iteration."""
         return feeds
 
-    def call(self, name: str) -> contextlib.AbstractContextManager[None]:
+    def call(self, name: str) -> Recording:
         """Record what is done inside as one call of the engine's API."""
         return contextlib.nullcontext()
 
-    def copy(
-        self, name: str, size_bytes: int, tensor: str
-    ) -> contextlib.AbstractContextManager[None]:
+    def copy(self, name: str, size_bytes: int, tensor: str) -> Recording:
         """Record a call that copies a tensor within the host's memory."""
         return contextlib.nullcontext()
 
@@ -141,57 +134,57 @@ class Driver(abc.ABC):
     They raise, or return a number other than 0, when they fail (`failure` then gives the reason).
     """
 
+    # The driver's name in the engine's table.
     name: str = ""
-    """The driver's name in the engine's table."""
 
-    runner: int
-    """The number of this copy among those that run at once, from 0; `first` is the first copy."""
+    # The number of this copy among those that run at once, from 0; `first` is the first copy.
+    runner: int = 0
 
+    # Seconds, monotonic.
     clock: Callable[[], float] = staticmethod(time.perf_counter)
-    """Seconds, monotonic."""
 
+    # Lets that many seconds pass on the clock, or a few more, without computing.
     sleep: Callable[[float], object] = staticmethod(time.sleep)
-    """Lets that many seconds pass on the clock, or a few more, without computing."""
 
+    # Lets some time pass, at most that many seconds on the clock; others may compute in it.
     spin: Callable[[float], object] = staticmethod(lambda _: time.sleep(0))
-    """Lets some time pass, at most that many seconds on the clock; others may compute in it."""
 
+    # Dispatches one iteration; returns when the host is free again.
     start: Callable[[], object]
-    """Dispatches one iteration; returns when the host is free again."""
 
+    # Returns when the iteration that was started has ended.
     wait: Callable[[], object]
-    """Returns when the iteration that was started has ended."""
 
+    # Makes the engine ready for the next start, outside the timed region.
     rearm: Callable[[], object] | None = None
-    """Makes the engine ready for the next start, outside the timed region."""
 
+    # Keeps what an iteration gave when it has ended, outside the timed region.
     after_iteration: Callable[[], object] | None = None
-    """Keeps what an iteration gave when it has ended, outside the timed region."""
 
+    # In a profiled run, records an iteration: when it began, was dispatched and had ended.
     record: Callable[[float, float, float], object] | None = None
-    """In a profiled run, records an iteration: when it began, was dispatched and had ended."""
 
+    # Returns the part of the last wait that the engine spent on its own profile.
     own_seconds: Callable[[], float] | None = None
-    """Returns the part of the last wait that the engine spent on its own profile."""
 
+    # Returns when the copy of the outputs began, if it is part of the iteration and profiled.
     copied_at: Callable[[], float] | None = None
-    """Returns when the copy of the outputs began, if it is part of the iteration and profiled."""
 
+    # Takes the engine's own profile; the option's hook sets it.
     profiler: EngineProfiler | None = None
-    """Takes the engine's own profile; the option's hook sets it."""
 
+    # Records what a profiled run does outside its iterations.
     recorder: Silent = SILENT
-    """Records what a profiled run does outside its iterations."""
 
+    # The engine's names for its functions that load, feed, forward, wait and give outputs.
     calls: Mapping[str, str] = {}
-    """The engine's names for its functions that load, feed, forward, wait and give outputs."""
 
+    # Whether the thread that calls `start` computes, beside others or not. Where it only waits,
+    # the threads of several copies of a model cannot be told apart.
     computes_in_caller: bool = True
-    """Whether the thread that calls `start` computes, beside others or not. Where it only waits,
-    the threads of several copies of a model cannot be told apart."""
 
+    # The device's own time of the last iteration, where the engine measures it.
     device_seconds: Callable[[], float] | None = None
-    """The device's own time of the last iteration, where the engine measures it."""
 
     def __init__(
         self,
@@ -207,7 +200,6 @@ class Driver(abc.ABC):
         self.notes: list[str] = []
         self.uncached_operators = 0  # those that ran and are not in the cache given
         self._fired: set[str] = set()
-        self.runner = 0
         self.first: Driver = self
         # The number of the next run, the warm-up's being the first, for what is dumped of it;
         # None: an earlier process has dumped it.

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import abc
 import functools
-import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from lar.errors import UsageError
+from lar.errors import LarError, UsageError
 from lar.options.table import ENGINE_OPTION
 
 if TYPE_CHECKING:
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from lar.engines.formats import Format
     from lar.engines.option_rows import OptionRow
     from lar.engines.signs import Sign
-    from lar.errors import LarError
     from lar.graphs.operator_kinds import OperatorKinds
     from lar.graphs.origins import ModelOperator
     from lar.measurement.listener import Listener
@@ -37,6 +35,8 @@ if TYPE_CHECKING:
     from lar.records.testcase import Case
 
     Arrays = Mapping[str, np.ndarray[Any, Any]]
+    Step = Callable[[RunSpec, RunContext, Listener], RunResult]
+    Run = Callable[[RunSpec, RunContext], RunResult]
 
 
 # For an engine that does not compute with NumPy: the threads of NumPy's BLAS keep the CPUs busy
@@ -59,8 +59,8 @@ class DriverEntry(NamedTuple):
 class CasePacker(abc.ABC):
     """Writes models with testcases, for `lar pack`."""
 
+    # The driver that computes the expected outputs.
     driver: str
-    """The driver that computes the expected outputs."""
 
     writes: Literal["file", "folder"]
 
@@ -76,21 +76,16 @@ class CasePacker(abc.ABC):
 class StagedRun(abc.ABC):
     """Makes runs with certain options in several worker processes."""
 
+    # The options that ask for it.
     options: tuple[Option[Any], ...]
-    """The options that ask for it."""
 
+    # Options beside which one process cannot make such a run. Without them it can, as it has to
+    # where runs take turns; only the report on the other processes is missing then.
     apart_with: tuple[Option[Any], ...]
-    """Options beside which one process cannot make such a run. Without them it can, as it has to
-    where runs take turns; only the report on the other processes is missing then."""
 
     @abc.abstractmethod
     def run(
-        self,
-        spec: RunSpec,
-        context: RunContext,
-        listener: Listener,
-        step: Callable[[RunSpec, RunContext, Listener], RunResult],
-        run: Callable[[RunSpec, RunContext], RunResult],
+        self, spec: RunSpec, context: RunContext, listener: Listener, step: Step, run: Run
     ) -> RunResult:
         """Make the run; `step` executes a spec in a worker of its own, `run` is the run that was
         asked for."""
@@ -131,14 +126,13 @@ class CacheTable(NamedTuple):
     is_indented: bool = False
 
 
+# What a merged cache has of an operator that several files know:
+#
+# median   the median of each algorithm's times, the fastest by that first
+# fastest  the shortest of each algorithm's times
+# first    the entry of the first file
+# last     the entry of the last file
 Preference = Literal["median", "fastest", "first", "last"]
-"""What a merged cache has of an operator that several files know:
-
-median   the median of each algorithm's times, the fastest by that first
-fastest  the shortest of each algorithm's times
-first    the entry of the first file
-last     the entry of the last file
-"""
 
 
 class CacheReport(NamedTuple):
@@ -158,8 +152,8 @@ class CacheFiles(abc.ABC):
     All of these raise a UsageError for a file that is missing or damaged.
     """
 
+    # What a refusal says that such a file holds.
     holds: str = "no algorithms"
-    """What a refusal says that such a file holds."""
 
     @abc.abstractmethod
     def begins(self, head: bytes) -> bool:
@@ -188,11 +182,8 @@ class CacheFiles(abc.ABC):
     def refusal(self, path: str, action: str) -> UsageError:
         """Return the error of an action that files of this kind do not allow."""
         self.show([path], "", every_algorithm=False)  # a damaged one is refused for that
-        return UsageError(
-            f"such a cache holds {self.holds} to {action}",
-            "`lar cache show` and `diff` print what it was made for",
-            subject=path,
-        )
+        hint = "`lar cache show` and `diff` print what it was made for"
+        return UsageError(f"such a cache holds {self.holds} to {action}", hint, subject=path)
 
     def copy(self, path: str, place: str, flag: str) -> None:
         """Copy a file with all that belongs to it; what stands at the place is replaced as a whole.
@@ -264,35 +255,35 @@ class Engine(abc.ABC):
     A method that has a body here is for an ability that an engine may lack.
     """
 
+    # The name that --engine takes.
     name: str
-    """The name that --engine takes."""
 
+    # The name that messages give it.
     title: str
-    """The name that messages give it."""
 
     formats: tuple[Format, ...]
     drivers: tuple[DriverEntry, ...]
 
+    # The package that must be installed besides lar; empty if lar alone is enough.
     distribution: str = ""
-    """The package that must be installed besides lar; empty if lar alone is enough."""
 
+    # Options that have the engine search for algorithms in the first iteration.
     searches: tuple[Option[Any], ...] = ()
-    """Options that have the engine search for algorithms in the first iteration."""
 
+    # Options of runs that `settle` is called for.
     settles: tuple[Option[Any], ...] = ()
-    """Options of runs that `settle` is called for."""
 
+    # Variables that are set for its workers where the user has not set them.
     environment: Mapping[str, str] = {}
-    """Variables that are set for its workers where the user has not set them."""
 
+    # How the variables begin that its libraries heed; results hold those that are set.
     variable_prefixes: tuple[str, ...] = ()
-    """How the variables begin that its libraries heed; results hold those that are set."""
 
+    # Computes what a model should give, without the rounding of its types, and may be slow.
     is_exact: bool = False
-    """Computes what a model should give, without the rounding of its types, and may be slow."""
 
+    # The driver that computes parts of a graph alone; empty if the engine cannot do it.
     isolating_driver: str = ""
-    """The driver that computes parts of a graph alone; empty if the engine cannot do it."""
 
     packing: CasePacker | None = None
     staged: StagedRun | None = None
@@ -316,12 +307,8 @@ class Engine(abc.ABC):
         Raises:
             UsageError: as `read_model`, or the engine knows them for the shapes of the file alone.
         """
-        from lar.errors import UsageError
-
-        raise UsageError(
-            f"{self.title} counts FLOPs for the shapes in the file alone",
-            "leave --input, --shape and --batch-size out",
-        )
+        problem = f"{self.title} counts FLOPs for the shapes in the file alone"
+        raise UsageError(problem, "leave --input, --shape and --batch-size out")
 
     @abc.abstractmethod
     def find_devices(self) -> tuple[str, ...]:
@@ -340,7 +327,9 @@ class Engine(abc.ABC):
     @property
     def is_installed(self) -> bool:
         """True if its library is installed for this Python."""
-        return not self.distribution or is_package(self.distribution)
+        import importlib.util
+
+        return not self.distribution or importlib.util.find_spec(self.distribution) is not None
 
     @property
     def version(self) -> str:
@@ -527,17 +516,3 @@ class Engine(abc.ABC):
         from lar.dumps.layers import describe_dump
 
         return describe_dump(folder)
-
-
-def is_package(name: str) -> bool:
-    """Return whether Python finds a package of that name, which is not imported."""
-    from importlib.machinery import PathFinder
-
-    if name in sys.modules:
-        return sys.modules[name] is not None
-    if PathFinder.find_spec(name) is not None:
-        return True
-    # A package that is installed in place may have a finder of its own.
-    import importlib.util  # slow to import, and rarely needed
-
-    return importlib.util.find_spec(name) is not None

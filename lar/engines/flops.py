@@ -23,8 +23,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+# A shape; None stands for an unknown axis, or for a shape of unknown rank.
 Shape = tuple[int | None, ...] | None
-"""A shape; None stands for an unknown axis, or for a shape of unknown rank."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,11 +53,13 @@ FORMULAS: Mapping[str, Callable[[Operation], int]] = {
     "convolution": lambda it: 2 * positions(it.outputs, 0) * size(it.inputs, 1),
     "deconvolution": lambda it: 2 * positions(it.inputs, 0) * size(it.inputs, 1),
     # A convolution with a filter of its own at each position.
-    "local convolution": lambda it: 2 * batch(it.inputs, 0) * size(it.inputs, 1),
+    "local convolution": lambda it: 2 * math.prod(known(it.inputs, 0)[:1]) * size(it.inputs, 1),
     # The last axis of the first input is summed over.
-    "matrix product": lambda it: 2 * size(it.outputs, 0) * depth(it.inputs, 0),
+    "matrix product": lambda it: 2 * size(it.outputs, 0) * math.prod(known(it.inputs, 0)[-1:]),
     # inputs: the sequence, features last, and the weights. The gates' own arithmetic is left out.
-    "recurrence": lambda it: 2 * rows(it.inputs, 0) * size(it.inputs, 1, len(it.inputs)),
+    "recurrence": lambda it: (
+        2 * math.prod(known(it.inputs, 0)[:-1]) * size(it.inputs, 1, len(it.inputs))
+    ),
     # taps: elements of the window.
     "pooling": lambda it: it.taps * size(it.outputs, 0),
     # taps: operations on each element.
@@ -125,18 +127,3 @@ def positions(shapes: tuple[Shape, ...], index: int) -> int:
     """Return the places that a filter is put at: all but the channels."""
     shape = known(shapes, index)
     return math.prod(shape[:1] + shape[2:])
-
-
-def batch(shapes: tuple[Shape, ...], index: int) -> int:
-    """Return the first axis of a shape."""
-    return math.prod(known(shapes, index)[:1])
-
-
-def rows(shapes: tuple[Shape, ...], index: int) -> int:
-    """Return the elements of a shape without its last axis."""
-    return math.prod(known(shapes, index)[:-1])
-
-
-def depth(shapes: tuple[Shape, ...], index: int) -> int:
-    """Return the last axis of a shape."""
-    return math.prod(known(shapes, index)[-1:])

@@ -35,9 +35,8 @@ class Format(NamedTuple):
 def begins_like_megengine(head: bytes) -> bool:
     """`mgbtest0` stands before testcases, `packed_model` in packed files, the FlatBuffers
     identifier `mgv2` behind a size; older files begin with `MGBC` or `MGBS`."""
-    return (
-        head.startswith((b"mgbtest0", b"MGBC", b"MGBS", b"packed_model")) or head[8:12] == b"mgv2"
-    )
+    marks = (b"mgbtest0", b"MGBC", b"MGBS", b"packed_model")
+    return head.startswith(marks) or head[8:12] == b"mgv2"
 
 
 def begins_like_onnx(head: bytes) -> bool:
@@ -90,8 +89,7 @@ def is_onnx(path: Path) -> bool:
     Raises:
         UsageError: it cannot be read.
     """
-    found = format_in(read_head(path))
-    return found == ONNX or (found is None and path.suffix.lower() in ONNX.suffixes)
+    return (format_in(read_head(path)) or format_named(path)) == ONNX
 
 
 def require_format(path: Path, formats: Iterable[Format], engine: str) -> None:
@@ -102,11 +100,8 @@ def require_format(path: Path, formats: Iterable[Format], engine: str) -> None:
     """
     found = format_in(read_head(path))
     if found is not None and found not in formats:
-        raise UsageError(
-            f"a model in the {found.name} format, which {engine} does not read",
-            f"rename it to {found.suffixes[0]}",
-            subject=path,
-        )
+        problem = f"a model in the {found.name} format, which {engine} does not read"
+        raise UsageError(problem, f"rename it to {found.suffixes[0]}", subject=path)
 
 
 def read_head(model: Path) -> bytes:

@@ -70,9 +70,8 @@ def check_waits(profile: Profile) -> None:
     for each in profile.executions:
         if not 0 <= (each.wait_ns or 0) <= each.duration_ns:
             name = profile.operators[each.operator].name
-            raise ValueError(
-                f"{name} ends before it begins to compute, or computes before it begins"
-            )
+            problem = "ends before it begins to compute, or computes before it begins"
+            raise ValueError(f"{name} {problem}")
 
 
 def writer_of(data: bytes) -> Engine | None:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 if TYPE_CHECKING:
     from lar.records.profile import Profile, ProfiledOperator
 
+# What a choice makes faster: operators, by other kernels, or by more or fewer threads; or what
+# passes between operators. Choices of one way save the same time, those of two ways add up.
 Way = Literal["kernels", "threads", "handing over"]
-"""What a choice makes faster: operators, by other kernels, or by more or fewer threads; or what
-passes between operators. Choices of one way save the same time, those of two ways add up."""
 
 
 class Sign(NamedTuple):

@@ -57,62 +57,35 @@ def environment(site: Path, root: Path) -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join([str(site), str(root)])}
 
 
-def test_the_toy_engine_is_listed(run_lar: RunLar, site: Path, environment: dict[str, str]) -> None:
+@pytest.fixture
+def toy(environment: dict[str, str], site: Path) -> dict[str, str]:
+    """The variables with which a process finds the package of the toy engine."""
     install_toy(site)
-    done = run_lar("engines", env=environment)
+    return environment
+
+
+def test_the_toy_engine_is_listed(run_lar: RunLar, toy: dict[str, str]) -> None:
+    done = run_lar("engines", env=toy)
     assert (done.returncode, done.stderr) == (0, "")
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("toy")]
     assert line.split() == ["toy", "1.0", "cpu", "reference", ".onnx", ".toy"]
     assert "each operator (reference)" in done.stdout
 
 
-def test_the_toy_engine_runs_a_model(
-    run_lar: RunLar, site: Path, environment: dict[str, str], root: Path
-) -> None:
-    install_toy(site)
+def test_the_toy_engine_runs_a_model(run_lar: RunLar, toy: dict[str, str], root: Path) -> None:
     model = str(root / "models/one_operator.onnx")
-    done = run_lar(model, "--engine", "toy", "--iter", "2", env=environment)
+    done = run_lar(model, "--engine", "toy", "--iter", "2", env=toy)
     assert done.returncode == 0, done.stderr
     assert ": using Toy " in done.stdout
     assert "iter 1/2: " in done.stdout
 
 
-def test_a_format_that_several_engines_read_has_the_first_for_its_default(
-    site: Path, root: Path
-) -> None:
-    install_toy(site)
+@pytest.mark.usefixtures("toy")
+def test_a_format_that_several_engines_read_has_the_first_for_its_default(root: Path) -> None:
     model = root / "models/one_operator.onnx"
     assert engine_for(model, None).name == "onnxruntime"
     assert engine_for(model, "onnxruntime").name == "onnxruntime"
     assert engine_for(model, "toy").name == "toy"
-
-
-def test_two_engines_are_compared_on_one_model(site: Path, root: Path) -> None:
-    install_toy(site)
-    model = root / "models/digits_cnn.onnx"
-    found = lar.compare(f"{model} --cpu", f"{model} --engine toy", max_error=1e-4)
-    assert (found.actual.engine, found.expected.engine) == ("onnxruntime", "toy")
-    assert found.finding == "same"
-    assert len(found.tensors) > 5
-
-
-def test_a_model_of_another_format_is_refused_for_its_format(site: Path, root: Path) -> None:
-    install_toy(site)
-    with pytest.raises(UsageError) as caught:
-        engine_for(root / "models/one_operator.mge", "toy")
-    assert caught.value.message.endswith("a model in the MegEngine format, which Toy does not read")
-    assert "--engine megengine" in caught.value.hint
-
-
-def test_an_option_that_the_engine_has_no_row_for_is_refused(
-    run_lar: RunLar, site: Path, environment: dict[str, str], root: Path
-) -> None:
-    install_toy(site)
-    model = str(root / "models/one_operator.onnx")
-    done = run_lar(model, "--engine", "toy", "--full-run", env=environment)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert "--full-run: Toy cannot do this" in done.stderr
 
 
 @pytest.mark.parametrize(("name", "content"), [("a.own", b"text"), ("a.model", b"OWN!....")])
@@ -124,8 +97,8 @@ def test_a_format_of_its_own_is_recognised(
     assert engine_for(tmp_path / name, None).name == "own"
 
 
-def test_an_unknown_name_is_looked_for_among_all(site: Path) -> None:
-    install_toy(site)
+@pytest.mark.usefixtures("toy")
+def test_an_unknown_name_is_looked_for_among_all() -> None:
     with pytest.raises(UsageError) as caught:
         engine_named("tyo")
     assert caught.value.hint == "did you mean toy?"
@@ -171,9 +144,8 @@ def test_a_name_is_that_of_the_first_engine(
 
 
 @pytest.fixture
-def digits(site: Path, tmp_path: Path, root: Path) -> str:
+def digits(toy: dict[str, str], tmp_path: Path, root: Path) -> str:
     """A model in the toy engine's own format."""
-    install_toy(site)
     path = tmp_path / "digits_cnn.toy"
     path.write_bytes(b"toy model\n" + (root / "models/digits_cnn.onnx").read_bytes())
     return str(path)
@@ -256,8 +228,8 @@ def test_models_of_two_formats_are_compared(digits: str, root: Path) -> None:
     assert found.finding == "same"
 
 
-def test_each_suffix_is_named_once(site: Path, tmp_path: Path) -> None:
-    install_toy(site)
+@pytest.mark.usefixtures("toy")
+def test_each_suffix_is_named_once(tmp_path: Path) -> None:
     (tmp_path / "a.model").write_text("no model")
     with pytest.raises(UsageError) as caught:
         engine_for(tmp_path / "a.model", None)

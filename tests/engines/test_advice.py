@@ -8,9 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from lar.engines import engine_named
 from lar.engines.advice import best_of, describe_advice, describe_tried, suggestions_of
-from lar.options.table import OPTIONS
 from lar.records.profile import (
     CpuUse,
     Profile,
@@ -215,16 +213,6 @@ class TestOnnxRuntime:
         (found,) = suggestions_of(self.on(ZEN, waiting, cores=8, threads=8))
         assert found.flags == "--multithread 4"
         assert found.why == "in divided operators one thread waits 40% of the time for the others"
-
-
-@pytest.mark.parametrize("processor", [*X86, ARM])
-@pytest.mark.parametrize("engine", ["megengine", "onnxruntime"])
-def test_each_flag_is_one_of_the_engine(engine: str, processor: str) -> None:
-    rows = engine_named(engine).rows
-    known = {option.key for option in OPTIONS if not option.by_engine or option.key in rows}
-    for step in (50, 10_000):
-        for each in suggestions_of(profile_on(processor, engine=engine, step=step)):
-            assert {*each.choice.options, *each.choice.search} <= known
 
 
 def test_of_an_unknown_engine_or_of_nothing_timed_nothing_is_suggested() -> None:

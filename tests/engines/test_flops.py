@@ -60,18 +60,15 @@ def read_twins(elsewhere: Callable[..., ModelInfo]) -> ReadTwins:
     ("kind", "inputs", "outputs", "rest", "flops"),
     [
         ("convolution", [(1, 3, 8, 8), (4, 3, 3, 3)], [(1, 4, 6, 6)], {}, 2 * 36 * 4 * 27),
-        ("convolution", [(1, 4, 8, 8), (4, 1, 3, 3)], [(1, 4, 6, 6)], {}, 2 * 36 * 4 * 9),
         ("convolution", [(1, 2, 9), (4, 2, 3)], [(1, 4, 7)], {}, 2 * 7 * 4 * 6),
         ("convolution", [(1, 3, 8, 8), (4, 3, 1, 1)], [(1, 4, 8, 8)], {"fused": 2}, 64 * 4 * 8),
         ("deconvolution", [(1, 8, 5, 5), (8, 4, 3, 3)], [(1, 4, 11, 11)], {}, 2 * 25 * 8 * 36),
         ("local convolution", [(2, 3, 4, 4), (1, 2, 2, 27, 5)], [], {}, 2 * 2 * 540),
-        ("matrix product", [(5, 10), (10, 3)], [(5, 3)], {}, 2 * 5 * 10 * 3),
         ("matrix product", [(7, 5, 10), (7, 10, 3)], [(7, 5, 3)], {}, 2 * 7 * 5 * 10 * 3),
         ("matrix product", [(10,), (10,)], [()], {}, 20),
         ("matrix product", [(5, 10), (10, 3)], [(5, 3)], {"fused": 1}, 300 + 15),
         ("recurrence", [(6, 2, 4), (1, 12, 4), (1, 12, 3)], [], {}, 2 * 12 * (48 + 36)),
         ("pooling", [(1, 2, 8, 8)], [(1, 2, 4, 4)], {"taps": 9}, 32 * 9),
-        ("elementwise", [(2, 3), (3,)], [(2, 3)], {}, 6),
         ("elementwise", [(2, 3), (3,), (3,)], [(2, 3)], {"taps": 2}, 12),
         ("reduction", [(2, 3, 4)], [(2, 1, 4)], {}, 24),
         ("softmax", [(2, 10)], [(2, 10)], {}, 100),
@@ -80,6 +77,7 @@ def read_twins(elsewhere: Callable[..., ModelInfo]) -> ReadTwins:
         ("rms normalisation", [(3, 10)], [(3, 10)], {}, 120),
         ("interpolation", [(1, 1, 2, 2)], [(1, 1, 4, 4)], {"taps": 4}, 16 * 8),
         ("movement", [(4, 4)], [(16,)], {}, 0),
+        ("movement", [None], [None], {}, 0),
     ],
 )
 def test_a_kind_has_its_formula(
@@ -117,10 +115,6 @@ def test_an_unknown_shape_gives_no_number(kind: str, shape: Shape) -> None:
     assert flops_of(operation(kind)) is None
 
 
-def test_moving_data_costs_nothing_whatever_its_shape() -> None:
-    assert flops_of(operation("movement", (None,), (None,))) == 0
-
-
 def test_unknown_operators_are_named_once_and_leave_no_total() -> None:
     relu = Operation(type="Relu", kind="elementwise", outputs=((2, 3),))
     custom = Operation(type="Custom", kind=None, outputs=((2, 3),))
@@ -134,10 +128,6 @@ def test_the_formulas_need_no_engine() -> None:
     heavy = "{'numpy', 'onnx', 'onnxruntime', 'megengine', 'megenginelite'}"
     check = f"import sys, lar.engines.flops; sys.exit(bool({heavy} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", check], cwd=ROOT).returncode == 0
-
-
-def test_the_models_of_the_repository_are_there() -> None:
-    assert {"digits_cnn", "mobilenet_v2"} <= set(TWINS)
 
 
 @pytest.mark.parametrize("name", TWINS)

@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lar_scripted.script import FAULTS, FakeDriver, Script, read_model, read_script
+from lar_scripted.script import FakeDriver, read_script
 
-import lar
 from lar.engines import engine_named
-from lar.errors import UsageError
 from lar.measurement.loop import take_samples
 from lar.measurement.rows import SampleRows
-from lar.records.run import RunContext, RunSpec, Samples, TensorInfo
+from lar.records.run import RunContext, RunSpec, Samples
 
 WriteScript = Callable[..., str]
 INPUT = {"name": "data", "dtype": "float32", "shape": [1, None]}
@@ -35,37 +33,6 @@ def played(script: str, warmups: int, iterations: int) -> tuple[Samples, Samples
     take_samples(driver, warmups, rows, meter)
     take_samples(driver, iterations, rows, meter)
     return rows.samples(0, warmups), rows.samples(warmups, warmups + iterations)
-
-
-def test_an_empty_script_is_a_script(write_script: WriteScript) -> None:
-    assert read_script(Path(write_script())) == Script()
-
-
-def test_a_misspelt_part_of_a_script_is_refused(write_script: WriteScript) -> None:
-    script = Path(write_script(fault=[{"at": "start", "do": "hang"}]))
-    with pytest.raises(UsageError, match="a script has no 'fault'"):
-        read_script(script)
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "{", "[]", '{"times": 3}', '{"times": [[1]]}', '{"faults": [{"at": "never", "do": "x"}]}'],
-)
-def test_what_is_no_script_is_refused(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "a.fake"
-    path.write_text(text)
-    with pytest.raises(UsageError, match=r"a\.fake: not a script of the fake engine"):
-        read_script(path)
-    with pytest.raises(UsageError, match="not a script"):
-        read_script(tmp_path / "none.fake")
-
-
-def test_a_script_is_described_as_a_model(write_script: WriteScript) -> None:
-    info = read_model(Path(write_script(inputs=[INPUT], outputs={"prob": [0.25, 0.75]})))
-    assert info.engine == "fake"
-    assert info.inputs == (TensorInfo(name="data", dtype="float32", shape=(1, None)),)
-    assert info.outputs == (TensorInfo(name="prob", dtype="float32", shape=(2,)),)
-    assert engine_named("fake").find_devices() == ("cpu",)
 
 
 def test_times_are_played_in_order_and_again_from_the_first(write_script: WriteScript) -> None:
@@ -94,10 +61,6 @@ def test_load_and_prepare_take_the_scripts_time(write_script: WriteScript) -> No
     assert driver.clock() == 0.5
     driver.feed({})
     assert driver.clock() == 0.75
-    driver = driver_of(write_script())
-    driver.load()
-    driver.feed({})
-    assert driver.clock() == 0
 
 
 def test_progress_is_the_scripts(write_script: WriteScript) -> None:
@@ -117,14 +80,6 @@ def test_values_are_the_outputs(write_script: WriteScript) -> None:
     }
 
 
-def test_inputs_are_checked_as_any_models_are(write_script: WriteScript) -> None:
-    result = lar.run(write_script(inputs=[INPUT]), "other:[1.5]", iter=1)
-    assert (result.status, result.phase) == ("failed", "load")
-    assert result.failure is not None
-    assert result.failure.exit_code == 2
-    assert "data" in result.failure.message + result.failure.hint
-
-
 @pytest.mark.parametrize("at", ["load", "feed", "outputs"])
 def test_a_fault_happens_where_the_script_says(write_script: WriteScript, at: str) -> None:
     driver = driver_of(write_script(faults=[{"at": at, "do": "raise"}]))
@@ -141,12 +96,6 @@ def test_a_fault_happens_at_its_iteration(write_script: WriteScript) -> None:
     with pytest.raises(RuntimeError, match="scripted failure"):
         played(write_script(faults=[{"at": "start", "do": "raise", "index": 2}]), 1, 2)
     played(write_script(faults=[{"at": "start", "do": "raise", "index": 3}]), 1, 2)
-
-
-def test_the_documented_faults_are_there() -> None:
-    assert set(FAULTS) == {
-        *("raise", "exit", "abort", "kill", "segfault", "hang", "spin", "flood", "memory")
-    }
 
 
 def test_the_example_of_the_documentation_is_a_script(tmp_path: Path) -> None:

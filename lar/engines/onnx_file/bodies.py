@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import ChainMap, Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from lar.engines.onnx_file.fields import (
@@ -16,6 +17,8 @@ from lar.engines.onnx_file.fields import (
     Node,
     attributes_of,
     graphs_of,
+    held_in,
+    open_model,
 )
 
 LOOPS = frozenset({"Loop", "Scan"})
@@ -56,15 +59,19 @@ def name_by_paths(graph: Message, path: str = "", outside: Names | None = None) 
         for each in node.attribute:
             if "g" in each:
                 # Others have names for what their graphs take and give.
-                inner = f"{node.name}/{BRANCHES.get(each.name, each.name)}/" if flows else ""
+                inner = path_in(node, each.name) if flows else ""
                 name_by_paths(each.g, inner, names)
         for tensors in (node.input, node.output):
             tensors[:] = [names.get(name, name) for name in tensors]
-    sparse = (each.values for each in graph.sparse_initializer)
-    for each in (*graph.input, *graph.output, *graph.initializer, *sparse):
+    for each in (*graph.input, *graph.output, *held_in(graph)):
         each.name = names.get(each.name, each.name)
     if path:
         del graph.value_info[:]
+
+
+def path_in(node: Message, attribute: str) -> str:
+    """Return what the names begin with of all that a graph within a node of control flow holds."""
+    return f"{node.name}/{BRANCHES.get(attribute, attribute)}/"
 
 
 def name_control_flow(graph: Message) -> None:
@@ -82,23 +89,20 @@ def name_control_flow(graph: Message) -> None:
 def bodies_in(outer: Body) -> Iterator[tuple[Message, list[Body]]]:
     """Yield the nodes of a graph, each of control flow with the graphs right inside it."""
     for node in outer.graph.node:
-        around = (*outer.around, node.op_type)
-        yield (
-            node,
-            [
-                Body(f"{node.name}/{BRANCHES.get(each.name, each.name)}/", each.g, around)
-                for each in node.attribute
-                if "g" in each and node.op_type in CONTROL_FLOW
-            ],
-        )
+        around, flows = (*outer.around, node.op_type), node.op_type in CONTROL_FLOW
+        inner = [each for each in node.attribute if flows and "g" in each]
+        yield node, [Body(path_in(node, each.name), each.g, around) for each in inner]
 
 
-def bodies_within(graph: Body) -> Iterator[Body]:
-    """Yield a graph, and all graphs inside it."""
-    yield graph
-    for _, bodies in bodies_in(graph):
-        for body in bodies:
-            yield from bodies_within(body)
+def open_operators(path: Path) -> tuple[Message, list[Operator]]:
+    """Return the graph of a model file, named by paths, and its operators.
+
+    Raises:
+        ValueError, OSError: it cannot be read, or is damaged.
+    """
+    graph = open_model(path).graph
+    name_by_paths(graph)
+    return graph, [*operators_in(Body("", graph))]
 
 
 def operators_in(graph: Body, outside: frozenset[str] = frozenset()) -> Iterator[Operator]:
@@ -109,7 +113,7 @@ def operators_in(graph: Body, outside: frozenset[str] = frozenset()) -> Iterator
     inputs are what the first iteration is fed with. `outside` are the tensors of the graphs around
     this one, without weights.
     """
-    weights = {each.name for each in graph.graph.initializer}
+    weights = {each.name for each in held_in(graph.graph)}
     known = outside | {*names_given(graph.graph)} - weights
     for node, bodies in bodies_in(graph):
         taken, results = tuple(node.input), list[str]()
@@ -124,15 +128,13 @@ def operators_in(graph: Body, outside: frozenset[str] = frozenset()) -> Iterator
             results += [each.name for each in body.graph.output]
         name = node.name or (graph.path and graph.path + node.op_type)
         inputs = (*taken, *sorted(inside), *results)
-        yield Operator(
-            Node(name, node.op_type, node.domain, inputs, tuple(node.output)), node, graph
-        )
+        seen = Node(name, node.op_type, node.domain, inputs, tuple(node.output))
+        yield Operator(seen, node, graph)
 
 
 def names_given(graph: Message) -> Iterator[str]:
     """Yield the names of the tensors that a graph itself holds."""
-    yield from (each.name for each in (*graph.input, *graph.initializer))
-    yield from (each.values.name for each in graph.sparse_initializer)
+    yield from (each.name for each in (*graph.input, *held_in(graph)))
     yield from (name for node in graph.node for name in node.output if name)
 
 

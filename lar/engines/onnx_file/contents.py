@@ -6,14 +6,14 @@ The package onnx is imported only to infer shapes, for `lar info`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from lar.engines.flops import Operation, Shape, count_flops
-from lar.engines.formats import BROKEN, ONNX, begins_like_ort, read_head, require_format
+from lar.engines.formats import ONNX, begins_like_ort, read_head, require_format
 from lar.engines.onnx_file.axes import axes_of
 from lar.engines.onnx_file.external_data import check_size, place_of
 from lar.engines.onnx_file.fields import (
@@ -22,10 +22,13 @@ from lar.engines.onnx_file.fields import (
     Message,
     attributes_of,
     bits_of,
+    damaged,
     graphs_in,
+    held_in,
     open_model,
     type_name,
 )
+from lar.engines.onnx_file.operators import FACTS, WORK
 from lar.engines.onnx_file.tensors import move_inside
 from lar.errors import UsageError
 from lar.records.run import ModelInfo, TensorInfo
@@ -33,88 +36,24 @@ from lar.records.run import ModelInfo, TensorInfo
 # The domains whose operators are meant below: ONNX's own, and those that ONNX Runtime fuses to.
 DOMAINS = ("", "ai.onnx", "com.microsoft", "com.microsoft.nchwc")
 
-# Operators by kind of work. One that stands nowhere here has no known number of FLOPs; control
-# flow is such a one, for its work depends on the data.
-OPERATORS: Mapping[str, str] = {
-    "convolution": "Conv ConvInteger DeformConv FusedConv NhwcConv NhwcFusedConv QLinearConv",
-    "deconvolution": "ConvTranspose",
-    "matrix product": "DynamicQuantizeMatMul FusedGemm FusedMatMul Gemm MatMul MatMulInteger"
-    " MatMulIntegerToFloat MatMulNBits QGemm QLinearMatMul",
-    "recurrence": "GRU LSTM RNN",
-    "pooling": "AveragePool LRN LpPool MaxPool NhwcMaxPool QLinearAveragePool",
-    "elementwise": """
-        Abs Acos Acosh Add And Asin Asinh Atan Atanh BiasAdd BiasGelu BitShift BitwiseAnd
-        BitwiseNot BitwiseOr BitwiseXor Ceil Celu Clip Cos Cosh Div Elu Equal Erf Exp FastGelu
-        Floor Gelu Greater GreaterOrEqual HardSigmoid HardSwish IsInf IsNaN LeakyRelu Less
-        LessOrEqual Log Max Mean Min Mish Mod Mul Neg Not Or PRelu Pow QLinearAdd
-        QLinearLeakyRelu QLinearMul QLinearSigmoid QuickGelu Reciprocal Relu Round Selu Shrink
-        Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Sub Sum Swish Tan Tanh ThresholdedRelu Where
-        Xor
-    """,
-    "reduction": """
-        ArgMax ArgMin CumSum GlobalAveragePool GlobalLpPool GlobalMaxPool
-        QLinearGlobalAveragePool ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax
-        ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare
-    """,
-    "softmax": "Hardmax LogSoftmax QLinearSoftmax Softmax",
-    "batch normalisation": "BatchNormalization",
-    "normalisation": "GroupNormalization InstanceNormalization LayerNormalization"
-    " MeanVarianceNormalization SkipLayerNormalization",
-    "rms normalisation": "LpNormalization RMSNormalization SimplifiedLayerNormalization"
-    " SkipSimplifiedLayerNormalization",
-    "interpolation": "GridSample Resize Upsample",
-    "movement": """
-        Cast CastLike CenterCropPad Col2Im Compress Concat Constant ConstantOfShape DepthToSpace
-        DequantizeLinear Dropout DynamicQuantizeLinear Expand EyeLike Flatten Gather
-        GatherElements GatherND Identity MaxUnpool NonMaxSuppression NonZero OneHot Pad
-        QLinearConcat QuantizeLinear Range ReorderInput ReorderOutput Reshape ReverseSequence
-        Scatter ScatterElements ScatterND Shape Size Slice SpaceToDepth Split Squeeze Tile TopK
-        Transpose Trilu Unique Unsqueeze
-    """,
-}
-KINDS = {name: kind for kind, names in OPERATORS.items() for name in names.split()}
-
-# Which inputs are the data and the weights, where they are not the first two.
-INPUT_ORDER: Mapping[str, tuple[int, ...]] = {
-    "GRU": (0, 1, 2),
-    "LSTM": (0, 1, 2),
-    "RNN": (0, 1, 2),
-    **dict.fromkeys(("QGemm", "QLinearConv", "QLinearMatMul"), (0, 3)),
-}
-
-# The input that is a bias, or is added.
-BIAS_INPUTS: Mapping[str, tuple[int, ...]] = {
-    "Conv": (2, 3),
-    "ConvTranspose": (2,),
-    "DeformConv": (3,),
-    "FusedConv": (2, 3),
-    "FusedGemm": (2,),
-    "Gemm": (2,),
-    "NhwcConv": (2,),
-    "NhwcFusedConv": (2, 3),
-    "QGemm": (6,),
-    "QLinearConv": (8,),
-}
-
 # Operators that take any number of inputs, and combine them one by one.
 VARIADIC = ("Max", "Mean", "Min", "Sum")
-SQUARING = ("ReduceL2", "ReduceSumSquare", "GlobalLpPool")
 
 
 def operation_of(node: Message, shapes: Mapping[str, Shape]) -> Operation:
     """Return a node as the FLOP formulas take it, given the shapes of the graph's tensors."""
-    kind = KINDS.get(node.op_type) if node.domain in DOMAINS else None
+    kind = WORK.get(node.op_type) if node.domain in DOMAINS else None
     if kind is None or kind == "movement":
         return Operation(type=node.op_type, kind=kind)
     attributes = attributes_of(node)
-    order = INPUT_ORDER.get(node.op_type, range(len(node.input)))
+    order = FACTS.inputs.get(node.op_type, range(len(node.input)))
     inputs = [shapes.get(node.input[index]) for index in order if index < len(node.input)]
     outputs = [shapes.get(name) for name in node.output]
     if attributes.get("channels_last") or node.op_type.startswith("Nhwc"):
         inputs[:1], outputs = map(channels_first, inputs[:1]), [*map(channels_first, outputs)]
-    if kind == "matrix product" and attributes.get("transA"):
-        inputs[0] = swap_last_axes(inputs[0])
-    biases = BIAS_INPUTS.get(node.op_type, ())
+    if kind == "matrix product" and attributes.get("transA") and (first := inputs[0]):
+        inputs[0] = (*first[:-2], first[-1], first[-2])
+    biases = FACTS.biases.get(node.op_type, ())
     fused = sum(index < len(node.input) and node.input[index] != "" for index in biases)
     return Operation(
         type=node.op_type,
@@ -134,22 +73,15 @@ def taps_of(node: Message, kind: str, attributes: Mapping[str, Any]) -> int:
         return prod(attributes.get("kernel_shape", ()))
     if node.op_type in VARIADIC:
         return max(1, len(node.input) - 1)
-    if node.op_type == "Clip":
-        return 2
     if kind == "interpolation":
         mode = attributes.get("mode", "linear" if node.op_type == "GridSample" else "nearest")
         return {"nearest": 0, "cubic": 16, "bicubic": 16}.get(mode, 4)
-    return 2 if node.op_type in SQUARING else 1
+    return FACTS.taps.get(node.op_type, 1)
 
 
 def channels_first(shape: Shape) -> Shape:
     """Return the shape with the last axis, which is that of the channels, as the second."""
     return shape and (shape[0], shape[-1], *shape[1:-1])
-
-
-def swap_last_axes(shape: Shape) -> Shape:
-    """Return the shape of the transposed matrix."""
-    return None if shape is None else (*shape[:-2], shape[-1], shape[-2])
 
 
 # Constants of more elements are weights: their values are never needed here.
@@ -158,18 +90,30 @@ MOST_SHAPE_ELEMENTS = 1024
 # What the types of operators that take quantised tensors have in their names.
 QUANTISED = ("quantize", "qlinear", "qgemm", "integer", "nbits")
 
-# Inputs that are floating-point and yet say how to compute, not with what.
-SETTINGS: Mapping[str, tuple[int, ...]] = {"Resize": (1, 2), "Upsample": (1,)}
+
+class Known(NamedTuple):
+    """What is known of a tensor: NumPy's name of its type, empty for an unknown one, its shape."""
+
+    type: str = ""
+    shape: Shape = None
+
+    @property
+    def elements(self) -> int:
+        """The number of its elements, if its shape is known."""
+        return prod(size or 0 for size in self.shape or ())
+
+    @property
+    def size_bytes(self) -> int | None:
+        """How many bytes it has, None where its shape or the size of its elements is not known."""
+        bits = bits_of(self.type)
+        if bits is None or self.shape is None or None in self.shape:
+            return None
+        return -(-self.elements * bits // 8)
 
 
-class Constant(NamedTuple):
-    """A constant tensor, as far as it counts: NumPy's name of its type, and its shape."""
-
-    type: str
-    shape: tuple[int, ...]
-
-
-def read_model(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -> ModelInfo:
+def read_model(
+    path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None, engine: str = "onnxruntime"
+) -> ModelInfo:
     """Read what an ONNX model file holds; large weights stay unread.
 
     A parameter is an element of a floating-point constant that an operator takes, or of an
@@ -184,7 +128,7 @@ def read_model(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) 
     """
     model = read_message(path)
     try:
-        return describe_model(without_weights(model, path), shapes or {})
+        return describe_model(without_weights(model, path), shapes or {}, engine)
     except (RuntimeError, ValueError, TypeError, LookupError) as error:
         raise damaged(path) from error
 
@@ -196,11 +140,8 @@ def read_message(path: Path) -> Message:
         UsageError: the file cannot be read, or it is not an ONNX model, or a damaged one.
     """
     if begins_like_ort(read_head(path)):
-        raise UsageError(
-            "a model in the ORT format, which only ONNX Runtime itself reads",
-            "give the .onnx file that it was made from",
-            subject=path,
-        )
+        problem = "a model in the ORT format, which only ONNX Runtime itself reads"
+        raise UsageError(problem, "give the .onnx file that it was made from", subject=path)
     require_format(path, (ONNX,), "ONNX Runtime")
     try:
         model = open_model(path)
@@ -209,10 +150,6 @@ def read_message(path: Path) -> Message:
     except ValueError as error:
         raise damaged(path) from error
     return model
-
-
-def damaged(path: Path) -> UsageError:
-    return UsageError("not an ONNX model, or a damaged one", BROKEN, subject=path)
 
 
 def without_weights(model: Message, path: Path) -> Message:
@@ -241,38 +178,39 @@ def without_weights(model: Message, path: Path) -> Message:
     return model
 
 
-def describe_model(model: Message, given: Mapping[str, tuple[int, ...]]) -> ModelInfo:
+def describe_model(model: Message, given: Mapping[str, tuple[int, ...]], engine: str) -> ModelInfo:
     """Return what a model holds; FLOPs and bytes where inputs have the shapes given."""
     graphs = [*graphs_in(model.graph)]
     nodes = [node for graph in graphs for node in graph.node if node.op_type != "Constant"]
     constants = constants_in(graphs)
-    weights = [constants[name] for name in weight_names(nodes, constants)]
+    weights = weights_in(nodes, constants)
     inputs = [info for info in model.graph.input if info.name not in constants]
     metadata = format_metadata(model)
     graph = infer_shapes(model).graph
     infos, outputs = inputs_in(model, constants), tuple(map(info_of, graph.output))
-    if given:
-        set_shapes(model.graph, given)
-        graph = infer_shapes(model).graph
-    elif closed := close_batch(inputs):
+    closed = {} if given else closed_batches(inputs)
+    if closed:
         metadata["flops_at"] = ", ".join(f"{name}[0]=1" for name in closed)
+    if given or closed:
+        set_shapes(model.graph, given or closed, infers_others=bool(given))
         graph = infer_shapes(model).graph
-    shapes = shapes_in(graph) | {name: constant.shape for name, constant in constants.items()}
+    tensors = tensors_in(graph) | constants
+    shapes = {name: each.shape for name, each in tensors.items()}
     flops, flops_unknown = count_flops(operation_of(node, shapes) for node in graph.node)
-    sizes, given_out = bytes_in(graph), [info.name for info in graph.output]
+    given_out = [info.name for info in graph.output]
     made = {it for node in graph.node if node.op_type != "Constant" for it in node.output if it}
     return ModelInfo(
-        engine="onnxruntime",
+        engine=engine,
         inputs=infos,
         outputs=outputs,
         operators=dict(Counter(node.op_type for node in nodes).most_common()),
-        parameter_count=sum(prod(constant.shape) for constant in weights),
-        weight_bytes=sum(bytes_of(it.type, it.shape) or 0 for it in weights),
+        parameter_count=sum(each.elements for each in weights),
+        weight_bytes=sum(each.size_bytes or 0 for each in weights),
         flops=flops,
         flops_unknown=flops_unknown,
-        input_bytes=sum_of(sizes.get(info.name) for info in inputs),
-        output_bytes=sum_of(sizes.get(name) for name in given_out),
-        activation_bytes=sum_of(sizes.get(name) for name in made if name not in given_out),
+        input_bytes=bytes_in(tensors, (info.name for info in inputs)),
+        output_bytes=bytes_in(tensors, given_out),
+        activation_bytes=bytes_in(tensors, made.difference(given_out)),
         at=dict(given),
         metadata=metadata,
     )
@@ -295,98 +233,76 @@ def read_ends(path: Path) -> tuple[tuple[TensorInfo, ...], tuple[TensorInfo, ...
         UsageError: as `read_message`.
     """
     model = read_message(path)
-    held = {each.name for each in model.graph.initializer}
-    held |= {each.values.name for each in model.graph.sparse_initializer}
+    held = {each.name for each in held_in(model.graph)}
     return inputs_in(model, held), tuple(map(info_of, model.graph.output))
 
 
-def set_shapes(graph: Message, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Give inputs these shapes, and leave all others to be inferred from them."""
+def set_shapes(graph: Message, shapes: Mapping[str, Shape], *, infers_others: bool) -> None:
+    """Give inputs these shapes; where others are to be inferred from them, what the model says of
+    open shapes is left out."""
     for info in (*graph.input, *graph.output):
         tensor = info.type.tensor_type
-        if "tensor_type" in info.type and info.name in shapes:
-            tensor.shape = Message(
-                "Shape", dim=[Message("Axis", dim_value=size) for size in shapes[info.name]]
-            )
-        elif None in (shape_of(tensor) or ()):
+        if "tensor_type" in info.type and (shape := shapes.get(info.name)) is not None:
+            axes = [
+                Message("Axis", dim_value=it) if it is not None else Message("Axis") for it in shape
+            ]
+            tensor.shape = Message("Shape", dim=axes)
+        elif infers_others and None in (shape_of(tensor) or ()):
             kind = Message("TensorType", elem_type=tensor.elem_type)
             info.type = Message("Type", tensor_type=kind)
-    graph.value_info = []
+    if infers_others:
+        graph.value_info = []
 
 
-def bytes_in(graph: Message) -> dict[str, int | None]:
-    """Return how many bytes each tensor of a graph has, None where its shape is not known."""
-    sizes: dict[str, int | None] = {}
-    for info in (*graph.value_info, *graph.input, *graph.output):
-        tensor = info.type.tensor_type
-        shape = shape_of(tensor)
-        if tensor.elem_type and shape is not None and None not in shape:
-            kind = type_name(tensor.elem_type)
-            sizes[info.name] = bytes_of(kind, [size or 0 for size in shape])
-    return sizes
+def bytes_in(tensors: Mapping[str, Known], names: Iterable[str]) -> int | None:
+    """Return how many bytes tensors have, None where those of one are not known."""
+    sizes = [tensors.get(name, Known()).size_bytes for name in names]
+    return None if None in sizes else sum(size or 0 for size in sizes)
 
 
-def bytes_of(kind: str, shape: Sequence[int]) -> int | None:
-    """Return how many bytes a tensor has, None of texts."""
-    bits = bits_of(kind)
-    return None if bits is None else -(-prod(shape) * bits // 8)
+def closed_batches(inputs: Iterable[Message]) -> dict[str, Shape]:
+    """Return the shapes of the inputs whose first axis is open, with 1 there."""
+    shapes = {info.name: shape_of(info.type.tensor_type) for info in inputs}
+    return {name: (1, *it[1:]) for name, it in shapes.items() if it and it[0] is None}
 
 
-def sum_of(sizes: Iterable[int | None]) -> int | None:
-    """Return the sum, None where a part is not known."""
-    known = [*sizes]
-    return None if None in known else sum(size or 0 for size in known)
-
-
-def close_batch(inputs: Sequence[Message]) -> list[str]:
-    """Set the first axis of inputs to 1 where it is open; return the names of those inputs."""
-    closed = []
-    for info in inputs:
-        axes = info.type.tensor_type.shape.dim
-        if axes and ("dim_value" not in axes[0] or axes[0].dim_value < 0):
-            axes[0] = Message("Axis", dim_value=1)
-            closed.append(info.name)
-    return closed
-
-
-def constants_in(graphs: Iterable[Message]) -> dict[str, Constant]:
-    """Return the initializers and the outputs of Constant nodes, by name."""
+def constants_in(graphs: Iterable[Message]) -> dict[str, Known]:
+    """Return the initializers, sparse ones as the dense ones that an engine makes of them, and the
+    outputs of Constant nodes, by name."""
     found = {}
     for graph in graphs:
-        for tensor in graph.initializer:
-            found[tensor.name] = Constant(type_name(tensor.data_type), tuple(tensor.dims))
-        for tensor in graph.sparse_initializer:  # which the engine makes dense
-            kind = type_name(tensor.values.data_type)
-            found[tensor.values.name] = Constant(kind, tuple(tensor.dims))
+        whole = (*graph.initializer, *graph.sparse_initializer)
+        for tensor, each in zip(held_in(graph), whole, strict=True):
+            found[tensor.name] = Known(type_name(tensor.data_type), tuple(each.dims))
         for node in graph.node:
             if node.op_type == "Constant" and node.output:
                 found[node.output[0]] = constant_of(node)
     return found
 
 
-def constant_of(node: Message) -> Constant:
+def constant_of(node: Message) -> Known:
     """Return the tensor of a Constant node."""
-    for name, value in attributes_of(node).items():
-        if name == "value":
-            return Constant(type_name(value.data_type), tuple(value.dims))
-        if name in ("value_floats", "value_ints"):
-            return Constant("float32" if name == "value_floats" else "int64", (len(value),))
-    # What else it can hold is one number or text.
-    return Constant("int64", ())
+    given = attributes_of(node)
+    if "value" in given:
+        return Known(type_name(given["value"].data_type), tuple(given["value"].dims))
+    # What else it can hold is a list, or one number or text.
+    numbers = given.get("value_floats", given.get("value_ints"))
+    kind = "float32" if "value_floats" in given else "int64"
+    return Known(kind, () if numbers is None else (len(numbers),))
 
 
-def weight_names(nodes: Sequence[Message], constants: Mapping[str, Constant]) -> set[str]:
-    """Return the names of the constants that are parameters of the model."""
-    names = set()
+def weights_in(nodes: Sequence[Message], constants: Mapping[str, Known]) -> Collection[Known]:
+    """Return the constants that are parameters of the model."""
+    found = {}
     for node in nodes:
         quantised = any(word in node.op_type.lower() for word in QUANTISED)
         for index, name in enumerate(node.input):
             constant = constants.get(name)
-            if constant is None or index in SETTINGS.get(node.op_type, ()):
+            if constant is None or index in FACTS.settings.get(node.op_type, ()):
                 continue
-            if (quantised or "float" in constant.type) and prod(constant.shape) > 1:
-                names.add(name)
-    return names
+            if (quantised or "float" in constant.type) and constant.elements > 1:
+                found[name] = constant
+    return found.values()
 
 
 def infer_shapes(model: Message) -> Message:
@@ -400,23 +316,25 @@ def infer_shapes(model: Message) -> Message:
     return Message("Model", found.SerializeToString())
 
 
-def shapes_in(graph: Message) -> dict[str, Shape]:
-    """Return the shapes of a graph's tensors, by name."""
+def tensors_in(graph: Message) -> dict[str, Known]:
+    """Return what is known of a graph's tensors, by name."""
+    infos = (*graph.value_info, *graph.input, *graph.output)
+    tensors = {info.name: info.type.tensor_type for info in infos}
     return {
-        info.name: shape_of(info.type.tensor_type)
-        for info in (*graph.value_info, *graph.input, *graph.output)
+        name: Known(type_name(it.elem_type) if it.elem_type else "", shape_of(it))
+        for name, it in tensors.items()
     }
 
 
+def axes_in(tensor: Message) -> tuple[tuple[int | None, ...], tuple[str, ...]]:
+    """Return the axes of a tensor type as `axes_of` does. A size of -1 is any size, as the engine
+    takes it."""
+    return axes_of(it.dim_value if "dim_value" in it else it.dim_param for it in tensor.shape.dim)
+
+
 def shape_of(tensor: Message) -> Shape:
-    """Return the shape of a tensor type, None where even the rank is unknown. A size of -1 is any
-    size, as the engine takes it."""
-    if "shape" not in tensor:
-        return None
-    return tuple(
-        axis.dim_value if "dim_value" in axis and axis.dim_value >= 0 else None
-        for axis in tensor.shape.dim
-    )
+    """Return the shape of a tensor type, None where even the rank is unknown."""
+    return axes_in(tensor)[0] if "shape" in tensor else None
 
 
 def kind_of(value: Message) -> str:
@@ -433,10 +351,7 @@ def info_of(value: Message) -> TensorInfo:
     elif kind_of(value) != "tensor":
         return TensorInfo(name=value.name, dtype=kind_of(value), shape=(), any_rank=True)
     tensor = kind.tensor_type
-    shape, axes = axes_of(
-        axis.dim_value if "dim_value" in axis else axis.dim_param
-        for axis in (() if sequence else tensor.shape.dim)
-    )
+    shape, axes = ((), ()) if sequence else axes_in(tensor)
     # Without a type in the file, one is known only where shape inference finds it.
     dtype = type_name(tensor.elem_type) if tensor.elem_type else "unknown"
     return TensorInfo(

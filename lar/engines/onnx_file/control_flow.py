@@ -8,7 +8,7 @@ each other all in a row; one in a branch that was not taken has none.
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -88,20 +88,18 @@ class Rounds:
     pieces: list[Sequence[Any]] = field(default_factory=list)
     seen: dict[tuple[str, ...], tuple[Node, list[Sequence[Any]]]] = field(default_factory=dict)
 
-    def run(self, taken: Sequence[Any]) -> list[Any]:
-        """Compute the outputs of the body in one iteration."""
-        fed = dict(zip(self.graph.inputs, taken, strict=False))
-        if self.visit is None:
-            return self.graph.run(fed, None, self.around)
-        for name, value in fed.items():
+    def run(self, before: Sequence[Any] = (), behind: Iterable[Any] = ()) -> list[Any]:
+        """Compute the outputs of the body in one iteration. It is fed with the states and with what
+        stands before and behind them; a body with something before them first says whether it goes
+        on, and then gives the states of the next one and the pieces."""
+        fed = dict(zip(self.graph.inputs, (*before, *self.states, *behind), strict=False))
+        for name, value in fed.items() if self.visit else ():
             self(Node(name, BODY_INPUT, "", (), (name,)), [value])
-        return self.graph.run(fed, self, self.around)
-
-    def advance(self, found: Sequence[Any]) -> None:
-        """Take what an iteration gave: the states of the next one, then the pieces."""
-        count = len(self.states)
-        self.states = found[:count]
-        self.pieces.append(found[count:])
+        found = self.graph.run(fed, self if self.visit else None, self.around)
+        begin, end = bool(before), bool(before) + len(self.states)
+        self.states = found[begin:end]
+        self.pieces.append(found[end:])
+        return found
 
     def __call__(self, node: Node, results: Sequence[Any]) -> None:
         """Keep what an operator gave in an iteration."""
@@ -149,8 +147,7 @@ def run_loop(inputs: Sequence[Any], attributes: Mapping[str, Any], rounds: Round
     while (goes_on is None or array_in(goes_on).item()) and len(rounds.pieces) < limit:
         first = (len(rounds.pieces), True)
         leading = [np.full((1,) * rank, each) for rank, each in zip(ranks, first, strict=True)]
-        goes_on, *found = rounds.run([*leading, *rounds.states])
-        rounds.advance(found)
+        goes_on = rounds.run(leading)[0]
 
 
 def run_scan(inputs: Sequence[Any], attributes: Mapping[str, Any], rounds: Rounds) -> None:
@@ -159,7 +156,7 @@ def run_scan(inputs: Sequence[Any], attributes: Mapping[str, Any], rounds: Round
     ways = zip(scanned, *ways_of(attributes, "input", len(scanned)), strict=True)
     columns = (np.moveaxis(array, axis, 0)[:: -1 if back else 1] for array, axis, back in ways)
     for elements in zip(*columns, strict=True):
-        rounds.advance(rounds.run([*rounds.states, *map(np.asarray, elements)]))
+        rounds.run(behind=map(np.asarray, elements))
 
 
 def ways_of(attributes: Mapping[str, Any], side: str, count: int) -> list[Sequence[int]]:

@@ -24,18 +24,12 @@ class OnnxFileEngine(Engine):
         return KINDS
 
     def read_model(self, path: Path) -> ModelInfo:
-        from dataclasses import replace
-
-        from lar.engines.onnx_file.contents import read_model
-
-        return replace(read_model(path), engine=self.name)
+        return self.read_model_at(path, {})
 
     def read_model_at(self, path: Path, shapes: Mapping[str, tuple[int, ...]]) -> ModelInfo:
-        from dataclasses import replace
-
         from lar.engines.onnx_file.contents import read_model
 
-        return replace(read_model(path, shapes), engine=self.name)
+        return read_model(path, shapes, self.name)
 
     def check_model(self, path: Path, settings: Mapping[str, Any]) -> None:
         from lar.engines.onnx_file.external_data import check_external_data
@@ -49,15 +43,13 @@ class OnnxFileEngine(Engine):
         return files_beside(path)
 
     def read_operators(self, path: Path) -> tuple[ModelOperator, ...]:
-        from lar.engines.onnx_file.bodies import Body, name_by_paths, operators_in
-        from lar.engines.onnx_file.fields import open_model
+        from lar.engines.onnx_file.bodies import open_operators
         from lar.graphs.origins import ModelOperator
 
-        graph = open_model(path).graph
+        graph, operators = open_operators(path)
         held = {each.name for each in graph.initializer}
-        name_by_paths(graph)
         fed = (each.name for each in graph.input if each.name not in held)
-        nodes = (each.node for each in operators_in(Body("", graph)))
+        nodes = (each.node for each in operators)
         return (
             *(ModelOperator("Input", name, (), (name,)) for name in fed),
             *(ModelOperator(it.operator, it.name, it.inputs, it.outputs) for it in nodes),

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lar.engines.formats import BROKEN
-from lar.engines.onnx_file.fields import EXTERNAL, SCHEMA, Message, open_model
+from lar.engines.onnx_file.fields import EXTERNAL, SCHEMA, Message, damaged, open_model
 from lar.errors import UsageError, printable
 from lar.files.input_file import open_input
 
@@ -90,8 +90,7 @@ def check_external_data(model: Path, allowed: Sequence[str] = ()) -> None:
     except (ValueError, RecursionError):
         # The engine says what is wrong with the file, unless it might take it all the same.
         if content.mentions(LOCATION):
-            problem = "not an ONNX model, or a damaged one"
-            raise UsageError(problem, BROKEN, subject=model) from None
+            raise damaged(model) from None
         return
     sizes: dict[str, int] = {}
     for each in sorted(found):
@@ -118,11 +117,9 @@ def check_folder(place: Place, model: Path, allowed: Sequence[str]) -> None:
         folders.append(os.path.realpath(model.parent))
     real = os.path.realpath(model.parent / location)
     if not any(os.path.commonpath([folder, real]) == folder for folder in folders):
-        raise UsageError(
-            f"its data is in {printable(location)!r}, outside the model's folder",
-            f"move the file there; or, if you trust the model, {FLAG} {os.path.dirname(real)}",
-            subject=subject_of(place, model),
-        )
+        problem = f"its data is in {printable(location)!r}, outside the model's folder"
+        hint = f"move the file there; or, if you trust the model, {FLAG} {os.path.dirname(real)}"
+        raise UsageError(problem, hint, subject=subject_of(place, model))
 
 
 def check_size(place: Place, model: Path, sizes: dict[str, int]) -> None:

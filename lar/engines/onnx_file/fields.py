@@ -21,42 +21,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lar.engines.formats import HEAD_SIZE, begins_like_ort
+from lar.engines.formats import BROKEN, HEAD_SIZE, begins_like_ort
+from lar.errors import UsageError
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 FIXED_BYTES = {FIXED64: 8, FIXED32: 4}
 EXTERNAL = 1  # the data_location of a tensor whose data is in a file of its own
-
-# By message: the numbers, names and kinds of fields; a star is behind those that are repeated.
-SCHEMA_TEXT = """
-Model: 1 ir_version int, 2 producer_name text, 3 producer_version text, 7 graph Graph,
-  8 opset_import Opset*, 14 metadata_props Entry*, 20 training_info Training*,
-  25 functions Function*
-Opset: 1 domain text, 2 version int
-Entry: 1 key text, 2 value bytes
-Training: 1 initialization Graph, 2 algorithm Graph
-Function: 1 name text, 4 input text*, 5 output text*, 7 node Node*, 9 opset_import Opset*,
-  10 domain text, 11 attribute_proto Attribute*
-Graph: 1 node Node*, 2 name text, 5 initializer Tensor*, 11 input Value*, 12 output Value*,
-  13 value_info Value*, 15 sparse_initializer Sparse*
-Node: 1 input text*, 2 output text*, 3 name text, 4 op_type text, 5 attribute Attribute*,
-  7 domain text
-Attribute: 1 name text, 2 f float, 3 i int, 4 s bytes, 5 t Tensor, 6 g Graph, 7 floats float*,
-  8 ints int*, 9 strings bytes*, 10 tensors Tensor*, 11 graphs Graph*, 14 tp Type, 20 type int,
-  21 ref_attr_name text, 22 sparse_tensor Sparse, 23 sparse_tensors Sparse*
-Tensor: 1 dims int*, 2 data_type int, 4 float_data float*, 5 int32_data int*, 6 string_data bytes*,
-  7 int64_data int*, 8 name text, 9 raw_data bytes, 10 double_data double*, 11 uint64_data int*,
-  12 doc_string text, 13 external_data Entry*, 14 data_location int
-Sparse: 1 values Tensor, 2 indices Tensor, 3 dims int*
-Value: 1 name text, 2 type Type
-Type: 1 tensor_type TensorType, 4 sequence_type Sequence, 5 map_type Map,
-  8 sparse_tensor_type TensorType, 9 optional_type Sequence
-TensorType: 1 elem_type int, 2 shape Shape
-Sequence: 1 elem_type Type
-Map: 1 key_type int, 2 value_type Type
-Shape: 1 dim Axis*
-Axis: 1 dim_value int, 2 dim_param text
-"""
 
 
 class FieldKind(NamedTuple):
@@ -79,10 +49,8 @@ def read_schema(text: str) -> dict[str, dict[str, FieldKind]]:
     return found
 
 
-SCHEMA = read_schema(SCHEMA_TEXT)
-NAMES = {
-    message: {it.number: name for name, it in fields.items()} for message, fields in SCHEMA.items()
-}
+# By message: the numbers, names and kinds of fields; a star is behind those that are repeated.
+SCHEMA = read_schema(Path(__file__).with_name("messages.txt").read_text())
 # How values that are no messages stand in a file, what is assumed where they do not, and, of
 # numbers with a fraction, their format.
 WIRES = {"int": VARINT, "float": FIXED32, "double": FIXED64}
@@ -179,53 +147,47 @@ class Message:
         kind = SCHEMA[self.kind].get(name)
         if kind is None:
             raise AttributeError(name)
-        found = [each for field in self._raw(name) for each in self._decode(kind, field)]
-        if kind.is_repeated:
-            value: Any = found
-        elif kind.type in SCHEMA:
-            # Messages that stand there twice are merged.
-            data = found[0]._data if len(found) == 1 else b"".join(it._data for it in found)
-            value = Message(kind.type, data)
-            if not found:
-                return value
-        else:
-            value = found[-1] if found else DEFAULTS[kind.type]
-            if not found:
-                return value
-        self.__dict__[name] = value
+        found = [each for field in self._raw(kind.number) for each in self._decode(kind, field)]
+        value: Any = found
+        if not kind.is_repeated:
+            value = found[-1] if found else DEFAULTS.get(kind.type)
+            if kind.type in SCHEMA and len(found) != 1:  # those that stand there twice are merged
+                value = Message(kind.type, b"".join(it._data for it in found))
+        # Bytes are not kept, which may be weights.
+        if kind.is_repeated or (found and kind.type != "bytes"):
+            self.__dict__[name] = value
         return value
 
     def __contains__(self, name: str) -> bool:
         """Return whether a field is there, even if it is empty."""
-        return bool(self.__dict__[name] != [] if name in self.__dict__ else self._raw(name))
+        if name in self.__dict__:
+            return bool(self.__dict__[name] != [])
+        return bool(self._raw(SCHEMA[self.kind][name].number))
 
     def mentions(self, word: re.Pattern[bytes]) -> bool:
         """Return whether a word stands anywhere in the bytes, faster than decoding them does."""
         return word.search(self._data) is not None
 
-    def _raw(self, name: str) -> list[Field]:
-        """Return the fields of a name as they stand in the bytes."""
+    def _raw(self, number: int) -> list[Field]:
+        """Return the fields of a number as they stand in the bytes."""
         if self._fields is None:
-            found: dict[str, list[Field]] = {}
-            names = NAMES[self.kind]
+            found: dict[int, list[Field]] = {}
             for field in fields_in(self._data):
-                found.setdefault(names.get(field.number, ""), []).append(field)
+                found.setdefault(field.number, []).append(field)
             self.__dict__["_fields"] = found
-        fields: list[Field] = self._fields.get(name, [])
+        fields: list[Field] = self._fields.get(number, [])
         return fields
 
     def _decode(self, kind: FieldKind, field: Field) -> list[Any]:
         """Return the values in a field: several in one of packed numbers."""
-        data = self._data[field.value : field.end]
-        if kind.type not in WIRES:
-            if field.wire != BYTES:
-                raise ValueError(f"a number in the place of a {kind.type}")
-            if kind.type == "text":
-                return [str(data, "utf-8")]
+        data, wire = self._data[field.value : field.end], WIRES.get(kind.type, BYTES)
+        if field.wire not in (wire, BYTES):
+            raise ValueError(f"another field in the place of a {kind.type}")
+        if kind.type == "text":
+            return [str(data, "utf-8")]
+        if wire == BYTES:
             return [bytes(data) if kind.type == "bytes" else Message(kind.type, data)]
         if kind.type in FORMATS:
-            if field.wire not in (BYTES, WIRES[kind.type]):
-                raise ValueError(f"another field in the place of a {kind.type}")
             size = struct.calcsize(FORMATS[kind.type])
             data = data[: len(data) // size * size]
             return [number for (number,) in struct.iter_unpack(FORMATS[kind.type], data)]
@@ -244,18 +206,16 @@ class Message:
         data: memoryview = self._data
         if not changed:
             return bytes(data)
-        self._raw("")
-        pieces: list[tuple[int, bytes]] = [
-            (field.number, bytes(data[field.begin : field.end]))
-            for name, fields in self._fields.items()
-            if name not in changed
-            for field in fields
-        ]
+        self._raw(0)
+        pieces = {
+            number: b"".join(data[field.begin : field.end] for field in fields)
+            for number, fields in self._fields.items()
+        }
         for name in changed:
             value, kind = self.__dict__[name], schema[name]
             values = value if kind.is_repeated else [value]
-            pieces += [(kind.number, encode_field(kind, each)) for each in values]
-        return b"".join(piece for _, piece in sorted(pieces, key=lambda piece: piece[0]))
+            pieces[kind.number] = b"".join(encode_field(kind, each) for each in values)
+        return b"".join(pieces[number] for number in sorted(pieces))
 
 
 def signed(number: int) -> int:
@@ -286,6 +246,11 @@ def open_model(path: Path) -> Message:
     with path.open("rb") as file:
         data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     return Message("Model", b"" if begins_like_ort(bytes(data[:HEAD_SIZE])) else data)
+
+
+def damaged(path: Path) -> UsageError:
+    """Return the error of a file that is no model."""
+    return UsageError("not an ONNX model, or a damaged one", BROKEN, subject=path)
 
 
 class Node(NamedTuple):
@@ -341,6 +306,11 @@ def graphs_in(graph: Message) -> Iterator[Message]:
     for node in graph.node:
         for inner in graphs_of(node):
             yield from graphs_in(inner)
+
+
+def held_in(graph: Message) -> list[Message]:
+    """Return the tensors that have values in a graph; of sparse ones, their elements."""
+    return [*graph.initializer, *(each.values for each in graph.sparse_initializer)]
 
 
 class SavedModel(NamedTuple):

@@ -16,12 +16,7 @@ from lar.dumps.names import Numbering
 from lar.dumps.values import Part, Unheld
 from lar.engines.onnx_file.bodies import Body, Operator, operators_in, parameters_of
 from lar.engines.onnx_file.fields import Message
-from lar.engines.onnx_file.quantization import (
-    Scales,
-    quantizations_of,
-    scales_in,
-    wanted_names,
-)
+from lar.engines.onnx_file.quantization import Scales, quantizations_of, scales_in, wanted_names
 
 Array = np.ndarray[Any, Any]
 
@@ -55,9 +50,8 @@ class NumberedGraph:
             for node, known in zip(self.nodes, self.parameters, strict=True)
             for name in [*filter(None, node.outputs)][:1]
         ]
-        facts = DumpFacts(operators, iteration=0, outputs=self.outputs)
-        known = quantizations_of(self.scales, self.factors)
-        return facts._replace(quantizations=known, left_out=self.left_out)
+        known, left_out = quantizations_of(self.scales, self.factors), self.left_out
+        return DumpFacts(operators, 0, {}, known, outputs=self.outputs, left_out=left_out)
 
     def holds_weight(self, name: str, type_name: str) -> bool:
         """Return whether a dump has a constant: weights and biases that operators take, not the
@@ -107,13 +101,9 @@ class NumberedGraph:
         self, name: str, inputs: Sequence[str], array: Array, layout: str = "", dtype: str = ""
     ) -> Dumped:
         """Return a tensor that is stored in a layout, with its names."""
-        variable = self.variables[name] = replace(
-            self.variables[name],
-            shape=array.shape,
-            stored=True,
-            format=layout,
-            dtype=dtype or BY_DTYPE[array.dtype.name].name,
-        )
+        kind, known = dtype or BY_DTYPE[array.dtype.name].name, self.variables[name]
+        variable = replace(known, shape=array.shape, stored=True, format=layout, dtype=kind)
+        self.variables[name] = variable
         # Of a branch that was not taken, and of a sequence, there are others, or none.
         taken = [it for each in inputs if each for it in self.parts.get(each, [each])]
         return Dumped(variable, tuple(self.variables[each] for each in taken), array)

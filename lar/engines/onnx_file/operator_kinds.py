@@ -2,35 +2,14 @@
 
 from __future__ import annotations
 
-from lar.graphs.operator_kinds import OperatorKinds, kinds_by_type
-
-TYPES = {
-    "conv": "conv fusedconv qlinearconv convinteger nhwcconv nhwcfusedconv groupconv",
-    "deconv": "convtranspose",
-    "matmul": "matmul fusedmatmul gemm fusedgemm matmulinteger qgemm qlinearmatmul",
-    "pool": "maxpool averagepool globalaveragepool globalmaxpool qlinearaveragepool"
-    " qlinearglobalaveragepool",
-    "reduce": "reducemean reducesum reducemax reducemin reduceprod",
-    "norm": "batchnormalization layernormalization instancenormalization groupnormalization"
-    " skiplayernormalization simplifiedlayernormalization",
-    "move": "reshape transpose flatten squeeze unsqueeze expand identity dropout reorderinput"
-    " reorderoutput",
-    "cast": "cast quantizelinear dequantizelinear dynamicquantizelinear",
-    "softmax": "softmax",
-    "sum": "add sum qlinearadd",
-    "mul": "mul qlinearmul",
-    "sub": "sub",
-    "div": "div",
-}
+from lar.engines.onnx_file.operators import FACTS, by_type
+from lar.graphs.operator_kinds import OperatorKinds
 
 KINDS = OperatorKinds(
-    kinds_by_type(TYPES),
-    biased=frozenset({"qlinearconv", "qlinearmatmul"}),
-    opaque=frozenset({"sequencemap", "epcontext"}),
-    random=frozenset(
-        {"randomnormal", "randomnormallike", "randomuniform", "randomuniformlike"}
-        | {"multinomial", "bernoulli"}
-    ),
+    by_type(FACTS.kinds),
+    biased=frozenset(FACTS.biased),
+    opaque=frozenset(FACTS.opaque),
+    random=frozenset(map(str.lower, FACTS.random)),
     # What a CPU has no float16 kernel for is computed in float32, and casts between are removed.
     rounded={"InsertedPrecisionFreeCast_": "float16"},
 )

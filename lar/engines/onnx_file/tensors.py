@@ -13,17 +13,15 @@ from lar.engines.onnx_file.fields import EXTERNAL, NUMBERS, Message, bits_of, ty
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-# Where elements stand that are no raw bytes, and in which type there; others are integers, or the
-# bits of what they are.
+# Where elements stand that are no raw bytes. Others are integers, or the bits of what they are.
 LISTS = {
-    "float32": ("float_data", "f4"),
-    "complex64": ("float_data", "f4"),
-    "float64": ("double_data", "f8"),
-    "complex128": ("double_data", "f8"),
-    "int64": ("int64_data", "i8"),
-    "uint32": ("uint64_data", "u4"),
-    "uint64": ("uint64_data", "u8"),
+    "float_data": "float32 complex64",
+    "double_data": "float64 complex128",
+    "int64_data": "int64",
+    "uint64_data": "uint32 uint64",
 }
+FIELDS = {name: field for field, names in LISTS.items() for name in names.split()}
+STORED = {"float_data": "f4", "double_data": "f8"}
 
 
 def dtype_of(name: str) -> np.dtype[Any]:
@@ -48,7 +46,8 @@ def array_of(tensor: Message, folder: Path) -> Array:
     dtype, bits = dtype_of(name), bits_of(name)
     data = data_of(tensor, folder)
     if not data and prod(shape):
-        field, stored = LISTS.get(name, ("int32_data", f"u{dtype.itemsize}"))
+        field = FIELDS.get(name, "int32_data")
+        stored = STORED.get(field, f"u{dtype.itemsize}")
         data = np.array(getattr(tensor, field)).astype(stored).tobytes()
     if not bits or bits >= 8:
         return np.frombuffer(data, dtype).reshape(shape)

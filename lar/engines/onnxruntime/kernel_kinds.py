@@ -13,6 +13,7 @@ from math import prod
 from typing import Any
 
 from lar.engines.onnx_file.fields import Message
+from lar.engines.onnx_file.operators import FACTS, WORK
 from lar.records.profile import TensorFact
 
 CHANNELS_LAST = "Nhwc"
@@ -30,13 +31,11 @@ def kernel_kind(
     `facts` and `constants` have the tensors by name, `filters` the shapes that weights had before
     blocks were filled up.
     """
-    from lar.engines.onnx_file.contents import INPUT_ORDER, KINDS  # imports NumPy
-
     operator = node.op_type
-    second_place = INPUT_ORDER.get(operator, (0, 1))[1]
+    second_place = FACTS.inputs.get(operator, (0, 1))[1]
     names = [*node.input[:1], *node.input[second_place:][:1], *node.output[:1]]
     known = [facts[name] for name in names if name in facts]
-    kind = KINDS.get(operator)
+    kind = WORK.get(operator)
     if kind not in ("convolution", "deconvolution", "matrix product") or len(known) < 3:
         return None
     first, second, out = known

@@ -14,7 +14,7 @@ from lar.dumps.values import Unheld, leaves_of
 from lar.engines.driver import Driver
 from lar.engines.onnx_file.contents import inputs_in, read_message, refuse_others
 from lar.engines.onnx_file.control_flow import NoTruth, Visit
-from lar.engines.reference.evaluator import evaluator_of, shape_of, weights_in
+from lar.engines.reference.evaluator import evaluator_of, shape_of
 from lar.engines.reference.implementations import Array, widened
 from lar.errors import UsageError
 from lar.records.facts import EngineFacts
@@ -38,8 +38,6 @@ class EvaluatorDriver(Driver):
     def set_up(self) -> None:
         self.visits: list[Visit] = []
         self.finish: Callable[[], object] = bool
-        self.weights: dict[str, Array] = {}
-        self.weight_types: dict[str, np.dtype[Any]] = {}
         self.results: dict[str, Any] = {}
 
     def facts(self) -> EngineFacts:
@@ -56,24 +54,17 @@ class EvaluatorDriver(Driver):
         self.notes.append(NO_TIMES)
         path = Path(self.spec.model)
         self.model = read_message(path)
-        graph = self.model.graph
-        for name, array in weights_in(graph, path.parent):
-            self.weights[name], self.weight_types[name] = widened(array), array.dtype
-        graph.initializer, graph.sparse_initializer = [], []
-        fed = [each for each in graph.input if each.name not in self.weights]
-        refuse_others(path, fed)
-        self.infos = inputs_in(self.model, self.weights)
         self.evaluator = evaluator_of(self.model, path.parent)
+        weights = self.evaluator.weights
+        refuse_others(path, [it for it in self.model.graph.input if it.name not in weights])
+        self.infos = inputs_in(self.model, weights)
         self.fire_hooks("after_load")
 
     def inputs(self) -> tuple[TensorInfo, ...]:
         return self.infos
 
     def feed(self, arrays: Mapping[str, Array]) -> None:
-        self.fed = {
-            name: [*map(widened, given)] if isinstance(given, list) else widened(given)
-            for name, given in arrays.items()
-        }
+        self.fed = widened(dict(arrays))
         self.start, self.wait = self.compute, bool
         self.fire_hooks("before_run")
 
@@ -89,22 +80,18 @@ class EvaluatorDriver(Driver):
             for each in visits:
                 each(node, results)
 
-        values = self.evaluator.run({**self.weights, **self.fed}, visit if visits else None)
+        values = self.evaluator.run(self.fed, visit if visits else None)
         self.results = dict(zip(self.evaluator.outputs, values, strict=True))
         lacking = [each for each in values if isinstance(each, NoTruth)]
         if len(lacking) == len(values) and not self.context.written:
-            raise UsageError(
-                f"ONNX's reference evaluator cannot compute {lacking[0].operator}",
-                f"it says: {lacking[0].says}" if lacking[0].says else "it has no such operator",
-                subject=self.spec.model,
-            )
+            operator, says, _ = lacking[0]
+            problem = f"ONNX's reference evaluator cannot compute {operator}"
+            hint = f"it says: {says}" if says else "it has no such operator"
+            raise UsageError(problem, hint, subject=self.spec.model)
 
     def outputs(self) -> Mapping[str, Array | str]:
-        return {
-            part: array_or_reason(part, leaf)
-            for name, value in self.results.items()
-            for part, leaf in leaves_of(name, value)
-        }
+        found = (each for name, it in self.results.items() for each in leaves_of(name, it))
+        return {part: array_or_reason(part, leaf) for part, leaf in found}
 
 
 def array_or_reason(name: str, value: Any) -> Array | str:

@@ -17,8 +17,9 @@ from lar.dumps.layers import Dumped, text_writer, write_dumped
 from lar.dumps.names import Variable
 from lar.dumps.outputs import write_outputs
 from lar.engines.onnx_file.control_flow import NoTruth, parts_of_value
-from lar.engines.onnx_file.fields import Node
+from lar.engines.onnx_file.fields import Node, held_in, type_name
 from lar.engines.onnx_file.numbered_graph import NumberedGraph
+from lar.engines.onnx_file.tensors import dtype_of
 from lar.engines.reference.driver import EvaluatorDriver
 from lar.options.table import BIN_IO_DUMP
 
@@ -28,20 +29,20 @@ class ModelDump(NumberedGraph):
 
     def __init__(self, driver: EvaluatorDriver, write: Callable[[Dumped], None]) -> None:
         super().__init__(driver.model.graph, driver.fed)
-        self.driver = driver
-        self.write = write
-        self.factors = {name: it for name, it in driver.weights.items() if name in self.wanted}
+        self.driver, self.write = driver, write
+        self.weights = driver.evaluator.weights
+        self.factors = {name: it for name, it in self.weights.items() if name in self.wanted}
 
     def write_weights(self) -> None:
         """Write the weights that operators take, in the types of the file."""
-        for name, array in self.driver.weights.items():
-            kind = self.driver.weight_types[name]
-            if self.holds_weight(name, kind.name):
-                self.write_value(name, array.astype(kind))
+        for tensor in held_in(self.driver.model.graph):
+            name, kind = tensor.name, type_name(tensor.data_type)
+            if self.holds_weight(name, kind):
+                self.write_value(name, self.weights[name].astype(dtype_of(kind)))
 
     def write_inputs(self) -> None:
         """Write what the model is fed with, and outputs that no operator gives."""
-        known = {**self.driver.weights, **self.driver.fed}
+        known = {**self.weights, **self.driver.fed}
         for name in (*self.driver.fed, *self.outputs):
             if name in known:
                 self.write_value(name, known[name])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import graphlib
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,23 +26,10 @@ from lar.engines.onnx_file.control_flow import (
     run_rounds,
     ways_of,
 )
-from lar.engines.onnx_file.fields import (
-    SCHEMA,
-    Message,
-    Node,
-    attributes_of,
-    graphs_in,
-    type_name,
-)
+from lar.engines.onnx_file.fields import SCHEMA, Message, Node, attributes_of, graphs_in, type_name
 from lar.engines.onnx_file.tensors import array_of, dense_of, dtype_of
 from lar.engines.reference import operators  # noqa: F401
-from lar.engines.reference.implementations import (
-    Array,
-    Call,
-    Function,
-    implementation_of,
-    widened,
-)
+from lar.engines.reference.implementations import Array, Call, Function, implementation_of, widened
 from lar.engines.reference.rules import check_truth
 from lar.errors import first_line
 
@@ -174,31 +162,23 @@ def run_bodies(
     if call.type == "If":
         return branch_taken(call.inputs, bodies).run({}, visit, values)
     rounds = run_rounds(call.type, call.inputs, call.attributes, bodies[0], values, visit)
-    found = [*map(stacked, zip(*rounds.pieces, strict=True))]
-    if not rounds.pieces:
-        kinds = [it.type.tensor_type for it in bodies[0].body.graph.output]
-        kinds = kinds[(call.type == "Loop") + len(rounds.states) :]
-        found = [none_of(each) for each in kinds if "shape" in each]
-    ways = ways_of(call.attributes, "output", len(found))
-    return [*rounds.states, *map(turned, found, *ways)]
+    kinds = [each.type.tensor_type for each in bodies[0].body.graph.output]
+    kinds = kinds[(call.type == "Loop") + len(rounds.states) :]
+    # Without an iteration it is known up to the first one whose shape the body does not state.
+    none = [() for _ in takewhile(lambda kind: "shape" in kind, kinds)]
+    pieces = [*zip(*rounds.pieces, strict=True)] or none
+    ways = ways_of(call.attributes, "output", len(pieces))
+    return [*rounds.states, *map(joined, pieces, kinds, *ways)]
 
 
-def stacked(pieces: Sequence[Any]) -> Any:
-    """Return what the iterations gave on a new first axis."""
-    lacking = (each for each in pieces if isinstance(each, NoTruth))
-    return next(lacking, None) or np.stack(pieces)
-
-
-def none_of(kind: Message) -> Array:
-    """Return what no iteration gave of a tensor whose type a body states."""
+def joined(pieces: Sequence[Any], kind: Message, axis: int, backwards: int) -> Any:
+    """Return what the iterations gave of a tensor, side by side on an axis, from the last one on if
+    that goes backwards; `kind` is the type that the body states."""
+    lacking = next((each for each in pieces if isinstance(each, NoTruth)), None)
+    if lacking is not None:
+        return lacking
     shape = (0, *(each.dim_value for each in kind.shape.dim))
-    return np.zeros(shape, dtype_of(type_name(kind.elem_type)))
-
-
-def turned(array: Any, axis: int, backwards: int) -> Any:
-    """Return what iterations gave with them on another axis, from the last one on."""
-    if isinstance(array, NoTruth):
-        return array
+    array = np.stack(pieces) if pieces else np.zeros(shape, dtype_of(type_name(kind.elem_type)))
     return np.moveaxis(array[::-1] if backwards else array, 0, axis)
 
 
@@ -231,13 +211,9 @@ def function_of_standard(node: Message, call: Call) -> Message:
     else:
         raise NoTruthHere("")
     found = Message("Function", content)
-    known = {each.name for each in found.attribute_proto}
     defaults = (each.default_value for each in schema.attributes.values())
-    found.attribute_proto += [
-        Message("Attribute", each.SerializeToString())
-        for each in defaults
-        if each.type and each.name not in known
-    ]
+    stated = [Message("Attribute", each.SerializeToString()) for each in defaults if each.type]
+    found.attribute_proto = [*stated, *found.attribute_proto]
     return found
 
 
@@ -254,17 +230,10 @@ def with_attributes(function: Message, attributes: Mapping[str, Message]) -> Mes
     for graph in graphs_in(copy):
         for node in graph.node:
             node.attribute = [
-                it if not it.ref_attr_name else renamed(attributes[it.ref_attr_name], it.name)
+                Message("Attribute", attributes[ref].encode(), name=it.name) if ref else it
                 for it in node.attribute
-                if not it.ref_attr_name or it.ref_attr_name in attributes
+                if not (ref := it.ref_attr_name) or ref in attributes
             ]
-    return copy
-
-
-def renamed(attribute: Message, name: str) -> Message:
-    """Return a copy of an attribute with another name."""
-    copy = Message("Attribute", attribute.encode())
-    copy.name = name
     return copy
 
 

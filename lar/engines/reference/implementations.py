@@ -98,9 +98,8 @@ def compute_as_onnx(call: Call) -> Any:
     """Compute an operator of ONNX's own by its reference implementation."""
     names = ["" if each is None else f"input{place}" for place, each in enumerate(call.inputs)]
     results = [f"output{place}" for place in range(call.outputs)]
-    function = reference_of(
-        helper.make_node(call.type, names, results, **call.attributes), call.opset
-    )
+    node = helper.make_node(call.type, names, results, **call.attributes)
+    function = reference_of(node, call.opset)
     assert function is not None
     return function(call)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from lar.engines.onnx_file.control_flow import NoTruthHere
+from lar.engines.onnx_file.operators import FACTS
 from lar.engines.reference.implementations import Call
 
 
@@ -53,10 +54,9 @@ RARE: Mapping[str, tuple[Any, ...]] = {
 
 UNUSUAL = "lar does not compute this unusual form of it"
 COMPOSED = ("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare")
-DRAWING = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 
 RULES = (
-    Rule((*DRAWING, "Multinomial", "Bernoulli"), "it draws random numbers"),
+    Rule((*FACTS.random,), "it draws random numbers"),
     Rule(("Dropout", "BatchNormalization"), "it trains", trains),
     Rule(("LinearClassifier", "TreeEnsembleClassifier"), "a class may lack a score", lacks_scores),
     Rule(COMPOSED, "the standard's versions differ in what it is over no axes", reduces_nothing),

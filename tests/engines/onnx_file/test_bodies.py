@@ -2,41 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from onnx import TensorProto, helper
+import onnx
 
 from lar.engines.onnx_file.bodies import Body, name_by_paths, operators_in
 from lar.engines.onnx_file.fields import Message
 
-
-def graph_of(nodes: list[Any], inputs: tuple[str, ...] = (), outputs: tuple[str, ...] = ()) -> Any:
-    fed, given = (
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in names]
-        for names in (inputs, outputs)
-    )
-    return helper.make_graph(nodes, "g", fed, given)
+TEXT = """g (float[] x, float[] n) => (float[] last, float[] again) {
+    [walk] again = Loop(n, "", x) <body = BODY>
+    [walk] last = Loop(n, "", x) <body = BODY>
+}"""
+BODY = """b (float[] i, float[] c, float[] v) => (float[] c, float[] r) {
+    r = If(c) <
+        else_branch = e () => (float[] z) { z = Sigmoid(v) },
+        then_branch = t () => (float[] y) { [act] y = Relu(x) }
+    >
+}"""
 
 
 def test_tensors_of_bodies_are_named_by_their_paths() -> None:
     """Names are those of the innermost graph that has them; a name that is taken is no path. What
     a body takes from around it is an input of the node."""
-    relu = helper.make_node("Relu", ["x"], ["y"], name="act")
-    less = helper.make_node("Sigmoid", ["v"], ["z"])
-    inner = helper.make_node(
-        "If",
-        ["c"],
-        ["r"],
-        name="",
-        then_branch=graph_of([relu], outputs=("y",)),
-        else_branch=graph_of([less], outputs=("z",)),
-    )
-    body = graph_of([inner], ("i", "c", "v"), ("c", "r"))
-    loops = [
-        helper.make_node("Loop", ["n", "", "x"], [out], name="walk", body=body)
-        for out in ("again", "last")
-    ]
-    graph = graph_of(loops, ("x", "n"), ("last", "again"))
+    graph = onnx.parser.parse_graph(TEXT.replace("BODY", BODY))
     whole = Body("", Message("Graph", graph.SerializeToString()))
     name_by_paths(whole.graph)
     found = [each.node for each in operators_in(whole)]

@@ -27,7 +27,6 @@ from lar.engines.onnx_file.tensors import array_of, dense_of, tensor_of
 
 RunLar = Callable[..., "subprocess.CompletedProcess[str]"]
 EACH = sorted((Path(__file__).resolve().parents[3] / "models").glob("*.onnx"))
-FLOAT = TensorProto.FLOAT
 PROTOS: dict[str, Any] = {
     **{"Model": onnx.ModelProto, "Opset": onnx.OperatorSetIdProto, "Node": onnx.NodeProto},
     **{"Entry": onnx.StringStringEntryProto, "Training": onnx.TrainingInfoProto},
@@ -37,10 +36,6 @@ PROTOS: dict[str, Any] = {
     **{"Sequence": onnx.TypeProto.Sequence, "Map": onnx.TypeProto.Map},
     **{"Shape": onnx.TensorShapeProto, "Axis": onnx.TensorShapeProto.Dimension},
 }
-
-
-def value(name: str, shape: Any) -> Any:
-    return helper.make_tensor_value_info(name, FLOAT, shape)
 
 
 def test_the_schema_is_that_of_onnx() -> None:
@@ -121,7 +116,7 @@ def test_a_message_that_is_cut_short_is_refused_or_has_fewer_fields() -> None:
                 list(fields_in(data[:length]))
 
 
-@pytest.mark.parametrize(("number", "name"), enumerate(ELEMENT_TYPES, start=1))
+@pytest.mark.parametrize(("number", "name"), [*enumerate(ELEMENT_TYPES, start=1)])
 def test_tensors_of_all_types_are_read_from_bytes_and_from_numbers(number: int, name: str) -> None:
     if name == "object":
         texts = helper.make_tensor("t", number, [2], ["a", "größer"])
@@ -156,10 +151,9 @@ def test_sparse_tensors_count_elements_or_axes(places: list[Any]) -> None:
     np.testing.assert_array_equal(found, expected, strict=True)
 
 
-def write_model(path: Path, shape: Any) -> Path:
-    node = helper.make_node("Relu", ["x"], ["y"])
-    graph = helper.make_graph([node], "g", [value("x", shape)], [value("y", None)])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+def write_model(path: Path, kind: str) -> Path:
+    text = f"g ({kind} x) => (float[] y) {{ y = Relu(x) }}"
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}')
     onnx.save(model, path)
     return path
 
@@ -168,10 +162,10 @@ def write_model(path: Path, shape: Any) -> Path:
 def test_an_input_of_any_number_of_axes_is_not_a_single_number(
     run_lar: RunLar, tmp_path: Path, engine: str
 ) -> None:
-    number = write_model(tmp_path / "number.onnx", [])
+    number = write_model(tmp_path / "number.onnx", "float")
     ended = run_lar(str(number), "--iter", "1", "--engine", engine)
     assert ended.returncode == 0, ended.stderr
-    unknown = write_model(tmp_path / "any.onnx", None)
+    unknown = write_model(tmp_path / "any.onnx", "float[]")
     ended = run_lar(str(unknown), "--iter", "1", "--engine", engine)
     assert ended.returncode == 2
     assert "nothing feeds x, which may have any number of axes" in ended.stderr

@@ -11,39 +11,22 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 
 import lar
-from lar.engines import check_options, engine_for, engine_named
-from lar.engines.onnx_file.fields import Message
+from lar.engines import engine_named
 from lar.engines.reference.driver import NO_TIMES
-from lar.engines.reference.evaluator import evaluator_of, names_after_last_use
-from lar.errors import EngineMissing, UsageError
+from lar.engines.reference.evaluator import names_after_last_use
+from lar.errors import EngineMissing
 from lar.records.run import RunSpec
 from lar.running.plan import require_engine
+from tests.engines.reference.models import save
 
 RunLar = Callable[..., "subprocess.CompletedProcess[str]"]
 Array = np.ndarray[Any, np.dtype[Any]]
 
 MODELS = Path(__file__).resolve().parents[3] / "models"
 SEVEN = str(MODELS.parent / "inputs" / "digit_7.npy")
-VALUE = helper.make_tensor_value_info
-
-
-def save(folder: Path, nodes: list[Any], opset: int = 17, **weights: Array) -> Path:
-    """Save a model from the vector `x` of four numbers to `y`."""
-    initializers = [numpy_helper.from_array(array, name) for name, array in weights.items()]
-    graph = helper.make_graph(
-        nodes,
-        "model",
-        [VALUE("x", TensorProto.FLOAT, [4])],
-        [VALUE("y", TensorProto.FLOAT, None)],
-        initializers,
-    )
-    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
-    path = folder / "model.onnx"
-    onnx.save(helper.make_model(graph, ir_version=8, opset_imports=opsets), path)
-    return path
 
 
 def run(path: Path, x: Array) -> Array:
@@ -92,7 +75,7 @@ def test_a_run_says_that_its_times_mean_nothing_and_gives_float64(
 
 def test_testcases_for_other_types_are_judged_by_their_values(tmp_path: Path) -> None:
     """They expect float32, as the model says."""
-    save(tmp_path, [helper.make_node("Mul", ["x", "w"], ["y"])], w=np.array([0.1], "f4"))
+    save(tmp_path, "(float[4] x) => (float[4] y) { y = Mul(x, w) }", w=np.array([0.1], "f4"))
     case = tmp_path / "test_data_set_0"
     case.mkdir()
     for name, array in {"input_0": X, "output_0": X * np.float32(0.1)}.items():
@@ -109,15 +92,15 @@ def test_testcases_for_other_types_are_judged_by_their_values(tmp_path: Path) ->
 def test_casts_between_floating_point_types_are_exact_and_those_to_integers_are_not(
     tmp_path: Path,
 ) -> None:
-    nodes = [
-        helper.make_node("Cast", ["x"], ["half"], to=TensorProto.FLOAT16),
-        helper.make_node("Cast", ["half"], ["back"], to=TensorProto.FLOAT),
-        helper.make_node("Cast", ["back"], ["whole"], to=TensorProto.INT32),
-        helper.make_node("Cast", ["whole"], ["number"], to=TensorProto.FLOAT),
-        helper.make_node("Sub", ["back", "number"], ["y"]),
-    ]
+    text = """(float[4] x) => (y) {
+        half = Cast <to = 10> (x)
+        back = Cast <to = 1> (half)
+        whole = Cast <to = 6> (back)
+        number = Cast <to = 1> (whole)
+        y = Sub(back, number)
+    }"""
     wide = X.astype(np.float64)
-    found = run(save(tmp_path, nodes), X)
+    found = run(save(tmp_path, text), X)
     assert found.dtype == np.float64
     np.testing.assert_array_equal(found, wide - np.trunc(wide))
 
@@ -126,24 +109,18 @@ def test_weights_of_half_precision_constants_and_branches_are_computed_in_float6
     tmp_path: Path,
 ) -> None:
     """The branch takes a tensor from around it, which must still be there."""
-    branches = [
-        helper.make_graph(
-            [helper.make_node(operator, ["early", "w"], [f"out_{operator}"])],
-            operator,
-            [],
-            [VALUE(f"out_{operator}", TensorProto.FLOAT, None)],
-        )
-        for operator in ("Add", "Sub")
-    ]
-    nodes = [
-        helper.make_node("Constant", [], ["third"], value_float=1 / 3),
-        helper.make_node("Mul", ["x", "third"], ["early"]),
-        helper.make_node("ReduceSum", ["early"], ["sum"], keepdims=0),
-        helper.make_node("Less", ["sum", "third"], ["less"]),
-        helper.make_node("If", ["less"], ["y"], then_branch=branches[0], else_branch=branches[1]),
-    ]
+    text = """(float[4] x) => (y) {
+        third = Constant <value_float = 0.33333334> ()
+        early = Mul(x, third)
+        sum = ReduceSum <keepdims = 0> (early)
+        less = Less(sum, third)
+        y = If (less) <
+            then_branch = t () => (float[4] more) { more = Add(early, w) },
+            else_branch = e () => (float[4] less) { less = Sub(early, w) }
+        >
+    }"""
     half = np.array([0.1], np.float16)
-    found = run(save(tmp_path, nodes, w=half), X)
+    found = run(save(tmp_path, text, w=half), X)
     third = np.float64(np.float32(1 / 3))
     np.testing.assert_array_equal(found, X.astype(np.float64) * third + half.astype(np.float64))
 
@@ -160,7 +137,7 @@ def test_a_tensor_is_dropped_after_its_last_use() -> None:
 
 
 def test_weights_in_a_file_of_their_own_are_read(tmp_path: Path) -> None:
-    path = save(tmp_path, [helper.make_node("Add", ["x", "w"], ["y"])], w=X)
+    path = save(tmp_path, "(float[4] x) => (y) { y = Add(x, w) }", w=X)
     options = {"save_as_external_data": True, "location": "w.bin", "size_threshold": 0}
     onnx.save(onnx.load(path), path, **options)
     assert (tmp_path / "w.bin").stat().st_size >= X.nbytes
@@ -168,16 +145,16 @@ def test_weights_in_a_file_of_their_own_are_read(tmp_path: Path) -> None:
 
 
 def test_an_operator_that_it_lacks_is_named(tmp_path: Path) -> None:
-    node = helper.make_node("Attention", ["x"], ["y"], domain="com.microsoft")
-    result = lar.run(save(tmp_path, [node]), engine="reference")
+    path = save(tmp_path, "(float[4] x) => (y) { y = com.microsoft.Attention(x) }")
+    result = lar.run(path, engine="reference")
     assert result.failure is not None
     assert result.failure.exit_code == 2
     assert "cannot compute com.microsoft.Attention of opset 1" in result.failure.message
 
 
 def test_an_operator_that_cannot_take_its_inputs_is_named(tmp_path: Path) -> None:
-    node = helper.make_node("MatMul", ["x", "w"], ["y"], name="product")
-    path = save(tmp_path, [node], w=np.ones((3, 3), np.float32))
+    text = "(float[4] x) => (y) { [product] y = MatMul(x, w) }"
+    path = save(tmp_path, text, w=np.ones((3, 3), np.float32))
     result = lar.run(path, engine="reference")
     assert result.failure is not None
     assert result.failure.exit_code == 2
@@ -186,29 +163,13 @@ def test_an_operator_that_cannot_take_its_inputs_is_named(tmp_path: Path) -> Non
 
 
 def test_an_output_that_is_left_out_is_no_input_that_is_left_out(tmp_path: Path) -> None:
-    nodes = [
-        helper.make_node("TopK", ["x", "one"], ["", "places"]),
-        helper.make_node("Cast", ["places"], ["most"], to=TensorProto.FLOAT),
-        helper.make_node("Clip", ["x", "", "most"], ["y"]),
-    ]
-    found = run(save(tmp_path, nodes, one=np.array([1])), X)
+    text = """(float[4] x) => (y) {
+        "", places = TopK(x, one)
+        most = Cast <to = 1> (places)
+        y = Clip(x, "", most)
+    }"""
+    found = run(save(tmp_path, text, one=np.array([1])), X)
     np.testing.assert_array_equal(found, np.minimum(X.astype(np.float64), 1))
-
-
-def test_onnx_runtime_stays_the_engine_of_onnx_models() -> None:
-    model = MODELS / "int8.onnx"
-    assert engine_for(model, None).name == "onnxruntime"
-    assert engine_for(model, "reference").name == "reference"
-    with pytest.raises(UsageError, match="MegEngine format, which ONNX's reference evaluator"):
-        engine_for(MODELS / "int8.mge", "reference")
-
-
-@pytest.mark.usefixtures("own_engines")
-def test_options_that_it_cannot_serve_are_refused_by_name() -> None:
-    with pytest.raises(UsageError) as caught:
-        check_options(engine_named("reference"), ["fast_run"])
-    assert caught.value.message == "--fast-run: ONNX's reference evaluator cannot do this"
-    assert caught.value.hint.startswith("engines that can: megengine, onnxruntime")
 
 
 def test_without_onnx_the_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,7 +181,7 @@ def test_without_onnx_the_package_is_named(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_the_domain_of_onnx_has_two_names(tmp_path: Path) -> None:
-    path = save(tmp_path, [helper.make_node("Neg", ["x"], ["y"], domain="ai.onnx")])
+    path = save(tmp_path, "(float[4] x) => (y) { y = ai.onnx.Neg(x) }")
     model = onnx.load(path)
     model.opset_import[0].domain = "ai.onnx"
     onnx.save(model, path)
@@ -228,21 +189,8 @@ def test_the_domain_of_onnx_has_two_names(tmp_path: Path) -> None:
 
 
 def test_functions_of_a_model_are_computed(tmp_path: Path) -> None:
-    body = helper.make_function(
-        "mine",
-        "Twice",
-        ["a"],
-        ["b"],
-        [
-            helper.make_node("Constant", [], ["two"], value_float=2.0),
-            helper.make_node("Mul", ["a", "two"], ["b"]),
-        ],
-        [helper.make_opsetid("", 17)],
-    )
-    model = onnx.load(save(tmp_path, [helper.make_node("Twice", ["x"], ["y"], domain="mine")]))
-    model.functions.append(body)
-    model.opset_import.append(helper.make_opsetid("mine", 1))
-    (found,) = evaluator_of(Message("Model", model.SerializeToString()), Path()).run(
-        {"x": X.astype(np.float64)}
-    )
+    text = """(float[4] x) => (y) { y = mine.Twice(x) }
+    <domain: "mine", opset_import: ["": 17]>
+    Twice (a) => (b) { two = Constant <value_float = 2.0> () b = Mul(a, two) }"""
+    found = run(save(tmp_path, text), X)
     np.testing.assert_array_equal(found, 2 * X.astype(np.float64))

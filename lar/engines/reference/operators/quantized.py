@@ -11,6 +11,7 @@ import numpy as np
 from onnx import helper
 
 from lar.engines.onnx_file.fields import Node
+from lar.engines.onnx_file.operators import ROLES
 from lar.engines.onnx_file.quantization import roles_of
 from lar.engines.reference.implementations import (
     ONNX_RUNTIME,
@@ -22,6 +23,7 @@ from lar.engines.reference.implementations import (
 )
 
 BOTH = ("", ONNX_RUNTIME)
+QUANTISED = ("QGemm", "QLinearConcat", *(it for it in ROLES if it.startswith("QLinear")))
 FOR_INTEGERS = frozenset({"channels_last", "opset"})  # attributes that ONNX's operators lack
 
 
@@ -89,13 +91,7 @@ def multiply_integers(call: Call) -> Array:
     return np.asarray(sums).astype(np.int32)
 
 
-@implements("QLinearConv", "QLinearMatMul", domains=BOTH)
-@implements(
-    *("QGemm", "QLinearAdd", "QLinearMul", "QLinearWhere", "QLinearConcat", "QLinearSigmoid"),
-    *("QLinearLeakyRelu", "QLinearSoftmax", "QLinearReduceMean", "QLinearAveragePool"),
-    "QLinearGlobalAveragePool",
-    domains=(ONNX_RUNTIME,),
-)
+@implements(*QUANTISED, domains=BOTH)
 def compute_quantized(call: Call) -> Array:
     """Return what an operator gives of the real numbers that its inputs stand for; quantised, if
     it has a scale for that."""

@@ -46,19 +46,14 @@ def drop_out(call: Call) -> tuple[Array, ...]:
 
 
 @implements("Softmax", "LogSoftmax", "Hardmax")
-def softmax(call: Call) -> Array:
+def softmax(call: Call) -> Any:
     """Return what sums to one along an axis; before opset 13 along that axis and all behind it."""
-    (x,), old = call.inputs, call.opset < 13
-    axis = call.get("axis", 1 if old else -1)
-    values = x.reshape(math.prod(x.shape[:axis]), -1) if old else np.moveaxis(x, axis, -1)
-    if call.type == "Hardmax":
-        places = np.arange(values.shape[-1])
-        found = real(places == values.argmax(axis=-1)[..., None])
-    else:
-        found = values - values.max(axis=-1, keepdims=True)
-        found = found - np.log(np.exp(found).sum(axis=-1, keepdims=True))
-        found = np.exp(found) if call.type == "Softmax" else found
-    return found.reshape(x.shape) if old else np.moveaxis(found, -1, axis)
+    if call.opset >= 13:
+        return compute_as_onnx(call)
+    (x,), axis = call.inputs, call.get("axis", 1)
+    rows = x.reshape(math.prod(x.shape[:axis]), -1)
+    found = compute_as_onnx(Call(call.type, [rows], {"axis": 1}))
+    return np.reshape(found[0], x.shape)
 
 
 @implements("BatchNormalization")

@@ -108,12 +108,12 @@ def convolve_transposed(call: Call) -> Array:
     return add_bias(sums[tuple(kept)], bias)
 
 
-@implements("MaxPool")
+@implements("MaxPool", "GlobalMaxPool")
 def pool_most(call: Call) -> Array:
     """Return the largest number of each window; where it stands, nobody asks."""
     (x,) = call.inputs
     least = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
-    windows, _ = windows_of(x, call.get("kernel_shape"), call.attributes, least)
+    windows, _ = windows_of(x, call.get("kernel_shape", x.shape[2:]), call.attributes, least)
     return np.asarray(windows.max(axis=tuple(range(x.ndim, windows.ndim))))
 
 
@@ -133,11 +133,6 @@ def pool_mean(call: Call) -> Array:
     if beyond:
         raise NoTruthHere("whether what stands beyond the padding counts was open for long")
     return np.asarray(windows.mean(axis=axes))
-
-
-@implements("GlobalMaxPool")
-def pool_all(call: Call) -> Array:
-    return np.asarray(call.inputs[0].max(axis=tuple(range(2, call.inputs[0].ndim)), keepdims=True))
 
 
 @implements("LpPool", "GlobalLpPool")
