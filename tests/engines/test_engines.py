@@ -27,7 +27,7 @@ from lar.engines.formats import FORMATS, HEAD_SIZE, MEGENGINE, MNN, ONNX, ORT, F
 from lar.engines.option_rows import Drivers, Hook, OptionRow
 from lar.errors import UsageError
 from lar.options.option import Switch
-from lar.options.table import BY_KEY, IN_RUN
+from lar.options.table import BY_KEY
 from lar.records.run import ModelInfo, RunResult, RunSpec, Setting
 
 MGE = b"\x00" * 8 + b"mgv2" + b"\x00" * 8
@@ -282,7 +282,7 @@ def no_driver() -> type[Driver]:
 
 
 def switch(key: str) -> Switch:
-    return Switch(key, "made up", IN_RUN)
+    return Switch(key, "made up")
 
 
 class MadeUp(Engine):

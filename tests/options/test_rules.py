@@ -18,7 +18,7 @@ from lar.cli.main import main
 from lar.engines import ENGINES, engine_named
 from lar.engines.megengine import defects
 from lar.errors import UsageError
-from lar.options.option import Option, Switch
+from lar.options.option import Option, Switch, Value
 from lar.options.rules import (
     RULES,
     Asked,
@@ -45,7 +45,6 @@ from lar.options.table import (
     DISABLE_OPTIMIZER,
     DURATION,
     ENABLE_NCHW44,
-    IN_RUN,
     ITER,
     JSON,
     MAX_TIME,
@@ -285,7 +284,7 @@ def test_conditions_look_at_values_and_facts() -> None:
 
 
 def test_a_value_that_is_the_default_is_not_given() -> None:
-    option = Option("made_up", "", IN_RUN, int, "N", default=3)
+    option = Option("made_up", Value(int, "N"), "", default=3)
     rule = needs(option, any_of=(CPU,), why="so it is")
     assert refusal_of(rule, made_up=3) is None
     assert refusal_of(rule, made_up=0) is not None
