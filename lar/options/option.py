@@ -50,14 +50,29 @@ class Group(NamedTuple):
 
 
 class Value(Generic[T]):
-    """What an option takes: how its text is parsed, its name in the help, the only choices."""
+    """What an option takes, or a switch, which takes no value.
+
+    Attributes:
+        parse: makes the value of a text; a switch has none.
+        metavar: the value's name in the help.
+        choices: the only values it takes.
+        writes: what is written there, or the stream on which it is printed in the end.
+        reads: the value names a file that is read.
+    """
 
     def __init__(
-        self, parse: Callable[[str], T | None], metavar: str = "", choices: tuple[str, ...] = ()
+        self,
+        parse: Callable[[str], T | None] | None,
+        metavar: str = "",
+        choices: tuple[str, ...] = (),
+        writes: Writes = "",
+        reads: bool = False,
     ) -> None:
         self.parse = parse
         self.metavar = metavar
         self.choices = choices
+        self.writes = writes
+        self.reads = reads
 
 
 class Word(Value[str]):
@@ -72,46 +87,40 @@ class Option(Generic[T]):
 
     Attributes:
         key: the name in Python, in settings and in results.
-        parse: makes the value of a text; a switch has none.
-        metavar: the value's name in the help.
-        choices: the only values it takes.
+        parse, metavar, choices, writes, reads: those of the value, see `Value`.
         help: one line that can be read alone.
         group: the heading in the help; in the table of options, the one above it.
         own_purpose: what the option is for, where that is not the purpose of its group.
         default: the value of an option that is not given.
         repeatable: it may be given several times; the value is a list.
         joined_by: what stands between the values of a repeatable option in the settings.
-        writes: what is written there, or the stream on which it is printed in the end.
-        reads: the value names a file that is read.
         alias: a second key, for a flag that means the same.
     """
 
     def __init__(
         self,
         key: str,
-        takes: Value[T] | None,
+        takes: Value[T],
         help: str,
         *,
         purpose: Purpose | None = None,
         default: T | None = None,
         repeatable: bool = False,
         joined_by: str = "\n",
-        writes: Writes = "",
-        reads: bool = False,
         alias: str = "",
     ) -> None:
         self.key = key
-        self.parse = takes.parse if takes else None
-        self.metavar = takes.metavar if takes else ""
-        self.choices = takes.choices if takes else ()
+        self.parse = takes.parse
+        self.metavar = takes.metavar
+        self.choices = takes.choices
+        self.writes = takes.writes
+        self.reads = takes.reads
         self.help = help
         self.group = Group("", "")
         self.own_purpose = purpose
         self.default = default
         self.repeatable = repeatable
         self.joined_by = joined_by
-        self.writes = writes
-        self.reads = reads
         self.alias = alias
 
     def __repr__(self) -> str:
@@ -167,7 +176,7 @@ class Switch(Option[bool]):
     def __init__(
         self, key: str, help: str, *, purpose: Purpose | None = None, writes: Writes = ""
     ) -> None:
-        super().__init__(key, None, help, purpose=purpose, writes=writes)
+        super().__init__(key, Value(None, writes=writes), help, purpose=purpose)
 
     def of(self, values: Mapping[str, Any]) -> bool:
         """Return whether the switch is on."""

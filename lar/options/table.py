@@ -18,7 +18,9 @@ COUNT = Value(values.parse_count, "N")
 THREADS = Value(values.parse_threads, "N")
 SECONDS = Value(values.parse_duration, "S")
 NAME = Value(str, "NAME")
-FILE, DIR = Value(values.parse_path, "FILE"), Value(values.parse_path, "DIR")
+READ_FILE = Value(values.parse_path, "FILE", reads=True)
+NEW_FILE = Value(values.parse_path, "FILE", writes="file")
+NEW_FOLDER = Value(values.parse_path, "DIR", writes="folder")
 
 # Run
 
@@ -71,10 +73,9 @@ ENGINE_FIX = Option(
 )
 SETTINGS = Option(
     "settings",
-    FILE,
+    READ_FILE,
     "run with the settings in this file, which `lar tune` has written; a flag typed beside it "
     "takes the place of the file's, or is refused where it contradicts another of them",
-    reads=True,
 )
 FORCE = Switch("force", "use --settings that were made for another model, machine or engine too")
 
@@ -174,9 +175,8 @@ IN_DATASET = Group("dataset", "data sets", "dataset")
 
 LABELS = Option(
     "labels",
-    FILE,
+    READ_FILE,
     "print top-1 and top-5 of the first output; FILE maps items to classes or lists class names",
-    reads=True,
 )
 RESUME = Switch(
     "resume", "go on with a data set whose outputs are dumped in part (with --bin-out-dump DIR)"
@@ -252,7 +252,7 @@ LAYOUT_TRANSFORM = Option(
     "measure each operator in each layout on this kind of device and take the fastest",
 )
 LAYOUT_TRANSFORM_DUMP = Option(
-    "layout_transform_dump", FILE, "write the model that --layout-transform makes", writes="file"
+    "layout_transform_dump", NEW_FILE, "write the model that --layout-transform makes"
 )
 
 # Choice of algorithms
@@ -265,9 +265,8 @@ FULL_RUN = Switch(
 )
 FAST_RUN_ALGO_POLICY = Option(
     "fast_run_algo_policy",
-    FILE,
+    READ_FILE,
     "fast-run's cache file: a search (--fast-run) writes it, later runs read it",
-    reads=True,
     purpose="cache",
 )
 FAST_RUN_SHARED_BATCH_SIZE = Option(
@@ -315,9 +314,8 @@ ENABLE_JIT = Switch("enable_jit", "compile chains of elementwise operators")
 TENSORRT = Switch("tensorrt", "run on TensorRT what it can run")
 TENSORRT_CACHE = Option(
     "tensorrt_cache",
-    FILE,
+    READ_FILE,
     "keep the engines that TensorRT builds in this file",
-    reads=True,
     purpose="cache",
 )
 CONST_SHAPE = Switch("const_shape", "take the shapes of the inputs as constant")
@@ -355,25 +353,21 @@ PRECISION = Option(
 
 IN_MODEL = Group("model", "model files and operators")
 
-MODEL_DUMP = Option(
-    "model_dump", FILE, "write the model as it is after the options set", writes="file"
-)
+MODEL_DUMP = Option("model_dump", NEW_FILE, "write the model as it is after the options set")
 PACKED_MODEL_DUMP = Option(
-    "packed_model_dump", FILE, "write the model in the engine's packed format", writes="file"
+    "packed_model_dump", NEW_FILE, "write the model in the engine's packed format"
 )
 PACK_INFO_JSON = Option(
-    "pack_info_json", FILE, "put the settings in this JSON file into the packed model", reads=True
+    "pack_info_json", READ_FILE, "put the settings in this JSON file into the packed model"
 )
-PACK_CACHE = Option(
-    "pack_cache", FILE, "put this fast-run cache file into the packed model", reads=True
-)
+PACK_CACHE = Option("pack_cache", READ_FILE, "put this fast-run cache file into the packed model")
 ALLOW_EXTERNAL_DATA = Option(
     "allow_external_data",
-    DIR,
+    Value(values.parse_path, "DIR"),
     "let the model keep weights in files in DIR too, outside its own folder",
     repeatable=True,
 )
-C_OPR_LIB = Option("c_opr_lib", FILE, "load a library of operators written in C", reads=True)
+C_OPR_LIB = Option("c_opr_lib", READ_FILE, "load a library of operators written in C")
 
 # Dumps of tensors
 
@@ -381,17 +375,15 @@ IN_DUMP = Group("dump", "dumps of tensors", "dump")
 
 BIN_OUT_DUMP = Option(
     "bin_out_dump",
-    DIR,
+    NEW_FOLDER,
     "write the outputs of each run, a file a tensor, into this new folder",
-    writes="folder",
 )
 BIN_IO_DUMP = Option(
     "bin_io_dump",
-    DIR,
+    NEW_FOLDER,
     "write what each operator computes, a file a tensor, into this new folder",
-    writes="folder",
 )
-IO_DUMP = Option("io_dump", FILE, "write what each operator computes, as text", writes="file")
+IO_DUMP = Option("io_dump", NEW_FILE, "write what each operator computes, as text")
 IO_DUMP_STDOUT = Switch(
     "io_dump_stdout",
     "print what each operator computes, as text, to standard output when the run has ended",
@@ -415,17 +407,15 @@ IN_PROFILE = Group("profile", "profiles", "profile")
 
 PROFILE = Option(
     "profile",
-    FILE,
+    NEW_FILE,
     "write the time of each operator in each iteration (`lar report FILE` prints it)",
-    writes="file",
 )
 PROFILE_HOST = Option(
     "profile_host",
-    FILE,
+    NEW_FILE,
     "write a profile as --profile does, with the time that the host dispatches each operator",
-    writes="file",
 )
-PROFILE_RAW = Option("profile_raw", FILE, "write the engine's own profile", writes="file")
+PROFILE_RAW = Option("profile_raw", NEW_FILE, "write the engine's own profile")
 PROFILE_MEMORY = Switch(
     "profile_memory", "record in the profile the memory that operators take and give back"
 )
@@ -463,23 +453,19 @@ DISABLE_ASSERT_THROW = Switch(
 IN_REPORT = Group("report", "reports of a run", "report")
 
 MODEL_INFO = Switch("model_info", "print what the model holds before it runs")
-JSON = Option("json", FILE, "write the whole result as JSON; - is standard output", writes="file")
+JSON = Option("json", NEW_FILE, "write the whole result as JSON; - is standard output")
 CSV = Option(
-    "csv",
-    FILE,
-    "write the whole result as CSV, a row an iteration; - is standard output",
-    writes="file",
+    "csv", NEW_FILE, "write the whole result as CSV, a row an iteration; - is standard output"
 )
-HTML = Option("html", FILE, "write the result as a page; - is standard output", writes="file")
+HTML = Option("html", NEW_FILE, "write the result as a page; - is standard output")
 SAVE = Switch("save", "keep the result in a store that `lar history` reads")
 TAG = Option("tag", Value(values.parse_tag, "TAG"), "keep the result with this tag")
-STORE = Option("store", FILE, "keep it in this store instead of the user's own", writes="file")
+STORE = Option("store", NEW_FILE, "keep it in this store instead of the user's own")
 VERBOSE = Switch("verbose", "show what the engine itself prints", purpose="setting")
 GET_STATIC_MEM_INFO = Option(
     "get_static_mem_info",
-    DIR,
+    NEW_FOLDER,
     "write the plan of the static memory into this new folder",
-    writes="folder",
     purpose="setting",
 )
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lar.options.suggestions import (
-    OTHER_RUNNERS,
     nearest_spelling,
+    other_runners,
     suggest_flag,
     typing_mistakes,
 )
@@ -95,10 +95,10 @@ def test_keys_of_python(typed: str, hint: str) -> None:
 
 
 def test_the_table_names_flags_that_there_are() -> None:
-    named = {text.split()[0] for text in OTHER_RUNNERS.values() if text.startswith("--")}
+    named = {text.split()[0] for text in other_runners().values() if text.startswith("--")}
     assert named <= set(FLAGS)
-    assert all(len(name) == 1 or name == name.lower() for name in OTHER_RUNNERS)
-    assert not any("-" in name or "_" in name for name in OTHER_RUNNERS)
+    assert all(len(name) == 1 or name == name.lower() for name in other_runners())
+    assert not any("-" in name or "_" in name for name in other_runners())
 
 
 @pytest.mark.parametrize(
