@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -22,13 +24,9 @@ from lar.options.option import Option, Switch, Value
 from lar.options.rules import (
     RULES,
     Asked,
-    Ban,
     Condition,
-    Content,
     Exclusion,
-    Limit,
-    Need,
-    Presence,
+    Pairs,
     Rule,
     check_rules,
     exclude_each_other,
@@ -36,6 +34,7 @@ from lar.options.rules import (
     fact,
     having,
     needs,
+    needs_file,
     typed,
 )
 from lar.options.table import (
@@ -43,11 +42,9 @@ from lar.options.table import (
     CPU,
     CUDA,
     DISABLE_OPTIMIZER,
-    DURATION,
     ENABLE_NCHW44,
     ITER,
     JSON,
-    MAX_TIME,
     OPTIONS,
     PROFILE,
     THREAD,
@@ -114,49 +111,62 @@ def samples_of(option: Option[Any]) -> tuple[Any, ...]:
     return (2,) if option.metavar == "N" else ("x",)
 
 
-def cases_with(options: Iterable[Option[Any]]) -> Iterator[Asked]:
-    """What may be asked for with these options, in each combination with the facts."""
-    distinct = list(dict.fromkeys(options))
-    for values in product(*map(samples_of, distinct)):
-        for facts in product(*FACTS.values()):
-            asked = {option.key: value for option, value in zip(distinct, values, strict=True)}
-            yield Asked(asked, **dict(zip(FACTS, facts, strict=True)))
+class Noted(dict[str, Any]):
+    """Values of options, which note what is looked at."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        super().__init__(values)
+        self.seen: dict[str, None] = {}
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.seen[key] = None
+        return super().get(key, default)
 
 
-def holding(*conditions: Condition) -> Asked:
-    """Something asked for of which all conditions hold."""
-    options = [option for condition in conditions for option in condition.options]
-    for asked in cases_with(options):
-        if all(condition.holds(asked) for condition in conditions):
+def find_asked(
+    does: Callable[[Asked], bool], known: Mapping[str, Any] | None = None, depth: int = 3
+) -> Asked | None:
+    """Something asked for that does it: no option, or samples of those that are looked at."""
+    seen: dict[str, None] = {}
+    for facts in product(*FACTS.values()):
+        values = Noted(known or {})
+        asked = Asked(values, **dict(zip(FACTS, facts, strict=True)))
+        if does(asked):
             return asked
-    raise AssertionError(f"nothing makes {conditions} hold")
+        seen |= values.seen
+    for key in seen if depth else ():
+        if key not in (known or {}):
+            for value in samples_of(BY_KEY[key]):
+                found = find_asked(does, {**(known or {}), key: value}, depth - 1)
+                if found is not None:
+                    return found
+    return None
+
+
+def refusal_by(rule: Rule, asked: Asked) -> UsageError | None:
+    """The error of what breaks a rule."""
+    try:
+        rule(asked)
+    except UsageError as error:
+        return error
+    return None
+
+
+def all_hold(conditions: Iterable[Condition], asked: Asked) -> bool:
+    return all(each.holds(asked) for each in conditions)
 
 
 def breaches_of(rule: Rule) -> Iterator[tuple[Asked, tuple[str, ...]]]:
-    """For each way to break a rule: what is asked for, and the names that the message gives."""
-    if isinstance(rule, Exclusion):
-        for first, second in rule.pairs:
-            asked = holding(first, second)
-            yield asked, (first.name(asked), second.name(asked))
-    elif isinstance(rule, Need):
-        for term in rule.terms:
-            asked = holding(term, unmet(rule))
-            yield asked, (term.name(asked), *(other.name(asked) for other in rule.any_of))
-    elif isinstance(rule, Ban):
-        for term in rule.terms:
-            asked = holding(term)
-            yield asked, (term.name(asked),)
-    elif isinstance(rule, Limit):
-        cases = cases_with([rule.option, THREAD, MAX_TIME, DURATION])
-        yield next(asked for asked in cases if rule.refusal(asked)), (rule.option.flag,)
+    """For each way to break a rule: what is asked for, and the words that the message has."""
+    if isinstance(rule, Pairs):
+        for pair in rule.pairs:
+            asked = find_asked(partial(all_hold, pair))
+            assert asked is not None
+            yield asked, (*(each.name(asked) for each in pair), rule.why)
     else:
-        assert isinstance(rule, (Presence, Content))
-        yield Asked({rule.option.key: "no/such/file"}), (rule.option.flag, "no/such/file")
-
-
-def unmet(rule: Need) -> Condition:
-    """None of the options that a rule needs is given."""
-    return fact("unmet", lambda asked: not any(other.holds(asked) for other in rule.any_of))
+        asked = find_asked(lambda asked: refusal_by(rule, asked) is not None)
+        assert asked is not None, rule
+        yield asked, ("--",)
 
 
 @pytest.fixture(autouse=True)
@@ -170,17 +180,14 @@ def another_vendors_processor(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @each_rule
 def test_each_way_to_break_a_rule_is_refused_with_its_reason_and_a_hint(rule: Rule) -> None:
-    for asked, names in breaches_of(rule):
-        error = rule.refusal(asked)
+    for asked, words in breaches_of(rule):
+        error = refusal_by(rule, asked)
         assert error is not None, asked
         assert error.exit_code == 2
-        assert all(name in error.message for name in names), error.message
+        assert all(word in error.message for word in words), error.message
         assert error.hint
         assert "{" not in error.message + error.hint
-        assert rule.why
-        assert not rule.why.endswith(".")
-        if not isinstance(rule, (Presence, Content)):
-            assert rule.why in error.message
+        assert not error.message.endswith(".")
 
 
 @pytest.mark.parametrize("name", [engine.name for engine in ENGINES])
@@ -240,7 +247,7 @@ def test_the_order_of_options_and_of_rules_changes_nothing(
 
 
 def refusal_of(rule: Rule, **values: Any) -> tuple[str, str] | None:
-    error = rule.refusal(Asked(values))
+    error = refusal_by(rule, Asked(values))
     return (error.message, error.hint) if error else None
 
 
@@ -291,7 +298,7 @@ def test_a_value_that_is_the_default_is_not_given() -> None:
 
 
 def test_a_file_must_be_there_and_be_one(tmp_path: Path) -> None:
-    rule = Presence(JSON, hint="make it", unless=(CPU,))
+    rule = needs_file(JSON, hint="make it", unless=(CPU,))
     file = tmp_path / "file"
     file.touch()
     assert refusal_of(rule, json=str(file)) is None
@@ -373,14 +380,10 @@ def test_a_broken_rule_is_reported_before_a_worker_is_started(
 def test_a_rule_is_declared_once() -> None:
     """No two rules of an engine speak of the same pair."""
     for engine in ENGINES:
-        pairs = [
-            frozenset((first.options, second.options))
-            for rule in (*RULES, *engine_named(engine.name).option_rules())
-            if isinstance(rule, Exclusion)
-            for first, second in rule.pairs
-            if len(first.options) == len(second.options) == 1
-        ]
-        assert len(pairs) == len(set(pairs))
+        rules = (*RULES, *engine_named(engine.name).option_rules())
+        exclusions = [rule for rule in rules if isinstance(rule, Exclusion)]
+        pairs = [frozenset(words[:2]) for rule in exclusions for _, words in breaches_of(rule)]
+        assert [pair for pair, count in Counter(pairs).items() if count > 1] == []
 
 
 def test_the_samples_are_of_options() -> None:
