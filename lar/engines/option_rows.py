@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Mapping
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from lar.options.option import Option
 from lar.options.table import BIN_IO_DUMP, BIN_OUT_DUMP, DUMP_FILTER, TEXT_DUMPS
+
+if TYPE_CHECKING:
+    from lar.engines.driver import Driver
 
 D = TypeVar("D")  # the class of the drivers that honour an option, or the union of several
 T = TypeVar("T")  # the type of the option's value
@@ -57,11 +60,11 @@ class OptionRow(Generic[D, T]):
         return self.option.key
 
 
-def plain_rows(
-    drivers: Drivers[D], hows: Mapping[Option[Any], str]
-) -> tuple[OptionRow[D, Any], ...]:
-    """Return the rows of options that have no hooks, each with how the drivers honour it."""
-    return tuple(OptionRow(option, drivers, how) for option, how in hows.items())
+def cores_of(driver: Driver, core_ids: str) -> list[int]:
+    """Return the cores of one copy of the model, of a list that has as many for each copy."""
+    listed = [int(core) for core in core_ids.split(",")]
+    share = len(listed) // driver.spec.runners
+    return listed[share * driver.runner :][:share]
 
 
 def dump_rows(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from lar.engines.megengine.lite_fields import GRAPH_ARGUMENTS, LITE_FIELDS
 from lar.engines.megengine.spinning import SPIN_VARIABLE
-from lar.engines.option_rows import Drivers, OptionRow, add_lazy_modules
+from lar.engines.option_rows import Drivers, OptionRow, add_lazy_modules, cores_of
 from lar.options import rules, table
 from lar.options.option import Option
 
@@ -82,12 +82,6 @@ def run_beside_others(driver: LiteDriver, count: int) -> None:
 def stop_spinning(_: LiteDriver | GraphDriver, __: bool) -> None:
     # The engine reads it when the first thread waits. It heeds no call.
     os.environ[SPIN_VARIABLE] = "0"
-
-
-def bind_threads(driver: LiteDriver, cores: str) -> None:
-    count = threads_of(driver.spec.settings)
-    listed = [int(core) for core in cores.split(",")]
-    driver.bind_threads(listed[count * driver.runner :][:count])
 
 
 # Graph
@@ -181,7 +175,11 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
         "a network for each, in inplace mode, or with a device number or stream of its own",
         before_load=run_beside_others,
     ),
-    LITE.row(table.MULTI_THREAD_CORE_IDS, "thread affinity", after_load=bind_threads),
+    LITE.row(
+        table.MULTI_THREAD_CORE_IDS,
+        "thread affinity",
+        after_load=lambda driver, cores: driver.bind_threads(cores_of(driver, cores)),
+    ),
     BOTH.row(table.NO_SPINNING, f"{SPIN_VARIABLE} is 0", before_load=stop_spinning),
     *map(row_of_fields, dict.fromkeys((*LITE_FIELDS, *GRAPH_ARGUMENTS))),
     LITE.row(
@@ -287,11 +285,6 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
 
 
 # Rules
-
-
-def threads_of(values: Any) -> int:
-    """Return how many threads each copy of the model computes on."""
-    return table.MULTITHREAD.of(values) or table.MULTITHREAD_DEFAULT.of(values) or 1
 
 
 def hanging(option: Option[Any]) -> rules.Condition:

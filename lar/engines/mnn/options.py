@@ -7,7 +7,7 @@ import re
 import shutil
 from typing import TYPE_CHECKING, Any
 
-from lar.engines.option_rows import Drivers, OptionRow, add_lazy_modules, dump_rows, plain_rows
+from lar.engines.option_rows import Drivers, OptionRow, add_lazy_modules, dump_rows
 from lar.errors import UsageError, nearest
 from lar.options import table
 
@@ -38,20 +38,6 @@ DUMPED = "every tensor of the converted model, before the warm-up, in a session 
 
 def show_messages(driver: InterpreterDriver, _: bool) -> None:
     driver.is_verbose = True
-
-
-def run_beside_others(driver: InterpreterDriver, count: int) -> None:
-    # Each runner is a thread; the default is for one alone.
-    if count > 1:
-        driver.config["numThread"] = 1
-
-
-def run_in_calling_thread(driver: InterpreterDriver, _: bool) -> None:
-    driver.config["numThread"] = 1
-
-
-def run_on_threads(driver: InterpreterDriver, count: int) -> None:
-    driver.config["numThread"] = count
 
 
 def set_precision(driver: InterpreterDriver, name: str) -> None:
@@ -105,59 +91,35 @@ def dump_model(driver: InterpreterDriver, _: str) -> None:
     shutil.copyfile(driver.file, driver.context.written[table.MODEL_DUMP.key])
 
 
+# The driver counts the threads.
 ROWS: tuple[OptionRow[Any, Any], ...] = (
-    *plain_rows(
-        INTERPRETER,
-        {
-            table.CPU: "the CPU backend, the only one",
-            table.ALLOW_EXTERNAL_DATA: "checked before the model is converted",
-            table.DISABLE_ASSERT_THROW: "an output that is not the expected one warns",
-            table.PROFILE_SYSCALLS: "strace of the process that runs the model",
-            table.RANGE_BY: "by the names of the operators",
-        },
-    ),
-    OptionRow(
-        table.VERBOSE, INTERPRETER, "what MNN and its converter print", before_load=show_messages
-    ),
-    OptionRow(
-        table.THREAD,
-        INTERPRETER,
-        "an interpreter for each, on one thread without --multithread",
-        before_load=run_beside_others,
-    ),
-    OptionRow(table.CPU_DEFAULT, INTERPRETER, "numThread is 1", before_load=run_in_calling_thread),
-    OptionRow(
+    INTERPRETER.row(table.CPU, "the CPU backend, the only one"),
+    INTERPRETER.row(table.VERBOSE, "what MNN and its converter print", before_load=show_messages),
+    INTERPRETER.row(table.CPU_DEFAULT, "numThread is 1"),
+    INTERPRETER.row(
         table.MULTITHREAD,
-        INTERPRETER,
         "numThread, the calling thread being one of them; 4 by default, or one for each core",
-        before_load=run_on_threads,
     ),
-    OptionRow(
-        *(table.MULTITHREAD_DEFAULT, INTERPRETER, "as --multithread N here"),
-        before_load=run_on_threads,
-    ),
-    OptionRow(
+    INTERPRETER.row(table.MULTITHREAD_DEFAULT, "as --multithread N here"),
+    INTERPRETER.row(table.THREAD, "an interpreter for each, on one thread without --multithread"),
+    INTERPRETER.row(table.ALLOW_EXTERNAL_DATA, "checked before the model is converted"),
+    INTERPRETER.row(table.DISABLE_ASSERT_THROW, "an output that is not the expected one warns"),
+    INTERPRETER.row(table.PROFILE_SYSCALLS, "strace of the process that runs the model"),
+    INTERPRETER.row(table.RANGE_BY, "by the names of the operators"),
+    INTERPRETER.row(
         table.PRECISION,
-        INTERPRETER,
         "precision, which is high, low or low_bf16; refused where MNN would compute in float32",
         before_load=set_precision,
         after_load=check_precision,
     ),
-    OptionRow(
+    INTERPRETER.row(
         table.ENGINE_OPTION,
-        INTERPRETER,
         "memory or power, which are normal, high or low; a hint, as winograd_memory_level=0",
         before_load=set_properties,
     ),
-    OptionRow(
-        table.MODEL_DUMP,
-        INTERPRETER,
-        "the converted model, an .mnn file",
-        after_load=dump_model,
-    ),
-    OptionRow(
+    INTERPRETER.row(table.MODEL_DUMP, "the converted model, an .mnn file", after_load=dump_model),
+    INTERPRETER.row(
         table.PROFILE,
-        INTERPRETER,
         "callbacks around each operator, which add some microseconds to it",
         before_run=profile.start_profiling,
     ),

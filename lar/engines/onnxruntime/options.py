@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lar.engines.onnxruntime.optimizers import OPTIMIZERS
 from lar.engines.onnxruntime.providers import first_provider, short_name
-from lar.engines.option_rows import Drivers, OptionRow, add_lazy_modules, dump_rows, plain_rows
+from lar.engines.option_rows import Drivers, OptionRow, add_lazy_modules, cores_of, dump_rows
 from lar.errors import UsageError, nearest
 from lar.options import rules, table
 
@@ -35,25 +35,27 @@ SESSION: Drivers[SessionDriver] = Drivers(("session",))
 
 # The optimiser that gives convolutions the blocked layout.
 BLOCKED_LAYOUT = "NchwcTransformer"
+# Names of what is set, and the value of lar's own option.
+THREADS, ARENA = "intra_op_num_threads", "enable_cpu_mem_arena"
+PATTERN, REUSE = "enable_mem_pattern", "enable_mem_reuse"
 SPINNING, PREPACKING = "session.intra_op.allow_spinning", "session.disable_prepacking"
+GIVEN = object()
 
 DUMPED = "every tensor of the optimised model, before the warm-up, in sessions of their own"
 
 
-def setting(name: str, value: Any) -> Callable[[SessionDriver, Any], None]:
-    """Return a hook that sets an attribute of the session's options, or a configuration entry."""
+def setting(value: Any, *names: str) -> Callable[[SessionDriver, Any], None]:
+    """Return a hook that sets attributes of the session's options, or configuration entries; to the
+    value of lar's option where `value` is `GIVEN`."""
 
-    def set_value(driver: SessionDriver, _: object) -> None:
-        if "." in name:
-            driver.options.add_session_config_entry(name, value)
-        else:
-            setattr(driver.options, name, value)
+    def set_value(driver: SessionDriver, given: Any) -> None:
+        for name in names:
+            if "." in name:
+                driver.options.add_session_config_entry(name, value)
+            else:
+                setattr(driver.options, name, given if value is GIVEN else value)
 
     return set_value
-
-
-def run_on_threads(driver: SessionDriver, count: int) -> None:
-    driver.options.intra_op_num_threads = count
 
 
 def run_beside_others(driver: SessionDriver, count: int) -> None:
@@ -68,12 +70,9 @@ def bind_threads(driver: SessionDriver, core_ids: str) -> None:
     Raises:
         UsageError: a core that this process may not use.
     """
-    listed = [int(core) for core in core_ids.split(",")]
-    share = len(listed) // driver.spec.runners
-    cores = listed[share * driver.runner :][:share]
-    usable = os.sched_getaffinity(0)
+    cores, usable = cores_of(driver, core_ids), os.sched_getaffinity(0)
     # ONNX Runtime itself only logs an error for such a core, and runs unbound.
-    if unusable := [core for core in listed if core not in usable]:
+    if unusable := [core for core in map(int, core_ids.split(",")) if core not in usable]:
         raise UsageError(
             f"core {unusable[0]} cannot be used here",
             f"usable cores: {', '.join(map(str, sorted(usable)))}",
@@ -116,13 +115,6 @@ def use_blocked_layout(driver: SessionDriver, _: bool) -> None:
     set_optimization_level(driver, "all")
 
 
-def forbid_memory_reuse(driver: SessionDriver, _: bool) -> None:
-    driver.options.enable_mem_pattern = False
-    driver.options.enable_mem_reuse = False
-    # It would hand on what one operator has released to the next.
-    driver.options.enable_cpu_mem_arena = False
-
-
 def load_operators(driver: SessionDriver, file: str) -> None:
     """Load a library of operators.
 
@@ -143,29 +135,37 @@ def load_operators(driver: SessionDriver, file: str) -> None:
         ) from error
 
 
-# How each is honoured, and what is set on the session's options, by the engine's names.
+# How each is honoured, and what is set, by the engine's names. Without reuse of memory, the arena
+# would hand on what one operator has released to the next.
 SET = (
-    (table.VERBOSE, "log severity 0", "log_severity_level", 0),
-    (table.CPU_DEFAULT, "intra_op_num_threads is 1", "intra_op_num_threads", 1),
-    (table.NO_SPINNING, f"{SPINNING} is 0", SPINNING, "0"),
-    (table.NO_ARENA, "enable_cpu_mem_arena is off", "enable_cpu_mem_arena", False),
-    (table.REPRODUCIBLE, "use_deterministic_compute", "use_deterministic_compute", True),
-    (table.WEIGHT_PREPROCESS, "weights are prepacked, which is the default", PREPACKING, "0"),
+    (table.VERBOSE, "log severity 0", 0, "log_severity_level"),
+    (table.CPU_DEFAULT, f"{THREADS} is 1", 1, THREADS),
+    (table.MULTITHREAD, f"{THREADS}, the calling thread being one of them", GIVEN, THREADS),
+    (table.MULTITHREAD_DEFAULT, "as --multithread N here", GIVEN, THREADS),
+    (table.NO_SPINNING, f"{SPINNING} is 0", "0", SPINNING),
+    (table.NO_ARENA, f"{ARENA} is off", False, ARENA),
+    (table.REPRODUCIBLE, "use_deterministic_compute", True, "use_deterministic_compute"),
+    (table.WEIGHT_PREPROCESS, "weights are prepacked, which is the default", "0", PREPACKING),
+    (
+        table.DISABLE_MEM_OPT,
+        f"{PATTERN}, {REUSE} and {ARENA} are off",
+        False,
+        PATTERN,
+        REUSE,
+        ARENA,
+    ),
 )
 
 ROWS: tuple[OptionRow[Any, Any], ...] = (
-    *plain_rows(
-        SESSION,
-        {
-            table.CPU: "CPUExecutionProvider, the default",
-            table.FAST_RUN: "builds the file of --fast-run-algo-policy; on CUDA, algorithms are always "
-            "measured",
-            table.DISABLE_ASSERT_THROW: "an output that is not the expected one warns",
-            table.PROFILE_MEMORY: "estimated from the tensors and their last use",
-            table.PROFILE_SYSCALLS: "strace of the process that runs the model",
-            table.RANGE_BY: "by the names of the optimised graph's nodes",
-        },
+    SESSION.row(table.CPU, "CPUExecutionProvider, the default"),
+    SESSION.row(
+        table.FAST_RUN,
+        "builds the file of --fast-run-algo-policy; on CUDA, algorithms are always measured",
     ),
+    SESSION.row(table.DISABLE_ASSERT_THROW, "an output that is not the expected one warns"),
+    SESSION.row(table.PROFILE_MEMORY, "estimated from the tensors and their last use"),
+    SESSION.row(table.PROFILE_SYSCALLS, "strace of the process that runs the model"),
+    SESSION.row(table.RANGE_BY, "by the names of the optimised graph's nodes"),
     SESSION.row(
         table.CUDA,
         "CUDAExecutionProvider, without falling back to the CPU",
@@ -178,18 +178,12 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
         after_load=session.warn_of_fallback,
     ),
     SESSION.row(table.NO_TF32, "on CUDA, use_tf32 is 0", before_load=session.multiply_in_float32),
-    *(SESSION.row(it, how, before_load=setting(name, value)) for it, how, name, value in SET),
     SESSION.row(
         table.THREAD,
         "a session for each, on one thread if --multithread does not give more",
         before_load=run_beside_others,
     ),
-    SESSION.row(
-        table.MULTITHREAD,
-        "intra_op_num_threads, the calling thread being one of them",
-        before_load=run_on_threads,
-    ),
-    SESSION.row(table.MULTITHREAD_DEFAULT, "as --multithread N here", before_load=run_on_threads),
+    *(SESSION.row(it, how, before_load=setting(value, *names)) for it, how, value, *names in SET),
     SESSION.row(
         table.MULTI_THREAD_CORE_IDS,
         "session.intra_op_thread_affinities; the calling thread has the first core",
@@ -224,11 +218,6 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
         before_load=session.keep_tensorrt_engines,
     ),
     SESSION.row(
-        table.DISABLE_MEM_OPT,
-        "enable_mem_pattern, enable_mem_reuse and enable_cpu_mem_arena are off",
-        before_load=forbid_memory_reuse,
-    ),
-    SESSION.row(
         table.RANGE,
         "every floating-point tensor, once, before the warm-up, in a session of its own",
         before_run=value_range.check_each_feed,
@@ -244,7 +233,7 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
             option,
             how,
             before_load=profile.start_profiling,
-            after_load=setting("enable_profiling", False),  # of sessions besides the driver's
+            after_load=setting(False, "enable_profiling"),  # of sessions besides the driver's
         )
         for option, how in {
             table.PROFILE: "enable_profiling; FLOPs and bytes from the optimised graph",

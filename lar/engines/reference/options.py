@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lar.engines.option_rows import Drivers, OptionRow, add_lazy_modules, dump_rows, plain_rows
+from lar.engines.option_rows import Drivers, OptionRow, add_lazy_modules, dump_rows
 from lar.options import table
 
 if TYPE_CHECKING:
@@ -19,17 +19,11 @@ DUMPED = "every tensor of the model, in float64, written in the first run"
 
 
 ROWS: tuple[OptionRow[Any, Any], ...] = (
-    *plain_rows(
-        EVALUATOR,
-        {
-            table.CPU: "NumPy, the only device",
-            table.DISABLE_ASSERT_THROW: "an output that is not the expected one warns",
-            table.ALLOW_EXTERNAL_DATA: "checked before the model is read",
-        },
-    ),
-    OptionRow(
-        *(table.VERBOSE, EVALUATOR, "each operator of the first run"),
-        before_run=driver.print_operators,
+    EVALUATOR.row(table.CPU, "NumPy, the only device"),
+    EVALUATOR.row(table.DISABLE_ASSERT_THROW, "an output that is not the expected one warns"),
+    EVALUATOR.row(table.ALLOW_EXTERNAL_DATA, "checked before the model is read"),
+    EVALUATOR.row(
+        table.VERBOSE, "each operator of the first run", before_run=driver.print_operators
     ),
     *dump_rows(
         *(EVALUATOR, DUMPED, dumps.dump_text, dumps.dump_tensors, dumps.dump_outputs),
