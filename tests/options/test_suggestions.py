@@ -25,15 +25,7 @@ from lar.options.table import BY_KEY, FLAGS
         ("--weigth-preproces", "--weight-preprocess"),
         ("--imput", "--input"),
         ("--jsno", "--json"),
-    ],
-)
-def test_a_typing_mistake(typed: str, meant: str) -> None:
-    assert suggest_flag(typed, FLAGS) == f"did you mean {meant}?"
-
-
-@pytest.mark.parametrize(
-    ("typed", "meant"),
-    [
+        # Flags of other runners
         ("--iterations", "--iter"),
         ("-s", "--percentile"),
         ("--latency-percentile", "--percentile"),
@@ -52,7 +44,7 @@ def test_a_typing_mistake(typed: str, meant: str) -> None:
         ("--fitting", "--fast-run"),
     ],
 )
-def test_a_flag_of_another_runner(typed: str, meant: str) -> None:
+def test_a_typing_mistake_or_a_flag_of_another_runner(typed: str, meant: str) -> None:
     assert suggest_flag(typed, FLAGS) == f"did you mean {meant}?"
 
 

@@ -55,9 +55,8 @@ def check_entry(key: str, value: str) -> None:
 
 def set_entries(driver: SessionDriver, _: str) -> None:
     """Set the entries of the session, and keep those of its runs."""
-    _, of_runs = known_entries()
     for key, value in driver.properties.items():
-        if key in of_runs:
+        if key in known_entries()[1]:
             driver.run_entries[key] = value
         else:
             driver.options.add_session_config_entry(key, value)
