@@ -17,38 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lar.cli.main import main
-from lar.engines import ENGINES, engine_named
+from lar.engines import ENGINES
 from lar.engines.megengine import defects
 from lar.errors import UsageError
+from lar.options import rules, table
 from lar.options.option import Option, Switch, Value
-from lar.options.rules import (
-    RULES,
-    Asked,
-    Condition,
-    Exclusion,
-    Pairs,
-    Rule,
-    check_rules,
-    exclude_each_other,
-    excludes,
-    fact,
-    having,
-    needs,
-    needs_file,
-    typed,
-)
-from lar.options.table import (
-    BY_KEY,
-    CPU,
-    CUDA,
-    DISABLE_OPTIMIZER,
-    ENABLE_NCHW44,
-    ITER,
-    JSON,
-    OPTIONS,
-    PROFILE,
-    THREAD,
-)
+from lar.options.rules import RULES, Asked, Condition, Exclusion, Pairs, Rule, check_rules
 from tests.options.ruling import check
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,7 +30,7 @@ TABLES: Mapping[str, tuple[Rule, ...]] = {
     "every engine": RULES,
     **{engine.name: engine.option_rules() for engine in ENGINES},
 }
-ALL = [(name, rule) for name, rules in TABLES.items() for rule in rules]
+ALL = [(name, rule) for name, known in TABLES.items() for rule in known]
 each_rule = pytest.mark.parametrize(
     "rule",
     [rule for _, rule in ALL],
@@ -136,7 +110,7 @@ def find_asked(
         seen |= values.seen
     for key in seen if depth else ():
         if key not in (known or {}):
-            for value in samples_of(BY_KEY[key]):
+            for value in samples_of(table.BY_KEY[key]):
                 found = find_asked(does, {**(known or {}), key: value}, depth - 1)
                 if found is not None:
                     return found
@@ -193,14 +167,14 @@ def test_each_way_to_break_a_rule_is_refused_with_its_reason_and_a_hint(rule: Ru
 @pytest.mark.parametrize("name", [engine.name for engine in ENGINES])
 def test_what_nobody_asked_for_breaks_no_rule(name: str) -> None:
     check(name, {})
-    check(name, {option.key: option.default for option in OPTIONS})
-    check(name, {option.key: False for option in OPTIONS if isinstance(option, Switch)})
+    check(name, {option.key: option.default for option in table.OPTIONS})
+    check(name, {option.key: False for option in table.OPTIONS if isinstance(option, Switch)})
 
 
 def test_one_option_alone_is_refused_only_where_it_needs_another() -> None:
     refused = set()
-    for option in OPTIONS:
-        if option.reads or option in (JSON, DISABLE_OPTIMIZER):
+    for option in table.OPTIONS:
+        if option.reads or option in (table.JSON, table.DISABLE_OPTIMIZER):
             continue
         try:
             check_rules(RULES, Asked({option.key: samples_of(option)[0]}))
@@ -217,7 +191,8 @@ def test_one_option_alone_is_refused_only_where_it_needs_another() -> None:
 values_of_options = st.fixed_dictionaries(
     {},
     optional={
-        option.key: st.sampled_from([*samples_of(option), option.default]) for option in OPTIONS
+        option.key: st.sampled_from([*samples_of(option), option.default])
+        for option in table.OPTIONS
     },
 )
 facts = st.fixed_dictionaries({name: st.sampled_from(known) for name, known in FACTS.items()})
@@ -228,19 +203,19 @@ facts = st.fixed_dictionaries({name: st.sampled_from(known) for name, known in F
 def test_the_order_of_options_and_of_rules_changes_nothing(
     values: dict[str, Any], facts: dict[str, Any], name: str, order: random.Random
 ) -> None:
-    def message(rules: Iterable[Rule], values: Mapping[str, Any]) -> str:
+    def message(known: Iterable[Rule], values: Mapping[str, Any]) -> str:
         try:
-            check_rules(rules, Asked(values, **facts))
+            check_rules(known, Asked(values, **facts))
         except UsageError as error:
             return f"{error.message} {error.hint}"
         return ""
 
-    pairs, rules = list(values.items()), list(TABLES[name])
+    pairs, known = list(values.items()), list(TABLES[name])
     order.shuffle(pairs)
-    expected = message(rules, values)
-    assert message(rules, dict(pairs)) == expected
-    order.shuffle(rules)
-    assert bool(message(rules, values)) == bool(expected)
+    expected = message(known, values)
+    assert message(known, dict(pairs)) == expected
+    order.shuffle(known)
+    assert bool(message(known, values)) == bool(expected)
 
 
 # The kinds of rules
@@ -252,7 +227,13 @@ def refusal_of(rule: Rule, **values: Any) -> tuple[str, str] | None:
 
 
 def test_an_exclusion_is_of_the_first_with_each_of_the_others() -> None:
-    rule = excludes((CPU, ENABLE_NCHW44), CUDA, PROFILE, why="so it is", hint="drop {second}")
+    rule = rules.excludes(
+        (table.CPU, table.ENABLE_NCHW44),
+        table.CUDA,
+        table.PROFILE,
+        why="so it is",
+        hint="drop {second}",
+    )
     assert refusal_of(rule, cpu=True, enable_nchw44=True) is None
     assert refusal_of(rule, cuda=0, profile="x") is None
     assert refusal_of(rule, enable_nchw44=True, cuda=0) == (
@@ -262,16 +243,15 @@ def test_an_exclusion_is_of_the_first_with_each_of_the_others() -> None:
 
 
 def test_options_that_exclude_each_other_do_so_in_pairs() -> None:
-    rule = exclude_each_other(CPU, CUDA, THREAD, why="so it is")
-    assert [refusal_of(rule, **one) for one in ({"cpu": True}, {"cuda": 0}, {"thread": 1})] == [
-        *(None, None, None)
-    ]
+    rule = rules.exclude_each_other(table.CPU, table.CUDA, table.THREAD, why="so it is")
+    for one in ({"cpu": True}, {"cuda": 0}, {"thread": 1}):
+        assert refusal_of(rule, **one) is None
     for pair in ({"cpu": True, "cuda": 0}, {"cuda": 0, "thread": 1}, {"cpu": True, "thread": 1}):
         assert refusal_of(rule, **pair) is not None
 
 
 def test_a_need_is_met_by_one_of_several() -> None:
-    rule = needs(THREAD, any_of=(CPU, PROFILE), why="so it is")
+    rule = rules.needs(table.THREAD, any_of=(table.CPU, table.PROFILE), why="so it is")
     assert refusal_of(rule) is None
     assert refusal_of(rule, thread=1, cpu=True) is None
     assert refusal_of(rule, thread=1, profile="x") is None
@@ -282,7 +262,11 @@ def test_a_need_is_met_by_one_of_several() -> None:
 
 
 def test_conditions_look_at_values_and_facts() -> None:
-    rule = excludes(having(THREAD, lambda count: count > 1), fact("noon", lambda _: True), why="x")
+    rule = rules.excludes(
+        rules.having(table.THREAD, lambda count: count > 1),
+        rules.fact("noon", lambda _: True),
+        why="x",
+    )
     assert refusal_of(rule, thread=1) is None
     assert refusal_of(rule, thread=2) == (
         "--thread 2 and noon exclude each other: x",
@@ -292,13 +276,13 @@ def test_conditions_look_at_values_and_facts() -> None:
 
 def test_a_value_that_is_the_default_is_not_given() -> None:
     option = Option("made_up", Value(int, "N"), "", default=3)
-    rule = needs(option, any_of=(CPU,), why="so it is")
+    rule = rules.needs(option, any_of=(table.CPU,), why="so it is")
     assert refusal_of(rule, made_up=3) is None
     assert refusal_of(rule, made_up=0) is not None
 
 
 def test_a_file_must_be_there_and_be_one(tmp_path: Path) -> None:
-    rule = needs_file(JSON, hint="make it", unless=(CPU,))
+    rule = rules.needs_file(table.JSON, hint="make it", unless=(table.CPU,))
     file = tmp_path / "file"
     file.touch()
     assert refusal_of(rule, json=str(file)) is None
@@ -380,15 +364,15 @@ def test_a_broken_rule_is_reported_before_a_worker_is_started(
 def test_a_rule_is_declared_once() -> None:
     """No two rules of an engine speak of the same pair."""
     for engine in ENGINES:
-        rules = (*RULES, *engine_named(engine.name).option_rules())
-        exclusions = [rule for rule in rules if isinstance(rule, Exclusion)]
+        known = (*RULES, *engine.option_rules())
+        exclusions = [rule for rule in known if isinstance(rule, Exclusion)]
         pairs = [frozenset(words[:2]) for rule in exclusions for _, words in breaches_of(rule)]
         assert [pair for pair, count in Counter(pairs).items() if count > 1] == []
 
 
 def test_the_samples_are_of_options() -> None:
-    assert set(SAMPLES) <= set(BY_KEY)
-    assert ITER.key in SAMPLES
+    assert set(SAMPLES) <= set(table.BY_KEY)
+    assert table.ITER.key in SAMPLES
 
 
 @pytest.mark.parametrize(
@@ -398,7 +382,7 @@ def test_the_samples_are_of_options() -> None:
 def test_a_flag_of_a_command_is_typed_unless_it_has_its_default(
     value: object, default: object, holds: bool
 ) -> None:
-    condition = typed("--max-err", default)
+    condition = rules.typed("--max-err", default)
     asked = Asked(values={"max_err": value})
     assert condition.holds(asked) == holds
     assert condition.name(asked) == "--max-err"
