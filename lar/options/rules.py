@@ -89,17 +89,23 @@ def typed(flag: str, default: object = None) -> Condition:
 
 
 class Pairs:
-    """A rule: pairs of conditions of which only one may hold; `why` is the reason.
+    """A rule: pairs of conditions of which only one may hold, and why.
 
     In the message and in the hint, {first} and {second} stand for the names of the pair.
     """
 
     says, flag = "{why}", "{first}"
 
-    def __init__(self, pairs: Iterable[tuple[Term, Term]], why: str, hint: str) -> None:
+    def __init__(self, pairs: Iterable[tuple[Term, Term]], hint: str = "") -> None:
         self.pairs = [(condition_of(first), condition_of(second)) for first, second in pairs]
-        self.why = why
+        self.why = ""
         self.hint = hint
+
+    def because(self, why: str, hint: str = "") -> Pairs:
+        """Return it with its reason, and with what to do where it is broken."""
+        self.why = why
+        self.hint = hint or self.hint
+        return self
 
     def __call__(self, asked: Asked) -> None:
         for first, second in self.pairs:
@@ -122,19 +128,17 @@ class Need(Pairs):
     says, flag = "{first} needs {second}: {why}", ""
 
 
-def excludes(
-    first: Terms, *others: Term, why: str, hint: str = "leave one of them out"
-) -> Exclusion:
+def excludes(first: Terms, *others: Term) -> Exclusion:
     """The first (or each of the first) and any of the others exclude each other."""
-    return Exclusion(product(terms_of(first), others), why, hint)
+    return Exclusion(product(terms_of(first), others), "leave one of them out")
 
 
-def exclude_each_other(*terms: Term, why: str, hint: str = "give one of them") -> Exclusion:
+def exclude_each_other(*terms: Term) -> Exclusion:
     """Any two of these exclude each other."""
-    return Exclusion(combinations(terms, 2), why, hint)
+    return Exclusion(combinations(terms, 2), "give one of them")
 
 
-def needs(first: Terms, *, any_of: Terms, why: str, hint: str = "") -> Need:
+def needs(first: Terms, *, any_of: Terms) -> Need:
     """The first (or each of the first) needs one of the others."""
     needed = [condition_of(term) for term in terms_of(any_of)]
     usages = [term.usage for term in terms_of(any_of) if isinstance(term, Option)]
@@ -144,12 +148,12 @@ def needs(first: Terms, *, any_of: Terms, why: str, hint: str = "") -> Need:
         return f"{', '.join(others)} or {last}" if others else last
 
     lack = Condition(names, lambda asked: not any(each.holds(asked) for each in needed))
-    return Need(product(terms_of(first), (lack,)), why, hint or f"add {' or '.join(usages)}")
+    return Need(product(terms_of(first), (lack,)), f"add {' or '.join(usages)}")
 
 
-def bans(*terms: Term, why: str, hint: str) -> Pairs:
+def bans(*terms: Term) -> Pairs:
     """None of these can be asked for."""
-    return Pairs(product(terms, (fact("", lambda _: True),)), why, hint)
+    return Pairs(product(terms, (fact("", lambda _: True),)))
 
 
 def needs_file(
@@ -227,8 +231,8 @@ FED_OTHERWISE = tuple(
     if option.purpose in ("input", "dataset") and option is not table.INPUT
 )
 SEVERAL_RUNNERS = having(table.THREAD, lambda count: count > 1)
-ONE_CHANNEL_ORDER = exclude_each_other(
-    table.BGR, table.RGB, why="the channels of an image have one order"
+ONE_CHANNEL_ORDER = exclude_each_other(table.BGR, table.RGB).because(
+    "the channels of an image have one order"
 )
 WITHOUT_TESTCASES = "leave {first} out, or give model and input files instead of testcases"
 
@@ -266,231 +270,146 @@ CACHE_FILE = needs_file(
 
 RULES: tuple[Rule, ...] = (
     # End and pace of measuring
-    excludes(
-        table.ITER, *OPEN_END, why="--iter N times exactly N iterations, however long they take"
+    excludes(table.ITER, *OPEN_END).because(
+        "--iter N times exactly N iterations, however long they take"
     ),
-    excludes(
-        table.DURATION,
-        table.TARGET_CI,
-        table.MIN_TIME,
-        table.MAX_TIME,
-        why="--duration S measures for S seconds, however well the median is known then",
-        hint="leave --duration out: --target-ci 1% --max-time S measures for at most S seconds",
+    excludes(table.DURATION, table.TARGET_CI, table.MIN_TIME, table.MAX_TIME).because(
+        "--duration S measures for S seconds, however well the median is known then",
+        "leave --duration out: --target-ci 1% --max-time S measures for at most S seconds",
     ),
-    excludes(
-        table.WARMUP,
-        table.TARGET_CI,
-        why="it warms up until times settle",
-        hint="leave {first} out",
+    excludes(table.WARMUP, table.TARGET_CI).because(
+        "it warms up until times settle", "leave {first} out"
     ),
-    excludes(
-        table.WARMUP,
-        TESTCASES,
-        *table.DUMPS,
-        *table.PROFILE_FILES,
-        why="they count the iterations of the warm-up",
-        hint="give --warmup-iter N instead of {first}",
+    excludes(table.WARMUP, TESTCASES, *table.DUMPS, *table.PROFILE_FILES).because(
+        "they count the iterations of the warm-up", "give --warmup-iter N instead of {first}"
     ),
-    excludes(table.RATE, table.IDLE_MS, why="each says when an iteration begins"),
-    excludes(
-        table.RATE,
-        table.TARGET_CI,
-        why="how long a request waits depends on many before it, and no interval is known for that",
-        hint="give --duration S instead of --target-ci",
+    excludes(table.RATE, table.IDLE_MS).because("each says when an iteration begins"),
+    excludes(table.RATE, table.TARGET_CI).because(
+        "how long a request waits depends on many before it, and no interval is known for that",
+        "give --duration S instead of --target-ci",
     ),
-    excludes(
-        (*OPEN_END, table.RATE),
-        TESTCASES,
-        why="each testcase is run --iter times",
-        hint=WITHOUT_TESTCASES,
+    excludes((*OPEN_END, table.RATE), TESTCASES).because(
+        "each testcase is run --iter times", WITHOUT_TESTCASES
     ),
-    excludes(
-        (*OPEN_END, table.RATE),
-        DATASET,
-        why="each item of a data set is run --iter times",
-        hint="leave {first} out",
+    excludes((*OPEN_END, table.RATE), DATASET).because(
+        "each item of a data set is run --iter times", "leave {first} out"
     ),
-    excludes(
-        (*OPEN_END, table.RATE),
-        *table.DUMPS,
-        why="a dump takes longer than what is measured, and grows with each iteration",
-        hint="run twice",
+    excludes((*OPEN_END, table.RATE), *table.DUMPS).because(
+        "a dump takes longer than what is measured, and grows with each iteration", "run twice"
     ),
-    excludes(
-        OPEN_END,
-        *table.PROFILE_FILES,
-        why="a profile grows with each iteration",
-        hint="give --iter N instead of {first}",
+    excludes(OPEN_END, *table.PROFILE_FILES).because(
+        "a profile grows with each iteration", "give --iter N instead of {first}"
     ),
-    excludes(
-        (table.RATE, table.IDLE_MS),
-        *table.PROFILE_FILES,
-        why="a profile counts what the CPU does between iterations as theirs",
-        hint="run twice",
+    excludes((table.RATE, table.IDLE_MS), *table.PROFILE_FILES).because(
+        "a profile counts what the CPU does between iterations as theirs", "run twice"
     ),
-    excludes(table.RATE, NO_EXECUTION, why="nothing is run", hint="give --iter 1 or more"),
-    excludes(
-        table.RATE,
-        NO_WARMUP,
-        why="the first request would take as long as the engine takes to get ready",
-        hint="give --warmup-iter 1 or more",
+    excludes(table.RATE, NO_EXECUTION).because("nothing is run", "give --iter 1 or more"),
+    excludes(table.RATE, NO_WARMUP).because(
+        "the first request would take as long as the engine takes to get ready",
+        "give --warmup-iter 1 or more",
     ),
-    needs(
-        (table.MIN_TIME, table.MAX_TIME),
-        any_of=table.TARGET_CI,
-        why="it bounds the time that this takes",
+    needs((table.MIN_TIME, table.MAX_TIME), any_of=table.TARGET_CI).because(
+        "it bounds the time that this takes"
     ),
-    needs(table.ARRIVALS, any_of=table.RATE, why="no request arrives"),
+    needs(table.ARRIVALS, any_of=table.RATE).because("no request arrives"),
     check_times,
-    needs((table.TAG, table.STORE), any_of=table.SAVE, why="nothing is stored"),
-    needs(table.FORCE, any_of=table.SETTINGS, why="nothing else is refused that it would allow"),
+    needs((table.TAG, table.STORE), any_of=table.SAVE).because("nothing is stored"),
+    needs(table.FORCE, any_of=table.SETTINGS).because(
+        "nothing else is refused that it would allow"
+    ),
     # Device and threads
-    excludes(
-        table.CUDA, table.CPU, table.CPU_DEFAULT, table.PROVIDER, why="they name different devices"
+    excludes(table.CUDA, table.CPU, table.CPU_DEFAULT, table.PROVIDER).because(
+        "they name different devices"
     ),
     excludes(
-        table.CUDA,
-        table.MULTITHREAD,
-        table.MULTITHREAD_DEFAULT,
-        table.MULTI_THREAD_CORE_IDS,
-        why="threads and cores belong to the CPU",
-    ),
-    exclude_each_other(
-        table.CPU_DEFAULT,
-        table.MULTITHREAD,
-        table.MULTITHREAD_DEFAULT,
-        why="each says which threads compute an operator",
+        table.CUDA, table.MULTITHREAD, table.MULTITHREAD_DEFAULT, table.MULTI_THREAD_CORE_IDS
+    ).because("threads and cores belong to the CPU"),
+    exclude_each_other(table.CPU_DEFAULT, table.MULTITHREAD, table.MULTITHREAD_DEFAULT).because(
+        "each says which threads compute an operator"
     ),
     # How the engine computes
-    exclude_each_other(*table.LAYOUT_CHOICES, why="a convolution runs in one layout"),
-    exclude_each_other(*table.SEARCHES, why="--full-run is the wider search of the two"),
-    exclude_each_other(
-        table.RECORD_COMP_SEQ,
-        table.RECORD_COMP_SEQ2,
-        why="--record-comp-seq2 records as well, and frees more",
+    exclude_each_other(*table.LAYOUT_CHOICES).because("a convolution runs in one layout"),
+    exclude_each_other(*table.SEARCHES).because("--full-run is the wider search of the two"),
+    exclude_each_other(table.RECORD_COMP_SEQ, table.RECORD_COMP_SEQ2).because(
+        "--record-comp-seq2 records as well, and frees more"
     ),
     # Inputs
     ONE_CHANNEL_ORDER,
-    excludes(
-        (FED_BESIDES, *FED_OTHERWISE),
-        TESTCASES,
-        why="testcases bring their own inputs",
-        hint=WITHOUT_TESTCASES,
+    excludes((FED_BESIDES, *FED_OTHERWISE), TESTCASES).because(
+        "testcases bring their own inputs", WITHOUT_TESTCASES
     ),
     needs(
         (table.INPUT_LAYOUT, table.RESIZE, table.MEAN, table.SCALE, table.BGR, table.RGB),
         any_of=table.INPUT,
-        why="the data generated without it is not an image",
-        hint="give --input an image file, or an array of 3 or 4 axes from a file",
+    ).because(
+        "the data generated without it is not an image",
+        "give --input an image file, or an array of 3 or 4 axes from a file",
     ),
-    excludes(
-        SEVERAL_RUNNERS,
-        TESTCASES,
-        why="testcases are run one after the other",
-        hint=WITHOUT_TESTCASES,
+    excludes(SEVERAL_RUNNERS, TESTCASES).because(
+        "testcases are run one after the other", WITHOUT_TESTCASES
     ),
-    excludes(
-        table.FAKE_FIRST,
-        TESTCASES,
-        why="the first execution computes nothing, and its outputs would be wrong",
-        hint=WITHOUT_TESTCASES,
+    excludes(table.FAKE_FIRST, TESTCASES).because(
+        "the first execution computes nothing, and its outputs would be wrong", WITHOUT_TESTCASES
     ),
-    excludes(
-        SEVERAL_RUNNERS,
-        DATASET,
-        why="the items of a data set are run one after the other",
-        hint="leave {first} out",
+    excludes(SEVERAL_RUNNERS, DATASET).because(
+        "the items of a data set are run one after the other", "leave {first} out"
     ),
-    needs(
-        (table.LABELS, table.RESUME),
-        any_of=DATASET,
-        why="it is about the items of a data set",
-        hint="give --input a folder or a list",
+    needs((table.LABELS, table.RESUME), any_of=DATASET).because(
+        "it is about the items of a data set", "give --input a folder or a list"
     ),
-    needs(
-        table.RESUME, any_of=table.BIN_OUT_DUMP, why="the outputs dumped show which items are done"
+    needs(table.RESUME, any_of=table.BIN_OUT_DUMP).because(
+        "the outputs dumped show which items are done"
     ),
     # Dumps
-    exclude_each_other(*table.TEXT_DUMPS, why="the text goes to one place"),
-    excludes(
-        table.OPERATOR_DUMPS,
-        *table.PROFILE_FILES,
-        why="dumping takes many times as long as what would be timed",
-        hint="run twice",
+    exclude_each_other(*table.TEXT_DUMPS).because("the text goes to one place"),
+    excludes(table.OPERATOR_DUMPS, *table.PROFILE_FILES).because(
+        "dumping takes many times as long as what would be timed", "run twice"
     ),
-    excludes(
-        table.BIN_OUT_DUMP,
-        NO_EXECUTION,
-        why="nothing is run whose outputs could be dumped",
-        hint="give --iter 1",
+    excludes(table.BIN_OUT_DUMP, NO_EXECUTION).because(
+        "nothing is run whose outputs could be dumped", "give --iter 1"
     ),
-    needs(
-        (table.DUMP_FILTER, table.OVERWRITE),
-        any_of=table.DUMPS,
-        why="no dump is made",
-        hint="add --bin-io-dump DIR, or another dump",
+    needs((table.DUMP_FILTER, table.OVERWRITE), any_of=table.DUMPS).because(
+        "no dump is made", "add --bin-io-dump DIR, or another dump"
     ),
-    excludes(
-        table.IO_DUMP_STDOUT,
-        *ON_STDOUT,
-        why="both go to standard output",
-        hint="give one of them a file: --io-dump FILE",
+    excludes(table.IO_DUMP_STDOUT, *ON_STDOUT).because(
+        "both go to standard output", "give one of them a file: --io-dump FILE"
     ),
-    exclude_each_other(
-        *ON_STDOUT, why="both go to standard output", hint="give one of them a file"
-    ),
+    exclude_each_other(*ON_STDOUT).because("both go to standard output", "give one of them a file"),
     # Profiles
-    exclude_each_other(*table.PROFILES, why="--profile-host writes all that --profile does"),
+    exclude_each_other(*table.PROFILES).because("--profile-host writes all that --profile does"),
     needs(
-        (table.PROFILE_MEMORY, table.PROFILE_SYSCALLS, table.RANGE_BY),
-        any_of=table.PROFILES,
-        why="no profile is made",
-        hint="add --profile FILE",
+        (table.PROFILE_MEMORY, table.PROFILE_SYSCALLS, table.RANGE_BY), any_of=table.PROFILES
+    ).because("no profile is made", "add --profile FILE"),
+    bans(*(valued(option, "-") for option in table.PROFILE_FILES)).because(
+        "a profile goes to a file", "give a file name"
     ),
-    bans(
-        *(valued(option, "-") for option in table.PROFILE_FILES),
-        why="a profile goes to a file",
-        hint="give a file name",
+    excludes(table.PROFILE_RAW, SEVERAL_RUNNERS).because(
+        "the engine writes a profile of its own for each copy of a model",
+        "take --profile, or leave --thread out",
     ),
-    excludes(
-        table.PROFILE_RAW,
-        SEVERAL_RUNNERS,
-        why="the engine writes a profile of its own for each copy of a model",
-        hint="take --profile, or leave --thread out",
+    excludes(table.PROFILE_SYSCALLS, SEVERAL_RUNNERS).because(
+        "which copy of a model a thread of the system computes is not known", "leave --thread out"
     ),
-    excludes(
-        table.PROFILE_SYSCALLS,
-        SEVERAL_RUNNERS,
-        why="which copy of a model a thread of the system computes is not known",
-        hint="leave --thread out",
-    ),
-    excludes(table.PROFILE_FILES, NO_EXECUTION, why="nothing is run", hint="give --iter 1 or more"),
-    excludes(
-        table.PROFILE_FILES,
-        table.RESUME,
-        why="a resumed run has no profile of what was done before it",
+    excludes(table.PROFILE_FILES, NO_EXECUTION).because("nothing is run", "give --iter 1 or more"),
+    excludes(table.PROFILE_FILES, table.RESUME).because(
+        "a resumed run has no profile of what was done before it"
     ),
     # Checks
-    excludes(
-        table.GET_STATIC_MEM_INFO,
-        table.RANGE,
-        table.CHECK_VAR_VALUE,
-        why="the checkers run small graphs, whose memory would be recorded instead",
-        hint="run twice",
+    excludes(table.GET_STATIC_MEM_INFO, table.RANGE, table.CHECK_VAR_VALUE).because(
+        "the checkers run small graphs, whose memory would be recorded instead", "run twice"
     ),
     # Files that are read
     *map(needs_file, (table.LABELS, table.PACK_INFO_JSON, table.PACK_CACHE, table.C_OPR_LIB)),
     # Other machines
-    needs(table.ON, any_of=table.SCHEDULER, why="a label is that of a scheduler's workers"),
-    excludes(table.SCHEDULER, table.PYTHON, why="that Python is on this machine"),
-    excludes(table.SCHEDULER, table.IN_PROCESS, why="the run is made on another machine"),
-    excludes(
-        table.SCHEDULER,
-        table.MODEL_INFO,
-        why="a model is read on this machine",
-        hint="use `lar info`",
+    needs(table.ON, any_of=table.SCHEDULER).because("a label is that of a scheduler's workers"),
+    excludes(table.SCHEDULER, table.PYTHON).because("that Python is on this machine"),
+    excludes(table.SCHEDULER, table.IN_PROCESS).because("the run is made on another machine"),
+    excludes(table.SCHEDULER, table.MODEL_INFO).because(
+        "a model is read on this machine", "use `lar info`"
     ),
     # Finding faults
-    excludes(table.IN_PROCESS, table.PYTHON, why="another Python is another process"),
-    excludes(table.IN_PROCESS, table.TIMEOUT, why="only a process of its own can be ended in time"),
+    excludes(table.IN_PROCESS, table.PYTHON).because("another Python is another process"),
+    excludes(table.IN_PROCESS, table.TIMEOUT).because(
+        "only a process of its own can be ended in time"
+    ),
 )

@@ -227,12 +227,8 @@ def refusal_of(rule: Rule, **values: Any) -> tuple[str, str] | None:
 
 
 def test_an_exclusion_is_of_the_first_with_each_of_the_others() -> None:
-    rule = rules.excludes(
-        (table.CPU, table.ENABLE_NCHW44),
-        table.CUDA,
-        table.PROFILE,
-        why="so it is",
-        hint="drop {second}",
+    rule = rules.excludes((table.CPU, table.ENABLE_NCHW44), table.CUDA, table.PROFILE).because(
+        "so it is", "drop {second}"
     )
     assert refusal_of(rule, cpu=True, enable_nchw44=True) is None
     assert refusal_of(rule, cuda=0, profile="x") is None
@@ -243,7 +239,7 @@ def test_an_exclusion_is_of_the_first_with_each_of_the_others() -> None:
 
 
 def test_options_that_exclude_each_other_do_so_in_pairs() -> None:
-    rule = rules.exclude_each_other(table.CPU, table.CUDA, table.THREAD, why="so it is")
+    rule = rules.exclude_each_other(table.CPU, table.CUDA, table.THREAD).because("so it is")
     for one in ({"cpu": True}, {"cuda": 0}, {"thread": 1}):
         assert refusal_of(rule, **one) is None
     for pair in ({"cpu": True, "cuda": 0}, {"cuda": 0, "thread": 1}, {"cpu": True, "thread": 1}):
@@ -251,7 +247,7 @@ def test_options_that_exclude_each_other_do_so_in_pairs() -> None:
 
 
 def test_a_need_is_met_by_one_of_several() -> None:
-    rule = rules.needs(table.THREAD, any_of=(table.CPU, table.PROFILE), why="so it is")
+    rule = rules.needs(table.THREAD, any_of=(table.CPU, table.PROFILE)).because("so it is")
     assert refusal_of(rule) is None
     assert refusal_of(rule, thread=1, cpu=True) is None
     assert refusal_of(rule, thread=1, profile="x") is None
@@ -263,10 +259,8 @@ def test_a_need_is_met_by_one_of_several() -> None:
 
 def test_conditions_look_at_values_and_facts() -> None:
     rule = rules.excludes(
-        rules.having(table.THREAD, lambda count: count > 1),
-        rules.fact("noon", lambda _: True),
-        why="x",
-    )
+        rules.having(table.THREAD, lambda count: count > 1), rules.fact("noon", lambda _: True)
+    ).because("x")
     assert refusal_of(rule, thread=1) is None
     assert refusal_of(rule, thread=2) == (
         "--thread 2 and noon exclude each other: x",
@@ -276,7 +270,7 @@ def test_conditions_look_at_values_and_facts() -> None:
 
 def test_a_value_that_is_the_default_is_not_given() -> None:
     option = Option("made_up", Value(int, "N"), "", default=3)
-    rule = rules.needs(option, any_of=(table.CPU,), why="so it is")
+    rule = rules.needs(option, any_of=(table.CPU,)).because("so it is")
     assert refusal_of(rule, made_up=3) is None
     assert refusal_of(rule, made_up=0) is not None
 

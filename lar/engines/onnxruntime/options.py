@@ -326,23 +326,21 @@ RULES: tuple[rules.Rule, ...] = (
         table.TENSORRT,
         *(table.CPU, table.CPU_DEFAULT, table.MULTITHREAD, table.MULTITHREAD_DEFAULT),
         *(table.MULTI_THREAD_CORE_IDS, table.PROVIDER),
-        why="TensorRT runs on a CUDA device and chooses its own",
+    ).because("TensorRT runs on a CUDA device and chooses its own"),
+    rules.needs(table.TENSORRT_CACHE, any_of=table.TENSORRT).because(
+        "it keeps what TensorRT builds"
     ),
-    rules.needs(table.TENSORRT_CACHE, any_of=table.TENSORRT, why="it keeps what TensorRT builds"),
     rules.excludes(
         rules.having(table.PROVIDER, lambda name: short_name(name) != "cpu"),
         *(table.CPU, table.CPU_DEFAULT),
-        why="they name different devices",
-    ),
+    ).because("they name different devices"),
     check_providers,
-    rules.excludes(
-        table.NO_TF32, table.TENSORRT, why="ONNX Runtime cannot have TensorRT do without"
+    rules.excludes(table.NO_TF32, table.TENSORRT).because(
+        "ONNX Runtime cannot have TensorRT do without"
     ),
     rules.needs(
-        table.NO_TF32,
-        any_of=(table.CUDA, rules.fact("--provider cuda", is_on_cuda)),
-        why="the CPU rounds to no type of fewer bits",
-    ),
+        table.NO_TF32, any_of=(table.CUDA, rules.fact("--provider cuda", is_on_cuda))
+    ).because("the CPU rounds to no type of fewer bits"),
     rules.needs_cores(
         "give one core for each thread of --multithread N, for each copy of --thread N"
     ),
@@ -351,22 +349,16 @@ RULES: tuple[rules.Rule, ...] = (
         table.ENABLE_NCHW88,
         rules.having(table.GRAPH_OPTIMIZATION_LEVEL, lambda level: level != "all"),
         LAYOUT_LEFT_OUT,
-        why="the layout is one of the optimisations of the level all",
-    ),
-    rules.excludes(table.ENABLE_NCHW88, OTHER_DEVICE, why="the layout is for the CPU alone"),
+    ).because("the layout is one of the optimisations of the level all"),
+    rules.excludes(table.ENABLE_NCHW88, OTHER_DEVICE).because("the layout is for the CPU alone"),
     check_optimizers,
     # Algorithms
-    rules.excludes(
-        table.FAST_RUN_ALGO_POLICY,
-        OTHER_DEVICE,
-        why="ONNX Runtime keeps a cache for the CPU alone",
-        hint="leave {first} out",
+    rules.excludes(table.FAST_RUN_ALGO_POLICY, OTHER_DEVICE).because(
+        "ONNX Runtime keeps a cache for the CPU alone", "leave {first} out"
     ),
-    rules.needs(
-        FAST_RUN_OFF_CUDA,
-        any_of=table.FAST_RUN_ALGO_POLICY,
-        why="ONNX Runtime measures no algorithms here, it can only keep the optimised model",
-        hint="add --fast-run-algo-policy FILE to keep the optimised model, which loads faster",
+    rules.needs(FAST_RUN_OFF_CUDA, any_of=table.FAST_RUN_ALGO_POLICY).because(
+        "ONNX Runtime measures no algorithms here, it can only keep the optimised model",
+        "add --fast-run-algo-policy FILE to keep the optimised model, which loads faster",
     ),
     rules.CACHE_FILE,
 )

@@ -56,16 +56,12 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
 )
 
 RULES: tuple[Rule, ...] = (
-    needs(
-        table.FAST_RUN,
-        any_of=table.FAST_RUN_ALGO_POLICY,
-        why="OpenVINO measures no algorithms, it can only keep the compiled model",
-        hint="add --fast-run-algo-policy FILE to keep the compiled model, which loads faster",
+    needs(table.FAST_RUN, any_of=table.FAST_RUN_ALGO_POLICY).because(
+        "OpenVINO measures no algorithms, it can only keep the compiled model",
+        "add --fast-run-algo-policy FILE to keep the compiled model, which loads faster",
     ),
     CACHE_FILE,
-    excludes(
-        table.CONST_SHAPE,
-        table.FAST_RUN_ALGO_POLICY,
-        why="the model is compiled before the shapes of its inputs are known",
+    excludes(table.CONST_SHAPE, table.FAST_RUN_ALGO_POLICY).because(
+        "the model is compiled before the shapes of its inputs are known"
     ),
 )
