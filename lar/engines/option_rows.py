@@ -5,13 +5,10 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from lar.options.option import Option
 from lar.options.table import BIN_IO_DUMP, BIN_OUT_DUMP, DUMP_FILTER, TEXT_DUMPS
-
-if TYPE_CHECKING:
-    from lar.engines.driver import Driver
 
 D = TypeVar("D")  # the class of the drivers that honour an option, or the union of several
 T = TypeVar("T")  # the type of the option's value
@@ -60,11 +57,11 @@ class OptionRow(Generic[D, T]):
         return self.option.key
 
 
-def cores_of(driver: Driver, core_ids: str) -> list[int]:
+def cores_of(runner: int, runners: int, core_ids: str) -> list[int]:
     """Return the cores of one copy of the model, of a list that has as many for each copy."""
     listed = [int(core) for core in core_ids.split(",")]
-    share = len(listed) // driver.spec.runners
-    return listed[share * driver.runner :][:share]
+    share = len(listed) // runners
+    return listed[share * runner :][:share]
 
 
 def dump_rows(

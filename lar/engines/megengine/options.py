@@ -84,6 +84,10 @@ def stop_spinning(_: LiteDriver | GraphDriver, __: bool) -> None:
     os.environ[SPIN_VARIABLE] = "0"
 
 
+def bind_threads(driver: LiteDriver, core_ids: str) -> None:
+    driver.bind_threads(cores_of(driver.runner, driver.spec.runners, core_ids))
+
+
 # Graph
 
 
@@ -175,11 +179,7 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
         "a network for each, in inplace mode, or with a device number or stream of its own",
         before_load=run_beside_others,
     ),
-    LITE.row(
-        table.MULTI_THREAD_CORE_IDS,
-        "thread affinity",
-        after_load=lambda driver, cores: driver.bind_threads(cores_of(driver, cores)),
-    ),
+    LITE.row(table.MULTI_THREAD_CORE_IDS, "thread affinity", after_load=bind_threads),
     BOTH.row(table.NO_SPINNING, f"{SPIN_VARIABLE} is 0", before_load=stop_spinning),
     *map(row_of_fields, dict.fromkeys((*LITE_FIELDS, *GRAPH_ARGUMENTS))),
     LITE.row(

@@ -70,7 +70,8 @@ def bind_threads(driver: SessionDriver, core_ids: str) -> None:
     Raises:
         UsageError: a core that this process may not use.
     """
-    cores, usable = cores_of(driver, core_ids), os.sched_getaffinity(0)
+    cores = cores_of(driver.runner, driver.spec.runners, core_ids)
+    usable = os.sched_getaffinity(0)
     # ONNX Runtime itself only logs an error for such a core, and runs unbound.
     if unusable := [core for core in map(int, core_ids.split(",")) if core not in usable]:
         raise UsageError(
