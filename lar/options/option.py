@@ -97,6 +97,8 @@ class Option(Generic[T]):
         alias: a second key, for a flag that means the same.
     """
 
+    group = Group("", "")
+
     def __init__(
         self,
         key: str,
@@ -116,7 +118,6 @@ class Option(Generic[T]):
         self.writes = takes.writes
         self.reads = takes.reads
         self.help = help
-        self.group = Group("", "")
         self.own_purpose = purpose
         self.default = default
         self.repeatable = repeatable

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lar.engines.onnxruntime.optimizers import OPTIMIZERS
-from lar.engines.onnxruntime.providers import first_provider, short_name
+from lar.engines.onnxruntime.providers import first_provider, flag_for, provider_in, short_name
 from lar.engines.option_rows import Drivers, OptionRow, add_lazy_modules, cores_of, dump_rows
 from lar.errors import UsageError, nearest
 from lar.options import rules, table
@@ -259,16 +259,6 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
 # Rules
 
 
-def provider_in(values: Any) -> str:
-    """Return the provider that is asked for: the CPU's without a flag."""
-    given = table.PROVIDER.of(values)
-    if given is not None:
-        return given
-    if table.TENSORRT.of(values):
-        return "tensorrt"
-    return "cuda" if table.CUDA.is_given(values) else "cpu"
-
-
 def is_on_cuda(asked: rules.Asked) -> bool:
     """Return whether a provider for CUDA devices is asked for."""
     return short_name(first_provider(provider_in(asked.values))) in ("cuda", "tensorrt")
@@ -306,11 +296,7 @@ def check_optimizers(asked: rules.Asked) -> None:
 
 
 OTHER_DEVICE = rules.Condition(
-    lambda asked: next(
-        option.flag
-        for option in (table.TENSORRT, table.CUDA, table.PROVIDER)
-        if option.is_given(asked.values)
-    ),
+    lambda asked: flag_for(asked.values),
     lambda asked: short_name(provider_in(asked.values)) != "cpu",
 )
 LAYOUT_LEFT_OUT = rules.fact(
