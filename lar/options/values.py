@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Iterable
-from typing import TypeVar
+from collections.abc import Iterable
 
 # More iterations than this cannot be held: 32 bytes are kept for each.
 MOST_ITERATIONS = 10_000_000
 MOST_THINGS = 999_999
 MOST_THREADS = 1024
 SECONDS_IN = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
-
-Number = TypeVar("Number", int, float)
 
 
 def require(holds: object, problem: str) -> None:
@@ -26,21 +23,21 @@ def require(holds: object, problem: str) -> None:
         raise argparse.ArgumentTypeError(problem)
 
 
-def read_number(text: str, kind: Callable[[str], Number], problem: str) -> Number:
+def read_number(text: str, problem: str) -> float:
     """Return a number; without underscores and digits other than 0 to 9, which Python would read.
 
     `problem` is said where the text is none.
     """
     require("_" not in text and text.isascii(), problem)
     try:
-        return kind(text)
+        return float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(problem) from None
 
 
 def read_numbers(text: str, problem: str) -> list[float]:
     """Return numbers that have commas between them."""
-    return [read_number(part, float, problem) for part in text.split(",")]
+    return [read_number(part, problem) for part in text.split(",")]
 
 
 def is_natural(text: str, most_digits: int) -> bool:
@@ -50,7 +47,9 @@ def is_natural(text: str, most_digits: int) -> bool:
 
 def parse_count(text: str) -> int:
     """Parse a number of iterations: 0 to `MOST_ITERATIONS`."""
-    count = read_number(text, int, f"{text!r} is not a whole number")
+    is_whole = re.fullmatch(r"\s*[+-]?[0-9]{1,4000}\s*", text)
+    require(is_whole, f"{text!r} is not a whole number")
+    count = int(text)
     require(count >= 0, f"{count} is negative; give 0 or more")
     require(count <= MOST_ITERATIONS, f"{text} is too many; at most {MOST_ITERATIONS}")
     return count
@@ -60,14 +59,14 @@ def parse_duration(text: str, unit: str = "s") -> float:
     """Parse a time above 0, in a unit that may stand behind it: `90`, `90s`, `1.5m`, `200ms`."""
     found = re.fullmatch(r"\s*(\S*?)\s*(us|ms|s|m|min|h)?\s*", text)
     number, given = (found[1], found[2] or unit) if found else (text, unit)
-    value = read_number(number, float, f"{text!r} is not a time; give 20, 20{unit} or 1.5m")
+    value = read_number(number, f"{text!r} is not a time; give 20, 20{unit} or 1.5m")
     require(0 < value < float("inf"), f"{text} is not a time above 0")
     return value if given == unit else value * SECONDS_IN[given] / SECONDS_IN[unit]
 
 
 def parse_above_zero(text: str, kind: str, wanted: str) -> float:
     """Parse a positive number; the texts say what it is and what to give, in errors."""
-    number = read_number(text, float, f"{text!r} is not {kind}")
+    number = read_number(text, f"{text!r} is not {kind}")
     require(0 < number < float("inf"), f"{text} is not {wanted} above 0")
     return number
 
@@ -87,7 +86,7 @@ def parse_share(text: str) -> float:
     number = text.strip()
     whole = 100 if number.endswith("%") else 1
     problem = f"{text!r} is not a share; give 1% or 0.01"
-    share = read_number(number.removesuffix("%"), float, problem) / whole
+    share = read_number(number.removesuffix("%"), problem) / whole
     require(0 < share < 1, f"{text} is not between 0 and 1; give 1% or 0.01")
     return share
 
