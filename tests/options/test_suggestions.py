@@ -122,21 +122,18 @@ def test_the_number_of_mistakes_is_bounded_by_the_lengths(word: str, other: str)
     assert (mistakes == 0) == (word == other)
 
 
-@pytest.mark.parametrize(
-    ("word", "near"),
-    [("comapre", "compare"), ("rnu", "run"), ("tune", ""), ("rep", "report"), ("c", ""), ("m", "")],
-)
-def test_nearest_spelling(word: str, near: str) -> None:
-    assert nearest_spelling(word, ["run", "info", "compare", "report", "cache"]) == near
-
-
-def test_nothing_is_near_where_nothing_is_known() -> None:
-    assert nearest_spelling("a", []) == ""
+COMMANDS = ("run", "info", "compare", "report", "cache")
 
 
 @pytest.mark.parametrize(
-    ("word", "near"),
-    [("profilxx", "profiler"), ("profixxx", ""), ("profilx", ""), ("profile", "profiler")],
+    ("known", "spelt"),
+    [
+        (COMMANDS, {"comapre": "compare", "rnu": "run", "tune": "", "rep": "report"}),
+        (COMMANDS, {"c": "", "m": ""}),
+        # A long word may have two mistakes.
+        (("profiler",), {"profilxx": "profiler", "profixxx": "", "profile": "profiler"}),
+        ((), {"a": ""}),
+    ],
 )
-def test_a_long_word_may_have_two_mistakes(word: str, near: str) -> None:
-    assert nearest_spelling(word, ["profiler"]) == near
+def test_nearest_spelling(known: tuple[str, ...], spelt: dict[str, str]) -> None:
+    assert {word: nearest_spelling(word, known) for word in spelt} == spelt
