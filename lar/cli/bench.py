@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lar.running.bench import BenchProgress
     from lar.running.variants import Variant
 
-RULES = (needs(ON, any_of=(SCHEDULER,), why="a label is that of a scheduler's workers"),)
+RULES = (needs(ON, any_of=SCHEDULER).because("a label is that of a scheduler's workers"),)
 
 MODEL = 'a model, or one with flags of its own in one word: "model.onnx --multithread 2"'
 

@@ -82,13 +82,10 @@ def texts_of(values: Mapping[str, Any]) -> list[str]:
 
 
 RULES = (
-    excludes(
-        typed("--max-err"),
-        typed("--rtol"),
-        typed("--atol"),
-        why="--max-err E alone decides how far elements may be apart",
+    excludes(typed("--max-err"), typed("--rtol"), typed("--atol")).because(
+        "--max-err E alone decides how far elements may be apart"
     ),
-    needs(ON, any_of=(SCHEDULER,), why="a label is that of a scheduler's workers"),
+    needs(ON, any_of=SCHEDULER).because("a label is that of a scheduler's workers"),
 )
 
 

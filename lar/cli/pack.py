@@ -27,14 +27,11 @@ if TYPE_CHECKING:
 IMAGE_OPTIONS = ("input_layout", "resize", "mean", "scale", "bgr", "rgb", "seed")
 
 RULES = (
-    excludes(
-        typed("--resize"), typed("--resize-input"), why="each of them sets the size of the images"
+    excludes(typed("--resize"), typed("--resize-input")).because(
+        "each of them sets the size of the images"
     ),
-    excludes(
-        typed("--no-assert"),
-        typed("--silent"),
-        typed("--max-err"),
-        why="without expected outputs, a run has no errors to print or to limit",
+    excludes(typed("--no-assert"), typed("--silent"), typed("--max-err")).because(
+        "without expected outputs, a run has no errors to print or to limit"
     ),
     ONE_CHANNEL_ORDER,
     needs(
@@ -45,8 +42,9 @@ RULES = (
             *(BY_KEY[key] for key in IMAGE_OPTIONS if key != "seed"),
         ),
         any_of=(fact("data from files", lambda asked: bool(asked.values["files"])),),
-        why="random numbers are made as the model takes them",
-        hint="leave {first} out, or give a file with -d",
+    ).because(
+        "random numbers are made as the model takes them",
+        "leave {first} out, or give a file with -d",
     ),
 )
 

@@ -14,7 +14,7 @@ from lar.options.values import parse_duration, parse_error, parse_path, parse_sh
 from lar.options.variants import BENCH_KEYS
 from lar.records.choices import Allowed, Objective
 
-RULES = (needs(ON, any_of=(SCHEDULER,), why="a label is that of a scheduler's workers"),)
+RULES = (needs(ON, any_of=SCHEDULER).because("a label is that of a scheduler's workers"),)
 
 FORMATS = ("json", "csv", "html", "markdown")
 SEVERAL = "; of several models a folder, with a file for each"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
@@ -17,6 +18,10 @@ Hook = Callable[[D, T], object]
 
 class Drivers(Generic[D], tuple[str, ...]):
     """Names of an engine's drivers; for the type checker, also their classes."""
+
+    def row(self, option: Option[T], how: str, **hooks: Hook[D, T]) -> OptionRow[D, T]:
+        """Return the row of an option that they honour, with its hooks by stage."""
+        return OptionRow(option, self, how, **hooks)
 
 
 class OptionRow(Generic[D, T]):
@@ -52,37 +57,35 @@ class OptionRow(Generic[D, T]):
         return self.option.key
 
 
+def cores_of(runner: int, runners: int, core_ids: str) -> list[int]:
+    """Return the cores of one copy of the model, of a list that has as many for each copy."""
+    listed = [int(core) for core in core_ids.split(",")]
+    share = len(listed) // runners
+    return listed[share * runner :][:share]
+
+
 def dump_rows(
-    drivers: Drivers[D], how: str, dump: Hook[D, Any], dump_outputs: Hook[D, Any]
+    drivers: Drivers[D],
+    how: str,
+    dump_text: Hook[D, Any],
+    dump_tensors: Hook[D, Any],
+    dump_outputs: Hook[D, Any],
+    *,
+    outputs: str = "the outputs, written after each iteration",
+    **hooks: Hook[D, Any],
 ) -> tuple[OptionRow[D, Any], ...]:
-    """Return the rows of dumps of an engine that dumps a fed model before the warm-up; `how` says
-    which tensors."""
+    """Return the rows of dumps of an engine that dumps a fed model; `how` says which tensors,
+    `outputs` which of the outputs. `hooks` are further ones of dumps of operators."""
     return (
-        *(
-            OptionRow(option, drivers, how, before_run=dump)
-            for option in (*TEXT_DUMPS, BIN_IO_DUMP)
-        ),
-        OptionRow(
-            BIN_OUT_DUMP,
-            drivers,
-            "the outputs, written after each iteration",
-            before_run=dump_outputs,
-        ),
+        *(OptionRow(it, drivers, how, before_run=dump_text, **hooks) for it in TEXT_DUMPS),
+        OptionRow(BIN_IO_DUMP, drivers, how, before_run=dump_tensors, **hooks),
+        OptionRow(BIN_OUT_DUMP, drivers, outputs, before_run=dump_outputs),
         OptionRow(DUMP_FILTER, drivers, "what it leaves out is removed when the run has ended"),
     )
 
 
 class LazyModule:
-    """A module with hooks, which is imported when one of them is called.
-
-    The table is read for every command line, and those modules are slow to import: they import the
-    engine. The type checker sees the module itself:
-
-        if TYPE_CHECKING:
-            from lar.engines.megengine import checkers
-        else:
-            checkers = LazyModule("lar.engines.megengine.checkers")
-    """
+    """A module with hooks, which is imported when one of them is called."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -92,3 +95,20 @@ class LazyModule:
             return getattr(importlib.import_module(self._name), function)(*arguments)
 
         return call
+
+
+def add_lazy_modules(names: dict[str, Any]) -> None:
+    """Add lazy modules to the names of a table's module, for all modules in its folder.
+
+    The table is read for every command line, and those modules are slow to import: they import the
+    engine. The type checker sees the modules themselves:
+
+        if TYPE_CHECKING:
+            from lar.engines.megengine import checkers
+        else:
+            add_lazy_modules(globals())
+    """
+    for file in os.listdir(os.path.dirname(names["__file__"])):
+        name, suffix = os.path.splitext(file)
+        if suffix == ".py":
+            names.setdefault(name, LazyModule(f"{names['__package__']}.{name}"))

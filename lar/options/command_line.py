@@ -33,14 +33,12 @@ def words_of(options: Mapping[str, OptionValue]) -> Iterator[str]:
             yield option.flag
             continue
         values: Iterable[object] = (value,)
-        if option.repeatable:
-            values = value.split(option.joined_by) if isinstance(value, str) else listed(value)
+        if option.repeatable and isinstance(value, str):
+            values = value.split(option.joined_by)
+        elif option.repeatable and isinstance(value, (list, tuple)):
+            values = value
         for each in values:
             yield from words_of_value(option, text_of(each))
-
-
-def listed(value: object) -> Iterable[object]:
-    return value if isinstance(value, (list, tuple)) else (value,)
 
 
 def words_of_value(option: Option[object], text: str) -> Iterator[str]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
-from lar.options.values import parse_path
-
 T = TypeVar("T")
 
 Purpose = Literal[
@@ -51,58 +49,88 @@ class Group(NamedTuple):
     purpose: Purpose = "setting"
 
 
+class Value(Generic[T]):
+    """What an option takes, or a switch, which takes no value.
+
+    Attributes:
+        parse: makes the value of a text; a switch has none.
+        metavar: the value's name in the help.
+        choices: the only values it takes.
+        writes: what is written there, or the stream on which it is printed in the end.
+        reads: the value names a file that is read.
+    """
+
+    def __init__(
+        self,
+        parse: Callable[[str], T | None] | None,
+        metavar: str = "",
+        choices: tuple[str, ...] = (),
+        writes: Writes = "",
+        reads: bool = False,
+    ) -> None:
+        self.parse = parse
+        self.metavar = metavar
+        self.choices = choices
+        self.writes = writes
+        self.reads = reads
+
+
+class Word(Value[str]):
+    """One of some words."""
+
+    def __init__(self, *choices: str, metavar: str = "") -> None:
+        super().__init__(str, metavar, choices)
+
+
 class Option(Generic[T]):
     """A flag that takes a value: `--fast-run-algo-policy FILE` has the key `fast_run_algo_policy`.
 
     Attributes:
         key: the name in Python, in settings and in results.
+        parse, metavar, choices, writes, reads: those of the value, see `Value`.
         help: one line that can be read alone.
-        group: the heading in the help.
-        parse: makes the value of a text; a switch has none.
-        metavar: the value's name in the help.
-        purpose: what the option is for, see `Purpose`.
+        group: the heading in the help; in the table of options, the one above it.
+        own_purpose: what the option is for, where that is not the purpose of its group.
         default: the value of an option that is not given.
-        choices: the only values it takes.
         repeatable: it may be given several times; the value is a list.
         joined_by: what stands between the values of a repeatable option in the settings.
-        writes: what is written there, or the stream on which it is printed in the end.
-        reads: the value names a file that is read.
         alias: a second key, for a flag that means the same.
     """
+
+    group = Group("", "")
 
     def __init__(
         self,
         key: str,
+        takes: Value[T],
         help: str,
-        group: Group,
-        parse: Callable[[str], T | None] | None,
-        metavar: str = "",
         *,
         purpose: Purpose | None = None,
         default: T | None = None,
-        choices: tuple[str, ...] = (),
         repeatable: bool = False,
         joined_by: str = "\n",
-        writes: Writes = "",
-        reads: bool = False,
         alias: str = "",
     ) -> None:
         self.key = key
+        self.parse = takes.parse
+        self.metavar = takes.metavar
+        self.choices = takes.choices
+        self.writes = takes.writes
+        self.reads = takes.reads
         self.help = help
-        self.group = group
-        self.parse = parse
-        self.metavar = metavar
-        self.purpose: Purpose = purpose or group.purpose
+        self.own_purpose = purpose
         self.default = default
-        self.choices = choices
         self.repeatable = repeatable
         self.joined_by = joined_by
-        self.writes = writes
-        self.reads = reads
         self.alias = alias
 
     def __repr__(self) -> str:
         return self.flag
+
+    @property
+    def purpose(self) -> Purpose:
+        """What the option is for, see `Purpose`."""
+        return self.own_purpose or self.group.purpose
 
     @property
     def flag(self) -> str:
@@ -147,43 +175,13 @@ class Switch(Option[bool]):
     """A flag that takes no value: `--fast-run`."""
 
     def __init__(
-        self,
-        key: str,
-        help: str,
-        group: Group,
-        *,
-        purpose: Purpose | None = None,
-        writes: Writes = "",
+        self, key: str, help: str, *, purpose: Purpose | None = None, writes: Writes = ""
     ) -> None:
-        super().__init__(key, help, group, None, purpose=purpose, writes=writes)
+        super().__init__(key, Value(None, writes=writes), help, purpose=purpose)
 
     def of(self, values: Mapping[str, Any]) -> bool:
         """Return whether the switch is on."""
         return bool(values.get(self.key))
-
-
-class PathOption(Option[str]):
-    """A flag that takes the name of a file or folder: `--profile FILE`."""
-
-    def __init__(
-        self,
-        key: str,
-        help: str,
-        group: Group,
-        metavar: str = "FILE",
-        *,
-        purpose: Purpose | None = None,
-        repeatable: bool = False,
-        writes: Writes = "",
-        reads: bool = False,
-    ) -> None:
-        super().__init__(
-            *(key, help, group, parse_path, metavar),
-            purpose=purpose,
-            repeatable=repeatable,
-            writes=writes,
-            reads=reads,
-        )
 
 
 def flag_of(key: str) -> str:

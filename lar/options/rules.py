@@ -7,82 +7,14 @@ nothing else has to know of it.
 
 from __future__ import annotations
 
-import abc
 import os
 from collections.abc import Callable, Iterable, Mapping
 from itertools import combinations, product
 from typing import Any, NamedTuple, TypeVar
 
-from lar.errors import UsageError
+from lar.errors import UsageError, count_of
+from lar.options import table
 from lar.options.option import Option, is_set
-from lar.options.table import (
-    ARRIVALS,
-    BGR,
-    BIN_OUT_DUMP,
-    C_OPR_LIB,
-    CHECK_VAR_VALUE,
-    CPU,
-    CPU_DEFAULT,
-    CSV,
-    CUDA,
-    DUMP_FILTER,
-    DUMPS,
-    DURATION,
-    FAKE_FIRST,
-    FORCE,
-    GET_STATIC_MEM_INFO,
-    HTML,
-    IDLE_MS,
-    IN_PROCESS,
-    INPUT,
-    INPUT_LAYOUT,
-    IO_DUMP_STDOUT,
-    ITER,
-    JSON,
-    LABELS,
-    LAYOUT_CHOICES,
-    MAX_TIME,
-    MEAN,
-    MIN_TIME,
-    MODEL_INFO,
-    MULTI_THREAD_CORE_IDS,
-    MULTITHREAD,
-    MULTITHREAD_DEFAULT,
-    ON,
-    OPERATOR_DUMPS,
-    OPTIONS,
-    OVERWRITE,
-    PACK_CACHE,
-    PACK_INFO_JSON,
-    PROFILE_FILES,
-    PROFILE_MEMORY,
-    PROFILE_RAW,
-    PROFILE_SYSCALLS,
-    PROFILES,
-    PROVIDER,
-    PYTHON,
-    RANGE,
-    RANGE_BY,
-    RATE,
-    RECORD_COMP_SEQ,
-    RECORD_COMP_SEQ2,
-    RESIZE,
-    RESUME,
-    RGB,
-    SAVE,
-    SCALE,
-    SCHEDULER,
-    SEARCHES,
-    SETTINGS,
-    STORE,
-    TAG,
-    TARGET_CI,
-    TEXT_DUMPS,
-    THREAD,
-    TIMEOUT,
-    WARMUP,
-    WARMUP_ITER,
-)
 
 T = TypeVar("T")
 
@@ -105,28 +37,29 @@ class Asked(NamedTuple):
 
 
 class Condition:
-    """A condition on what is asked for: an option is given, or has a certain value.
+    """A condition on what is asked for, and what a message calls it, as `--thread 4`."""
 
-    `name` is what a message calls it, as `--thread 4`; `options` are those that it looks at.
-    """
-
-    def __init__(
-        self, name: Callable[[Asked], str], holds: Callable[[Asked], bool], *options: Option[Any]
-    ) -> None:
+    def __init__(self, name: Callable[[Asked], str], holds: Callable[[Asked], bool]) -> None:
         self.name = name
         self.holds = holds
-        self.options = options
 
 
 Term = Condition | Option[Any]  # an option stands for the condition that it is given
 Terms = Term | tuple[Term, ...]
+
+# Is called with what is asked for, and raises a UsageError where that breaks the rule.
+Rule = Callable[[Asked], None]
 
 
 def condition_of(term: Term) -> Condition:
     """Return the condition that a term of a rule stands for."""
     if isinstance(term, Condition):
         return term
-    return Condition(lambda _: term.flag, lambda asked: term.is_given(asked.values), term)
+    return fact(term.flag, lambda asked: term.is_given(asked.values))
+
+
+def terms_of(given: Terms) -> tuple[Term, ...]:
+    return given if isinstance(given, tuple) else (given,)
 
 
 def having(option: Option[T], test: Callable[[T], bool]) -> Condition:
@@ -136,7 +69,7 @@ def having(option: Option[T], test: Callable[[T], bool]) -> Condition:
         value = option.of(asked.values)
         return value is not None and option.is_given(asked.values) and test(value)
 
-    return Condition(lambda asked: f"{option.flag} {option.of(asked.values)}", holds, option)
+    return Condition(lambda asked: f"{option.flag} {option.of(asked.values)}", holds)
 
 
 def valued(option: Option[str], *values: str) -> Condition:
@@ -144,9 +77,9 @@ def valued(option: Option[str], *values: str) -> Condition:
     return having(option, lambda value: value in values)
 
 
-def fact(name: str, holds: Callable[[Asked], bool], *options: Option[Any]) -> Condition:
+def fact(name: str, holds: Callable[[Asked], bool]) -> Condition:
     """Something that follows from what is asked for, with a name of its own."""
-    return Condition(lambda _: name, holds, *options)
+    return Condition(lambda _: name, holds)
 
 
 def typed(flag: str, default: object = None) -> Condition:
@@ -155,171 +88,119 @@ def typed(flag: str, default: object = None) -> Condition:
     return fact(flag, lambda asked: is_set(asked.values[key]) and asked.values[key] != default)
 
 
-class Rule(abc.ABC):
-    """A rule about options; `why` is its reason, as the message gives it."""
+class Pairs:
+    """A rule: pairs of conditions of which only one may hold, and why.
 
-    why: str
+    In the message and in the hint, {first} and {second} stand for the names of the pair.
+    """
 
-    @abc.abstractmethod
-    def refusal(self, asked: Asked) -> UsageError | None:
-        """Return the error of what breaks the rule, None for what keeps it."""
+    says, flag = "{why}", "{first}"
 
-
-class Exclusion(Rule):
-    """Pairs of which only one may hold. In `hint`, {first} and {second} stand for the pair."""
-
-    def __init__(self, pairs: Iterable[tuple[Term, Term]], why: str, hint: str) -> None:
+    def __init__(self, pairs: Iterable[tuple[Term, Term]], hint: str = "") -> None:
         self.pairs = [(condition_of(first), condition_of(second)) for first, second in pairs]
-        self.why = why
+        self.why = ""
         self.hint = hint
 
-    def refusal(self, asked: Asked) -> UsageError | None:
+    def because(self, why: str, hint: str = "") -> Pairs:
+        """Return it with its reason, and with what to do where it is broken."""
+        self.why = why
+        self.hint = hint or self.hint
+        return self
+
+    def __call__(self, asked: Asked) -> None:
         for first, second in self.pairs:
             if first.holds(asked) and second.holds(asked):
                 names = {"first": first.name(asked), "second": second.name(asked)}
-                return UsageError(
-                    "{first} and {second} exclude each other: {why}".format(**names, why=self.why),
-                    self.hint.format(**names),
-                )
-        return None
+                message = self.says.format(why=self.why, **names)
+                flag = self.flag.format(**names)
+                raise UsageError(message, self.hint.format(**names), flag=flag)
 
 
-class Need(Rule):
-    """Where one of `terms` holds, one of `any_of` must. In `hint`, {first} stands for the term."""
+class Exclusion(Pairs):
+    """Pairs of options or conditions that exclude each other."""
 
-    def __init__(
-        self, terms: Iterable[Term], any_of: Iterable[Term], why: str, hint: str = ""
-    ) -> None:
-        needed = tuple(any_of)
-        self.terms = [condition_of(term) for term in terms]
-        self.any_of = [condition_of(term) for term in needed]
-        self.why = why
-        usages = [term.usage for term in needed if isinstance(term, Option)]
-        self.hint = hint or f"add {' or '.join(usages)}"
-
-    def refusal(self, asked: Asked) -> UsageError | None:
-        if any(term.holds(asked) for term in self.any_of):
-            return None
-        for term in self.terms:
-            if term.holds(asked):
-                name = term.name(asked)
-                *others, last = (other.name(asked) for other in self.any_of)
-                needed = f"{', '.join(others)} or {last}" if others else last
-                return UsageError(
-                    f"{name} needs {needed}: {self.why}", self.hint.format(first=name)
-                )
-        return None
+    says, flag = "{first} and {second} exclude each other: {why}", ""
 
 
-class Ban(Rule):
-    """Conditions that may not hold at all."""
+class Need(Pairs):
+    """Pairs of an option or condition, and the lack of all that it could go with."""
 
-    def __init__(self, terms: Iterable[Term], why: str, hint: str) -> None:
-        self.terms = [condition_of(term) for term in terms]
-        self.why = why
-        self.hint = hint
-
-    def refusal(self, asked: Asked) -> UsageError | None:
-        for term in self.terms:
-            if term.holds(asked):
-                return UsageError(self.why, self.hint, flag=term.name(asked))
-        return None
+    says, flag = "{first} needs {second}: {why}", ""
 
 
-class Limit(Rule):
-    """What a value must be besides what its parser checks, given the other options.
-
-    `find_fault` returns what is wrong with it, and a hint; None if nothing is.
-    """
-
-    def __init__(
-        self, option: Option[Any], find_fault: Callable[[Asked], tuple[str, str] | None], why: str
-    ) -> None:
-        self.option = option
-        self.find_fault = find_fault
-        self.why = why
-
-    def refusal(self, asked: Asked) -> UsageError | None:
-        fault = self.find_fault(asked) if self.option.is_given(asked.values) else None
-        if fault is None:
-            return None
-        problem, hint = fault
-        return UsageError(f"{problem}: {self.why}", hint, flag=self.option.flag)
-
-
-class Presence(Rule):
-    """The file that an option names to read must be there, `unless` something makes it."""
-
-    why = "what is missing would be found only when the engine is loaded"
-
-    def __init__(
-        self, option: Option[str], hint: str = "check the path", unless: Iterable[Term] = ()
-    ) -> None:
-        self.option = option
-        self.hint = hint
-        self.unless = [condition_of(term) for term in unless]
-
-    def refusal(self, asked: Asked) -> UsageError | None:
-        path = self.option.of(asked.values)
-        if path is None or os.path.isfile(path):
-            return None
-        if os.path.isdir(path):
-            problem, hint = "is a folder, not a file", "give a file name"
-        elif os.path.exists(path):
-            problem, hint = "is not a regular file", "copy it into a file"
-        elif any(term.holds(asked) for term in self.unless):
-            return None
-        else:
-            problem, hint = "no such file", self.hint
-        return UsageError(problem, hint, flag=self.option.flag, subject=path)
-
-
-class Content(Rule):
-    """The file that an option names to read must hold what the engine takes of it.
-
-    `check` reads the file and raises a UsageError for what is wrong with it.
-    """
-
-    why = "what is wrong in the file would be found only when the engine is loaded"
-
-    def __init__(self, option: Option[str], check: Callable[[str], object]) -> None:
-        self.option = option
-        self.check = check
-
-    def refusal(self, asked: Asked) -> UsageError | None:
-        path = self.option.of(asked.values)
-        if path is not None:
-            try:
-                self.check(path)
-            except UsageError as error:
-                return error
-        return None
-
-
-def terms_of(given: Terms) -> tuple[Term, ...]:
-    return given if isinstance(given, tuple) else (given,)
-
-
-def excludes(
-    first: Terms, *others: Term, why: str, hint: str = "leave one of them out"
-) -> Exclusion:
+def excludes(first: Terms, *others: Term) -> Exclusion:
     """The first (or each of the first) and any of the others exclude each other."""
-    return Exclusion(product(terms_of(first), others), why, hint)
+    return Exclusion(product(terms_of(first), others), "leave one of them out")
 
 
-def exclude_each_other(*terms: Term, why: str, hint: str = "give one of them") -> Exclusion:
+def exclude_each_other(*terms: Term) -> Exclusion:
     """Any two of these exclude each other."""
-    return Exclusion(combinations(terms, 2), why, hint)
+    return Exclusion(combinations(terms, 2), "give one of them")
 
 
-def needs(first: Terms, *, any_of: Iterable[Term], why: str, hint: str = "") -> Need:
+def needs(first: Terms, *, any_of: Terms) -> Need:
     """The first (or each of the first) needs one of the others."""
-    return Need(terms_of(first), any_of, why, hint)
+    needed = [condition_of(term) for term in terms_of(any_of)]
+    usages = [term.usage for term in terms_of(any_of) if isinstance(term, Option)]
+
+    def names(asked: Asked) -> str:
+        *others, last = (condition.name(asked) for condition in needed)
+        return f"{', '.join(others)} or {last}" if others else last
+
+    lack = Condition(names, lambda asked: not any(each.holds(asked) for each in needed))
+    return Need(product(terms_of(first), (lack,)), f"add {' or '.join(usages)}")
 
 
-def bans(*terms: Term, why: str, hint: str) -> Ban:
+def bans(*terms: Term) -> Pairs:
     """None of these can be asked for."""
-    return Ban(terms, why, hint)
+    return Pairs(product(terms, (fact("", lambda _: True),)))
+
+
+def needs_file(
+    option: Option[str], hint: str = "check the path", unless: tuple[Option[Any], ...] = ()
+) -> Rule:
+    """The file that an option names to read must be there, `unless` an option makes it: what is
+    missing would be found only when the engine is loaded."""
+
+    def check(asked: Asked) -> None:
+        path = option.of(asked.values)
+        if path is None or os.path.isfile(path):
+            return
+        problem, help = "no such file", hint
+        if os.path.isdir(path):
+            problem, help = "is a folder, not a file", "give a file name"
+        elif os.path.exists(path):
+            problem, help = "is not a regular file", "copy it into a file"
+        elif table.one_of(unless, asked.values):
+            return
+        raise UsageError(problem, help, flag=option.flag, subject=path)
+
+    return check
+
+
+def needs_cores(hint: str, threads: int | None = None) -> Rule:
+    """A list of cores names one for each thread of each copy of the model. Where no flag says how
+    many threads there are, there are `threads`, or one for each core."""
+
+    def check(asked: Asked) -> None:
+        cores = table.MULTI_THREAD_CORE_IDS.of(asked.values)
+        if cores is None:
+            return
+        named, copies = len(cores.split(",")), table.THREAD.of(asked.values) or 1
+        counts = [
+            option.of(asked.values) for option in (table.MULTITHREAD, table.MULTITHREAD_DEFAULT)
+        ]
+        given = 1 if table.CPU_DEFAULT.of(asked.values) else next(filter(None, counts), threads)
+        needed = copies * (given or max(1, named // copies))
+        if named != needed:
+            raise UsageError(
+                f"{cores} names {count_of(named, 'core')} for {count_of(needed, 'thread')}: "
+                "each thread is bound to a core",
+                hint,
+                flag=table.MULTI_THREAD_CORE_IDS.flag,
+            )
+
+    return check
 
 
 def check_rules(rules: Iterable[Rule], asked: Asked) -> None:
@@ -329,260 +210,206 @@ def check_rules(rules: Iterable[Rule], asked: Asked) -> None:
         UsageError: naming the options, with the reason and what to do.
     """
     for rule in rules:
-        error = rule.refusal(asked)
-        if error is not None:
-            raise error
+        rule(asked)
 
 
 # Facts
 
-NO_EXECUTION = fact("--iter 0", lambda asked: asked.executions == 0, ITER, WARMUP_ITER)
-NO_WARMUP = fact("--warmup-iter 0", lambda asked: asked.warmup_iterations == 0, WARMUP_ITER)
+NO_EXECUTION = fact("--iter 0", lambda asked: asked.executions == 0)
+NO_WARMUP = fact("--warmup-iter 0", lambda asked: asked.warmup_iterations == 0)
 DATASET = fact("a data set", lambda asked: asked.has_dataset)
 TESTCASES = Condition(
     lambda asked: f"the testcases of {asked.testcases}", lambda asked: bool(asked.testcases)
 )
 FED_BESIDES = fact(
-    INPUT.flag, lambda asked: INPUT.is_given(asked.values) and not asked.input_is_testcase, INPUT
+    table.INPUT.flag,
+    lambda asked: table.INPUT.is_given(asked.values) and not asked.input_is_testcase,
 )
 FED_OTHERWISE = tuple(
-    option for option in OPTIONS if option.purpose in ("input", "dataset") and option is not INPUT
+    option
+    for option in table.OPTIONS
+    if option.purpose in ("input", "dataset") and option is not table.INPUT
 )
-SEVERAL_RUNNERS = having(THREAD, lambda count: count > 1)
-ONE_CHANNEL_ORDER = exclude_each_other(BGR, RGB, why="the channels of an image have one order")
+SEVERAL_RUNNERS = having(table.THREAD, lambda count: count > 1)
+ONE_CHANNEL_ORDER = exclude_each_other(table.BGR, table.RGB).because(
+    "the channels of an image have one order"
+)
 WITHOUT_TESTCASES = "leave {first} out, or give model and input files instead of testcases"
 
-OPEN_END = (DURATION, TARGET_CI)
-ON_STDOUT = tuple(valued(option, "-") for option in (JSON, CSV, HTML))
+OPEN_END = (table.DURATION, table.TARGET_CI)
+ON_STDOUT = tuple(valued(option, "-") for option in (table.JSON, table.CSV, table.HTML))
 
 
-def late_minimum(asked: Asked) -> tuple[str, str] | None:
-    """Return what is wrong with a --min-time that --max-time comes before."""
-    least, most = MIN_TIME.of(asked.values), MAX_TIME.of(asked.values)
-    if least is None or most is None or least <= most:
-        return None
-    return f"{least:g} s is more than --max-time {most:g}", "give --max-time more"
-
-
-def early_timeout(asked: Asked) -> tuple[str, str] | None:
-    """Return what is wrong with a --timeout that comes before the end of measuring."""
-    limit = TIMEOUT.of(asked.values)
-    for option in (DURATION, MIN_TIME):
+def check_times(asked: Asked) -> None:
+    """Refuse a --max-time that comes before --min-time, and a --timeout that comes before the end
+    of measuring."""
+    limit, least, most = (
+        it.of(asked.values) for it in (table.TIMEOUT, table.MIN_TIME, table.MAX_TIME)
+    )
+    if least is not None and most is not None and least > most:
+        raise UsageError(
+            f"{least:g} s is more than --max-time {most:g}: measuring would end before it may",
+            "give --max-time more",
+            flag=table.MIN_TIME.flag,
+        )
+    for option in (table.DURATION, table.MIN_TIME):
         seconds = option.of(asked.values)
         if limit is not None and seconds is not None and limit <= seconds:
-            return f"{limit:g} s is no more than {option.flag} {seconds:g}", "give --timeout more"
-    return None
+            raise UsageError(
+                f"{limit:g} s is no more than {option.flag} {seconds:g}: the run would be ended "
+                "before it has measured",
+                "give --timeout more",
+                flag=table.TIMEOUT.flag,
+            )
 
+
+# The file of --fast-run-algo-policy, for engines that have a cache.
+CACHE_FILE = needs_file(
+    table.FAST_RUN_ALGO_POLICY, "make it with --fast-run, then run without", unless=table.SEARCHES
+)
 
 RULES: tuple[Rule, ...] = (
     # End and pace of measuring
-    excludes(
-        ITER,
-        *OPEN_END,
-        why="--iter N times exactly N iterations, however long they take",
+    excludes(table.ITER, *OPEN_END).because(
+        "--iter N times exactly N iterations, however long they take"
     ),
-    excludes(
-        DURATION,
-        TARGET_CI,
-        MIN_TIME,
-        MAX_TIME,
-        why="--duration S measures for S seconds, however well the median is known then",
-        hint="leave --duration out: --target-ci 1% --max-time S measures for at most S seconds",
+    excludes(table.DURATION, table.TARGET_CI, table.MIN_TIME, table.MAX_TIME).because(
+        "--duration S measures for S seconds, however well the median is known then",
+        "leave --duration out: --target-ci 1% --max-time S measures for at most S seconds",
     ),
-    excludes(WARMUP, TARGET_CI, why="it warms up until times settle", hint="leave {first} out"),
-    excludes(
-        WARMUP,
-        TESTCASES,
-        *DUMPS,
-        *PROFILE_FILES,
-        why="they count the iterations of the warm-up",
-        hint="give --warmup-iter N instead of {first}",
+    excludes(table.WARMUP, table.TARGET_CI).because(
+        "it warms up until times settle", "leave {first} out"
     ),
-    excludes(RATE, IDLE_MS, why="each says when an iteration begins"),
-    excludes(
-        RATE,
-        TARGET_CI,
-        why="how long a request waits depends on many before it, and no interval is known for that",
-        hint="give --duration S instead of --target-ci",
+    excludes(table.WARMUP, TESTCASES, *table.DUMPS, *table.PROFILE_FILES).because(
+        "they count the iterations of the warm-up", "give --warmup-iter N instead of {first}"
     ),
-    excludes(
-        (*OPEN_END, RATE),
-        TESTCASES,
-        why="each testcase is run --iter times",
-        hint=WITHOUT_TESTCASES,
+    excludes(table.RATE, table.IDLE_MS).because("each says when an iteration begins"),
+    excludes(table.RATE, table.TARGET_CI).because(
+        "how long a request waits depends on many before it, and no interval is known for that",
+        "give --duration S instead of --target-ci",
     ),
-    excludes(
-        (*OPEN_END, RATE),
-        DATASET,
-        why="each item of a data set is run --iter times",
-        hint="leave {first} out",
+    excludes((*OPEN_END, table.RATE), TESTCASES).because(
+        "each testcase is run --iter times", WITHOUT_TESTCASES
     ),
-    excludes(
-        (*OPEN_END, RATE),
-        *DUMPS,
-        why="a dump takes longer than what is measured, and grows with each iteration",
-        hint="run twice",
+    excludes((*OPEN_END, table.RATE), DATASET).because(
+        "each item of a data set is run --iter times", "leave {first} out"
     ),
-    excludes(
-        OPEN_END,
-        *PROFILE_FILES,
-        why="a profile grows with each iteration",
-        hint="give --iter N instead of {first}",
+    excludes((*OPEN_END, table.RATE), *table.DUMPS).because(
+        "a dump takes longer than what is measured, and grows with each iteration", "run twice"
     ),
-    excludes(
-        (RATE, IDLE_MS),
-        *PROFILE_FILES,
-        why="a profile counts what the CPU does between iterations as theirs",
-        hint="run twice",
+    excludes(OPEN_END, *table.PROFILE_FILES).because(
+        "a profile grows with each iteration", "give --iter N instead of {first}"
     ),
-    excludes(RATE, NO_EXECUTION, why="nothing is run", hint="give --iter 1 or more"),
-    excludes(
-        RATE,
-        NO_WARMUP,
-        why="the first request would take as long as the engine takes to get ready",
-        hint="give --warmup-iter 1 or more",
+    excludes((table.RATE, table.IDLE_MS), *table.PROFILE_FILES).because(
+        "a profile counts what the CPU does between iterations as theirs", "run twice"
     ),
-    needs((MIN_TIME, MAX_TIME), any_of=(TARGET_CI,), why="it bounds the time that this takes"),
-    needs(ARRIVALS, any_of=(RATE,), why="no request arrives"),
-    Limit(MIN_TIME, late_minimum, "measuring would end before it may"),
-    Limit(TIMEOUT, early_timeout, "the run would be ended before it has measured"),
-    needs((TAG, STORE), any_of=(SAVE,), why="nothing is stored"),
-    needs(FORCE, any_of=(SETTINGS,), why="nothing else is refused that it would allow"),
+    excludes(table.RATE, NO_EXECUTION).because("nothing is run", "give --iter 1 or more"),
+    excludes(table.RATE, NO_WARMUP).because(
+        "the first request would take as long as the engine takes to get ready",
+        "give --warmup-iter 1 or more",
+    ),
+    needs((table.MIN_TIME, table.MAX_TIME), any_of=table.TARGET_CI).because(
+        "it bounds the time that this takes"
+    ),
+    needs(table.ARRIVALS, any_of=table.RATE).because("no request arrives"),
+    check_times,
+    needs((table.TAG, table.STORE), any_of=table.SAVE).because("nothing is stored"),
+    needs(table.FORCE, any_of=table.SETTINGS).because(
+        "nothing else is refused that it would allow"
+    ),
     # Device and threads
-    excludes(CUDA, CPU, CPU_DEFAULT, PROVIDER, why="they name different devices"),
-    excludes(
-        CUDA,
-        MULTITHREAD,
-        MULTITHREAD_DEFAULT,
-        MULTI_THREAD_CORE_IDS,
-        why="threads and cores belong to the CPU",
+    excludes(table.CUDA, table.CPU, table.CPU_DEFAULT, table.PROVIDER).because(
+        "they name different devices"
     ),
-    exclude_each_other(
-        CPU_DEFAULT,
-        MULTITHREAD,
-        MULTITHREAD_DEFAULT,
-        why="each says which threads compute an operator",
+    excludes(
+        table.CUDA, table.MULTITHREAD, table.MULTITHREAD_DEFAULT, table.MULTI_THREAD_CORE_IDS
+    ).because("threads and cores belong to the CPU"),
+    exclude_each_other(table.CPU_DEFAULT, table.MULTITHREAD, table.MULTITHREAD_DEFAULT).because(
+        "each says which threads compute an operator"
     ),
     # How the engine computes
-    exclude_each_other(*LAYOUT_CHOICES, why="a convolution runs in one layout"),
-    exclude_each_other(*SEARCHES, why="--full-run is the wider search of the two"),
-    exclude_each_other(
-        RECORD_COMP_SEQ, RECORD_COMP_SEQ2, why="--record-comp-seq2 records as well, and frees more"
+    exclude_each_other(*table.LAYOUT_CHOICES).because("a convolution runs in one layout"),
+    exclude_each_other(*table.SEARCHES).because("--full-run is the wider search of the two"),
+    exclude_each_other(table.RECORD_COMP_SEQ, table.RECORD_COMP_SEQ2).because(
+        "--record-comp-seq2 records as well, and frees more"
     ),
     # Inputs
     ONE_CHANNEL_ORDER,
-    excludes(
-        (FED_BESIDES, *FED_OTHERWISE),
-        TESTCASES,
-        why="testcases bring their own inputs",
-        hint=WITHOUT_TESTCASES,
+    excludes((FED_BESIDES, *FED_OTHERWISE), TESTCASES).because(
+        "testcases bring their own inputs", WITHOUT_TESTCASES
     ),
     needs(
-        (INPUT_LAYOUT, RESIZE, MEAN, SCALE, BGR, RGB),
-        any_of=(INPUT,),
-        why="the data generated without it is not an image",
-        hint="give --input an image file, or an array of 3 or 4 axes from a file",
+        (table.INPUT_LAYOUT, table.RESIZE, table.MEAN, table.SCALE, table.BGR, table.RGB),
+        any_of=table.INPUT,
+    ).because(
+        "the data generated without it is not an image",
+        "give --input an image file, or an array of 3 or 4 axes from a file",
     ),
-    excludes(
-        SEVERAL_RUNNERS,
-        TESTCASES,
-        why="testcases are run one after the other",
-        hint=WITHOUT_TESTCASES,
+    excludes(SEVERAL_RUNNERS, TESTCASES).because(
+        "testcases are run one after the other", WITHOUT_TESTCASES
     ),
-    excludes(
-        FAKE_FIRST,
-        TESTCASES,
-        why="the first execution computes nothing, and its outputs would be wrong",
-        hint=WITHOUT_TESTCASES,
+    excludes(table.FAKE_FIRST, TESTCASES).because(
+        "the first execution computes nothing, and its outputs would be wrong", WITHOUT_TESTCASES
     ),
-    excludes(
-        SEVERAL_RUNNERS,
-        DATASET,
-        why="the items of a data set are run one after the other",
-        hint="leave {first} out",
+    excludes(SEVERAL_RUNNERS, DATASET).because(
+        "the items of a data set are run one after the other", "leave {first} out"
     ),
-    needs(
-        (LABELS, RESUME),
-        any_of=(DATASET,),
-        why="it is about the items of a data set",
-        hint="give --input a folder or a list",
+    needs((table.LABELS, table.RESUME), any_of=DATASET).because(
+        "it is about the items of a data set", "give --input a folder or a list"
     ),
-    needs(RESUME, any_of=(BIN_OUT_DUMP,), why="the outputs dumped show which items are done"),
+    needs(table.RESUME, any_of=table.BIN_OUT_DUMP).because(
+        "the outputs dumped show which items are done"
+    ),
     # Dumps
-    exclude_each_other(*TEXT_DUMPS, why="the text goes to one place"),
-    excludes(
-        OPERATOR_DUMPS,
-        *PROFILE_FILES,
-        why="dumping takes many times as long as what would be timed",
-        hint="run twice",
+    exclude_each_other(*table.TEXT_DUMPS).because("the text goes to one place"),
+    excludes(table.OPERATOR_DUMPS, *table.PROFILE_FILES).because(
+        "dumping takes many times as long as what would be timed", "run twice"
     ),
-    excludes(
-        BIN_OUT_DUMP,
-        NO_EXECUTION,
-        why="nothing is run whose outputs could be dumped",
-        hint="give --iter 1",
+    excludes(table.BIN_OUT_DUMP, NO_EXECUTION).because(
+        "nothing is run whose outputs could be dumped", "give --iter 1"
     ),
-    needs(
-        (DUMP_FILTER, OVERWRITE),
-        any_of=DUMPS,
-        why="no dump is made",
-        hint="add --bin-io-dump DIR, or another dump",
+    needs((table.DUMP_FILTER, table.OVERWRITE), any_of=table.DUMPS).because(
+        "no dump is made", "add --bin-io-dump DIR, or another dump"
     ),
-    excludes(
-        IO_DUMP_STDOUT,
-        *ON_STDOUT,
-        why="both go to standard output",
-        hint="give one of them a file: --io-dump FILE",
+    excludes(table.IO_DUMP_STDOUT, *ON_STDOUT).because(
+        "both go to standard output", "give one of them a file: --io-dump FILE"
     ),
-    exclude_each_other(
-        *ON_STDOUT, why="both go to standard output", hint="give one of them a file"
-    ),
+    exclude_each_other(*ON_STDOUT).because("both go to standard output", "give one of them a file"),
     # Profiles
-    exclude_each_other(*PROFILES, why="--profile-host writes all that --profile does"),
+    exclude_each_other(*table.PROFILES).because("--profile-host writes all that --profile does"),
     needs(
-        (PROFILE_MEMORY, PROFILE_SYSCALLS, RANGE_BY),
-        any_of=PROFILES,
-        why="no profile is made",
-        hint="add --profile FILE",
+        (table.PROFILE_MEMORY, table.PROFILE_SYSCALLS, table.RANGE_BY), any_of=table.PROFILES
+    ).because("no profile is made", "add --profile FILE"),
+    bans(*(valued(option, "-") for option in table.PROFILE_FILES)).because(
+        "a profile goes to a file", "give a file name"
     ),
-    bans(
-        *(valued(option, "-") for option in PROFILE_FILES),
-        why="a profile goes to a file",
-        hint="give a file name",
+    excludes(table.PROFILE_RAW, SEVERAL_RUNNERS).because(
+        "the engine writes a profile of its own for each copy of a model",
+        "take --profile, or leave --thread out",
     ),
-    excludes(
-        PROFILE_RAW,
-        SEVERAL_RUNNERS,
-        why="the engine writes a profile of its own for each copy of a model",
-        hint="take --profile, or leave --thread out",
+    excludes(table.PROFILE_SYSCALLS, SEVERAL_RUNNERS).because(
+        "which copy of a model a thread of the system computes is not known", "leave --thread out"
     ),
-    excludes(
-        PROFILE_SYSCALLS,
-        SEVERAL_RUNNERS,
-        why="which copy of a model a thread of the system computes is not known",
-        hint="leave --thread out",
+    excludes(table.PROFILE_FILES, NO_EXECUTION).because("nothing is run", "give --iter 1 or more"),
+    excludes(table.PROFILE_FILES, table.RESUME).because(
+        "a resumed run has no profile of what was done before it"
     ),
-    excludes(PROFILE_FILES, NO_EXECUTION, why="nothing is run", hint="give --iter 1 or more"),
-    excludes(PROFILE_FILES, RESUME, why="a resumed run has no profile of what was done before it"),
     # Checks
-    excludes(
-        GET_STATIC_MEM_INFO,
-        RANGE,
-        CHECK_VAR_VALUE,
-        why="the checkers run small graphs, whose memory would be recorded instead",
-        hint="run twice",
+    excludes(table.GET_STATIC_MEM_INFO, table.RANGE, table.CHECK_VAR_VALUE).because(
+        "the checkers run small graphs, whose memory would be recorded instead", "run twice"
     ),
     # Files that are read
-    Presence(LABELS),
-    Presence(PACK_INFO_JSON),
-    Presence(PACK_CACHE),
-    Presence(C_OPR_LIB),
+    *map(needs_file, (table.LABELS, table.PACK_INFO_JSON, table.PACK_CACHE, table.C_OPR_LIB)),
     # Other machines
-    needs(ON, any_of=(SCHEDULER,), why="a label is that of a scheduler's workers"),
-    excludes(SCHEDULER, PYTHON, why="that Python is on this machine"),
-    excludes(SCHEDULER, IN_PROCESS, why="the run is made on another machine"),
-    excludes(SCHEDULER, MODEL_INFO, why="a model is read on this machine", hint="use `lar info`"),
+    needs(table.ON, any_of=table.SCHEDULER).because("a label is that of a scheduler's workers"),
+    excludes(table.SCHEDULER, table.PYTHON).because("that Python is on this machine"),
+    excludes(table.SCHEDULER, table.IN_PROCESS).because("the run is made on another machine"),
+    excludes(table.SCHEDULER, table.MODEL_INFO).because(
+        "a model is read on this machine", "use `lar info`"
+    ),
     # Finding faults
-    excludes(IN_PROCESS, PYTHON, why="another Python is another process"),
-    excludes(IN_PROCESS, TIMEOUT, why="only a process of its own can be ended in time"),
+    excludes(table.IN_PROCESS, table.PYTHON).because("another Python is another process"),
+    excludes(table.IN_PROCESS, table.TIMEOUT).because(
+        "only a process of its own can be ended in time"
+    ),
 )

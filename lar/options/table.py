@@ -1,662 +1,508 @@
 """Every option of a run, declared once; search for its name to find all that it does.
 
+An option belongs to the group that stands above it: a heading of the help.
+
 `lar/options/rules.py` says which options need or exclude which others. How an engine honours an
 option is a row of that engine's own table (`lar/engines/*/options.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from lar.options.option import Group, Option, PathOption, Switch
-from lar.options.values import (
-    parse_axes,
-    parse_bytes,
-    parse_channel_values,
-    parse_check_interval,
-    parse_core_ids,
-    parse_count,
-    parse_device_id,
-    parse_duration,
-    parse_limit,
-    parse_milliseconds,
-    parse_pattern,
-    parse_percentiles,
-    parse_positive,
-    parse_property,
-    parse_range,
-    parse_rate,
-    parse_seed,
-    parse_share,
-    parse_size,
-    parse_stall,
-    parse_tag,
-    parse_threads,
-    parse_variable,
-)
+from lar.options import values
+from lar.options.option import Group, Option, Switch, Value, Word
 
-IN_RUN = Group("run", "run", "run")
-IN_MEASURING = Group("measuring", "end and pace of measuring", "run")
-IN_INPUT = Group("input", "inputs", "input")
-IN_DATASET = Group("dataset", "data sets", "dataset")
-IN_DEVICE = Group("device", "device and threads")
-IN_LAYOUT = Group("layout", "layouts of convolutions")
-IN_ALGORITHM = Group("algorithm", "choice of algorithms")
-IN_GRAPH = Group("graph", "optimisation and execution of the graph")
-IN_MODEL = Group("model", "model files and operators")
-IN_DUMP = Group("dump", "dumps of tensors", "dump")
-IN_PROFILE = Group("profile", "profiles", "profile")
-IN_CHECK = Group("check", "checks", "check")
-IN_REPORT = Group("report", "reports of a run", "report")
-IN_FARM = Group("farm", "other machines", "farm")
-IN_DEBUG = Group("debug", "finding faults", "debug")
+COUNT = Value(values.parse_count, "N")
+THREADS = Value(values.parse_threads, "N")
+SECONDS = Value(values.parse_duration, "S")
+NAME = Value(str, "NAME")
+READ_FILE = Value(values.parse_path, "FILE", reads=True)
+NEW_FILE = Value(values.parse_path, "FILE", writes="file")
+NEW_FOLDER = Value(values.parse_path, "DIR", writes="folder")
 
 # Run
 
+IN_RUN = Group("run", "run", "run")
+
 ITER = Option(
     "iter",
+    COUNT,
     "time N iterations (default 10; of each item of a data set 1); 0 loads the model and, with "
     "--fast-run, searches algorithms",
-    IN_RUN,
-    parse_count,
-    "N",
 )
-WARMUP_ITER = Option(
-    "warmup_iter", "run N iterations before the timed ones (default 1)", IN_RUN, parse_count, "N"
-)
+WARMUP_ITER = Option("warmup_iter", COUNT, "run N iterations before the timed ones (default 1)")
 ENGINE = Option(
-    "engine",
-    "run the model on this engine instead of the first that reads its format",
-    IN_RUN,
-    str,
-    "NAME",
+    "engine", NAME, "run the model on this engine instead of the first that reads its format"
 )
-DRIVER = Option(
-    "driver", "use this driver of the engine (`lar engines` lists them)", IN_RUN, str, "NAME"
-)
-TIMEOUT = Option("timeout", "end the whole run after S seconds", IN_RUN, parse_duration, "S")
+DRIVER = Option("driver", NAME, "use this driver of the engine (`lar engines` lists them)")
+TIMEOUT = Option("timeout", SECONDS, "end the whole run after S seconds")
 STALL_TIMEOUT = Option(
     "stall_timeout",
+    Value(values.parse_stall, "S"),
     "end a run that neither computes nor answers for S seconds (default 30); 0: never",
-    IN_RUN,
-    parse_stall,
-    "S",
     default=30.0,
 )
 COPY_TO_HOST = Switch(
-    "copy_to_host", "copy the outputs to the host in each iteration, as part of its time", IN_RUN
+    "copy_to_host", "copy the outputs to the host in each iteration, as part of its time"
 )
 ENGINE_ENV = Option(
     "engine_env",
+    Value(values.parse_variable, "KEY=VALUE"),
     "set an environment variable for the engine; may be given again",
-    IN_RUN,
-    parse_variable,
-    "KEY=VALUE",
     repeatable=True,
 )
 ENGINE_OPTION = Option(
     "engine_option",
+    Value(values.parse_property, "KEY=VALUE"),
     "set a property of the engine itself, by the engine's own name; may be given again",
-    IN_RUN,
-    parse_property,
-    "KEY=VALUE",
     purpose="setting",
     repeatable=True,
 )
-PYTHON = PathOption(
+PYTHON = Option(
     "python",
+    Value(values.parse_path, "PATH"),
     "run the model with this Python, or that of a virtual environment, in place of lar's own",
-    IN_RUN,
-    "PATH",
 )
 ENGINE_FIX = Option(
     "engine_fix",
+    Word("x2apic", metavar="NAME"),
     "mend a known defect of the engine in memory, for this run (`lar engines --quirks`)",
-    IN_RUN,
-    str,
-    "NAME",
-    choices=("x2apic",),
     purpose="setting",
 )
-SETTINGS = PathOption(
+SETTINGS = Option(
     "settings",
+    READ_FILE,
     "run with the settings in this file, which `lar tune` has written; a flag typed beside it "
     "takes the place of the file's, or is refused where it contradicts another of them",
-    IN_RUN,
-    reads=True,
 )
-FORCE = Switch(
-    "force", "use --settings that were made for another model, machine or engine too", IN_RUN
-)
+FORCE = Switch("force", "use --settings that were made for another model, machine or engine too")
 
 # End and pace of measuring
 
-DURATION = Option("duration", "measure for S seconds", IN_MEASURING, parse_duration, "S")
+IN_MEASURING = Group("measuring", "end and pace of measuring", "run")
+
+DURATION = Option("duration", SECONDS, "measure for S seconds")
 TARGET_CI = Option(
     "target_ci",
+    Value(values.parse_share, "SHARE"),
     "warm up until times settle, and measure until the 95 % interval of the median is within this "
     "share of it, as 1% or 0.01",
-    IN_MEASURING,
-    parse_share,
-    "SHARE",
 )
 MIN_TIME = Option(
-    "min_time",
-    "with --target-ci, measure for at least S seconds (default 0.5)",
-    IN_MEASURING,
-    parse_duration,
-    "S",
+    "min_time", SECONDS, "with --target-ci, measure for at least S seconds (default 0.5)"
 )
 MAX_TIME = Option(
-    "max_time",
-    "with --target-ci, measure for at most S seconds (default 60)",
-    IN_MEASURING,
-    parse_duration,
-    "S",
+    "max_time", SECONDS, "with --target-ci, measure for at most S seconds (default 60)"
 )
 WARMUP = Option(
-    "warmup",
-    "warm up for S seconds, and with --warmup-iter N for at least N iterations",
-    IN_MEASURING,
-    parse_duration,
-    "S",
+    "warmup", SECONDS, "warm up for S seconds, and with --warmup-iter N for at least N iterations"
 )
 PERCENTILE = Option(
     "percentile",
+    Value(values.parse_percentiles, "90,99.9"),
     "print these percentiles of the times instead of 90,95,99",
-    IN_MEASURING,
-    parse_percentiles,
-    "90,99.9",
 )
 IDLE_MS = Option(
     "idle_ms",
+    Value(values.parse_milliseconds, "MS"),
     "sleep MS milliseconds before each iteration, outside its time",
-    IN_MEASURING,
-    parse_milliseconds,
-    "MS",
 )
 RATE = Option(
     "rate",
+    Value(values.parse_rate, "R"),
     "have R requests a second arrive, whether or not the model is free, and report how long they "
     "wait",
-    IN_MEASURING,
-    parse_rate,
-    "R",
 )
 ARRIVALS = Option(
     "arrivals",
+    Word("poisson", "fixed"),
     "with --rate, the times between requests: those of a Poisson process (the default; drawn with "
     "--seed), or all the same",
-    IN_MEASURING,
-    str,
     default="poisson",
-    choices=("poisson", "fixed"),
 )
 
 # Inputs
 
+IN_INPUT = Group("input", "inputs", "input")
+
 INPUT = Option(
     "input",
+    Value(str, "ITEMS"),
     "feed NAME:FILE, NAME:[1.5,2] or generated NAME:{1,3,224,224}; several with ; between",
-    IN_INPUT,
-    str,
-    "ITEMS",
     repeatable=True,
 )
-INPUT_LAYOUT = Option(
-    "input_layout", "layout of the model's image input", IN_INPUT, str, choices=("nchw", "nhwc")
-)
-RESIZE = Option("resize", "resize an image to HEIGHTxWIDTH", IN_INPUT, parse_size, "HxW")
+INPUT_LAYOUT = Option("input_layout", Word("nchw", "nhwc"), "layout of the model's image input")
+RESIZE = Option("resize", Value(values.parse_size, "HxW"), "resize an image to HEIGHTxWIDTH")
 MEAN = Option(
     "mean",
+    Value(values.parse_channel_values, "M"),
     "subtract M from an image: one number, or one for each channel",
-    IN_INPUT,
-    parse_channel_values,
-    "M",
 )
 SCALE = Option(
     "scale",
+    Value(values.parse_channel_values, "S"),
     "multiply an image by S after --mean: one number, or one for each channel",
-    IN_INPUT,
-    parse_channel_values,
-    "S",
 )
-BGR = Switch("bgr", "feed the channels of an image as blue, green, red", IN_INPUT)
-RGB = Switch("rgb", "feed the channels of an image as red, green, blue", IN_INPUT)
+BGR = Switch("bgr", "feed the channels of an image as blue, green, red")
+RGB = Switch("rgb", "feed the channels of an image as red, green, blue")
 BATCH_SIZE = Option(
-    "batch_size", "repeat the data of each input to a batch of N", IN_INPUT, parse_positive, "N"
+    "batch_size", Value(values.parse_positive, "N"), "repeat the data of each input to a batch of N"
 )
 SHAPE = Option(
     "shape",
+    Value(values.parse_axes, "AXIS=N"),
     "give axes of the inputs sizes, by their names as `lar info` prints them, or by place: "
     "batch=4,n=64 or x[0]=4",
-    IN_INPUT,
-    parse_axes,
-    "AXIS=N",
 )
 FILL = Option(
     "fill",
+    Word("uniform", "normal", "zeros", "ones"),
     "draw generated data from this distribution (default uniform)",
-    IN_INPUT,
-    str,
     default="uniform",
-    choices=("uniform", "normal", "zeros", "ones"),
 )
 SEED = Option(
     "seed",
+    Value(values.parse_seed, "N"),
     "seed of generated data, and of the arrivals of --rate (default 0)",
-    IN_INPUT,
-    parse_seed,
-    "N",
     default=0,
 )
 
 # Data sets
 
-LABELS = PathOption(
+IN_DATASET = Group("dataset", "data sets", "dataset")
+
+LABELS = Option(
     "labels",
+    READ_FILE,
     "print top-1 and top-5 of the first output; FILE maps items to classes or lists class names",
-    IN_DATASET,
-    reads=True,
 )
 RESUME = Switch(
-    "resume",
-    "go on with a data set whose outputs are dumped in part (with --bin-out-dump DIR)",
-    IN_DATASET,
+    "resume", "go on with a data set whose outputs are dumped in part (with --bin-out-dump DIR)"
 )
 
 # Device and threads
 
-CPU = Switch("cpu", "run on the CPU (the default)", IN_DEVICE)
-CUDA = Option("cuda", "run on a CUDA device: --cuda, --cuda:1", IN_DEVICE, parse_device_id, ":ID")
-CPU_DEFAULT = Switch("cpu_default", "run on the CPU in the calling thread", IN_DEVICE)
-MULTITHREAD = Option("multithread", "run each operator on N threads", IN_DEVICE, parse_threads, "N")
+IN_DEVICE = Group("device", "device and threads")
+
+CPU = Switch("cpu", "run on the CPU (the default)")
+CUDA = Option(
+    "cuda", Value(values.parse_device_id, ":ID"), "run on a CUDA device: --cuda, --cuda:1"
+)
+CPU_DEFAULT = Switch("cpu_default", "run on the CPU in the calling thread")
+MULTITHREAD = Option("multithread", THREADS, "run each operator on N threads")
 MULTITHREAD_DEFAULT = Option(
     "multithread_default",
+    THREADS,
     "run each operator on N threads, one of which is the calling thread",
-    IN_DEVICE,
-    parse_threads,
-    "N",
 )
 MULTI_THREAD_CORE_IDS = Option(
     "multi_thread_core_ids",
+    Value(values.parse_core_ids, "0,1"),
     "bind the threads to these cores, one for each thread",
-    IN_DEVICE,
-    parse_core_ids,
-    "0,1",
 )
 THREAD = Option(
     "thread",
+    THREADS,
     "run N copies of the model at once, each in a thread of its own",
-    IN_DEVICE,
-    parse_threads,
-    "N",
     alias="runners",
 )
 SHARE_PARAM_MEM = Switch(
     "share_param_mem",
     "hold the weights once: mapped from the file, and shared by the copies of --thread",
-    IN_DEVICE,
 )
 NO_SPINNING = Switch(
     "no_spinning",
     "have threads that wait for work sleep at once, instead of asking for it again and again",
-    IN_DEVICE,
 )
-NO_ARENA = Switch(
-    "no_arena", "give memory back to the system at once, and keep none for later", IN_DEVICE
-)
+NO_ARENA = Switch("no_arena", "give memory back to the system at once, and keep none for later")
 PROVIDER = Option(
     "provider",
+    NAME,
     "run on this execution provider or device and on no other; NAME,cpu has the CPU run what a "
     "provider cannot",
-    IN_DEVICE,
-    str,
-    "NAME",
 )
 HINT = Option(
     "hint",
+    Word("latency", "throughput"),
     "have the engine choose threads and streams for short times of one request, or for many",
-    IN_DEVICE,
-    str,
-    choices=("latency", "throughput"),
 )
-STREAMS = Option(
-    "streams",
-    "share the threads out among N streams, each for one request",
-    IN_DEVICE,
-    parse_threads,
-    "N",
-)
+STREAMS = Option("streams", THREADS, "share the threads out among N streams, each for one request")
 NO_TF32 = Switch(
     "no_tf32",
     "multiply float32 numbers as they are on a CUDA device, without rounding them to TF32",
-    IN_DEVICE,
 )
 
 # Layouts of convolutions
 
-ENABLE_NCHW4 = Switch("enable_nchw4", "run convolutions in the layout nchw4", IN_LAYOUT)
-ENABLE_CHWN4 = Switch("enable_chwn4", "run convolutions in the layout chwn4", IN_LAYOUT)
-ENABLE_NCHW44 = Switch("enable_nchw44", "run convolutions in the layout nchw44", IN_LAYOUT)
-ENABLE_NCHW44_DOT = Switch(
-    "enable_nchw44_dot", "run convolutions in the layout nchw44_dot", IN_LAYOUT
-)
-ENABLE_NCHW88 = Switch("enable_nchw88", "run convolutions in the layout nchw88", IN_LAYOUT)
-ENABLE_NCHW32 = Switch("enable_nchw32", "run convolutions in the layout nchw32", IN_LAYOUT)
-ENABLE_NCHW64 = Switch("enable_nchw64", "run convolutions in the layout nchw64", IN_LAYOUT)
-ENABLE_NHWCD4 = Switch("enable_nhwcd4", "run convolutions in the layout nhwcd4", IN_LAYOUT)
+IN_LAYOUT = Group("layout", "layouts of convolutions")
+
+ENABLE_NCHW4 = Switch("enable_nchw4", "run convolutions in the layout nchw4")
+ENABLE_CHWN4 = Switch("enable_chwn4", "run convolutions in the layout chwn4")
+ENABLE_NCHW44 = Switch("enable_nchw44", "run convolutions in the layout nchw44")
+ENABLE_NCHW44_DOT = Switch("enable_nchw44_dot", "run convolutions in the layout nchw44_dot")
+ENABLE_NCHW88 = Switch("enable_nchw88", "run convolutions in the layout nchw88")
+ENABLE_NCHW32 = Switch("enable_nchw32", "run convolutions in the layout nchw32")
+ENABLE_NCHW64 = Switch("enable_nchw64", "run convolutions in the layout nchw64")
+ENABLE_NHWCD4 = Switch("enable_nhwcd4", "run convolutions in the layout nhwcd4")
 LAYOUT_TRANSFORM = Option(
     "layout_transform",
+    Word("cpu", "cuda", "arm", "opencl", "unspec", metavar="TARGET"),
     "measure each operator in each layout on this kind of device and take the fastest",
-    IN_LAYOUT,
-    str,
-    "TARGET",
-    choices=("cpu", "cuda", "arm", "opencl", "unspec"),
 )
-LAYOUT_TRANSFORM_DUMP = PathOption(
-    "layout_transform_dump",
-    "write the model that --layout-transform makes",
-    IN_LAYOUT,
-    writes="file",
+LAYOUT_TRANSFORM_DUMP = Option(
+    "layout_transform_dump", NEW_FILE, "write the model that --layout-transform makes"
 )
 
 # Choice of algorithms
 
-FAST_RUN = Switch(
-    "fast_run", "measure each operator's algorithms and take the fastest", IN_ALGORITHM
-)
+IN_ALGORITHM = Group("algorithm", "choice of algorithms")
+
+FAST_RUN = Switch("fast_run", "measure each operator's algorithms and take the fastest")
 FULL_RUN = Switch(
-    "full_run",
-    "measure each operator's algorithms, naive ones too, and take the fastest",
-    IN_ALGORITHM,
+    "full_run", "measure each operator's algorithms, naive ones too, and take the fastest"
 )
-FAST_RUN_ALGO_POLICY = PathOption(
+FAST_RUN_ALGO_POLICY = Option(
     "fast_run_algo_policy",
+    READ_FILE,
     "fast-run's cache file: a search (--fast-run) writes it, later runs read it",
-    IN_ALGORITHM,
-    reads=True,
     purpose="cache",
 )
 FAST_RUN_SHARED_BATCH_SIZE = Option(
     "fast_run_shared_batch_size",
+    Value(values.parse_positive, "N"),
     "measure algorithms with a batch of N, whatever the model's is",
-    IN_ALGORITHM,
-    parse_positive,
-    "N",
 )
 BINARY_EQUAL_BETWEEN_BATCH = Switch(
     "binary_equal_between_batch",
     "take only algorithms whose result for an item does not depend on the batch",
-    IN_ALGORITHM,
 )
-REPRODUCIBLE = Switch(
-    "reproducible", "take only algorithms that give the same bits each time", IN_ALGORITHM
-)
+REPRODUCIBLE = Switch("reproducible", "take only algorithms that give the same bits each time")
 WORKSPACE_LIMIT = Option(
     "workspace_limit",
+    Value(values.parse_bytes, "BYTES"),
     "take only algorithms that need at most this much workspace",
-    IN_ALGORITHM,
-    parse_bytes,
-    "BYTES",
 )
 WEIGHT_PREPROCESS = Switch(
     "weight_preprocess",
     "transform weights when the model is loaded, where an algorithm can (winograd does)",
-    IN_ALGORITHM,
 )
 WINOGRAD_TRANSFORM = Switch(
     "winograd_transform",
     "prefer winograd algorithms where the search has found some, with --weight-preprocess",
-    IN_ALGORITHM,
 )
 
 # Optimisation and execution of the graph
 
+IN_GRAPH = Group("graph", "optimisation and execution of the graph")
+
 OPTIMIZE_FOR_INFERENCE = Switch(
-    "optimize_for_inference", "optimise the graph as the engine's dump does", IN_GRAPH
+    "optimize_for_inference", "optimise the graph as the engine's dump does"
 )
 ENABLE_FUSE_CONV_BIAS_NONLINEARITY = Switch(
-    "enable_fuse_conv_bias_nonlinearity", "fuse convolution, bias and activation", IN_GRAPH
+    "enable_fuse_conv_bias_nonlinearity", "fuse convolution, bias and activation"
 )
 ENABLE_FUSE_CONV_BIAS_WITH_Z = Switch(
-    "enable_fuse_conv_bias_with_z", "fuse convolution, bias, sum and activation", IN_GRAPH
+    "enable_fuse_conv_bias_with_z", "fuse convolution, bias, sum and activation"
 )
 ENABLE_FUSE_PREPROCESS = Switch(
-    "enable_fuse_preprocess", "fuse cast, padding and transposition of the input", IN_GRAPH
+    "enable_fuse_preprocess", "fuse cast, padding and transposition of the input"
 )
-ENABLE_IOC16 = Switch("enable_ioc16", "keep and compute tensors as float16", IN_GRAPH)
-ENABLE_JIT = Switch("enable_jit", "compile chains of elementwise operators", IN_GRAPH)
-TENSORRT = Switch("tensorrt", "run on TensorRT what it can run", IN_GRAPH)
-TENSORRT_CACHE = PathOption(
+ENABLE_IOC16 = Switch("enable_ioc16", "keep and compute tensors as float16")
+ENABLE_JIT = Switch("enable_jit", "compile chains of elementwise operators")
+TENSORRT = Switch("tensorrt", "run on TensorRT what it can run")
+TENSORRT_CACHE = Option(
     "tensorrt_cache",
+    READ_FILE,
     "keep the engines that TensorRT builds in this file",
-    IN_GRAPH,
-    reads=True,
     purpose="cache",
 )
-CONST_SHAPE = Switch("const_shape", "take the shapes of the inputs as constant", IN_GRAPH)
+CONST_SHAPE = Switch("const_shape", "take the shapes of the inputs as constant")
 FAKE_FIRST = Switch(
-    "fake_first", "have the first execution allocate and dispatch without computing", IN_GRAPH
+    "fake_first", "have the first execution allocate and dispatch without computing"
 )
-NO_SANITY_CHECK = Switch(
-    "no_sanity_check", "leave out the engine's check of the first execution", IN_GRAPH
-)
+NO_SANITY_CHECK = Switch("no_sanity_check", "leave out the engine's check of the first execution")
 RECORD_COMP_SEQ = Switch(
-    "record_comp_seq", "record the first execution and replay it in the others", IN_GRAPH
+    "record_comp_seq", "record the first execution and replay it in the others"
 )
 RECORD_COMP_SEQ2 = Switch(
     "record_comp_seq2",
     "record the first execution, replay it in the others, and free what the replay does not need",
-    IN_GRAPH,
 )
-DISABLE_MEM_OPT = Switch("disable_mem_opt", "do not reuse memory between operators", IN_GRAPH)
+DISABLE_MEM_OPT = Switch("disable_mem_opt", "do not reuse memory between operators")
 GRAPH_OPTIMIZATION_LEVEL = Option(
     "graph_optimization_level",
+    Word("disable", "basic", "extended", "all"),
     "how far the engine optimises the graph",
-    IN_GRAPH,
-    str,
-    choices=("disable", "basic", "extended", "all"),
 )
 DISABLE_OPTIMIZER = Option(
     "disable_optimizer",
+    NAME,
     "leave out a graph optimiser of the engine, or several: A,B",
-    IN_GRAPH,
-    str,
-    "NAME",
     repeatable=True,
     joined_by=",",
 )
 PRECISION = Option(
     "precision",
+    Word("float32", "bfloat16", "float16"),
     "compute float32 tensors in this type (default float32)",
-    IN_GRAPH,
-    str,
-    choices=("float32", "bfloat16", "float16"),
 )
 
 # Model files and operators
 
-MODEL_DUMP = PathOption(
-    "model_dump", "write the model as it is after the options set", IN_MODEL, writes="file"
+IN_MODEL = Group("model", "model files and operators")
+
+MODEL_DUMP = Option("model_dump", NEW_FILE, "write the model as it is after the options set")
+PACKED_MODEL_DUMP = Option(
+    "packed_model_dump", NEW_FILE, "write the model in the engine's packed format"
 )
-PACKED_MODEL_DUMP = PathOption(
-    "packed_model_dump", "write the model in the engine's packed format", IN_MODEL, writes="file"
+PACK_INFO_JSON = Option(
+    "pack_info_json", READ_FILE, "put the settings in this JSON file into the packed model"
 )
-PACK_INFO_JSON = PathOption(
-    "pack_info_json",
-    "put the settings in this JSON file into the packed model",
-    IN_MODEL,
-    reads=True,
-)
-PACK_CACHE = PathOption(
-    "pack_cache", "put this fast-run cache file into the packed model", IN_MODEL, reads=True
-)
-ALLOW_EXTERNAL_DATA = PathOption(
+PACK_CACHE = Option("pack_cache", READ_FILE, "put this fast-run cache file into the packed model")
+ALLOW_EXTERNAL_DATA = Option(
     "allow_external_data",
+    Value(values.parse_path, "DIR"),
     "let the model keep weights in files in DIR too, outside its own folder",
-    IN_MODEL,
-    "DIR",
     repeatable=True,
 )
-C_OPR_LIB = PathOption(
-    "c_opr_lib", "load a library of operators written in C", IN_MODEL, reads=True
-)
+C_OPR_LIB = Option("c_opr_lib", READ_FILE, "load a library of operators written in C")
 
 # Dumps of tensors
 
-BIN_OUT_DUMP = PathOption(
+IN_DUMP = Group("dump", "dumps of tensors", "dump")
+
+BIN_OUT_DUMP = Option(
     "bin_out_dump",
+    NEW_FOLDER,
     "write the outputs of each run, a file a tensor, into this new folder",
-    IN_DUMP,
-    "DIR",
-    writes="folder",
 )
-BIN_IO_DUMP = PathOption(
+BIN_IO_DUMP = Option(
     "bin_io_dump",
+    NEW_FOLDER,
     "write what each operator computes, a file a tensor, into this new folder",
-    IN_DUMP,
-    "DIR",
-    writes="folder",
 )
-IO_DUMP = PathOption(
-    "io_dump", "write what each operator computes, as text", IN_DUMP, writes="file"
-)
+IO_DUMP = Option("io_dump", NEW_FILE, "write what each operator computes, as text")
 IO_DUMP_STDOUT = Switch(
     "io_dump_stdout",
     "print what each operator computes, as text, to standard output when the run has ended",
-    IN_DUMP,
     writes="stdout",
 )
 IO_DUMP_STDERR = Switch(
     "io_dump_stderr",
     "print what each operator computes, as text, to standard error when the run has ended",
-    IN_DUMP,
     writes="stderr",
 )
 DUMP_FILTER = Option(
     "dump_filter",
+    Value(values.parse_pattern, "REGEX"),
     "dump only variables whose name or operator matches",
-    IN_DUMP,
-    parse_pattern,
-    "REGEX",
 )
-OVERWRITE = Switch(
-    "overwrite", "replace the dump in a folder that is not empty", IN_DUMP, purpose="run"
-)
+OVERWRITE = Switch("overwrite", "replace the dump in a folder that is not empty", purpose="run")
 
 # Profiles
 
-PROFILE = PathOption(
+IN_PROFILE = Group("profile", "profiles", "profile")
+
+PROFILE = Option(
     "profile",
+    NEW_FILE,
     "write the time of each operator in each iteration (`lar report FILE` prints it)",
-    IN_PROFILE,
-    writes="file",
 )
-PROFILE_HOST = PathOption(
+PROFILE_HOST = Option(
     "profile_host",
+    NEW_FILE,
     "write a profile as --profile does, with the time that the host dispatches each operator",
-    IN_PROFILE,
-    writes="file",
 )
-PROFILE_RAW = PathOption("profile_raw", "write the engine's own profile", IN_PROFILE, writes="file")
+PROFILE_RAW = Option("profile_raw", NEW_FILE, "write the engine's own profile")
 PROFILE_MEMORY = Switch(
-    "profile_memory",
-    "record in the profile the memory that operators take and give back",
-    IN_PROFILE,
+    "profile_memory", "record in the profile the memory that operators take and give back"
 )
 PROFILE_SYSCALLS = Switch(
-    "profile_syscalls",
-    "record in the profile the calls of the operating system (needs strace)",
-    IN_PROFILE,
+    "profile_syscalls", "record in the profile the calls of the operating system (needs strace)"
 )
 RANGE_BY = Option(
     "range_by",
+    Value(values.parse_range, "REGEX=NAME"),
     "name a range in the profile for the operators whose name matches; may be given again",
-    IN_PROFILE,
-    parse_range,
-    "REGEX=NAME",
     repeatable=True,
 )
 
 # Checks
 
+IN_CHECK = Group("check", "checks", "check")
+
 RANGE = Option(
     "range",
+    Value(values.parse_limit, "LIMIT"),
     "fail if any value is NaN or its magnitude exceeds LIMIT",
-    IN_CHECK,
-    parse_limit,
-    "LIMIT",
 )
 CHECK_VAR_VALUE = Option(
     "check_var_value",
+    Value(values.parse_check_interval, "I[:J]"),
     "fail if a variable differs from the first run; look at each in I runs, from number J on",
-    IN_CHECK,
-    parse_check_interval,
-    "I[:J]",
 )
-CHECK_DISPATCH = Switch(
-    "check_dispatch", "fail if an operator gives the CPU no kernel to run", IN_CHECK
-)
+CHECK_DISPATCH = Switch("check_dispatch", "fail if an operator gives the CPU no kernel to run")
 DISABLE_ASSERT_THROW = Switch(
-    "disable_assert_throw",
-    "warn and go on if an output differs from the testcase's expected one",
-    IN_CHECK,
+    "disable_assert_throw", "warn and go on if an output differs from the testcase's expected one"
 )
 
 # Reports of a run
 
-MODEL_INFO = Switch("model_info", "print what the model holds before it runs", IN_REPORT)
-JSON = PathOption(
-    "json", "write the whole result as JSON; - is standard output", IN_REPORT, writes="file"
+IN_REPORT = Group("report", "reports of a run", "report")
+
+MODEL_INFO = Switch("model_info", "print what the model holds before it runs")
+JSON = Option("json", NEW_FILE, "write the whole result as JSON; - is standard output")
+CSV = Option(
+    "csv", NEW_FILE, "write the whole result as CSV, a row an iteration; - is standard output"
 )
-CSV = PathOption(
-    "csv",
-    "write the whole result as CSV, a row an iteration; - is standard output",
-    IN_REPORT,
-    writes="file",
-)
-HTML = PathOption(
-    "html", "write the result as a page; - is standard output", IN_REPORT, writes="file"
-)
-SAVE = Switch("save", "keep the result in a store that `lar history` reads", IN_REPORT)
-TAG = Option("tag", "keep the result with this tag", IN_REPORT, parse_tag, "TAG")
-STORE = PathOption(
-    "store", "keep it in this store instead of the user's own", IN_REPORT, writes="file"
-)
-VERBOSE = Switch("verbose", "show what the engine itself prints", IN_REPORT, purpose="setting")
-GET_STATIC_MEM_INFO = PathOption(
+HTML = Option("html", NEW_FILE, "write the result as a page; - is standard output")
+SAVE = Switch("save", "keep the result in a store that `lar history` reads")
+TAG = Option("tag", Value(values.parse_tag, "TAG"), "keep the result with this tag")
+STORE = Option("store", NEW_FILE, "keep it in this store instead of the user's own")
+VERBOSE = Switch("verbose", "show what the engine itself prints", purpose="setting")
+GET_STATIC_MEM_INFO = Option(
     "get_static_mem_info",
+    NEW_FOLDER,
     "write the plan of the static memory into this new folder",
-    IN_REPORT,
-    "DIR",
-    writes="folder",
     purpose="setting",
 )
 
 # Other machines
 
+IN_FARM = Group("farm", "other machines", "farm")
+
 SCHEDULER = Option(
     "scheduler",
+    Value(str, "dask://HOST:PORT"),
     "have a worker of this Dask scheduler make the run (`lar help farm`)",
-    IN_FARM,
-    str,
-    "dask://HOST:PORT",
 )
-ON = Option("on", "with --scheduler, take a worker that has this label", IN_FARM, str, "LABEL")
+ON = Option("on", Value(str, "LABEL"), "with --scheduler, take a worker that has this label")
 
 # Finding faults
 
+IN_DEBUG = Group("debug", "finding faults", "debug")
+
 IN_PROCESS = Switch(
-    "in_process", "run without a worker process and its time limits, for a debugger", IN_DEBUG
+    "in_process", "run without a worker process and its time limits, for a debugger"
 )
-DEBUG = Switch("debug", "show the traceback of an error", IN_DEBUG)
+DEBUG = Switch("debug", "show the traceback of an error")
+
+
+def in_groups(declared: Iterable[object]) -> Iterator[Option[Any]]:
+    """Yield the options among what is declared, each put into the group above it."""
+    group = Group("", "")
+    for each in declared:
+        if isinstance(each, Group):
+            group = each
+        elif isinstance(each, Option):
+            each.group = group
+            yield each
+
 
 # All that are declared above, in that order.
-OPTIONS: tuple[Option[Any], ...] = tuple(
-    each for each in list(globals().values()) if isinstance(each, Option)
-)
+OPTIONS: tuple[Option[Any], ...] = tuple(in_groups([*globals().values()]))
 
 # The twenty-three that `lar run --help` shows.
 COMMON: tuple[Option[Any], ...] = (

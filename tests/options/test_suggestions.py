@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lar.options.suggestions import (
-    OTHER_RUNNERS,
     nearest_spelling,
+    other_runners,
     suggest_flag,
     typing_mistakes,
 )
@@ -25,15 +25,7 @@ from lar.options.table import BY_KEY, FLAGS
         ("--weigth-preproces", "--weight-preprocess"),
         ("--imput", "--input"),
         ("--jsno", "--json"),
-    ],
-)
-def test_a_typing_mistake(typed: str, meant: str) -> None:
-    assert suggest_flag(typed, FLAGS) == f"did you mean {meant}?"
-
-
-@pytest.mark.parametrize(
-    ("typed", "meant"),
-    [
+        # Flags of other runners
         ("--iterations", "--iter"),
         ("-s", "--percentile"),
         ("--latency-percentile", "--percentile"),
@@ -52,7 +44,7 @@ def test_a_typing_mistake(typed: str, meant: str) -> None:
         ("--fitting", "--fast-run"),
     ],
 )
-def test_a_flag_of_another_runner(typed: str, meant: str) -> None:
+def test_a_typing_mistake_or_a_flag_of_another_runner(typed: str, meant: str) -> None:
     assert suggest_flag(typed, FLAGS) == f"did you mean {meant}?"
 
 
@@ -95,10 +87,10 @@ def test_keys_of_python(typed: str, hint: str) -> None:
 
 
 def test_the_table_names_flags_that_there_are() -> None:
-    named = {text.split()[0] for text in OTHER_RUNNERS.values() if text.startswith("--")}
+    named = {text.split()[0] for text in other_runners().values() if text.startswith("--")}
     assert named <= set(FLAGS)
-    assert all(len(name) == 1 or name == name.lower() for name in OTHER_RUNNERS)
-    assert not any("-" in name or "_" in name for name in OTHER_RUNNERS)
+    assert all(len(name) == 1 or name == name.lower() for name in other_runners())
+    assert not any("-" in name or "_" in name for name in other_runners())
 
 
 @pytest.mark.parametrize(
@@ -130,21 +122,18 @@ def test_the_number_of_mistakes_is_bounded_by_the_lengths(word: str, other: str)
     assert (mistakes == 0) == (word == other)
 
 
-@pytest.mark.parametrize(
-    ("word", "near"),
-    [("comapre", "compare"), ("rnu", "run"), ("tune", ""), ("rep", "report"), ("c", ""), ("m", "")],
-)
-def test_nearest_spelling(word: str, near: str) -> None:
-    assert nearest_spelling(word, ["run", "info", "compare", "report", "cache"]) == near
-
-
-def test_nothing_is_near_where_nothing_is_known() -> None:
-    assert nearest_spelling("a", []) == ""
+COMMANDS = ("run", "info", "compare", "report", "cache")
 
 
 @pytest.mark.parametrize(
-    ("word", "near"),
-    [("profilxx", "profiler"), ("profixxx", ""), ("profilx", ""), ("profile", "profiler")],
+    ("known", "spelt"),
+    [
+        (COMMANDS, {"comapre": "compare", "rnu": "run", "tune": "", "rep": "report"}),
+        (COMMANDS, {"c": "", "m": ""}),
+        # A long word may have two mistakes.
+        (("profiler",), {"profilxx": "profiler", "profixxx": "", "profile": "profiler"}),
+        ((), {"a": ""}),
+    ],
 )
-def test_a_long_word_may_have_two_mistakes(word: str, near: str) -> None:
-    assert nearest_spelling(word, ["profiler"]) == near
+def test_nearest_spelling(known: tuple[str, ...], spelt: dict[str, str]) -> None:
+    assert {word: nearest_spelling(word, known) for word in spelt} == spelt

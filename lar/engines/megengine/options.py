@@ -9,29 +9,14 @@ network is made), `network_setup` (calls on the network before the model is load
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from lar.engines.megengine.lite_fields import GRAPH_ARGUMENTS, LITE_FIELDS
 from lar.engines.megengine.spinning import SPIN_VARIABLE
-from lar.engines.option_rows import Drivers, Hook, LazyModule, OptionRow
-from lar.errors import count_of
-from lar.options import table
-from lar.options.option import Option, Switch
-from lar.options.rules import (
-    NO_EXECUTION,
-    SEVERAL_RUNNERS,
-    Asked,
-    Condition,
-    Content,
-    Limit,
-    Presence,
-    Rule,
-    bans,
-    excludes,
-    needs,
-    valued,
-)
+from lar.engines.option_rows import Drivers, OptionRow, add_lazy_modules, cores_of
+from lar.options import rules, table
+from lar.options.option import Option
 
 if TYPE_CHECKING:
     from lar.engines.megengine import (
@@ -52,33 +37,13 @@ if TYPE_CHECKING:
     from lar.engines.megengine.graph import GraphDriver
     from lar.engines.megengine.lite import LiteDriver
 else:
-    algorithms = LazyModule("lar.engines.megengine.algorithms")
-    c_operators = LazyModule("lar.engines.megengine.c_operators")
-    checkers = LazyModule("lar.engines.megengine.checkers")
-    dumps = LazyModule("lar.engines.megengine.dumps")
-    layout_search = LazyModule("lar.engines.megengine.layout_search")
-    model_dump = LazyModule("lar.engines.megengine.model_dump")
-    packed_settings = LazyModule("lar.engines.megengine.packed_settings")
-    packing = LazyModule("lar.engines.megengine.packing")
-    profile = LazyModule("lar.engines.megengine.profile")
-    shared_weights = LazyModule("lar.engines.megengine.shared_weights")
-    static_memory = LazyModule("lar.engines.megengine.static_memory")
-    tensorrt = LazyModule("lar.engines.megengine.tensorrt")
-    x2apic = LazyModule("lar.engines.megengine.x2apic")
+    add_lazy_modules(globals())
 
 LITE: Drivers[LiteDriver] = Drivers(("lite",))
 GRAPH: Drivers[GraphDriver] = Drivers(("graph",))
 BOTH: Drivers[LiteDriver | GraphDriver] = Drivers(("lite", "graph"))
 
 # Device and threads
-
-
-def choose_cuda(driver: LiteDriver, device_id: int) -> None:
-    driver.choose_cuda(device_id)
-
-
-def show_engine_log(driver: LiteDriver | GraphDriver, _: bool) -> None:
-    driver.set_log_level_verbose()
 
 
 def run_in_calling_thread(driver: LiteDriver, _: object) -> None:
@@ -119,50 +84,59 @@ def stop_spinning(_: LiteDriver | GraphDriver, __: bool) -> None:
     os.environ[SPIN_VARIABLE] = "0"
 
 
-def bind_threads(driver: LiteDriver, cores: str) -> None:
-    count = threads_of(driver.spec.settings)
-    listed = [int(core) for core in cores.split(",")]
-    driver.bind_threads(listed[count * driver.runner :][:count])
+def bind_threads(driver: LiteDriver, core_ids: str) -> None:
+    driver.bind_threads(cores_of(driver.runner, driver.spec.runners, core_ids))
 
 
 # Graph
 
 
-def set_fields(option: Option[Any]) -> Hook[LiteDriver | GraphDriver, object]:
-    """Return a hook that sets what the driver at hand has for an option: fields of lite's options,
-    or arguments of the graph's optimize_for_inference."""
-
-    def set_option(driver: LiteDriver | GraphDriver, _: object) -> None:
-        if driver.name == "lite":
-            driver.lite_options.update(LITE_FIELDS[option])
-        elif option in GRAPH_ARGUMENTS:
-            arguments = dict.fromkeys(GRAPH_ARGUMENTS[option], True)
-            driver.inference_options = {**(driver.inference_options or {}), **arguments}
-        elif option is table.NO_SANITY_CHECK:
-            driver.graph_setup.append(
-                lambda graph: setattr(graph.options, "var_sanity_check_first_run", False)
-            )
-        else:
-            driver.graph_setup.append(lambda graph: graph.enable_weight_preprocess())
-
-    return set_option
+def preprocess_weights(graph: Any) -> None:
+    graph.enable_weight_preprocess()
 
 
-ON_GRAPH = {
-    **{it: f"optimize_for_inference({', '.join(names)})" for it, names in GRAPH_ARGUMENTS.items()},
-    table.WEIGHT_PREPROCESS: "enable_weight_preprocess()",
-    table.WINOGRAD_TRANSFORM: "enable_weight_preprocess(); algorithms as a cache has them",
-    table.NO_SANITY_CHECK: "GraphOptions.var_sanity_check_first_run",
+def skip_sanity_check(graph: Any) -> None:
+    graph.options.var_sanity_check_first_run = False
+
+
+def disable_memory_reuse(graph: Any) -> None:
+    graph.options.seq_opt.enable_mem_plan_opt = False
+    graph.options.seq_opt.enable_mem_reuse_alloc = False
+
+
+# What is called on a graph that is loaded, and how the table of options describes it.
+GRAPH_CALLS: Mapping[Option[Any], tuple[Callable[[Any], None], str]] = {
+    table.WEIGHT_PREPROCESS: (preprocess_weights, "enable_weight_preprocess()"),
+    table.WINOGRAD_TRANSFORM: (
+        preprocess_weights,
+        "enable_weight_preprocess(); algorithms as a cache has them",
+    ),
+    table.NO_SANITY_CHECK: (skip_sanity_check, "GraphOptions.var_sanity_check_first_run"),
+    table.DISABLE_MEM_OPT: (disable_memory_reuse, "seq_opt"),
 }
 
 
 def row_of_fields(option: Option[Any]) -> OptionRow[Any, Any]:
-    """Return the row of an option that sets fields or arguments."""
-    fields = ", ".join(LITE_FIELDS.get(option, ()))
-    ways = [fields and f"LiteOptions.{fields}", ON_GRAPH.get(option, "")]
-    drivers: Drivers[Any] = BOTH if all(ways) else LITE if fields else GRAPH
-    how = "; ".join(filter(None, ways))
-    return OptionRow(option, drivers, how, before_load=set_fields(option))
+    """Return the row of an option that sets fields of lite's options, arguments of the graph's
+    optimize_for_inference, or what is called on a graph."""
+    fields, arguments = LITE_FIELDS.get(option, {}), GRAPH_ARGUMENTS.get(option, ())
+    call, on_graph = GRAPH_CALLS.get(option, (None, ""))
+    if option in GRAPH_ARGUMENTS:
+        on_graph = f"optimize_for_inference({', '.join(arguments)})"
+
+    def set_option(driver: LiteDriver | GraphDriver, _: object) -> None:
+        if driver.name == "lite":
+            driver.lite_options.update(fields)
+        elif call is not None:
+            driver.graph_setup.append(call)
+        else:
+            given = driver.inference_options or {}
+            driver.inference_options = {**given, **dict.fromkeys(arguments, True)}
+
+    on_lite = f"LiteOptions.{', '.join(fields)}" if fields else ""
+    ways = [*filter(None, (on_lite, on_graph))]
+    drivers: Drivers[Any] = BOTH if len(ways) > 1 else LITE if fields else GRAPH
+    return drivers.row(option, "; ".join(ways), before_load=set_option)
 
 
 def keep_operators(driver: LiteDriver, _: int) -> None:
@@ -170,14 +144,6 @@ def keep_operators(driver: LiteDriver, _: int) -> None:
     # can be set, and fast-run's even at level 1.
     searching = any(search.of(driver.spec.settings) for search in table.SEARCHES)
     driver.lite_options["graph_opt_level"] = 0 if searching else 1
-
-
-def disable_memory_reuse(driver: GraphDriver, _: bool) -> None:
-    def disable(graph: Any) -> None:
-        graph.options.seq_opt.enable_mem_plan_opt = False
-        graph.options.seq_opt.enable_mem_reuse_alloc = False
-
-    driver.graph_setup.append(disable)
 
 
 ALGORITHMS: Mapping[Option[Any], str] = {
@@ -189,322 +155,253 @@ ALGORITHMS: Mapping[Option[Any], str] = {
 }
 
 ROWS: tuple[OptionRow[Any, Any], ...] = (
-    OptionRow(table.CPU, BOTH, "the default device"),
-    OptionRow(table.CUDA, LITE, "LiteConfig.device_type and device_id", before_load=choose_cuda),
-    OptionRow(table.VERBOSE, BOTH, "the engine's log level is DEBUG", before_load=show_engine_log),
-    OptionRow(table.ENGINE_FIX, BOTH, "mends the loaded library", before_load=x2apic.apply_fix),
-    OptionRow(table.CPU_DEFAULT, LITE, "inplace mode", before_load=run_in_calling_thread),
-    OptionRow(table.MULTITHREAD, LITE, "threads_number", before_load=run_on_threads),
-    OptionRow(
+    BOTH.row(table.CPU, "the default device"),
+    LITE.row(
+        table.CUDA,
+        "LiteConfig.device_type and device_id",
+        before_load=lambda driver, device_id: driver.choose_cuda(device_id),
+    ),
+    BOTH.row(
+        table.VERBOSE,
+        "the engine's log level is DEBUG",
+        before_load=lambda driver, _: driver.set_log_level_verbose(),
+    ),
+    BOTH.row(table.ENGINE_FIX, "mends the loaded library", before_load=x2apic.apply_fix),
+    LITE.row(table.CPU_DEFAULT, "inplace mode", before_load=run_in_calling_thread),
+    LITE.row(table.MULTITHREAD, "threads_number", before_load=run_on_threads),
+    LITE.row(
         table.MULTITHREAD_DEFAULT,
-        LITE,
         "threads_number and inplace mode",
         before_load=run_on_threads_with_caller,
     ),
-    OptionRow(
+    LITE.row(
         table.THREAD,
-        LITE,
         "a network for each, in inplace mode, or with a device number or stream of its own",
         before_load=run_beside_others,
     ),
-    OptionRow(table.MULTI_THREAD_CORE_IDS, LITE, "thread affinity", after_load=bind_threads),
-    OptionRow(table.NO_SPINNING, BOTH, f"{SPIN_VARIABLE} is 0", before_load=stop_spinning),
+    LITE.row(table.MULTI_THREAD_CORE_IDS, "thread affinity", after_load=bind_threads),
+    BOTH.row(table.NO_SPINNING, f"{SPIN_VARIABLE} is 0", before_load=stop_spinning),
     *map(row_of_fields, dict.fromkeys((*LITE_FIELDS, *GRAPH_ARGUMENTS))),
-    OptionRow(
+    LITE.row(
         table.LAYOUT_TRANSFORM,
-        LITE,
         "enable_global_layout_transform()",
         before_load=layout_search.search_layouts,
         after_load=layout_search.read_layouts,
     ),
-    OptionRow(
+    LITE.row(
         table.LAYOUT_TRANSFORM_DUMP,
-        LITE,
         "dump_layout_transform_model(), names mended",
         after_load=layout_search.write_layouts,
     ),
     *(
-        OptionRow(option, LITE, how, before_load=algorithms.choose_algorithms)
+        LITE.row(option, how, before_load=algorithms.choose_algorithms)
         for option, how in ALGORITHMS.items()
     ),
-    OptionRow(
+    LITE.row(
         table.FAST_RUN_ALGO_POLICY,
-        LITE,
         "the engine's cache file",
         before_load=algorithms.choose_algorithms,
         after_run=algorithms.warn_of_missed,
     ),
-    OptionRow(
+    LITE.row(
         table.WORKSPACE_LIMIT,
-        LITE,
         "algorithm workspace limit, with the graph optimised less",
         before_load=keep_operators,
         after_load=lambda driver, size: driver.network.set_network_algo_workspace_limit(size),
     ),
-    OptionRow(
-        table.TENSORRT, LITE, "use_tensorrt(), on CUDA alone", before_load=tensorrt.use_tensorrt
-    ),
-    OptionRow(
+    LITE.row(table.TENSORRT, "use_tensorrt(), on CUDA alone", before_load=tensorrt.use_tensorrt),
+    LITE.row(
         table.TENSORRT_CACHE,
-        LITE,
         "TensorRT's engine cache",
         before_load=tensorrt.use_cache,
         after_run=tensorrt.keep_cache,
     ),
-    OptionRow(table.DISABLE_MEM_OPT, GRAPH, "seq_opt", before_load=disable_memory_reuse),
-    OptionRow(table.DISABLE_ASSERT_THROW, BOTH, "an output that is not the expected one warns"),
-    OptionRow(table.RANGE, GRAPH, "NumRangeChecker", before_load=checkers.check_range),
-    OptionRow(table.CHECK_VAR_VALUE, GRAPH, "VarValueChecker", before_load=checkers.check_values),
-    OptionRow(
+    row_of_fields(table.DISABLE_MEM_OPT),
+    BOTH.row(table.DISABLE_ASSERT_THROW, "an output that is not the expected one warns"),
+    GRAPH.row(table.RANGE, "NumRangeChecker", before_load=checkers.check_range),
+    GRAPH.row(table.CHECK_VAR_VALUE, "VarValueChecker", before_load=checkers.check_values),
+    GRAPH.row(
         table.CHECK_DISPATCH,
-        GRAPH,
         "CPUDispatchChecker",
         before_load=checkers.check_dispatch,
         before_run=checkers.collect_at_each_run,
         after_run=checkers.finish_check_dispatch,
     ),
-    OptionRow(
-        table.C_OPR_LIB,
-        BOTH,
-        "the library's mgb_c_opr_init",
-        before_load=c_operators.load_operators,
+    BOTH.row(
+        table.C_OPR_LIB, "the library's mgb_c_opr_init", before_load=c_operators.load_operators
     ),
-    OptionRow(
+    GRAPH.row(
         table.GET_STATIC_MEM_INFO,
-        GRAPH,
         "get_static_memory_alloc_info()",
         before_run=static_memory.begin_recording,
         after_run=static_memory.finish_recording,
     ),
     *(
-        OptionRow(
+        LITE.row(
             option,
-            LITE,
             "io_txt_dump(), in inplace mode",
             before_load=dumps.compute_in_calling_thread,
             after_load=dumps.dump_text,
         )
         for option in table.TEXT_DUMPS
     ),
-    OptionRow(
+    LITE.row(
         table.BIN_IO_DUMP,
-        LITE,
         "io_bin_dump(), in inplace mode",
         before_load=dumps.compute_in_calling_thread,
         after_load=dumps.dump_tensors,
     ),
-    OptionRow(
+    BOTH.row(
         table.BIN_OUT_DUMP,
-        BOTH,
         "the outputs, written after each iteration",
         before_run=dumps.dump_outputs,
     ),
-    OptionRow(table.DUMP_FILTER, BOTH, "what it leaves out is removed when the run has ended"),
+    BOTH.row(table.DUMP_FILTER, "what it leaves out is removed when the run has ended"),
     *(
-        OptionRow(
-            option,
-            BOTH,
-            how,
-            before_load=profile.begin_profile,
-            after_load=profile.take_profile,
-        )
+        BOTH.row(option, how, before_load=profile.begin_profile, after_load=profile.take_profile)
         for option, how in {
             table.PROFILE: "enable_profile_performance(); GraphProfiler",
             table.PROFILE_HOST: "the profile of --profile: the host's dispatch is in it",
             table.PROFILE_RAW: "the engine's JSON of the last iteration",
         }.items()
     ),
-    OptionRow(table.PROFILE_MEMORY, BOTH, "the static memory plan"),
-    OptionRow(table.PROFILE_SYSCALLS, BOTH, "strace of the process that runs the model"),
-    OptionRow(table.RANGE_BY, BOTH, "by the names of the graph's operators"),
-    OptionRow(
+    BOTH.row(table.PROFILE_MEMORY, "the static memory plan"),
+    BOTH.row(table.PROFILE_SYSCALLS, "strace of the process that runs the model"),
+    BOTH.row(table.RANGE_BY, "by the names of the graph's operators"),
+    LITE.row(
         table.SHARE_PARAM_MEM,
-        LITE,
         "LITE_load_model_from_mem on the mapped file; share_weights_with",
         before_load=shared_weights.share_weights,
     ),
-    OptionRow(table.MODEL_DUMP, GRAPH, "dump_graph()", after_run=model_dump.dump_model),
-    OptionRow(
+    GRAPH.row(table.MODEL_DUMP, "dump_graph()", after_run=model_dump.dump_model),
+    LITE.row(
         table.PACKED_MODEL_DUMP,
-        LITE,
         "lite's packed model, of the file as it is",
         after_run=packing.dump_packed,
     ),
-    OptionRow(table.PACK_INFO_JSON, LITE, "lite's settings of a packed model"),
-    OptionRow(table.PACK_CACHE, LITE, "lite's cache in a packed model"),
+    LITE.row(table.PACK_INFO_JSON, "lite's settings of a packed model"),
+    LITE.row(table.PACK_CACHE, "lite's cache in a packed model"),
 )
 
 
 # Rules
 
 
-def threads_of(values: Any) -> int:
-    """Return how many threads each copy of the model computes on."""
-    return table.MULTITHREAD.of(values) or table.MULTITHREAD_DEFAULT.of(values) or 1
-
-
-def find_cores_too_many(asked: Asked) -> tuple[str, str] | None:
-    """Find a list of cores that is not one for each thread."""
-    cores = str(table.MULTI_THREAD_CORE_IDS.of(asked.values))
-    count = threads_of(asked.values) * (table.THREAD.of(asked.values) or 1)
-    named = len(cores.split(","))
-    if named == count:
-        return None
-    return (
-        f"{cores} names {count_of(named, 'core')} for {count_of(count, 'thread')}",
-        "give one core for each thread of --multithread N or --multithread-default N, for each "
-        "copy of --thread N",
-    )
-
-
-def hanging(option: Option[Any]) -> Condition:
+def hanging(option: Option[Any]) -> rules.Condition:
     """The option is given, and hangs on this processor."""
 
-    def holds(asked: Asked) -> bool:
+    def holds(asked: rules.Asked) -> bool:
         if not option.is_given(asked.values) or table.CUDA.is_given(asked.values):
             return False
         from lar.engines.megengine.defects import hangs_here
 
         return hangs_here(asked.environment)
 
-    return Condition(lambda _: option.flag, holds, option)
+    return rules.fact(option.flag, holds)
 
 
-NO_FULL_EXECUTION = Condition(
+NO_FULL_EXECUTION = rules.Condition(
     lambda asked: "--warmup-iter 0" if asked.iterations else "--iter 0",
     lambda asked: (
         (asked.warmup_iterations, asked.iterations) == (1, 0)
         or bool(asked.iterations) > bool(asked.warmup_iterations)
     ),
-    table.ITER,
-    table.WARMUP_ITER,
 )
-SEVERAL_WITHOUT_WARMUP = Condition(
+SEVERAL_WITHOUT_WARMUP = rules.Condition(
     lambda asked: f"--thread {table.THREAD.of(asked.values)} without a warm-up",
-    lambda asked: SEVERAL_RUNNERS.holds(asked) and not asked.warmup_iterations,
-    table.THREAD,
-    table.WARMUP_ITER,
+    lambda asked: rules.SEVERAL_RUNNERS.holds(asked) and not asked.warmup_iterations,
 )
-RECORDS: tuple[Switch, ...] = (table.RECORD_COMP_SEQ, table.RECORD_COMP_SEQ2)
+RECORDS = (table.RECORD_COMP_SEQ, table.RECORD_COMP_SEQ2)
 
-RULES: tuple[Rule, ...] = (
+
+def check_packed_files(asked: rules.Asked) -> None:
+    """Refuse files for a packed model from which the engine would take something else."""
+    info, cache = table.PACK_INFO_JSON.of(asked.values), table.PACK_CACHE.of(asked.values)
+    if info is not None:
+        packed_settings.read_info_file(info)
+    if cache is not None:
+        packing.read_cache_file(cache)
+
+
+RULES: tuple[rules.Rule, ...] = (
     # Device and threads
-    needs(
-        (table.ENABLE_JIT, table.TENSORRT),
-        any_of=(table.CUDA,),
-        why="MegEngine has it for CUDA devices alone",
-        hint="add --cuda, or leave the flag out",
+    rules.needs((table.ENABLE_JIT, table.TENSORRT), any_of=table.CUDA).because(
+        "MegEngine has it for CUDA devices alone", "add --cuda, or leave the flag out"
     ),
-    needs(table.TENSORRT_CACHE, any_of=(table.TENSORRT,), why="it keeps what TensorRT builds"),
-    Limit(table.MULTI_THREAD_CORE_IDS, find_cores_too_many, why="each thread is bound to a core"),
+    rules.needs(table.TENSORRT_CACHE, any_of=table.TENSORRT).because(
+        "it keeps what TensorRT builds"
+    ),
+    rules.needs_cores(
+        "give one core for each thread of --multithread N or --multithread-default N, for each "
+        "copy of --thread N",
+        threads=1,
+    ),
     # Layouts
-    needs(
-        table.LAYOUT_TRANSFORM_DUMP,
-        any_of=(table.LAYOUT_TRANSFORM,),
-        why="it writes what that search finds",
+    rules.needs(table.LAYOUT_TRANSFORM_DUMP, any_of=table.LAYOUT_TRANSFORM).because(
+        "it writes what that search finds"
     ),
-    needs(
-        valued(table.LAYOUT_TRANSFORM, "cuda"),
-        any_of=(table.CUDA,),
-        why="MegEngine searches on the device that it runs on",
-        hint="add --cuda, or give cpu or unspec",
+    rules.needs(rules.valued(table.LAYOUT_TRANSFORM, "cuda"), any_of=table.CUDA).because(
+        "MegEngine searches on the device that it runs on", "add --cuda, or give cpu or unspec"
     ),
-    excludes(
-        valued(table.LAYOUT_TRANSFORM, "cpu"),
-        table.CUDA,
-        why="MegEngine searches on the device that it runs on",
-        hint="give --layout-transform cuda or unspec",
+    rules.excludes(rules.valued(table.LAYOUT_TRANSFORM, "cpu"), table.CUDA).because(
+        "MegEngine searches on the device that it runs on", "give --layout-transform cuda or unspec"
     ),
-    bans(
-        valued(table.LAYOUT_TRANSFORM, "arm", "opencl"),
-        why="MegEngine searches on the device that it runs on, and that is the CPU or CUDA",
-        hint="give cpu, cuda or unspec",
+    rules.bans(rules.valued(table.LAYOUT_TRANSFORM, "arm", "opencl")).because(
+        "MegEngine searches on the device that it runs on, and that is the CPU or CUDA",
+        "give cpu, cuda or unspec",
     ),
-    excludes(
-        table.LAYOUT_TRANSFORM,
-        table.RECORD_COMP_SEQ2,
-        why="recording frees the graph before what was found is read",
-        hint="take --record-comp-seq",
+    rules.excludes(table.LAYOUT_TRANSFORM, table.RECORD_COMP_SEQ2).because(
+        "recording frees the graph before what was found is read", "take --record-comp-seq"
     ),
-    needs(
-        (hanging(table.ENABLE_NCHW88), hanging(table.LAYOUT_TRANSFORM)),
-        any_of=(table.ENGINE_FIX,),
-        why="it hangs on processors other than Intel's, where MKL-DNN cannot read the number of "
-        "cores",
-        hint="--engine-fix x2apic mends it in the loaded library, for this run",
+    rules.needs(
+        (hanging(table.ENABLE_NCHW88), hanging(table.LAYOUT_TRANSFORM)), any_of=table.ENGINE_FIX
+    ).because(
+        "it hangs on processors other than Intel's, where MKL-DNN cannot read the number of cores",
+        "--engine-fix x2apic mends it in the loaded library, for this run",
     ),
     # Algorithms
-    needs(
+    rules.needs(
         table.FAST_RUN_SHARED_BATCH_SIZE,
         any_of=(table.FAST_RUN, table.FULL_RUN, table.FAST_RUN_ALGO_POLICY),
-        why="it is the batch that a search measures with, and its cache is read by it",
-        hint="add --fast-run, or --fast-run-algo-policy FILE",
+    ).because(
+        "it is the batch that a search measures with, and its cache is read by it",
+        "add --fast-run, or --fast-run-algo-policy FILE",
     ),
-    excludes(
-        table.SEARCHES,
-        NO_EXECUTION,
-        why="the search is made in the first iteration",
-        hint="give --warmup-iter 1",
+    rules.excludes(table.SEARCHES, rules.NO_EXECUTION).because(
+        "the search is made in the first iteration", "give --warmup-iter 1"
     ),
-    excludes(
-        table.SEARCHES,
-        SEVERAL_WITHOUT_WARMUP,
-        why="the copies would search at once, and damage what they find",
-        hint="give --warmup-iter 1: then the first copy searches",
+    rules.excludes(table.SEARCHES, SEVERAL_WITHOUT_WARMUP).because(
+        "the copies would search at once, and damage what they find",
+        "give --warmup-iter 1: then the first copy searches",
     ),
-    Presence(
-        table.FAST_RUN_ALGO_POLICY,
-        hint="make it with --fast-run, then run without",
-        unless=table.SEARCHES,
-    ),
+    rules.CACHE_FILE,
     # Execution
-    excludes(
-        table.FAKE_FIRST,
-        *RECORDS,
-        NO_FULL_EXECUTION,
-        table.BIN_OUT_DUMP,
-        why="the first execution computes nothing, and would be recorded, or taken for a result",
-        hint="leave one of them out, or give --warmup-iter 1 --iter 1",
+    rules.excludes(table.FAKE_FIRST, *RECORDS, NO_FULL_EXECUTION, table.BIN_OUT_DUMP).because(
+        "the first execution computes nothing, and would be recorded, or taken for a result",
+        "leave one of them out, or give --warmup-iter 1 --iter 1",
     ),
-    excludes(
-        SEVERAL_RUNNERS,
-        table.RECORD_COMP_SEQ2,
-        why="MegEngine can record one model at a time, and aborts",
-        hint="take --record-comp-seq",
+    rules.excludes(rules.SEVERAL_RUNNERS, table.RECORD_COMP_SEQ2).because(
+        "MegEngine can record one model at a time, and aborts", "take --record-comp-seq"
     ),
     # Dumps and profiles
-    excludes(
-        table.TEXT_DUMPS,
-        table.BIN_IO_DUMP,
-        why="MegEngine makes one dump at a time",
-        hint="run twice",
+    rules.excludes(table.TEXT_DUMPS, table.BIN_IO_DUMP).because(
+        "MegEngine makes one dump at a time", "run twice"
     ),
-    excludes(
-        table.BIN_IO_DUMP, NO_EXECUTION, why="MegEngine dumps what it runs", hint="give --iter 1"
+    rules.excludes(table.BIN_IO_DUMP, rules.NO_EXECUTION).because(
+        "MegEngine dumps what it runs", "give --iter 1"
     ),
-    excludes(
-        (*table.OPERATOR_DUMPS, *table.PROFILE_FILES),
-        *RECORDS,
-        why="a replayed run passes by the operators that are dumped or timed",
+    rules.excludes((*table.OPERATOR_DUMPS, *table.PROFILE_FILES), *RECORDS).because(
+        "a replayed run passes by the operators that are dumped or timed"
     ),
-    excludes(
-        table.PROFILES,
-        SEVERAL_RUNNERS,
-        why="MegEngine profiles one copy of a model",
-        hint="leave --thread out",
+    rules.excludes(table.PROFILES, rules.SEVERAL_RUNNERS).because(
+        "MegEngine profiles one copy of a model", "leave --thread out"
     ),
-    excludes(
-        table.GET_STATIC_MEM_INFO,
-        NO_EXECUTION,
-        why="the first iteration plans the memory",
-        hint="give --iter 1",
+    rules.excludes(table.GET_STATIC_MEM_INFO, rules.NO_EXECUTION).because(
+        "the first iteration plans the memory", "give --iter 1"
     ),
     # Model files
-    needs(
-        (table.PACK_INFO_JSON, table.PACK_CACHE),
-        any_of=(table.PACKED_MODEL_DUMP,),
-        why="it is put into the packed model",
+    rules.needs((table.PACK_INFO_JSON, table.PACK_CACHE), any_of=table.PACKED_MODEL_DUMP).because(
+        "it is put into the packed model"
     ),
-    Content(table.PACK_INFO_JSON, packed_settings.read_info_file),
-    Content(table.PACK_CACHE, packing.read_cache_file),
+    check_packed_files,
 )

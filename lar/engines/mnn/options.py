@@ -7,31 +7,15 @@ import re
 import shutil
 from typing import TYPE_CHECKING, Any
 
-from lar.engines.option_rows import Drivers, LazyModule, OptionRow, dump_rows
+from lar.engines.option_rows import Drivers, OptionRow, add_lazy_modules, dump_rows
 from lar.errors import UsageError, nearest
-from lar.options.table import (
-    ALLOW_EXTERNAL_DATA,
-    CPU,
-    CPU_DEFAULT,
-    DISABLE_ASSERT_THROW,
-    ENGINE_OPTION,
-    MODEL_DUMP,
-    MULTITHREAD,
-    MULTITHREAD_DEFAULT,
-    PRECISION,
-    PROFILE,
-    PROFILE_SYSCALLS,
-    RANGE_BY,
-    THREAD,
-    VERBOSE,
-)
+from lar.options import table
 
 if TYPE_CHECKING:
     from lar.engines.mnn import dumps, profile
     from lar.engines.mnn.session import InterpreterDriver
 else:
-    dumps = LazyModule("lar.engines.mnn.dumps")
-    profile = LazyModule("lar.engines.mnn.profile")
+    add_lazy_modules(globals())
 
 INTERPRETER: Drivers[InterpreterDriver] = Drivers(("interpreter",))
 
@@ -56,20 +40,6 @@ def show_messages(driver: InterpreterDriver, _: bool) -> None:
     driver.is_verbose = True
 
 
-def run_beside_others(driver: InterpreterDriver, count: int) -> None:
-    # Each runner is a thread; the default is for one alone.
-    if count > 1:
-        driver.config["numThread"] = 1
-
-
-def run_in_calling_thread(driver: InterpreterDriver, _: bool) -> None:
-    driver.config["numThread"] = 1
-
-
-def run_on_threads(driver: InterpreterDriver, count: int) -> None:
-    driver.config["numThread"] = count
-
-
 def set_precision(driver: InterpreterDriver, name: str) -> None:
     driver.config["precision"] = PRECISIONS[name]
 
@@ -85,7 +55,7 @@ def check_precision(driver: InterpreterDriver, name: str) -> None:
         raise UsageError(
             "MNN computes in float32 here",
             "leave it out; this processor or the package of MNN lacks the type",
-            flag=f"{PRECISION.flag} {name}",
+            flag=f"{table.PRECISION.flag} {name}",
         )
 
 
@@ -96,14 +66,16 @@ def check_property(key: str, value: str) -> None:
         UsageError: naming the hint that was probably meant.
     """
     if key in CONFIGS and value not in MODES:
-        raise UsageError(f"{key} is normal, high or low", flag=ENGINE_OPTION.flag, subject=value)
+        raise UsageError(
+            f"{key} is normal, high or low", flag=table.ENGINE_OPTION.flag, subject=value
+        )
     if key in HINTS and not re.fullmatch(r"\d+(,\d+)*", value):
         problem = f"{key} is a number, or several with commas between"
-        raise UsageError(problem, flag=ENGINE_OPTION.flag, subject=value)
+        raise UsageError(problem, flag=table.ENGINE_OPTION.flag, subject=value)
     if key not in (*CONFIGS, *HINTS):
         near = nearest(key, [*CONFIGS, *HINTS])
         hint = f"did you mean {near}?" if near else f"there are {', '.join((*CONFIGS, *HINTS))}"
-        raise UsageError(f"MNN has no property {key!r}", hint, flag=ENGINE_OPTION.flag)
+        raise UsageError(f"MNN has no property {key!r}", hint, flag=table.ENGINE_OPTION.flag)
 
 
 def set_properties(driver: InterpreterDriver, _: object) -> None:
@@ -116,51 +88,40 @@ def set_properties(driver: InterpreterDriver, _: object) -> None:
 
 
 def dump_model(driver: InterpreterDriver, _: str) -> None:
-    shutil.copyfile(driver.file, driver.context.written[MODEL_DUMP.key])
+    shutil.copyfile(driver.file, driver.context.written[table.MODEL_DUMP.key])
 
 
+# The driver counts the threads.
 ROWS: tuple[OptionRow[Any, Any], ...] = (
-    OptionRow(CPU, INTERPRETER, "the CPU backend, the only one"),
-    OptionRow(VERBOSE, INTERPRETER, "what MNN and its converter print", before_load=show_messages),
-    OptionRow(
-        THREAD,
-        INTERPRETER,
-        "an interpreter for each, on one thread without --multithread",
-        before_load=run_beside_others,
-    ),
-    OptionRow(CPU_DEFAULT, INTERPRETER, "numThread is 1", before_load=run_in_calling_thread),
-    OptionRow(
-        MULTITHREAD,
-        INTERPRETER,
+    INTERPRETER.row(table.CPU, "the CPU backend, the only one"),
+    INTERPRETER.row(table.VERBOSE, "what MNN and its converter print", before_load=show_messages),
+    INTERPRETER.row(table.CPU_DEFAULT, "numThread is 1"),
+    INTERPRETER.row(
+        table.MULTITHREAD,
         "numThread, the calling thread being one of them; 4 by default, or one for each core",
-        before_load=run_on_threads,
     ),
-    OptionRow(
-        MULTITHREAD_DEFAULT, INTERPRETER, "as --multithread N here", before_load=run_on_threads
-    ),
-    OptionRow(
-        PRECISION,
-        INTERPRETER,
+    INTERPRETER.row(table.MULTITHREAD_DEFAULT, "as --multithread N here"),
+    INTERPRETER.row(table.THREAD, "an interpreter for each, on one thread without --multithread"),
+    INTERPRETER.row(table.ALLOW_EXTERNAL_DATA, "checked before the model is converted"),
+    INTERPRETER.row(table.DISABLE_ASSERT_THROW, "an output that is not the expected one warns"),
+    INTERPRETER.row(table.PROFILE_SYSCALLS, "strace of the process that runs the model"),
+    INTERPRETER.row(table.RANGE_BY, "by the names of the operators"),
+    INTERPRETER.row(
+        table.PRECISION,
         "precision, which is high, low or low_bf16; refused where MNN would compute in float32",
         before_load=set_precision,
         after_load=check_precision,
     ),
-    OptionRow(
-        ENGINE_OPTION,
-        INTERPRETER,
+    INTERPRETER.row(
+        table.ENGINE_OPTION,
         "memory or power, which are normal, high or low; a hint, as winograd_memory_level=0",
         before_load=set_properties,
     ),
-    OptionRow(ALLOW_EXTERNAL_DATA, INTERPRETER, "checked before the model is converted"),
-    OptionRow(MODEL_DUMP, INTERPRETER, "the converted model, an .mnn file", after_load=dump_model),
-    OptionRow(DISABLE_ASSERT_THROW, INTERPRETER, "an output that is not the expected one warns"),
-    OptionRow(
-        PROFILE,
-        INTERPRETER,
+    INTERPRETER.row(table.MODEL_DUMP, "the converted model, an .mnn file", after_load=dump_model),
+    INTERPRETER.row(
+        table.PROFILE,
         "callbacks around each operator, which add some microseconds to it",
         before_run=profile.start_profiling,
     ),
-    OptionRow(PROFILE_SYSCALLS, INTERPRETER, "strace of the process that runs the model"),
-    OptionRow(RANGE_BY, INTERPRETER, "by the names of the operators"),
-    *dump_rows(INTERPRETER, DUMPED, dumps.dump_net, dumps.dump_outputs),
+    *dump_rows(INTERPRETER, DUMPED, dumps.dump_net, dumps.dump_net, dumps.dump_outputs),
 )

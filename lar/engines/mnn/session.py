@@ -239,7 +239,7 @@ class InterpreterDriver(Driver):
         # What hooks set: what runs an iteration of a fed session, settings by MNN's names.
         self.begin: Callable[[Session], Callable[[], object]] = lambda session: session.run
         self.is_verbose = False
-        self.config: dict[str, Any] = {"numThread": self.default_threads()}
+        self.config: dict[str, Any] = {"numThread": self.thread_count()}
         self.hints: dict[int, Any] = {}
         self.arrays: Mapping[str, Array] = {}
         self.file = Path(self.spec.model)

@@ -120,11 +120,16 @@ def first_provider(asked: str) -> str:
     return asked.partition(",")[0]
 
 
-def provider_for(settings: Mapping[str, Any], known: list[str]) -> str:
-    """Return the engine's name of the provider to run on; an unknown name is returned as is."""
+def provider_in(settings: Mapping[str, Any]) -> str:
+    """Return what is asked for, as --provider names it: the CPU's provider without a flag."""
     on_cuda = CUDA if table.CUDA.is_given(settings) else CPU
     by_flag = TENSORRT if table.TENSORRT.is_given(settings) else on_cuda
-    asked = first_provider(table.PROVIDER.of(settings) or by_flag)
+    return table.PROVIDER.of(settings) or by_flag
+
+
+def provider_for(settings: Mapping[str, Any], known: list[str]) -> str:
+    """Return the engine's name of the provider to run on; an unknown name is returned as is."""
+    asked = first_provider(provider_in(settings))
     return next((name for name in known if short_name(name) == short_name(asked)), asked)
 
 
