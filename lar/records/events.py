@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 from lar.records.dataset import ItemClasses
 from lar.records.facts import EngineFacts
@@ -103,7 +103,7 @@ class Judged:
 class ScenarioEnded:
     """MLPerf's load generator has asked for its last query."""
 
-    result: ScenarioResult
+    scenario: ScenarioResult
 
 
 @dataclass(frozen=True)
@@ -193,30 +193,7 @@ Event = (
 )
 Emit = Callable[[Event], None]
 
-EVENTS: Mapping[str, type[Any]] = {
-    kind.__name__: kind
-    for kind in (
-        EngineStarted,
-        PhaseEntered,
-        Loaded,
-        Fed,
-        Prepared,
-        CasesFound,
-        CaseStarted,
-        TurnEnded,
-        Judged,
-        Classified,
-        ScenarioEnded,
-        Finished,
-        ModelRead,
-        DevicesFound,
-        Unpacked,
-        Packed,
-        ComputedAlone,
-        Failed,
-    )
-}
-
+EVENTS: Mapping[str, type[Any]] = {kind.__name__: kind for kind in get_args(Event)}
 
 # A worker ends after one of these.
 LAST_EVENTS = (Finished, ModelRead, DevicesFound, Unpacked, Packed, Failed)
@@ -244,44 +221,22 @@ def event_of(line: bytes) -> Event:
 
 
 def apply_event(result: RunResult, event: Event) -> RunResult:
-    """Return the result with what an event adds to it."""
+    """Return the result with what an event adds to it: fields of the same names, as a rule."""
     match event:
-        case PhaseEntered(phase):
-            return replace(result, phase=phase)
-        case EngineStarted(engine):
-            return replace(result, engine=engine)
-        case Loaded(seconds, inputs):
-            return replace(result, load_seconds=seconds, inputs=inputs)
-        case Fed(fed, warnings):
-            return replace(result, fed=result.fed + fed, warnings=result.warnings + warnings)
-        case Prepared(seconds, sources, noise_sources):
-            return replace(
-                result,
-                prepare_seconds=seconds,
-                sources=sources,
-                noise_sources=noise_sources,
-            )
-        case Finished(outputs, peak, seconds, warnings, uncached, stopped):
-            return replace(
-                result,
-                status="ok",
-                phase="done",
-                outputs=outputs,
-                peak_memory_bytes=peak,
-                iterations_seconds=seconds,
-                uncached_operators=uncached,
-                stopped=stopped,
-                warnings=result.warnings + warnings,
-            )
         case Judged(number, name, verdicts):
             return replace(result, cases=add_verdicts(result.cases, number, name, verdicts))
         case Classified(classes):
             return replace(result, items=(*result.items, classes))
-        case ScenarioEnded(scenario):
-            return replace(result, scenario=scenario)
         case ModelRead() | DevicesFound() | Unpacked() | Packed():
             return replace(result, status="ok", phase="done")
         case Failed(failure):
             return replace(result, status="failed", failure=failure)
-        case _:
+        case CasesFound() | CaseStarted() | TurnEnded() | ComputedAlone():
             return result
+    given = dict(vars(event))
+    for name in ("fed", "warnings"):  # what several events give
+        if name in given:
+            given[name] = getattr(result, name) + given[name]
+    if isinstance(event, Finished):
+        given |= {"status": "ok", "phase": "done"}
+    return replace(result, **given)

@@ -20,7 +20,7 @@ from lar.records.facts import EngineFacts, MachineFacts, ModelFile
 from lar.records.scenario import Scenario, ScenarioResult
 from lar.records.stopping import Pacing, Rank, Stopped, Stopping
 from lar.records.summary import Summary
-from lar.records.testcase import Case, CaseResult, Packing, case_of
+from lar.records.testcase import Case, CaseResult, Expected, Packing
 
 if TYPE_CHECKING:
     import numpy as np
@@ -563,6 +563,20 @@ def request_to_json(spec: RunSpec, context: RunContext) -> bytes:
     return record_to_json({"spec": spec, "context": context})
 
 
+# What stands for records in a request, by the names of fields.
+PARTS: Mapping[str, type[Any]] = {
+    "image": ImageSettings,
+    "items": Item,
+    "cases": Case,
+    "expected": Expected,
+    "stopping": Stopping,
+    "pacing": Pacing,
+    "scenario": Scenario,
+    "packing": Packing,
+    "model": ModelFile,
+}
+
+
 def read_request(data: bytes | str) -> tuple[RunSpec, RunContext]:
     """Decode a request with the standard library alone, which starts faster: for the worker.
 
@@ -576,43 +590,18 @@ def read_request(data: bytes | str) -> tuple[RunSpec, RunContext]:
 
     request = json.loads(data)
     if "spec" not in request:
-        return spec_of(request), RunContext()
-    context = {key: tuplify(value) for key, value in request.get("context", {}).items()}
-    for key, kind in {"packing": Packing, "model": ModelFile}.items():
-        if context.get(key):
-            context[key] = kind(**context[key])
-    return spec_of(request["spec"]), RunContext(**context)
+        request = {"spec": request}
+    spec: RunSpec = part_of(request["spec"], RunSpec)
+    return spec, part_of(request.get("context", {}), RunContext)
 
 
-def spec_of(fields: dict[str, Any]) -> RunSpec:
-    """Return the spec that JSON holds.
-
-    Raises:
-        TypeError: it is not a spec.
-    """
-    image = {key: tuplify(value) for key, value in fields.pop("image", {}).items()}
-    cases = tuple(case_of(case) for case in fields.pop("cases", ()))
-    scenario = fields.pop("scenario", None)
-    items = tuple(
-        Item(**{**each, "inputs": tuple(map(tuple, each["inputs"]))})
-        for each in fields.pop("items", ())
-    )
-    stopping, pacing = Stopping(**fields.pop("stopping", {})), Pacing(**fields.pop("pacing", {}))
-    others = {key: tuplify(value) for key, value in fields.items()}
-    return RunSpec(
-        image=ImageSettings(**image),
-        cases=cases,
-        items=items,
-        stopping=stopping,
-        pacing=pacing,
-        scenario=Scenario(**scenario) if scenario else None,
-        **others,
-    )
-
-
-def tuplify(value: Any) -> Any:
-    """Return a tuple for a list, as records hold them."""
-    return tuple(value) if isinstance(value, list) else value
+def part_of(value: Any, kind: type[Any] | None) -> Any:
+    """Return what JSON holds as a request has it: records of a kind, and tuples for lists."""
+    if isinstance(value, list):
+        return tuple(part_of(each, kind) for each in value)
+    if kind is None or not isinstance(value, dict):
+        return value
+    return kind(**{key: part_of(each, PARTS.get(key)) for key, each in value.items()})
 
 
 @check_keywords

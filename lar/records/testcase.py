@@ -5,9 +5,8 @@ Part of `lar.records.run`: frozen, plain data, JSON without loss.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,16 +85,6 @@ class Packing:
     resize: bool = False
     transform: str = ""
     repeat: int = 1
-
-
-def case_of(fields: Mapping[str, Any]) -> Case:
-    """Return the record of what JSON holds."""
-    return Case(
-        name=fields["name"],
-        inputs=tuple((name, file) for name, file in fields["inputs"]),
-        expected=tuple(Expected(**each) for each in fields["expected"]),
-        variables=tuple(fields["variables"]),
-    )
 
 
 def add_verdicts(
