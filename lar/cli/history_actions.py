@@ -171,16 +171,7 @@ def complete(result: RunResult, model: ModelFile | None, machine: str | None) ->
         if not result.spec.model:
             result = replace(result, spec=replace(result.spec, model=model.path))
     if machine is not None and result.machine is None:
-        named = MachineFacts(
-            system="",
-            processor=machine,
-            cores=0,
-            usable_cores=0,
-            memory_bytes=None,
-            governor="",
-            python="",
-        )
-        result = replace(result, machine=named)
+        result = replace(result, machine=MachineFacts(processor=machine))
     return result
 
 

@@ -19,13 +19,13 @@ class MachineFacts:
         architecture: of its instructions, as the system names it: x86_64, aarch64.
     """
 
-    system: str
-    processor: str
-    cores: int
-    usable_cores: int
-    memory_bytes: int | None
-    governor: str
-    python: str
+    system: str = ""
+    processor: str = ""
+    cores: int = 0
+    usable_cores: int = 0
+    memory_bytes: int | None = None
+    governor: str = ""
+    python: str = ""
     affinity: tuple[int, ...] = ()
     threads_per_core: int | None = None
     smt: str = ""

@@ -123,7 +123,23 @@ class ProfiledOperator(
     names: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class Step(msgspec.Struct, frozen=True, gc=False):
+class Lasting:
+    """Anything that begins and ends."""
+
+    __slots__ = ()
+    start_ns: int
+    end_ns: int
+
+    @property
+    def interval(self) -> Interval:
+        return self.start_ns, self.end_ns
+
+    @property
+    def duration_ns(self) -> int:
+        return self.end_ns - self.start_ns
+
+
+class Step(Lasting, msgspec.Struct, frozen=True, gc=False):
     """One iteration of one copy of the model, with the loading of its item and the copy of its
     input where it has its own.
 
@@ -138,14 +154,6 @@ class Step(msgspec.Struct, frozen=True, gc=False):
     copy: int = 0
 
     @property
-    def interval(self) -> Interval:
-        return self.start_ns, self.end_ns
-
-    @property
-    def duration_ns(self) -> int:
-        return self.end_ns - self.start_ns
-
-    @property
     def title(self) -> str:
         """What the run calls it: `iteration 0`, and `warm-up 0`."""
         return f"warm-up {-1 - self.number}" if self.number < 0 else f"iteration {self.number}"
@@ -156,7 +164,7 @@ class Step(msgspec.Struct, frozen=True, gc=False):
         return f"Warmup#{-1 - self.number}" if self.number < 0 else f"ProfilerStep#{self.number}"
 
 
-class Execution(msgspec.Struct, frozen=True, gc=False):
+class Execution(Lasting, msgspec.Struct, frozen=True, gc=False):
     """One execution of an operator; `operator` counts in `Profile.operators`.
 
     It lasts from `start_ns` to `end_ns` on `thread`, and waits for `wait_ns` of that before it
@@ -174,14 +182,6 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     dispatch_end_ns: int | None = None
     dispatch_thread: int | None = None
     warmup: bool = False
-
-    @property
-    def interval(self) -> Interval:
-        return self.start_ns, self.end_ns
-
-    @property
-    def duration_ns(self) -> int:
-        return self.end_ns - self.start_ns
 
     @property
     def compute_ns(self) -> int:
@@ -216,7 +216,7 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
         return self.thread if self.dispatch_thread is None else self.dispatch_thread
 
 
-class Span(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class Span(Lasting, msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Anything else that lasts.
 
     - phase: load, prepare, warmup, dataloader, input_copy, forward, wait, output_copy, finish
@@ -247,14 +247,6 @@ class Span(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     style: str | None = None
     source: str | None = None
     result: str | None = None
-
-    @property
-    def interval(self) -> Interval:
-        return self.start_ns, self.end_ns
-
-    @property
-    def duration_ns(self) -> int:
-        return self.end_ns - self.start_ns
 
 
 class CounterSample(msgspec.Struct, frozen=True, gc=False):
