@@ -9,10 +9,9 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from lar.cli.arguments import argument, heading, headings_of, option
 from lar.cli.run_help import MODEL
 from lar.errors import UsageError
-from lar.options.arguments import add_arguments as add_options
-from lar.options.arguments import add_option
 from lar.options.option import is_set
 from lar.options.table import BY_KEY, ITER, PROFILE
 from lar.options.values import parse_duration
@@ -27,20 +26,18 @@ ITERATIONS = 20
 SECONDS = 20.0
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help=MODEL)
-    group = parser.add_argument_group("what to try")
-    group.add_argument(
-        "--budget",
-        type=parse_duration,
-        default=SECONDS,
-        metavar="S",
-        help="measure the settings for at most S seconds, or 2m, after the profile "
-        f"(default {SECONDS:g})",
-    )
-    add_option(group, ITER, f"profile N iterations (default {ITERATIONS})")
-    add_option(group, PROFILE, "keep the profile, with what was tried, for `lar report FILE`")
-    add_options(parser, {}, BENCH_OPTIONS)
+# fmt: off
+ARGUMENTS = (
+    argument("model MODEL", MODEL),
+    heading("what to try",
+        argument("--budget S", "measure the settings for at most S seconds, or 2m, after the "
+                 f"profile (default {SECONDS:g})", parse_duration, default=SECONDS),
+        option(ITER, f"profile N iterations (default {ITERATIONS})"),
+        option(PROFILE, "keep the profile, with what was tried, for `lar report FILE`"),
+    ),
+    *headings_of(BENCH_OPTIONS),
+)
+# fmt: on
 
 
 def main(arguments: argparse.Namespace) -> int:

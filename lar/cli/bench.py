@@ -9,9 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from lar.cli import gates, scenario
+from lar.cli.arguments import argument, heading, headings_of, option
 from lar.errors import LarError, UsageError, printable
-from lar.options.arguments import add_option
-from lar.options.option import Group
 from lar.options.rules import Asked, check_rules, needs
 from lar.options.table import ON, SAVE, SCHEDULER, STORE, TAG
 from lar.options.values import parse_duration, parse_path, parse_share
@@ -30,74 +29,47 @@ RULES = (needs(ON, any_of=(SCHEDULER,), why="a label is that of a scheduler's wo
 
 MODEL = 'a model, or one with flags of its own in one word: "model.onnx --multithread 2"'
 
-
 SHOWN = {
     "json": "write all that was measured as JSON; - is standard output",
     "csv": "write the table as CSV; - is standard output",
     "html": "write a page with distributions and a time line; - is standard output",
 }
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("models", metavar="MODEL", nargs="+", help=MODEL)
-    group = parser.add_argument_group("comparison")
-    group.add_argument(
-        "--vary",
-        action="append",
-        default=[],
-        metavar="FLAG=V1,V2",
-        help="compare the values of a flag; a switch alone is off and on; given again, all "
-        "combinations",
-    )
-    group.add_argument(
-        "--baseline",
-        metavar="NAME",
-        help="compare with the variant of that name or number (default the first)",
-    )
-    group.add_argument(
-        "--budget",
-        type=parse_duration,
-        default=120.0,
-        metavar="S",
-        help="measure for at most S seconds, or 2m (default 120)",
-    )
-    group.add_argument(
-        "--margin",
-        type=parse_share,
-        default=0.01,
-        metavar="SHARE",
-        help="stop when a change as large as this would have been shown (default 1%%)",
-    )
-    gates.add_arguments(group)
-    scenario.add_arguments(parser)
-    parser.set_defaults(parser=parser)
-    group = parser.add_argument_group("report")
-    for key, text in SHOWN.items():
-        group.add_argument(f"--{key}", type=parse_path, metavar="FILE", help=text)
-    add_option(group, SAVE, "keep the result of each process in a store that `lar history` reads")
-    add_option(group, TAG, "keep the results with this tag")
-    add_option(group, STORE, "keep them in this store instead of the user's own")
-    group = parser.add_argument_group("other machines")
-    add_option(group, SCHEDULER, "measure on one worker of this Dask scheduler (`lar help farm`)")
-    add_option(group, ON)
-    add_run_options(parser, "all variants")
-
-
-def add_run_options(parser: argparse.ArgumentParser, whose: str) -> None:
-    """Add the options that runs in a comparison have in common; `whose` names the runs."""
-    groups: dict[Group, argparse._ArgumentGroup] = {}
-    for option in BENCH_OPTIONS:
-        if option.group not in groups:
-            title = f"{option.group.title}, of {whose}"
-            groups[option.group] = parser.add_argument_group(title)
-        # Texts: each run parses them together with its own.
-        add_option(groups[option.group], option, parse=option.parse and str)
+# fmt: off
+ARGUMENTS = (
+    argument("models MODEL", MODEL, nargs="+"),
+    heading("comparison",
+        argument("--vary FLAG=V1,V2", "compare the values of a flag; a switch alone is off and on; "
+                 "given again, all combinations", action="append", default=[]),
+        argument("--baseline NAME", "compare with the variant of that name or number (default the "
+                 "first)"),
+        argument("--budget S", "measure for at most S seconds, or 2m (default 120)",
+                 parse_duration, default=120.0),
+        argument("--margin SHARE", "stop when a change as large as this would have been shown "
+                 "(default 1%)", parse_share, default=0.01),
+        *gates.ARGUMENTS,
+    ),
+    *scenario.ARGUMENTS,
+    heading("report",
+        *(argument(f"--{key} FILE", text, parse_path) for key, text in SHOWN.items()),
+        option(SAVE, "keep the result of each process in a store that `lar history` reads"),
+        option(TAG, "keep the results with this tag"),
+        option(STORE, "keep them in this store instead of the user's own"),
+    ),
+    heading("other machines",
+        option(SCHEDULER, "measure on one worker of this Dask scheduler (`lar help farm`)"),
+        option(ON),
+    ),
+    # Texts: each run parses them together with its own.
+    *headings_of(BENCH_OPTIONS, ", of all variants", parse=str),
+)
+# fmt: on
 
 
 def main(arguments: argparse.Namespace) -> int:
     """Measure, print and write; return the exit code."""
     if arguments.scenario is not None:
-        return scenario.run(arguments.parser, arguments, BENCH_KEYS)
+        return scenario.run(arguments, BENCH_KEYS)
     scenario.refuse_settings(arguments)
     # Not before: the help needs none of it.
     from lar.cli.progress_line import PacedLine

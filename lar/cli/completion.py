@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from lar.cli.arguments import argument
 from lar.cli.commands import COMMANDS
 from lar.cli.help import topics
 from lar.cli.parser import Parser, parser_of
@@ -27,9 +28,7 @@ FILES = frozenset({"FILE", "MODEL", "PROFILE", "OTHER", "A", "B", "OUT", "ITEMS"
 FOLDERS = frozenset({"DIR"})
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = EPILOG
-    parser.add_argument("shell", metavar="SHELL", choices=SHELLS, help="bash, zsh or fish")
+ARGUMENTS = (argument("shell SHELL", "bash, zsh or fish", choices=SHELLS),)
 
 
 def main(arguments: argparse.Namespace) -> int:

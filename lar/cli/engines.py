@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 
+from lar.cli.arguments import argument
 from lar.cli.screen import screen_of_output
 from lar.engines import added_engines, all_engines, support_of_options
 from lar.engines.engine import Engine
@@ -15,14 +16,10 @@ from lar.options.option import flag_of
 from lar.reports.model import MARKDOWN, WRAPPED
 from lar.reports.text import PAPER, Screen, format_rows
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--options", action="store_true", help="print the table of options alone, as Markdown"
-    )
-    parser.add_argument(
-        "--quirks", action="store_true", help="print the engines' known defects, and ways round"
-    )
+ARGUMENTS = (
+    argument("--options", "print the table of options alone, as Markdown"),
+    argument("--quirks", "print the engines' known defects, and ways round"),
+)
 
 
 def main(arguments: argparse.Namespace) -> int:

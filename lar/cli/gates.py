@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
+from lar.cli.arguments import argument
 from lar.errors import EXIT_CODES, format_message, printable
 
 if TYPE_CHECKING:
@@ -34,24 +35,6 @@ class Outcome(NamedTuple):
     reason: str = ""
 
 
-def add_arguments(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-    """Add the flags of a gate."""
-    parser.add_argument(
-        "--fail-if-slower",
-        type=parse_percent,
-        nargs="?",
-        const=0.0,
-        metavar="PERCENT",
-        help="exit with 1 if a side is shown to be slower, and by more than PERCENT (default 0); "
-        "with 4 if one failed",
-    )
-    parser.add_argument(
-        "--fail-if-unjudged",
-        action="store_true",
-        help="exit with 5 if nothing can be said of a side, or not of a change by PERCENT",
-    )
-
-
 def parse_percent(text: str) -> float:
     """Parse `5` or `5%`."""
     try:
@@ -63,6 +46,16 @@ def parse_percent(text: str) -> float:
             f"{text!r} is no percentage; write --fail-if-slower=0 before a file"
         )
     return percent
+
+
+# fmt: off
+ARGUMENTS = (
+    argument("--fail-if-slower PERCENT", "exit with 1 if a side is shown to be slower, and by more "
+             "than PERCENT (default 0); with 4 if one failed", parse_percent, nargs="?", const=0.0),
+    argument("--fail-if-unjudged", "exit with 5 if nothing can be said of a side, or not of a "
+             "change by PERCENT"),
+)
+# fmt: on
 
 
 def is_asked(arguments: argparse.Namespace) -> bool:

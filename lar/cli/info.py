@@ -6,7 +6,8 @@ import argparse
 import contextlib
 from typing import Any
 
-from lar.options.arguments import add_option
+from lar.cli.arguments import argument, option
+from lar.cli.run_help import MODEL
 from lar.options.table import ALLOW_EXTERNAL_DATA, BATCH_SIZE, INPUT, SHAPE
 from lar.running.plan import plan_run
 
@@ -14,22 +15,18 @@ from lar.running.plan import plan_run
 OPTIONS = (INPUT, SHAPE, BATCH_SIZE, ALLOW_EXTERNAL_DATA)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "model",
-        metavar="MODEL",
-        help="a model file (.mge, .onnx, ...), or a file or folder of testcases",
-    )
-    parser.add_argument("--engine", metavar="NAME", help="the engine that reads it")
-    for option in OPTIONS:
-        add_option(parser, option)
-    parser.add_argument("--json", metavar="FILE", help="write it as JSON; - is standard output")
+ARGUMENTS = (
+    argument("model MODEL", MODEL),
+    argument("--engine NAME", "the engine that reads it"),
+    *map(option, OPTIONS),
+    argument("--json FILE", "write it as JSON; - is standard output"),
+)
 
 
 def values_of(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the options of a run that only reads the model."""
     values = {"engine": arguments.engine, "json": arguments.json, "iter": 0}
-    return values | {option.key: getattr(arguments, option.key) for option in OPTIONS}
+    return values | {each.key: getattr(arguments, each.key) for each in OPTIONS}
 
 
 def main(arguments: argparse.Namespace) -> int:

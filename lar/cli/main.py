@@ -101,11 +101,10 @@ def dispatch(words: list[str]) -> int:
     if words[0] in ("-h", "--help", "--version"):
         words = ["version" if words[0] == "--version" else "help"]
     name, rest = command_of(words)
-    parser = parser_of(name)
-    arguments, unknown = parser.parse_known_args(normalize_flags(rest))
+    arguments, unknown = parser_of(name).parse_known_args(normalize_flags(rest))
     if unknown:
-        # A command of several actions says which of their parsers read the words.
-        refuse_unknown(unknown[0], getattr(arguments, "parser", parser), load_command(name))
+        # A command of several actions has a parser for each of them.
+        refuse_unknown(unknown[0], arguments.parser, load_command(name))
     code: int = load_command(name).main(arguments)
     return code
 

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lar.cli.arguments import argument, option
 from lar.engines import engine_for
 from lar.errors import LarError, UsageError, count_of, error_of_write, printable
 from lar.files.input_file import read_input_lines, split_items
 from lar.files.path_conflicts import Place, paths_in, refuse_clashes
-from lar.options.arguments import add_option
 from lar.options.rules import ONE_CHANNEL_ORDER, Asked, check_rules, excludes, fact, needs, typed
 from lar.options.table import ALLOW_EXTERNAL_DATA, BY_KEY, SHAPE
 from lar.options.values import parse_error, parse_positive
@@ -58,49 +58,26 @@ DATA = (
 )
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help="a model file: .mge, .onnx, ...")
-    parser.add_argument("-d", "--data", action="append", metavar="DATA", required=True, help=DATA)
-    parser.add_argument(
-        *("-o", "--output"),
-        metavar="OUT",
-        required=True,
-        help="the file to write for an engine that keeps testcases in the model, or the folder for "
-        "one that keeps them beside it",
-    )
-    parser.add_argument(
-        "--optimize", action="store_true", help="optimise the model for inference first"
-    )
-    parser.add_argument(
-        "--max-err",
-        "--maxerr",
-        type=parse_error,
-        metavar="E",
-        help="largest error that a run may have (default 1e-4): |e-a| / max(min(|e|,|a|), 1)",
-    )
-    parser.add_argument(
-        "--no-assert", action="store_true", help="pack the inputs without expected outputs"
-    )
-    parser.add_argument("--silent", action="store_true", help="a run does not print the errors")
-    parser.add_argument(
-        "--resize-input", action="store_true", help="resize images to the size of the input"
-    )
-    parser.add_argument(
-        "--input-transform",
-        default="",
-        metavar="EXPR",
-        help="what to make of data from files: a Python expression on data, a NumPy array, and "
-        "np, as 'data / np.std(data)'. It runs as a program of yours",
-    )
-    parser.add_argument(
-        "--repeat",
-        type=parse_positive,
-        default=1,
-        metavar="N",
-        help="repeat data from files N times along the batch",
-    )
-    for key in (*IMAGE_OPTIONS, SHAPE.key, ALLOW_EXTERNAL_DATA.key):
-        add_option(parser, BY_KEY[key])
+# fmt: off
+ARGUMENTS = (
+    argument("model MODEL", "a model file: .mge, .onnx, ..."),
+    argument("-d --data DATA", DATA, action="append", required=True),
+    argument("-o --output OUT", "the file to write for an engine that keeps testcases in the "
+             "model, or the folder for one that keeps them beside it", required=True),
+    argument("--optimize", "optimise the model for inference first"),
+    argument("--max-err --maxerr E", "largest error that a run may have (default 1e-4): |e-a| "
+             "/ max(min(|e|,|a|), 1)", parse_error),
+    argument("--no-assert", "pack the inputs without expected outputs"),
+    argument("--silent", "a run does not print the errors"),
+    argument("--resize-input", "resize images to the size of the input"),
+    argument("--input-transform EXPR", "what to make of data from files: a Python expression "
+             "on data, a NumPy array, and np, as 'data / np.std(data)'. It runs as a program "
+             "of yours", default=""),
+    argument("--repeat N", "repeat data from files N times along the batch", parse_positive,
+             default=1),
+    *(option(BY_KEY[key]) for key in (*IMAGE_OPTIONS, SHAPE.key, ALLOW_EXTERNAL_DATA.key)),
+)
+# fmt: on
 
 
 def main(arguments: argparse.Namespace) -> int:

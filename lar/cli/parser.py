@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NoReturn
 
+from lar.cli.arguments import add_rows
 from lar.cli.commands import COMMANDS, load_command
 from lar.errors import UsageError
 
@@ -87,8 +88,17 @@ def parser_of(command: str) -> Parser:
     parser = Parser(prog=f"lar {command}", description=COMMANDS[command], add_help=command != "run")
     module = load_command(command)
     parser.missing = getattr(module, "MISSING", "")
+    parser.epilog = getattr(module, "EPILOG", None)
+    parser.set_defaults(parser=parser)
     if hasattr(module, "add_arguments"):
         module.add_arguments(parser)
+    add_rows(parser, getattr(module, "ARGUMENTS", ()))
+    if actions := getattr(module, "ACTIONS", {}):
+        parsers = parser.add_subparsers(metavar="|".join(actions), required=True)
+        for name, (text, rows) in actions.items():
+            its = parsers.add_parser(name, help=text, description=text, allow_abbrev=False)
+            its.set_defaults(action=name, parser=its)
+            add_rows(its, rows)
     return parser
 
 

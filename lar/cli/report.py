@@ -10,6 +10,7 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from lar.cli.arguments import argument, heading
 from lar.errors import UsageError
 from lar.files.input_file import check_input
 from lar.options.option import flag_of
@@ -35,52 +36,31 @@ def parse_style(name: str) -> str:
     return name
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = describe_choices()
-    parser.add_argument(
-        "profile", metavar="PROFILE", help="a file that --profile wrote; - for stdin"
-    )
-    parser.add_argument(
-        "other",
-        metavar="OTHER",
-        nargs="?",
-        help=f"another, B, which is compared with the first, A [{styles_of_two()}]",
-    )
-    parser.add_argument(
-        "more",
-        metavar="MORE",
-        nargs="*",
-        help="more runs of the same two commands, by turns: what differs from pair to pair is the "
-        f"noise [{styles_of_pairs()}]",
-    )
-    styles = "; ".join(f"{name}: {style.help}" for name, style in STYLES.items())
-    parser.add_argument(
-        "--style",
-        type=parse_style,
-        choices=tuple(STYLES),
-        help=f"{styles} (default operators; diff with two profiles)",
-    )
-    add_report_options(parser)
-    group = parser.add_argument_group("where to")
-    for kind in FORMS:
-        group.add_argument(
-            f"--{kind}", metavar="FILE", help=f"write it as {kind.upper()}; - for stdout"
-        )
-    exports = "; ".join(f"{name}: {what}" for name, (_, what) in EXPORTS.items())
-    group.add_argument(
-        "--export",
-        choices=tuple(EXPORTS),
-        help=f"instead of a report, a trace for another program ({exports})",
-    )
-    group.add_argument("-o", "--output", metavar="FILE", help="where --export writes")
+STYLES_OF_TWO = ", ".join(name for name, style in STYLES.items() if 2 in style.profiles)
+STYLES_OF_PAIRS = ", ".join(name for name, style in STYLES.items() if style.takes_pairs)
 
-
-def styles_of_two() -> str:
-    return ", ".join(name for name, style in STYLES.items() if 2 in style.profiles)
-
-
-def styles_of_pairs() -> str:
-    return ", ".join(name for name, style in STYLES.items() if style.takes_pairs)
+EPILOG = describe_choices()
+# fmt: off
+ARGUMENTS = (
+    argument("profile PROFILE", "a file that --profile wrote; - for stdin"),
+    argument("other OTHER", "another, B, which is compared with the first, A "
+             f"[{STYLES_OF_TWO}]", nargs="?"),
+    argument("more MORE", "more runs of the same two commands, by turns: what differs from "
+             f"pair to pair is the noise [{STYLES_OF_PAIRS}]", nargs="*"),
+    argument("--style", "; ".join(f"{name}: {style.help}" for name, style in STYLES.items())
+             + " (default operators; diff with two profiles)", parse_style,
+             choices=tuple(STYLES)),
+    add_report_options,
+    heading("where to",
+        *(argument(f"--{kind} FILE", f"write it as {kind.upper()}; - for stdout")
+          for kind in FORMS),
+        argument("--export", "instead of a report, a trace for another program ("
+                 + "; ".join(f"{name}: {what}" for name, (_, what) in EXPORTS.items()) + ")",
+                 choices=tuple(EXPORTS)),
+        argument("-o --output FILE", "where --export writes"),
+    ),
+)
+# fmt: on
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -113,7 +93,7 @@ def report(arguments: argparse.Namespace) -> int:
         if len(paths) == 1:
             raise UsageError("compares two profiles", "give a second one", flag=f"--style {name}")
         raise UsageError(
-            "takes one profile", f"two: --style {styles_of_two()}", flag=f"--style {name}"
+            "takes one profile", f"two: --style {STYLES_OF_TWO}", flag=f"--style {name}"
         )
     check_pairs(arguments.more, name, style)
     paths += arguments.more
@@ -167,7 +147,7 @@ def check_pairs(more: list[str], name: str, style: Style) -> None:
     if more and not style.takes_pairs:
         raise UsageError(
             "takes two profiles",
-            f"more: --style {styles_of_pairs()}",
+            f"more: --style {STYLES_OF_PAIRS}",
             flag=f"--style {name}",
         )
     if len(more) % 2:

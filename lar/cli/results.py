@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from lar.cli import gates
+from lar.cli.arguments import argument
 from lar.results.facts import NAMES
 
 if TYPE_CHECKING:
@@ -21,38 +22,27 @@ GONE = {
 FORMATS = ("text", "markdown", "csv", "html", "json")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "files",
-        metavar="FILE",
-        nargs="+",
-        help="what --json wrote, or what C++ load_and_run printed; NAME=FILE gives it a name; "
-        "- for stdin; or a store: a session of lar tune, or that of lar history",
-    )
-    add_table_arguments(parser)
-    gates.add_arguments(parser)
-    parser.add_argument("-o", "--output", metavar="OUT", default="-", help="write it there")
-
-
-def add_table_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that shape a table of results."""
-    parser.add_argument(
-        "--by",
-        metavar="FACTS",
-        default="",
-        help="a row for all results that agree in these, with commas between: "
-        f"{', '.join(NAMES)}, or the flag of an option",
-    )
-    parser.add_argument(
-        "--baseline",
-        metavar="ROW",
-        default="",
-        help="the row that ratios are against: its file or name, or a fact (`none`: without "
-        "options) for the row that differs in nothing else (default the first of each model)",
-    )
-    parser.add_argument(
-        "--format", choices=FORMATS, default="text", help="the form of the table (default text)"
-    )
+# fmt: off
+FORMAT = argument("--format", "the form of the table (default text)", choices=FORMATS,
+                  default="text")
+# What shapes a table of results.
+TABLE = (
+    argument("--by FACTS", "a row for all results that agree in these, with commas between: "
+             f"{', '.join(NAMES)}, or the flag of an option", default=""),
+    argument("--baseline ROW", "the row that ratios are against: its file or name, or a fact "
+             "(`none`: without options) for the row that differs in nothing else (default the "
+             "first of each model)", default=""),
+    FORMAT,
+)
+ARGUMENTS = (
+    argument("files FILE", "what --json wrote, or what C++ load_and_run printed; NAME=FILE "
+             "gives it a name; - for stdin; or a store: a session of lar tune, or that of lar "
+             "history", nargs="+"),
+    *TABLE,
+    *gates.ARGUMENTS,
+    argument("-o --output OUT", "write it there", default="-"),
+)
+# fmt: on
 
 
 def main(arguments: argparse.Namespace) -> int:

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from lar.cli.arguments import Row, argument, heading
 from lar.errors import LarError, UsageError
 from lar.options.option import flag_of
 from lar.options.values import (
@@ -23,23 +24,30 @@ if TYPE_CHECKING:
 
 LOGS = "loadgen_logs"
 
-# What says more of a scenario, by the field that it sets: the parser, the value's name, the help.
-SETTINGS: Mapping[str, tuple[Any, str, str]] = {
-    "target_rate": (parse_rate, "R", "with server, have R queries a second arrive"),
-    "target_latency": (
-        parse_milliseconds,
-        "MS",
-        "with server, have each query answered within MS milliseconds (default 100)",
-    ),
-    "samples_per_query": (
-        parse_positive,
-        "N",
-        "with multi-stream, ask for N samples at once (default 8)",
-    ),
-    "min_queries": (parse_positive, "N", "ask for at least N queries (default 100)"),
-    "min_duration": (parse_duration, "S", "load the model for at least S seconds (default 10)"),
-    LOGS: (parse_path, "DIR", "keep the logs of LoadGen in this folder"),
+# What says more of a scenario, by the field that it sets.
+# fmt: off
+SETTINGS: Mapping[str, Row] = {
+    "target_rate": argument("--target-rate R", "with server, have R queries a second arrive",
+                            parse_rate),
+    "target_latency": argument("--target-latency MS", "with server, have each query answered "
+                               "within MS milliseconds (default 100)", parse_milliseconds),
+    "samples_per_query": argument("--samples-per-query N", "with multi-stream, ask for N samples "
+                                  "at once (default 8)", parse_positive),
+    "min_queries": argument("--min-queries N", "ask for at least N queries (default 100)",
+                            parse_positive),
+    "min_duration": argument("--min-duration S", "load the model for at least S seconds (default "
+                             "10)", parse_duration),
+    LOGS: argument("--loadgen-logs DIR", "keep the logs of LoadGen in this folder", parse_path),
 }
+ARGUMENTS = (
+    heading("scenarios of MLPerf",
+        argument("--scenario", "load one model as MLPerf's LoadGen does, instead of comparing "
+                 "variants", choices=SCENARIOS),
+        *SETTINGS.values(),
+    ),
+)
+# fmt: on
+
 # The settings that one scenario alone has.
 SCENARIO_OF: Mapping[str, ScenarioName] = {
     "target_rate": "server",
@@ -51,18 +59,6 @@ OF_VARIANTS = (
     *("vary", "baseline", "fail_if_slower", "fail_if_unjudged", "budget", "margin"),
     *("csv", "html", "save", "tag", "store", "scheduler", "on"),
 )
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of scenarios to those of `lar bench`."""
-    group = parser.add_argument_group("scenarios of MLPerf")
-    group.add_argument(
-        "--scenario",
-        choices=SCENARIOS,
-        help="load one model as MLPerf's LoadGen does, instead of comparing variants",
-    )
-    for key, (parse, metavar, text) in SETTINGS.items():
-        group.add_argument(flag_of(key), type=parse, metavar=metavar, help=text)
 
 
 def refuse_settings(arguments: argparse.Namespace) -> None:
@@ -78,9 +74,7 @@ def refuse_settings(arguments: argparse.Namespace) -> None:
             )
 
 
-def run(
-    parser: argparse.ArgumentParser, arguments: argparse.Namespace, keys: frozenset[str]
-) -> int:
+def run(arguments: argparse.Namespace, keys: frozenset[str]) -> int:
     """Run the scenario, print and write what LoadGen found; return the exit code.
 
     `keys` are those of the options of a run that `lar bench` takes.
@@ -97,7 +91,7 @@ def run(
     from lar.running.variants import make_variants
 
     for key in OF_VARIANTS:
-        if getattr(arguments, key) != parser.get_default(key):
+        if getattr(arguments, key) != arguments.parser.get_default(key):
             raise UsageError(
                 "does not go with --scenario, which compares nothing",
                 "leave it out; --json FILE writes what LoadGen found",

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from lar.cli import cache as command
-from lar.cli.parser import Parser
+from lar.cli.parser import parser_of
 from lar.engines.onnxruntime.cache import CACHE_FORMAT, ModelCache
 from lar.errors import UsageError
 
@@ -29,9 +29,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
     """Run `lar cache` in this process: its exit code, and what it printed."""
 
     def run(*words: object) -> tuple[int, str]:
-        parser = Parser(prog="lar cache", allow_abbrev=False)
-        command.add_arguments(parser)
-        code = command.main(parser.parse_args(list(map(str, words))))
+        code = command.main(parser_of("cache").parse_args(list(map(str, words))))
         return code, capsys.readouterr().out
 
     return run
