@@ -73,7 +73,6 @@ def main(arguments: argparse.Namespace) -> int:
     scenario.refuse_settings(arguments)
     # Not before: the help needs none of it.
     from lar.cli.progress_line import PacedLine
-    from lar.cli.report_files import raise_all
     from lar.reports.bench_report import report_bench
     from lar.running.bench import run_bench
     from lar.running.variants import find_baseline, make_variants, parse_vary
@@ -106,7 +105,7 @@ def main(arguments: argparse.Namespace) -> int:
             report=lambda progress: line.show(describe_progress(progress)),
         )
         line.end()
-        raise_all(files.write(report_bench(bench)))
+        files.write(report_bench(bench))
         if store is not None:
             save_bench(bench, store, arguments.tag or "")
     if bench.stopped == "interrupted" or not gates.is_asked(arguments):
@@ -160,7 +159,7 @@ def open_files(
     from lar.files.report_file import check_places
     from lar.running.places import places_of
 
-    files = open_reports(arguments, SHOWN, stack)
+    files = stack.enter_context(open_reports(vars(arguments), SHOWN))
     for variant in variants:
         fed = variant.spec.inputs if variant.spec else ()
         settings = variant.spec.settings if variant.spec else {}  # those of a settings file too

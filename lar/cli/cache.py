@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from typing import get_args
 
 from lar.cli.arguments import argument
+from lar.cli.report_files import open_reports
 from lar.cli.screen import screen_of_output
 from lar.engines import all_engines
 from lar.engines.engine import CacheFiles, CacheReport, Preference, Size
 from lar.engines.formats import HEAD_SIZE
 from lar.errors import UsageError
 from lar.files.input_file import open_input
-from lar.files.report_file import OutputFile
 from lar.reports.model import INDENTED, PLAIN
 from lar.reports.text import format_bytes, format_rows
 
@@ -67,18 +67,13 @@ def main(arguments: argparse.Namespace) -> int:
 
 def show_cache(arguments: argparse.Namespace) -> int:
     """Print what a file holds."""
-    paths, every = arguments.files, arguments.all
-    files = files_of_all(paths)
-    report = files.show(paths, arguments.operator, every_algorithm=every)
-    if arguments.json is None:
-        print_report(report)
-        return 0
-    with OutputFile(arguments.json, "--json") as file:
-        if not file.to_stdout:
-            print_report(report)
-        named = {"files": paths} if len(paths) > 1 else {"file": paths[0]}
-        content = {"format": CACHE_FORMAT, **named, **report.record}
-        file.write(json.dumps(content, indent=2) + "\n")
+    paths = arguments.files
+    report = files_of_all(paths).show(paths, arguments.operator, every_algorithm=arguments.all)
+    named = {"files": paths} if len(paths) > 1 else {"file": paths[0]}
+    content = {"format": CACHE_FORMAT, **named, **report.record}
+    with open_reports(vars(arguments), ("json",)) as files:
+        text, document = text_of(report), json.dumps(content, indent=2) + "\n"
+        files.write(lambda form: text if form == "text" else document)
     return 0
 
 
@@ -86,14 +81,15 @@ def diff_caches(arguments: argparse.Namespace) -> int:
     """Print how two files differ; return 1 when they do."""
     files = files_of_all([arguments.first, arguments.second])
     report = files.compare(arguments.first, arguments.second)
-    print_report(report)
+    print(text_of(report), end="")
     return 1 if report.differs else 0
 
 
 def merge_files(arguments: argparse.Namespace) -> int:
     """Add the content of all files to one file, which keeps what it has."""
     files = files_of_all([*arguments.files, *there(arguments.output)])
-    print_report(files.merge(arguments.files, arguments.output, arguments.prefer))
+    report = files.merge(arguments.files, arguments.output, arguments.prefer)
+    print(text_of(report), end="")
     return 0
 
 
@@ -101,7 +97,7 @@ def pick_algorithm(arguments: argparse.Namespace) -> int:
     """Change one choice in a file, or in OUT, which then gets what it lacks from the file."""
     files = files_of_all([arguments.file, *there(arguments.output)])
     report = files.pick(arguments.file, arguments.operator, arguments.algorithm, arguments.output)
-    print_report(report)
+    print(text_of(report), end="")
     return 0
 
 
@@ -142,18 +138,19 @@ def files_of_all(paths: Sequence[str]) -> CacheFiles:
     return first
 
 
-def print_report(report: CacheReport) -> None:
-    screen = screen_of_output()
-    for line in report.lines:
-        if isinstance(line, str):
-            print("\n".join(screen.wrap(line)))
+def text_of(report: CacheReport) -> str:
+    """Return the lines of a report, as wide as the terminal."""
+    screen, lines = screen_of_output(), list[str]()
+    for part in report.lines:
+        if isinstance(part, str):
+            lines += screen.wrap(part)
             continue
         rows = [
             [
                 format_bytes(cell.size_bytes) + cell.note if isinstance(cell, Size) else cell
                 for cell in row
             ]
-            for row in line.rows
+            for row in part.rows
         ]
-        layout = INDENTED if line.is_indented else PLAIN
-        print("\n".join(format_rows(line.header, rows, layout, screen)))
+        lines += format_rows(part.header, rows, INDENTED if part.is_indented else PLAIN, screen)
+    return "".join(f"{line}\n" for line in lines)

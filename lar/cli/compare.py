@@ -32,7 +32,7 @@ from lar.options.table import (
 from lar.options.values import parse_limit
 
 if TYPE_CHECKING:
-    from lar.files.report_file import OutputFile
+    from lar.files.path_conflicts import Place
     from lar.records.comparison import Comparison, ComparisonOfSides
     from lar.records.run import RunContext, RunResult, RunSpec
     from lar.reports.report import Report
@@ -157,12 +157,12 @@ def main(arguments: argparse.Namespace) -> int:
     check_rules(RULES, Asked(vars(arguments)))
     # Not before: the tensors' library would slow down the help.
     from lar.cli.progress_line import LateLine
-    from lar.cli.report_files import ReportFiles, raise_all
+    from lar.cli.report_files import open_places
     from lar.running.compared_dumps import compare
     from lar.running.compared_sides import check_any_model, side_of
     from lar.running.model_names import parse_models
 
-    forms = [form_of(name, arguments.format) for name in arguments.report]
+    reports = [(form_of(name, arguments.format), name, "--report") for name in arguments.report]
     if arguments.format and all(Path(name).suffix.lower() in SUFFIXES for name in arguments.report):
         raise UsageError(
             "no report needs it", "add --report -", flag=f"--format {arguments.format}"
@@ -171,7 +171,8 @@ def main(arguments: argparse.Namespace) -> int:
         sides = [side_of(text) for text in texts_of(vars(arguments))]
         if arguments.scheduler:
             check_any_model(sides, SCHEDULER.flag)
-        files = open_reports(arguments, sides, stack) if arguments.report else []
+        read = places_read(arguments, sides) if reports else ()
+        files = stack.enter_context(open_places(reports, *read))
         make_on = stack.enter_context(open_workers(arguments)) if arguments.scheduler else None
         with LateLine(sys.stderr) as line:
             comparison: Comparison | ComparisonOfSides = compare(
@@ -191,8 +192,7 @@ def main(arguments: argparse.Namespace) -> int:
                 make_on=make_on,
                 **options_for_models(arguments),
             )
-        make = partial(report_of, comparison, everything=arguments.all)
-        raise_all(ReportFiles(zip(forms, files, strict=True)).write(make))
+        files.write(partial(report_of, comparison, everything=arguments.all))
     return exit_code_of(comparison)
 
 
@@ -258,21 +258,15 @@ def form_of(name: str, asked: str | None) -> str:
     return form
 
 
-def open_reports(
-    arguments: argparse.Namespace, sides: Sequence[Side], stack: contextlib.ExitStack
-) -> list[OutputFile]:
-    """Open the reports before anything is compared.
-
-    Raises:
-        UsageError: one cannot be written, or would spoil what is compared.
-    """
+def places_read(
+    arguments: argparse.Namespace, sides: Sequence[Side]
+) -> tuple[list[str], list[Place]]:
+    """Return the files that a comparison reads, and what else no report may spoil."""
     from lar.dumps.dump import Dump
-    from lar.files.path_conflicts import Place, paths_in, places_of_dump
-    from lar.files.report_file import OutputFile, check_places
+    from lar.files.path_conflicts import paths_in, places_of_dump
     from lar.running.model_names import parse_models
     from lar.running.places import places_of
 
-    files = [stack.enter_context(OutputFile(name, "--report")) for name in arguments.report]
     read = [*paths_in(arguments.input or ()), *parse_models(arguments.model).values()]
     places: list[Place] = []
     for side in sides:
@@ -281,5 +275,4 @@ def open_reports(
         else:
             places += places_of(side.model, {**options_for_models(arguments), **side.options})
             read += paths_in(side.options.get("input", ()))
-    check_places(files, read, places)
-    return files
+    return read, places

@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from lar.cli import gates
-from lar.cli.table_output import render, warn_of
+from lar.cli.report_files import open_places, render
+from lar.cli.results import warn_of
 from lar.errors import UsageError, count_of, printable
 from lar.files.path_conflicts import Place, refuse_clashes
-from lar.files.report_file import OutputFile, check_places
 from lar.measurement.machine import read_model_file
 from lar.options.table import OPTIONS
 from lar.records.facts import MachineFacts, ModelFile
@@ -84,10 +84,9 @@ def show_results(arguments: argparse.Namespace) -> int:
     if arguments.json is not None:
         if len(results) > 1:
             raise UsageError("takes one result", "give one number", flag="--json")
-        with OutputFile(arguments.json, "--json") as output:
-            check_places([output], [store.path])
+        with open_places([("json", arguments.json, "--json")], [store.path]) as files:
             (result,) = results.values()
-            output.write(record_to_json(result) + b"\n")
+            files.write(record_to_json(result) + b"\n", prints=False)
         return 0
     named = [
         NamedResult(f"#{number} {tags[number]}".strip(), result)
@@ -112,11 +111,10 @@ def plot_results(arguments: argparse.Namespace) -> int:
     if arguments.html is None:
         print_report(report, "text")
         return 0
-    with OutputFile(arguments.html, "--html") as output:
-        check_places([output], [store.path])
-        output.write(render(report, "html", to_stdout=output.to_stdout))
-    if not output.to_stdout:
-        print(f"wrote {output.name}")
+    with open_places([("html", arguments.html, "--html")], [store.path]) as files:
+        files.write(report, prints=False)
+    if files.console is sys.stdout:
+        print(f"wrote {arguments.html}")
     return 0
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 from typing import Any
 
 from lar.cli.arguments import argument, option
@@ -33,20 +32,14 @@ def main(arguments: argparse.Namespace) -> int:
     """Read and print; return the exit code."""
     spec = plan_run(arguments.model, values_of(arguments))
     # Not before: an error in the command line should cost no more than it must.
-    from lar.files.report_file import OutputFile
+    from lar.cli.report_files import open_reports
+    from lar.cli.screen import screen_of_output
+    from lar.records.run import record_to_json
+    from lar.reports.info_text import format_info
+    from lar.running.tasks import info_of
 
-    with contextlib.ExitStack() as stack:
-        file = None
-        if arguments.json is not None:
-            file = stack.enter_context(OutputFile(arguments.json, "--json"))
-        from lar.cli.screen import screen_of_output
-        from lar.records.run import record_to_json
-        from lar.reports.info_text import format_info
-        from lar.running.tasks import info_of
-
+    with open_reports(vars(arguments), ("json",)) as files:
         info = info_of(spec, at_shapes=bool(spec.inputs or spec.shape or spec.batch_size))
-        if file is None or not file.to_stdout:
-            print("\n".join(format_info(info, screen_of_output())))
-        if file is not None:
-            file.write(record_to_json(info).decode() + "\n")
+        text = "".join(f"{line}\n" for line in format_info(info, screen_of_output()))
+        files.write(lambda form: text if form == "text" else record_to_json(info) + b"\n")
     return 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import gc
 import os
 import sys
@@ -99,15 +98,9 @@ def report(arguments: argparse.Namespace) -> int:
     paths += arguments.more
     options = collect_report_options(vars(arguments), name, style)
     asked = [kind for kind in FORMS if getattr(arguments, kind)]
-    from lar.cli.report_files import (  # not before: the help needs none of it
-        open_reports,
-        raise_all,
-    )
-    from lar.files.report_file import check_places
+    from lar.cli.report_files import open_reports  # not before: the help needs none of it
 
-    with contextlib.ExitStack() as stack:
-        files = open_reports(arguments, FORMS, stack)
-        check_places(files.files, paths)
+    with open_reports(vars(arguments), FORMS, read=paths) as files:
         profiles = [open_profile(path, as_recorded=style.as_recorded) for path in paths]
         *baseline, profile = profiles[:2]
         if not arguments.style and name == "operators" and not profile.facts.lar_version:
@@ -124,8 +117,7 @@ def report(arguments: argparse.Namespace) -> int:
         # What is made of several says it of each.
         corrected = describe_cost(profile) if profile.correction and not baseline else ""
         footer = "" if style is STYLES["operators"] else corrected
-        made = replace(made, footer=footer, corrected=corrected)
-        raise_all(files.write(made))
+        files.write(replace(made, footer=footer, corrected=corrected))
     return 0
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from lar.cli import gates
 from lar.cli.arguments import argument
+from lar.errors import printable
 from lar.results.facts import NAMES
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def main(arguments: argparse.Namespace) -> int:
         UsageError: a file is no result, or the table cannot be written.
     """
     # Not before: the help needs none of it.
-    from lar.cli.table_output import render, warn_of
+    from lar.cli.report_files import render
     from lar.files.report_file import OutputFile, check_places
     from lar.reports.results_report import report_results
     from lar.results.naming import name_of_baseline, read_named
@@ -72,6 +73,15 @@ def main(arguments: argparse.Namespace) -> int:
         return 0
     is_text = arguments.format in ("text", "markdown") or not output.to_stdout
     return gates.close(arguments, outcomes_of(compared), sys.stdout if is_text else sys.stderr)
+
+
+def warn_of(compared: SideBySide, form: str) -> None:
+    """Print the warnings of a table in CSV; the other forms have them beside it."""
+    if form == "csv":
+        from lar.reports.results_report import warnings_of
+
+        for text in warnings_of(compared):
+            print(printable(f"lar: warning: {text}"), file=sys.stderr)
 
 
 def outcomes_of(compared: SideBySide) -> list[gates.Outcome]:

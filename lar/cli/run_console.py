@@ -8,13 +8,14 @@ import os
 import sys
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, TextIO
 
 from lar.cli.output_stream import Outlet
 from lar.cli.progress_line import ProgressLine
+from lar.cli.report_files import Content, kept_for_later, open_reports, raise_all
 from lar.engines import engine_named
-from lar.errors import EXIT_CODES, printable
-from lar.files.report_file import OutputFile
+from lar.errors import EXIT_CODES, LarError, printable
 from lar.measurement.listener import Listener
 from lar.measurement.rows import SampleRows, warmups_in
 from lar.options.table import VERBOSE
@@ -55,24 +56,19 @@ class Console:
             UsageError: a report cannot be written.
         """
         self.spec = spec
-        self.reports: dict[str, OutputFile] = {}
         self.store: Store | None = None
         self.tag = str(values["tag"] or "")
         self._open = contextlib.ExitStack()
         with contextlib.ExitStack() as stack:
-            for key in FORMS:
-                if values[key] is not None:
-                    file = OutputFile(values[key], f"--{key}")
-                    self.reports[key] = stack.enter_context(file)
+            self.reports = stack.enter_context(open_reports(values, FORMS))
             if values["save"]:
                 from lar.results.store import open_store  # few runs need it
 
                 self.store = stack.enter_context(open_store(values["store"], create=True))
             # A report on standard output stands there alone.
-            on_stdout = any(file.to_stdout for file in self.reports.values())
-            lines = sys.stderr if on_stdout else sys.stdout
-            self.printer = LinePrinter(spec, lines, may_fail=bool(self.reports))
-            if "csv" in self.reports:
+            lines, may_fail = self.reports.console, bool(self.reports.files)
+            self.printer = LinePrinter(spec, lines, may_fail=may_fail)
+            if values["csv"] is not None:
                 self.printer.report_seconds += CSV_SECONDS
             if values["model_info"]:
                 from lar.reports.info_text import format_info  # few runs need it
@@ -99,11 +95,13 @@ class Console:
                 result, {**os.environ, **self.spec.environment}
             )
             print_lines(self.printer.notes, [f"hint: {hint}"] if hint else [])
-        with contextlib.ExitStack() as writing:  # each report, though another one fails
-            for key, file in self.reports.items():
-                writing.callback(write_report, file, key, result)
-            if self.store is not None:
-                writing.callback(self.save, self.store, result)
+        errors = list[LarError]()
+        if self.store is not None:
+            with kept_for_later(errors):
+                self.save(self.store, result)
+        with kept_for_later(errors):
+            self.reports.write(partial(content_of, result), prints=False)
+        raise_all(errors)
         if result.failure is not None:
             raise failure_of(result).to_error()
         if self.printer.lines.error:
@@ -121,15 +119,13 @@ class Console:
         print_lines(self.printer.notes, [printable(note)])
 
 
-def write_report(file: OutputFile, form: str, result: RunResult) -> None:
-    """Write a result into the file of --json, --csv or --html."""
+def content_of(result: RunResult, form: str) -> Content:
+    """Return what the file of --json, --csv or --html holds."""
     if form == "json":  # the record alone: rows of iterations would take time for nothing
-        file.write(record_to_json(result) + b"\n")
-        return
-    from lar.cli.table_output import render  # few runs need it
-    from lar.reports.run_report import report_run
+        return record_to_json(result) + b"\n"
+    from lar.reports.run_report import report_run  # few runs need it
 
-    file.write(render(report_run(result), form, to_stdout=file.to_stdout))
+    return report_run(result)
 
 
 def print_lines(outlet: Outlet, lines: list[str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -83,7 +82,7 @@ def run(arguments: argparse.Namespace, keys: frozenset[str]) -> int:
         UsageError: a flag does not go with the scenario.
         LarError: the run failed.
     """
-    from lar.files.report_file import OutputFile
+    from lar.cli.report_files import open_reports
     from lar.records.run import record_to_json
     from lar.reports.scenario_text import format_scenario
     from lar.running.plan import parse_values
@@ -108,8 +107,7 @@ def run(arguments: argparse.Namespace, keys: frozenset[str]) -> int:
         raise UsageError("loads one model at a time", "give one MODEL", flag="--scenario")
     options = {key: value for key, value in vars(arguments).items() if key in keys}
     (variant,) = make_variants(arguments.models, [], options)
-    with contextlib.ExitStack() as stack:
-        json = arguments.json and stack.enter_context(OutputFile(arguments.json, "--json"))
+    with open_reports(vars(arguments), ("json",)) as files:
         values = parse_values(variant.options)
         result = run_scenario(
             variant.model,
@@ -117,11 +115,8 @@ def run(arguments: argparse.Namespace, keys: frozenset[str]) -> int:
             values,
             log_folder=getattr(arguments, LOGS) or "",
         )
-        if not (json and json.to_stdout):
-            for line in format_scenario(result):
-                print(line, flush=True)
-        if json:
-            json.write(record_to_json(result).decode() + "\n")
+        text = "".join(f"{line}\n" for line in format_scenario(result))
+        files.write(lambda form: text if form == "text" else record_to_json(result) + b"\n")
     return exit_code_of(result)
 
 

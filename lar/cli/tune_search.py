@@ -75,7 +75,7 @@ def search_all(
         planned = [plan(group, command) for group in groups]
         if arguments.list_space:
             report = report_space([each.request for each in planned])
-            raise_all(open_reports(arguments, forms, stack).write(report))
+            stack.enter_context(open_reports(vars(arguments), forms)).write(report)
         elif len(planned) == 1:
             raise_end(tune(planned[0], command))
         else:
@@ -204,7 +204,7 @@ class Outputs:
             UsageError: a file cannot be written, or would replace what is read.
         """
         self.arguments = arguments = command.arguments
-        self.reports = open_reports(arguments, command.forms, stack, name)
+        self.reports = stack.enter_context(open_reports(vars(arguments), command.forms, name))
         self.packed = ""
         self.settings: OutputFile | None = None
         opened, beside = [*self.reports.files], list[Place]()
@@ -246,7 +246,8 @@ class Outputs:
             with kept_for_later(errors):
                 lines = write_packed(space, found.runs[-1].spec, self.packed)
                 print("\n".join(lines), file=self.reports.console, flush=True)
-        errors += self.reports.write(report_tuning(found, caches=caches))
+        with kept_for_later(errors):
+            self.reports.write(report_tuning(found, caches=caches))
         if self.store is not None:
             with kept_for_later(errors):
                 print_saved(self.store.add(found.runs, self.arguments.tag or ""), self.store)
