@@ -17,7 +17,7 @@ OPTIONS = (INPUT, SHAPE, BATCH_SIZE, ALLOW_EXTERNAL_DATA)
 ARGUMENTS = (
     argument("model MODEL", MODEL),
     argument("--engine NAME", "the engine that reads it"),
-    *map(option, OPTIONS),
+    *(option(each) for each in OPTIONS),
     argument("--json FILE", "write it as JSON; - is standard output"),
 )
 

@@ -47,8 +47,9 @@ class ReportFiles:
 
         def content_as(form: str, *, to_stdout: bool) -> str | bytes:
             content = made(form) if callable(made) else made
-            is_rendered = not isinstance(content, Report)
-            return content if is_rendered else render(content, form, to_stdout=to_stdout)
+            if isinstance(content, Report):
+                return render(content, form, to_stdout=to_stdout)
+            return content
 
         if prints and self.console is sys.stdout:
             print(content_as("text", to_stdout=True), end="", flush=True)
