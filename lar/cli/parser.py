@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,6 +11,7 @@ from typing import Any, NoReturn
 
 from lar.cli.arguments import add_rows
 from lar.cli.commands import COMMANDS, load_command
+from lar.cli.screen import width_of
 from lar.errors import UsageError
 
 # argparse searches the file system for a translation of each of its texts. lar has no translations,
@@ -37,14 +37,7 @@ class Formatter(argparse.RawDescriptionHelpFormatter):
 
 def terminal_width() -> int:
     """Return the number of columns: COLUMNS, else the terminal's, else 100."""
-    try:
-        return int(os.environ["COLUMNS"])
-    except (KeyError, ValueError):
-        pass
-    try:
-        return os.get_terminal_size(1).columns or 100
-    except OSError:
-        return 100
+    return width_of(sys.stdout) or 100
 
 
 class Parser(argparse.ArgumentParser):

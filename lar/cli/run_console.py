@@ -7,13 +7,19 @@ import math
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from lar.cli.output_stream import Outlet
 from lar.cli.progress_line import ProgressLine
-from lar.cli.report_files import Content, kept_for_later, open_reports, raise_all
+from lar.cli.report_files import (
+    Content,
+    ReportFiles,
+    kept_for_later,
+    open_reports,
+    raise_all,
+)
 from lar.engines import engine_named
 from lar.errors import EXIT_CODES, LarError, printable
 from lar.measurement.listener import Listener
@@ -46,41 +52,40 @@ FORMS = ("json", "csv", "html")
 CSV_SECONDS = 15e-6
 
 
-class Console:
+@contextlib.contextmanager
+def open_console(
+    spec: RunSpec, context: RunContext, values: Mapping[str, Any]
+) -> Iterator[Console]:
+    """Open the output of a run, and print what the model holds if that is asked for.
+
+    Raises:
+        UsageError: a report cannot be written.
+    """
+    with contextlib.ExitStack() as stack:
+        reports = stack.enter_context(open_reports(values, FORMS))
+        store: Store | None = None
+        if values["save"]:
+            from lar.results.store import open_store  # few runs need it
+
+            store = stack.enter_context(open_store(values["store"], create=True))
+        # A report on standard output stands there alone.
+        printer = LinePrinter(spec, reports.console, may_fail=bool(reports.files))
+        if values["csv"] is not None:
+            printer.report_seconds += CSV_SECONDS
+        if values["model_info"]:
+            from lar.reports.info_text import format_info  # few runs need it
+
+            print_lines(printer.lines, format_info(info_of(spec, context)))
+        yield Console(printer, reports, store, values["tag"] or "")
+
+
+class Console(NamedTuple):
     """The output of a run: its lines while it goes on, its warnings, its reports."""
 
-    def __init__(self, spec: RunSpec, context: RunContext, values: Mapping[str, Any]) -> None:
-        """Open the reports, and print what the model holds if that is asked for.
-
-        Raises:
-            UsageError: a report cannot be written.
-        """
-        self.spec = spec
-        self.store: Store | None = None
-        self.tag = str(values["tag"] or "")
-        self._open = contextlib.ExitStack()
-        with contextlib.ExitStack() as stack:
-            self.reports = stack.enter_context(open_reports(values, FORMS))
-            if values["save"]:
-                from lar.results.store import open_store  # few runs need it
-
-                self.store = stack.enter_context(open_store(values["store"], create=True))
-            # A report on standard output stands there alone.
-            lines, may_fail = self.reports.console, bool(self.reports.files)
-            self.printer = LinePrinter(spec, lines, may_fail=may_fail)
-            if values["csv"] is not None:
-                self.printer.report_seconds += CSV_SECONDS
-            if values["model_info"]:
-                from lar.reports.info_text import format_info  # few runs need it
-
-                print_lines(self.printer.lines, format_info(info_of(spec, context)))
-            self._open = stack.pop_all()
-
-    def __enter__(self) -> Console:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._open.close()
+    printer: LinePrinter
+    reports: ReportFiles
+    store: Store | None
+    tag: str
 
     def finish(self, result: RunResult) -> int:
         """Print and write what follows the last iteration; return the exit code.
@@ -91,9 +96,9 @@ class Console:
         """
         self.printer.finish(result)
         if result.status == "ok":
-            hint = engine_named(self.spec.engine).hints_for(
-                result, {**os.environ, **self.spec.environment}
-            )
+            spec = self.printer.spec
+            environment = {**os.environ, **spec.environment}
+            hint = engine_named(spec.engine).hints_for(result, environment)
             print_lines(self.printer.notes, [f"hint: {hint}"] if hint else [])
         errors = list[LarError]()
         if self.store is not None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from lar.cli.arguments import Row, argument, heading
-from lar.errors import LarError, UsageError
+from lar.errors import UsageError
 from lar.options.option import flag_of
 from lar.options.values import (
     parse_duration,
@@ -17,9 +17,6 @@ from lar.options.values import (
     parse_rate,
 )
 from lar.records.scenario import SCENARIOS, Scenario, ScenarioName
-
-if TYPE_CHECKING:
-    from lar.records.run import RunResult
 
 LOGS = "loadgen_logs"
 
@@ -66,11 +63,18 @@ def refuse_settings(arguments: argparse.Namespace) -> None:
     Raises:
         UsageError: one is given.
     """
-    for key in SETTINGS:
-        if getattr(arguments, key) is not None:
-            raise UsageError(
-                "needs --scenario", f"it takes {', '.join(SCENARIOS)}", flag=flag_of(key)
-            )
+    refuse(arguments, SETTINGS, "needs --scenario", f"it takes {', '.join(SCENARIOS)}")
+
+
+def refuse(arguments: argparse.Namespace, keys: Iterable[str], problem: str, hint: str) -> None:
+    """Refuse the first of some flags that is given.
+
+    Raises:
+        UsageError: there is one.
+    """
+    for key in keys:
+        if getattr(arguments, key) != arguments.parser.get_default(key):
+            raise UsageError(problem, hint, flag=flag_of(key))
 
 
 def run(arguments: argparse.Namespace, keys: frozenset[str]) -> int:
@@ -87,22 +91,16 @@ def run(arguments: argparse.Namespace, keys: frozenset[str]) -> int:
     from lar.reports.scenario_text import format_scenario
     from lar.running.plan import parse_values
     from lar.running.scenario import run_scenario
+    from lar.running.tasks import require_ok
     from lar.running.variants import make_variants
 
-    for key in OF_VARIANTS:
-        if getattr(arguments, key) != arguments.parser.get_default(key):
-            raise UsageError(
-                "does not go with --scenario, which compares nothing",
-                "leave it out; --json FILE writes what LoadGen found",
-                flag=flag_of(key),
-            )
+    asked = f"--scenario {arguments.scenario}"
+    hint = "leave it out; --json FILE writes what LoadGen found"
+    refuse(arguments, OF_VARIANTS, "does not go with --scenario, which compares nothing", hint)
     for key, scenario in SCENARIO_OF.items():
-        if getattr(arguments, key) is not None and arguments.scenario != scenario:
-            raise UsageError(
-                f"does not go with --scenario {arguments.scenario}",
-                f"leave it out, or load the model with --scenario {scenario}",
-                flag=flag_of(key),
-            )
+        if scenario != arguments.scenario:
+            hint = f"leave it out, or load the model with --scenario {scenario}"
+            refuse(arguments, [key], f"does not go with {asked}", hint)
     if len(arguments.models) > 1:
         raise UsageError("loads one model at a time", "give one MODEL", flag="--scenario")
     options = {key: value for key, value in vars(arguments).items() if key in keys}
@@ -117,7 +115,8 @@ def run(arguments: argparse.Namespace, keys: frozenset[str]) -> int:
         )
         text = "".join(f"{line}\n" for line in format_scenario(result))
         files.write(lambda form: text if form == "text" else record_to_json(result) + b"\n")
-    return exit_code_of(result)
+    require_ok(result)
+    return 0
 
 
 def scenario_of(arguments: argparse.Namespace, values: Mapping[str, Any]) -> Scenario:
@@ -133,18 +132,3 @@ def scenario_of(arguments: argparse.Namespace, values: Mapping[str, Any]) -> Sce
     }
     chosen = {key: value for key, value in given.items() if value is not None}
     return Scenario(name=arguments.scenario, **chosen)
-
-
-def exit_code_of(result: RunResult) -> int:
-    """Return the exit code of a scenario that has been printed.
-
-    Raises:
-        LarError: it did not end well.
-    """
-    if result.status == "interrupted":
-        raise KeyboardInterrupt
-    if result.failure is not None:
-        raise result.failure.to_error()
-    if result.status != "ok":
-        raise LarError(f"the run ended as {result.status}")
-    return 0
