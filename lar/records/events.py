@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any, get_args
 
 from lar.records.dataset import ItemClasses
 from lar.records.facts import EngineFacts
+from lar.records.record import Record
 from lar.records.run import (
     Failure,
     FedInput,
@@ -29,38 +30,33 @@ from lar.records.stopping import Stopped
 from lar.records.testcase import Case, Verdict, add_verdicts
 
 
-@dataclass(frozen=True)
-class EngineStarted:
+class EngineStarted(Record, kw_only=False):
     """The engine's library is loaded."""
 
     engine: EngineFacts
 
 
-@dataclass(frozen=True)
-class PhaseEntered:
+class PhaseEntered(Record, kw_only=False):
     """The run has come to a phase."""
 
     phase: Phase
 
 
-@dataclass(frozen=True)
-class Loaded:
+class Loaded(Record, kw_only=False):
     """The model is loaded; its inputs are known."""
 
     load_seconds: float
     inputs: tuple[TensorInfo, ...]
 
 
-@dataclass(frozen=True)
-class Fed:
+class Fed(Record, kw_only=False):
     """The inputs are read and fit the model."""
 
     fed: tuple[FedInput, ...]
     warnings: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Prepared:
+class Prepared(Record, kw_only=False):
     """The inputs are with the engine; the first iteration may start."""
 
     prepare_seconds: float
@@ -68,27 +64,23 @@ class Prepared:
     noise_sources: NoiseSources | None = None
 
 
-@dataclass(frozen=True)
-class CasesFound:
+class CasesFound(Record, kw_only=False):
     """The model has testcases; these are the outputs that they look at."""
 
     variables: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class CaseStarted:
+class CaseStarted(Record, kw_only=False):
     """The iterations of a testcase begin."""
 
     number: int
 
 
-@dataclass(frozen=True)
-class TurnEnded:
+class TurnEnded(Record, kw_only=False):
     """The iterations of a turn are done; their rows stand already."""
 
 
-@dataclass(frozen=True)
-class Judged:
+class Judged(Record, kw_only=False):
     """An iteration of a testcase is done and its outputs are compared; its row stands already.
 
     Without verdicts there was nothing to compare with.
@@ -99,15 +91,13 @@ class Judged:
     verdicts: tuple[Verdict, ...]
 
 
-@dataclass(frozen=True)
-class ScenarioEnded:
+class ScenarioEnded(Record, kw_only=False):
     """MLPerf's load generator has asked for its last query."""
 
     scenario: ScenarioResult
 
 
-@dataclass(frozen=True)
-class Finished:
+class Finished(Record, kw_only=False):
     """All iterations are done."""
 
     outputs: tuple[OutputSummary, ...]
@@ -118,37 +108,32 @@ class Finished:
     stopped: Stopped | None = None
 
 
-@dataclass(frozen=True)
-class ModelRead:
+class ModelRead(Record, kw_only=False):
     """The content of a model file."""
 
     info: ModelInfo
 
 
-@dataclass(frozen=True)
-class DevicesFound:
+class DevicesFound(Record, kw_only=False):
     """The devices that an engine can run on."""
 
     devices: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Classified:
+class Classified(Record, kw_only=False):
     """An item of a data set has been run; its first output is taken for scores of classes."""
 
     classes: ItemClasses
 
 
-@dataclass(frozen=True)
-class Unpacked:
+class Unpacked(Record, kw_only=False):
     """The model of a file of testcases stands in a file of its own, and so do its testcases."""
 
     model: str
     cases: tuple[Case, ...]
 
 
-@dataclass(frozen=True)
-class Packed:
+class Packed(Record, kw_only=False):
     """Testcases are packed: what each feeds, and the outputs that are expected."""
 
     fed: tuple[tuple[FedInput, ...], ...]
@@ -156,16 +141,14 @@ class Packed:
     warnings: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class ComputedAlone:
+class ComputedAlone(Record, kw_only=False):
     """A tensor was computed from given values and stands in its file; or it was not, and why."""
 
     number: int
     problem: str = ""
 
 
-@dataclass(frozen=True)
-class Failed:
+class Failed(Record, kw_only=False):
     """The worker ends here; nothing comes after this."""
 
     failure: Failure

@@ -9,13 +9,14 @@ the schema in `lar.profiles.trace_file`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property, wraps
 from itertools import zip_longest
 from typing import Annotated, Any, Literal, TypedDict, TypeVar
 
 import msgspec
 
+from lar.records.record import Record
 from lar.records.summary import Difference
 
 T = TypeVar("T")
@@ -511,8 +512,7 @@ class ProfileFacts(
     tried: tuple[TriedSetting, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Profile:
+class Profile(Record):
     """All that one run has recorded, each in the order of time.
 
     `engine_raw` is the engine's own profile of the last iteration, as it wrote it, in JSON; empty
