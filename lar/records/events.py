@@ -9,11 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
-from typing import Any, get_args
 
 from lar.records.dataset import ItemClasses
 from lar.records.facts import EngineFacts
-from lar.records.record import Record
+from lar.records.record import ShortRecord
 from lar.records.run import (
     Failure,
     FedInput,
@@ -30,33 +29,37 @@ from lar.records.stopping import Stopped
 from lar.records.testcase import Case, Verdict, add_verdicts
 
 
-class EngineStarted(Record, kw_only=False):
+class Event(ShortRecord):
+    """What a worker tells of its run."""
+
+
+class EngineStarted(Event):
     """The engine's library is loaded."""
 
     engine: EngineFacts
 
 
-class PhaseEntered(Record, kw_only=False):
+class PhaseEntered(Event):
     """The run has come to a phase."""
 
     phase: Phase
 
 
-class Loaded(Record, kw_only=False):
+class Loaded(Event):
     """The model is loaded; its inputs are known."""
 
     load_seconds: float
     inputs: tuple[TensorInfo, ...]
 
 
-class Fed(Record, kw_only=False):
+class Fed(Event):
     """The inputs are read and fit the model."""
 
     fed: tuple[FedInput, ...]
     warnings: tuple[str, ...]
 
 
-class Prepared(Record, kw_only=False):
+class Prepared(Event):
     """The inputs are with the engine; the first iteration may start."""
 
     prepare_seconds: float
@@ -64,23 +67,23 @@ class Prepared(Record, kw_only=False):
     noise_sources: NoiseSources | None = None
 
 
-class CasesFound(Record, kw_only=False):
+class CasesFound(Event):
     """The model has testcases; these are the outputs that they look at."""
 
     variables: tuple[str, ...]
 
 
-class CaseStarted(Record, kw_only=False):
+class CaseStarted(Event):
     """The iterations of a testcase begin."""
 
     number: int
 
 
-class TurnEnded(Record, kw_only=False):
+class TurnEnded(Event):
     """The iterations of a turn are done; their rows stand already."""
 
 
-class Judged(Record, kw_only=False):
+class Judged(Event):
     """An iteration of a testcase is done and its outputs are compared; its row stands already.
 
     Without verdicts there was nothing to compare with.
@@ -91,13 +94,19 @@ class Judged(Record, kw_only=False):
     verdicts: tuple[Verdict, ...]
 
 
-class ScenarioEnded(Record, kw_only=False):
+class Classified(Event):
+    """An item of a data set has been run; its first output is taken for scores of classes."""
+
+    classes: ItemClasses
+
+
+class ScenarioEnded(Event):
     """MLPerf's load generator has asked for its last query."""
 
     scenario: ScenarioResult
 
 
-class Finished(Record, kw_only=False):
+class Finished(Event):
     """All iterations are done."""
 
     outputs: tuple[OutputSummary, ...]
@@ -108,32 +117,26 @@ class Finished(Record, kw_only=False):
     stopped: Stopped | None = None
 
 
-class ModelRead(Record, kw_only=False):
+class ModelRead(Event):
     """The content of a model file."""
 
     info: ModelInfo
 
 
-class DevicesFound(Record, kw_only=False):
+class DevicesFound(Event):
     """The devices that an engine can run on."""
 
     devices: tuple[str, ...]
 
 
-class Classified(Record, kw_only=False):
-    """An item of a data set has been run; its first output is taken for scores of classes."""
-
-    classes: ItemClasses
-
-
-class Unpacked(Record, kw_only=False):
+class Unpacked(Event):
     """The model of a file of testcases stands in a file of its own, and so do its testcases."""
 
     model: str
     cases: tuple[Case, ...]
 
 
-class Packed(Record, kw_only=False):
+class Packed(Event):
     """Testcases are packed: what each feeds, and the outputs that are expected."""
 
     fed: tuple[tuple[FedInput, ...], ...]
@@ -141,42 +144,22 @@ class Packed(Record, kw_only=False):
     warnings: tuple[str, ...]
 
 
-class ComputedAlone(Record, kw_only=False):
+class ComputedAlone(Event):
     """A tensor was computed from given values and stands in its file; or it was not, and why."""
 
     number: int
     problem: str = ""
 
 
-class Failed(Record, kw_only=False):
+class Failed(Event):
     """The worker ends here; nothing comes after this."""
 
     failure: Failure
 
 
-Event = (
-    EngineStarted
-    | PhaseEntered
-    | Loaded
-    | Fed
-    | Prepared
-    | CasesFound
-    | CaseStarted
-    | TurnEnded
-    | Judged
-    | Classified
-    | ScenarioEnded
-    | Finished
-    | ModelRead
-    | DevicesFound
-    | Unpacked
-    | Packed
-    | ComputedAlone
-    | Failed
-)
 Emit = Callable[[Event], None]
 
-EVENTS: Mapping[str, type[Any]] = {kind.__name__: kind for kind in get_args(Event)}
+EVENTS: Mapping[str, type[Event]] = {kind.__name__: kind for kind in Event.__subclasses__()}
 
 # A worker ends after one of these.
 LAST_EVENTS = (Finished, ModelRead, DevicesFound, Unpacked, Packed, Failed)

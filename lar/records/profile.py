@@ -76,20 +76,7 @@ class ThreadUse(msgspec.Struct, frozen=True):
         )
 
 
-class ProfiledOperator(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    rename={
-        "inputs": "in",
-        "outputs": "out",
-        "parameters": "params",
-        "size_bytes": "bytes",
-        "algorithm": "algo",
-        "workspace_bytes": "workspace",
-        "source": "src",
-    },
-):
+class ProfiledOperator(msgspec.Struct, frozen=True, kw_only=True):
     """One operator of the graph that was executed.
 
     `flops` counts a multiply-accumulate as two; `size_bytes` is what it reads and writes. `source`
@@ -108,15 +95,15 @@ class ProfiledOperator(
     type: str
     name: str
     module: str = ""
-    inputs: tuple[TensorFact, ...] = ()
-    outputs: tuple[TensorFact, ...] = ()
-    parameters: dict[str, Any] = msgspec.field(default_factory=dict)
+    inputs: tuple[TensorFact, ...] = msgspec.field(default=(), name="in")
+    outputs: tuple[TensorFact, ...] = msgspec.field(default=(), name="out")
+    parameters: dict[str, Any] = msgspec.field(default_factory=dict, name="params")
     flops: Count | None = None
-    size_bytes: Count | None = None
-    algorithm: str | None = None
-    workspace_bytes: Count | None = None
+    size_bytes: Count | None = msgspec.field(default=None, name="bytes")
+    algorithm: str | None = msgspec.field(default=None, name="algo")
+    workspace_bytes: Count | None = msgspec.field(default=None, name="workspace")
     provider: str = ""
-    source: Literal["measured", "derived", "none"] = "none"
+    source: Literal["measured", "derived", "none"] = msgspec.field(default="none", name="src")
     threads: ThreadUse | None = None
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
@@ -273,11 +260,11 @@ class Allocation(msgspec.Struct, frozen=True, gc=False):
     source: str = ""
 
 
-class MemoryChunk(msgspec.Struct, frozen=True, gc=False, rename={"size_bytes": "size"}):
+class MemoryChunk(msgspec.Struct, frozen=True, gc=False):
     """A piece of the static memory plan, held from one operator to another, both included."""
 
     address: int
-    size_bytes: Count
+    size_bytes: Count = msgspec.field(name="size")
     owner: str = ""
     first_operator: int | None = None
     last_operator: int | None = None
@@ -307,17 +294,13 @@ class Clock(msgspec.Struct, frozen=True):
     align: tuple[Alignment, ...] = ()
 
 
-class CpuUse(
-    msgspec.Struct,
-    frozen=True,
-    rename={"process_percent": "process_util", "system_percent": "system_util"},
-):
+class CpuUse(msgspec.Struct, frozen=True):
     """The CPU over the timed iterations: the process's time in percent of one core, and how busy
     all cores of the machine were in percent."""
 
     count: int = 0
-    process_percent: float | None = None
-    system_percent: float | None = None
+    process_percent: float | None = msgspec.field(default=None, name="process_util")
+    system_percent: float | None = msgspec.field(default=None, name="system_util")
 
 
 class Cost(msgspec.Struct, frozen=True):
@@ -422,21 +405,13 @@ class ModelFacts(msgspec.Struct, frozen=True):
     format: str = ""
 
 
-class DeviceFacts(
-    msgspec.Struct,
-    frozen=True,
-    rename={
-        "memory_bytes": "totalGlobalMem",
-        "compute_major": "computeMajor",
-        "compute_minor": "computeMinor",
-    },
-):
+class DeviceFacts(msgspec.Struct, frozen=True):
     id: int = 0
     kind: str = "cpu"
     name: str = ""
-    memory_bytes: Count | None = None
-    compute_major: int | None = None
-    compute_minor: int | None = None
+    memory_bytes: Count | None = msgspec.field(default=None, name="totalGlobalMem")
+    compute_major: int | None = msgspec.field(default=None, name="computeMajor")
+    compute_minor: int | None = msgspec.field(default=None, name="computeMinor")
 
 
 class Machine(TypedDict, total=False):
@@ -460,19 +435,7 @@ class Machine(TypedDict, total=False):
     instruction_sets: str
 
 
-class ProfileFacts(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    rename={
-        "arguments": "argv",
-        "folder": "cwd",
-        "iterations": "iters",
-        "warmup_iterations": "warmup",
-        "machine": "host",
-        "peak_memory_bytes": "peak_rss",
-    },
-):
+class ProfileFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The origin of a profile. `dropped` lists what the engine could not record, a line each.
 
     `dispatch_only` is for operators that ran on a device of whose times the engine says nothing:
@@ -491,17 +454,17 @@ class ProfileFacts(
     driver: str = ""
     device: str = "cpu"
     model: ModelFacts = ModelFacts()
-    arguments: tuple[str, ...] = ()
-    folder: str = ""
+    arguments: tuple[str, ...] = msgspec.field(default=(), name="argv")
+    folder: str = msgspec.field(default="", name="cwd")
     options: dict[str, Any] = msgspec.field(default_factory=dict)
     batch: int | None = None
-    iterations: int = 0
-    warmup_iterations: int = 0
+    iterations: int = msgspec.field(default=0, name="iters")
+    warmup_iterations: int = msgspec.field(default=0, name="warmup")
     threads: int | None = None
     clock: Clock = Clock()
     cpu: CpuUse = CpuUse()
-    machine: Machine = msgspec.field(default_factory=Machine)
-    peak_memory_bytes: Count | None = None
+    machine: Machine = msgspec.field(default_factory=Machine, name="host")
+    peak_memory_bytes: Count | None = msgspec.field(default=None, name="peak_rss")
     cost: Cost | None = None
     peak: Peak | None = None
     dropped: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What all records are: frozen, plain data, whose fields are given by name."""
+"""What all records are: frozen, plain data."""
 
 from __future__ import annotations
 
@@ -15,8 +15,16 @@ else:
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 class Record:
-    """A dataclass that nobody changes. `how` are other arguments of `dataclass`: with
-    `kw_only=False` its fields are given by their places too."""
+    """A dataclass that nobody changes, whose fields are given by name; `how` are other arguments of
+    `dataclass`."""
 
     def __init_subclass__(cls, **how: bool) -> None:
-        dataclass(frozen=True, **{"kw_only": True, **how})(cls)
+        dataclass(frozen=True, kw_only=True, **how)(cls)
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+class ShortRecord:
+    """A dataclass that nobody changes, whose few fields may be given by their places."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True)(cls)

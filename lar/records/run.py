@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from lar.errors import LarError, check_keywords, error_with_code, format_message
 from lar.records.dataset import Item, ItemClasses
 from lar.records.facts import EngineFacts, MachineFacts, ModelFile
-from lar.records.record import Record
+from lar.records.record import Record, ShortRecord
 from lar.records.scenario import Scenario, ScenarioResult
 from lar.records.stopping import Pacing, Rank, Stopped, Stopping
 from lar.records.summary import Summary
@@ -202,7 +202,7 @@ class RunContext(Record):
         return None if spec.timeout_seconds is None else self.began + spec.timeout_seconds
 
 
-class Failure(Record, kw_only=False):
+class Failure(ShortRecord):
     """Why a run did not end well: the parts of a `LarError`, and its exit code.
 
     `message` is the whole line, made of the other parts and kept for those who read the JSON; a
@@ -527,7 +527,7 @@ def record_from_json(data: bytes | str, record_type: type[R]) -> R:
         raise ValueError(str(error)) from None
 
 
-class Headed(Record, kw_only=False):
+class Headed(ShortRecord):
     """A record of any format."""
 
     format: str = ""

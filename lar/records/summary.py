@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Literal
 
-from lar.records.record import Record
+from lar.records.record import Record, ShortRecord
 from lar.records.stopping import QueueSummary, Rank
 
 Cause = Literal["queue delay", "steal", "throttling", "frequency", "slow core"]
@@ -13,7 +13,7 @@ Trust = Literal["latency", "undisturbed latency", "cpu", "nothing"]
 Verdict = Literal["faster", "slower", "no difference shown", "not judged"]
 
 
-class Interval(Record, kw_only=False):
+class Interval(ShortRecord):
     """The range that holds the true value in `confidence` of the cases, in the value's unit."""
 
     low: float
