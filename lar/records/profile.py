@@ -514,15 +514,6 @@ class Profile(Record):
         """The executions without those of the warm-up."""
         return tuple(execution for execution in self.executions if not execution.warmup)
 
-    @cached_property
-    def executions_by_operator(self) -> Mapping[int, list[Execution]]:
-        """The executions without those of the warm-up, by their operators, in the order of the
-        first of each."""
-        groups: dict[int, list[Execution]] = {}
-        for execution in self.timed_executions:
-            groups.setdefault(execution.operator, []).append(execution)
-        return groups
-
     def timed_allocations(self) -> tuple[Allocation, ...]:
         """Return what was taken and given back outside of the warm-up; what an iteration gives
         back at its very end is part of it."""
