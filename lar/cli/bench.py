@@ -74,6 +74,7 @@ def main(arguments: argparse.Namespace) -> int:
     # Not before: the help needs none of it.
     from lar.cli.progress_line import PacedLine
     from lar.reports.bench_report import report_bench
+    from lar.results.reading import runs_of_bench
     from lar.running.bench import run_bench
     from lar.running.variants import find_baseline, make_variants, parse_vary
 
@@ -107,7 +108,7 @@ def main(arguments: argparse.Namespace) -> int:
         line.end()
         files.write(report_bench(bench))
         if store is not None:
-            save_bench(bench, store, arguments.tag or "")
+            print_saved(store.add(runs_of_bench(bench), arguments.tag or ""), store)
     if bench.stopped == "interrupted" or not gates.is_asked(arguments):
         check_end(bench)
         return 0
@@ -182,17 +183,6 @@ def open_asked_store(arguments: argparse.Namespace, stack: contextlib.ExitStack)
     from lar.results.store import open_store
 
     return stack.enter_context(open_store(arguments.store, create=True))
-
-
-def save_bench(bench: BenchResult, store: Store, tag: str) -> None:
-    """Store the result of each process of a bench.
-
-    Raises:
-        LarError: the store cannot be written.
-    """
-    from lar.results.reading import runs_of_bench
-
-    print_saved(store.add(runs_of_bench(bench), tag), store)
 
 
 def print_saved(added: Sequence[Added], store: Store) -> None:

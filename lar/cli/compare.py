@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,6 +58,8 @@ ENGINE_OPTIONS: tuple[Option[Any], ...] = (
     *(each for each in OPTIONS if each.purpose in ("setting", "cache") and not each.writes),
 )
 OPTIONS_OF_SIDES: tuple[Option[Any], ...] = (*INPUT_OPTIONS, *ENGINE_OPTIONS)
+# What the comparison takes as it is typed.
+HOW = ("rtol", "atol", "raw", "case", "isolate", "only", "truth")
 
 MISSING = "give two sides: A B"
 
@@ -74,11 +76,6 @@ def hint_at(flag: str, near: str) -> str:
     if known is None:
         return near or 'a flag for one model is quoted with it: "model.onnx --cpu"'
     return f'it is for one model alone, quoted with it: "model.onnx {known.usage}"'
-
-
-def texts_of(values: Mapping[str, Any]) -> list[str]:
-    """Return the sides as they were typed."""
-    return [values["actual"], values["expected"], *values["others"]]
 
 
 RULES = (
@@ -168,7 +165,8 @@ def main(arguments: argparse.Namespace) -> int:
             "no report needs it", "add --report -", flag=f"--format {arguments.format}"
         )
     with contextlib.ExitStack() as stack:
-        sides = [side_of(text) for text in texts_of(vars(arguments))]
+        typed_sides = (arguments.actual, arguments.expected, *arguments.others)
+        sides = [side_of(text) for text in typed_sides]
         if arguments.scheduler:
             check_any_model(sides, SCHEDULER.flag)
         read = places_read(arguments, sides) if reports else ()
@@ -179,14 +177,8 @@ def main(arguments: argparse.Namespace) -> int:
                 sides[0],
                 sides[1],
                 *sides[2:],
-                rtol=arguments.rtol,
-                atol=arguments.atol,
+                **{key: getattr(arguments, key) for key in HOW},
                 max_error=arguments.max_err,
-                raw=arguments.raw,
-                case=arguments.case,
-                isolate=arguments.isolate,
-                only=arguments.only,
-                truth=arguments.truth,
                 models=parse_models(arguments.model),
                 progress=line.show,
                 make_on=make_on,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ from lar.testcases.paths import source_of
 if TYPE_CHECKING:
     from lar.engines.engine import CasePacker
     from lar.records.events import Packed
-    from lar.records.run import FedInput, RunSpec
+    from lar.records.run import RunSpec
 
 IMAGE_OPTIONS = ("input_layout", "resize", "mean", "scale", "bgr", "rgb", "seed")
 
@@ -216,21 +216,13 @@ def read_lists(data: Sequence[str]) -> list[str]:
     return found
 
 
-def format_packed(name: str, packed: Packed) -> list[str]:
-    """Return the lines that say what was packed."""
+def format_packed(name: str, packed: Packed) -> Iterator[str]:
+    """Yield the lines that say what was packed."""
+    from lar.records.run import format_shape
 
-    lines = [
-        f"testcase {number}: {', '.join(map(format_fed, case))}"
-        for number, case in enumerate(packed.fed)
-    ]
+    for number, case in enumerate(packed.fed):
+        fed = (f"{it.name} {it.dtype} {format_shape(it.shape)} from {it.source}" for it in case)
+        yield f"testcase {number}: {', '.join(fed)}"
     outputs = ", ".join(f"{info.name} {info.dtype} {info.shape_text}" for info in packed.outputs)
-    return [
-        *lines,
-        f"{name}: {count_of(len(packed.fed), 'testcase')}; expected outputs: {outputs or 'none'}",
-    ]
-
-
-def format_fed(fed: FedInput) -> str:
-    """Return what an input is fed with."""
-    shape = ",".join(map(str, fed.shape))
-    return f"{fed.name} {fed.dtype} {{{shape}}} from {fed.source}"
+    count = count_of(len(packed.fed), "testcase")
+    yield f"{name}: {count}; expected outputs: {outputs or 'none'}"

@@ -97,4 +97,4 @@ def main(arguments: argparse.Namespace) -> int:
             )
     from lar.cli.tune_search import search_all  # the help needs none of it
 
-    return search_all(arguments, options, FORMATS)
+    return search_all(arguments, options)
