@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -15,13 +14,13 @@ from lar.cli import cache as command
 from lar.cli.parser import parser_of
 from lar.engines.onnxruntime.cache import CACHE_FORMAT, ModelCache
 from lar.errors import UsageError
+from tests.conftest import RunLar
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DIGITS = REPOSITORY / "models" / "digits_cnn.onnx"
 MEGENGINE = REPOSITORY / "tests" / "data" / "digits_cnn.cache"
 
 Run = Callable[..., tuple[int, str]]
-RunLar = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture
