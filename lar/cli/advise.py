@@ -50,7 +50,7 @@ def main(arguments: argparse.Namespace) -> int:
     # Not before: the help needs none of it.
     from lar.cli.bench import check_end, describe_progress
     from lar.cli.progress_line import PacedLine
-    from lar.cli.screen import screen_of_output
+    from lar.cli.report_files import ReportFiles
     from lar.engines.advice import describe_advice, suggestions_of
     from lar.files.work_folders import work_folder
     from lar.profiles.summary import summary_lines
@@ -74,9 +74,9 @@ def main(arguments: argparse.Namespace) -> int:
         recorded = {**options, ITER.key: iterations, PROFILE.key: path}
         profile = record_profile(arguments.model, recorded, began)
         line.end()
-        screen, found = screen_of_output(), suggestions_of(profile)[:MOST_TRIED]
+        found = suggestions_of(profile)[:MOST_TRIED]
         lines = summary_lines(profile, "" if found else describe_advice(profile))
-        print(Report(style="advise", body=tuple(lines)).text_for(screen), end="", flush=True)
+        ReportFiles().write(Report(style="advise", body=tuple(lines)))
         if not found:
             return 0
         bench = race(
@@ -89,8 +89,8 @@ def main(arguments: argparse.Namespace) -> int:
         line.end()
         if bench.failure is None:  # else there is nothing to compare with, and one line says why
             tried = tried_in(bench, found)
-            made = build_report(bench, tried, found, options)
-            print(f"\n{made.text_for(screen)}", end="", flush=True)
+            print()
+            ReportFiles().write(build_report(bench, tried, found, options))
             if arguments.profile and bench.stopped != "interrupted":
                 add_tried(path, tried)
     check_end(bench)
