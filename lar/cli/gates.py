@@ -74,9 +74,7 @@ def close(
     `missing` says what there is nothing to compare with.
     """
     code, sentence = decide(
-        outcomes,
-        percent=arguments.fail_if_slower,
-        fail_if_unjudged=arguments.fail_if_unjudged,
+        outcomes, percent=arguments.fail_if_slower, fail_if_unjudged=arguments.fail_if_unjudged
     )
     if missing and (code == PASSED or not outcomes):
         code, sentence = MISSING, join(missing)

@@ -138,9 +138,7 @@ def check_pairs(more: list[str], name: str, style: Style) -> None:
     """
     if more and not style.takes_pairs:
         raise UsageError(
-            "takes two profiles",
-            f"more: --style {STYLES_OF_PAIRS}",
-            flag=f"--style {name}",
+            "takes two profiles", f"more: --style {STYLES_OF_PAIRS}", flag=f"--style {name}"
         )
     if len(more) % 2:
         raise UsageError(

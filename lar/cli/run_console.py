@@ -13,13 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from lar.cli.output_stream import Outlet
 from lar.cli.progress_line import ProgressLine
-from lar.cli.report_files import (
-    Content,
-    ReportFiles,
-    kept_for_later,
-    open_reports,
-    raise_all,
-)
+from lar.cli.report_files import Content, ReportFiles, kept_for_later, open_reports, raise_all
 from lar.engines import engine_named
 from lar.errors import EXIT_CODES, LarError, printable
 from lar.measurement.listener import Listener

@@ -123,11 +123,7 @@ def feed_of(
 
 def _record(name: str, array: Array, source: str, generated: bool = False) -> FedInput:
     return FedInput(
-        name=name,
-        dtype=name_of(array.dtype),
-        shape=array.shape,
-        source=source,
-        generated=generated,
+        name=name, dtype=name_of(array.dtype), shape=array.shape, source=source, generated=generated
     )
 
 
