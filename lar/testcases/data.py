@@ -62,15 +62,8 @@ def feed_datum(
     rest = [info.name for info in infos if info.name not in drawn]
     if len(rest) == len(files) == 1 and not files[0].startswith(f"{rest[0]}:"):
         files = [f"{rest[0]}:{files[0]}"]
-    feed = feed_of(
-        [*drawn.values(), *files],
-        infos,
-        image=image_settings(spec.image, packing, files, infos),
-        fill=spec.fill,
-        seed=spec.seed,
-        shape=spec.shape,
-        generates=False,
-    )
+    spec = replace(spec, image=image_settings(spec.image, packing, files, infos))
+    feed = feed_of([*drawn.values(), *files], infos, spec, generates=False)
     arrays = {
         info.name: feed.arrays[info.name]
         if info.name in drawn or info.sequence
