@@ -45,11 +45,9 @@ def main(arguments: argparse.Namespace) -> int:
     words: list[str] = arguments.words
     if arguments.man:
         from lar.cli.man_page import format_man_page
-        from lar.cli.run_help import name_engines
+        from lar.cli.run_help import all_parsers
 
-        parsers = {name: parser_of(name) for name in COMMANDS}
-        name_engines(parsers["run"])
-        print(format_man_page(parsers))
+        print(format_man_page(all_parsers()))
     elif not words:
         print(overview())
     elif words[0] in COMMANDS:

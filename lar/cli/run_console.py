@@ -171,13 +171,10 @@ class LinePrinter(Listener):
             self.cases.add(rows, first, last)  # printed when they are judged
             return
         spec, warmups = result.spec, warmups_in(rows)
-        print_lines(
-            self.lines,
-            [
-                format_row(index, rows.row(index), spec, rows.runner, warmups)
-                for index in range(first, last)
-            ],
-        )
+        row_of, runner = rows.row, rows.runner
+        numbers = range(first, last)
+        lines = [format_row(each, row_of(each), spec, runner, warmups) for each in numbers]
+        print_lines(self.lines, lines)
         if spec.items and not self.lines.isatty():
             done = max(0, last - spec.warmup_iterations) // max(1, spec.iterations)
             elapsed = time.monotonic() - self.began
@@ -198,10 +195,8 @@ class LinePrinter(Listener):
         """Print what follows the last iteration."""
         self.progress.end()
         lines = self.cases.finish(result) if self.cases else format_finish(result)
-        print_lines(self.lines, lines)
-        print_lines(self.lines, format_summary(result))
-        print_lines(self.lines, format_algorithms(result))
-        print_lines(self.lines, format_accuracy(result))
+        lines = [*lines, *format_summary(result), *format_algorithms(result)]
+        print_lines(self.lines, [*lines, *format_accuracy(result)])
         unprinted = [text for text in result.warnings if text not in self.printed_warnings]
         print_lines(self.notes, [printable(f"lar: warning: {text}") for text in unprinted])
         left = len(result.warmup.end_to_end) + len(result.samples.end_to_end) - self.printed_rows
