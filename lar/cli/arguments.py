@@ -15,6 +15,10 @@ Row = Callable[[argparse._ActionsContainer], object]
 """Adds an argument to a parser, or to a heading of it; or a heading with its arguments."""
 
 
+# What the files of a report may be.
+FORMS = ("json", "csv", "html", "markdown")
+
+
 def argument(
     names: str, text: str, parse: Callable[[str], Any] | None = None, **keywords: Any
 ) -> Row:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import get_args
 
-from lar.cli.arguments import argument, heading, headings_of, option
+from lar.cli.arguments import FORMS, argument, heading, headings_of, option
 from lar.errors import UsageError
 from lar.options.rules import Asked, check_rules, needs
 from lar.options.table import FORCE, ON, PACKED_MODEL_DUMP, SAVE, SCHEDULER, SETTINGS, STORE, TAG
@@ -15,7 +15,6 @@ from lar.records.choices import Allowed, Objective
 
 RULES = (needs(ON, any_of=(SCHEDULER,), why="a label is that of a scheduler's workers"),)
 
-FORMATS = ("json", "csv", "html", "markdown")
 SEVERAL = "; of several models a folder, with a file for each"
 MODELS = "a model, with its twin in another format if there is one; several, or a folder of them"
 
@@ -67,7 +66,7 @@ ARGUMENTS = (
         argument("-o --output FILE", "write the best settings, for `lar MODEL --settings FILE`"
                  + SEVERAL, parse_path),
         *(argument(f"--{key} FILE", f"write what was found as {key}; - is standard output",
-                   parse_path) for key in FORMATS),
+                   parse_path) for key in FORMS),
         option(PACKED_MODEL_DUMP, "write the model with the best settings and their cache into one "
                "file, as far as the engine has one; what it cannot hold is printed" + SEVERAL),
         option(SAVE, "keep the winner's results, and the plain run's, for `lar history`"),

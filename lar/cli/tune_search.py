@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from lar.cli.arguments import FORMS
 from lar.cli.bench import open_asked_store, print_saved
 from lar.cli.progress_line import PacedLine
 from lar.cli.report_files import kept_for_later, open_reports, place_in, raise_all
-from lar.cli.tune import FORMATS
 from lar.errors import LarError, UsageError, printable
 from lar.files.path_conflicts import Place, paths_in
 from lar.files.report_file import OutputFile, check_places
@@ -73,7 +73,7 @@ def search_all(arguments: argparse.Namespace, options: Mapping[str, Any]) -> int
         planned = [plan(group, command) for group in groups]
         if arguments.list_space:
             report = report_space([each.request for each in planned])
-            stack.enter_context(open_reports(vars(arguments), FORMATS)).write(report)
+            stack.enter_context(open_reports(vars(arguments), FORMS)).write(report)
         elif len(planned) == 1:
             raise_end(tune(planned[0], command))
         else:
@@ -98,7 +98,7 @@ def search_several(planned: Sequence[Planned], command: Command) -> None:
             said.setdefault(model, error.message)
             errors.append(error)
     lines = [printable(f"{model}: {text}") for model, text in said.items()]
-    prints = "-" in [getattr(command.arguments, key) for key in FORMATS]
+    prints = "-" in [getattr(command.arguments, key) for key in FORMS]
     print("", *lines, sep="\n", file=sys.stderr if prints else sys.stdout)
     raise_all(errors, f"{len(errors)} of {len(planned)} models failed: ")
 
@@ -202,7 +202,7 @@ class Outputs:
             UsageError: a file cannot be written, or would replace what is read.
         """
         self.arguments = arguments = command.arguments
-        self.reports = stack.enter_context(open_reports(vars(arguments), FORMATS, name))
+        self.reports = stack.enter_context(open_reports(vars(arguments), FORMS, name))
         self.packed = ""
         self.settings: OutputFile | None = None
         opened, beside = [*self.reports.files], list[Place]()
