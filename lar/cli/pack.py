@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from lar.engines.engine import CasePacker
     from lar.records.events import Packed
     from lar.records.run import RunSpec
+    from lar.records.testcase import Packing
 
 IMAGE_OPTIONS = ("input_layout", "resize", "mean", "scale", "bgr", "rgb", "seed")
 
@@ -85,19 +86,13 @@ def main(arguments: argparse.Namespace) -> int:
     data = read_lists(arguments.data)
     check_flags(arguments, data)
     spec, packer = plan_packing(arguments)
-    model, place = spec.model, Path(arguments.output)
     # Not before: an error in the command line should cost no more than it must.
     from dataclasses import replace
 
-    from lar.files.work_folders import error_of_full_disk, work_folder
     from lar.measurement.machine import read_model_file
-    from lar.records.events import Packed
-    from lar.records.run import RunContext
     from lar.records.testcase import Packing
-    from lar.running.output_files import check_place, deliver, folder_beside
-    from lar.running.tasks import run_task
 
-    read_model_file(Path(model))
+    read_model_file(Path(spec.model))
     packing = Packing(
         max_error=1e-4 if arguments.max_err is None else arguments.max_err,
         asserts=not arguments.no_assert,
@@ -114,31 +109,49 @@ def main(arguments: argparse.Namespace) -> int:
         seed=arguments.seed,
         shape=sizes_given(vars(arguments)),
     )
+    lists = [text.removeprefix("@") for text in arguments.data]
+    read = paths_in([*lists, *data])
+    packed = write_packed(spec, packing, packer.writes, Path(arguments.output), read)
+    for text in packed.warnings:
+        print(printable(f"lar: warning: {text}"), file=sys.stderr)
+    print("\n".join(map(printable, format_packed(arguments.output, packed))))
+    return 0
+
+
+def write_packed(
+    spec: RunSpec, packing: Packing, kind: str, place: Path, read: Iterable[str]
+) -> Packed:
+    """Have a worker pack, and put the file or folder that it writes in its place.
+
+    Raises:
+        UsageError: the place cannot be written, or is what is read.
+        LarError: the worker failed.
+    """
+    from lar.files.work_folders import error_of_full_disk, work_folder
+    from lar.records.events import Packed
+    from lar.records.run import RunContext
+    from lar.running.output_files import check_place, deliver, folder_beside
+    from lar.running.tasks import run_task
+
     try:
-        if packer.writes == "folder" and place.is_dir() and any(place.iterdir()):
+        if kind == "folder" and place.is_dir() and any(place.iterdir()):
             raise UsageError(
                 "the folder is not empty", "give a new folder", flag="-o", subject=place
             )
-        check_place(place, "-o", packer.writes, False)
-        lists = [text.removeprefix("@") for text in arguments.data]
-        taken = [Place(model, what="the model"), Place(str(place), "-o")]
-        refuse_clashes(taken, paths_in([*lists, *data]))
-        beside = folder_beside(place, packer.writes)
-        claim = str(place) if packer.writes == "folder" else ""
-        with work_folder(beside, claim=claim, flag="-o") as folder:
+        check_place(place, "-o", kind, False)
+        refuse_clashes([Place(spec.model, what="the model"), Place(str(place), "-o")], read)
+        claim = str(place) if kind == "folder" else ""
+        with work_folder(folder_beside(place, kind), claim=claim, flag="-o") as folder:
             written = Path(folder) / "written"
             context = RunContext(packing=packing, written={"pack": str(written)})
             try:
                 packed = run_task("pack", Packed, spec, context)
             except LarError as error:
                 raise error_of_full_disk(folder) or error from None
-            deliver(written, place, packer.writes)
+            deliver(written, place, kind)
     except OSError as error:
         raise error_of_write(error, flag="-o", subject=place) from None
-    for text in packed.warnings:
-        print(printable(f"lar: warning: {text}"), file=sys.stderr)
-    print("\n".join(map(printable, format_packed(arguments.output, packed))))
-    return 0
+    return packed
 
 
 def plan_packing(arguments: argparse.Namespace) -> tuple[RunSpec, CasePacker]:

@@ -40,7 +40,7 @@ def vector(name: str = "data", dtype: str = "float32", size: int | None = 3) -> 
 def feed(
     *texts: str,
     infos: Any = (IMAGE,),
-    fill: str = "uniform",
+    fill: Any = "uniform",
     generates: bool = True,
     **settings: Any,
 ) -> Feed:
