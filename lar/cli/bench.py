@@ -29,6 +29,9 @@ RULES = (needs(ON, any_of=(SCHEDULER,), why="a label is that of a scheduler's wo
 
 MODEL = 'a model, or one with flags of its own in one word: "model.onnx --multithread 2"'
 
+# Why a variant has no difference.
+NO_TIME, ALONE = "no time was left for it", "no other has data of its shape"
+
 SHOWN = {
     "json": "write all that was measured as JSON; - is standard output",
     "csv": "write the table as CSV; - is standard output",
@@ -86,8 +89,8 @@ def main(arguments: argparse.Namespace) -> int:
     baseline = find_baseline(variants, arguments.baseline)
     refused = variants[baseline]
     if refused.failure and gates.is_asked(arguments):
-        failed = gates.describe_failure(refused.name, "refused", refused.failure)
-        return gates.close(arguments, [gates.Outcome(refused.name, None, failed)], sys.stdout)
+        outcome = gates.failed(refused.name, "refused", refused.failure)
+        return gates.close(arguments, [outcome], sys.stdout)
     with contextlib.ExitStack() as stack:
         files = open_files(arguments, variants, stack)
         store = open_asked_store(arguments, stack)
@@ -119,14 +122,9 @@ def outcomes_of(bench: BenchResult) -> list[gates.Outcome]:
     """Return what was found of each variant, but of baselines that did not fail."""
     bases = {bench.baseline, *(each.baseline for each in bench.variants)}
     return [
-        gates.Outcome(
-            each.name,
-            each.difference,
-            ""
-            if each.status == "ok"
-            else gates.describe_failure(each.name, each.status, each.failure),
-            "no time was left for it" if each.baseline else "no other has data of its shape",
-        )
+        gates.failed(each.name, each.status, each.failure)
+        if each.status != "ok"
+        else gates.Outcome(each.name, each.difference, reason=NO_TIME if each.baseline else ALONE)
         for each in bench.variants
         if each.name not in bases or each.status != "ok"
     ]

@@ -92,9 +92,8 @@ def decide(
     """
     if not outcomes:
         return UNJUDGED, "nothing judged: there are no two sides to compare"
-    failed = [each for each in outcomes if each.failure]
-    if failed:
-        return FAILED, f"failed: {join(each.failure for each in failed)}"
+    if failures := [each.failure for each in outcomes if each.failure]:
+        return FAILED, f"failed: {join(failures)}"
     slower = [each for each in outcomes if is_slower(each.difference, percent)]
     if slower:
         return SLOWER, f"slower: {join(map(describe_slower, slower))}"
@@ -108,13 +107,14 @@ def decide(
     return PASSED, f"passed: {count_verdicts(outcomes)}"
 
 
-def describe_failure(name: str, status: str, failure: Failure | None) -> str:
-    """Return which side failed, and how; the file that it is named by is not named twice."""
+def failed(name: str, status: str, failure: Failure | None) -> Outcome:
+    """Return a side that failed, and how; the file that it is named by is not named twice."""
     if failure is None:
-        return f"{name}: {status}"
+        return Outcome(name, None, f"{name}: {status}")
     words = map(os.path.basename, re.split("[ =]", name))
     subject = "" if os.path.basename(failure.subject) in words else failure.subject
-    return f"{name}: {format_message(failure.flag, subject, failure.problem)}"
+    said = format_message(failure.flag, subject, failure.problem)
+    return Outcome(name, None, f"{name}: {said}")
 
 
 def is_slower(difference: Difference | None, percent: float | None) -> bool:

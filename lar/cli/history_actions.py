@@ -295,15 +295,12 @@ def check_results(arguments: argparse.Namespace) -> int:
         print_report(report_check(checks, arguments.baseline, notes), arguments.format)
     arguments.fail_if_slower = arguments.fail_if_slower or 0.0
     outcomes = [gates.Outcome(each.name, each.difference, reason=each.reason) for each in checks]
-    outcomes += [gates.Outcome("", None, describe_failure(each)) for each in failed]
+    outcomes += [
+        gates.failed(f"the new run of {name_of_result(each)}", each.status, each.failure)
+        for each in failed
+    ]
     stream = sys.stdout if arguments.format in ("text", "markdown") else sys.stderr
     return gates.close(arguments, outcomes, stream, lost)
-
-
-def describe_failure(result: RunResult) -> str:
-    """Return how a run ended that has no times."""
-    name = f"the new run of {name_of_result(result)}"
-    return gates.describe_failure(name, result.status, result.failure)
 
 
 def require_tag(store: Store, tag: str) -> None:

@@ -89,14 +89,14 @@ def outcomes_of(compared: SideBySide) -> list[gates.Outcome]:
     from lar.results.side_by_side import DISTURBED
 
     return [
-        gates.Outcome(row.name, row.difference, failure_of(row), DISTURBED)
+        gates.Outcome(row.name, row.difference, reason=DISTURBED) if row.timed else failed(row)
         for row in compared.rows
         if row.baseline != row.name or not row.timed
     ]
 
 
-def failure_of(row: Row) -> str:
-    """Return how a row without times ended, empty for one that has some."""
+def failed(row: Row) -> gates.Outcome:
+    """Return how a row without times ended."""
     first = row.results[0]
     status = "no iteration was timed" if first.status == "ok" else first.status
-    return "" if row.timed else gates.describe_failure(row.name, status, first.failure)
+    return gates.failed(row.name, status, first.failure)
