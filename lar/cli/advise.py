@@ -9,10 +9,9 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from lar.cli.arguments import argument, heading, headings_of, option
 from lar.cli.run_help import MODEL
 from lar.errors import UsageError
-from lar.options.arguments import add_arguments as add_options
-from lar.options.arguments import add_option
 from lar.options.option import is_set
 from lar.options.table import BY_KEY, ITER, PROFILE
 from lar.options.values import parse_duration
@@ -27,20 +26,18 @@ ITERATIONS = 20
 SECONDS = 20.0
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help=MODEL)
-    group = parser.add_argument_group("what to try")
-    group.add_argument(
-        "--budget",
-        type=parse_duration,
-        default=SECONDS,
-        metavar="S",
-        help="measure the settings for at most S seconds, or 2m, after the profile "
-        f"(default {SECONDS:g})",
-    )
-    add_option(group, ITER, f"profile N iterations (default {ITERATIONS})")
-    add_option(group, PROFILE, "keep the profile, with what was tried, for `lar report FILE`")
-    add_options(parser, {}, BENCH_OPTIONS)
+# fmt: off
+ARGUMENTS = (
+    argument("model MODEL", MODEL),
+    heading("what to try",
+        argument("--budget S", "measure the settings for at most S seconds, or 2m, after the "
+                 f"profile (default {SECONDS:g})", parse_duration, default=SECONDS),
+        option(ITER, f"profile N iterations (default {ITERATIONS})"),
+        option(PROFILE, "keep the profile, with what was tried, for `lar report FILE`"),
+    ),
+    *headings_of(BENCH_OPTIONS),
+)
+# fmt: on
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -53,7 +50,7 @@ def main(arguments: argparse.Namespace) -> int:
     # Not before: the help needs none of it.
     from lar.cli.bench import check_end, describe_progress
     from lar.cli.progress_line import PacedLine
-    from lar.cli.screen import screen_of_output
+    from lar.cli.report_files import ReportFiles
     from lar.engines.advice import describe_advice, suggestions_of
     from lar.files.work_folders import work_folder
     from lar.profiles.summary import summary_lines
@@ -77,9 +74,9 @@ def main(arguments: argparse.Namespace) -> int:
         recorded = {**options, ITER.key: iterations, PROFILE.key: path}
         profile = record_profile(arguments.model, recorded, began)
         line.end()
-        screen, found = screen_of_output(), suggestions_of(profile)[:MOST_TRIED]
+        found = suggestions_of(profile)[:MOST_TRIED]
         lines = summary_lines(profile, "" if found else describe_advice(profile))
-        print(Report(style="advise", body=tuple(lines)).text_for(screen), end="", flush=True)
+        ReportFiles().write(Report(style="advise", body=tuple(lines)))
         if not found:
             return 0
         bench = race(
@@ -92,8 +89,8 @@ def main(arguments: argparse.Namespace) -> int:
         line.end()
         if bench.failure is None:  # else there is nothing to compare with, and one line says why
             tried = tried_in(bench, found)
-            made = build_report(bench, tried, found, options)
-            print(f"\n{made.text_for(screen)}", end="", flush=True)
+            print()
+            ReportFiles().write(build_report(bench, tried, found, options))
             if arguments.profile and bench.stopped != "interrupted":
                 add_tried(path, tried)
     check_end(bench)

@@ -9,9 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from lar.cli import gates, scenario
+from lar.cli.arguments import argument, heading, headings_of, option
 from lar.errors import LarError, UsageError, printable
-from lar.options.arguments import add_option
-from lar.options.option import Group
 from lar.options.rules import Asked, check_rules, needs
 from lar.options.table import ON, SAVE, SCHEDULER, STORE, TAG
 from lar.options.values import parse_duration, parse_path, parse_share
@@ -30,6 +29,8 @@ RULES = (needs(ON, any_of=SCHEDULER).because("a label is that of a scheduler's w
 
 MODEL = 'a model, or one with flags of its own in one word: "model.onnx --multithread 2"'
 
+# Why a variant has no difference.
+NO_TIME, ALONE = "no time was left for it", "no other has data of its shape"
 
 SHOWN = {
     "json": "write all that was measured as JSON; - is standard output",
@@ -37,72 +38,46 @@ SHOWN = {
     "html": "write a page with distributions and a time line; - is standard output",
 }
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("models", metavar="MODEL", nargs="+", help=MODEL)
-    group = parser.add_argument_group("comparison")
-    group.add_argument(
-        "--vary",
-        action="append",
-        default=[],
-        metavar="FLAG=V1,V2",
-        help="compare the values of a flag; a switch alone is off and on; given again, all "
-        "combinations",
-    )
-    group.add_argument(
-        "--baseline",
-        metavar="NAME",
-        help="compare with the variant of that name or number (default the first)",
-    )
-    group.add_argument(
-        "--budget",
-        type=parse_duration,
-        default=120.0,
-        metavar="S",
-        help="measure for at most S seconds, or 2m (default 120)",
-    )
-    group.add_argument(
-        "--margin",
-        type=parse_share,
-        default=0.01,
-        metavar="SHARE",
-        help="stop when a change as large as this would have been shown (default 1%%)",
-    )
-    gates.add_arguments(group)
-    scenario.add_arguments(parser)
-    parser.set_defaults(parser=parser)
-    group = parser.add_argument_group("report")
-    for key, text in SHOWN.items():
-        group.add_argument(f"--{key}", type=parse_path, metavar="FILE", help=text)
-    add_option(group, SAVE, "keep the result of each process in a store that `lar history` reads")
-    add_option(group, TAG, "keep the results with this tag")
-    add_option(group, STORE, "keep them in this store instead of the user's own")
-    group = parser.add_argument_group("other machines")
-    add_option(group, SCHEDULER, "measure on one worker of this Dask scheduler (`lar help farm`)")
-    add_option(group, ON)
-    add_run_options(parser, "all variants")
-
-
-def add_run_options(parser: argparse.ArgumentParser, whose: str) -> None:
-    """Add the options that runs in a comparison have in common; `whose` names the runs."""
-    groups: dict[Group, argparse._ArgumentGroup] = {}
-    for option in BENCH_OPTIONS:
-        if option.group not in groups:
-            title = f"{option.group.title}, of {whose}"
-            groups[option.group] = parser.add_argument_group(title)
-        # Texts: each run parses them together with its own.
-        add_option(groups[option.group], option, parse=option.parse and str)
+# fmt: off
+ARGUMENTS = (
+    argument("models MODEL", MODEL, nargs="+"),
+    heading("comparison",
+        argument("--vary FLAG=V1,V2", "compare the values of a flag; a switch alone is off and on; "
+                 "given again, all combinations", action="append", default=[]),
+        argument("--baseline NAME", "compare with the variant of that name or number (default the "
+                 "first)"),
+        argument("--budget S", "measure for at most S seconds, or 2m (default 120)",
+                 parse_duration, default=120.0),
+        argument("--margin SHARE", "stop when a change as large as this would have been shown "
+                 "(default 1%)", parse_share, default=0.01),
+        *gates.ARGUMENTS,
+    ),
+    *scenario.ARGUMENTS,
+    heading("report",
+        *(argument(f"--{key} FILE", text, parse_path) for key, text in SHOWN.items()),
+        option(SAVE, "keep the result of each process in a store that `lar history` reads"),
+        option(TAG, "keep the results with this tag"),
+        option(STORE, "keep them in this store instead of the user's own"),
+    ),
+    heading("other machines",
+        option(SCHEDULER, "measure on one worker of this Dask scheduler (`lar help farm`)"),
+        option(ON),
+    ),
+    # Texts: each run parses them together with its own.
+    *headings_of(BENCH_OPTIONS, ", of all variants", parse=str),
+)
+# fmt: on
 
 
 def main(arguments: argparse.Namespace) -> int:
     """Measure, print and write; return the exit code."""
     if arguments.scenario is not None:
-        return scenario.run(arguments.parser, arguments, BENCH_KEYS)
+        return scenario.run(arguments, BENCH_KEYS)
     scenario.refuse_settings(arguments)
     # Not before: the help needs none of it.
     from lar.cli.progress_line import PacedLine
-    from lar.cli.report_files import raise_all
     from lar.reports.bench_report import report_bench
+    from lar.results.reading import runs_of_bench
     from lar.running.bench import run_bench
     from lar.running.variants import find_baseline, make_variants, parse_vary
 
@@ -114,8 +89,8 @@ def main(arguments: argparse.Namespace) -> int:
     baseline = find_baseline(variants, arguments.baseline)
     refused = variants[baseline]
     if refused.failure and gates.is_asked(arguments):
-        failed = gates.describe_failure(refused.name, "refused", refused.failure)
-        return gates.close(arguments, [gates.Outcome(refused.name, None, failed)], sys.stdout)
+        outcome = gates.failed(refused.name, "refused", refused.failure)
+        return gates.close(arguments, [outcome], sys.stdout)
     with contextlib.ExitStack() as stack:
         files = open_files(arguments, variants, stack)
         store = open_asked_store(arguments, stack)
@@ -134,9 +109,9 @@ def main(arguments: argparse.Namespace) -> int:
             report=lambda progress: line.show(describe_progress(progress)),
         )
         line.end()
-        raise_all(files.write(report_bench(bench)))
+        files.write(report_bench(bench))
         if store is not None:
-            save_bench(bench, store, arguments.tag or "")
+            print_saved(store.add(runs_of_bench(bench), arguments.tag or ""), store)
     if bench.stopped == "interrupted" or not gates.is_asked(arguments):
         check_end(bench)
         return 0
@@ -147,14 +122,9 @@ def outcomes_of(bench: BenchResult) -> list[gates.Outcome]:
     """Return what was found of each variant, but of baselines that did not fail."""
     bases = {bench.baseline, *(each.baseline for each in bench.variants)}
     return [
-        gates.Outcome(
-            each.name,
-            each.difference,
-            ""
-            if each.status == "ok"
-            else gates.describe_failure(each.name, each.status, each.failure),
-            "no time was left for it" if each.baseline else "no other has data of its shape",
-        )
+        gates.failed(each.name, each.status, each.failure)
+        if each.status != "ok"
+        else gates.Outcome(each.name, each.difference, reason=NO_TIME if each.baseline else ALONE)
         for each in bench.variants
         if each.name not in bases or each.status != "ok"
     ]
@@ -188,7 +158,7 @@ def open_files(
     from lar.files.report_file import check_places
     from lar.running.places import places_of
 
-    files = open_reports(arguments, SHOWN, stack)
+    files = stack.enter_context(open_reports(vars(arguments), SHOWN))
     for variant in variants:
         fed = variant.spec.inputs if variant.spec else ()
         settings = variant.spec.settings if variant.spec else {}  # those of a settings file too
@@ -211,17 +181,6 @@ def open_asked_store(arguments: argparse.Namespace, stack: contextlib.ExitStack)
     from lar.results.store import open_store
 
     return stack.enter_context(open_store(arguments.store, create=True))
-
-
-def save_bench(bench: BenchResult, store: Store, tag: str) -> None:
-    """Store the result of each process of a bench.
-
-    Raises:
-        LarError: the store cannot be written.
-    """
-    from lar.results.reading import runs_of_bench
-
-    print_saved(store.add(runs_of_bench(bench), tag), store)
 
 
 def print_saved(added: Sequence[Added], store: Store) -> None:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import get_args
 
+from lar.cli.arguments import argument
+from lar.cli.report_files import open_reports
 from lar.cli.screen import screen_of_output
 from lar.engines import all_engines
 from lar.engines.engine import CacheFiles, CacheReport, Preference, Size
 from lar.engines.formats import HEAD_SIZE
 from lar.errors import UsageError
 from lar.files.input_file import open_input
-from lar.files.report_file import OutputFile
 from lar.reports.model import INDENTED, PLAIN
 from lar.reports.text import format_bytes, format_rows
 
@@ -22,79 +23,57 @@ from lar.reports.text import format_bytes, format_rows
 #   lar.cache/1  first version
 CACHE_FORMAT = "lar.cache/1"
 
-Action = Callable[[argparse.Namespace], int]
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(metavar="show|diff|merge|pick", required=True)
-
-    def add(name: str, run: Action, text: str) -> argparse.ArgumentParser:
-        action: argparse.ArgumentParser = actions.add_parser(
-            name, help=text, description=text, allow_abbrev=False
-        )
-        action.set_defaults(run=run, parser=action)
-        return action
-
-    show = add("show", show_cache, "the algorithm chosen for each operator, and the next best")
-    show.add_argument(
-        "files",
-        metavar="FILE",
-        nargs="+",
-        help="a fast-run cache file; several of one model show how far their searches agree",
-    )
-    show.add_argument(
-        "--operator",
-        metavar="TEXT",
-        default="",
-        help="only the one of this number, or those with this in name or shapes",
-    )
-    show.add_argument("--all", action="store_true", help="every algorithm that was kept")
-    show.add_argument("--json", metavar="FILE", help="write it as JSON; - is standard output")
-
-    diff = add("diff", diff_caches, "operators of one file only, and other choices; 0: the same")
-    diff.add_argument("first", metavar="A", help="a fast-run cache file")
-    diff.add_argument("second", metavar="B", help="another one")
-
-    merge = add("merge", merge_files, "add the operators of all files to OUT")
-    merge.add_argument("files", metavar="FILE", nargs="+", help="fast-run cache files")
-    merge.add_argument(
-        "--prefer",
-        choices=get_args(Preference),
-        default="median",
-        help="for an operator that several files know: the fastest algorithm by the median of its "
-        "times (the default), by the shortest of them, or the entry of the first or last file",
-    )
-    merge.add_argument("-o", "--output", metavar="OUT", required=True, help="the file to add to")
-
-    pick = add("pick", pick_algorithm, "choose the algorithm of one operator by hand")
-    pick.add_argument("file", metavar="FILE", help="the fast-run cache file to edit")
-    pick.add_argument(
-        "operator", metavar="OP", help="its number in `show`, or a piece of its name or shapes"
-    )
-    pick.add_argument("algorithm", metavar="ALGORITHM", help="its name, or a piece of it")
-    pick.add_argument("-o", "--output", metavar="OUT", help="add it to OUT and leave FILE as it is")
+# fmt: off
+ACTIONS = {
+    "show": ("the algorithm chosen for each operator, and the next best", (
+        argument("files FILE", "a fast-run cache file; several of one model show how far their "
+                 "searches agree", nargs="+"),
+        argument("--operator TEXT", "only the one of this number, or those with this in name or "
+                 "shapes", default=""),
+        argument("--all", "every algorithm that was kept"),
+        argument("--json FILE", "write it as JSON; - is standard output"),
+    )),
+    "diff": ("operators of one file only, and other choices; 0: the same", (
+        argument("first A", "a fast-run cache file"),
+        argument("second B", "another one"),
+    )),
+    "merge": ("add the operators of all files to OUT", (
+        argument("files FILE", "fast-run cache files", nargs="+"),
+        argument("--prefer", "for an operator that several files know: the fastest algorithm by "
+                 "the median of its times (the default), by the shortest of them, or the entry of "
+                 "the first or last file", choices=get_args(Preference), default="median"),
+        argument("-o --output OUT", "the file to add to", required=True),
+    )),
+    "pick": ("choose the algorithm of one operator by hand", (
+        argument("file FILE", "the fast-run cache file to edit"),
+        argument("operator OP", "its number in `show`, or a piece of its name or shapes"),
+        argument("algorithm ALGORITHM", "its name, or a piece of it"),
+        argument("-o --output OUT", "add it to OUT and leave FILE as it is"),
+    )),
+}
+# fmt: on
 
 
 def main(arguments: argparse.Namespace) -> int:
     """Do what the action says; return the exit code."""
-    code: int = arguments.run(arguments)
-    return code
+    actions = {
+        "show": show_cache,
+        "diff": diff_caches,
+        "merge": merge_files,
+        "pick": pick_algorithm,
+    }
+    return actions[arguments.action](arguments)
 
 
 def show_cache(arguments: argparse.Namespace) -> int:
     """Print what a file holds."""
-    paths, every = arguments.files, arguments.all
-    files = files_of_all(paths)
-    report = files.show(paths, arguments.operator, every_algorithm=every)
-    if arguments.json is None:
-        print_report(report)
-        return 0
-    with OutputFile(arguments.json, "--json") as file:
-        if not file.to_stdout:
-            print_report(report)
-        named = {"files": paths} if len(paths) > 1 else {"file": paths[0]}
-        content = {"format": CACHE_FORMAT, **named, **report.record}
-        file.write(json.dumps(content, indent=2) + "\n")
+    paths = arguments.files
+    report = files_of_all(paths).show(paths, arguments.operator, every_algorithm=arguments.all)
+    named = {"files": paths} if len(paths) > 1 else {"file": paths[0]}
+    content = {"format": CACHE_FORMAT, **named, **report.record}
+    with open_reports(vars(arguments), ("json",)) as files:
+        text, document = text_of(report), json.dumps(content, indent=2) + "\n"
+        files.write(lambda form: text if form == "text" else document)
     return 0
 
 
@@ -102,14 +81,15 @@ def diff_caches(arguments: argparse.Namespace) -> int:
     """Print how two files differ; return 1 when they do."""
     files = files_of_all([arguments.first, arguments.second])
     report = files.compare(arguments.first, arguments.second)
-    print_report(report)
+    print(text_of(report), end="")
     return 1 if report.differs else 0
 
 
 def merge_files(arguments: argparse.Namespace) -> int:
     """Add the content of all files to one file, which keeps what it has."""
     files = files_of_all([*arguments.files, *there(arguments.output)])
-    print_report(files.merge(arguments.files, arguments.output, arguments.prefer))
+    report = files.merge(arguments.files, arguments.output, arguments.prefer)
+    print(text_of(report), end="")
     return 0
 
 
@@ -117,7 +97,7 @@ def pick_algorithm(arguments: argparse.Namespace) -> int:
     """Change one choice in a file, or in OUT, which then gets what it lacks from the file."""
     files = files_of_all([arguments.file, *there(arguments.output)])
     report = files.pick(arguments.file, arguments.operator, arguments.algorithm, arguments.output)
-    print_report(report)
+    print(text_of(report), end="")
     return 0
 
 
@@ -158,18 +138,19 @@ def files_of_all(paths: Sequence[str]) -> CacheFiles:
     return first
 
 
-def print_report(report: CacheReport) -> None:
-    screen = screen_of_output()
-    for line in report.lines:
-        if isinstance(line, str):
-            print("\n".join(screen.wrap(line)))
+def text_of(report: CacheReport) -> str:
+    """Return the lines of a report, as wide as the terminal."""
+    screen, lines = screen_of_output(), list[str]()
+    for part in report.lines:
+        if isinstance(part, str):
+            lines += screen.wrap(part)
             continue
         rows = [
             [
                 format_bytes(cell.size_bytes) + cell.note if isinstance(cell, Size) else cell
                 for cell in row
             ]
-            for row in line.rows
+            for row in part.rows
         ]
-        layout = INDENTED if line.is_indented else PLAIN
-        print("\n".join(format_rows(line.header, rows, layout, screen)))
+        lines += format_rows(part.header, rows, INDENTED if part.is_indented else PLAIN, screen)
+    return "".join(f"{line}\n" for line in lines)

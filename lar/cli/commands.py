@@ -1,8 +1,9 @@
 """The commands of lar: a module `lar/cli/NAME.py` each, with `main(arguments)`.
 
-It may have `add_arguments(parser)`; `MISSING`, what is said where an argument is missing; `GONE`,
-what does the same as a flag that has gone; and `hint_at(flag, near)`, the hint at another flag that
-it does not take, where `near` names the one that may have been meant.
+It may have `ARGUMENTS` (`lar.cli.arguments`), or `ACTIONS`: the arguments of each of its actions,
+with a line about it; `EPILOG`, the last lines of its help; `MISSING`, what is said where an
+argument is missing; `GONE`, what does the same as a flag that has gone; and `hint_at(flag, near)`,
+the hint at another flag that it does not take, where `near` names the one that may have been meant.
 """
 
 from __future__ import annotations

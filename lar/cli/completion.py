@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 
+from lar.cli.arguments import argument
 from lar.cli.commands import COMMANDS
 from lar.cli.help import topics
-from lar.cli.parser import Parser, parser_of
-from lar.cli.run_help import GROUPS, name_engines
+from lar.cli.parser import Parser
+from lar.cli.run_help import GROUPS, all_parsers
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -27,9 +28,7 @@ FILES = frozenset({"FILE", "MODEL", "PROFILE", "OTHER", "A", "B", "OUT", "ITEMS"
 FOLDERS = frozenset({"DIR"})
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = EPILOG
-    parser.add_argument("shell", metavar="SHELL", choices=SHELLS, help="bash, zsh or fish")
+ARGUMENTS = (argument("shell SHELL", "bash, zsh or fish", choices=SHELLS),)
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -46,19 +45,14 @@ def main(arguments: argparse.Namespace) -> int:
 
 def parser_of_all() -> Parser:
     """Return one parser of every command line: the commands, and the flags of `lar MODEL`."""
-    run = parser_of("run")
-    name_engines(run)
-    flags = Parser(add_help=False, parents=[run], conflict_handler="resolve")
+    flags = Parser(add_help=False, parents=[all_parsers()["run"]], conflict_handler="resolve")
     for action in [each for each in flags._actions if not each.option_strings]:
         flags._remove_action(action)  # the model: its place is the command's
     whole = Parser(prog="lar", parents=[flags], conflict_handler="resolve")
     commands = whole.add_subparsers(metavar="COMMAND")
-    for name, text in COMMANDS.items():
-        its = parser_of(name)
-        if name == "run":
-            name_engines(its)
+    for name, its in all_parsers().items():
         commands.add_parser(
-            name, help=text, parents=[its], add_help=False, conflict_handler="resolve"
+            name, help=COMMANDS[name], parents=[its], add_help=False, conflict_handler="resolve"
         )
     return whole
 

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 
+from lar.cli.arguments import argument
 from lar.cli.screen import screen_of_output
 from lar.engines import added_engines, all_engines, support_of_options
 from lar.engines.engine import Engine
@@ -15,52 +16,41 @@ from lar.options.option import flag_of
 from lar.reports.model import MARKDOWN, WRAPPED
 from lar.reports.text import PAPER, Screen, format_rows
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--options", action="store_true", help="print the table of options alone, as Markdown"
-    )
-    parser.add_argument(
-        "--quirks", action="store_true", help="print the engines' known defects, and ways round"
-    )
+ARGUMENTS = (
+    argument("--options", "print the table of options alone, as Markdown"),
+    argument("--quirks", "print the engines' known defects, and ways round"),
+)
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Print both tables; return the exit code."""
+    """Print both tables, or what is asked for; return the exit code."""
+    engines, screen = all_engines(), screen_of_output()
     if arguments.quirks:
-        print("\n".join(format_quirks(all_engines(), screen_of_output())))
+        print("\n".join(format_quirks(engines, screen)))
         return 0
     if arguments.options:
-        print("\n".join(format_rows(*table_of_options(all_engines()), MARKDOWN)))
+        print("\n".join(format_rows(*table_of_options(engines), MARKDOWN)))
         return 0
-    engines = all_engines()
-    print("\n".join(format_engines(engines)))
+    header = ["engine", "version", "devices", "drivers", "models"]
+    print("\n".join(format_rows(header, list(map(row_of, engines)), screen=screen)))
     for reason in added_engines()[1].values():
         print(f"lar: warning: {reason}", file=sys.stderr)
-    print()
-    print("\n".join(format_rows(*table_of_options(engines), WRAPPED, screen_of_output())))
     note = "Flags that are not in this table are lar's own: they work on every engine."
-    print("", *screen_of_output().wrap(note), sep="\n")
+    options = format_rows(*table_of_options(engines), WRAPPED, screen)
+    print("", *options, "", *screen.wrap(note), sep="\n")
     return 0
 
 
-def format_engines(engines: Iterable[Engine]) -> list[str]:
-    """Return the table of engines."""
-    rows = []
-    for engine in engines:
-        installed = engine.is_installed
-        rows.append(
-            [
-                engine.name,
-                (engine.version or "unknown") if installed else "not installed",
-                describe_devices(engine) if installed else engine.install_hint,
-                ", ".join(driver.name for driver in engine.drivers),
-                " ".join(engine.suffixes),
-            ]
-        )
-    return format_rows(
-        ["engine", "version", "devices", "drivers", "models"], rows, screen=screen_of_output()
-    )
+def row_of(engine: Engine) -> list[str]:
+    """Return the row of an engine: what it is, and what runs here."""
+    installed = engine.is_installed
+    return [
+        engine.name,
+        (engine.version or "unknown") if installed else "not installed",
+        describe_devices(engine) if installed else engine.install_hint,
+        ", ".join(driver.name for driver in engine.drivers),
+        " ".join(engine.suffixes),
+    ]
 
 
 def format_quirks(engines: Iterable[Engine], screen: Screen = PAPER) -> list[str]:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
+from lar.cli.arguments import argument
 from lar.errors import EXIT_CODES, format_message, printable
 
 if TYPE_CHECKING:
@@ -34,24 +35,6 @@ class Outcome(NamedTuple):
     reason: str = ""
 
 
-def add_arguments(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-    """Add the flags of a gate."""
-    parser.add_argument(
-        "--fail-if-slower",
-        type=parse_percent,
-        nargs="?",
-        const=0.0,
-        metavar="PERCENT",
-        help="exit with 1 if a side is shown to be slower, and by more than PERCENT (default 0); "
-        "with 4 if one failed",
-    )
-    parser.add_argument(
-        "--fail-if-unjudged",
-        action="store_true",
-        help="exit with 5 if nothing can be said of a side, or not of a change by PERCENT",
-    )
-
-
 def parse_percent(text: str) -> float:
     """Parse `5` or `5%`."""
     try:
@@ -63,6 +46,16 @@ def parse_percent(text: str) -> float:
             f"{text!r} is no percentage; write --fail-if-slower=0 before a file"
         )
     return percent
+
+
+# fmt: off
+ARGUMENTS = (
+    argument("--fail-if-slower PERCENT", "exit with 1 if a side is shown to be slower, and by more "
+             "than PERCENT (default 0); with 4 if one failed", parse_percent, nargs="?", const=0.0),
+    argument("--fail-if-unjudged", "exit with 5 if nothing can be said of a side, or not of a "
+             "change by PERCENT"),
+)
+# fmt: on
 
 
 def is_asked(arguments: argparse.Namespace) -> bool:
@@ -81,9 +74,7 @@ def close(
     `missing` says what there is nothing to compare with.
     """
     code, sentence = decide(
-        outcomes,
-        percent=arguments.fail_if_slower,
-        fail_if_unjudged=arguments.fail_if_unjudged,
+        outcomes, percent=arguments.fail_if_slower, fail_if_unjudged=arguments.fail_if_unjudged
     )
     if missing and (code == PASSED or not outcomes):
         code, sentence = MISSING, join(missing)
@@ -101,9 +92,8 @@ def decide(
     """
     if not outcomes:
         return UNJUDGED, "nothing judged: there are no two sides to compare"
-    failed = [each for each in outcomes if each.failure]
-    if failed:
-        return FAILED, f"failed: {join(each.failure for each in failed)}"
+    if failures := [each.failure for each in outcomes if each.failure]:
+        return FAILED, f"failed: {join(failures)}"
     slower = [each for each in outcomes if is_slower(each.difference, percent)]
     if slower:
         return SLOWER, f"slower: {join(map(describe_slower, slower))}"
@@ -117,13 +107,14 @@ def decide(
     return PASSED, f"passed: {count_verdicts(outcomes)}"
 
 
-def describe_failure(name: str, status: str, failure: Failure | None) -> str:
-    """Return which side failed, and how; the file that it is named by is not named twice."""
+def failed(name: str, status: str, failure: Failure | None) -> Outcome:
+    """Return a side that failed, and how; the file that it is named by is not named twice."""
     if failure is None:
-        return f"{name}: {status}"
+        return Outcome(name, None, f"{name}: {status}")
     words = map(os.path.basename, re.split("[ =]", name))
     subject = "" if os.path.basename(failure.subject) in words else failure.subject
-    return f"{name}: {format_message(failure.flag, subject, failure.problem)}"
+    said = format_message(failure.flag, subject, failure.problem)
+    return Outcome(name, None, f"{name}: {said}")
 
 
 def is_slower(difference: Difference | None, percent: float | None) -> bool:

@@ -10,6 +10,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from lar import __version__
+from lar.cli.arguments import argument
 from lar.cli.commands import COMMANDS
 from lar.cli.parser import format_entries, parser_of, terminal_width
 from lar.errors import UsageError
@@ -29,13 +30,10 @@ DOCS = os.path.join(os.path.dirname(os.path.dirname(__file__)), "docs")
 PURPOSE = "how fast a model runs, whether its numbers are right, which settings make it fastest"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "words", metavar="TOPIC", nargs="*", help="a topic of the manual, or a command of lar"
-    )
-    parser.add_argument(
-        "--man", action="store_true", help="print a man page of all commands, for `man -l FILE`"
-    )
+ARGUMENTS = (
+    argument("words TOPIC", "a topic of the manual, or a command of lar", nargs="*"),
+    argument("--man", "print a man page of all commands, for `man -l FILE`"),
+)
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -47,11 +45,9 @@ def main(arguments: argparse.Namespace) -> int:
     words: list[str] = arguments.words
     if arguments.man:
         from lar.cli.man_page import format_man_page
-        from lar.cli.run_help import name_engines
+        from lar.cli.run_help import all_parsers
 
-        parsers = {name: parser_of(name) for name in COMMANDS}
-        name_engines(parsers["run"])
-        print(format_man_page(parsers))
+        print(format_man_page(all_parsers()))
     elif not words:
         print(overview())
     elif words[0] in COMMANDS:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from lar.cli import gates
-from lar.cli.table_output import render, warn_of
+from lar.cli.report_files import open_places, render
+from lar.cli.results import warn_of
 from lar.errors import UsageError, count_of, printable
 from lar.files.path_conflicts import Place, refuse_clashes
-from lar.files.report_file import OutputFile, check_places
 from lar.measurement.machine import read_model_file
 from lar.options.table import OPTIONS
 from lar.records.facts import MachineFacts, ModelFile
@@ -43,18 +44,23 @@ SOFTWARE: Mapping[str, Callable[[RunResult], str]] = {
     "governor": lambda it: it.machine.governor if it.machine else "",
 }
 
+# Why a verdict may say little, and what to do.
+STORE_MORE = "store several runs of each side"
+DISTURBED = (
+    "the machine was disturbed, and runs of one sitting do not show how much another one differs; "
+    "store runs of the baseline at several times, or compare with `lar bench`"
+)
+ONE_SITTING = (
+    "each side is of one sitting; a change of the machine between the two would look like one of "
+    "the program. Runs of the baseline at several times show how much sittings differ"
+)
+
 
 def selection_of(arguments: argparse.Namespace) -> Selection:
     """Return which results the flags choose."""
-    return Selection(
-        tag=arguments.tag,
-        model=arguments.model,
-        engine=arguments.engine,
-        machine=arguments.machine,
-        options=arguments.options,
-        since=arguments.since or "",
-        before=arguments.before or "",
-    )
+    keys = ("tag", "model", "engine", "machine", "options", "since", "before")
+    given = {key: getattr(arguments, key) for key in keys}
+    return Selection(**{key: value for key, value in given.items() if value is not None})
 
 
 def print_report(report: Report, form: str) -> None:
@@ -84,10 +90,9 @@ def show_results(arguments: argparse.Namespace) -> int:
     if arguments.json is not None:
         if len(results) > 1:
             raise UsageError("takes one result", "give one number", flag="--json")
-        with OutputFile(arguments.json, "--json") as output:
-            check_places([output], [store.path])
+        with open_places([("json", arguments.json, "--json")], [store.path]) as files:
             (result,) = results.values()
-            output.write(record_to_json(result) + b"\n")
+            files.write(record_to_json(result) + b"\n", prints=False)
         return 0
     named = [
         NamedResult(f"#{number} {tags[number]}".strip(), result)
@@ -112,11 +117,10 @@ def plot_results(arguments: argparse.Namespace) -> int:
     if arguments.html is None:
         print_report(report, "text")
         return 0
-    with OutputFile(arguments.html, "--html") as output:
-        check_places([output], [store.path])
-        output.write(render(report, "html", to_stdout=output.to_stdout))
-    if not output.to_stdout:
-        print(f"wrote {output.name}")
+    with open_places([("html", arguments.html, "--html")], [store.path]) as files:
+        files.write(report, prints=False)
+    if files.console is sys.stdout:
+        print(f"wrote {arguments.html}")
     return 0
 
 
@@ -171,25 +175,15 @@ def complete(result: RunResult, model: ModelFile | None, machine: str | None) ->
         if not result.spec.model:
             result = replace(result, spec=replace(result.spec, model=model.path))
     if machine is not None and result.machine is None:
-        named = MachineFacts(
-            system="",
-            processor=machine,
-            cores=0,
-            usable_cores=0,
-            memory_bytes=None,
-            governor="",
-            python="",
-        )
-        result = replace(result, machine=named)
+        result = replace(result, machine=MachineFacts(processor=machine))
     return result
 
 
 def print_added(added: Sequence[Added], store: Store) -> None:
-    are_new = [each.is_new for each in added]
-    known = len(are_new) - sum(are_new)
+    count = sum(each.is_new for each in added)
+    known = len(added) - count
     left = f"; {known} were there already" if known else ""
-    count = sum(are_new)
-    print(f"stored {count} result{'' if count == 1 else 's'} in {store.path}{left}")
+    print(f"stored {count_of(count, 'result')} in {store.path}{left}")
 
 
 def export_results(arguments: argparse.Namespace) -> int:
@@ -197,9 +191,7 @@ def export_results(arguments: argparse.Namespace) -> int:
     with open_store(arguments.store) as store:
         refuse_clashes([Place(arguments.output, "--output")], [store.path])
         rows = store.rows(store.entries(selection_of(arguments)))
-    with open_store(arguments.output, create=True) as store:
-        print_added(store.add_rows(rows), store)
-    return 0
+    return add_rows(rows, arguments.output)
 
 
 def import_results(arguments: argparse.Namespace) -> int:
@@ -208,7 +200,12 @@ def import_results(arguments: argparse.Namespace) -> int:
     for path in arguments.files:
         with open_store(path) as store:
             rows += store.rows(store.entries())
-    with open_store(arguments.store, create=True) as store:
+    return add_rows(rows, arguments.store)
+
+
+def add_rows(rows: Sequence[dict[str, object]], path: str | None) -> int:
+    """Put rows of other stores into one."""
+    with open_store(path, create=True) as store:
         print_added(store.add_rows(rows), store)
     return 0
 
@@ -251,10 +248,10 @@ def prune_results(arguments: argparse.Namespace) -> int:
 
 def older_of_kinds(entries: Sequence[Entry], keep: int) -> list[Entry]:
     """Return all but the newest of each kind of run, oldest first."""
-    seen: dict[Kind, int] = {}
+    seen = Counter[Kind]()
     older = []
     for entry in reversed(entries):
-        seen[entry.kind] = seen.get(entry.kind, 0) + 1
+        seen[entry.kind] += 1
         if seen[entry.kind] > keep:
             older.append(entry)
     return older[::-1]
@@ -292,20 +289,18 @@ def check_results(arguments: argparse.Namespace) -> int:
     failed = [result for _, result in new if not result.samples.end_to_end]
     if not checks and not failed:
         raise UsageError(lost[0], "store a run of this kind with that tag")
-    notes = [*notes_of(checks), *(f"warning: {text}" for text in lost)]
+    notes = [note for each in checks for note in notes_of(each)]
+    notes += [f"warning: {text}" for text in lost]
     if checks or arguments.format not in ("text", "markdown"):
         print_report(report_check(checks, arguments.baseline, notes), arguments.format)
     arguments.fail_if_slower = arguments.fail_if_slower or 0.0
     outcomes = [gates.Outcome(each.name, each.difference, reason=each.reason) for each in checks]
-    outcomes += [gates.Outcome("", None, describe_failure(each)) for each in failed]
+    outcomes += [
+        gates.failed(f"the new run of {name_of_result(each)}", each.status, each.failure)
+        for each in failed
+    ]
     stream = sys.stdout if arguments.format in ("text", "markdown") else sys.stderr
     return gates.close(arguments, outcomes, stream, lost)
-
-
-def describe_failure(result: RunResult) -> str:
-    """Return how a run ended that has no times."""
-    name = f"the new run of {name_of_result(result)}"
-    return gates.describe_failure(name, result.status, result.failure)
 
 
 def require_tag(store: Store, tag: str) -> None:
@@ -328,29 +323,24 @@ def new_results(
     Raises:
         UsageError: there are no new runs.
     """
+    if made is None and arguments.files:
+        made = read_completed(arguments)
     if made is not None:
         return [(0, result) for result in made]
-    if arguments.files:
-        return [(0, result) for result in read_completed(arguments)]
-    if arguments.tag:
-        entries = store.entries(Selection(tag=arguments.tag))
-        if not entries:
-            raise UsageError(
-                "no stored result has this tag",
-                "give that of new runs",
-                flag=f"--tag {arguments.tag}",
-            )
-    else:
-        others = [entry for entry in store.entries() if entry.tag != arguments.baseline]
-        if not others:
-            raise UsageError(
-                f"the store has no run but those of {arguments.baseline}",
-                "run the model with --save, or give the file of a new result",
-            )
-        newest = others[-1]
-        # Runs of one tag belong together.
-        entries = [each for each in others if each.tag == newest.tag] if newest.tag else [newest]
-    return [(entry.id, store.result(entry.id)) for entry in entries]
+    tag, base = arguments.tag, arguments.baseline
+    entries = [each for each in store.entries(Selection(tag=tag or None)) if each.tag != base]
+    if not entries and tag:
+        hint = "give that of new runs"
+        raise UsageError("no stored result has this tag", hint, flag=f"--tag {tag}")
+    if not entries:
+        raise UsageError(
+            f"the store has no run but those of {base}",
+            "run the model with --save, or give the file of a new result",
+        )
+    newest = entries[-1]
+    # Runs of one tag belong together.
+    together = [each for each in entries if each.tag == newest.tag] if newest.tag else [newest]
+    return [(each.id, store.result(each.id)) for each in together]
 
 
 def check_new(
@@ -359,9 +349,8 @@ def check_new(
     """Return the check of each kind of new run, and why others cannot be checked."""
     kinds: dict[Kind, list[RunResult]] = {}
     for _, result in new:
-        if not result.samples.end_to_end:
-            continue
-        kinds.setdefault(kind_of(result), []).append(result)
+        if result.samples.end_to_end:
+            kinds.setdefault(kind_of(result), []).append(result)
     numbers = {number for number, _ in new}
     stored = [
         entry
@@ -369,25 +358,21 @@ def check_new(
         if entry.id not in numbers and entry.status == "ok" and entry.median_seconds
     ]
     tagged = [entry for entry in stored if entry.tag == baseline]
-    comparable = [
-        kind for kind in kinds if not kind.unknown and any(entry.kind == kind for entry in tagged)
-    ]
-    checks = []
-    for kind in comparable:
+    comparable = {each.kind for each in tagged if not each.kind.unknown} & kinds.keys()
+    checks, lost = list[Check](), list[str]()
+    for kind, results in kinds.items():
+        name = name_of_result(results[0])
+        if kind not in comparable:
+            lost.append(explain_missing(name, kind, tagged, baseline))
+            continue
         others: dict[str, list[RunResult]] = {}
-        for entry in [it for it in stored if it.kind == kind][-MOST_RUNS:]:
+        for entry in [each for each in stored if each.kind == kind][-MOST_RUNS:]:
             if entry.tag not in ("", baseline):
                 others.setdefault(entry.tag, []).append(store.result(entry.id))
         # The newest alone, where there are very many.
-        same = [entry for entry in tagged if entry.kind == kind][-MOST_RUNS:]
-        base = [store.result(entry.id) for entry in same]
-        name = name_of_result(kinds[kind][0])
-        checks.append(check_kind(name, kinds[kind], base, others, comparisons=len(comparable)))
-    lost = [
-        explain_missing(name_of_result(kinds[kind][0]), kind, tagged, baseline)
-        for kind in kinds
-        if kind not in comparable
-    ]
+        same = [each for each in tagged if each.kind == kind][-MOST_RUNS:]
+        base = [store.result(each.id) for each in same]
+        checks.append(check_kind(name, results, base, others, comparisons=len(comparable)))
     return checks, lost
 
 
@@ -408,63 +393,47 @@ def explain_missing(name: str, kind: Kind, tagged: Sequence[Entry], baseline: st
         return f"no run of {baseline} has times"
 
     def differences(entry: Entry) -> list[str]:
-        return [
-            field for field in Kind._fields if getattr(entry.kind, field) != getattr(kind, field)
-        ]
+        parts = []
+        for field, here, there in zip(Kind._fields, kind, entry.kind, strict=True):
+            if here != there and field == "model":
+                here, there = here[:8] or "unknown", there[:8] or "unknown"
+                parts.append(f"the model's content ({here}, not {there})")
+            elif here != there:
+                parts.append(f"{field} ({here or 'none'}, not {there or 'none'})")
+        return parts
 
     nearest = min(tagged, key=lambda entry: len(differences(entry)))
-    parts = []
-    for field in differences(nearest):
-        here, there = getattr(kind, field), getattr(nearest.kind, field)
-        if field == "model":
-            parts.append(
-                f"the model's content ({here[:8] or 'unknown'}, not {there[:8] or 'unknown'})"
-            )
-        else:
-            parts.append(f"{field} ({here or 'none'}, not {there or 'none'})")
     return (
         f"no run of {baseline} is comparable with {name}: the nearest, result {nearest.id}, "
-        f"differs in {' and '.join(parts)}"
+        f"differs in {' and '.join(differences(nearest))}"
     )
 
 
-def notes_of(checks: Sequence[Check]) -> list[str]:
-    """Return what a check could not show, and what it rests on."""
-    notes = []
-    for check in checks:
-        if changes := software_changes(check):
-            notes.append(f"note: {check.name}: {changes}")
-        if check.left_out:
-            notes.append(
-                f"note: {check.name}: {count_of(check.left_out, 'run')} left out, since too few of "
-                "the iterations were undisturbed"
-            )
-        if check.difference is None:
-            continue
-        if check.difference.verdict == "not judged" and not is_calm([*check.new, *check.baseline]):
-            notes.append(
-                f"warning: {check.name}: the machine was disturbed, and runs of one sitting do not "
-                "show how much another one differs; store runs of the baseline at several times, "
-                "or compare with `lar bench`"
-            )
-        elif check.difference.verdict == "not judged":
-            notes.append(f"warning: {check.name}: store several runs of each side")
-        elif check.unit == "runs":
-            notes.append(
-                f"note: {check.name}: each side is of one sitting; a change of the machine between "
-                "the two would look like one of the program. Runs of the baseline at several "
-                "times show how much sittings differ"
-            )
-    return notes
+def notes_of(check: Check) -> Iterator[str]:
+    """Yield what a check could not show, and what it rests on."""
+    if changes := software_changes(check):
+        yield f"note: {check.name}: {changes}"
+    if check.left_out:
+        yield (
+            f"note: {check.name}: {count_of(check.left_out, 'run')} left out, since too few of the "
+            "iterations were undisturbed"
+        )
+    if check.difference is None:
+        return
+    if check.verdict == "not judged":
+        is_quiet = is_calm([*check.new, *check.baseline])
+        yield f"warning: {check.name}: {STORE_MORE if is_quiet else DISTURBED}"
+    elif check.unit == "runs":
+        yield f"note: {check.name}: {ONE_SITTING}"
 
 
 def software_changes(check: Check) -> str:
     """Return in what the software of the new runs differs from the baseline's, empty if in nothing
     that is known."""
     parts = []
-    sides = [[run.result for run in side] for side in (check.new, check.baseline)]
     for what, value_of in SOFTWARE.items():
-        new, old = ({value_of(result) for result in side} - {""} for side in sides)
+        sides = (check.new, check.baseline)
+        new, old = ({value_of(run.result) for run in side} - {""} for side in sides)
         if new and old and new != old:
             parts.append(f"{what} {', '.join(sorted(new))} (baseline {', '.join(sorted(old))})")
     return "; ".join(parts)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 from typing import Any
 
-from lar.options.arguments import add_option
+from lar.cli.arguments import argument, option
+from lar.cli.run_help import MODEL
 from lar.options.table import ALLOW_EXTERNAL_DATA, BATCH_SIZE, INPUT, SHAPE
 from lar.running.plan import plan_run
 
@@ -14,42 +14,32 @@ from lar.running.plan import plan_run
 OPTIONS = (INPUT, SHAPE, BATCH_SIZE, ALLOW_EXTERNAL_DATA)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "model",
-        metavar="MODEL",
-        help="a model file (.mge, .onnx, ...), or a file or folder of testcases",
-    )
-    parser.add_argument("--engine", metavar="NAME", help="the engine that reads it")
-    for option in OPTIONS:
-        add_option(parser, option)
-    parser.add_argument("--json", metavar="FILE", help="write it as JSON; - is standard output")
+ARGUMENTS = (
+    argument("model MODEL", MODEL),
+    argument("--engine NAME", "the engine that reads it"),
+    *(option(each) for each in OPTIONS),
+    argument("--json FILE", "write it as JSON; - is standard output"),
+)
 
 
 def values_of(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the options of a run that only reads the model."""
     values = {"engine": arguments.engine, "json": arguments.json, "iter": 0}
-    return values | {option.key: getattr(arguments, option.key) for option in OPTIONS}
+    return values | {each.key: getattr(arguments, each.key) for each in OPTIONS}
 
 
 def main(arguments: argparse.Namespace) -> int:
     """Read and print; return the exit code."""
     spec = plan_run(arguments.model, values_of(arguments))
     # Not before: an error in the command line should cost no more than it must.
-    from lar.files.report_file import OutputFile
+    from lar.cli.report_files import open_reports
+    from lar.cli.screen import screen_of_output
+    from lar.records.run import record_to_json
+    from lar.reports.info_text import format_info
+    from lar.running.tasks import info_of
 
-    with contextlib.ExitStack() as stack:
-        file = None
-        if arguments.json is not None:
-            file = stack.enter_context(OutputFile(arguments.json, "--json"))
-        from lar.cli.screen import screen_of_output
-        from lar.records.run import record_to_json
-        from lar.reports.info_text import format_info
-        from lar.running.tasks import info_of
-
+    with open_reports(vars(arguments), ("json",)) as files:
         info = info_of(spec, at_shapes=bool(spec.inputs or spec.shape or spec.batch_size))
-        if file is None or not file.to_stdout:
-            print("\n".join(format_info(info, screen_of_output())))
-        if file is not None:
-            file.write(record_to_json(info).decode() + "\n")
+        text = "".join(f"{line}\n" for line in format_info(info, screen_of_output()))
+        files.write(lambda form: text if form == "text" else record_to_json(info) + b"\n")
     return 0

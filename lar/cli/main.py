@@ -53,23 +53,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The program that reads our output has gone (`lar ... | head`): nobody is left to read.
         sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - until the process ends
         return 141
-    except OSError as error:
+    except Exception as error:  # a defect too ends as one line
         if debug:
             print_traceback()
         print_error(*explain_refusal(error))
-        if error.filename == STDOUT:
+        if isinstance(error, OSError) and error.filename == STDOUT:
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - until the process ends
         return LarError.exit_code
-    except Exception as error:  # a defect: it ends as one line all the same
-        if debug:
-            print_traceback()
-        hint = "this is a defect of lar; --debug shows where"
-        print_error(f"{type(error).__name__}: {error}", hint)
-        return LarError.exit_code
 
 
-def explain_refusal(error: OSError) -> tuple[str, str]:
-    """Return what the system refused, and what to do about it."""
+def explain_refusal(error: Exception) -> tuple[str, str]:
+    """Return what the system refused, and what to do about it; any other error is a defect."""
+    if not isinstance(error, OSError):
+        return f"{type(error).__name__}: {error}", "this is a defect of lar; --debug shows where"
     reason = (error.strerror or str(error)).lower()
     if error.filename == STDOUT:
         return f"{STDOUT} cannot be written: {reason}", ""
@@ -101,11 +97,10 @@ def dispatch(words: list[str]) -> int:
     if words[0] in ("-h", "--help", "--version"):
         words = ["version" if words[0] == "--version" else "help"]
     name, rest = command_of(words)
-    parser = parser_of(name)
-    arguments, unknown = parser.parse_known_args(normalize_flags(rest))
+    arguments, unknown = parser_of(name).parse_known_args(normalize_flags(rest))
     if unknown:
-        # A command of several actions says which of their parsers read the words.
-        refuse_unknown(unknown[0], getattr(arguments, "parser", parser), load_command(name))
+        # A command of several actions has a parser for each of them.
+        refuse_unknown(unknown[0], arguments.parser, load_command(name))
     code: int = load_command(name).main(arguments)
     return code
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lar.cli.arguments import argument, option
 from lar.engines import engine_for
 from lar.errors import LarError, UsageError, count_of, error_of_write, printable
 from lar.files.input_file import read_input_lines, split_items
 from lar.files.path_conflicts import Place, paths_in, refuse_clashes
-from lar.options.arguments import add_option
 from lar.options.rules import ONE_CHANNEL_ORDER, Asked, check_rules, excludes, fact, needs, typed
 from lar.options.table import ALLOW_EXTERNAL_DATA, BY_KEY, SHAPE
 from lar.options.values import parse_error, parse_positive
@@ -22,7 +22,8 @@ from lar.testcases.paths import source_of
 if TYPE_CHECKING:
     from lar.engines.engine import CasePacker
     from lar.records.events import Packed
-    from lar.records.run import FedInput, RunSpec
+    from lar.records.run import RunSpec
+    from lar.records.testcase import Packing
 
 IMAGE_OPTIONS = ("input_layout", "resize", "mean", "scale", "bgr", "rgb", "seed")
 
@@ -56,49 +57,26 @@ DATA = (
 )
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help="a model file: .mge, .onnx, ...")
-    parser.add_argument("-d", "--data", action="append", metavar="DATA", required=True, help=DATA)
-    parser.add_argument(
-        *("-o", "--output"),
-        metavar="OUT",
-        required=True,
-        help="the file to write for an engine that keeps testcases in the model, or the folder for "
-        "one that keeps them beside it",
-    )
-    parser.add_argument(
-        "--optimize", action="store_true", help="optimise the model for inference first"
-    )
-    parser.add_argument(
-        "--max-err",
-        "--maxerr",
-        type=parse_error,
-        metavar="E",
-        help="largest error that a run may have (default 1e-4): |e-a| / max(min(|e|,|a|), 1)",
-    )
-    parser.add_argument(
-        "--no-assert", action="store_true", help="pack the inputs without expected outputs"
-    )
-    parser.add_argument("--silent", action="store_true", help="a run does not print the errors")
-    parser.add_argument(
-        "--resize-input", action="store_true", help="resize images to the size of the input"
-    )
-    parser.add_argument(
-        "--input-transform",
-        default="",
-        metavar="EXPR",
-        help="what to make of data from files: a Python expression on data, a NumPy array, and "
-        "np, as 'data / np.std(data)'. It runs as a program of yours",
-    )
-    parser.add_argument(
-        "--repeat",
-        type=parse_positive,
-        default=1,
-        metavar="N",
-        help="repeat data from files N times along the batch",
-    )
-    for key in (*IMAGE_OPTIONS, SHAPE.key, ALLOW_EXTERNAL_DATA.key):
-        add_option(parser, BY_KEY[key])
+# fmt: off
+ARGUMENTS = (
+    argument("model MODEL", "a model file: .mge, .onnx, ..."),
+    argument("-d --data DATA", DATA, action="append", required=True),
+    argument("-o --output OUT", "the file to write for an engine that keeps testcases in the "
+             "model, or the folder for one that keeps them beside it", required=True),
+    argument("--optimize", "optimise the model for inference first"),
+    argument("--max-err --maxerr E", "largest error that a run may have (default 1e-4): |e-a| "
+             "/ max(min(|e|,|a|), 1)", parse_error),
+    argument("--no-assert", "pack the inputs without expected outputs"),
+    argument("--silent", "a run does not print the errors"),
+    argument("--resize-input", "resize images to the size of the input"),
+    argument("--input-transform EXPR", "what to make of data from files: a Python expression "
+             "on data, a NumPy array, and np, as 'data / np.std(data)'. It runs as a program "
+             "of yours", default=""),
+    argument("--repeat N", "repeat data from files N times along the batch", parse_positive,
+             default=1),
+    *(option(BY_KEY[key]) for key in (*IMAGE_OPTIONS, SHAPE.key, ALLOW_EXTERNAL_DATA.key)),
+)
+# fmt: on
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -106,19 +84,13 @@ def main(arguments: argparse.Namespace) -> int:
     data = read_lists(arguments.data)
     check_flags(arguments, data)
     spec, packer = plan_packing(arguments)
-    model, place = spec.model, Path(arguments.output)
     # Not before: an error in the command line should cost no more than it must.
     from dataclasses import replace
 
-    from lar.files.work_folders import error_of_full_disk, work_folder
     from lar.measurement.machine import read_model_file
-    from lar.records.events import Packed
-    from lar.records.run import RunContext
     from lar.records.testcase import Packing
-    from lar.running.output_files import check_place, deliver, folder_beside
-    from lar.running.tasks import run_task
 
-    read_model_file(Path(model))
+    read_model_file(Path(spec.model))
     packing = Packing(
         max_error=1e-4 if arguments.max_err is None else arguments.max_err,
         asserts=not arguments.no_assert,
@@ -135,31 +107,49 @@ def main(arguments: argparse.Namespace) -> int:
         seed=arguments.seed,
         shape=sizes_given(vars(arguments)),
     )
+    lists = [text.removeprefix("@") for text in arguments.data]
+    read = paths_in([*lists, *data])
+    packed = write_packed(spec, packing, packer.writes, Path(arguments.output), read)
+    for text in packed.warnings:
+        print(printable(f"lar: warning: {text}"), file=sys.stderr)
+    print("\n".join(map(printable, format_packed(arguments.output, packed))))
+    return 0
+
+
+def write_packed(
+    spec: RunSpec, packing: Packing, kind: str, place: Path, read: Iterable[str]
+) -> Packed:
+    """Have a worker pack, and put the file or folder that it writes in its place.
+
+    Raises:
+        UsageError: the place cannot be written, or is what is read.
+        LarError: the worker failed.
+    """
+    from lar.files.work_folders import error_of_full_disk, work_folder
+    from lar.records.events import Packed
+    from lar.records.run import RunContext
+    from lar.running.output_files import check_place, deliver, folder_beside
+    from lar.running.tasks import run_task
+
     try:
-        if packer.writes == "folder" and place.is_dir() and any(place.iterdir()):
+        if kind == "folder" and place.is_dir() and any(place.iterdir()):
             raise UsageError(
                 "the folder is not empty", "give a new folder", flag="-o", subject=place
             )
-        check_place(place, "-o", packer.writes, False)
-        lists = [text.removeprefix("@") for text in arguments.data]
-        taken = [Place(model, what="the model"), Place(str(place), "-o")]
-        refuse_clashes(taken, paths_in([*lists, *data]))
-        beside = folder_beside(place, packer.writes)
-        claim = str(place) if packer.writes == "folder" else ""
-        with work_folder(beside, claim=claim, flag="-o") as folder:
+        check_place(place, "-o", kind, False)
+        refuse_clashes([Place(spec.model, what="the model"), Place(str(place), "-o")], read)
+        claim = str(place) if kind == "folder" else ""
+        with work_folder(folder_beside(place, kind), claim=claim, flag="-o") as folder:
             written = Path(folder) / "written"
             context = RunContext(packing=packing, written={"pack": str(written)})
             try:
                 packed = run_task("pack", Packed, spec, context)
             except LarError as error:
                 raise error_of_full_disk(folder) or error from None
-            deliver(written, place, packer.writes)
+            deliver(written, place, kind)
     except OSError as error:
         raise error_of_write(error, flag="-o", subject=place) from None
-    for text in packed.warnings:
-        print(printable(f"lar: warning: {text}"), file=sys.stderr)
-    print("\n".join(map(printable, format_packed(arguments.output, packed))))
-    return 0
+    return packed
 
 
 def plan_packing(arguments: argparse.Namespace) -> tuple[RunSpec, CasePacker]:
@@ -237,21 +227,13 @@ def read_lists(data: Sequence[str]) -> list[str]:
     return found
 
 
-def format_packed(name: str, packed: Packed) -> list[str]:
-    """Return the lines that say what was packed."""
+def format_packed(name: str, packed: Packed) -> Iterator[str]:
+    """Yield the lines that say what was packed."""
+    from lar.records.run import format_shape
 
-    lines = [
-        f"testcase {number}: {', '.join(map(format_fed, case))}"
-        for number, case in enumerate(packed.fed)
-    ]
+    for number, case in enumerate(packed.fed):
+        fed = (f"{it.name} {it.dtype} {format_shape(it.shape)} from {it.source}" for it in case)
+        yield f"testcase {number}: {', '.join(fed)}"
     outputs = ", ".join(f"{info.name} {info.dtype} {info.shape_text}" for info in packed.outputs)
-    return [
-        *lines,
-        f"{name}: {count_of(len(packed.fed), 'testcase')}; expected outputs: {outputs or 'none'}",
-    ]
-
-
-def format_fed(fed: FedInput) -> str:
-    """Return what an input is fed with."""
-    shape = ",".join(map(str, fed.shape))
-    return f"{fed.name} {fed.dtype} {{{shape}}} from {fed.source}"
+    count = count_of(len(packed.fed), "testcase")
+    yield f"{name}: {count}; expected outputs: {outputs or 'none'}"

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NoReturn
 
+from lar.cli.arguments import add_rows
 from lar.cli.commands import COMMANDS, load_command
+from lar.cli.screen import width_of
 from lar.errors import UsageError
 
 # argparse searches the file system for a translation of each of its texts. lar has no translations,
@@ -36,14 +37,7 @@ class Formatter(argparse.RawDescriptionHelpFormatter):
 
 def terminal_width() -> int:
     """Return the number of columns: COLUMNS, else the terminal's, else 100."""
-    try:
-        return int(os.environ["COLUMNS"])
-    except (KeyError, ValueError):
-        pass
-    try:
-        return os.get_terminal_size(1).columns or 100
-    except OSError:
-        return 100
+    return width_of(sys.stdout) or 100
 
 
 class Parser(argparse.ArgumentParser):
@@ -87,8 +81,17 @@ def parser_of(command: str) -> Parser:
     parser = Parser(prog=f"lar {command}", description=COMMANDS[command], add_help=command != "run")
     module = load_command(command)
     parser.missing = getattr(module, "MISSING", "")
+    parser.epilog = getattr(module, "EPILOG", None)
+    parser.set_defaults(parser=parser)
     if hasattr(module, "add_arguments"):
         module.add_arguments(parser)
+    add_rows(parser, getattr(module, "ARGUMENTS", ()))
+    if actions := getattr(module, "ACTIONS", {}):
+        parsers = parser.add_subparsers(metavar="|".join(actions), required=True)
+        for name, (text, rows) in actions.items():
+            its = parsers.add_parser(name, help=text, description=text, allow_abbrev=False)
+            its.set_defaults(action=name, parser=its)
+            add_rows(its, rows)
     return parser
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from types import TracebackType
+from contextlib import AbstractContextManager
 from typing import TextIO
 
 from lar.cli.output_stream import Outlet
@@ -59,7 +59,7 @@ class ProgressLine:
         self.file.flush()
 
 
-class PacedLine:
+class PacedLine(AbstractContextManager["PacedLine"]):
     """A line that is shown at most so often, whoever asks for it."""
 
     SECONDS = 0.2
@@ -68,9 +68,6 @@ class PacedLine:
         self.line = ProgressLine(Outlet(file, may_fail=True))
         self.began = time.monotonic()
         self.due = self.began
-
-    def __enter__(self) -> PacedLine:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.end()
@@ -108,12 +105,7 @@ class LateLine:
             self.thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.ended.set()
         if self.thread.is_alive():
             self.thread.join()

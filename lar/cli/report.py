@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import gc
 import os
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from lar.cli.arguments import argument, heading
 from lar.errors import UsageError
 from lar.files.input_file import check_input
 from lar.options.option import flag_of
@@ -35,52 +35,31 @@ def parse_style(name: str) -> str:
     return name
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = describe_choices()
-    parser.add_argument(
-        "profile", metavar="PROFILE", help="a file that --profile wrote; - for stdin"
-    )
-    parser.add_argument(
-        "other",
-        metavar="OTHER",
-        nargs="?",
-        help=f"another, B, which is compared with the first, A [{styles_of_two()}]",
-    )
-    parser.add_argument(
-        "more",
-        metavar="MORE",
-        nargs="*",
-        help="more runs of the same two commands, by turns: what differs from pair to pair is the "
-        f"noise [{styles_of_pairs()}]",
-    )
-    styles = "; ".join(f"{name}: {style.help}" for name, style in STYLES.items())
-    parser.add_argument(
-        "--style",
-        type=parse_style,
-        choices=tuple(STYLES),
-        help=f"{styles} (default operators; diff with two profiles)",
-    )
-    add_report_options(parser)
-    group = parser.add_argument_group("where to")
-    for kind in FORMS:
-        group.add_argument(
-            f"--{kind}", metavar="FILE", help=f"write it as {kind.upper()}; - for stdout"
-        )
-    exports = "; ".join(f"{name}: {what}" for name, (_, what) in EXPORTS.items())
-    group.add_argument(
-        "--export",
-        choices=tuple(EXPORTS),
-        help=f"instead of a report, a trace for another program ({exports})",
-    )
-    group.add_argument("-o", "--output", metavar="FILE", help="where --export writes")
+STYLES_OF_TWO = ", ".join(name for name, style in STYLES.items() if 2 in style.profiles)
+STYLES_OF_PAIRS = ", ".join(name for name, style in STYLES.items() if style.takes_pairs)
 
-
-def styles_of_two() -> str:
-    return ", ".join(name for name, style in STYLES.items() if 2 in style.profiles)
-
-
-def styles_of_pairs() -> str:
-    return ", ".join(name for name, style in STYLES.items() if style.takes_pairs)
+EPILOG = describe_choices()
+# fmt: off
+ARGUMENTS = (
+    argument("profile PROFILE", "a file that --profile wrote; - for stdin"),
+    argument("other OTHER", "another, B, which is compared with the first, A "
+             f"[{STYLES_OF_TWO}]", nargs="?"),
+    argument("more MORE", "more runs of the same two commands, by turns: what differs from "
+             f"pair to pair is the noise [{STYLES_OF_PAIRS}]", nargs="*"),
+    argument("--style", "; ".join(f"{name}: {style.help}" for name, style in STYLES.items())
+             + " (default operators; diff with two profiles)", parse_style,
+             choices=tuple(STYLES)),
+    add_report_options,
+    heading("where to",
+        *(argument(f"--{kind} FILE", f"write it as {kind.upper()}; - for stdout")
+          for kind in FORMS),
+        argument("--export", "instead of a report, a trace for another program ("
+                 + "; ".join(f"{name}: {what}" for name, (_, what) in EXPORTS.items()) + ")",
+                 choices=tuple(EXPORTS)),
+        argument("-o --output FILE", "where --export writes"),
+    ),
+)
+# fmt: on
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -113,21 +92,15 @@ def report(arguments: argparse.Namespace) -> int:
         if len(paths) == 1:
             raise UsageError("compares two profiles", "give a second one", flag=f"--style {name}")
         raise UsageError(
-            "takes one profile", f"two: --style {styles_of_two()}", flag=f"--style {name}"
+            "takes one profile", f"two: --style {STYLES_OF_TWO}", flag=f"--style {name}"
         )
     check_pairs(arguments.more, name, style)
     paths += arguments.more
     options = collect_report_options(vars(arguments), name, style)
     asked = [kind for kind in FORMS if getattr(arguments, kind)]
-    from lar.cli.report_files import (  # not before: the help needs none of it
-        open_reports,
-        raise_all,
-    )
-    from lar.files.report_file import check_places
+    from lar.cli.report_files import open_reports  # not before: the help needs none of it
 
-    with contextlib.ExitStack() as stack:
-        files = open_reports(arguments, FORMS, stack)
-        check_places(files.files, paths)
+    with open_reports(vars(arguments), FORMS, read=paths) as files:
         profiles = [open_profile(path, as_recorded=style.as_recorded) for path in paths]
         *baseline, profile = profiles[:2]
         if not arguments.style and name == "operators" and not profile.facts.lar_version:
@@ -144,8 +117,7 @@ def report(arguments: argparse.Namespace) -> int:
         # What is made of several says it of each.
         corrected = describe_cost(profile) if profile.correction and not baseline else ""
         footer = "" if style is STYLES["operators"] else corrected
-        made = replace(made, footer=footer, corrected=corrected)
-        raise_all(files.write(made))
+        files.write(replace(made, footer=footer, corrected=corrected))
     return 0
 
 
@@ -166,9 +138,7 @@ def check_pairs(more: list[str], name: str, style: Style) -> None:
     """
     if more and not style.takes_pairs:
         raise UsageError(
-            "takes two profiles",
-            f"more: --style {styles_of_pairs()}",
-            flag=f"--style {name}",
+            "takes two profiles", f"more: --style {STYLES_OF_PAIRS}", flag=f"--style {name}"
         )
     if len(more) % 2:
         raise UsageError(

@@ -1,30 +1,34 @@
-"""The files of `--json`, `--csv` and their like, which a command opens before it does anything."""
+"""Where a report goes: printed, and into the files of `--json`, `--csv` and their like, which a
+command opens before it does anything."""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
+import importlib
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, TextIO
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TextIO
 
 from lar.cli.screen import screen_of_output
-from lar.cli.table_output import render
 from lar.errors import LarError, error_of_write, error_with_code
 from lar.reports.report import Report
+from lar.reports.text import PAPER
 
 if TYPE_CHECKING:
+    from lar.files.path_conflicts import Place
     from lar.files.report_file import OutputFile
 
 SUFFIXES = {"markdown": "md"}
+
+Content = Report | str | bytes
 
 
 class ReportFiles:
     """The files of a report, each with its form; without one the report is only printed."""
 
-    def __init__(self, files: Iterable[tuple[str, OutputFile]] = ()) -> None:
-        self.forms = [*files]
+    def __init__(self, forms: Iterable[tuple[str, OutputFile]] = ()) -> None:
+        self.forms = [*forms]
         self.files = [file for _, file in self.forms]
 
     @property
@@ -32,37 +36,73 @@ class ReportFiles:
         """Where else something is printed: standard error, if a file is standard output."""
         return sys.stderr if any(file.to_stdout for file in self.files) else sys.stdout
 
-    def write(self, made: Report | Callable[[str], Report]) -> list[LarError]:
-        """Print a report, and write it in all forms; return why some could not be written. It may
-        be made anew for each form."""
+    def write(self, made: Content | Callable[[str], Content], *, prints: bool = True) -> None:
+        """Print a report, and write it in all forms. It may be made anew for each form, and
+        rendered already.
+
+        Raises:
+            LarError: some could not be written; the others are.
+        """
         errors = list[LarError]()
 
-        def report_as(form: str) -> Report:
-            return made(form) if callable(made) else made
+        def content_as(form: str, *, to_stdout: bool) -> str | bytes:
+            content = made(form) if callable(made) else made
+            if isinstance(content, Report):
+                return render(content, form, to_stdout=to_stdout)
+            return content
 
-        if self.console is sys.stdout:
-            print(report_as("text").text_for(screen_of_output()), end="", flush=True)
-        for form, file in self.forms:
+        if prints and self.console is sys.stdout:
+            print(content_as("text", to_stdout=True), end="", flush=True)
+        # Standard output comes last: who reads it may have gone.
+        for form, file in sorted(self.forms, key=lambda it: it[1].to_stdout):
             with kept_for_later(errors):
-                file.write(render(report_as(form), form, to_stdout=file.to_stdout))
-        return errors
+                file.write(content_as(form, to_stdout=file.to_stdout))
+        raise_all(errors)
+
+
+def render(report: Report, form: str, *, to_stdout: bool) -> str:
+    """Return a report in the form that is asked for."""
+    if form == "text":
+        return report.text_for(screen_of_output() if to_stdout else PAPER)
+    # Not before: most commands need one of them.
+    text: str = getattr(importlib.import_module(f"lar.reports.{form}"), f"format_{form}")(report)
+    return text
+
+
+@contextlib.contextmanager
+def open_places(
+    places: Iterable[tuple[str, str, str]], read: Iterable[str] = (), others: Sequence[Place] = ()
+) -> Iterator[ReportFiles]:
+    """Open files, each of a form, a place and the flag that names it.
+
+    Raises:
+        UsageError: one cannot be written, or would replace another, or what is read, or spoil one
+            of the others.
+    """
+    places = [*places]
+    if not places:
+        yield ReportFiles()
+        return
+    from lar.files.report_file import OutputFile, check_places  # what only prints needs no files
+
+    with contextlib.ExitStack() as stack:
+        files = ReportFiles(
+            (form, stack.enter_context(OutputFile(place, flag))) for form, place, flag in places
+        )
+        check_places(files.files, read, others)
+        yield files
 
 
 def open_reports(
-    arguments: argparse.Namespace, keys: Iterable[str], stack: contextlib.ExitStack, name: str = ""
-) -> ReportFiles:
+    values: Mapping[str, Any], keys: Iterable[str], name: str = "", read: Iterable[str] = ()
+) -> contextlib.AbstractContextManager[ReportFiles]:
     """Open the files that flags name, whose keys are the forms; `name` is that of the file in
-    folders, which the flags name then.
-
-    Raises:
-        UsageError: a file cannot be written.
-    """
-    from lar.files.report_file import OutputFile  # what only prints needs no files
-
-    given = {key: path for key in keys if (path := getattr(arguments, key)) is not None}
-    places = {key: place_in(path, name, SUFFIXES.get(key, key)) for key, path in given.items()}
-    return ReportFiles(
-        (key, stack.enter_context(OutputFile(place, f"--{key}"))) for key, place in places.items()
+    folders, which the flags name then. See `open_places`."""
+    given = {key: values[key] for key in keys if values[key] is not None}
+    suffixes = {key: SUFFIXES.get(key, key) for key in given}
+    return open_places(
+        ((key, place_in(path, name, suffixes[key]), f"--{key}") for key, path in given.items()),
+        read,
     )
 
 

@@ -7,6 +7,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from lar.cli import gates
+from lar.cli.arguments import argument
+from lar.errors import printable
 from lar.results.facts import NAMES
 
 if TYPE_CHECKING:
@@ -21,38 +23,27 @@ GONE = {
 FORMATS = ("text", "markdown", "csv", "html", "json")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "files",
-        metavar="FILE",
-        nargs="+",
-        help="what --json wrote, or what C++ load_and_run printed; NAME=FILE gives it a name; "
-        "- for stdin; or a store: a session of lar tune, or that of lar history",
-    )
-    add_table_arguments(parser)
-    gates.add_arguments(parser)
-    parser.add_argument("-o", "--output", metavar="OUT", default="-", help="write it there")
-
-
-def add_table_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that shape a table of results."""
-    parser.add_argument(
-        "--by",
-        metavar="FACTS",
-        default="",
-        help="a row for all results that agree in these, with commas between: "
-        f"{', '.join(NAMES)}, or the flag of an option",
-    )
-    parser.add_argument(
-        "--baseline",
-        metavar="ROW",
-        default="",
-        help="the row that ratios are against: its file or name, or a fact (`none`: without "
-        "options) for the row that differs in nothing else (default the first of each model)",
-    )
-    parser.add_argument(
-        "--format", choices=FORMATS, default="text", help="the form of the table (default text)"
-    )
+# fmt: off
+FORMAT = argument("--format", "the form of the table (default text)", choices=FORMATS,
+                  default="text")
+# What shapes a table of results.
+TABLE = (
+    argument("--by FACTS", "a row for all results that agree in these, with commas between: "
+             f"{', '.join(NAMES)}, or the flag of an option", default=""),
+    argument("--baseline ROW", "the row that ratios are against: its file or name, or a fact "
+             "(`none`: without options) for the row that differs in nothing else (default the "
+             "first of each model)", default=""),
+    FORMAT,
+)
+ARGUMENTS = (
+    argument("files FILE", "what --json wrote, or what C++ load_and_run printed; NAME=FILE "
+             "gives it a name; - for stdin; or a store: a session of lar tune, or that of lar "
+             "history", nargs="+"),
+    *TABLE,
+    *gates.ARGUMENTS,
+    argument("-o --output OUT", "write it there", default="-"),
+)
+# fmt: on
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -62,7 +53,7 @@ def main(arguments: argparse.Namespace) -> int:
         UsageError: a file is no result, or the table cannot be written.
     """
     # Not before: the help needs none of it.
-    from lar.cli.table_output import render, warn_of
+    from lar.cli.report_files import render
     from lar.files.report_file import OutputFile, check_places
     from lar.reports.results_report import report_results
     from lar.results.naming import name_of_baseline, read_named
@@ -84,19 +75,28 @@ def main(arguments: argparse.Namespace) -> int:
     return gates.close(arguments, outcomes_of(compared), sys.stdout if is_text else sys.stderr)
 
 
+def warn_of(compared: SideBySide, form: str) -> None:
+    """Print the warnings of a table in CSV; the other forms have them beside it."""
+    if form == "csv":
+        from lar.reports.results_report import warnings_of
+
+        for text in warnings_of(compared):
+            print(printable(f"lar: warning: {text}"), file=sys.stderr)
+
+
 def outcomes_of(compared: SideBySide) -> list[gates.Outcome]:
     """Return what was found of each row: how it failed, or its difference from its baseline."""
     from lar.results.side_by_side import DISTURBED
 
     return [
-        gates.Outcome(row.name, row.difference, failure_of(row), DISTURBED)
+        gates.Outcome(row.name, row.difference, reason=DISTURBED) if row.timed else failed(row)
         for row in compared.rows
         if row.baseline != row.name or not row.timed
     ]
 
 
-def failure_of(row: Row) -> str:
-    """Return how a row without times ended, empty for one that has some."""
+def failed(row: Row) -> gates.Outcome:
+    """Return how a row without times ended."""
     first = row.results[0]
     status = "no iteration was timed" if first.status == "ok" else first.status
-    return "" if row.timed else gates.describe_failure(row.name, status, first.failure)
+    return gates.failed(row.name, status, first.failure)

@@ -40,7 +40,7 @@ def main(arguments: argparse.Namespace) -> int:
         is_here = arguments.scheduler is None and not arguments.in_process
         spec = plan_run(arguments.model, values, began=began, start=start if is_here else None)
         # The worker loads its libraries while this process loads its own.
-        from lar.cli.run_console import Console
+        from lar.cli.run_console import open_console
         from lar.records.run import RunContext
         from lar.running.steps import make_run
 
@@ -50,7 +50,7 @@ def main(arguments: argparse.Namespace) -> int:
             overwrite=arguments.overwrite,
             resume=arguments.resume,
         )
-        console = stack.enter_context(Console(spec, context, values))
+        console = stack.enter_context(open_console(spec, context, values))
         if arguments.scheduler is not None:
             from lar.farm.runs import make_on_farm, open_farm  # few runs are made elsewhere
 

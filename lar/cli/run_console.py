@@ -7,14 +7,15 @@ import math
 import os
 import sys
 import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TextIO
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from lar.cli.output_stream import Outlet
 from lar.cli.progress_line import ProgressLine
+from lar.cli.report_files import Content, ReportFiles, kept_for_later, open_reports, raise_all
 from lar.engines import engine_named
-from lar.errors import EXIT_CODES, printable
-from lar.files.report_file import OutputFile
+from lar.errors import EXIT_CODES, LarError, printable
 from lar.measurement.listener import Listener
 from lar.measurement.rows import SampleRows, warmups_in
 from lar.options.table import VERBOSE
@@ -45,46 +46,40 @@ FORMS = ("json", "csv", "html")
 CSV_SECONDS = 15e-6
 
 
-class Console:
+@contextlib.contextmanager
+def open_console(
+    spec: RunSpec, context: RunContext, values: Mapping[str, Any]
+) -> Iterator[Console]:
+    """Open the output of a run, and print what the model holds if that is asked for.
+
+    Raises:
+        UsageError: a report cannot be written.
+    """
+    with contextlib.ExitStack() as stack:
+        reports = stack.enter_context(open_reports(values, FORMS))
+        store: Store | None = None
+        if values["save"]:
+            from lar.results.store import open_store  # few runs need it
+
+            store = stack.enter_context(open_store(values["store"], create=True))
+        # A report on standard output stands there alone.
+        printer = LinePrinter(spec, reports.console, may_fail=bool(reports.files))
+        if values["csv"] is not None:
+            printer.report_seconds += CSV_SECONDS
+        if values["model_info"]:
+            from lar.reports.info_text import format_info  # few runs need it
+
+            print_lines(printer.lines, format_info(info_of(spec, context)))
+        yield Console(printer, reports, store, values["tag"] or "")
+
+
+class Console(NamedTuple):
     """The output of a run: its lines while it goes on, its warnings, its reports."""
 
-    def __init__(self, spec: RunSpec, context: RunContext, values: Mapping[str, Any]) -> None:
-        """Open the reports, and print what the model holds if that is asked for.
-
-        Raises:
-            UsageError: a report cannot be written.
-        """
-        self.spec = spec
-        self.reports: dict[str, OutputFile] = {}
-        self.store: Store | None = None
-        self.tag = str(values["tag"] or "")
-        self._open = contextlib.ExitStack()
-        with contextlib.ExitStack() as stack:
-            for key in FORMS:
-                if values[key] is not None:
-                    file = OutputFile(values[key], f"--{key}")
-                    self.reports[key] = stack.enter_context(file)
-            if values["save"]:
-                from lar.results.store import open_store  # few runs need it
-
-                self.store = stack.enter_context(open_store(values["store"], create=True))
-            # A report on standard output stands there alone.
-            on_stdout = any(file.to_stdout for file in self.reports.values())
-            lines = sys.stderr if on_stdout else sys.stdout
-            self.printer = LinePrinter(spec, lines, may_fail=bool(self.reports))
-            if "csv" in self.reports:
-                self.printer.report_seconds += CSV_SECONDS
-            if values["model_info"]:
-                from lar.reports.info_text import format_info  # few runs need it
-
-                print_lines(self.printer.lines, format_info(info_of(spec, context)))
-            self._open = stack.pop_all()
-
-    def __enter__(self) -> Console:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._open.close()
+    printer: LinePrinter
+    reports: ReportFiles
+    store: Store | None
+    tag: str
 
     def finish(self, result: RunResult) -> int:
         """Print and write what follows the last iteration; return the exit code.
@@ -95,15 +90,17 @@ class Console:
         """
         self.printer.finish(result)
         if result.status == "ok":
-            hint = engine_named(self.spec.engine).hints_for(
-                result, {**os.environ, **self.spec.environment}
-            )
+            spec = self.printer.spec
+            environment = {**os.environ, **spec.environment}
+            hint = engine_named(spec.engine).hints_for(result, environment)
             print_lines(self.printer.notes, [f"hint: {hint}"] if hint else [])
-        with contextlib.ExitStack() as writing:  # each report, though another one fails
-            for key, file in self.reports.items():
-                writing.callback(write_report, file, key, result)
-            if self.store is not None:
-                writing.callback(self.save, self.store, result)
+        errors = list[LarError]()
+        if self.store is not None:
+            with kept_for_later(errors):
+                self.save(self.store, result)
+        with kept_for_later(errors):
+            self.reports.write(partial(content_of, result), prints=False)
+        raise_all(errors)
         if result.failure is not None:
             raise failure_of(result).to_error()
         if self.printer.lines.error:
@@ -121,15 +118,13 @@ class Console:
         print_lines(self.printer.notes, [printable(note)])
 
 
-def write_report(file: OutputFile, form: str, result: RunResult) -> None:
-    """Write a result into the file of --json, --csv or --html."""
+def content_of(result: RunResult, form: str) -> Content:
+    """Return what the file of --json, --csv or --html holds."""
     if form == "json":  # the record alone: rows of iterations would take time for nothing
-        file.write(record_to_json(result) + b"\n")
-        return
-    from lar.cli.table_output import render  # few runs need it
-    from lar.reports.run_report import report_run
+        return record_to_json(result) + b"\n"
+    from lar.reports.run_report import report_run  # few runs need it
 
-    file.write(render(report_run(result), form, to_stdout=file.to_stdout))
+    return report_run(result)
 
 
 def print_lines(outlet: Outlet, lines: list[str]) -> None:
@@ -176,13 +171,10 @@ class LinePrinter(Listener):
             self.cases.add(rows, first, last)  # printed when they are judged
             return
         spec, warmups = result.spec, warmups_in(rows)
-        print_lines(
-            self.lines,
-            [
-                format_row(index, rows.row(index), spec, rows.runner, warmups)
-                for index in range(first, last)
-            ],
-        )
+        row_of, runner = rows.row, rows.runner
+        numbers = range(first, last)
+        lines = [format_row(each, row_of(each), spec, runner, warmups) for each in numbers]
+        print_lines(self.lines, lines)
         if spec.items and not self.lines.isatty():
             done = max(0, last - spec.warmup_iterations) // max(1, spec.iterations)
             elapsed = time.monotonic() - self.began
@@ -203,10 +195,8 @@ class LinePrinter(Listener):
         """Print what follows the last iteration."""
         self.progress.end()
         lines = self.cases.finish(result) if self.cases else format_finish(result)
-        print_lines(self.lines, lines)
-        print_lines(self.lines, format_summary(result))
-        print_lines(self.lines, format_algorithms(result))
-        print_lines(self.lines, format_accuracy(result))
+        lines = [*lines, *format_summary(result), *format_algorithms(result)]
+        print_lines(self.lines, [*lines, *format_accuracy(result)])
         unprinted = [text for text in result.warnings if text not in self.printed_warnings]
         print_lines(self.notes, [printable(f"lar: warning: {text}") for text in unprinted])
         left = len(result.warmup.end_to_end) + len(result.samples.end_to_end) - self.printed_rows

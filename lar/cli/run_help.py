@@ -7,7 +7,8 @@ import os
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from lar.cli.parser import Parser, format_entries, terminal_width
+from lar.cli.commands import COMMANDS
+from lar.cli.parser import Parser, format_entries, parser_of, terminal_width
 from lar.engines import ENGINES, support_of_options
 from lar.errors import UsageError
 from lar.options.arguments import add_arguments
@@ -93,6 +94,13 @@ def name_engines(parser: argparse.ArgumentParser) -> None:
     for action in parser._actions:
         if action.dest in support:
             action.help = f"{action.help} [{', '.join(support[action.dest])}]"
+
+
+def all_parsers() -> dict[str, Parser]:
+    """Return the parsers of all commands, that of `lar run` with the names of engines."""
+    parsers = {name: parser_of(name) for name in COMMANDS}
+    name_engines(parsers["run"])
+    return parsers
 
 
 def format_groups() -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from lar.errors import LarError, UsageError
+from lar.cli.arguments import Row, argument, heading
+from lar.errors import UsageError
 from lar.options.option import flag_of
 from lar.options.values import (
     parse_duration,
@@ -18,28 +18,32 @@ from lar.options.values import (
 )
 from lar.records.scenario import SCENARIOS, Scenario, ScenarioName
 
-if TYPE_CHECKING:
-    from lar.records.run import RunResult
-
 LOGS = "loadgen_logs"
 
-# What says more of a scenario, by the field that it sets: the parser, the value's name, the help.
-SETTINGS: Mapping[str, tuple[Any, str, str]] = {
-    "target_rate": (parse_rate, "R", "with server, have R queries a second arrive"),
-    "target_latency": (
-        parse_milliseconds,
-        "MS",
-        "with server, have each query answered within MS milliseconds (default 100)",
-    ),
-    "samples_per_query": (
-        parse_positive,
-        "N",
-        "with multi-stream, ask for N samples at once (default 8)",
-    ),
-    "min_queries": (parse_positive, "N", "ask for at least N queries (default 100)"),
-    "min_duration": (parse_duration, "S", "load the model for at least S seconds (default 10)"),
-    LOGS: (parse_path, "DIR", "keep the logs of LoadGen in this folder"),
+# What says more of a scenario, by the field that it sets.
+# fmt: off
+SETTINGS: Mapping[str, Row] = {
+    "target_rate": argument("--target-rate R", "with server, have R queries a second arrive",
+                            parse_rate),
+    "target_latency": argument("--target-latency MS", "with server, have each query answered "
+                               "within MS milliseconds (default 100)", parse_milliseconds),
+    "samples_per_query": argument("--samples-per-query N", "with multi-stream, ask for N samples "
+                                  "at once (default 8)", parse_positive),
+    "min_queries": argument("--min-queries N", "ask for at least N queries (default 100)",
+                            parse_positive),
+    "min_duration": argument("--min-duration S", "load the model for at least S seconds (default "
+                             "10)", parse_duration),
+    LOGS: argument("--loadgen-logs DIR", "keep the logs of LoadGen in this folder", parse_path),
 }
+ARGUMENTS = (
+    heading("scenarios of MLPerf",
+        argument("--scenario", "load one model as MLPerf's LoadGen does, instead of comparing "
+                 "variants", choices=SCENARIOS),
+        *SETTINGS.values(),
+    ),
+)
+# fmt: on
+
 # The settings that one scenario alone has.
 SCENARIO_OF: Mapping[str, ScenarioName] = {
     "target_rate": "server",
@@ -53,34 +57,27 @@ OF_VARIANTS = (
 )
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of scenarios to those of `lar bench`."""
-    group = parser.add_argument_group("scenarios of MLPerf")
-    group.add_argument(
-        "--scenario",
-        choices=SCENARIOS,
-        help="load one model as MLPerf's LoadGen does, instead of comparing variants",
-    )
-    for key, (parse, metavar, text) in SETTINGS.items():
-        group.add_argument(flag_of(key), type=parse, metavar=metavar, help=text)
-
-
 def refuse_settings(arguments: argparse.Namespace) -> None:
     """Refuse the settings of a scenario where none is asked for.
 
     Raises:
         UsageError: one is given.
     """
-    for key in SETTINGS:
-        if getattr(arguments, key) is not None:
-            raise UsageError(
-                "needs --scenario", f"it takes {', '.join(SCENARIOS)}", flag=flag_of(key)
-            )
+    refuse(arguments, SETTINGS, "needs --scenario", f"it takes {', '.join(SCENARIOS)}")
 
 
-def run(
-    parser: argparse.ArgumentParser, arguments: argparse.Namespace, keys: frozenset[str]
-) -> int:
+def refuse(arguments: argparse.Namespace, keys: Iterable[str], problem: str, hint: str) -> None:
+    """Refuse the first of some flags that is given.
+
+    Raises:
+        UsageError: there is one.
+    """
+    for key in keys:
+        if getattr(arguments, key) != arguments.parser.get_default(key):
+            raise UsageError(problem, hint, flag=flag_of(key))
+
+
+def run(arguments: argparse.Namespace, keys: frozenset[str]) -> int:
     """Run the scenario, print and write what LoadGen found; return the exit code.
 
     `keys` are those of the options of a run that `lar bench` takes.
@@ -89,33 +86,26 @@ def run(
         UsageError: a flag does not go with the scenario.
         LarError: the run failed.
     """
-    from lar.files.report_file import OutputFile
+    from lar.cli.report_files import open_reports
     from lar.records.run import record_to_json
     from lar.reports.scenario_text import format_scenario
     from lar.running.plan import parse_values
     from lar.running.scenario import run_scenario
+    from lar.running.tasks import require_ok
     from lar.running.variants import make_variants
 
-    for key in OF_VARIANTS:
-        if getattr(arguments, key) != parser.get_default(key):
-            raise UsageError(
-                "does not go with --scenario, which compares nothing",
-                "leave it out; --json FILE writes what LoadGen found",
-                flag=flag_of(key),
-            )
+    asked = f"--scenario {arguments.scenario}"
+    hint = "leave it out; --json FILE writes what LoadGen found"
+    refuse(arguments, OF_VARIANTS, "does not go with --scenario, which compares nothing", hint)
     for key, scenario in SCENARIO_OF.items():
-        if getattr(arguments, key) is not None and arguments.scenario != scenario:
-            raise UsageError(
-                f"does not go with --scenario {arguments.scenario}",
-                f"leave it out, or load the model with --scenario {scenario}",
-                flag=flag_of(key),
-            )
+        if scenario != arguments.scenario:
+            hint = f"leave it out, or load the model with --scenario {scenario}"
+            refuse(arguments, [key], f"does not go with {asked}", hint)
     if len(arguments.models) > 1:
         raise UsageError("loads one model at a time", "give one MODEL", flag="--scenario")
     options = {key: value for key, value in vars(arguments).items() if key in keys}
     (variant,) = make_variants(arguments.models, [], options)
-    with contextlib.ExitStack() as stack:
-        json = arguments.json and stack.enter_context(OutputFile(arguments.json, "--json"))
+    with open_reports(vars(arguments), ("json",)) as files:
         values = parse_values(variant.options)
         result = run_scenario(
             variant.model,
@@ -123,12 +113,10 @@ def run(
             values,
             log_folder=getattr(arguments, LOGS) or "",
         )
-        if not (json and json.to_stdout):
-            for line in format_scenario(result):
-                print(line, flush=True)
-        if json:
-            json.write(record_to_json(result).decode() + "\n")
-    return exit_code_of(result)
+        text = "".join(f"{line}\n" for line in format_scenario(result))
+        files.write(lambda form: text if form == "text" else record_to_json(result) + b"\n")
+    require_ok(result)
+    return 0
 
 
 def scenario_of(arguments: argparse.Namespace, values: Mapping[str, Any]) -> Scenario:
@@ -144,18 +132,3 @@ def scenario_of(arguments: argparse.Namespace, values: Mapping[str, Any]) -> Sce
     }
     chosen = {key: value for key, value in given.items() if value is not None}
     return Scenario(name=arguments.scenario, **chosen)
-
-
-def exit_code_of(result: RunResult) -> int:
-    """Return the exit code of a scenario that has been printed.
-
-    Raises:
-        LarError: it did not end well.
-    """
-    if result.status == "interrupted":
-        raise KeyboardInterrupt
-    if result.failure is not None:
-        raise result.failure.to_error()
-    if result.status != "ok":
-        raise LarError(f"the run ended as {result.status}")
-    return 0

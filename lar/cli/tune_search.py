@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from lar.cli.arguments import FORMS
 from lar.cli.bench import open_asked_store, print_saved
 from lar.cli.progress_line import PacedLine
 from lar.cli.report_files import kept_for_later, open_reports, place_in, raise_all
@@ -35,11 +36,10 @@ if TYPE_CHECKING:
 
 
 class Command(NamedTuple):
-    """What was typed: the options of all candidates, the forms of reports, and the farm."""
+    """What was typed, the options of all candidates among it, and the farm."""
 
     arguments: argparse.Namespace
     options: Mapping[str, Any]
-    forms: Sequence[str]
     farm: Farm | None = None
 
 
@@ -50,9 +50,7 @@ class Planned(NamedTuple):
     facts: Facts | None = None
 
 
-def search_all(
-    arguments: argparse.Namespace, options: Mapping[str, Any], forms: Sequence[str]
-) -> int:
+def search_all(arguments: argparse.Namespace, options: Mapping[str, Any]) -> int:
     """Search for each model, or list what would be tried; return the exit code.
 
     Raises:
@@ -67,7 +65,7 @@ def search_all(
             flag="--session",
         )
     with contextlib.ExitStack() as stack:
-        command = Command(arguments, options, forms)
+        command = Command(arguments, options)
         if arguments.scheduler is not None:
             from lar.farm.runs import open_farm  # few searches are made elsewhere
 
@@ -75,7 +73,7 @@ def search_all(
         planned = [plan(group, command) for group in groups]
         if arguments.list_space:
             report = report_space([each.request for each in planned])
-            raise_all(open_reports(arguments, forms, stack).write(report))
+            stack.enter_context(open_reports(vars(arguments), FORMS)).write(report)
         elif len(planned) == 1:
             raise_end(tune(planned[0], command))
         else:
@@ -100,7 +98,7 @@ def search_several(planned: Sequence[Planned], command: Command) -> None:
             said.setdefault(model, error.message)
             errors.append(error)
     lines = [printable(f"{model}: {text}") for model, text in said.items()]
-    prints = "-" in [getattr(command.arguments, key) for key in command.forms]
+    prints = "-" in [getattr(command.arguments, key) for key in FORMS]
     print("", *lines, sep="\n", file=sys.stderr if prints else sys.stdout)
     raise_all(errors, f"{len(errors)} of {len(planned)} models failed: ")
 
@@ -111,7 +109,7 @@ def plan(models: Sequence[str], command: Command) -> Planned:
     Raises:
         LarError: its plain run is refused, or no worker can be asked.
     """
-    arguments, options, _, farm = command
+    arguments, options, farm = command
     asked = TuneRequest(
         objective=arguments.objective,
         extent=arguments.space,
@@ -204,7 +202,7 @@ class Outputs:
             UsageError: a file cannot be written, or would replace what is read.
         """
         self.arguments = arguments = command.arguments
-        self.reports = open_reports(arguments, command.forms, stack, name)
+        self.reports = stack.enter_context(open_reports(vars(arguments), FORMS, name))
         self.packed = ""
         self.settings: OutputFile | None = None
         opened, beside = [*self.reports.files], list[Place]()
@@ -246,7 +244,8 @@ class Outputs:
             with kept_for_later(errors):
                 lines = write_packed(space, found.runs[-1].spec, self.packed)
                 print("\n".join(lines), file=self.reports.console, flush=True)
-        errors += self.reports.write(report_tuning(found, caches=caches))
+        with kept_for_later(errors):
+            self.reports.write(report_tuning(found, caches=caches))
         if self.store is not None:
             with kept_for_later(errors):
                 print_saved(self.store.add(found.runs, self.arguments.tag or ""), self.store)

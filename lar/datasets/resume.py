@@ -98,13 +98,8 @@ def facts_of_index(index: DumpIndex) -> dict[str, object]:
         "engine": (index.engine, index.driver),
         "data set": (index.inputs, index.items),
         "number of iterations": (index.warmup_iterations, index.iterations),
-        "option": (index.feeding, settings_of(index.settings)),
+        "option": (index.feeding, {**index.settings, BIN_OUT_DUMP.key: ""}),  # but for the folder
     }
-
-
-def settings_of(settings: dict[str, bool | int | float | str]) -> dict[str, object]:
-    """Return the settings without the folder's own name."""
-    return {key: value for key, value in settings.items() if key != "bin_out_dump"}
 
 
 def add_earlier_classes(spec: RunSpec, result: RunResult) -> RunResult:
@@ -112,10 +107,8 @@ def add_earlier_classes(spec: RunSpec, result: RunResult) -> RunResult:
 
     They are found in the outputs that are dumped, which outlive whatever ended the run before.
     """
-    place, finished = (
-        Path(str(spec.settings[BIN_OUT_DUMP.key])),
-        {item.number for item in result.items},
-    )
+    place = Path(str(spec.settings[BIN_OUT_DUMP.key]))
+    finished = {item.number for item in result.items}
     output = result.outputs[0].name if result.outputs else ""
     files: dict[int, list[Path]] = {}
     for path in place.iterdir():

@@ -110,14 +110,10 @@ def open_axes(info: TensorInfo) -> list[int]:
 
 def hint_to_generate(info: TensorInfo) -> str:
     """Return a hint at the item that would generate data for an input."""
-    shape = [size or int(size is None) for size in info.shape]
-    return hint_at_item(info, shape or ([1, EXAMPLE_SIZE] if info.any_rank else []))
-
-
-def hint_at_item(info: TensorInfo, shape: Sequence[int]) -> str:
-    """Return what to type for data of a shape."""
     if ";" in info.name:
         return hint_at_json(info.name)
+    shape = [size or int(size is None) for size in info.shape]
+    shape = shape or ([1, EXAMPLE_SIZE] if info.any_rank else [])
     return f"{item_of_shape(info, shape)} generates data that fits"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,7 +33,7 @@ from lar.inputs.matching import (
     warn_nonfinite,
 )
 from lar.inputs.readers import expected_outputs, read_path, shape_raw
-from lar.records.run import FedInput, ImageSettings, TensorInfo, format_shape
+from lar.records.run import FedInput, ImageSettings, RunSpec, TensorInfo, format_shape
 
 Given = Loaded | ShapeItem
 
@@ -64,17 +64,15 @@ class Feed:
 def feed_of(
     texts: Sequence[str | Item],
     infos: Sequence[TensorInfo],
+    spec: RunSpec,
     *,
-    image: ImageSettings,
-    fill: str,
-    seed: int,
-    shape: Mapping[str, int] | None = None,
     generates: bool = True,
 ) -> Feed:
-    """Read what the texts of `--input` say, and generate data for the other inputs.
+    """Read what the texts of `--input` say, and generate data for the other inputs; the spec says
+    how images are converted, which data is generated, and the sizes of axes.
 
-    An item, as the grammar makes it of a text, may stand in a text's place. `shape` has the sizes
-    of `--shape`. Unless it `generates`, the texts must give all, if there are any.
+    An item, as the grammar makes it of a text, may stand in a text's place. Unless it `generates`,
+    the texts must give all, if there are any.
 
     Raises:
         UsageError: a text, a file or an array is wrong, does not fit the model, or an input is
@@ -82,8 +80,8 @@ def feed_of(
     """
     try:
         given = _collect(texts, infos)
-        subjects = _find_subjects(given, image)
-        sizes = AxisSizes(infos, shape or {})
+        subjects = _find_subjects(given, spec.image)
+        sizes = AxisSizes(infos, spec.shape)
         made: dict[str, list[tuple[Array, FedInput]]] = {}
         notes: list[Note | None] = [*_warn_unjudged(texts, infos)]
         for info, value in given:
@@ -91,9 +89,9 @@ def feed_of(
             name = f"{info.name}[{len(parts)}]" if info.sequence else info.name
             if isinstance(value, ShapeItem):
                 check_shape(value.shape, info, value.text or info.name)
-                parts.append(_generate(name, info, value.shape, fill, seed))
+                parts.append(_generate(name, info, value.shape, spec))
             else:
-                array, note = _fit(value, info, image, info.name in subjects)
+                array, note = _fit(value, info, spec.image, info.name in subjects)
                 notes += [note, warn_nonfinite(array, value.source)]
                 parts.append((array, _record(name, array, value.source)))
             if not info.any_rank:
@@ -103,7 +101,7 @@ def feed_of(
             names = ", ".join(info.name for info in left)
             raise input_error("", f"nothing feeds {names}", hint_to_generate(left[0]))
         for info in left:
-            array, record = _generate(info.name, info, sizes.shape_of(info), fill, seed)
+            array, record = _generate(info.name, info, sizes.shape_of(info), spec)
             check_shape(array.shape, info, info.name)
             made[info.name] = [(array, record)]
             if texts:
@@ -123,19 +121,15 @@ def feed_of(
 
 def _record(name: str, array: Array, source: str, generated: bool = False) -> FedInput:
     return FedInput(
-        name=name,
-        dtype=name_of(array.dtype),
-        shape=array.shape,
-        source=source,
-        generated=generated,
+        name=name, dtype=name_of(array.dtype), shape=array.shape, source=source, generated=generated
     )
 
 
 def _generate(
-    name: str, info: TensorInfo, shape: tuple[int, ...], fill: str, seed: int
+    name: str, info: TensorInfo, shape: tuple[int, ...], spec: RunSpec
 ) -> tuple[Array, FedInput]:
-    array = generate_array(name, model_dtype(info), shape, fill=fill, seed=seed)
-    return array, _record(name, array, describe_source(fill, seed), generated=True)
+    array = generate_array(name, model_dtype(info), shape, fill=spec.fill, seed=spec.seed)
+    return array, _record(name, array, describe_source(spec.fill, spec.seed), generated=True)
 
 
 def _collect(

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from lar.errors import UsageError
 from lar.files.input_file import check_input, split_items
 from lar.inputs.loaded import input_error
+from lar.records.record import ShortRecord
 
 if TYPE_CHECKING:
     from lar.inputs.loaded import Loaded
@@ -34,16 +35,14 @@ RAW_HINT = "spell dtype and shape as in file.bin,float32,1x3x224x224"
 FORMS = "give a file, a folder, numbers such as [1.5,2,3], or a shape such as {1,3,224,224}"
 
 
-@dataclass(frozen=True)
-class RawForm:
+class RawForm(ShortRecord):
     """The dtype and shape spelled after a file of raw bytes."""
 
     dtype: str
     shape: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class PathItem:
+class PathItem(ShortRecord):
     """A file or folder to read; `name` is empty where the text gives none."""
 
     name: str
@@ -51,16 +50,14 @@ class PathItem:
     form: RawForm | None = None
 
 
-@dataclass(frozen=True)
-class NumbersItem:
+class NumbersItem(ShortRecord):
     """Numbers written in the text itself."""
 
     name: str
     text: str
 
 
-@dataclass(frozen=True)
-class ShapeItem:
+class ShapeItem(ShortRecord):
     """A shape, for generated data; `text` is how it was written."""
 
     name: str

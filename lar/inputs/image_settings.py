@@ -60,7 +60,7 @@ def apply_settings(loaded: Loaded, info: TensorInfo, settings: ImageSettings) ->
         raise input_error(where, problem, "leave the flag out, or save it as uint8 or float32")
     if array.ndim == 3:
         array = array[np.newaxis]
-    layout = "nhwc" if loaded.channels else _layout_of(array.shape)
+    layout = "nhwc" if loaded.channels else layout_of(array.shape)
     pixels = array if layout == "nhwc" else array.transpose(0, 2, 3, 1)
     if settings.size is not None:
         pixels = _resize(pixels, settings.size, where)
@@ -105,10 +105,9 @@ def hint_at_flags(loaded: Loaded, info: TensorInfo, settings: ImageSettings) -> 
     shape = loaded.array.shape
     if len(info.shape) != 4:
         return "only a model's input of 4 axes takes an image" if loaded.channels else ""
-    axis = channel_axis_of(info.shape)
-    layout: Literal["nchw", "nhwc"] = "nchw" if axis == 1 else "nhwc"
+    layout = layout_of(info.shape)
     if not loaded.channels:
-        is_turned = takes_settings(loaded, info) and layout != _layout_of(shape)
+        is_turned = takes_settings(loaded, info) and layout != layout_of(shape)
         return f"--input-layout {layout} transposes it" if is_turned else ""
     flags = [] if settings.layout == layout else [f"--input-layout {layout}"]
     wanted = image_size(info.shape)
@@ -118,7 +117,7 @@ def hint_at_flags(loaded: Loaded, info: TensorInfo, settings: ImageSettings) -> 
     return f"add {' '.join(flags)}, and {others}" if flags else f"set {others}"
 
 
-def _layout_of(shape: tuple[int, ...]) -> Literal["nchw", "nhwc"]:
+def layout_of(shape: Sequence[int | None]) -> Literal["nchw", "nhwc"]:
     """Return the layout that an array of 3 or 4 axes seems to have."""
     return "nhwc" if channel_axis_of((1, *shape)[-4:]) == 3 else "nchw"
 

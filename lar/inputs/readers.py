@@ -19,6 +19,7 @@ from lar.inputs.image_files import read_image, read_netpbm
 from lar.inputs.literals import MOST_AXES, array_of_values
 from lar.inputs.loaded import LESS, Array, Loaded, check_memory, input_error, pick_names
 from lar.inputs.npy import read_npy, read_npz
+from lar.inputs.numbered_files import INPUT, OUTPUT, numbered
 from lar.records.run import format_shape
 
 Reader = Callable[[str, str], tuple[Loaded, ...]]
@@ -70,17 +71,16 @@ def read_test_set(path: str, wanted: str = "") -> tuple[Loaded, ...]:
     if wanted:
         hint = "leave out the name, or name one of the folder's .pb files"
         raise input_error(path, "is a folder, which names its inputs itself", hint)
-    found = [name for name in os.listdir(path) if _position_of(name) is not None]
+    found = numbered(path, INPUT)
     if not found:
         raise input_error(path, "is a folder without input_0.pb", FORMS)
-    found.sort(key=lambda name: _position_of(name) or 0)
-    return tuple(loaded for name in found for loaded in read_path(os.path.join(path, name)))
+    return tuple(loaded for _, file in found for loaded in read_path(file))
 
 
 def expected_outputs(path: str) -> list[str]:
     """Return the names of output_0.pb, ... in a folder, none of what is no folder."""
-    names = os.listdir(path) if os.path.isdir(path) else []
-    return sorted(name for name in names if re.fullmatch(r"output_\d{1,9}\.pb", name))
+    found = numbered(path, OUTPUT) if os.path.isdir(path) else []
+    return [os.path.basename(file) for _, file in found]
 
 
 def read_json(path: str, wanted: str = "") -> tuple[Loaded, ...]:
@@ -151,7 +151,8 @@ def read_pb(path: str, wanted: str = "") -> tuple[Loaded, ...]:
     """
     import onnx
 
-    content, position = read_input(path, "--input"), _position_of(os.path.basename(path))
+    content, match = read_input(path, "--input"), re.fullmatch(INPUT, os.path.basename(path))
+    position = int(match[1]) if match else None
     tensor = onnx.TensorProto.FromString(content)
     if tensor.HasField("segment"):  # which no tensor has; it has the number of a sequence's items
         sequence = onnx.SequenceProto.FromString(content)
@@ -188,11 +189,6 @@ def _array_in(tensor: Any, path: str) -> Array:
         raise input_error(path, problem)
     array: Array = numpy_helper.to_array(tensor)
     return np.vectorize(bytes.decode, "O")(array) if array.dtype.kind == "S" else array
-
-
-def _position_of(file_name: str) -> int | None:
-    match = re.fullmatch(r"input_(\d{1,9})\.pb", file_name)
-    return int(match[1]) if match else None
 
 
 def read_raw(path: str, wanted: str = "") -> tuple[Loaded, ...]:

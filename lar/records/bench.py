@@ -6,11 +6,12 @@ A `BenchResult` holds the samples of all turns; everything else in it is derived
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from lar.errors import check_keywords
 from lar.records.facts import EngineFacts, MachineFacts, ModelFile
+from lar.records.record import Record
 from lar.records.run import (
     Encodable,
     Failure,
@@ -44,8 +45,7 @@ single       no two variants are fed with the same shapes, so that there is noth
 Agreement = Literal["equal", "within the tolerance", "different"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Turn:
+class Turn(Record):
     """The timed iterations that a process made while the others waited.
 
     Attributes:
@@ -61,8 +61,7 @@ class Turn:
     samples: Samples
 
 
-@dataclass(frozen=True, kw_only=True)
-class OutputDifference:
+class OutputDifference(Record):
     """How the outputs of the last iteration differ from the baseline's.
 
     `output` is the one that differs most; `max_error` is its |a - e| / max(|a|, |e|, 1), None if
@@ -76,8 +75,7 @@ class OutputDifference:
     reason: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class VariantResult:
+class VariantResult(Record):
     """A variant: what was asked for, what became of it, its times and how they compare.
 
     Attributes:
@@ -134,7 +132,6 @@ class VariantResult:
         return " ".join("x".join(map(str, each.shape)) for each in self.fed)
 
 
-@dataclass(frozen=True, kw_only=True)
 class BenchResult(Encodable):
     """Everything that a bench found.
 

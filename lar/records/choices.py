@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
+
+from lar.records.record import Record
 
 OptionValue = bool | int | float | str | tuple[str, ...]
 
@@ -25,8 +27,7 @@ reduced-precision  tensors are computed in a coarser type than the model's
 """
 
 
-@dataclass(frozen=True, kw_only=True)
-class Choice:
+class Choice(Record):
     """One of the settings that a dimension offers.
 
     Attributes:
@@ -56,8 +57,7 @@ class Choice:
     objectives: tuple[Objective, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Dimension:
+class Dimension(Record):
     """Choices of which a candidate has one, or none: `layout`, `threads`."""
 
     name: str

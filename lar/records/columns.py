@@ -1,7 +1,7 @@
 """Records of a profile as columns of integers: thousands of iterations have very many of them.
 
-An execution takes some 35 bytes here, a span 24, and either some 250 as a record: a record is made
-when one is asked for.
+An execution takes 57 bytes here, a span 24, and either some 250 as a record: a record is made when
+one is asked for.
 """
 
 from __future__ import annotations
@@ -21,26 +21,9 @@ from lar.records.profile import CounterSample, Execution, Span, Step
 
 R = TypeVar("R")
 
-# The types of integers, the shorter ones first: a column has the next one when a value needs it.
-WIDTHS = "bhiq"
-
-# The columns of executions and the type that each begins with. A duration and the offsets of a
-# dispatch are counted from the start: 32 bits are enough for 2 seconds.
-COLUMN_TYPES = {
-    "operator": "h",
-    "step": "h",
-    "thread": "b",
-    "start_ns": "q",
-    "duration_ns": "i",
-    "wait_ns": "i",
-    "dispatch_start_offset_ns": "i",
-    "dispatch_end_offset_ns": "i",
-    "dispatch_thread": "b",
-    "warmup": "b",
-}
-
-# What stands for None in a span: no step has the number.
+# What stands for None in columns of 32 and of 64 bits: no step, thread or time has the number.
 NO_NUMBER = -(1 << 31)
+NO_TIME = -(1 << 63)
 
 
 class Records(Sequence[R], Generic[R]):
@@ -62,40 +45,52 @@ class Records(Sequence[R], Generic[R]):
 
 
 class Columns(Records[R]):
-    """Records as columns of integers; `_maker` returns what makes a record of their values."""
+    """Records of a few integers each, of which more can be added at the end: `make` makes one of
+    its values, and `kinds` has the type of each column."""
 
-    _columns: list[array[int]]
-
-    @abstractmethod
-    def _maker(self) -> Callable[..., R]: ...
+    def __init__(self, make: Callable[..., R], kinds: str) -> None:
+        self._make = make
+        self._columns = [array(kind) for kind in kinds]
+        self._lock = Lock()
 
     def _append(self, *values: int) -> None:
         for column, value in zip(self._columns, values, strict=True):
             column.append(value)
 
     def _at(self, place: int) -> R:
-        return self._maker()(*(column[place] for column in self._columns))
+        return self._make(*(column[place] for column in self._columns))
 
     def __len__(self) -> int:
         return len(self._columns[0])
 
     def __iter__(self) -> Iterator[R]:
-        return map(self._maker(), *self._columns)
+        return map(self._make, *self._columns)
+
+    def _reorder(self, places: Sequence[int]) -> None:
+        """Put the records into the order of their places, one column after the other."""
+        for number, column in enumerate(self._columns):
+            self._columns[number] = array(column.typecode, map(column.__getitem__, places))
+
+
+class RecordColumns(Columns[R]):
+    """Records that several threads may add."""
+
+    def add(self, *values: int) -> None:
+        """Add a record."""
+        with self._lock:
+            self._append(*values)
 
 
 class ExecutionColumns(Columns[Execution]):
     """Executions, of which more can be added at the end."""
 
     def __init__(self, executions: Iterable[Execution] = ()) -> None:
-        self._columns = [array(kind) for kind in COLUMN_TYPES.values()]
-        # What each column's values are nearer to 0 than; its negative stands for None.
-        self._limits = [limit_of(column) for column in self._columns]
+        super().__init__(execution_of, "iiiqqqqqib")
         self.extend(executions)
 
     def append(self, each: Execution) -> None:
         """Add an execution."""
-        for number, value in enumerate(self._values_of(each)):
-            self._columns[number].append(value)
+        self._append(*values_of(each))
 
     def extend(self, executions: Iterable[Execution]) -> None:
         """Add executions."""
@@ -107,8 +102,8 @@ class ExecutionColumns(Columns[Execution]):
         stands no earlier."""
         count = 0
         for count, each in enumerate(executions, start=1):
-            for number, value in enumerate(self._values_of(each)):
-                self._columns[number][count - 1] = value
+            for column, value in zip(self._columns, values_of(each), strict=True):
+                column[count - 1] = value
         for column in self._columns:
             del column[count:]
 
@@ -116,36 +111,15 @@ class ExecutionColumns(Columns[Execution]):
         """Return those from one place up to another, which is not included."""
         return ExecutionPart(self, first, last)
 
-    def sort_by_start(self) -> None:
-        """Put them in the order in which they began."""
-        starts = self._columns[tuple(COLUMN_TYPES).index("start_ns")]
-        if not all(map(le, starts, islice(starts, 1, None))):
-            reorder(self._columns, sorted(range(len(starts)), key=starts.__getitem__))
-
     def iterate(self, first: int, last: int) -> Iterator[Execution]:
         """Yield those from one place up to another."""
-        parts = [column[first:last] for column in self._columns]
-        return map(self._maker(), *parts)
+        return map(execution_of, *(column[first:last] for column in self._columns))
 
-    def _values_of(self, each: Execution) -> Iterator[int]:
-        """Yield the values that stand for an execution, each when its column has room for it."""
-        for number, (value, limit) in enumerate(zip(values_of(each), self._limits, strict=True)):
-            if value is not None and not -limit < value < limit:
-                self._widen(number, value)
-            yield -self._limits[number] if value is None else value
-
-    def _widen(self, number: int, value: int) -> None:
-        """Make a column's integers longer, so that a value is one of them."""
-        column, limit = self._columns[number], self._limits[number]
-        wider = array(WIDTHS[WIDTHS.index(column.typecode) + 1])
-        wide = limit_of(wider)
-        wider.extend(-wide if old == -limit else old for old in column)
-        self._columns[number], self._limits[number] = wider, wide
-        if not -wide < value < wide:
-            self._widen(number, value)
-
-    def _maker(self) -> Callable[..., Execution]:
-        return Maker(self._limits).make
+    def sort_by_start(self) -> None:
+        """Put them in the order in which they began."""
+        starts = self._columns[3]
+        if not all(map(le, starts, islice(starts, 1, None))):
+            self._reorder(sorted(range(len(starts)), key=starts.__getitem__))
 
 
 class ExecutionPart(Records[Execution]):
@@ -166,22 +140,28 @@ class ExecutionPart(Records[Execution]):
         return self._whole[self._places[place]]
 
 
-class RecordColumns(Columns[R]):
-    """Records of a few integers each, of which more can be added at the end, by several threads
-    too: `make` makes one of its values, and `kinds` has the type of each column."""
+def values_of(each: Execution) -> tuple[int, ...]:
+    """Return the values of columns that stand for an execution, in the order of its fields."""
+    times = (each.wait_ns, each.dispatch_start_ns, each.dispatch_end_ns)
+    return (
+        *(each.operator, each.step, each.thread, each.start_ns, each.end_ns),
+        *(NO_TIME if time is None else time for time in times),
+        NO_NUMBER if each.dispatch_thread is None else each.dispatch_thread,
+        each.warmup,
+    )
 
-    def __init__(self, make: Callable[..., R], kinds: str) -> None:
-        self._make = make
-        self._columns = [array(kind) for kind in kinds]
-        self._lock = Lock()
 
-    def add(self, *values: int) -> None:
-        """Add a record."""
-        with self._lock:
-            self._append(*values)
-
-    def _maker(self) -> Callable[..., R]:
-        return self._make
+def execution_of(*values: int) -> Execution:
+    """Return the execution that values of columns stand for."""
+    operator, step, thread, start, end, wait, begin, done, dispatch_thread, warmup = values
+    return Execution(
+        *(operator, step, thread, start, end),
+        None if wait == NO_TIME else wait,
+        None if begin == NO_TIME else begin,
+        None if done == NO_TIME else done,
+        None if dispatch_thread == NO_NUMBER else dispatch_thread,
+        warmup != 0,
+    )
 
 
 def step_columns() -> RecordColumns[Step]:
@@ -199,104 +179,36 @@ def counter_columns(name: str) -> RecordColumns[CounterSample]:
     return RecordColumns(partial(CounterSample, name), "qq")
 
 
-def limit_of(column: array[int]) -> int:
-    """Return the power of 2 that a column's values are nearer to 0 than."""
-    return 1 << (8 * column.itemsize - 1)
-
-
-def reorder(columns: list[array[int]], places: Sequence[int]) -> None:
-    """Put the values of columns into the order of their places, one column after the other."""
-    for number, column in enumerate(columns):
-        columns[number] = array(column.typecode, map(column.__getitem__, places))
-
-
-def values_of(each: Execution) -> tuple[int | None, ...]:
-    """Return the values of columns that stand for an execution."""
-    start, begin, done = each.start_ns, each.dispatch_start_ns, each.dispatch_end_ns
-    return (
-        each.operator,
-        each.step,
-        each.thread,
-        start,
-        each.end_ns - start,
-        each.wait_ns,
-        None if begin is None else begin - start,
-        None if done is None else done - start,
-        each.dispatch_thread,
-        each.warmup,
-    )
-
-
-class Maker:
-    """Makes executions of the values of columns, which have these limits."""
-
-    __slots__ = ("no_begin", "no_done", "no_thread", "no_wait")
-
-    def __init__(self, limits: Sequence[int]) -> None:
-        self.no_wait, self.no_begin, self.no_done, self.no_thread = (-it for it in limits[5:9])
-
-    def make(
-        self,
-        operator: int,
-        step: int,
-        thread: int,
-        start_ns: int,
-        duration_ns: int,
-        wait_ns: int,
-        begin_ns: int,
-        done_ns: int,
-        dispatch_thread: int,
-        warmup: int,
-    ) -> Execution:
-        """Return the execution that values of columns stand for."""
-        return Execution(
-            operator,
-            step,
-            thread,
-            start_ns,
-            start_ns + duration_ns,
-            None if wait_ns == self.no_wait else wait_ns,
-            None if begin_ns == self.no_begin else start_ns + begin_ns,
-            None if done_ns == self.no_done else start_ns + done_ns,
-            None if dispatch_thread == self.no_thread else dispatch_thread,
-            warmup != 0,
-        )
-
-
 class SpanColumns(Columns[Span]):
-    """Spans, of which more can be added at the end, by several threads too: those that differ in
-    their times and steps alone have the rest in common."""
+    """Spans, which several threads may add: those that differ in their times and steps alone have
+    the rest in common."""
 
     def __init__(self) -> None:
+        super().__init__(self._made, "iqqi")
         self._places: dict[tuple[object, ...], int] = {}
         self._common: list[Span] = []
-        self._columns = [array("i"), array("q"), array("q"), array("i")]
-        self._lock = Lock()
 
     def add(self, start_ns: int, end_ns: int, step: int | None = None, **common: Any) -> None:
         """Add a span; `common` are its other fields."""
         key = (*common, *common.values())
         with self._lock:
-            place = self._places.get(key)
-            if place is None:
-                place = self._places[key] = len(self._common)
+            place = self._places.setdefault(key, len(self._common))
+            if place == len(self._common):
                 self._common.append(Span(start_ns=0, end_ns=0, **common))
             self._append(place, start_ns, end_ns, NO_NUMBER if step is None else step)
 
     def add_all(self, spans: Sequence[Span]) -> None:
         """Add other spans."""
+        first = len(self._common)
         if isinstance(spans, SpanColumns):
-            first = len(self._common)
             self._common += spans._common
             for place, *rest in zip(*spans._columns, strict=True):
                 self._append(first + place, *rest)
             return
-        for each in spans:
-            place = len(self._common)
-            self._common.append(each)
-            self._append(
-                place, each.start_ns, each.end_ns, NO_NUMBER if each.step is None else each.step
-            )
+        self._common += spans
+        for place, each in enumerate(spans, first):
+            step = NO_NUMBER if each.step is None else each.step
+            self._append(place, each.start_ns, each.end_ns, step)
 
     def sort_by_time(self) -> None:
         """Put them in the order in which they began, and of those that began at once the longer
@@ -305,10 +217,7 @@ class SpanColumns(Columns[Span]):
         # Twice, as pairs would take much more memory than the spans.
         places = sorted(range(len(starts)), key=ends.__getitem__, reverse=True)
         places.sort(key=starts.__getitem__)
-        reorder(self._columns, places)
-
-    def _maker(self) -> Callable[..., Span]:
-        return self._made
+        self._reorder(places)
 
     def _made(self, place: int, start_ns: int, end_ns: int, step: int) -> Span:
         return msgspec.structs.replace(

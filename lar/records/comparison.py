@@ -7,11 +7,12 @@ number is None; single elements are texts, because JSON has neither NaN nor comp
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Literal
 
 from lar.errors import check_keywords
 from lar.records.quantization import Quantization
+from lar.records.record import Record
 from lar.records.run import Setting, record_of_format
 
 # History of the comparison format (`Comparison.format`):
@@ -27,8 +28,7 @@ Finding = Literal["same", "fault", "rounding", "different", "nothing"]
 Only = Literal["outputs", "common"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Element:
+class Element(Record):
     """One element of a pair of tensors: where it is and what both sides have there."""
 
     index: tuple[int, ...]
@@ -36,8 +36,7 @@ class Element:
     expected: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Figures:
+class Figures(Record):
     """The distances of a tensor from the expected one.
 
     `max_error` is the largest |a - e| / max(|a|, |e|, 1), as MegEngine's own tool has it; relative
@@ -74,8 +73,7 @@ class Figures:
     nonfinite_mismatches: int = 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class TensorFacts:
+class TensorFacts(Record):
     """A tensor of one side. `shape` is the plain one where `layout` is a blocked one.
 
     With a `quantization` its elements are integers of `dtype` that stand for real numbers. `name`
@@ -94,8 +92,7 @@ class TensorFacts:
     quantization: Quantization | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class ErrorsOverItems:
+class ErrorsOverItems(Record):
     """The errors of a pair of tensors over the items of a data set.
 
     `items` counts those that have the pair, `worst_item` is the one whose ratio of signal to noise
@@ -111,8 +108,7 @@ class ErrorsOverItems:
     rmse_over_scale: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class TruthErrors:
+class TruthErrors(Record):
     """The distances of both sides of a pair from the truth.
 
     `tensor` is the truth's. A side without figures has no twin there, or cannot be compared.
@@ -123,8 +119,7 @@ class TruthErrors:
     expected: Figures | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class TensorComparison:
+class TensorComparison(Record):
     """A pair of tensors. Without `figures` they could not be compared, and `problem` says why.
 
     `depth` counts the operators before the tensor on the longest way to it, on the expected side.
@@ -161,8 +156,7 @@ class TensorComparison:
     truth: TruthErrors | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class UnmatchedTensor:
+class UnmatchedTensor(Record):
     """A tensor that has no twin on the other side.
 
     `fused`: it lies inside what the other side computes as a whole, or holds the data of
@@ -177,8 +171,7 @@ class UnmatchedTensor:
     constant: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class LeftOut:
+class LeftOut(Record):
     """An output, or another tensor that a run computed, which could not be compared, and why."""
 
     side: Literal["actual", "expected"]
@@ -187,8 +180,7 @@ class LeftOut:
     is_output: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class OperatorFacts:
+class OperatorFacts(Record):
     """An operator of one side. `output` names what it gives, `layout` is the layout of that.
 
     An `opaque` one runs what another library holds, or a function, of which nothing is dumped.
@@ -207,8 +199,7 @@ class OperatorFacts:
     origin: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Culprit:
+class Culprit(Record):
     """Operators whose inputs agree and whose output does not.
 
     Several operators of a side stand together where no tensor between them has a twin; the one
@@ -242,8 +233,7 @@ class Culprit:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class SideFacts:
+class SideFacts(Record):
     """The origin of one side; unknown facts are empty."""
 
     source: str
@@ -262,8 +252,7 @@ class SideFacts:
     complete: bool = True
 
 
-@dataclass(frozen=True, kw_only=True)
-class AgainstTruth:
+class AgainstTruth(Record):
     """What was found of one side against the truth, which stands as the expected side."""
 
     finding: Finding
@@ -275,8 +264,7 @@ class AgainstTruth:
         return self.finding in ("fault", "different")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Truth:
+class Truth(Record):
     """The third side of a comparison: what the model should give, and what each side is beside
     it."""
 
@@ -285,8 +273,7 @@ class Truth:
     expected: AgainstTruth
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tolerance:
+class Tolerance(Record):
     """The distance that two elements may have.
 
     With `max_error`: that much of the manual's error. Else |a - e| may be
@@ -298,8 +285,7 @@ class Tolerance:
     max_error: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Comparison:
+class Comparison(Record):
     """Everything that a comparison found. `tensors` are in the order of execution.
 
     `finding` is that of the models' outputs (`only` is "outputs"), or of every tensor that both
@@ -351,8 +337,7 @@ class Comparison:
         return sum(not (tensor.is_input or tensor.constant) for tensor in self.tensors)
 
 
-@dataclass(frozen=True, kw_only=True)
-class TensorOfSides:
+class TensorOfSides(Record):
     """A tensor of the first side and its twins on the others.
 
     `tensors` and `figures` have an entry for each side: None for a side without a twin. Figures
@@ -374,8 +359,7 @@ class TensorOfSides:
         return len(self.groups) == 1
 
 
-@dataclass(frozen=True, kw_only=True)
-class ComparisonOfSides:
+class ComparisonOfSides(Record):
     """Everything that a comparison of three or more sides found.
 
     `comparisons` are those of each side but the first with the first one, which stands as the

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from lar.records.record import Record
 
 
-@dataclass(frozen=True, kw_only=True)
-class Item:
+class Item(Record):
     """An item of a data set: files by input name; without files, the slice with the item's number
     of the stack that `--input` names. `label` is the item's class."""
 
@@ -17,8 +17,7 @@ class Item:
     label: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class ItemClasses:
+class ItemClasses(Record):
     """The classes that the first output gives an item: the five highest scores, best first.
 
     `label` is what the item is, None where unknown.
@@ -31,8 +30,7 @@ class ItemClasses:
     label: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Accuracy:
+class Accuracy(Record):
     """How many of the labelled items have their class first, and among the first five."""
 
     count: int

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import asdict, replace
 
 from lar.records.dataset import ItemClasses
 from lar.records.facts import EngineFacts
+from lar.records.record import ShortRecord
 from lar.records.run import (
     Failure,
     FedInput,
@@ -29,38 +29,37 @@ from lar.records.stopping import Stopped
 from lar.records.testcase import Case, Verdict, add_verdicts
 
 
-@dataclass(frozen=True)
-class EngineStarted:
+class Event(ShortRecord):
+    """What a worker tells of its run."""
+
+
+class EngineStarted(Event):
     """The engine's library is loaded."""
 
     engine: EngineFacts
 
 
-@dataclass(frozen=True)
-class PhaseEntered:
+class PhaseEntered(Event):
     """The run has come to a phase."""
 
     phase: Phase
 
 
-@dataclass(frozen=True)
-class Loaded:
+class Loaded(Event):
     """The model is loaded; its inputs are known."""
 
     load_seconds: float
     inputs: tuple[TensorInfo, ...]
 
 
-@dataclass(frozen=True)
-class Fed:
+class Fed(Event):
     """The inputs are read and fit the model."""
 
     fed: tuple[FedInput, ...]
     warnings: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Prepared:
+class Prepared(Event):
     """The inputs are with the engine; the first iteration may start."""
 
     prepare_seconds: float
@@ -68,27 +67,23 @@ class Prepared:
     noise_sources: NoiseSources | None = None
 
 
-@dataclass(frozen=True)
-class CasesFound:
+class CasesFound(Event):
     """The model has testcases; these are the outputs that they look at."""
 
     variables: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class CaseStarted:
+class CaseStarted(Event):
     """The iterations of a testcase begin."""
 
     number: int
 
 
-@dataclass(frozen=True)
-class TurnEnded:
+class TurnEnded(Event):
     """The iterations of a turn are done; their rows stand already."""
 
 
-@dataclass(frozen=True)
-class Judged:
+class Judged(Event):
     """An iteration of a testcase is done and its outputs are compared; its row stands already.
 
     Without verdicts there was nothing to compare with.
@@ -99,15 +94,19 @@ class Judged:
     verdicts: tuple[Verdict, ...]
 
 
-@dataclass(frozen=True)
-class ScenarioEnded:
+class Classified(Event):
+    """An item of a data set has been run; its first output is taken for scores of classes."""
+
+    classes: ItemClasses
+
+
+class ScenarioEnded(Event):
     """MLPerf's load generator has asked for its last query."""
 
-    result: ScenarioResult
+    scenario: ScenarioResult
 
 
-@dataclass(frozen=True)
-class Finished:
+class Finished(Event):
     """All iterations are done."""
 
     outputs: tuple[OutputSummary, ...]
@@ -118,37 +117,26 @@ class Finished:
     stopped: Stopped | None = None
 
 
-@dataclass(frozen=True)
-class ModelRead:
+class ModelRead(Event):
     """The content of a model file."""
 
     info: ModelInfo
 
 
-@dataclass(frozen=True)
-class DevicesFound:
+class DevicesFound(Event):
     """The devices that an engine can run on."""
 
     devices: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Classified:
-    """An item of a data set has been run; its first output is taken for scores of classes."""
-
-    classes: ItemClasses
-
-
-@dataclass(frozen=True)
-class Unpacked:
+class Unpacked(Event):
     """The model of a file of testcases stands in a file of its own, and so do its testcases."""
 
     model: str
     cases: tuple[Case, ...]
 
 
-@dataclass(frozen=True)
-class Packed:
+class Packed(Event):
     """Testcases are packed: what each feeds, and the outputs that are expected."""
 
     fed: tuple[tuple[FedInput, ...], ...]
@@ -156,67 +144,22 @@ class Packed:
     warnings: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class ComputedAlone:
+class ComputedAlone(Event):
     """A tensor was computed from given values and stands in its file; or it was not, and why."""
 
     number: int
     problem: str = ""
 
 
-@dataclass(frozen=True)
-class Failed:
+class Failed(Event):
     """The worker ends here; nothing comes after this."""
 
     failure: Failure
 
 
-Event = (
-    EngineStarted
-    | PhaseEntered
-    | Loaded
-    | Fed
-    | Prepared
-    | CasesFound
-    | CaseStarted
-    | TurnEnded
-    | Judged
-    | Classified
-    | ScenarioEnded
-    | Finished
-    | ModelRead
-    | DevicesFound
-    | Unpacked
-    | Packed
-    | ComputedAlone
-    | Failed
-)
 Emit = Callable[[Event], None]
 
-EVENTS: Mapping[str, type[Any]] = {
-    kind.__name__: kind
-    for kind in (
-        EngineStarted,
-        PhaseEntered,
-        Loaded,
-        Fed,
-        Prepared,
-        CasesFound,
-        CaseStarted,
-        TurnEnded,
-        Judged,
-        Classified,
-        ScenarioEnded,
-        Finished,
-        ModelRead,
-        DevicesFound,
-        Unpacked,
-        Packed,
-        ComputedAlone,
-        Failed,
-    )
-}
-
+EVENTS: Mapping[str, type[Event]] = {kind.__name__: kind for kind in Event.__subclasses__()}
 
 # A worker ends after one of these.
 LAST_EVENTS = (Finished, ModelRead, DevicesFound, Unpacked, Packed, Failed)
@@ -244,44 +187,22 @@ def event_of(line: bytes) -> Event:
 
 
 def apply_event(result: RunResult, event: Event) -> RunResult:
-    """Return the result with what an event adds to it."""
+    """Return the result with what an event adds to it: fields of the same names, as a rule."""
     match event:
-        case PhaseEntered(phase):
-            return replace(result, phase=phase)
-        case EngineStarted(engine):
-            return replace(result, engine=engine)
-        case Loaded(seconds, inputs):
-            return replace(result, load_seconds=seconds, inputs=inputs)
-        case Fed(fed, warnings):
-            return replace(result, fed=result.fed + fed, warnings=result.warnings + warnings)
-        case Prepared(seconds, sources, noise_sources):
-            return replace(
-                result,
-                prepare_seconds=seconds,
-                sources=sources,
-                noise_sources=noise_sources,
-            )
-        case Finished(outputs, peak, seconds, warnings, uncached, stopped):
-            return replace(
-                result,
-                status="ok",
-                phase="done",
-                outputs=outputs,
-                peak_memory_bytes=peak,
-                iterations_seconds=seconds,
-                uncached_operators=uncached,
-                stopped=stopped,
-                warnings=result.warnings + warnings,
-            )
         case Judged(number, name, verdicts):
             return replace(result, cases=add_verdicts(result.cases, number, name, verdicts))
         case Classified(classes):
             return replace(result, items=(*result.items, classes))
-        case ScenarioEnded(scenario):
-            return replace(result, scenario=scenario)
         case ModelRead() | DevicesFound() | Unpacked() | Packed():
             return replace(result, status="ok", phase="done")
         case Failed(failure):
             return replace(result, status="failed", failure=failure)
-        case _:
+        case CasesFound() | CaseStarted() | TurnEnded() | ComputedAlone():
             return result
+    given = dict(vars(event))
+    for name in ("fed", "warnings"):  # what several events give
+        if name in given:
+            given[name] = getattr(result, name) + given[name]
+    if isinstance(event, Finished):
+        given |= {"status": "ok", "phase": "done"}
+    return replace(result, **given)

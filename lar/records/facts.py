@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from lar.records.record import Record
 
 
-@dataclass(frozen=True, kw_only=True)
-class MachineFacts:
+class MachineFacts(Record):
     """The machine that ran it, when the run began. Unknown facts are empty or None.
 
     Attributes:
@@ -19,13 +20,13 @@ class MachineFacts:
         architecture: of its instructions, as the system names it: x86_64, aarch64.
     """
 
-    system: str
-    processor: str
-    cores: int
-    usable_cores: int
-    memory_bytes: int | None
-    governor: str
-    python: str
+    system: str = ""
+    processor: str = ""
+    cores: int = 0
+    usable_cores: int = 0
+    memory_bytes: int | None = None
+    governor: str = ""
+    python: str = ""
     affinity: tuple[int, ...] = ()
     threads_per_core: int | None = None
     smt: str = ""
@@ -44,8 +45,7 @@ class MachineFacts:
         return ", ".join([self.processor, f"{usable}{self.cores} cores", *size])
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelFile:
+class ModelFile(Record):
     """The model file that ran; its SHA-256 distinguishes two models of one name.
 
     `weights` are the SHA-256 of the files beside it that hold its weights, by their paths, where
@@ -58,8 +58,7 @@ class ModelFile:
     weights: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
-class EngineFacts:
+class EngineFacts(Record):
     """The engine that really ran: its version, driver and device, and the libraries beside it.
 
     `products` is the type that factors of float32 products are rounded to, empty for none.

@@ -9,13 +9,14 @@ the schema in `lar.profiles.trace_file`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property, wraps
 from itertools import zip_longest
 from typing import Annotated, Any, Literal, TypedDict, TypeVar
 
 import msgspec
 
+from lar.records.record import Record
 from lar.records.summary import Difference
 
 T = TypeVar("T")
@@ -75,20 +76,7 @@ class ThreadUse(msgspec.Struct, frozen=True):
         )
 
 
-class ProfiledOperator(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    rename={
-        "inputs": "in",
-        "outputs": "out",
-        "parameters": "params",
-        "size_bytes": "bytes",
-        "algorithm": "algo",
-        "workspace_bytes": "workspace",
-        "source": "src",
-    },
-):
+class ProfiledOperator(msgspec.Struct, frozen=True, kw_only=True):
     """One operator of the graph that was executed.
 
     `flops` counts a multiply-accumulate as two; `size_bytes` is what it reads and writes. `source`
@@ -107,15 +95,15 @@ class ProfiledOperator(
     type: str
     name: str
     module: str = ""
-    inputs: tuple[TensorFact, ...] = ()
-    outputs: tuple[TensorFact, ...] = ()
-    parameters: dict[str, Any] = msgspec.field(default_factory=dict)
+    inputs: tuple[TensorFact, ...] = msgspec.field(default=(), name="in")
+    outputs: tuple[TensorFact, ...] = msgspec.field(default=(), name="out")
+    parameters: dict[str, Any] = msgspec.field(default_factory=dict, name="params")
     flops: Count | None = None
-    size_bytes: Count | None = None
-    algorithm: str | None = None
-    workspace_bytes: Count | None = None
+    size_bytes: Count | None = msgspec.field(default=None, name="bytes")
+    algorithm: str | None = msgspec.field(default=None, name="algo")
+    workspace_bytes: Count | None = msgspec.field(default=None, name="workspace")
     provider: str = ""
-    source: Literal["measured", "derived", "none"] = "none"
+    source: Literal["measured", "derived", "none"] = msgspec.field(default="none", name="src")
     threads: ThreadUse | None = None
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
@@ -123,7 +111,23 @@ class ProfiledOperator(
     names: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class Step(msgspec.Struct, frozen=True, gc=False):
+class Lasting:
+    """Anything that begins and ends."""
+
+    __slots__ = ()
+    start_ns: int
+    end_ns: int
+
+    @property
+    def interval(self) -> Interval:
+        return self.start_ns, self.end_ns
+
+    @property
+    def duration_ns(self) -> int:
+        return self.end_ns - self.start_ns
+
+
+class Step(Lasting, msgspec.Struct, frozen=True, gc=False):
     """One iteration of one copy of the model, with the loading of its item and the copy of its
     input where it has its own.
 
@@ -138,14 +142,6 @@ class Step(msgspec.Struct, frozen=True, gc=False):
     copy: int = 0
 
     @property
-    def interval(self) -> Interval:
-        return self.start_ns, self.end_ns
-
-    @property
-    def duration_ns(self) -> int:
-        return self.end_ns - self.start_ns
-
-    @property
     def title(self) -> str:
         """What the run calls it: `iteration 0`, and `warm-up 0`."""
         return f"warm-up {-1 - self.number}" if self.number < 0 else f"iteration {self.number}"
@@ -156,7 +152,7 @@ class Step(msgspec.Struct, frozen=True, gc=False):
         return f"Warmup#{-1 - self.number}" if self.number < 0 else f"ProfilerStep#{self.number}"
 
 
-class Execution(msgspec.Struct, frozen=True, gc=False):
+class Execution(Lasting, msgspec.Struct, frozen=True, gc=False):
     """One execution of an operator; `operator` counts in `Profile.operators`.
 
     It lasts from `start_ns` to `end_ns` on `thread`, and waits for `wait_ns` of that before it
@@ -174,14 +170,6 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     dispatch_end_ns: int | None = None
     dispatch_thread: int | None = None
     warmup: bool = False
-
-    @property
-    def interval(self) -> Interval:
-        return self.start_ns, self.end_ns
-
-    @property
-    def duration_ns(self) -> int:
-        return self.end_ns - self.start_ns
 
     @property
     def compute_ns(self) -> int:
@@ -216,7 +204,7 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
         return self.thread if self.dispatch_thread is None else self.dispatch_thread
 
 
-class Span(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class Span(Lasting, msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Anything else that lasts.
 
     - phase: load, prepare, warmup, dataloader, input_copy, forward, wait, output_copy, finish
@@ -248,14 +236,6 @@ class Span(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     source: str | None = None
     result: str | None = None
 
-    @property
-    def interval(self) -> Interval:
-        return self.start_ns, self.end_ns
-
-    @property
-    def duration_ns(self) -> int:
-        return self.end_ns - self.start_ns
-
 
 class CounterSample(msgspec.Struct, frozen=True, gc=False):
     """A reading of a counter: `rss` in bytes, `cpu` in percent of one core."""
@@ -280,11 +260,11 @@ class Allocation(msgspec.Struct, frozen=True, gc=False):
     source: str = ""
 
 
-class MemoryChunk(msgspec.Struct, frozen=True, gc=False, rename={"size_bytes": "size"}):
+class MemoryChunk(msgspec.Struct, frozen=True, gc=False):
     """A piece of the static memory plan, held from one operator to another, both included."""
 
     address: int
-    size_bytes: Count
+    size_bytes: Count = msgspec.field(name="size")
     owner: str = ""
     first_operator: int | None = None
     last_operator: int | None = None
@@ -314,17 +294,13 @@ class Clock(msgspec.Struct, frozen=True):
     align: tuple[Alignment, ...] = ()
 
 
-class CpuUse(
-    msgspec.Struct,
-    frozen=True,
-    rename={"process_percent": "process_util", "system_percent": "system_util"},
-):
+class CpuUse(msgspec.Struct, frozen=True):
     """The CPU over the timed iterations: the process's time in percent of one core, and how busy
     all cores of the machine were in percent."""
 
     count: int = 0
-    process_percent: float | None = None
-    system_percent: float | None = None
+    process_percent: float | None = msgspec.field(default=None, name="process_util")
+    system_percent: float | None = msgspec.field(default=None, name="system_util")
 
 
 class Cost(msgspec.Struct, frozen=True):
@@ -429,21 +405,13 @@ class ModelFacts(msgspec.Struct, frozen=True):
     format: str = ""
 
 
-class DeviceFacts(
-    msgspec.Struct,
-    frozen=True,
-    rename={
-        "memory_bytes": "totalGlobalMem",
-        "compute_major": "computeMajor",
-        "compute_minor": "computeMinor",
-    },
-):
+class DeviceFacts(msgspec.Struct, frozen=True):
     id: int = 0
     kind: str = "cpu"
     name: str = ""
-    memory_bytes: Count | None = None
-    compute_major: int | None = None
-    compute_minor: int | None = None
+    memory_bytes: Count | None = msgspec.field(default=None, name="totalGlobalMem")
+    compute_major: int | None = msgspec.field(default=None, name="computeMajor")
+    compute_minor: int | None = msgspec.field(default=None, name="computeMinor")
 
 
 class Machine(TypedDict, total=False):
@@ -467,19 +435,7 @@ class Machine(TypedDict, total=False):
     instruction_sets: str
 
 
-class ProfileFacts(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    rename={
-        "arguments": "argv",
-        "folder": "cwd",
-        "iterations": "iters",
-        "warmup_iterations": "warmup",
-        "machine": "host",
-        "peak_memory_bytes": "peak_rss",
-    },
-):
+class ProfileFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The origin of a profile. `dropped` lists what the engine could not record, a line each.
 
     `dispatch_only` is for operators that ran on a device of whose times the engine says nothing:
@@ -498,17 +454,17 @@ class ProfileFacts(
     driver: str = ""
     device: str = "cpu"
     model: ModelFacts = ModelFacts()
-    arguments: tuple[str, ...] = ()
-    folder: str = ""
+    arguments: tuple[str, ...] = msgspec.field(default=(), name="argv")
+    folder: str = msgspec.field(default="", name="cwd")
     options: dict[str, Any] = msgspec.field(default_factory=dict)
     batch: int | None = None
-    iterations: int = 0
-    warmup_iterations: int = 0
+    iterations: int = msgspec.field(default=0, name="iters")
+    warmup_iterations: int = msgspec.field(default=0, name="warmup")
     threads: int | None = None
     clock: Clock = Clock()
     cpu: CpuUse = CpuUse()
-    machine: Machine = msgspec.field(default_factory=Machine)
-    peak_memory_bytes: Count | None = None
+    machine: Machine = msgspec.field(default_factory=Machine, name="host")
+    peak_memory_bytes: Count | None = msgspec.field(default=None, name="peak_rss")
     cost: Cost | None = None
     peak: Peak | None = None
     dropped: tuple[str, ...] = ()
@@ -519,8 +475,7 @@ class ProfileFacts(
     tried: tuple[TriedSetting, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Profile:
+class Profile(Record):
     """All that one run has recorded, each in the order of time.
 
     `engine_raw` is the engine's own profile of the last iteration, as it wrote it, in JSON; empty
@@ -558,15 +513,6 @@ class Profile:
     def timed_executions(self) -> tuple[Execution, ...]:
         """The executions without those of the warm-up."""
         return tuple(execution for execution in self.executions if not execution.warmup)
-
-    @cached_property
-    def executions_by_operator(self) -> Mapping[int, list[Execution]]:
-        """The executions without those of the warm-up, by their operators, in the order of the
-        first of each."""
-        groups: dict[int, list[Execution]] = {}
-        for execution in self.timed_executions:
-            groups.setdefault(execution.operator, []).append(execution)
-        return groups
 
     def timed_allocations(self) -> tuple[Allocation, ...]:
         """Return what was taken and given back outside of the warm-up; what an iteration gives

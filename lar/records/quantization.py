@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from lar.records.record import Record
 
 
-@dataclass(frozen=True, kw_only=True)
-class Quantization:
+class Quantization(Record):
     """The real numbers that integers stand for: (integer - zero point) * scale.
 
     There is one scale and one zero point for the whole tensor, or one for each index of `axis`,

@@ -11,16 +11,17 @@ from __future__ import annotations
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from lar.errors import LarError, check_keywords, error_with_code, format_message
 from lar.records.dataset import Item, ItemClasses
 from lar.records.facts import EngineFacts, MachineFacts, ModelFile
+from lar.records.record import Record, ShortRecord
 from lar.records.scenario import Scenario, ScenarioResult
 from lar.records.stopping import Pacing, Rank, Stopped, Stopping
 from lar.records.summary import Summary
-from lar.records.testcase import Case, CaseResult, Packing, case_of
+from lar.records.testcase import Case, CaseResult, Expected, Packing
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,8 +37,7 @@ Phase = Literal["start", "load", "prepare", "warmup", "iterations", "finish", "d
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, kw_only=True)
-class TensorInfo:
+class TensorInfo(Record):
     """An input or output of a model: name, NumPy dtype name (or `string`) and shape.
 
     An axis is None where any size is accepted. `resizable` says that the engine takes other
@@ -74,8 +74,7 @@ def format_shape(shape: Sequence[int | None], axes: Sequence[str] = ()) -> str:
     return "{" + ",".join(name or "?" if size is None else str(size) for size, name in sizes) + "}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class ImageSettings:
+class ImageSettings(Record):
     """The conversion of an image (or any array) to what the model takes; None changes nothing.
 
     `layout` is that of the model's input; `size` is height, width; the value fed is
@@ -89,8 +88,7 @@ class ImageSettings:
     channels: Channels | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunSpec:
+class RunSpec(Record):
     """One run, complete, as the user asked for it.
 
     `settings` holds only the engine options that the user set, by key (`fast_run`).
@@ -153,8 +151,7 @@ class RunSpec:
         return self.warmup_iterations + self.stopping.warmup_room + timed
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunContext:
+class RunContext(Record):
     """The facts that the parent process adds to a spec: how the run is made, where its files go.
 
     Results do not keep them; the worker gets them with the spec.
@@ -205,8 +202,7 @@ class RunContext:
         return None if spec.timeout_seconds is None else self.began + spec.timeout_seconds
 
 
-@dataclass(frozen=True)
-class Failure:
+class Failure(ShortRecord):
     """Why a run did not end well: the parts of a `LarError`, and its exit code.
 
     `message` is the whole line, made of the other parts and kept for those who read the JSON; a
@@ -264,8 +260,7 @@ class Failure:
         return replace(self, flag="", subject=format_message(what, self.flag, self.subject))
 
 
-@dataclass(frozen=True, kw_only=True)
-class FedInput:
+class FedInput(Record):
     """The data that one input of the model was fed with, and its source."""
 
     name: str
@@ -275,8 +270,7 @@ class FedInput:
     generated: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class OutputSummary:
+class OutputSummary(Record):
     """One output of the last iteration: enough to see a wrong run, and its hash to compare two.
 
     `minimum`, `maximum` and `mean` are over the finite elements, None if there are none.
@@ -292,8 +286,7 @@ class OutputSummary:
     sha256: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class TimeSources:
+class TimeSources(Record):
     """The source of each of a sample's three times; empty if the time was not taken."""
 
     end_to_end: str = ""
@@ -301,8 +294,7 @@ class TimeSources:
     device: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class NoiseSources:
+class NoiseSources(Record):
     """The source of each kind of noise; empty where this machine does not show it.
 
     `throttled` and `heat` are both in the column `throttled` of the samples: a limit of CPU time,
@@ -318,8 +310,7 @@ class NoiseSources:
     probe: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Samples:
+class Samples(Record):
     """Raw times in seconds, in the order taken, one entry an iteration.
 
     A column that was never measured is empty. Where one reading covers several iterations because a
@@ -372,8 +363,7 @@ class Samples:
 MEASURED = tuple(each.name for each in fields(Samples) if each.name not in ("runner", "case"))
 
 
-@dataclass(frozen=True, kw_only=True)
-class AlgorithmChoice:
+class AlgorithmChoice(Record):
     """The algorithm that the engine ran for one kind of convolution.
 
     `winograd` names it, as F(4,3), empty for any other. `seconds` is what the search measured,
@@ -389,8 +379,7 @@ class AlgorithmChoice:
     other_seconds: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class NumericError:
+class NumericError(Record):
     """By how much an output differs from that of a run with other algorithms, at most.
 
     `relative` is |a - b| / max(|a|, |b|, 1). None: one has a NaN or infinity, the other has not.
@@ -401,7 +390,7 @@ class NumericError:
     relative: float | None
 
 
-class Encodable:
+class Encodable(Record):
     """A record that is written as JSON."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -417,7 +406,6 @@ class Encodable:
         return record_to_json(self).decode()
 
 
-@dataclass(frozen=True, kw_only=True)
 class RunResult(Encodable):
     """Everything known about one run, whether it ended well or not.
 
@@ -539,8 +527,7 @@ def record_from_json(data: bytes | str, record_type: type[R]) -> R:
         raise ValueError(str(error)) from None
 
 
-@dataclass(frozen=True)
-class Headed:
+class Headed(ShortRecord):
     """A record of any format."""
 
     format: str = ""
@@ -563,6 +550,20 @@ def request_to_json(spec: RunSpec, context: RunContext) -> bytes:
     return record_to_json({"spec": spec, "context": context})
 
 
+# What stands for records in a request, by the names of fields.
+PARTS: Mapping[str, type[Any]] = {
+    "image": ImageSettings,
+    "items": Item,
+    "cases": Case,
+    "expected": Expected,
+    "stopping": Stopping,
+    "pacing": Pacing,
+    "scenario": Scenario,
+    "packing": Packing,
+    "model": ModelFile,
+}
+
+
 def read_request(data: bytes | str) -> tuple[RunSpec, RunContext]:
     """Decode a request with the standard library alone, which starts faster: for the worker.
 
@@ -576,43 +577,18 @@ def read_request(data: bytes | str) -> tuple[RunSpec, RunContext]:
 
     request = json.loads(data)
     if "spec" not in request:
-        return spec_of(request), RunContext()
-    context = {key: tuplify(value) for key, value in request.get("context", {}).items()}
-    for key, kind in {"packing": Packing, "model": ModelFile}.items():
-        if context.get(key):
-            context[key] = kind(**context[key])
-    return spec_of(request["spec"]), RunContext(**context)
+        request = {"spec": request}
+    spec: RunSpec = part_of(request["spec"], RunSpec)
+    return spec, part_of(request.get("context", {}), RunContext)
 
 
-def spec_of(fields: dict[str, Any]) -> RunSpec:
-    """Return the spec that JSON holds.
-
-    Raises:
-        TypeError: it is not a spec.
-    """
-    image = {key: tuplify(value) for key, value in fields.pop("image", {}).items()}
-    cases = tuple(case_of(case) for case in fields.pop("cases", ()))
-    scenario = fields.pop("scenario", None)
-    items = tuple(
-        Item(**{**each, "inputs": tuple(map(tuple, each["inputs"]))})
-        for each in fields.pop("items", ())
-    )
-    stopping, pacing = Stopping(**fields.pop("stopping", {})), Pacing(**fields.pop("pacing", {}))
-    others = {key: tuplify(value) for key, value in fields.items()}
-    return RunSpec(
-        image=ImageSettings(**image),
-        cases=cases,
-        items=items,
-        stopping=stopping,
-        pacing=pacing,
-        scenario=Scenario(**scenario) if scenario else None,
-        **others,
-    )
-
-
-def tuplify(value: Any) -> Any:
-    """Return a tuple for a list, as records hold them."""
-    return tuple(value) if isinstance(value, list) else value
+def part_of(value: Any, kind: type[Any] | None) -> Any:
+    """Return what JSON holds as a request has it: records of a kind, and tuples for lists."""
+    if isinstance(value, list):
+        return tuple(part_of(each, kind) for each in value)
+    if kind is None or not isinstance(value, dict):
+        return value
+    return kind(**{key: part_of(each, PARTS.get(key)) for key, each in value.items()})
 
 
 @check_keywords
@@ -632,8 +608,7 @@ def schema_of_result() -> dict[str, Any]:
     return msgspec.json.schema(RunResult)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelInfo:
+class ModelInfo(Record):
     """The content of a model file, read without running it.
 
     `operators` counts operators by type, most frequent first. `flops` counts a multiply-accumulate

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, get_args
+
+from lar.records.record import Record
 
 ScenarioName = Literal["single-stream", "multi-stream", "offline", "server"]
 SCENARIOS: tuple[ScenarioName, ...] = get_args(ScenarioName)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Scenario:
+class Scenario(Record):
     """One scenario, with the settings of the load generator.
 
     A query has one sample, in `multi-stream` `samples_per_query`, in `offline` all of them. A
@@ -28,8 +29,7 @@ class Scenario:
     seed: int = 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class ScenarioResult:
+class ScenarioResult(Record):
     """What the load generator found.
 
     `reasons` are those of an invalid run, in its own words. `figures` are its results by the

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from lar.records.choices import Objective, OptionValue
 from lar.records.facts import EngineFacts, MachineFacts, ModelFile
+from lar.records.record import Record
 from lar.records.summary import Difference
 
 # History of the format of settings files (`TunedSettings.format`):
@@ -13,8 +12,7 @@ from lar.records.summary import Difference
 SETTINGS_FORMAT = "lar.settings/1"
 
 
-@dataclass(frozen=True, kw_only=True)
-class TunedSettings:
+class TunedSettings(Record):
     """The settings that won, for `lar MODEL --settings FILE`, and what they were found for.
 
     Attributes:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
+
+from lar.records.record import Record
 
 Arrivals = Literal["poisson", "fixed"]
 Ending = Literal["iterations", "duration", "target", "max_time", "room"]
 Rank = int | float  # of a percentile: 90, 99.9
 
 
-@dataclass(frozen=True, kw_only=True)
-class Stopping:
+class Stopping(Record):
     """What ends measuring, besides the number of iterations; None: not asked for.
 
     Attributes:
@@ -44,8 +45,7 @@ class Stopping:
         return self.max_seconds if self.duration_seconds is None else self.duration_seconds
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pacing:
+class Pacing(Record):
     """When an iteration begins, if not as soon as the one before it has ended.
 
     Attributes:
@@ -59,8 +59,7 @@ class Pacing:
     arrivals: Arrivals = "poisson"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Stopped:
+class Stopped(Record):
     """How measuring ended, where that was not by the number of iterations alone.
 
     Attributes:
@@ -88,8 +87,7 @@ class Stopped:
     load: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class QueueSummary:
+class QueueSummary(Record):
     """What requests that arrived at a rate met. Times are seconds.
 
     Waiting is from the arrival of a request to its start, latency from the arrival to its end; the

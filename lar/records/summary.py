@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
+from lar.records.record import Record, ShortRecord
 from lar.records.stopping import QueueSummary, Rank
 
 Cause = Literal["queue delay", "steal", "throttling", "frequency", "slow core"]
@@ -12,8 +13,7 @@ Trust = Literal["latency", "undisturbed latency", "cpu", "nothing"]
 Verdict = Literal["faster", "slower", "no difference shown", "not judged"]
 
 
-@dataclass(frozen=True)
-class Interval:
+class Interval(ShortRecord):
     """The range that holds the true value in `confidence` of the cases, in the value's unit."""
 
     low: float
@@ -21,8 +21,7 @@ class Interval:
     confidence: float = 0.95
 
 
-@dataclass(frozen=True, kw_only=True)
-class Difference:
+class Difference(Record):
     """How much slower B is than A.
 
     Attributes:
@@ -51,8 +50,7 @@ class Difference:
         return self.verdict in ("faster", "slower")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Summary:
+class Summary(Record):
     """The timed iterations of a run in a few figures. Times are seconds.
 
     Attributes:

@@ -5,13 +5,13 @@ Part of `lar.records.run`: frozen, plain data, JSON without loss.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
+
+from lar.records.record import Record
 
 
-@dataclass(frozen=True, kw_only=True)
-class Expected:
+class Expected(Record):
     """The expected value of one output: the array in `file`, a .npy or an ONNX .pb.
 
     `output` names the model's output; where it is empty the file names it, or `id` counts it.
@@ -27,8 +27,7 @@ class Expected:
     shown: bool = True
 
 
-@dataclass(frozen=True, kw_only=True)
-class Case:
+class Case(Record):
     """A testcase: `inputs` are names of inputs and files that `--input` reads.
 
     A folder has no name before it: it names its inputs itself. `variables` are the outputs as the
@@ -41,8 +40,7 @@ class Case:
     variables: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Verdict:
+class Verdict(Record):
     """The comparison of one output with its expected value.
 
     `error` is the largest |e-a| / max(min(|e|,|a|), 1) of its elements, None where a NaN or an
@@ -63,8 +61,7 @@ class Verdict:
     expected: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class CaseResult:
+class CaseResult(Record):
     """The result of a testcase: the worst run of each output.
 
     `passed` is None where the testcase says nothing of the outputs.
@@ -75,8 +72,7 @@ class CaseResult:
     verdicts: tuple[Verdict, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Packing:
+class Packing(Record):
     """The options of `lar pack`: how testcases are packed into a model."""
 
     max_error: float = 1e-4
@@ -86,16 +82,6 @@ class Packing:
     resize: bool = False
     transform: str = ""
     repeat: int = 1
-
-
-def case_of(fields: Mapping[str, Any]) -> Case:
-    """Return the record of what JSON holds."""
-    return Case(
-        name=fields["name"],
-        inputs=tuple((name, file) for name, file in fields["inputs"]),
-        expected=tuple(Expected(**each) for each in fields["expected"]),
-        variables=tuple(fields["variables"]),
-    )
 
 
 def add_verdicts(

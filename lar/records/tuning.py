@@ -7,12 +7,13 @@ that of `lar history`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
 from lar.errors import LarError, check_keywords
 from lar.records.choices import Allowed, Choice, Dimension, Objective, OptionValue
 from lar.records.facts import EngineFacts, MachineFacts
+from lar.records.record import Record
 from lar.records.run import Encodable, Failure, Status, record_of_format
 from lar.records.settings import TunedSettings
 
@@ -26,8 +27,7 @@ Ending = Literal["settled", "budget", "interrupted", "failed"]
 error has interrupted it, or the plain run cannot be measured."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelSpace:
+class ModelSpace(Record):
     """What can be tried with one of the models that compete; they are twins in several formats.
 
     `options` hold for all its candidates, the plain run included: what the user gave.
@@ -39,8 +39,7 @@ class ModelSpace:
     options: dict[str, OptionValue] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True, order=True)
-class Candidate:
+class Candidate(Record, order=True):
     """A model with settings: `choices` has their names, in the order of the dimensions.
 
     Without choices it is the plain run of its model; that of the first model is the baseline.
@@ -53,8 +52,7 @@ class Candidate:
 BASELINE = Candidate()
 
 
-@dataclass(frozen=True, kw_only=True)
-class NotTried:
+class NotTried(Record):
     """A choice that the space of a model leaves out, and why.
 
     `allow` is what the user would have to allow to have it tried, empty for another reason.
@@ -66,8 +64,7 @@ class NotTried:
     allow: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class TuneRequest:
+class TuneRequest(Record):
     """What was asked for, as far as the search goes by it.
 
     `extent` is `quick`, `full`, or the file that names what is tried. `budget_seconds` is the time
@@ -86,8 +83,7 @@ class TuneRequest:
     seed: int = 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class RankedCandidate:
+class RankedCandidate(Record):
     """A row of the ranking, flat: `pandas.DataFrame(tuning.ranking)` has a column for each field.
 
     Attributes:
@@ -122,7 +118,6 @@ class RankedCandidate:
     error: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
 class TuneResult(Encodable):
     """Everything that a search found; `wall_seconds` are those of all sittings.
 

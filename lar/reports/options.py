@@ -92,7 +92,7 @@ REPORT_OPTIONS: tuple[ReportOption, ...] = (
 BY_KEY: Mapping[str, ReportOption] = {option.key: option for option in REPORT_OPTIONS}
 
 
-def add_report_options(parser: argparse.ArgumentParser) -> None:
+def add_report_options(parser: argparse._ActionsContainer) -> None:
     """Add the flags to a parser; each help says which styles honour it."""
     group = parser.add_argument_group("what is shown")
     for option in REPORT_OPTIONS:

@@ -27,7 +27,7 @@ from lar.inputs.dtypes import cast_values, kind_of
 from lar.inputs.feed import Feed, feed_of
 from lar.inputs.generation import generator_of
 from lar.inputs.grammar import LoadedItem
-from lar.inputs.image_settings import channel_axis_of, image_size
+from lar.inputs.image_settings import image_size, layout_of
 from lar.inputs.loaded import Array, Loaded, check_memory, input_error
 from lar.inputs.matching import check_shape, input_named, model_dtype
 from lar.records.run import ImageSettings, RunSpec, TensorInfo
@@ -62,15 +62,8 @@ def feed_datum(
     rest = [info.name for info in infos if info.name not in drawn]
     if len(rest) == len(files) == 1 and not files[0].startswith(f"{rest[0]}:"):
         files = [f"{rest[0]}:{files[0]}"]
-    feed = feed_of(
-        [*drawn.values(), *files],
-        infos,
-        image=image_settings(spec.image, packing, files, infos),
-        fill=spec.fill,
-        seed=spec.seed,
-        shape=spec.shape,
-        generates=False,
-    )
+    spec = replace(spec, image=image_settings(spec.image, packing, files, infos))
+    feed = feed_of([*drawn.values(), *files], infos, spec, generates=False)
     arrays = {
         info.name: feed.arrays[info.name]
         if info.name in drawn or info.sequence
@@ -179,8 +172,7 @@ def image_settings(
     info = next((info for info in infos if len(info.shape) == 4), None)
     if not pictures or info is None:
         return given
-    axis = channel_axis_of(info.shape)
-    settings = replace(given, layout=given.layout or ("nchw" if axis == 1 else "nhwc"))
+    settings = replace(given, layout=given.layout or layout_of(info.shape))
     if given.channels is None and any(text.lower().endswith(".ppm") for text in pictures):
         settings = replace(settings, channels="bgr")
     if packing.resize:

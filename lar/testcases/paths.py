@@ -11,19 +11,16 @@ The folder's form is that of ONNX's own test data (docs of onnx/backend/test).
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from lar.datasets.items import parts_of
 from lar.errors import UsageError
+from lar.inputs.numbered_files import INPUT, OUTPUT, numbered
 from lar.testcases.packed_file import graphs_in
 
 if TYPE_CHECKING:
     from lar.records.testcase import Case
-
-
-OUTPUT = r"output_(\d{1,9})\.pb"
 
 
 class Source(NamedTuple):
@@ -88,14 +85,8 @@ def add_test_set(source: Source, texts: Sequence[str]) -> Source:
     if source.case_count or len(parts) != 1 or not os.path.isdir(parts[0]):
         return source
     folder = os.path.normpath(parts[0])
-    whole = numbered(folder, r"input_(\d{1,9})\.pb") and numbered(folder, OUTPUT)
+    whole = numbered(folder, INPUT) and numbered(folder, OUTPUT)
     return source._replace(folders=(folder,), is_input=True) if whole else source
-
-
-def numbered(folder: str, pattern: str) -> list[tuple[int, str]]:
-    """Return the numbers and paths of a folder's entries of one kind, in order."""
-    found = ((re.fullmatch(pattern, name), name) for name in os.listdir(folder))
-    return sorted((int(match[1]), os.path.join(folder, name)) for match, name in found if match)
 
 
 def cases_of(source: Source) -> Iterator[Case]:

@@ -115,15 +115,7 @@ def read_feed(
     """
     size = spec.batch_size
     taken = without_batch(infos, size) if given else infos
-    feed = feed_of(
-        given,
-        taken,
-        image=spec.image,
-        fill=spec.fill,
-        seed=spec.seed,
-        shape=spec.shape,
-        generates=generates,
-    )
+    feed = feed_of(given, taken, spec, generates=generates)
     if size is None:
         return feed
     arrays, fed = repeat_batches(feed.arrays, feed.fed, infos, size)

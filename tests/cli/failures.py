@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from subprocess import PIPE
 
 from tests.command_lines import MODULE_PATH
 
@@ -40,6 +42,20 @@ def shim(folder: Path, *modules: str) -> dict[str, str]:
     lines = ["import sys", *(f"sys.modules[{name!r}] = None" for name in modules)]
     (folder / "sitecustomize.py").write_text("\n".join(lines))
     return {"PYTHONPATH": os.pathsep.join([str(folder), MODULE_PATH])}
+
+
+def run_until(
+    words: Sequence[str], cwd: Path, beginning: str, act: Callable[[subprocess.Popen[str]], object]
+) -> Done:
+    """Run a lar command line in a process of its own, and do something once it has printed a line
+    that begins so."""
+    whole = [sys.executable, "-m", "lar", *words]
+    with subprocess.Popen(whole, cwd=cwd, stdout=PIPE, stderr=PIPE, text=True) as process:
+        assert process.stdout is not None
+        next(line for line in process.stdout if line.startswith(beginning))
+        act(process)
+        stdout, stderr = process.communicate(timeout=60)
+    return Done(whole, process.returncode, stdout, stderr)
 
 
 def run_limited(root: Path, kibibytes: int, *words: str, timeout: float = 60) -> Done:

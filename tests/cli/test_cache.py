@@ -11,7 +11,7 @@ import pytest
 
 from lar.cli import cache as command
 from lar.cli.main import dispatch
-from lar.cli.parser import Parser
+from lar.cli.parser import parser_of
 from lar.engines.megengine.cache import AlgorithmCache, bytes_of, read_cache, update_cache
 from lar.engines.megengine.cache_operators import operators_of
 from lar.errors import UsageError
@@ -30,9 +30,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
     """Run `lar cache` in this process: its exit code, and what it printed."""
 
     def run(*words: object) -> tuple[int, str]:
-        parser = Parser(prog="lar cache", allow_abbrev=False)
-        command.add_arguments(parser)
-        code = command.main(parser.parse_args(list(map(str, words))))
+        code = command.main(parser_of("cache").parse_args(list(map(str, words))))
         return code, capsys.readouterr().out
 
     return run

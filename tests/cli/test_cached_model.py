@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -12,16 +11,16 @@ import msgspec
 import pytest
 
 from lar.cli import cache as command
-from lar.cli.parser import Parser
+from lar.cli.parser import parser_of
 from lar.engines.onnxruntime.cache import CACHE_FORMAT, ModelCache
 from lar.errors import UsageError
+from tests.conftest import RunLar
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DIGITS = REPOSITORY / "models" / "digits_cnn.onnx"
 MEGENGINE = REPOSITORY / "tests" / "data" / "digits_cnn.cache"
 
 Run = Callable[..., tuple[int, str]]
-RunLar = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture
@@ -29,9 +28,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
     """Run `lar cache` in this process: its exit code, and what it printed."""
 
     def run(*words: object) -> tuple[int, str]:
-        parser = Parser(prog="lar cache", allow_abbrev=False)
-        command.add_arguments(parser)
-        code = command.main(parser.parse_args(list(map(str, words))))
+        code = command.main(parser_of("cache").parse_args(list(map(str, words))))
         return code, capsys.readouterr().out
 
     return run

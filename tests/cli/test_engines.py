@@ -5,14 +5,12 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import subprocess
-from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
-RunLar = Callable[..., "subprocess.CompletedProcess[str]"]
+from tests.conftest import RunLar
 
 needs_megengine = pytest.mark.skipif(
     importlib.util.find_spec("megengine") is None, reason="MegEngine is not installed"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lar.cli.gates import Outcome, decide, describe_failure
+from lar.cli.gates import Outcome, decide, failed
 from lar.records.run import Failure
 from lar.records.summary import Difference, Interval
 
@@ -66,4 +66,4 @@ def test_a_gate(
 )
 def test_what_failed_is_named_once(name: str, subject: str, said: str) -> None:
     failure = Failure(problem="is damaged", subject=subject)
-    assert describe_failure(name, "failed", failure) == said
+    assert failed(name, "failed", failure).failure == said

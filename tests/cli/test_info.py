@@ -6,15 +6,13 @@ import importlib.util
 import json
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from lar.records.run import ModelInfo, record_from_json
-
-RunLar = Callable[..., "subprocess.CompletedProcess[str]"]
-WriteScript = Callable[..., str]
+from tests.cli.marks import each_format, needs_megengine
+from tests.conftest import RunLar, WriteScript
 
 NAMES = (
     *("digits_cnn", "dynamic_batch", "int8", "mobilenet_v2", "multi_input", "one_operator"),
@@ -22,12 +20,6 @@ NAMES = (
 )
 SUFFIXES = ("mge", "onnx")
 each_name = pytest.mark.parametrize("name", NAMES)
-needs_megengine = pytest.mark.skipif(
-    importlib.util.find_spec("megengine") is None, reason="MegEngine is not installed"
-)
-each_format = pytest.mark.parametrize(
-    "suffix", [pytest.param("mge", marks=needs_megengine), "onnx"]
-)
 
 
 @pytest.fixture(scope="module")

@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import errno
-import importlib.util
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import lar
 from lar.cli.main import explain_refusal, main
+from tests.cli.marks import each_format
 from tests.command_lines import SCRIPTED_ENGINE
+from tests.conftest import RunLar, WriteScript
 
-RunLar = Callable[..., "subprocess.CompletedProcess[str]"]
-WriteScript = Callable[..., str]
-
-needs_megengine = pytest.mark.skipif(
-    importlib.util.find_spec("megengine") is None, reason="MegEngine is not installed"
-)
-each_format = pytest.mark.parametrize(
-    "suffix", [pytest.param("mge", marks=needs_megengine), "onnx"]
-)
 posix_shell = pytest.mark.skipif(os.name != "posix", reason="needs a POSIX shell")
 needs_full = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
 

@@ -20,8 +20,7 @@ from onnx import numpy_helper
 
 import lar
 from lar.cli.main import main
-
-RunLar = Callable[..., "subprocess.CompletedProcess[str]"]
+from tests.conftest import RunLar
 
 ROOT = Path(__file__).resolve().parents[2]
 MODELS, INPUTS = ROOT / "models", ROOT / "inputs"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,9 +12,8 @@ from lar.cli.main import main
 from lar.profiles.trace_file import write_profile
 from lar.reports.options import BY_KEY
 from lar.reports.styles import STYLES
+from tests.conftest import RunLar
 from tests.profiles.synthetic import profile_of_times
-
-RunLar = Callable[..., subprocess.CompletedProcess[str]]
 
 # The answers of TensorBoard's plugin are JSON alone.
 WITH_TABLES = sorted(

@@ -10,15 +10,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import RunLar, WriteScript
 from tests.running.isolated_runs import NO_BYTECODE, SOON, eventually, needs_proc
-
-WriteScript = Callable[..., str]
-RunLar = Callable[..., "subprocess.CompletedProcess[str]"]
 
 LAR = [sys.executable, "-m", "lar"]
 

@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 import threading
 from pathlib import Path
-from subprocess import PIPE
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
-from tests.cli.failures import check_error, check_not_started
+from tests.cli.failures import check_error, check_not_started, run_until
 from tests.cli.marks import not_root
 
 if TYPE_CHECKING:
@@ -127,16 +124,9 @@ def test_folder_of_the_report_goes_away(
     folder = tmp_path / "reports"
     folder.mkdir()
     script = write_script(real_time=True, times=[[0.2, 0.1, None]])
-    words = [sys.executable, "-m", "lar", script, "--iter", "3", "--json", str(folder / "x.json")]
-    with subprocess.Popen(words, cwd=root, stdout=PIPE, stderr=PIPE, text=True) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if line.startswith("iter 0/3: "):
-                shutil.rmtree(folder)
-                break
-        stdout, stderr = process.communicate(timeout=60)
-    done = subprocess.CompletedProcess(words, process.returncode, stdout, stderr)
-    check_error(done, done.returncode, "--json: ", "no such file or directory")
+    words = [script, "--iter", "3", "--json", str(folder / "x.json"), "--csv", str(folder / "y")]
+    done = run_until(words, root, "iter 0/3: ", lambda _: shutil.rmtree(folder))
+    check_error(done, done.returncode, "--json: ", "; --csv: ", "no such file or directory")
     assert "=== finished test #0" in done.stdout
 
 

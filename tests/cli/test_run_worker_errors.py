@@ -7,13 +7,14 @@ import signal
 import subprocess
 import sys
 import time
+from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 import lar
-from tests.cli.failures import check_error, run_limited
+from tests.cli.failures import check_error, run_limited, run_until
 from tests.cli.marks import each_format, needs_megengine, needs_proc
 
 if TYPE_CHECKING:
@@ -107,51 +108,26 @@ def test_worker_that_floods(run_lar: RunLar, write_script: WriteScript) -> None:
 @each_format
 @needs_proc
 def test_real_worker_killed(root: Path, suffix: str) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "lar", f"models/dynamic_batch.{suffix}", "--iter", "1000000"],
-        cwd=root,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    with process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if line.startswith("iter "):
-                break
+    def kill(process: subprocess.Popen[str]) -> None:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         os.kill(int(children[0]), signal.SIGKILL)
-        stdout, stderr = process.communicate(timeout=30)
-    done = subprocess.CompletedProcess([], process.returncode, stdout, stderr)
+
+    words = [f"models/dynamic_batch.{suffix}", "--iter", "1000000"]
+    done = run_until(words, root, "iter ", kill)
     check_error(done, 4, "crashed in phase iterations", "SIGKILL")
 
 
 @each_format
 def test_interrupted_run(root: Path, tmp_path: Path, suffix: str) -> None:
     report = tmp_path / "report.json"
+    words = [f"models/dynamic_batch.{suffix}", "--iter", "1000000", "--json", str(report)]
     for interruption in (signal.SIGINT, signal.SIGTERM):
-        with subprocess.Popen(
-            [
-                *(sys.executable, "-m", "lar", f"models/dynamic_batch.{suffix}"),
-                *("--iter", "1000000", "--json", str(report)),
-            ],
-            cwd=root,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as process:
-            assert process.stdout is not None
-            for line in process.stdout:
-                if line.startswith("iter "):
-                    break
-            process.send_signal(interruption)
-            stdout, stderr = process.communicate(timeout=30)
-        done = subprocess.CompletedProcess([], process.returncode, stdout, stderr)
+        done = run_until(words, root, "iter ", methodcaller("send_signal", interruption))
         assert done.returncode == 130
-        assert [line for line in stderr.splitlines() if "error" in line] == [
+        assert [line for line in done.stderr.splitlines() if "error" in line] == [
             "lar: error: interrupted"
         ]
-        assert "Traceback" not in stderr
+        assert "Traceback" not in done.stderr
         result = lar.read_result(report.read_bytes())
         assert result.status == "interrupted"
         assert result.samples.end_to_end

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import csv
 import json
 import os
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import lar
-from lar.cli.tune import add_arguments
+from lar.cli.parser import parser_of
 from lar.errors import LarError
 from tests.conftest import RunLar, WriteScript
 from tests.tuning.test_search import LANDSCAPE, measured
@@ -185,8 +184,7 @@ def test_a_file_that_cannot_be_written_keeps_back_nothing_else(
 
 
 def test_names_that_are_given_again_are_added() -> None:
-    parser = argparse.ArgumentParser()
-    add_arguments(parser)
+    parser = parser_of("tune")
     words = ["m", "--allow", "engine-env", "--allow", "engine-fixes,engine-env", "--engines", "a"]
     arguments = parser.parse_args([*words, "--engines", "b"])
     assert {*arguments.allow} == {"engine-env", "engine-fixes"}

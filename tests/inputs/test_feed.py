@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from lar.errors import UsageError
 from lar.inputs import feed as feed_module
 from lar.inputs.feed import Feed, feed_of
 from lar.inputs.grammar import PathItem
-from lar.records.run import FedInput, ImageSettings, TensorInfo
+from lar.records.run import FedInput, ImageSettings, RunSpec, TensorInfo
 
 IMAGE = TensorInfo(name="data", dtype="float32", shape=(1, 3, 4, 5))
 FREE_IMAGE = TensorInfo(name="data", dtype="float32", shape=(1, 3, 4, 5), resizable=True)
@@ -27,6 +28,11 @@ def in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+def spec_with(**settings: Any) -> RunSpec:
+    """A spec with these settings of images."""
+    return RunSpec(model="m", engine="", driver="", image=ImageSettings(**settings))
+
+
 def vector(name: str = "data", dtype: str = "float32", size: int | None = 3) -> TensorInfo:
     return TensorInfo(name=name, dtype=dtype, shape=(1, size))
 
@@ -34,12 +40,12 @@ def vector(name: str = "data", dtype: str = "float32", size: int | None = 3) -> 
 def feed(
     *texts: str,
     infos: Any = (IMAGE,),
-    fill: str = "uniform",
+    fill: Any = "uniform",
     generates: bool = True,
     **settings: Any,
 ) -> Feed:
-    image = ImageSettings(**settings)
-    result = feed_of(texts, infos, image=image, fill=fill, seed=0, generates=generates)
+    spec = replace(spec_with(**settings), fill=fill)
+    result = feed_of(texts, infos, spec, generates=generates)
     assert list(result.arrays) == [info.name for info in infos]
     for info, fed in zip(infos, result.fed, strict=True):
         array = result.arrays[info.name]
@@ -351,6 +357,5 @@ def test_expected_outputs_that_nobody_judges_are_a_warning() -> None:
     (warning,) = feed("set").warnings
     assert warning.startswith("--input: set: its expected outputs (output_0.pb, output_1.pb) are")
     # Testcases give items, and are judged.
-    image = ImageSettings()
-    testcase = feed_of([PathItem("", "set")], (IMAGE,), image=image, fill="uniform", seed=0)
+    testcase = feed_of([PathItem("", "set")], (IMAGE,), spec_with())
     assert testcase.warnings == ()

@@ -13,7 +13,8 @@ import pytest
 
 from lar.errors import UsageError
 from lar.inputs.feed import feed_of
-from lar.records.run import ImageSettings, TensorInfo
+from lar.records.run import TensorInfo
+from tests.inputs.test_feed import spec_with
 
 ROW = TensorInfo(name="data", dtype="float32", shape=(4,))
 WHOLE = TensorInfo(name="data", dtype="int32", shape=(4,))
@@ -61,7 +62,7 @@ def in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def hint_of(text: str, info: TensorInfo = ROW, **settings: Any) -> str:
     with pytest.raises(UsageError) as caught:
-        feed_of([text], [info], image=ImageSettings(**settings), fill="uniform", seed=0)
+        feed_of([text], [info], spec_with(**settings))
     return caught.value.hint
 
 
@@ -108,5 +109,5 @@ def test_an_order_of_channels_for_a_gray_image() -> None:
 
 def test_a_model_without_inputs() -> None:
     with pytest.raises(UsageError) as caught:
-        feed_of(["1"], [], image=ImageSettings(), fill="uniform", seed=0)
+        feed_of(["1"], [], spec_with())
     assert caught.value.hint == "leave --input out"

@@ -30,6 +30,14 @@ def operator_of(
     return ProfiledOperator(name=name, type=type, **given)  # type: ignore[arg-type]
 
 
+def executions_by_operator(profile: Profile) -> dict[int, list[Execution]]:
+    """The executions without those of the warm-up, by the places of their operators."""
+    groups: dict[int, list[Execution]] = {}
+    for execution in profile.timed_executions:
+        groups.setdefault(execution.operator, []).append(execution)
+    return groups
+
+
 def number_of(place: int, warmup: int) -> int:
     """The number of an iteration: timed ones count from 0, those of the warm-up from -1 down."""
     return place - warmup if place >= warmup else -1 - place

@@ -13,7 +13,7 @@ from lar.profiles.breakdown import breakdown_of
 from lar.profiles.costs import describe_cost, extra_share, fit_to_plain
 from lar.profiles.trace_file import write_profile
 from lar.records.profile import Cost, Profile, StepNoise
-from tests.profiles.synthetic import profile_of_times
+from tests.profiles.synthetic import executions_by_operator, profile_of_times
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +31,7 @@ def profile_with(profiled_us: float, plain_us: float) -> Profile:
 
 
 def medians_us(profile: Profile) -> list[float]:
-    groups = profile.executions_by_operator
+    groups = executions_by_operator(profile)
     return [median(each.duration_ns for each in groups[place]) / 1e3 for place in sorted(groups)]
 
 

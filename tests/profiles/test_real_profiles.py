@@ -35,6 +35,7 @@ from lar.records.profile import Profile
 from lar.reports.styles import STYLES
 from lar.running.variants import Variant, plan_variant
 from lar.worker.recorder import SHORTEST_CPU_SECONDS
+from tests.profiles.synthetic import executions_by_operator
 from tests.profiles.test_every_report import check_kernels, check_times, check_work
 
 needs_megengine = pytest.mark.skipif(
@@ -159,12 +160,12 @@ def test_every_operator_of_the_graph_appears(
     made: tuple[str, Profile, str], run_lar: Callable[..., Any], root: Path
 ) -> None:
     model, profile, _ = made
-    executed = {profile.operators[index].type for index in profile.executions_by_operator}
+    executed = {profile.operators[index].type for index in executions_by_operator(profile)}
     words = WORK[model.rpartition(".")[2]]
     ours = sum(
         each.type.startswith(words)
         for index, each in enumerate(profile.operators)
-        if index in profile.executions_by_operator
+        if index in executions_by_operator(profile)
     )
     told = run_lar("info", str(root / "models" / model)).stdout
     counts = {name: int(number) for name, number in re.findall(r"^(\w+) +(\d+)$", told, re.M)}
@@ -205,7 +206,7 @@ def test_views_constants_and_forwarded_pointers_have_no_bandwidth(profile: Profi
     peak = host_peak_of(profile)
     assert peak is not None
     unmoved = 0
-    for place, executions in profile.executions_by_operator.items():
+    for place, executions in executions_by_operator(profile).items():
         operator = profile.operators[place]
         work = work_of(piece_of(profile, place, each.compute_ns) for each in executions)
         if UNMOVED.match(operator.type):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
@@ -136,7 +136,7 @@ def empty_result() -> RunResult:
 
 
 def test_the_cases_are_all_events() -> None:
-    assert [type(event) for event, _ in CASES] == list(EVENTS.values()) == list(get_args(Event))
+    assert [type(event) for event, _ in CASES] == list(EVENTS.values())
     assert set(LAST_EVENTS) < set(EVENTS.values())
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 
+from lar.cli.parser import parser_of
 from lar.cli.scenario import SETTINGS
 from lar.records.scenario import Scenario
 
 
 def test_the_defaults_are_those_that_the_help_names() -> None:
     named = {
-        key: float(found[1])
-        for key, (_, _, text) in SETTINGS.items()
-        if (found := re.search(r"\(default (\d+)\)", text))
+        each.dest: float(found[1])
+        for each in parser_of("bench")._actions
+        if each.dest in SETTINGS and (found := re.search(r"\(default (\d+)\)", each.help or ""))
     }
     scenario = Scenario(name="server")
     assert named == {

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from lar.cli.table_output import render
+from lar.cli.report_files import render
 from lar.records.run import Failure
 from lar.records.tuning import read_tune
 from lar.reports.tune_report import describe_best, report_tuning, verdict_of

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
@@ -17,7 +16,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lar.cli.report import add_arguments
+from lar.cli.parser import parser_of
 from lar.engines.megengine.profile import profile_of_raw
 from lar.errors import UsageError
 from lar.records.profile import Execution, Profile, ProfiledOperator, ProfileFacts, Step
@@ -75,8 +74,7 @@ print(json.dumps(said))
 
 def options_of(words: list[str]) -> dict[str, Any]:
     """The options that a command line of the tool gives `lar report`."""
-    parser = argparse.ArgumentParser()
-    add_arguments(parser)
+    parser = parser_of("report")
     words = ["999" if word == "0" else word for word in words]
     given = vars(parser.parse_args(["profile.json", *words]))
     return collect_report_options(given, "megengine", STYLES["megengine"])
