@@ -207,7 +207,7 @@ class MegEngine(Engine):
         return describe_search(spec, context)
 
     def explain_log(self, log: bytes) -> LarError | None:
-        from lar.engines.megengine.defects import explain_log
+        from lar.engines.megengine.messages import explain_log
 
         return explain_log(log)
 
@@ -228,11 +228,10 @@ class MegEngine(Engine):
         return read_operators(path)
 
     def read_quantizations(self, path: Path) -> DumpFacts:
-        from lar.engines.megengine.dumps import facts_of
         from lar.engines.megengine.graph_operators import quantizations_in
         from lar.engines.megengine.packed_model import graph_in
 
-        return facts_of([*quantizations_in(graph_in(str(path)))])
+        return quantizations_in(graph_in(str(path)))
 
     def describe_dump(self, folder: Path) -> DumpFacts:
         from lar.engines.megengine.dumps import describe_dump

@@ -11,21 +11,16 @@ import ctypes
 import json
 import os
 import struct
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lar.dumps.facts import NO_FACTS, DumpFacts, Kernel, OperatorFact, read_facts, write_facts
 from lar.engines.megengine.algorithms import ChoiceListener, algorithms_in
-from lar.engines.megengine.graph_operators import (
-    QuantizedVariable,
-    quantizations_in,
-)
+from lar.engines.megengine.graph_operators import quantizations_in
 from lar.engines.megengine.operator_profiler import attach_profiler
 from lar.engines.megengine.packed_model import graph_in
 from lar.errors import LarError
 from lar.options.table import BIN_IO_DUMP, CUDA, TEXT_DUMPS
-from lar.records.quantization import Quantization
 
 if TYPE_CHECKING:
     from lar.dumps.names import Variable
@@ -116,7 +111,7 @@ def known_facts(model: str) -> DumpFacts:
     """Return what the file of a model says of its quantised variables: the files of tensors have
     the names of the types alone."""
     with contextlib.suppress(ValueError, LookupError, OSError, LarError, struct.error):
-        return facts_of([*quantizations_in(graph_in(model))])
+        return quantizations_in(graph_in(model))
     return NO_FACTS
 
 
@@ -150,17 +145,6 @@ def describe_dump(folder: Path) -> DumpFacts:
     """Return what is known of the operators whose tensors are in a folder."""
     facts = read_facts(folder)
     return facts._replace(operators=operators_of(folder), algorithms=algorithms_of(folder))
-
-
-def facts_of(variables: Sequence[QuantizedVariable]) -> DumpFacts:
-    """Return what the quantised variables of a model say of any dump of it."""
-    return DumpFacts(
-        quantizations={
-            each.name: Quantization(scale=(each.scale,), zero_point=(each.zero_point,))
-            for each in variables
-        },
-        operands={each.name: each.inputs for each in variables},
-    )
 
 
 def algorithms_of(folder: Path) -> dict[Kernel, str]:

@@ -62,12 +62,9 @@ def wrong_convolutions(graph: memoryview) -> Iterator[str]:
     than 8, and reads 8 as blocks.
     """
     opened = open_graph(graph)
-    if opened is None:
-        return
     for operator in opened.operators:
-        parameters = operator.table(opened.places.parameters)
-        fields = CONVOLUTIONS.get(operator.integer(opened.places.kind, "<B"))
-        if fields and parameters and parameters.integer(fields[1]) == NCHW88:
+        fields = CONVOLUTIONS.get(opened.kind_of(operator))
+        if fields and opened.parameters_of(operator).integer(fields[1]) == NCHW88:
             taken = opened.variables[operator.numbers(INPUTS)[0]].numbers(SHAPE)
             if len(taken) == 4 and taken[1] == 8:
                 yield opened.names_of(operator, OUTPUTS)[0]

@@ -154,14 +154,12 @@ def checks_in(graph: bytes) -> Iterator[Check]:
     dnn/scripts/opr_param_defs.py (AssertEqual).
     """
     opened = open_graph(memoryview(graph))
-    if opened is None:
-        return
     for operator in opened.operators:
-        if operator.integer(opened.places.kind, "<B") == ASSERTION_KIND:
-            parameters = operator.table(opened.places.parameters)
-            limit = parameters.real(0) if parameters else None
-            shown = bool(parameters and parameters.integer(1, "<B"))
-            yield Check(float(np.float32(1e-4)) if limit is None else limit, shown)
+        if opened.kind_of(operator) == ASSERTION_KIND:
+            parameters = opened.parameters_of(operator)
+            limit = parameters.real(0)
+            limit = float(np.float32(1e-4)) if limit is None else limit
+            yield Check(limit, bool(parameters.integer(1, "<B")))
 
 
 def write_testcases(

@@ -86,14 +86,13 @@ def test_the_wrong_convolution_is_known_by_its_layout_and_input(
     layout: int, shape: list[int], wrong: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parameters = SimpleNamespace(integer={2: 0, 3: layout}.get)  # of a ConvBias
-    operator = SimpleNamespace(
-        integer=lambda field, kind: 6, table=lambda field: parameters, numbers=lambda field: [0]
-    )
+    operator = SimpleNamespace(numbers=lambda field: [0])
     variables = [SimpleNamespace(numbers=lambda field: shape)]
     graph = SimpleNamespace(
         operators=[operator],
         variables=variables,
-        places=SimpleNamespace(kind=3, parameters=4),
+        kind_of=lambda operator: 6,
+        parameters_of=lambda operator: parameters,
         names_of=lambda operator, field: ("relu1",),
     )
     monkeypatch.setattr(layout_search, "open_graph", lambda content: graph)
