@@ -22,7 +22,6 @@ dnn/src/common/conv_bias.cpp (names of winograd algorithms).
 
 from __future__ import annotations
 
-import enum
 import math
 import os
 import re
@@ -38,16 +37,9 @@ SEARCH = re.compile(r"profile:(.*):(\w+?)v5(?!\d).*")  # the one version whose v
 WINOGRAD = re.compile(r"WINOGRAD(?:_NCHW\d+)?:[^:]+:(\d+):(\d+):(\d+):(\d+)$")
 RESULT = re.compile(rb":(\d{1,10});(\d+(?:\.\d+)?(?:e[+-]\d+)?);(\d{1,20}):\0")
 LONGEST_CATEGORY = 255  # the engine reads a name into a buffer of 256 bytes, unchecked
+# What an algorithm promises, and what it depends on.
+ATTRIBUTES = {1: "reproducible", 2: "naive", 4: "depends on shape", 8: "depends on batch"}
 LARGEST_FILE = 1 << 28  # far above any cache; a model named by mistake is not read into memory
-
-
-class Attribute(enum.IntFlag):
-    """What an algorithm promises, and what it depends on."""
-
-    REPRODUCIBLE = 1
-    NAIVE = 2
-    DEPENDS_ON_SHAPE = 4
-    DEPENDS_ON_BATCH = 8
 
 
 @dataclass(frozen=True)
@@ -64,8 +56,7 @@ class Algorithm:
     @property
     def attributes(self) -> tuple[str, ...]:
         """The names of its attributes."""
-        given = (each for each in Attribute if each & self.attribute)
-        return tuple(str(each.name).lower().replace("_", " ") for each in given)
+        return tuple(name for bit, name in ATTRIBUTES.items() if bit & self.attribute)
 
     @property
     def winograd(self) -> str:
@@ -167,15 +158,14 @@ def entry_of(category: str, value: bytes) -> Entry:
     if not SEARCH.fullmatch(category):
         return value
     reader = Reader(value)
-    algorithms = tuple(algorithm_from(reader) for _ in range(reader.number()))
+    algorithms = [algorithm_of(reader.blob(), reader.blob()) for _ in range(reader.number())]
     reader.end()
     if not algorithms:
         raise ValueError("an operator has no algorithm")
-    return algorithms
+    return tuple(algorithms)
 
 
-def algorithm_from(reader: Reader) -> Algorithm:
-    blob, result = reader.blob(), reader.blob()
+def algorithm_of(blob: bytes, result: bytes) -> Algorithm:
     parts = Reader(blob)
     parts.take(8)  # handle and type
     parameter_size, name_size = parts.number(), parts.number()

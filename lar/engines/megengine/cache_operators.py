@@ -22,8 +22,10 @@ import statistics
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from pathlib import Path
 from typing import NamedTuple
+
+import msgspec
 
 from lar.engines.engine import Preference
 from lar.engines.megengine.cache import SEARCH, Algorithm, AlgorithmCache, Entry, Place
@@ -33,48 +35,24 @@ MOST_TOLD = 9  # operators in one message
 
 OPERAND = re.compile(rb"(\d+(?:,\d+)*)?(?:;(-?\d+(?:,-?\d+)*))?;([A-Za-z]\w*)\|")
 
-# The fields of the parameters; what stands before a dot distinguishes fields of one name.
-PLANE = "pad_h pad_w stride_h stride_w dilate_h dilate_w"
-CONVOLUTION = f"mode {PLANE} sparse format compute_mode"
-POOLING = (
-    "pooling.mode pad_h pad_w pooling.stride_h pooling.stride_w pooling.window_h pooling.window_w"
-    " format"
-)
-PARAMETERS: Mapping[str, str] = {
-    "ConvBiasForward": f"nonlinear mode sparse format {PLANE} compute_mode",
-    "BatchConvBiasForward": f"nonlinear mode {PLANE} sparse format compute_mode",
-    "ConvolutionForward": CONVOLUTION,
-    "ConvolutionBackwardData": CONVOLUTION,
-    "ConvolutionBackwardFilter": CONVOLUTION,
-    "DeformableConvForward": CONVOLUTION,
-    "DeformableConvBackwardData": CONVOLUTION,
-    "DeformableConvBackwardFilter": CONVOLUTION,
-    "PoolingForward": POOLING,
-    "PoolingBackward": POOLING,
-    "MatrixMul": "transpose_a transpose_b compute_mode matrix.format",
-    "BatchedMatrixMul": "transpose_a transpose_b compute_mode matrix.format",
-}
-LAYOUTS = {"MatrixMul": "<??2xII", "BatchedMatrixMul": "<??2xII"}  # others: 32 bits a field
 
-# What the numbers of a field stand for, from 0 on.
-NAMES: Mapping[str, str] = {
-    "mode": "CROSS_CORRELATION CONVOLUTION",
-    "sparse": "DENSE GROUP",
-    "compute_mode": "DEFAULT FLOAT32",
-    "nonlinear": "IDENTITY RELU SIGMOID H_SWISH",
-    "format": "NCHW NHWC NHWCD4 NCHW4 NCHW8 NCHW32 NCHW88 NCHW44 NCHW44_DOT NCHW4_NCHW32"
-    " NCHW32_NCHW4 NCHW4_NCHW NHWC_NCHW NHWC_NCHW4_IC_SMALL NCHW_NCHW4_IC_SMALL CHWN4 NCHW64"
-    " NCHW4_NHWC",
-    "pooling.mode": "MAX AVERAGE AVERAGE_COUNT_EXCLUDE_PADDING",
-    "transpose_a": "no yes",
-    "transpose_b": "no yes",
-    "matrix.format": "DEFAULT MK4 MK8 MK4_DOT N32K4_DOT",
-}
-# A field is printed unless it has its default, which is 0 for all but these.
-DEFAULTS: Mapping[str, int | None] = {
-    **dict.fromkeys(("stride_h", "stride_w", "dilate_h", "dilate_w"), 1),
-    **{name: None for name in POOLING.split() if name.startswith("pooling.")},
-}
+class KeyFacts(msgspec.Struct):
+    """What the parameters in keys are; what stands before a dot distinguishes fields of one name.
+
+    Attributes:
+        fields: of each type of operators.
+        structs: their layout, where it is not 32 bits a field.
+        values: what the numbers of a field stand for, from 0 on.
+        defaults: a field is printed unless it has its default, which is 0 for all but these.
+    """
+
+    fields: dict[str, str]
+    structs: dict[str, str]
+    values: dict[str, str]
+    defaults: dict[str, int | None]
+
+
+FACTS = msgspec.json.decode(Path(__file__).with_name("cache_keys.json").read_bytes(), type=KeyFacts)
 
 
 class Operand(NamedTuple):
@@ -97,6 +75,7 @@ class Operator:
 
     Attributes:
         number: counted from 1, in the order of the file.
+        settings: the parameters by field; empty where they are not known.
         algorithms: the chosen one first; of several searches in the order of their medians, as a
             merged file has them.
         times: of each algorithm, by its blob: one of each search that has kept it.
@@ -105,6 +84,10 @@ class Operator:
 
     number: int
     place: Place
+    device: str
+    name: str
+    operands: tuple[Operand, ...]
+    settings: Mapping[str, int]
     algorithms: tuple[Algorithm, ...]
     times: Mapping[bytes, tuple[float, ...]]
     choices: tuple[Algorithm, ...]
@@ -130,38 +113,6 @@ class Operator:
         ranges = [self.times[each.blob] for each in self.choices]
         return max(map(min, ranges)) <= min(map(max, ranges))
 
-    @cached_property
-    def device(self) -> str:
-        return SEARCH.sub(r"\1", self.place[0])
-
-    @cached_property
-    def name(self) -> str:
-        return SEARCH.sub(r"\2", self.place[0])
-
-    @cached_property
-    def operands(self) -> tuple[Operand, ...]:
-        return tuple(
-            Operand(numbers_of(shape), numbers_of(strides), dtype.decode())
-            for shape, strides, dtype in (match.groups() for match in self._matches)
-        )
-
-    @cached_property
-    def settings(self) -> Mapping[str, int]:
-        """The parameters by field; empty where they are not known."""
-        fields = PARAMETERS.get(self.name, "").split()
-        layout = LAYOUTS.get(self.name, f"<{len(fields)}I")
-        raw = self.place[1][self._matches[-1].end() if self._matches else 0 :]
-        if struct.calcsize(layout) != len(raw):
-            return {}
-        return dict(zip(fields, map(int, struct.unpack(layout, raw)), strict=True))
-
-    @cached_property
-    def _matches(self) -> list[re.Match[bytes]]:
-        found: list[re.Match[bytes]] = []
-        while match := OPERAND.match(self.place[1], found[-1].end() if found else 0):
-            found.append(match)
-        return found
-
     @property
     def shapes(self) -> str:
         """The key as {1,8,32,32} {16,8,3,3} -> {1,16,32,32} Float32, pad 1; without defaults."""
@@ -172,6 +123,21 @@ class Operator:
 
     def __str__(self) -> str:
         return f"{self.name} {self.shapes}"
+
+
+def read_key(name: str, key: bytes) -> tuple[tuple[Operand, ...], Mapping[str, int]]:
+    """Return the operands and the settings of an operator that a key describes."""
+    operands: list[Operand] = []
+    begin = 0
+    while match := OPERAND.match(key, begin):
+        shape, strides, dtype = match.groups()
+        operands.append(Operand(numbers_of(shape), numbers_of(strides), dtype.decode()))
+        begin = match.end()
+    fields = FACTS.fields.get(name, "").split()
+    layout = FACTS.structs.get(name, f"<{len(fields)}I")
+    is_known = struct.calcsize(layout) == len(key) - begin
+    numbers = map(int, struct.unpack_from(layout, key, begin)) if is_known else ()
+    return tuple(operands), dict(zip(fields, numbers, strict=is_known))
 
 
 def format_operands(operands: Sequence[Operand]) -> str:
@@ -188,7 +154,7 @@ def numbers_of(text: bytes | None) -> tuple[int, ...]:
 
 def value_of(field: str, number: int) -> int | str:
     """Return the value of a field, by name where it has names."""
-    names = NAMES.get(field, "").split()
+    names = FACTS.values.get(field, "").split()
     return names[number] if number < len(names) else number
 
 
@@ -196,7 +162,7 @@ def format_settings(settings: Mapping[str, int]) -> list[str]:
     """Format the settings that are not the default ones; sizes of a plane come last."""
     single, of_planes = [], []
     for field, number in settings.items():
-        name, default = field.rpartition(".")[2], DEFAULTS.get(field, 0)
+        name, default = field.rpartition(".")[2], FACTS.defaults.get(field, 0)
         if name.endswith("_h"):
             width = settings[f"{field[:-1]}w"]
             if (number, width) != (default, default):
@@ -212,14 +178,13 @@ def operators_of(*caches: AlgorithmCache) -> list[Operator]:
     by the medians."""
     operators: list[Operator] = []
     for place, entries in gather(caches).items():
-        searches = [entry for entry in entries if not isinstance(entry, bytes)]
-        if not searches:
-            continue
-        times = times_in(searches)
-        joined = join_entries(searches, "median")
-        assert not isinstance(joined, bytes)
-        choices = tuple(entry[0] for entry in searches)
-        operators.append(Operator(len(operators) + 1, place, joined, times, choices))
+        searched, searches = SEARCH.fullmatch(place[0]), searches_among(entries)
+        if searched and searches:
+            device, name = searched.groups()
+            joined, choices = join_searches(searches), tuple(entry[0] for entry in searches)
+            known = (place, device, name, *read_key(name, place[1]))
+            number = len(operators) + 1
+            operators.append(Operator(number, *known, joined, times_in(searches), choices))
     return operators
 
 
@@ -232,22 +197,32 @@ def gather(caches: Iterable[AlgorithmCache]) -> dict[Place, list[Entry]]:
     return found
 
 
+def searches_among(entries: Iterable[Entry]) -> list[tuple[Algorithm, ...]]:
+    return [entry for entry in entries if not isinstance(entry, bytes)]
+
+
 def join_caches(caches: Iterable[AlgorithmCache], prefer: Preference) -> AlgorithmCache:
     """Return what any of the caches knows; `prefer` is for the operators that several know."""
-    return {place: join_entries(entries, prefer) for place, entries in gather(caches).items()}
+
+    def join(entries: Sequence[Entry]) -> Entry:
+        searches = searches_among(entries)
+        if prefer in ("first", "last") or len(searches) < len(entries):
+            return entries[0 if prefer == "first" else -1]
+        return join_searches(searches, prefer)
+
+    return {place: join(entries) for place, entries in gather(caches).items()}
 
 
-def join_entries(entries: Sequence[Entry], prefer: Preference) -> Entry:
-    """Return one entry of those that several files have for one operator, in their order.
+def join_searches(
+    searches: Sequence[tuple[Algorithm, ...]], prefer: Preference = "median"
+) -> tuple[Algorithm, ...]:
+    """Return one entry of those that several searches have made for one operator, in their order.
 
     An algorithm is described as the last file describes it. One that fewer than half of the
     searches have kept comes after the others.
     """
-    if prefer == "first":
-        return entries[0]
-    searches = [entry for entry in entries if not isinstance(entry, bytes)]
-    if prefer == "last" or len(entries) == 1 or len(searches) < len(entries):
-        return entries[-1]
+    if len(searches) == 1:
+        return searches[0]
     times = times_in(searches)
     taken = min if prefer == "fastest" else statistics.median
     decided = [entry[0].blob for entry in searches if is_decided(entry)][-1:]
@@ -272,8 +247,7 @@ def times_in(searches: Sequence[tuple[Algorithm, ...]]) -> dict[bytes, tuple[flo
 
 def is_decided(algorithms: Sequence[Algorithm]) -> bool:
     """Return whether something else than the times of a search has decided what stands first."""
-    first, *others = algorithms
-    return any(each.seconds < first.seconds for each in others)
+    return min(each.seconds for each in algorithms) < algorithms[0].seconds
 
 
 def with_seconds(algorithm: Algorithm, seconds: float) -> Algorithm:
@@ -343,10 +317,6 @@ class CacheDifference(NamedTuple):
     differing: list[tuple[Operator, Operator]]
     same: int
 
-    @property
-    def differs(self) -> bool:
-        return bool(self.only_first or self.only_second or self.differing)
-
 
 def compare_caches(first: AlgorithmCache, second: AlgorithmCache) -> CacheDifference:
     """Compare the choices of two caches."""
@@ -376,7 +346,7 @@ def is_direct(algorithm: Algorithm) -> bool:
 
 def prefer_winograd(cache: AlgorithmCache) -> AlgorithmCache:
     """Return the cache with a winograd algorithm first wherever there is one."""
-    return with_best(cache, lambda each: bool(each.winograd), lambda _: True)
+    return with_best(cache, lambda each: each.winograd, lambda _: True)
 
 
 def without_winograd(cache: AlgorithmCache) -> AlgorithmCache:
@@ -385,15 +355,14 @@ def without_winograd(cache: AlgorithmCache) -> AlgorithmCache:
 
 
 def with_best(
-    cache: AlgorithmCache, is_fit: Callable[[Algorithm], bool], keeps: Callable[[Algorithm], bool]
+    cache: AlgorithmCache,
+    is_fit: Callable[[Algorithm], object],
+    keeps: Callable[[Algorithm], bool],
 ) -> AlgorithmCache:
     """Return the cache with the best fitting algorithm first, wherever one fits, and of the others
     those that are kept."""
-
-    def change(entry: Entry) -> Entry:
-        first = None if isinstance(entry, bytes) else best_of(entry, is_fit)
-        if isinstance(entry, bytes) or first is None:
-            return entry
-        return with_first([*filter(keeps, entry)], first)
-
-    return {place: change(entry) for place, entry in cache.items()}
+    changed = dict(cache)
+    for place, entry in cache.items():
+        if not isinstance(entry, bytes) and (first := best_of(entry, is_fit)):
+            changed[place] = with_first([*filter(keeps, entry)], first)
+    return changed

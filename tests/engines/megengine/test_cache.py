@@ -280,7 +280,7 @@ def test_the_engine_runs_what_was_chosen_by_hand(tmp_path: Path) -> None:
     assert "profiling" not in log
 
     # The engine writes in its own order, and the same choices.
-    assert not compare_caches(read_cache(edited), read_cache(dumped)).differs
+    assert not compare_caches(read_cache(edited), read_cache(dumped)).differing
     assert read_cache(edited) == read_cache(dumped)
 
 

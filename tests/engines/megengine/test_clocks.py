@@ -9,7 +9,6 @@ from lar.engines.megengine.clocks import (
     RESOLUTION_NS,
     Fit,
     Iteration,
-    Window,
     alignments_of,
     device_window,
     fit_at,
@@ -43,20 +42,20 @@ def iteration_of(
 
 
 def test_iterations_bound_an_offset_together() -> None:
-    assert fit_offsets([Window(100_000, 140_000), Window(120_000, 180_000)]) == [
+    assert fit_offsets([(100_000, 140_000), (120_000, 180_000)]) == [
         Fit(0, 130_000, 10_000 + RESOLUTION_NS)
     ]
 
 
 def test_what_is_computed_ends_before_the_outputs_are_copied() -> None:
     iteration = iteration_of(0, 0, [(100, 200)], end=9_000)._replace(waited_ns=5_000)
-    assert device_window(iteration, None) == Window(-100, 4_800)
+    assert device_window(iteration, None) == (-100, 4_800)
     (late,) = place_executions([iteration], [], [Fit(0, 4_850, 0)])
     assert (late.start_ns, late.end_ns) == (4_950, 5_000)
 
 
 def test_a_clock_that_begins_again_is_another() -> None:
-    fits = fit_offsets([Window(0, 4000), None, Window(900_000, 904_000), Window(901_000, 905_000)])
+    fits = fit_offsets([(0, 4000), None, (900_000, 904_000), (901_000, 905_000)])
     assert fits == [Fit(0, 2000, 2000 + RESOLUTION_NS), Fit(2, 902_500, 1500 + RESOLUTION_NS)]
     assert [fit_at(fits, number) for number in range(4)] == [fits[0], fits[0], fits[1], fits[1]]
     iterations = [iteration_of(number, 0, [], end=1) for number in (0, 1, 5, 6)]
@@ -67,7 +66,7 @@ def test_a_clock_that_begins_again_is_another() -> None:
 
 
 def test_bounds_that_cross_within_the_resolution_are_of_one_clock() -> None:
-    assert fit_offsets([Window(0, 5000), Window(5800, 9000)]) == [Fit(0, 5400, 400 + RESOLUTION_NS)]
+    assert fit_offsets([(0, 5000), (5800, 9000)]) == [Fit(0, 5400, 400 + RESOLUTION_NS)]
 
 
 def test_nothing_is_known_of_a_clock_without_iterations() -> None:
@@ -77,14 +76,14 @@ def test_nothing_is_known_of_a_clock_without_iterations() -> None:
 
 def test_windows_are_begins_and_ends_minus_the_engines_times() -> None:
     one = iteration_of(0, 10_000, [(200, 500), (500, 900)], [(20, 40), (40, 60)], end=12_000)
-    assert device_window(one, None) == Window(9800, 11_100)
-    assert host_window(one) == Window(9980, 10_140)
+    assert device_window(one, None) == (9800, 11_100)
+    assert host_window(one) == (9980, 10_140)
 
 
 def test_no_execution_begins_before_its_dispatch() -> None:
     one = iteration_of(0, 10_000, [(0, 100), (100, 200)], [(0, 100), (900, 950)], end=20_000)
     host = Fit(0, 10_000, 50)
-    assert device_window(one, host) == Window(10_000 + 900 - 50 - 100, 19_800)
+    assert device_window(one, host) == (10_000 + 900 - 50 - 100, 19_800)
 
 
 def test_where_the_dispatching_thread_computes_it_counts_once() -> None:

@@ -17,10 +17,9 @@ from lar.engines.megengine.profile import (
     bytes_of,
     executions_of,
     kernel_of,
-    kernel_spans,
     memory_plan_of,
-    move_spans,
     operators_of,
+    spans_of,
 )
 from lar.profiles.megengine_file import RawProfile, decode_raw
 from lar.records.profile import Execution, MemoryChunk, MemoryPlan, TensorFact
@@ -150,7 +149,8 @@ def moved(device: str, change: Callable[[Any], object]) -> list[tuple[object, ..
             span.device,
             span.duration_ns >= 0 and span.step,
         )
-        for span in move_spans(graphs.operators, executions, device)
+        for span in spans_of(graphs.operators, executions, device)
+        if span.category != "kernel"
     ]
 
 
@@ -238,7 +238,8 @@ def test_kernels_of_a_device_are_named_by_their_algorithms() -> None:
     graphs, raw = ProfiledGraphs(), raw_after(copy_everything)
     executions = executions_of(raw, graphs.places_in(raw), step=3)
     operators = graphs.operators_with(algorithms_in(LOG))
-    spans = kernel_spans(operators, executions, "cuda:0")
+    found = spans_of(operators, executions, "cuda:0")
+    spans = [span for span in found if span.category == "kernel"]
     names = [span.name for span in spans]
     assert names.count("IM2COL") == 1
     assert "ConvBiasForward" in names
