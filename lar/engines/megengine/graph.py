@@ -16,6 +16,7 @@ import numpy as np
 
 from lar.engines.megengine.driver import MegEngineDriver
 from lar.engines.megengine.lean_import import import_package
+from lar.engines.megengine.model_file import INPUT
 from lar.engines.megengine.packed_model import graph_in
 from lar.engines.megengine.symbols import find_function
 from lar.records.run import TensorInfo
@@ -100,7 +101,7 @@ class GraphDriver(MegEngineDriver):
 
     def find_inputs(self) -> list[Any]:
         """Return the variables that are inputs, in the order in which the outputs lead to them."""
-        return list(self.tools.get_dep_vars(self.output_vars, "Host2DeviceCopy"))
+        return list(self.tools.get_dep_vars(self.output_vars, INPUT))
 
     def inputs(self) -> tuple[TensorInfo, ...]:
         return tuple(

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lar.engines.megengine.graph import GraphDriver
 
+from lar.engines.megengine.model_file import INPUT
 from lar.options.table import MODEL_DUMP
-
-INPUT = "Host2DeviceCopy"
 
 
 def dump_model(driver: GraphDriver, _: str) -> None:

@@ -151,20 +151,17 @@ def write_packed(
         )
     builder: Any = flatbuffers.Builder(len(graph) + len(info or b"") + len(cache or b"") + 4096)
 
-    def add_table(*fields: int | None) -> int:
+    def add_table(*fields: int | bool | None) -> int:
         builder.StartObject(len(fields))
         for index, field in enumerate(fields):
-            if field is not None:
+            if isinstance(field, bool):
+                builder.PrependBoolSlot(index, field, False)
+            elif field is not None:
                 builder.PrependUOffsetTRelativeSlot(index, field, 0)
         return int(builder.EndObject())
 
     texts = (name, NOT_ENCRYPTED, "LITE_default", NOT_ENCRYPTED, "LITE_parse_cache")
-    places = [builder.CreateString(text) for text in texts]
-    builder.StartObject(6)
-    for index, place in enumerate(places):
-        builder.PrependUOffsetTRelativeSlot(index, place, 0)
-    builder.PrependBoolSlot(5, cache is not None, False)
-    header = builder.EndObject()
+    header = add_table(*map(builder.CreateString, texts), cache is not None)
     blobs = [None if blob is None else builder.CreateByteVector(blob) for blob in (info, cache)]
     settings = add_table(*blobs) if any(blobs) else None
     data = add_table(builder.CreateByteVector(bytes(graph)))
