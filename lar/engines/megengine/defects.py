@@ -92,9 +92,14 @@ def quirks_here(settings: Mapping[str, Any], environment: Mapping[str, str]) -> 
 
     `environment` is that of the process that runs the engine.
     """
-    if table.CUDA.is_given(settings):
-        return []
-    processor = read_instruction_sets()
+    on_cuda = table.CUDA.is_given(settings)
+    return [] if on_cuda else quirks_at(settings, read_instruction_sets(), environment)
+
+
+def quirks_at(
+    settings: Mapping[str, Any], processor: str, environment: Mapping[str, str]
+) -> list[Quirk]:
+    """Return the quirks that a run with these settings meets on a processor."""
     return [
         quirk
         for quirk in QUIRKS
