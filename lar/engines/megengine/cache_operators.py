@@ -17,6 +17,7 @@ own entry, it was chosen by hand, which no search overrules.
 
 from __future__ import annotations
 
+import json
 import re
 import statistics
 import struct
@@ -24,8 +25,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
-
-import msgspec
 
 from lar.engines.engine import Preference
 from lar.engines.megengine.cache import SEARCH, Algorithm, AlgorithmCache, Entry, Place
@@ -36,23 +35,13 @@ MOST_TOLD = 9  # operators in one message
 OPERAND = re.compile(rb"(\d+(?:,\d+)*)?(?:;(-?\d+(?:,-?\d+)*))?;([A-Za-z]\w*)\|")
 
 
-class KeyFacts(msgspec.Struct):
-    """What the parameters in keys are; what stands before a dot distinguishes fields of one name.
-
-    Attributes:
-        fields: of each type of operators.
-        structs: their layout, where it is not 32 bits a field.
-        values: what the numbers of a field stand for, from 0 on.
-        defaults: a field is printed unless it has its default, which is 0 for all but these.
-    """
-
-    fields: dict[str, str]
-    structs: dict[str, str]
-    values: dict[str, str]
-    defaults: dict[str, int | None]
-
-
-FACTS = msgspec.json.decode(Path(__file__).with_name("cache_keys.json").read_bytes(), type=KeyFacts)
+FACTS = json.loads(Path(__file__).with_name("cache_keys.json").read_bytes())
+# The fields of each type of operators; what stands before a dot distinguishes fields of one name.
+FIELDS: Mapping[str, str] = FACTS["fields"]
+STRUCTS: Mapping[str, str] = FACTS["structs"]  # their layout, where it is not 32 bits a field
+VALUES: Mapping[str, str] = FACTS["values"]  # what the numbers of a field stand for, from 0 on
+# A field is printed unless it has its default, which is 0 for all but these.
+DEFAULTS: Mapping[str, int | None] = FACTS["defaults"]
 
 
 class Operand(NamedTuple):
@@ -133,8 +122,8 @@ def read_key(name: str, key: bytes) -> tuple[tuple[Operand, ...], Mapping[str, i
         shape, strides, dtype = match.groups()
         operands.append(Operand(numbers_of(shape), numbers_of(strides), dtype.decode()))
         begin = match.end()
-    fields = FACTS.fields.get(name, "").split()
-    layout = FACTS.structs.get(name, f"<{len(fields)}I")
+    fields = FIELDS.get(name, "").split()
+    layout = STRUCTS.get(name, f"<{len(fields)}I")
     is_known = struct.calcsize(layout) == len(key) - begin
     numbers = map(int, struct.unpack_from(layout, key, begin)) if is_known else ()
     return tuple(operands), dict(zip(fields, numbers, strict=is_known))
@@ -154,7 +143,7 @@ def numbers_of(text: bytes | None) -> tuple[int, ...]:
 
 def value_of(field: str, number: int) -> int | str:
     """Return the value of a field, by name where it has names."""
-    names = FACTS.values.get(field, "").split()
+    names = VALUES.get(field, "").split()
     return names[number] if number < len(names) else number
 
 
@@ -162,7 +151,7 @@ def format_settings(settings: Mapping[str, int]) -> list[str]:
     """Format the settings that are not the default ones; sizes of a plane come last."""
     single, of_planes = [], []
     for field, number in settings.items():
-        name, default = field.rpartition(".")[2], FACTS.defaults.get(field, 0)
+        name, default = field.rpartition(".")[2], DEFAULTS.get(field, 0)
         if name.endswith("_h"):
             width = settings[f"{field[:-1]}w"]
             if (number, width) != (default, default):

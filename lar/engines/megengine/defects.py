@@ -15,12 +15,11 @@ dnn/scripts/opr_param_defs.py.
 
 from __future__ import annotations
 
+import json
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
-
-import msgspec
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from lar.engines.engine import Defect
 from lar.engines.megengine.graph_operators import OUTPUTS, open_graph
@@ -31,8 +30,10 @@ from lar.options import table
 from lar.options.command_line import format_flags
 
 if TYPE_CHECKING:
+    from lar.records.choices import OptionValue
     from lar.records.run import RunResult
 
+PLACE = Path(__file__).with_name("defects.json")
 MKL_VARIABLE = "MKL_DEBUG_CPU_TYPE"
 
 # What a model may have that a quirk depends on.
@@ -42,26 +43,29 @@ QUANTISED = "quantised tensors"
 GROUPED = "grouped convolutions"
 
 
-class Quirk(msgspec.Struct, frozen=True):
+class Quirk(NamedTuple):
     """A defect of the engine, `where` it has it.
 
     The quirk concerns runs with one of `settings` (all runs if that is empty), but no run with one
     of `spared`. A quirk that has a `trait` is reported only if the run's model has that trait. A
     `slow` quirk costs nothing but time.
 
-    `options` are the way round, by key; where no option is, `advice` says what to do.
+    A `fix` of `--engine-fix`, or an environment `variable`, is the way round; where there is none,
+    `advice` says what to do. `note` is for those who read the table.
     """
 
     name: str
     effect: str
     detection: str
     where: Literal["everywhere", "generic MKL", "not Intel"] = "everywhere"
-    settings: frozenset[str] = frozenset()
-    spared: frozenset[str] = frozenset()
+    settings: Sequence[str] = ()
+    spared: Sequence[str] = ()
     trait: str = ""
     slow: bool = False
-    options: Mapping[str, str | tuple[str, ...]] = {}
+    fix: str = ""
+    variable: str = ""
     advice: str = ""
+    note: str = ""
 
     def applies(self, processor: str, environment: Mapping[str, str]) -> bool:
         """Detect it from the processor, as `read_instruction_sets` returns it, and the environment
@@ -77,14 +81,18 @@ class Quirk(msgspec.Struct, frozen=True):
         return self.where == "everywhere" or vendor not in ("GenuineIntel", "unknown")
 
     @property
+    def options(self) -> dict[str, OptionValue]:
+        """The options that are the way round, by key."""
+        fix = {table.ENGINE_FIX.key: self.fix} if self.fix else {}
+        return {**fix, **({table.ENGINE_ENV.key: (self.variable,)} if self.variable else {})}
+
+    @property
     def way_round(self) -> str:
         """What to do about it, in words."""
         return self.advice or format_flags(self.options)
 
 
-QUIRKS = msgspec.json.decode(
-    Path(__file__).with_name("defects.json").read_bytes(), type=tuple[Quirk, ...]
-)
+QUIRKS = tuple(Quirk(**row) for row in json.loads(PLACE.read_bytes()))
 
 
 def quirks_here(settings: Mapping[str, Any], environment: Mapping[str, str]) -> list[Quirk]:
@@ -103,8 +111,8 @@ def quirks_at(
     return [
         quirk
         for quirk in QUIRKS
-        if (not quirk.settings or quirk.settings & settings.keys())
-        and not quirk.spared & settings.keys()
+        if (not quirk.settings or settings.keys() & quirk.settings)
+        and not settings.keys() & quirk.spared
         and quirk.applies(processor, environment)
     ]
 

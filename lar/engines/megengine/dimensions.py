@@ -18,7 +18,7 @@ from lar.engines.megengine.operator_kinds import KINDS
 from lar.engines.signs import Clue, Sign, computing_ns_of, read_clues, share_of
 from lar.options import table
 from lar.options.option import Option
-from lar.records.choices import Allowed, Choice, Dimension
+from lar.records.choices import Choice, Dimension
 
 if TYPE_CHECKING:
     from lar.records.profile import Profile, ProfiledOperator
@@ -150,23 +150,17 @@ def threads_for(site: Site) -> Iterator[Choice]:
 def mend(choice: Choice, site: Site) -> Choice:
     """Return a choice with the options that are the way round the defects it meets at a site."""
     for quirk in defects.quirks_at(choice.options, site.processor, site.environment):
-        if quirk.options and quirk.settings:
+        if quirk.fix and quirk.settings:
             options = {**choice.options, **quirk.options}
-            return replace(choice, options=options, allow=permit_of(quirk))
+            return replace(choice, options=options, allow="engine-fixes")
     return choice
 
 
 def variables_for(site: Site, traits: frozenset[str]) -> Iterator[Choice]:
     """Yield the ways round defects that cost time in all runs of a model."""
     for quirk in defects.quirks_at({}, site.processor, site.environment):
-        if quirk.options and quirk.trait in traits:
-            name = quirk.way_round.removeprefix(f"{table.ENGINE_ENV.flag} ")
-            yield Choice(name=name, options=dict(quirk.options), allow=permit_of(quirk))
-
-
-def permit_of(quirk: defects.Quirk) -> Allowed:
-    """Return what the user has to allow for a way round."""
-    return "engine-fixes" if table.ENGINE_FIX.key in quirk.options else "engine-env"
+        if quirk.variable and quirk.trait in traits:
+            yield Choice(name=quirk.variable, options=quirk.options, allow="engine-env")
 
 
 # The signs of a profile

@@ -110,8 +110,8 @@ class TestTable:
 
     def test_its_settings_are_options(self) -> None:
         for quirk in QUIRKS:
-            assert quirk.settings | quirk.spared <= BY_KEY.keys()
-            assert not quirk.settings & quirk.spared
+            assert {*quirk.settings, *quirk.spared} <= BY_KEY.keys()
+            assert not {*quirk.settings} & {*quirk.spared}
 
 
 class TestDetection:
