@@ -23,7 +23,7 @@ import atexit
 import ctypes
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,6 +51,7 @@ from lar.records.run import RunContext, RunSpec
 if TYPE_CHECKING:
     from lar.engines.megengine.lite import LiteDriver
 
+FLAG = table.FAST_RUN_ALGO_POLICY.flag
 CHOICE = re.compile(
     r"(?:\] |^)(\w+): tensor layouts\((.*)\)\): algo=(\S+) workspace=([\d.]+)MiB", re.MULTILINE
 )
@@ -182,18 +183,17 @@ def choose_algorithms(driver: LiteDriver, _: object) -> None:
         return
     driver.algorithms_chosen = True
     settings = driver.spec.settings
-    strategy = strategy_of(settings)
-    batch = int(table.FAST_RUN_SHARED_BATCH_SIZE.of(settings) or 0)
-    equal = bool(table.BINARY_EQUAL_BETWEEN_BATCH.of(settings))
-    searching = is_search(settings)
-    driver.begins_alone = searching
-    driver.network_setup.append(
-        lambda network: network.set_network_algo_policy(strategy, batch, equal)
+    policy = (
+        strategy_of(settings),
+        int(table.FAST_RUN_SHARED_BATCH_SIZE.of(settings) or 0),
+        bool(table.BINARY_EQUAL_BETWEEN_BATCH.of(settings)),
     )
-    if table.FAST_RUN_ALGO_POLICY.of(settings):
-        use_cache(driver, Path(str(settings[table.FAST_RUN_ALGO_POLICY.key])), searching=searching)
-    elif searching and driver.context.work_folder:
-        use_cache(driver, None, searching=True)  # for its progress: what is found is thrown away
+    driver.begins_alone = searching = is_search(settings)
+    driver.network_setup.append(lambda network: network.set_network_algo_policy(*policy))
+    path = table.FAST_RUN_ALGO_POLICY.of(settings)
+    if path or (searching and driver.context.work_folder):
+        # A search without a file has one for its progress: what is found is thrown away.
+        use_cache(driver, Path(str(path)) if path else None, searching=searching)
 
 
 def use_cache(driver: LiteDriver, path: Path | None, *, searching: bool) -> None:
@@ -205,41 +205,31 @@ def use_cache(driver: LiteDriver, path: Path | None, *, searching: bool) -> None
     Raises:
         UsageError: the file is missing though nothing is searched, damaged, or not writable.
     """
-    known = path is not None and check_cache(path, searching=searching)
+    cache = known_cache(path, searching=searching) if path else {}
     if driver.runner:  # the cache is one for the whole process
         return
-    content = path.read_bytes() if path and known else bytes(4)  # no categories
     if path and table.WINOGRAD_TRANSFORM.of(driver.spec.settings) and not searching:
-        content = bytes_of(prefer_winograd(read_cache(path)))
+        cache = prefer_winograd(cache)
     copy = work_copy(driver.context)
-    copy.write_bytes(content)
-    known_before(driver.context).write_bytes(content)
+    for place in (copy, known_before(driver.context)):
+        place.write_bytes(bytes_of(cache))
     driver.lite.LiteGlobal.set_persistent_cache(str(copy), searching)
-    if not searching:
-        listen_to_choices(driver)
+    # In the warm-up, or it would be timed.
+    if not searching and driver.spec.warmup_iterations:
+        ChoiceListener(driver.choices.append).begin(FLAG)
 
 
-def check_cache(path: Path, *, searching: bool) -> bool:
-    """Refuse a cache file that cannot be used; return whether it exists.
+def known_cache(path: Path, *, searching: bool) -> AlgorithmCache:
+    """Read a cache file, an empty one where a search is to make it.
 
     Raises:
         UsageError: the file is missing though nothing is searched, damaged, or not writable.
     """
-    known = path.exists()
-    if not known and not searching:
-        raise UsageError(
-            "no such file",
-            "make it with --fast-run, then run without",
-            flag="--fast-run-algo-policy",
-            subject=path,
-        )
-    if known:
-        read_cache(path)  # refuses a damaged or foreign file before the engine sees it
-    if searching and not os.access(path if known else path.absolute().parent, os.W_OK):
-        raise UsageError(
-            "cannot be written", "choose another file", flag="--fast-run-algo-policy", subject=path
-        )
-    return known
+    is_new = searching and not path.exists()
+    cache = {} if is_new else read_cache(path)
+    if searching and not os.access(path.absolute().parent if is_new else path, os.W_OK):
+        raise UsageError("cannot be written", "choose another file", flag=FLAG, subject=path)
+    return cache
 
 
 def work_copy(context: RunContext) -> Path:
@@ -261,22 +251,13 @@ def keep_search(spec: RunSpec, context: RunContext) -> None:
     """
     policy, found = table.FAST_RUN_ALGO_POLICY.of(spec.settings), found_by(context)
     if policy and found and is_search(spec.settings):
-        update_cache(str(policy), lambda old: {**old, **found}, table.FAST_RUN_ALGO_POLICY.flag)
+        update_cache(str(policy), lambda old: {**old, **found}, FLAG)
 
 
 def found_by(context: RunContext) -> AlgorithmCache | None:
     """Return what the engine's own copy of the cache holds, None where it measured nothing."""
     copy = work_copy(context)
     return read_cache(copy) if copy.exists() and copy.stat().st_size else None
-
-
-FLAG = table.FAST_RUN_ALGO_POLICY.flag
-
-
-def listen_to_choices(driver: LiteDriver) -> None:
-    """Keep what the engine reports of its choices in the warm-up; without one it would be timed."""
-    if driver.spec.warmup_iterations:
-        ChoiceListener(driver.choices.append).begin(FLAG)
 
 
 def warn_of_missed(driver: LiteDriver, _: str) -> None:
@@ -298,16 +279,14 @@ def warn_of_missed(driver: LiteDriver, _: str) -> None:
 def is_of(choice: LoggedChoice, operator: Operator) -> bool:
     """Return whether a choice may be this operator's; the log does not say all its parameters. A
     size of 0 in a key stands for any batch."""
-    known = [operand.shape for operand in operator.operands]
-    return (
-        choice.operator == operator.name
-        and [*map(len, known)] == [*map(len, choice.shapes)]
-        and all(
-            size in (real, 0)
-            for shape, ran in zip(known, choice.shapes, strict=True)
-            for size, real in zip(shape, ran, strict=True)
-        )
-    )
+
+    def fits(operand: Operand, ran: Sequence[int]) -> bool:
+        sizes = [size or real for size, real in zip(operand.shape, ran, strict=False)]
+        return len(operand.shape) == len(ran) and sizes == [*ran]
+
+    operands, shapes = operator.operands, choice.shapes
+    is_alike = choice.operator == operator.name and len(operands) == len(shapes)
+    return is_alike and all(map(fits, operands, shapes))
 
 
 def find_known(

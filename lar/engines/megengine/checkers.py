@@ -15,7 +15,7 @@ from ctypes import c_char_p, c_void_p
 from typing import TYPE_CHECKING, Any
 
 from lar.engines.megengine.model_file import CONSTANTS
-from lar.engines.megengine.symbols import another_build, attach_plugin, graph_class
+from lar.engines.megengine.symbols import another_build, attach_plugin, graph_class, pointer_at
 from lar.errors import CheckFailed
 
 if TYPE_CHECKING:
@@ -53,20 +53,17 @@ def check_values(driver: GraphDriver, interval: str) -> None:
 def check_dispatch(driver: GraphDriver, _: bool) -> None:
     """Begin to look for operators that give their device no kernel to run."""
 
-    def begin(graph: Any) -> None:
-        driver.dispatch_check = DispatchCheck(graph)
-
-    driver.graph_setup.append(begin)
+    driver.graph_setup.append(lambda graph: setattr(driver, "dispatch_check", DispatchCheck(graph)))
 
 
 def collect_at_each_run(driver: GraphDriver, _: bool) -> None:
     """Have what was found so far collected before each execution, outside the timed region."""
     rearm = driver.rearm
+    assert rearm is not None
 
     def collect_and_rearm() -> None:
         driver.dispatch_check.collect()
-        if rearm is not None:
-            rearm()
+        rearm()
 
     driver.rearm = collect_and_rearm
 
@@ -99,8 +96,8 @@ def address_of(flag: str, graph: Any) -> int:
     Raises:
         UsageError: the driver has no graph.
     """
-    address = c_void_p.from_address(id(graph) + object.__basicsize__).value
-    if not address or c_void_p.from_address(address).value != graph_class(flag):
+    address = pointer_at(id(graph) + object.__basicsize__)
+    if pointer_at(address) != graph_class(flag):
         raise another_build(flag, "graph where it should be")
     return address
 

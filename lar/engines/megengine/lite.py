@@ -96,7 +96,9 @@ class LiteDriver(MegEngineDriver):
         for set_up in self.network_setup:
             set_up(self.network)
         if is_packed(self.model_file):
-            check_packed(self)
+            from lar.engines.megengine.packing import check_packed_model  # few runs need it
+
+            check_packed_model(self)
         self.load_file(self)
         self.check_device()
         self.fire_hooks("after_load")
@@ -123,10 +125,7 @@ class LiteDriver(MegEngineDriver):
             UsageError: it is not.
         """
         number = ctypes.c_int()
-        kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int))
-        read_device_type = kind(("LITE_get_device_type", self.network._api))
-        if read_device_type(self.network._network, ctypes.byref(number)):
-            raise self.failure()
+        self.call("LITE_get_device_type", self.network._network, ctypes.byref(number))
         names = {0: "cpu", 1: f"cuda:{self.network.device_id}"}  # LiteDeviceType
         device = names.get(number.value, f"device type {number.value}")
         if device != self.spec.device:
@@ -161,8 +160,9 @@ class LiteDriver(MegEngineDriver):
             with self.recorder.copy("LiteTensor.set_data_by_copy", array.nbytes, name):
                 tensor.set_data_by_copy(data.ctypes.data_as(ctypes.c_void_p), data.nbytes, layout)
         api, handle = self.network._api, self.network._network
-        self.start = partial(raw_function(api, "LITE_forward"), handle)
-        self.wait = partial(raw_function(api, "LITE_wait"), handle)
+        # These give their status back; checking it in Python would be part of what is timed.
+        self.start = partial(api["LITE_forward"], handle)
+        self.wait = partial(api["LITE_wait"], handle)
         if self.profile_clock is not None:
             self.wait = self.profile_clock.around(self.wait)
         self.fire_hooks("before_run")
@@ -205,13 +205,19 @@ class LiteDriver(MegEngineDriver):
 
         kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)
         self._bind = kind(bind)  # the engine calls it later, so it must live
-        function = self.network._api.LITE_set_runtime_thread_affinity
-        function.argtypes, function.restype = (ctypes.c_void_p, kind), ctypes.c_int
-        if function(self.network._network, self._bind):
-            raise self.failure()
+        self.call("LITE_set_runtime_thread_affinity", self.network._network, self._bind)
 
     def outputs(self) -> Mapping[str, np.ndarray[Any, Any]]:
         return LiteOutputs(self.network)
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Call a function of lite's C interface that its Python lacks, or spells wrong.
+
+        Raises:
+            RuntimeError: it failed.
+        """
+        if self.lite.base._lib.lib[name](*arguments):
+            raise self.failure()
 
     def failure(self) -> Exception:
         message = self.lite.base._lib.lib.LITE_get_last_error()
@@ -223,22 +229,6 @@ def load_from_path(driver: LiteDriver) -> None:
     network = driver.network
     with driver.recorder.call("LITE_load_model_from_path"):
         network._api.LITE_load_model_from_path(network._network, driver.model_file.encode())
-
-
-def check_packed(driver: LiteDriver) -> None:
-    """Check a packed model before lite, which does not, follows what stands in it; and have its
-    cache read, at which lite looks for a search alone.
-
-    Raises:
-        UsageError: it is damaged, or its settings are at odds with the options.
-    """
-    from lar.engines.megengine.packing import check_packed_model  # few runs need it
-
-    has_cache = check_packed_model(driver, driver.lite_options)
-    if has_cache and not driver.algorithms_chosen:
-        strategies = driver.lite.LiteAlgoSelectStrategy
-        cached = strategies.LITE_ALGO_PROFILE | strategies.LITE_ALGO_HEURISTIC
-        driver.network.set_network_algo_policy(cached)
 
 
 class LiteOutputs(Mapping[str, Any]):
@@ -256,13 +246,6 @@ class LiteOutputs(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._names)
-
-
-def raw_function(api: Any, name: str) -> Callable[[Any], int]:
-    """Return a C function that gives its status back instead of checking it in Python, which
-    would be part of what is timed."""
-    function: Callable[[Any], int] = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)((name, api))
-    return function
 
 
 def info_of(name: str, tensor: Any) -> TensorInfo:

@@ -20,9 +20,8 @@ from collections.abc import Callable
 from ctypes import c_int, c_void_p
 from typing import Any
 
-from lar.engines.megengine.symbols import attach_plugin, find_function, graph_class, read_memory
+from lar.engines.megengine.symbols import attach_plugin, find_function, graph_class, pointer_at
 from lar.errors import UsageError
-from lar.options.option import flag_of
 from lar.options.table import BIN_IO_DUMP
 
 CONSTRUCTOR = "_ZN3mgb13GraphProfilerC1EPNS_2cg14ComputingGraphE"
@@ -39,7 +38,7 @@ def attach_profiler(network: Any) -> Callable[[], bytes] | None:
     Returns a function that returns what was recorded so far, as JSON; None if this is another
     build of MegEngine or not x86-64.
     """
-    flag = flag_of(BIN_IO_DUMP.key)
+    flag = BIN_IO_DUMP.flag
     try:
         graph = graph_of(network, graph_class(flag))
         if graph is None or os.uname().machine != "x86_64":
@@ -65,10 +64,6 @@ def graph_of(network: Any, functions: int) -> int | None:
 
     The graph begins with the address of its class's virtual functions.
     """
-
-    def pointer_at(address: int) -> int:
-        return int.from_bytes(read_memory(address, 8), "little")
-
     implementation = pointer_at(network._network.value + IMPLEMENTATION)
     graph = pointer_at(implementation + GRAPH)
     return graph if graph and pointer_at(graph) == functions else None

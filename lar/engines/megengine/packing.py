@@ -21,6 +21,7 @@ from lar.options.option import Option
 
 if TYPE_CHECKING:
     from lar.engines.driver import Driver
+    from lar.engines.megengine.lite import LiteDriver
 
 # The options of the threads, and those of the device.
 THREADS: tuple[Option[int], ...] = (table.MULTITHREAD, table.MULTITHREAD_DEFAULT)
@@ -64,10 +65,9 @@ def read_cache_file(path: str, known: bytes | None = None) -> bytes:
     return bytes_of({**cache_of(known), **cache} if known else cache)
 
 
-def check_packed_model(driver: Driver, lite_options: Mapping[str, int]) -> bool:
-    """Read the packed model that is to be run, and refuse options that would be lost on it.
-
-    Returns whether it has a fast-run cache in it.
+def check_packed_model(driver: LiteDriver) -> None:
+    """Check a packed model before lite, which does not, follows what stands in it; refuse options
+    that would be lost on it, and have its cache read, at which lite looks for a search alone.
 
     Raises:
         UsageError: it is damaged, or an option is at odds with its settings.
@@ -89,14 +89,17 @@ def check_packed_model(driver: Driver, lite_options: Mapping[str, int]) -> bool:
                 "leave the flag out: the one in the model is read",
                 flag=option.flag if option else "",
             )
+        if not driver.algorithms_chosen:
+            strategies = driver.lite.LiteAlgoSelectStrategy
+            cached = strategies.LITE_ALGO_PROFILE | strategies.LITE_ALGO_HEURISTIC
+            driver.network.set_network_algo_policy(cached)
     if packed.info is None or packed.info_encrypted:
-        return packed.cache is not None
+        return
     try:
         info = check_info(packed.info)
     except ValueError as error:
         raise UsageError(f"its settings: {error}", "pack it again", subject=model) from None
-    refuse_lost_options(model, settings, lite_options, info)
-    return packed.cache is not None
+    refuse_lost_options(model, settings, driver.lite_options, info)
 
 
 def options_of(field: str) -> tuple[Option[Any], ...]:

@@ -81,6 +81,11 @@ def read_memory(address: int, size: int) -> bytes:
     return b""
 
 
+def pointer_at(address: int) -> int:
+    """Return the pointer that stands at an address, 0 where nothing is."""
+    return int.from_bytes(read_memory(address, 8), "little")
+
+
 def graph_class(flag: str) -> int:
     """Return what a graph of the engine begins with: the address of its class's virtual functions.
 

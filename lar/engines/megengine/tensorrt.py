@@ -40,25 +40,20 @@ def use_tensorrt(driver: LiteDriver, _: bool) -> None:
 def use_cache(driver: LiteDriver, path: str) -> None:
     """Have the engine read the engines in a cache file, from a copy in the work folder.
 
-    The network's Python class spells the C functions wrong, so they are called by name.
-
     Raises:
         UsageError: the file cannot be read or written, or is not such a cache.
     """
     if driver.runner:
         return
     place, copy = Path(path), work_copy(driver)
-    if place.exists():
+    is_new = not place.exists()
+    if not is_new:
         copy.write_bytes(read_cache(place))
-    if not os.access(place if place.exists() else place.absolute().parent, os.W_OK):
+    if not os.access(place.absolute().parent if is_new else place, os.W_OK):
         raise UsageError(
             "cannot be written", "choose another file", flag="--tensorrt-cache", subject=path
         )
-    set_cache = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p)(
-        ("LITE_set_tensor_rt_cache", driver.lite.base._lib.lib)
-    )
-    if set_cache(str(copy).encode()):
-        raise driver.failure()
+    driver.call("LITE_set_tensor_rt_cache", str(copy).encode())
 
 
 def keep_cache(driver: LiteDriver, path: str) -> None:
@@ -67,11 +62,7 @@ def keep_cache(driver: LiteDriver, path: str) -> None:
     Raises:
         UsageError: it cannot be written.
     """
-    dump_cache = ctypes.CFUNCTYPE(ctypes.c_int)(
-        ("LITE_dump_tensor_rt_cache", driver.lite.base._lib.lib)
-    )
-    if dump_cache():
-        raise driver.failure()
+    driver.call("LITE_dump_tensor_rt_cache")
     with OutputFile(os.path.realpath(path), "--tensorrt-cache") as file:
         file.write(work_copy(driver).read_bytes())
 
@@ -90,12 +81,11 @@ def read_cache(path: Path) -> bytes:
     data = read_input(path, "--tensorrt-cache")
     try:
         reader = Reader(data)
-        for _ in range(reader.number()):
-            reader.blob()  # the key
-            reader.blob()  # the engine
+        for _ in range(2 * reader.number()):  # keys and engines
+            reader.blob()
         reader.end()
     except ValueError as error:
         problem = f"is not a cache of TensorRT's engines, or is damaged: {error}"
-    else:
-        return data
-    raise UsageError(problem, "choose another file", flag="--tensorrt-cache", subject=path)
+        hint = "choose another file"
+        raise UsageError(problem, hint, flag="--tensorrt-cache", subject=path) from None
+    return data

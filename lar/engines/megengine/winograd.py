@@ -21,7 +21,7 @@ from typing import NamedTuple
 from lar.engines.megengine import algorithms
 from lar.engines.megengine import cache_operators as operators
 from lar.engines.megengine.algorithms import LoggedChoice
-from lar.engines.megengine.cache import AlgorithmCache, bytes_of, read_cache, winograd_of
+from lar.engines.megengine.cache import AlgorithmCache, bytes_of, winograd_of
 from lar.engines.megengine.cache_operators import prefer_winograd
 from lar.errors import EXIT_CODES
 from lar.measurement.listener import Listener
@@ -123,8 +123,7 @@ def run_with_winograd(
     nothing_runs = spec.warmup_iterations + spec.iterations == 0
     if nothing_runs or not (policy or searching):
         return run(spec, context)
-    known = policy and algorithms.check_cache(Path(str(policy)), searching=searching)
-    cache = read_cache(str(policy)) if known else {}
+    cache = algorithms.known_cache(Path(str(policy)), searching=searching) if policy else {}
     steps = Steps(spec, context, listener, step)
     errors: tuple[NumericError, ...] = ()
     try:
