@@ -38,58 +38,46 @@ OLDEST = "1.13.0"  # lite takes three numbers alone
 def deploy(settings: Mapping[str, Any], model: Path, folder: Path, version: str) -> Deployment:
     """Return how a model is packed with settings, and write what lite reads of them."""
 
-    def given(options: tuple[Option[Any], ...]) -> dict[str, Any]:
+    def given(*options: Option[Any]) -> dict[str, Any]:
         return {it.key: settings[it.key] for it in options if it.is_given(settings)}
 
-    loading = given(FOR_LOADING)
-    cache = table.FAST_RUN_ALGO_POLICY.of(settings)
-    runs = []
-    rewritten = given(IN_GRAPH)
-    if rewritten:
-        runs.append(WritingRun({**loading, **rewritten}, table.MODEL_DUMP))
-    elif table.LAYOUT_TRANSFORM.is_given(settings):
-        rewritten = given((table.LAYOUT_TRANSFORM,))
-        runs.append(WritingRun({**loading, **rewritten}, table.LAYOUT_TRANSFORM_DUMP))
-    fields = {
-        name: value if name.endswith("_level") else bool(value)
-        for option in HELD
-        if option.is_given(settings)
-        for name, value in HELD[option].items()
-    }
-    held = [*rewritten, *given((*HELD, *IN_PLACE, *THREADS, table.CUDA, table.CPU))]
-    if cache is not None:
-        held.append(table.FAST_RUN_ALGO_POLICY.key)
-    left_out = [key for key in settings if key not in held]
+    loading = given(*FOR_LOADING)
+    rewritten, writes = given(*IN_GRAPH), table.MODEL_DUMP
+    if not rewritten:
+        rewritten, writes = given(table.LAYOUT_TRANSFORM), table.LAYOUT_TRANSFORM_DUMP
+    runs = [WritingRun({**loading, **rewritten}, writes)] if rewritten else []
+    in_file = {**rewritten, **given(*HELD, *IN_PLACE, *THREADS, table.CUDA, table.CPU)}
+    held = (*in_file, *given(table.FAST_RUN_ALGO_POLICY))
+    left_out = tuple(key for key in settings if key not in held)
     info = {
         "name": model.stem,
         "valid": True,
         "version": version or OLDEST,
         "device": device_of(settings),
-        "options": fields,
+        "options": {
+            name: value if name.endswith("_level") else bool(value)
+            for option in HELD
+            if option.is_given(settings)
+            for name, value in HELD[option].items()
+        },
         "extra_info": {
             "format": FORMAT,
-            "held": {key: settings[key] for key in held if key != table.FAST_RUN_ALGO_POLICY.key},
+            "held": in_file,
             "not_held": {key: settings[key] for key in left_out},
         },
     }
     place = folder / "info.json"
     place.write_text(json.dumps(info))
-    packing = {**loading, table.PACK_INFO_JSON.key: str(place)}
-    if cache is not None:
-        packing[table.PACK_CACHE.key] = str(cache)
+    packing, note = {**loading, table.PACK_INFO_JSON.key: str(place)}, ""
+    if cache := table.FAST_RUN_ALGO_POLICY.of(settings):
         if table.WINOGRAD_TRANSFORM.is_given(settings):
-            preferred = folder / "winograd.cache"
-            preferred.write_bytes(bytes_of(prefer_winograd(read_cache(cache))))
-            packing[table.PACK_CACHE.key] = str(preferred)
+            preferred = bytes_of(prefer_winograd(read_cache(cache)))
+            cache = str(folder / "winograd.cache")
+            Path(cache).write_bytes(preferred)
+        packing[table.PACK_CACHE.key] = cache
+        note = "a program of its own takes the cache with LITE_ALGO_PROFILE | LITE_ALGO_HEURISTIC"
     runs.append(WritingRun(packing, table.PACKED_MODEL_DUMP))
-    return Deployment(
-        runs=tuple(runs),
-        held=tuple(held),
-        left_out=tuple(left_out),
-        note="a program of its own takes the cache with LITE_ALGO_PROFILE | LITE_ALGO_HEURISTIC"
-        if cache is not None
-        else "",
-    )
+    return Deployment(runs=tuple(runs), held=held, left_out=left_out, note=note)
 
 
 def device_of(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -97,9 +85,8 @@ def device_of(settings: Mapping[str, Any]) -> dict[str, Any]:
     if table.CUDA.is_given(settings):
         return {"type": "CUDA", "device_id": table.CUDA.of(settings)}
     device: dict[str, Any] = {"type": "CPU"}
-    counts = [option.of(settings) for option in THREADS if option.is_given(settings)]
-    if counts:
-        device["number_threads"] = counts[0]
-    if any(option.is_given(settings) for option in IN_PLACE):
+    if threads := table.one_of(THREADS, settings):
+        device["number_threads"] = threads.of(settings)
+    if table.one_of(IN_PLACE, settings):
         device["enable_inplace_model"] = True
     return device

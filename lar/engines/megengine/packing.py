@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lar.engines.megengine.algorithms import HEURISTIC, PROFILE
 from lar.engines.megengine.cache import bytes_of, cache_of, read_cache
 from lar.engines.megengine.lite_fields import LITE_FIELDS
 from lar.engines.megengine.packed_model import graph_in, is_packed, open_packed, write_packed
@@ -36,21 +37,19 @@ def dump_packed(driver: Driver, _: str) -> None:
     """
     if driver.runner:
         return
-    model, settings = driver.model_file, driver.spec.settings
-    name, info, cache = Path(driver.spec.model).stem, None, None
+    model, named, settings = driver.model_file, driver.spec.model, driver.spec.settings
+    name, info, cache = Path(named).stem, None, None
     if is_packed(model):
         packed = open_packed(model)
         name, info, cache = packed.name, packed.info, packed.cache
         if packed.info_encrypted:
-            raise UsageError(
-                "its settings are encrypted", "pack the plain model", subject=driver.spec.model
-            )
-    if table.PACK_INFO_JSON.is_given(settings):
-        info = read_info_file(str(settings[table.PACK_INFO_JSON.key]))
+            raise UsageError("its settings are encrypted", "pack the plain model", subject=named)
+    if given := table.PACK_INFO_JSON.of(settings):
+        info = read_info_file(given)
     if info is not None:
         name = json.loads(info)["name"]  # lite wants the same name in both places
-    if table.PACK_CACHE.is_given(settings):
-        cache = read_cache_file(str(settings[table.PACK_CACHE.key]), cache)
+    if given := table.PACK_CACHE.of(settings):
+        cache = read_cache_file(given, cache)
     place = driver.context.written[table.PACKED_MODEL_DUMP.key]
     write_packed(place, graph_in(model), name, info, cache)
 
@@ -75,24 +74,7 @@ def check_packed_model(driver: LiteDriver) -> None:
     model, settings = driver.spec.model, driver.spec.settings
     packed = open_packed(driver.model_file)
     if packed.cache is not None:
-        try:
-            cache_of(packed.cache)
-        except UsageError:
-            raise UsageError(
-                "its fast-run cache is damaged", "pack it again", subject=model
-            ) from None
-        if table.FAST_RUN_ALGO_POLICY.is_given(settings):
-            # The steps of --winograd-transform have the other set without the user's doing.
-            option = table.one_of((table.WINOGRAD_TRANSFORM, table.FAST_RUN_ALGO_POLICY), settings)
-            raise UsageError(
-                f"{model} has a fast-run cache in it, which MegEngine would take instead",
-                "leave the flag out: the one in the model is read",
-                flag=option.flag if option else "",
-            )
-        if not driver.algorithms_chosen:
-            strategies = driver.lite.LiteAlgoSelectStrategy
-            cached = strategies.LITE_ALGO_PROFILE | strategies.LITE_ALGO_HEURISTIC
-            driver.network.set_network_algo_policy(cached)
+        check_packed_cache(driver, packed.cache)
     if packed.info is None or packed.info_encrypted:
         return
     try:
@@ -102,10 +84,27 @@ def check_packed_model(driver: LiteDriver) -> None:
     refuse_lost_options(model, settings, driver.lite_options, info)
 
 
-def options_of(field: str) -> tuple[Option[Any], ...]:
-    """Return the options that set a field of lite's options."""
-    found = tuple(option for option, fields in LITE_FIELDS.items() if field in fields)
-    return found or (table.WORKSPACE_LIMIT,)  # which sets graph_opt_level
+def check_packed_cache(driver: LiteDriver, cache: bytes) -> None:
+    """Check the cache in a packed model, and have it read.
+
+    Raises:
+        UsageError: it is damaged, or another is given.
+    """
+    model, settings = driver.spec.model, driver.spec.settings
+    try:
+        cache_of(cache)
+    except UsageError:
+        raise UsageError("its fast-run cache is damaged", "pack it again", subject=model) from None
+    if table.FAST_RUN_ALGO_POLICY.is_given(settings):
+        # The steps of --winograd-transform have the other set without the user's doing.
+        winograd = table.WINOGRAD_TRANSFORM
+        raise UsageError(
+            f"{model} has a fast-run cache in it, which MegEngine would take instead",
+            "leave the flag out: the one in the model is read",
+            flag=(winograd if winograd.is_given(settings) else table.FAST_RUN_ALGO_POLICY).flag,
+        )
+    if not driver.algorithms_chosen:
+        driver.network.set_network_algo_policy(PROFILE | HEURISTIC)
 
 
 def refuse_lost_options(
@@ -116,12 +115,7 @@ def refuse_lost_options(
     Raises:
         UsageError: naming both.
     """
-    lost: list[tuple[tuple[Option[Any], ...], str, object]] = [
-        (options_of(name), name, info["options"][name])
-        for name, value in fields.items()
-        if name in info.get("options", {}) and int(info["options"][name]) != value
-    ]
-    device = info.get("device", {})
+    device, packed = info.get("device", {}), info.get("options", {})
     kind = "CUDA" if table.CUDA.is_given(settings) else "CPU"
     if device.get("type", kind) != kind:
         raise UsageError(
@@ -129,17 +123,23 @@ def refuse_lost_options(
             "give --cuda" if device["type"] == "CUDA" else "pack it again for this device",
             subject=model,
         )
+    lost: list[tuple[tuple[Option[Any], ...], str, object]] = []
+    for name, value in fields.items():
+        if int(packed.get(name, value)) != value:
+            options = [option for option, its in LITE_FIELDS.items() if name in its]
+            # The last one sets graph_opt_level.
+            lost.append(((*options, table.WORKSPACE_LIMIT), name, packed[name]))
     threads = device.get("number_threads", 1)
     if threads > 1 and any((option.of(settings) or threads) != threads for option in THREADS):
         lost.append((THREADS, "number_threads", threads))
     wanted = settings.get(table.CUDA.key, -1)
     if device.get("device_id", wanted) != wanted and not device.get("enable_inplace_model"):
         lost.append((DEVICES, "device_id", device["device_id"]))
-    for options, name, value in lost:
-        if option := table.one_of(options, settings):
+    for setting, name, given in lost:
+        if option := table.one_of(setting, settings):
+            said = f"{name} is {json.dumps(given)}"
             raise UsageError(
-                f"{model} has settings in it that MegEngine takes instead: {name} is "
-                f"{json.dumps(value)}",
+                f"{model} has settings in it that MegEngine takes instead: {said}",
                 "leave the flag out, or pack the model without that setting",
                 flag=option.flag,
             )
