@@ -12,7 +12,7 @@ import json
 import os
 import struct
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lar.dumps.facts import NO_FACTS, DumpFacts, Kernel, OperatorFact, read_facts, write_facts
 from lar.engines.megengine.algorithms import ChoiceListener, algorithms_in
@@ -23,7 +23,6 @@ from lar.errors import LarError
 from lar.options.table import BIN_IO_DUMP, CUDA, TEXT_DUMPS
 
 if TYPE_CHECKING:
-    from lar.dumps.names import Variable
     from lar.engines.megengine.graph import GraphDriver
     from lar.engines.megengine.lite import LiteDriver
 
@@ -125,20 +124,15 @@ def dump_outputs(driver: LiteDriver | GraphDriver, _: object) -> None:
     from lar.dumps.outputs import write_outputs
 
     if driver.name == "graph":
-        variables = {var.name: variable_of(var) for var in driver.loaded.output_vars_list}
+        found = driver.loaded.output_vars_list
+        known = ((it.id, it.name, it.owner.name, it.owner.type) for it in found)
     else:
-        variables = {
-            name: Variable(id=number, name=name) for number, name in enumerate(driver.outputs())
-        }
+        known = ((number, name, "", "") for number, name in enumerate(driver.outputs()))
+    variables = {
+        name: Variable(id=number, name=name, operator=operator, operator_type=type)
+        for number, name, operator, type in known
+    }
     write_outputs(driver, variables)
-
-
-def variable_of(var: Any) -> Variable:
-    """Return what the engine calls a variable of its loaded graph."""
-    from lar.dumps.names import Variable
-
-    owner = var.owner
-    return Variable(id=var.id, name=var.name, operator=owner.name, operator_type=owner.type)
 
 
 def describe_dump(folder: Path) -> DumpFacts:
@@ -162,10 +156,7 @@ def operators_of(folder: Path) -> list[OperatorFact]:
     """
     try:
         profile = json.loads(Path(str(folder) + PROFILE).read_bytes())
-        if "graph_exec" in profile:  # lite's own
-            order, known = profile["graph_exec"]["comp_seq"], profile["profiler"]["opr_footprint"]
-        else:
-            order, known = order_of(profile["host"]), profile["opr_footprint"]
+        order, known = order_of(profile["host"]), profile["opr_footprint"]
         return [OperatorFact(int(key), known.get(key, {}).get("param") or {}) for key in order]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return []

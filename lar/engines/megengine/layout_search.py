@@ -40,8 +40,7 @@ def read_layouts(driver: LiteDriver, _: str) -> None:
     """Warn of layouts that the search has chosen and that give wrong numbers."""
     if driver.runner:
         return
-    names = [*wrong_convolutions(found_by(driver))]
-    if names:
+    if names := [*wrong_convolutions(found_by(driver))]:
         driver.notes.append(
             "--layout-transform chose a layout that gives wrong numbers for convolutions of 8 "
             f"input channels: {', '.join(names)}; take --enable-nchw88 instead"

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from lar.engines.megengine.driver import MegEngineDriver
+from lar.engines.megengine.driver import MegEngineDriver, info_of
 from lar.engines.megengine.lean_import import LITE_LIBRARY, import_package
 from lar.engines.megengine.packed_model import is_packed
 from lar.errors import UsageError
@@ -56,7 +56,6 @@ class LiteDriver(MegEngineDriver):
         # Beside other copies, the calling thread waits for the engine's own threads.
         self.computes_in_caller = not MULTITHREAD.is_given(self.spec.settings)
         self.infos: tuple[TensorInfo, ...] = ()
-        self.fed_shapes = {}
         # What the hooks of the options set.
         self.lite_options: dict[str, int] = {}
         self.network_setup: list[Callable[[Any], None]] = []
@@ -143,13 +142,14 @@ class LiteDriver(MegEngineDriver):
 
             names = sort_inputs(names, self.model_file)
         for name in names:
-            yield info_of(name, self.network.get_io_tensor(name))
+            layout = self.network.get_io_tensor(name).layout
+            yield info_of(name, layout.dtype, layout.shapes)
 
     def inputs(self) -> tuple[TensorInfo, ...]:
         return self.infos
 
     def feed(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
-        self.fed_shapes = {name: array.shape for name, array in arrays.items()}
+        self.note_shapes(arrays)
         if self.lite_options.get("const_shape"):
             self.check_shapes(arrays)
         for name, array in arrays.items():
@@ -246,11 +246,3 @@ class LiteOutputs(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._names)
-
-
-def info_of(name: str, tensor: Any) -> TensorInfo:
-    """Describe a lite tensor; lite takes other sizes than the traced ones."""
-    layout = tensor.layout
-    return TensorInfo(
-        name=name, dtype=np.dtype(layout.dtype).name, shape=tuple(layout.shapes), resizable=True
-    )

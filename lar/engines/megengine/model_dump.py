@@ -63,12 +63,8 @@ def write_graph(
         # The dump names an input by its operator, whose name a loaded graph has lost.
         variable.owner.name = input_name(variable)
     operators = comp_graph_tools.get_oprs_seq(variables, prune_reshape=False, prune_immtensor=False)
-    content, _ = megbrain_graph.dump_graph(
-        variables,
-        keep_var_name=2,
-        dump_format="FBS" if has_blocks(operators) else "FBS_V2",
-        metadata=metadata,
-    )
+    kept = {"keep_var_name": 2, "dump_format": "FBS" if has_blocks(operators) else "FBS_V2"}
+    content, _ = megbrain_graph.dump_graph(variables, **kept, metadata=metadata)
     Path(path).write_bytes(content)
 
 
