@@ -131,7 +131,9 @@ def place_executions(
     """Yield the executions on lar's clock, each within its iteration."""
     for number, iteration in enumerate(iterations):
         host, device = fit_at(hosts, number), fit_at(devices, number)
-        for each in iteration.executions if device else ():
+        if device is None:
+            continue
+        for each in iteration.executions:
             start, end = moved(each.interval, device, iteration.forward_ns, iteration.waited_ns)
             begin = done = thread = None
             if host and (dispatch := dispatch_of(each)):

@@ -120,7 +120,7 @@ def quantizations_in(graph: memoryview) -> DumpFacts:
     for operator in opened.operators if opened.variables else ():
         dtype = opened.dtype_of(operator)
         parameters = dtype and dtype.table(2)
-        scale = parameters and parameters.real(0)
+        scale = parameters.real(0) if parameters else None
         name, *_ = (*opened.names_of(operator, OUTPUTS), "")
         if name and parameters and scale is not None:
             zero_point = parameters.integer(1, "<B")

@@ -67,7 +67,7 @@ def resized_inputs(
     infos: Iterable[TensorInfo], fed_shapes: Mapping[str, tuple[int, ...]]
 ) -> list[tuple[TensorInfo, tuple[int, ...]]]:
     """Return the inputs that are fed with another shape than their file's, with that shape."""
-    fed = [(info, fed_shapes.get(info.name, info.shape)) for info in infos]
+    fed = [(info, fed_shapes[info.name]) for info in infos if info.name in fed_shapes]
     return [(info, shape) for info, shape in fed if shape != info.shape]
 
 

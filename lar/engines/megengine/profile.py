@@ -30,7 +30,6 @@ from lar.errors import count_of
 from lar.files.libraries import release_loaded
 from lar.options.option import Option
 from lar.options.table import PROFILE_FILES, PROFILE_MEMORY
-from lar.profiles import megengine_file as raw_records
 from lar.profiles.intervals import merge_intervals, total_of
 from lar.profiles.megengine_file import RawFootprint, RawLayout, RawProfile, decode_raw
 from lar.records import profile as records
@@ -40,6 +39,9 @@ from lar.records.profile import Execution, MemoryPlan, ProfiledOperator, TensorF
 if TYPE_CHECKING:
     from lar.engines.megengine.graph import GraphDriver
     from lar.engines.megengine.lite import LiteDriver
+    from lar.profiles.megengine_file import RawOperator, RawVariable
+
+Facts = Sequence[TensorFact]
 
 CALLING_THREAD = ("cpu:default", "multithread:default")
 COMP_NODE = re.compile(r'CompNode\("([^"]*)"')
@@ -109,12 +111,7 @@ class OperatorReader:
             weights=tuple(self.keys[it] for it in operator.input if it not in self.computed),
         )
 
-    def moved_bytes_of(
-        self,
-        operator: raw_records.RawOperator,
-        inputs: Sequence[TensorFact],
-        outputs: Sequence[TensorFact],
-    ) -> int | None:
+    def moved_bytes_of(self, operator: RawOperator, inputs: Facts, outputs: Facts) -> int | None:
         """Return how many bytes an operator reads and writes, None where a type's size is not
         known.
 
@@ -136,7 +133,7 @@ class OperatorReader:
             total += min(size, written) if operator.type in SELECTIONS and not place else size
         return total
 
-    def moves_nothing(self, operator: raw_records.RawOperator) -> bool:
+    def moves_nothing(self, operator: RawOperator) -> bool:
         """Return whether an operator gives what is there already: a constant, a value of the host's
         that the computation reads where it is, a view of its input."""
         taken = [self.variables[number] for number in operator.input]
@@ -153,16 +150,16 @@ def operators_of(raw: RawProfile) -> tuple[ProfiledOperator, ...]:
     return tuple(map(OperatorReader(raw).read, raw.graph_exec.comp_seq))
 
 
-def is_workspace(variable: raw_records.RawVariable) -> bool:
+def is_workspace(variable: RawVariable) -> bool:
     return variable.name.endswith(":workspace")
 
 
-def chunk_of(variable: raw_records.RawVariable) -> str | None:
+def chunk_of(variable: RawVariable) -> str | None:
     return variable.mem_plan.mem_chunk_id if variable.mem_plan else None
 
 
 def facts_of(
-    variables: Sequence[raw_records.RawVariable],
+    variables: Sequence[RawVariable],
     shapes: Sequence[tuple[int, ...]],
     layouts: Sequence[tuple[int | str, ...] | None] = (),
 ) -> tuple[TensorFact, ...]:
@@ -183,9 +180,7 @@ def module_of(inputs: Iterable[str], outputs: Iterable[str]) -> str:
     return next((found[1] for found in paths), "")
 
 
-def flops_of_operator(
-    type: str, inputs: Sequence[TensorFact], outputs: Sequence[TensorFact], known: RawFootprint
-) -> int | None:
+def flops_of_operator(type: str, inputs: Facts, outputs: Facts, known: RawFootprint) -> int | None:
     """Return the operations of an operator (`lar.engines.flops`), as the engine counts them where
     its type is not known; None if neither is."""
     if type in (INPUT, *CONSTANTS):
@@ -257,10 +252,10 @@ def executions_of(
     numbers = {own: number for number, (_, names) in threads for own in names}
     found = []
     for key in raw.graph_exec.comp_seq:
-        dispatch: tuple[int | None, ...] = (None, None, None)
+        dispatch: tuple[int | None, int | None, int | None] = (None, None, None)
         if dispatches := raw.profiler.host.get(key):
             name, longest = max(dispatches.items(), key=lambda item: item[1].end - item[1].start)
-            dispatch = *map(nanoseconds, (longest.start, longest.end)), numbers[name]
+            dispatch = nanoseconds(longest.start), nanoseconds(longest.end), numbers[name]
         for name, times in raw.profiler.device.get(key, {}).items():
             start, begin, end = map(nanoseconds, (times.start, times.kern, times.end))
             place = places[key], step, numbers[name]
@@ -395,30 +390,30 @@ def spans_of(
     on_host = device.startswith("cpu")
     spans = SpanColumns()
     for each in executions:
-        operator = operators[each.operator]
-        common = {"thread": each.thread, "warmup": each.warmup, "operator": each.operator}
+        operator, (start, end) = operators[each.operator], each.computation
+        common: dict[str, Any] = {"thread": each.thread, "warmup": each.warmup}
+        common["operator"] = each.operator
         common |= {} if on_host else {"device": device, "stream": each.thread}
         copies = operator.type in COPIES
         moves = (copies or operator.type in RELAYOUTS) and operator.size_bytes != 0
         if moves:
-            named = name_of_copy(operator, on_host=on_host) if copies else RELAYOUT
-            moved = {"size_bytes": bytes_of(operator.outputs), "tensor": operator.name}
-            spans.add(*each.computation, each.step, **named, **moved, **common)
+            named = copy_of(operator, on_host=on_host) if copies else RELAYOUT
+            moved = {**named, "size_bytes": bytes_of(operator.outputs), "tensor": operator.name}
+            spans.add(start, end, each.step, **moved, **common)
         if not on_host and each.compute_ns > 0 and not (copies and moves):
             name = operator.algorithm or operator.type
-            spans.add(*each.computation, each.step, category="kernel", name=name, **common)
+            spans.add(start, end, each.step, category="kernel", name=name, **common)
     return spans
 
 
-RELAYOUT = {"category": "relayout", "name": "[relayout]"}
+RELAYOUT: Mapping[str, Any] = {"category": "relayout", "name": "[relayout]"}
 
 
-def name_of_copy(operator: ProfiledOperator, *, on_host: bool) -> dict[str, str]:
+def copy_of(operator: ProfiledOperator, *, on_host: bool) -> Mapping[str, Any]:
     """Return the category and name of a span that copies, and from where to where it does."""
     source = "host" if on_host or operator.type == INPUT else "device"
     target = "host" if on_host else "device"
-    direction = f"{source[0].upper()}to{target[0].upper()}"
-    name = f"[{'CPU' if on_host else 'CUDA'} memcpy {direction}]"
+    name = f"[{'CPU' if on_host else 'CUDA'} memcpy {source[0].upper()}to{target[0].upper()}]"
     kinds = {"source_kind": source, "destination_kind": target}
     return {"category": "memcpy", "name": name, **kinds}
 
@@ -463,7 +458,6 @@ def begin_profile(driver: LiteDriver | GraphDriver, _: object) -> None:
     if driver.profiler is not None:
         return  # for another of the options
     driver.profiler = taken = MegEngineProfiler(driver)
-    taken.listen()
     if driver.name == "graph":
         tools = driver.tools
 
@@ -544,12 +538,9 @@ class MegEngineProfiler:
         self._known_plans: dict[MemoryPlan, MemoryPlan] = {}
         self._last = b""
         self._choices: list[bytes] = []
+        # It listens until the first iteration has ended.
         self._listener = ChoiceListener(self._choices.append)
-        self._listened = False
-
-    def listen(self) -> None:
-        """Listen to the choices of algorithms until the first iteration has ended."""
-        self._listened = self._listener.begin(asked_profile(self.driver).flag)
+        self._listened = self._listener.begin(asked_profile(driver).flag)
 
     def take(self, step: records.Step, forward_ns: int, dispatched_ns: int, waited_ns: int) -> None:
         """Keep what the engine has reported of an iteration that has just ended."""
@@ -571,8 +562,9 @@ class MegEngineProfiler:
             self._plans[step.number] = self._known_plans.setdefault(plan, plan)
 
     def _iteration(self, *values: int) -> Iteration:
-        *times, first, last = values
-        return Iteration(*times, self._executions.part(first, last))
+        number, forward_ns, dispatched_ns, waited_ns, first, last = values
+        executions = self._executions.part(first, last)
+        return Iteration(number, forward_ns, dispatched_ns, waited_ns, executions)
 
     def finish(self) -> EngineTrace:
         """Return all that was kept, on the recorder's clock."""
