@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,20 +28,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lar.dumps.facts import Kernel
-from lar.engines.megengine.cache import (
-    Algorithm,
-    AlgorithmCache,
-    bytes_of,
-    read_cache,
-    update_cache,
-)
-from lar.engines.megengine.cache_operators import (
-    Operand,
-    Operator,
-    format_operands,
-    operators_of,
-    prefer_winograd,
-)
+from lar.engines.megengine import cache as caches
+from lar.engines.megengine import cache_operators
+from lar.engines.megengine.cache import AlgorithmCache, read_cache
+from lar.engines.megengine.cache_operators import Operand, Operator
 from lar.engines.megengine.symbols import find_function
 from lar.errors import UsageError
 from lar.options import table
@@ -72,7 +61,8 @@ class LoggedChoice:
     @property
     def text(self) -> str:
         """The shapes as people read them: {1,16,8,8} {32,16,3,3} -> {1,32,8,8} Float32."""
-        return format_operands([Operand(shape, (), self.dtype) for shape in self.shapes if shape])
+        given = [Operand(shape, (), self.dtype) for shape in self.shapes if shape]
+        return cache_operators.format_operands(given)
 
 
 def choices_in(log: str) -> list[LoggedChoice]:
@@ -209,10 +199,10 @@ def use_cache(driver: LiteDriver, path: Path | None, *, searching: bool) -> None
     if driver.runner:  # the cache is one for the whole process
         return
     if path and table.WINOGRAD_TRANSFORM.of(driver.spec.settings) and not searching:
-        cache = prefer_winograd(cache)
+        cache = cache_operators.prefer_winograd(cache)
     copy = work_copy(driver.context)
     for place in (copy, known_before(driver.context)):
-        place.write_bytes(bytes_of(cache))
+        place.write_bytes(caches.bytes_of(cache))
     driver.lite.LiteGlobal.set_persistent_cache(str(copy), searching)
     # In the warm-up, or it would be timed.
     if not searching and driver.spec.warmup_iterations:
@@ -225,10 +215,9 @@ def known_cache(path: Path, *, searching: bool) -> AlgorithmCache:
     Raises:
         UsageError: the file is missing though nothing is searched, damaged, or not writable.
     """
-    is_new = searching and not path.exists()
-    cache = {} if is_new else read_cache(path)
-    if searching and not os.access(path.absolute().parent if is_new else path, os.W_OK):
-        raise UsageError("cannot be written", "choose another file", flag=FLAG, subject=path)
+    cache = {} if searching and not path.exists() else read_cache(path)
+    if searching:
+        caches.check_writable(path, FLAG)
     return cache
 
 
@@ -251,7 +240,7 @@ def keep_search(spec: RunSpec, context: RunContext) -> None:
     """
     policy, found = table.FAST_RUN_ALGO_POLICY.of(spec.settings), found_by(context)
     if policy and found and is_search(spec.settings):
-        update_cache(str(policy), lambda old: {**old, **found}, FLAG)
+        caches.update_cache(str(policy), lambda old: {**old, **found}, FLAG)
 
 
 def found_by(context: RunContext) -> AlgorithmCache | None:
@@ -265,7 +254,7 @@ def warn_of_missed(driver: LiteDriver, _: str) -> None:
     if not driver.choices:
         return
     ran = choices_in(b"\n".join(driver.choices).decode(errors="replace"))
-    operators = operators_of(read_cache(work_copy(driver.context)))
+    operators = cache_operators.operators_of(read_cache(work_copy(driver.context)))
     taken = sum(find_known(choice, operators) != (None, None) for choice in ran)
     driver.uncached_operators = len(ran) - taken
     if taken < len(ran):
@@ -291,7 +280,7 @@ def is_of(choice: LoggedChoice, operator: Operator) -> bool:
 
 def find_known(
     choice: LoggedChoice, operators: Iterable[Operator]
-) -> tuple[Operator, Algorithm] | tuple[None, None]:
+) -> tuple[Operator, caches.Algorithm] | tuple[None, None]:
     """Return the operator of a cache that a choice is for, and its algorithm there; None where the
     engine has not taken it from the cache."""
     known = (

@@ -24,12 +24,13 @@ import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from lar.engines.engine import Preference
 from lar.engines.megengine.cache import SEARCH, Algorithm, AlgorithmCache, Entry, Place
 from lar.errors import UsageError
 
+T = TypeVar("T")
 MOST_TOLD = 9  # operators in one message
 
 OPERAND = re.compile(rb"(\d+(?:,\d+)*)?(?:;(-?\d+(?:,-?\d+)*))?;([A-Za-z]\w*)\|")
@@ -264,14 +265,11 @@ def find_operator(cache: AlgorithmCache, text: str) -> Operator:
     operators = operators_of(cache)
     exact = [each for each in operators if text in (str(each), each.shapes)]
     found = exact if len(exact) == 1 else matching(operators, text)
-    if len(found) == 1:
-        return found[0]
     candidates = "; ".join(f"{each.number}: {each}" for each in (found or operators)[:MOST_TOLD])
-    more = len(found or operators) - MOST_TOLD
-    raise UsageError(
-        f"{text!r} means {len(found)} operators, not one",
-        f"operators: {candidates or 'none'}" + (f"; and {more} more" if more > 0 else ""),
-    )
+    left_out = len(found or operators) - MOST_TOLD
+    more = f"; and {left_out} more" if left_out > 0 else ""
+    hint = f"operators: {candidates or 'none'}{more}"
+    return the_one(found, f"{text!r} means {len(found)} operators, not one", hint)
 
 
 def pick_entry(cache: AlgorithmCache, operator: str, algorithm: str) -> AlgorithmCache:
@@ -281,17 +279,19 @@ def pick_entry(cache: AlgorithmCache, operator: str, algorithm: str) -> Algorith
     Raises:
         UsageError: none or more than one operator or algorithm is meant.
     """
-    operator_found = find_operator(cache, operator)
-    algorithms = operator_found.algorithms
-    exact = [each for each in algorithms if each.name == algorithm]
-    found = exact or [each for each in algorithms if algorithm.lower() in each.name.lower()]
-    if len(found) == 1:
-        return {operator_found.place: with_first(algorithms, found[0])}
-    candidates = ", ".join(each.name for each in found or algorithms)
-    raise UsageError(
-        f"{algorithm!r} means {len(found)} algorithms of {operator_found}, not one",
-        f"algorithms: {candidates}",
-    )
+    meant = find_operator(cache, operator)
+    exact = [each for each in meant.algorithms if each.name == algorithm]
+    part = algorithm.lower()
+    found = exact or [each for each in meant.algorithms if part in each.name.lower()]
+    hint = f"algorithms: {', '.join(each.name for each in found or meant.algorithms)}"
+    problem = f"{algorithm!r} means {len(found)} algorithms of {meant}, not one"
+    return {meant.place: with_first(meant.algorithms, the_one(found, problem, hint))}
+
+
+def the_one(found: Sequence[T], problem: str, hint: str) -> T:
+    if len(found) != 1:
+        raise UsageError(problem, hint)
+    return found[0]
 
 
 def with_first(algorithms: Sequence[Algorithm], first: Algorithm) -> tuple[Algorithm, ...]:

@@ -27,13 +27,7 @@ from lar.dumps.facts import DumpFacts
 from lar.engines.megengine.flatbuffer import Table, open_root
 from lar.engines.megengine.packed_model import graph_in
 from lar.records.quantization import Quantization
-from lar.testcases.packed_file import (
-    GRAPH_HEAD,
-    NEW_IDENTIFIER,
-    OLD_HEAD,
-    OLD_IDENTIFIER,
-    OLD_MAGIC,
-)
+from lar.testcases import packed_file
 
 if TYPE_CHECKING:
     from lar.graphs.origins import ModelOperator
@@ -53,7 +47,8 @@ class Places(NamedTuple):
     tensors: int
 
 
-FIELDS = {NEW_IDENTIFIER: Places(2, 3, 4, 10, 11), OLD_IDENTIFIER: Places(3, 1, 2, 6, 7)}
+NEW, OLD = packed_file.NEW_IDENTIFIER, packed_file.OLD_IDENTIFIER
+FIELDS = {NEW: Places(2, 3, 4, 10, 11), OLD: Places(3, 1, 2, 6, 7)}
 
 
 class Graph(NamedTuple):
@@ -97,13 +92,13 @@ def open_graph(graph: memoryview) -> Graph:
     Raises:
         ValueError, struct.error: it is damaged.
     """
-    if graph[: len(OLD_MAGIC)] == OLD_MAGIC:
-        graph = graph[OLD_HEAD.size + OLD_HEAD.unpack_from(graph)[1] :]
-    identifier = GRAPH_HEAD.unpack_from(graph)[1]
-    is_new = identifier == NEW_IDENTIFIER
+    if graph[: len(packed_file.OLD_MAGIC)] == packed_file.OLD_MAGIC:
+        head = packed_file.OLD_HEAD
+        graph = graph[head.size + head.unpack_from(graph)[1] :]
+    identifier = packed_file.GRAPH_HEAD.unpack_from(graph)[1]
     if identifier not in FIELDS:
-        return Graph([], [], FIELDS[NEW_IDENTIFIER], is_new)
-    root, places = open_root(graph[4:]), FIELDS[identifier]
+        return Graph([], [], FIELDS[NEW], False)
+    root, places, is_new = open_root(graph[4:]), FIELDS[identifier], identifier == NEW
     variables = [*root.tables(VARIABLES)] if is_new else []
     return Graph([*root.tables(places.operators)], variables, places, is_new)
 

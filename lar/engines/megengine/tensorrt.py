@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lar.engines.megengine.cache import Reader
+from lar.engines.megengine.cache import Reader, check_writable
 from lar.engines.megengine.symbols import find_function
 from lar.errors import UsageError
 from lar.files.input_file import read_input
@@ -46,13 +46,9 @@ def use_cache(driver: LiteDriver, path: str) -> None:
     if driver.runner:
         return
     place, copy = Path(path), work_copy(driver)
-    is_new = not place.exists()
-    if not is_new:
+    if place.exists():
         copy.write_bytes(read_cache(place))
-    if not os.access(place.absolute().parent if is_new else place, os.W_OK):
-        raise UsageError(
-            "cannot be written", "choose another file", flag="--tensorrt-cache", subject=path
-        )
+    check_writable(place, "--tensorrt-cache")
     driver.call("LITE_set_tensor_rt_cache", str(copy).encode())
 
 
@@ -81,8 +77,7 @@ def read_cache(path: Path) -> bytes:
     data = read_input(path, "--tensorrt-cache")
     try:
         reader = Reader(data)
-        for _ in range(2 * reader.number()):  # keys and engines
-            reader.blob()
+        reader.pairs()
         reader.end()
     except ValueError as error:
         problem = f"is not a cache of TensorRT's engines, or is damaged: {error}"
