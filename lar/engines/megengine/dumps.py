@@ -59,7 +59,10 @@ def dump_tensors(driver: LiteDriver, _: object) -> None:
         keep_choices(Path(folder + CHOICES))
         driver.network.io_bin_dump(folder)
         keep_operators(driver, Path(folder + PROFILE))
-        facts = known_facts(driver.model_file)
+        facts = NO_FACTS
+        # The files of tensors have the names of the quantised types alone.
+        with contextlib.suppress(ValueError, LookupError, OSError, LarError, struct.error):
+            facts = quantizations_in(graph_in(driver.model_file))
         write_facts(Path(folder), facts._replace(outputs=[*driver.outputs()]))
 
 
@@ -106,14 +109,6 @@ def keep_choices(place: Path) -> None:
     ChoiceListener(write).begin("--bin-io-dump")
 
 
-def known_facts(model: str) -> DumpFacts:
-    """Return what the file of a model says of its quantised variables: the files of tensors have
-    the names of the types alone."""
-    with contextlib.suppress(ValueError, LookupError, OSError, LarError, struct.error):
-        return quantizations_in(graph_in(model))
-    return NO_FACTS
-
-
 def dump_outputs(driver: LiteDriver | GraphDriver, _: object) -> None:
     """Have the outputs of each iteration written.
 
@@ -137,16 +132,10 @@ def dump_outputs(driver: LiteDriver | GraphDriver, _: object) -> None:
 
 def describe_dump(folder: Path) -> DumpFacts:
     """Return what is known of the operators whose tensors are in a folder."""
-    facts = read_facts(folder)
-    return facts._replace(operators=operators_of(folder), algorithms=algorithms_of(folder))
-
-
-def algorithms_of(folder: Path) -> dict[Kernel, str]:
-    """Return the algorithms that were chosen for a dump; the choices may not be kept."""
-    try:
-        return algorithms_in(Path(str(folder) + CHOICES).read_text(errors="replace"))
-    except OSError:
-        return {}
+    algorithms: dict[Kernel, str] = {}
+    with contextlib.suppress(OSError):  # the choices may not be kept
+        algorithms = algorithms_in(Path(str(folder) + CHOICES).read_text(errors="replace"))
+    return read_facts(folder)._replace(operators=operators_of(folder), algorithms=algorithms)
 
 
 def operators_of(folder: Path) -> list[OperatorFact]:

@@ -42,23 +42,20 @@ class Table:
     def table(self, index: int) -> Table:
         return Table(self.data, self.pointed(index))
 
-    def blob(self, index: int) -> tuple[int, memoryview] | None:
-        """Return a vector of bytes and its position."""
+    def blob(self, index: int, behind: int = 0) -> memoryview | None:
+        """Return a vector of bytes, and so many that stand behind it; None where it is left out."""
         position = self.pointed(index)
         if position is None:
             return None
-        start, size = position + 4, self.number("<I", position)
+        start, size = position + 4, self.number("<I", position) + behind
         if size > len(self.data) - start:
             raise ValueError(f"{size} bytes should follow byte {start} of {len(self.data)}")
-        return start, self.data[start : start + size]
+        return self.data[start : start + size]
 
     def text(self, index: int) -> str:
         """Return a string, an empty one where it is left out."""
-        found = self.blob(index)
-        if found is None:
-            return ""
-        start, raw = found
-        if self.number("<B", start + len(raw)) != 0:
+        *raw, end = self.blob(index, behind=1) or b"\0"
+        if end != 0:
             raise ValueError("a text does not end")
         return bytes(raw).decode()  # a UnicodeDecodeError is a ValueError
 

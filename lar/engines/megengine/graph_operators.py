@@ -134,8 +134,7 @@ def sort_inputs(names: Sequence[str], model: str) -> list[str]:
     """
     opened = open_graph(graph_in(model))
     firsts = filter(None, map(opened.first_tensor_of, opened.operators))
-    found = (first.blob(0) for first in firsts)
-    places = {bytes(name[1]): place for place, name in enumerate(found) if name}
+    places = {bytes(first.blob(0) or b""): place for place, first in enumerate(firsts)}
     return sorted(names, key=lambda name: places.get(name.encode(), len(places)))
 
 
