@@ -12,12 +12,13 @@ import numpy as np
 
 from lar.engines.megengine.driver import MegEngineDriver, info_of
 from lar.engines.megengine.lean_import import LITE_LIBRARY, import_package
+from lar.engines.megengine.messages import resized_inputs
 from lar.engines.megengine.packed_model import is_packed
 from lar.errors import UsageError
 from lar.files.libraries import load_lazily
 from lar.options.option import flag_of
 from lar.options.table import MULTITHREAD
-from lar.records.run import TensorInfo
+from lar.records.run import TensorInfo, format_shape
 
 
 def import_lite() -> Any:
@@ -104,13 +105,19 @@ class LiteDriver(MegEngineDriver):
         self.read_tensors()
 
     def read_tensors(self) -> None:
-        """Learn what the inputs are, and see that the outputs can be had.
+        """Learn what the inputs are, in the order of the file, and see that the outputs can be had.
 
         Raises:
             RuntimeError: one is of a type that lite's Python lacks.
         """
+        names = self.network.get_all_input_name() or ()
+        if len(names) > 1:
+            from lar.engines.megengine.graph_operators import sort_inputs  # few runs need it
+
+            names = sort_inputs(names, self.model_file)
         try:
-            self.infos = tuple(self.read_inputs())
+            layouts = [(name, self.network.get_io_tensor(name).layout) for name in names]
+            self.infos = tuple(info_of(name, it.dtype, it.shapes) for name, it in layouts)
             for name in self.outputs():
                 self.network.get_io_tensor(name)  # fails where the name is damaged
         except KeyError as error:
@@ -134,24 +141,13 @@ class LiteDriver(MegEngineDriver):
                 subject=self.spec.model,
             )
 
-    def read_inputs(self) -> Iterator[TensorInfo]:
-        """Describe the inputs, in the order of the file."""
-        names = self.network.get_all_input_name() or ()
-        if len(names) > 1:
-            from lar.engines.megengine.graph_operators import sort_inputs  # few runs need it
-
-            names = sort_inputs(names, self.model_file)
-        for name in names:
-            layout = self.network.get_io_tensor(name).layout
-            yield info_of(name, layout.dtype, layout.shapes)
-
     def inputs(self) -> tuple[TensorInfo, ...]:
         return self.infos
 
     def feed(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
         self.note_shapes(arrays)
         if self.lite_options.get("const_shape"):
-            self.check_shapes(arrays)
+            self.check_shapes()
         for name, array in arrays.items():
             tensor = self.network.get_io_tensor(name)
             # Of a NumPy array it would take the type from a table without float16.
@@ -167,22 +163,20 @@ class LiteDriver(MegEngineDriver):
             self.wait = self.profile_clock.around(self.wait)
         self.fire_hooks("before_run")
 
-    def check_shapes(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+    def check_shapes(self) -> None:
         """Check that a network whose shapes are constant is fed with those of its file.
 
         Raises:
             UsageError: it is not; the engine would crash, or complain of something else.
         """
         key = next(key for key in ("const_shape", "record_comp_seq2") if key in self.spec.settings)
-        for info in self.infos:
-            shape = arrays[info.name].shape
-            if shape != info.shape:
-                fed, fixed = (",".join(map(str, each)) for each in (shape, info.shape))
-                raise UsageError(
-                    f"{flag_of(key)} fixes the shape of input {info.name} to {{{fixed}}}, that "
-                    f"of the model file; {{{fed}}} is fed",
-                    "feed that shape, or leave the flag out",
-                )
+        for info, shape in resized_inputs(self.infos, self.fed_shapes):
+            own, fed = format_shape(info.shape), format_shape(shape)
+            raise UsageError(
+                f"{flag_of(key)} fixes the shape of input {info.name} to {own}, that of the model "
+                f"file; {fed} is fed",
+                "feed that shape, or leave the flag out",
+            )
 
     def bind_threads(self, cores: Sequence[int]) -> None:
         """Bind each of the network's threads to a core, once it is loaded.

@@ -187,7 +187,10 @@ def model_outputs(outputs: Iterable[Any]) -> list[tuple[str, Any]]:
 
 def describe_graph(outputs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """Return the fields of ModelInfo that a graph gives."""
-    found = collect_operators(variable for _, variable in outputs)
+    from megengine.utils.comp_graph_tools import get_dep_vars
+
+    owners = [variable.owner for variable in get_dep_vars([variable for _, variable in outputs])]
+    found = {owner.id: owner for owner in sorted(owners, key=lambda owner: owner.id)}.values()
     operators = [it for it in found if it.type != INPUT and it.type not in CONSTANTS]
     taken = {variable.id: variable for operator in operators for variable in operator.inputs}
     weights = [variable for variable in taken.values() if is_weight(variable)]
@@ -204,26 +207,10 @@ def describe_graph(outputs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     }
 
 
-def collect_operators(outputs: Iterable[Any]) -> list[Any]:
-    """Return all operators that the outputs depend on, in the order of the file."""
-    found: dict[int, Any] = {}
-    pending = [output.owner for output in outputs]
-    while pending:
-        operator = pending.pop()
-        if operator.id not in found:
-            found[operator.id] = operator
-            pending.extend(variable.owner for variable in operator.inputs)
-    return [found[id] for id in sorted(found)]
-
-
 def tensor_of(name: str, variable: Any, resizable: bool) -> TensorInfo:
     """Return an input or output; the shape of one that depends on the data is empty."""
-    return TensorInfo(
-        name=name,
-        dtype=dtype_name(variable.dtype),
-        shape=shape_of(variable) or (),
-        resizable=resizable,
-    )
+    dtype, shape = dtype_name(variable.dtype), shape_of(variable) or ()
+    return TensorInfo(name=name, dtype=dtype, shape=shape, resizable=resizable)
 
 
 def dtype_name(dtype: Any) -> str:
@@ -238,10 +225,9 @@ def quantised_name(dtype: Any) -> str:
 
 def is_weight(variable: Any) -> bool:
     """Return whether a variable is a constant with parameters of the model."""
-    if variable.owner.type not in CONSTANTS:
-        return False
     is_number = "float" in dtype_name(variable.dtype) or quantised_name(variable.dtype)
-    return bool(is_number) and prod(variable.shape) > 1
+    is_constant = variable.owner.type in CONSTANTS
+    return is_constant and bool(is_number) and prod(variable.shape) > 1
 
 
 def bytes_of(variable: Any) -> int:
