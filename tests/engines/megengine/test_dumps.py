@@ -1,12 +1,4 @@
-"""Dumps of MegEngine: what is written, that it changes nothing, and what a run does with it.
-
-MegEngine changes how a process computes, so its drivers run in one of their own, in which this
-file is the program:
-
-    python tests/engines/megengine/test_dumps.py FOLDER
-
-It prints, for each model and setting, what differs between a run with a dump and one without.
-"""
+"""Dumps of MegEngine: what is written, that it changes nothing, and what a run does with it."""
 
 from __future__ import annotations
 
@@ -17,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,18 +22,13 @@ from lar.dumps.facts import DumpFacts, Kernel
 from lar.dumps.layouts import to_plain
 from lar.engines.megengine.algorithms import choices_in
 from lar.engines.megengine.dumps import describe_dump
+from tests.engines.megengine.programs import DIGITS, MODELS, REPOSITORY, run_python
 from tests.options.ruling import check, refusal
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
 
-REPOSITORY = Path(__file__).resolve().parents[3]
-MODELS = REPOSITORY / "models"
-DIGITS = str(MODELS / "digits_cnn.mge")
 SEVEN = str(REPOSITORY / "inputs" / "digit_7.npy")
-
-
-# The program
 
 
 def compute(model: str, settings: dict[str, Any], written: str) -> bytes:
@@ -72,7 +60,8 @@ def compute(model: str, settings: dict[str, Any], written: str) -> bytes:
     return b"".join(array.tobytes() for array in driver.outputs().values())
 
 
-def main(folder: str) -> None:
+def compare_with_dumps(folder: str) -> tuple[int, list[Any]]:
+    """Return how many runs with a dump were made, and which differ from those without one."""
     settings: list[dict[str, Any]] = [
         {},
         {"enable_nchw44": True},
@@ -90,29 +79,13 @@ def main(folder: str) -> None:
                 place = os.path.join(folder, f"{count}{suffix}")
                 if compute(model, chosen, place) != plain or not os.path.getsize(place):
                     different.append([model, chosen, suffix])
-    print(json.dumps([count, different]))
-    sys.stdout.flush()
-    os._exit(0)  # as a worker ends
+    return count, different
 
 
-if __name__ == "__main__":
-    main(sys.argv[1])
-
-
-# Dumping changes nothing
-
-
-def test_outputs_with_and_without_a_dump_are_the_same_bits(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, __file__, str(tmp_path)],
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    count, different = json.loads(done.stdout.splitlines()[-1])
-    assert (count, different) == (60, [])
+def test_outputs_with_and_without_a_dump_are_the_same_bits(
+    elsewhere: Callable[..., tuple[int, list[Any]]], tmp_path: Path
+) -> None:
+    assert elsewhere(compare_with_dumps, str(tmp_path)) == (60, [])
 
 
 # Tensors
@@ -204,13 +177,7 @@ def test_megengines_own_tool_compares_dumps_in_a_layout(run_lar: RunLar, tmp_pat
         arguments = ["--iter", "1", "--warmup-iter", "0", "--enable-nchw44", "--bin-io-dump", name]
         done = run_lar(str(MODELS / "int8.mge"), *arguments, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
-    compared = subprocess.run(
-        [sys.executable, "-c", COMPARE, "a", "b"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    compared = run_python("-c", COMPARE, "a", "b", cwd=tmp_path)
     assert compared.returncode == 0, compared.stderr
     assert compared.stdout == ""
     dump = lar.open_dump(tmp_path / "a")
@@ -306,16 +273,8 @@ def test_the_text_dumps_of_two_equal_runs_are_identical(run_lar: RunLar, tmp_pat
 
 
 def test_text_on_standard_output_is_filtered(run_lar: RunLar) -> None:
-    arguments = [
-        "--warmup-iter",
-        "0",
-        "--iter",
-        "1",
-        "--io-dump-stdout",
-        "--dump-filter",
-        "^pool2$",
-    ]
-    done = run_lar(DIGITS, *arguments)
+    words = "--warmup-iter 0 --iter 1 --io-dump-stdout --dump-filter ^pool2$"
+    done = run_lar(DIGITS, *words.split())
     assert done.returncode == 0, done.stderr
     produced = re.findall(r"^var\d+ produced: name=(\S+) ", done.stdout, re.MULTILINE)
     assert produced == ["pool2"]
@@ -365,14 +324,8 @@ def test_dumps_that_cannot_be_made_are_refused(settings: list[str], words: list[
     ("arguments", "message"),
     [
         (["--driver", "graph", "--bin-io-dump", "d"], "--driver graph cannot do --bin-io-dump"),
-        (
-            ["--io-dump", "a", "--bin-io-dump", "d"],
-            "--io-dump and --bin-io-dump exclude each other",
-        ),
-        (
-            ["--io-dump-stdout", "--json", "-"],
-            "--io-dump-stdout and --json - exclude each other",
-        ),
+        (["--io-dump", "a", "--bin-io-dump", "d"], "--io-dump and --bin-io-dump exclude each"),
+        (["--io-dump-stdout", "--json", "-"], "--io-dump-stdout and --json - exclude each other"),
         (["--bin-io-dump", "d", "--dump-filter", "("], "--dump-filter: '(' is not a regular"),
         (["--iter", "0", "--bin-io-dump", "d"], "--bin-io-dump and --iter 0 exclude each other"),
     ],
