@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from lar.engines.megengine.cache import (
     Algorithm,
     AlgorithmCache,
@@ -11,11 +9,11 @@ from lar.engines.megengine.cache import (
     number_bytes,
 )
 from lar.engines.megengine.cache_operators import operators_of, pick_entry
+from tests.engines.megengine.programs import MODELS, REPOSITORY
 
-REPOSITORY = Path(__file__).resolve().parents[3]
 REAL_FILE = REPOSITORY / "tests" / "data" / "digits_cnn.cache"
 REAL = REAL_FILE.read_bytes()
-MODEL = REPOSITORY / "models" / "digits_cnn.mge"
+MODEL = MODELS / "digits_cnn.mge"
 EMPTY_FILE = number_bytes(0)
 
 

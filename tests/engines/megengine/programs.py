@@ -1,4 +1,4 @@
-"""Programs of the tests, run in processes of their own: MegEngine changes how a process computes."""
+"""Programs of the tests, in processes of their own: MegEngine changes how one computes."""
 
 from __future__ import annotations
 

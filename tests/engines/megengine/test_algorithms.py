@@ -17,13 +17,11 @@ from lar.engines.megengine.cache import bytes_of, read_cache, winograd_of
 from lar.engines.megengine.cache_operators import Operator
 from tests.engines.megengine.caches import choose_algorithm
 from tests.engines.megengine.chosen import chosen_in, names_in, names_of, operators_in
+from tests.engines.megengine.programs import DIGITS, INT8
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
 
-REPOSITORY = Path(__file__).resolve().parents[3]
-DIGITS = str(REPOSITORY / "models" / "digits_cnn.mge")
-INT8 = str(REPOSITORY / "models" / "int8.mge")
 POLICY = "--fast-run-algo-policy"
 
 # The attribute of an algorithm is a sum of these.

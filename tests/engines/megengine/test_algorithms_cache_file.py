@@ -15,13 +15,11 @@ from lar.engines.megengine.algorithms import use_cache, work_copy
 from lar.engines.megengine.cache import read_cache
 from lar.errors import UsageError
 from lar.records.run import RunContext
+from tests.engines.megengine.programs import DIGITS, MODELS
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
 
-REPOSITORY = Path(__file__).resolve().parents[3]
-MODELS = REPOSITORY / "models"
-DIGITS = str(MODELS / "digits_cnn.mge")
 POLICY = "--fast-run-algo-policy"
 
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.engines.megengine.chosen import chosen_in, names_in
+from tests.engines.megengine.programs import DIGITS
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
-
-REPOSITORY = Path(__file__).resolve().parents[3]
-DIGITS = str(REPOSITORY / "models" / "digits_cnn.mge")
 
 
 def test_a_workspace_limit_changes_the_choice(run_lar: RunLar) -> None:

@@ -9,8 +9,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -41,6 +39,7 @@ from tests.engines.megengine.caches import (
     algorithm,
     choose_algorithm,
 )
+from tests.engines.megengine.programs import run_python
 
 CONVOLUTION = "{1,16,8,8} {32,16,3,3} -> {1,32,8,8} Float32, pad 1"
 
@@ -250,13 +249,8 @@ lite.LiteGlobal.dump_persistent_cache(dumped)
 
 def search(cache: Path, dumped: Path) -> str:
     """Run the model with a cache as MegEngine itself does, and return the engine's log."""
-    done = subprocess.run(
-        [sys.executable, "-c", SEARCH, str(MODEL), str(cache), str(dumped)],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=100,
-    )
+    done = run_python("-c", SEARCH, MODEL, cache, dumped, timeout=100)
+    done.check_returncode()
     return done.stderr
 
 

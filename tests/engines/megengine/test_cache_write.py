@@ -26,10 +26,10 @@ from tests.engines.megengine.caches import (
     MODEL,
     REAL,
     REAL_FILE,
-    REPOSITORY,
     cache_with,
     choices_of,
 )
+from tests.engines.megengine.programs import REPOSITORY
 
 
 def write_cache_merged(path: Path, new: AlgorithmCache) -> None:

@@ -9,7 +9,6 @@ import functools
 import importlib.util
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +24,8 @@ from lar.errors import UsageError
 from lar.measurement import machine
 from lar.measurement.machine import read_instruction_sets
 from lar.options.table import BY_KEY
+from tests.engines.megengine import programs
+from tests.engines.megengine.programs import MODELS
 from tests.options.ruling import check, refusal
 from tests.worker_forks import FORKS
 
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 
-REPOSITORY = Path(__file__).resolve().parents[3]
-MODELS = REPOSITORY / "models"
 ZEN_4 = "AuthenticAMD fpu sse4_2 avx2 avx512f"
 INTEL = "GenuineIntel fpu sse4_2 avx2 avx512f"
 BY_NAME = {quirk.name: quirk for quirk in QUIRKS}
@@ -57,19 +56,11 @@ on_amd = pytest.mark.skipif(
 )
 
 
-def run_python(
-    *arguments: str | Path, env: Mapping[str, str] | None = None, timeout: float = 60
-) -> subprocess.CompletedProcess[str]:
+def run_python(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run Python on arguments, with the MKL of its choice."""
-    environment = {key: value for key, value in os.environ.items() if key != defects.MKL_VARIABLE}
-    return subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        env={**environment, "PYTHONPATH": str(REPOSITORY), **(env or {})},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv(defects.MKL_VARIABLE, raising=False)
+        return programs.run_python(*arguments, **options)
 
 
 def run_model(

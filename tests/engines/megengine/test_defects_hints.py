@@ -10,11 +10,11 @@ import pytest
 from lar.engines.megengine import defects
 from lar.engines.megengine.defects import hints_for
 from lar.records.run import RunResult, RunSpec, Samples
+from tests.engines.megengine.programs import MODELS
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
 
-MODELS = Path(__file__).resolve().parents[3] / "models"
 MKL = "MKL runs generic code on AMD, which takes 1.5 to 3 times as long"
 WRONG_INT8 = "--enable-nchw4 and --enable-nchw32 give wrong numbers on int8 models"
 ONE = Samples(end_to_end=(0.1,), host=(0.1,), device=(None,), queue_delay=(None,))

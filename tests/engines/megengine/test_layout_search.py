@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,10 +12,9 @@ import lar
 from lar.engines.megengine import defects, layout_search
 from lar.engines.megengine.layout_result import name_of
 from lar.records.run import RunResult
+from tests.engines.megengine.programs import DIGITS, run_python
 from tests.options.ruling import check, refusal
 
-REPOSITORY = Path(__file__).resolve().parents[3]
-DIGITS = REPOSITORY / "models" / "digits_cnn.mge"
 INTEL, ZEN_4 = "GenuineIntel fpu avx2", "AuthenticAMD fpu avx2"
 SEARCH: dict[str, Any] = {"layout_transform": "cpu", "engine_fix": "x2apic"}
 
@@ -62,7 +59,7 @@ def test_the_search_blocks_channels_and_its_dump_runs_with_the_same_numbers(
 
 def test_wrong_numbers_come_with_a_warning(tmp_path: Path) -> None:
     model = tmp_path / "eight.mge"
-    subprocess.run([sys.executable, "-c", EIGHT_CHANNELS, str(model)], check=True, timeout=60)
+    run_python("-c", EIGHT_CHANNELS, model).check_returncode()
     searched = lar.run(model, iter=1, **SEARCH)
     is_right = numbers_of(searched) == pytest.approx(
         numbers_of(lar.run(model, iter=1)), rel=1e-3, abs=1e-4
@@ -109,29 +106,13 @@ def test_an_input_gets_its_name_back() -> None:
 @pytest.mark.parametrize(
     ("settings", "message", "hint"),
     [
-        (
-            {"layout_transform": "arm"},
-            "--layout-transform arm: MegEngine searches",
-            "give cpu, cuda or",
-        ),
+        ({"layout_transform": "arm"}, "--layout-transform arm: MegEngine", "give cpu, cuda or"),
         ({"layout_transform": "opencl", "cuda": 0}, "the CPU or CUDA", "give cpu, cuda or unspec"),
         ({"layout_transform": "cuda"}, "cuda needs --cuda: MegEngine searches", "add --cuda"),
-        (
-            {"layout_transform": "cpu", "cuda": 0},
-            "and --cuda exclude each",
-            "give --layout-transform cuda",
-        ),
-        (
-            {"layout_transform_dump": "x"},
-            "needs --layout-transform",
-            "add --layout-transform TARGET",
-        ),
+        ({"layout_transform": "cpu", "cuda": 0}, "and --cuda exclude each", "give --layout-trans"),
+        ({"layout_transform_dump": "x"}, "needs --layout-transform", "add --layout-transform TAR"),
         (SEARCH | {"record_comp_seq2": True}, "and --record-comp-seq2 exclude", "take --record"),
-        (
-            {"layout_transform": "unspec"},
-            "--layout-transform needs --engine-fix: it hangs on",
-            "--engine-fix x2apic",
-        ),
+        ({"layout_transform": "unspec"}, "needs --engine-fix: it hangs on", "--engine-fix x2apic"),
     ],
     ids=str,
 )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +10,7 @@ import pytest
 
 import lar
 from tests.cli.failures import check_error
+from tests.engines.megengine.programs import run_python
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
@@ -54,7 +53,7 @@ narrow.dump(sys.argv[1] + "/uint16_in.mge", arg_names=["data"], output_names=["o
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("types")
-    subprocess.run([sys.executable, "-c", SCRIPT, folder], check=True, capture_output=True)
+    run_python("-c", SCRIPT, folder).check_returncode()
     return folder
 
 

@@ -13,11 +13,11 @@ import pytest
 import lar
 from lar.engines.megengine.model_dump import has_blocks
 from lar.records.run import RunResult
+from tests.engines.megengine.programs import MODELS
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
 
-MODELS = Path(__file__).resolve().parents[3] / "models"
 DIGITS = MODELS / "digits_cnn.mge"
 NEWER, OLDER = b"mgv2", b"MGBC"  # the formats, by the bytes 8 to 12, or 0 to 4
 

@@ -15,8 +15,7 @@ import pytest
 from lar.dumps.facts import OperatorFact
 from lar.engines.megengine.dumps import PROFILE, operators_of, order_of
 from lar.engines.megengine.operator_profiler import attach_profiler, graph_of
-
-MODELS = Path(__file__).resolve().parents[3] / "models"
+from tests.engines.megengine.programs import MODELS
 
 
 def profile_twice(model: str, folder: str) -> tuple[bool, list[OperatorFact], list[OperatorFact]]:

@@ -17,7 +17,7 @@ import pytest
 
 from lar.engines.megengine.options import ROWS
 from lar.options.table import BY_KEY
-from tests.engines.megengine.probed import DIGITS, MODELS
+from tests.engines.megengine.programs import DIGITS, MODELS
 from tests.worker_forks import FORKS
 
 if TYPE_CHECKING:

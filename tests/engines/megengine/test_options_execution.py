@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.engines.megengine.probed import DIGITS, MOBILENET, difference, probe
+from tests.engines.megengine.probed import MOBILENET, difference, probe
+from tests.engines.megengine.programs import DIGITS
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,17 +23,14 @@ import lar
 from lar.engines.megengine.packed_model import open_packed, write_packed
 from lar.errors import UsageError
 from lar.running.plan import plan_run
+from tests.engines.megengine.programs import MODELS, ask
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
 
-REPOSITORY = Path(__file__).resolve().parents[3]
-DIGITS = REPOSITORY / "models" / "digits_cnn.mge"
+DIGITS = MODELS / "digits_cnn.mge"
 INFO: dict[str, Any] = {"name": "digits", "valid": True, "version": "1.13.0"}
 INPLACE = {"device": {"type": "CPU", "enable_inplace_model": True}}
-
-
-# The program
 
 
 def count_threads() -> int:
@@ -69,23 +65,6 @@ def main(model: str, settings: str) -> None:
 
 if __name__ == "__main__":
     main(*sys.argv[1:])
-
-
-# The tests
-
-
-def ask(model: Path, settings: dict[str, Any] | None) -> dict[str, Any]:
-    """Run a model in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, __file__, str(model), json.dumps(settings)],
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return told
 
 
 @pytest.fixture(scope="module")
@@ -134,8 +113,10 @@ def test_lite_and_lar_run_it_in_the_mode_that_is_asked_for(folder: Path) -> None
         ("cache", {"multithread_default": 2}, 1),
     ]
     with ThreadPoolExecutor(2) as pool:
-        expected = pool.submit(ask, DIGITS, {})
-        found = list(pool.map(lambda each: ask(folder / f"{each[0]}.lite", each[1]), asked))
+        expected = pool.submit(ask, __file__, DIGITS, "{}")
+        found = list(
+            pool.map(lambda it: ask(__file__, folder / f"{it[0]}.lite", json.dumps(it[1])), asked)
+        )
     assert [told["threads"] for told in found] == [threads for *_, threads in asked]
     for told in found:
         np.testing.assert_allclose(told["output"], expected.result()["output"], atol=1e-5)
@@ -210,11 +191,8 @@ def test_options_at_odds_with_the_packed_model_are_refused(
         (tmp_path / "damaged.lite", [], "a packed model that is damaged"),
     ]
 
-    def run(model: Path, arguments: list[str], said: str) -> None:
+    for model, arguments, said in runs:
         done = run_lar("run", str(model), *arguments, cwd=tmp_path)
         assert done.returncode == 2, done.stderr
         assert said in done.stderr
         assert "Traceback" not in done.stderr
-
-    for each in runs:
-        run(*each)

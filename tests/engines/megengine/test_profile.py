@@ -20,12 +20,11 @@ from lar.engines.megengine.profile import MegEngineProfiler, ProfileClock
 from lar.profiles.intervals import merge_intervals, total_of
 from lar.records.profile import Profile, Step
 from lar.records.run import RunResult, RunSpec
+from tests.engines.megengine.programs import MODELS
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
 
-REPOSITORY = Path(__file__).resolve().parents[3]
-MODELS = REPOSITORY / "models"
 DIGITS = MODELS / "digits_cnn.mge"
 CHOSEN = {"ConvolutionForward", "ConvBiasForward", "PoolingForward", "MatrixMul"}
 

@@ -22,16 +22,12 @@ import pytest
 
 import lar
 from lar.engines.megengine.packed_model import write_packed
+from tests.engines.megengine.programs import MODELS, ask
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
 
-REPOSITORY = Path(__file__).resolve().parents[3]
-MODELS = REPOSITORY / "models"
 MODEL = MODELS / "mobilenet_v2.mge"
-
-
-# The program
 
 
 def own_kib() -> int:
@@ -72,27 +68,11 @@ if __name__ == "__main__":
     main(*sys.argv[1:])
 
 
-# The tests
-
-
-def ask(settings: dict[str, Any]) -> dict[str, Any]:
-    """Load for two runners in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, __file__, "2", json.dumps(settings)],
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return told
-
-
 def test_the_weights_are_in_the_mapped_file_and_nowhere_else() -> None:
     weights_kib = MODEL.stat().st_size >> 10
     with ThreadPoolExecutor(2) as pool:
-        plain, shared = pool.map(ask, [{}, {"share_param_mem": True}])
+        settings: list[dict[str, bool]] = [{}, {"share_param_mem": True}]
+        plain, shared = pool.map(lambda it: ask(__file__, 2, json.dumps(it)), settings)
     saved = [more - less for more, less in zip(plain["grown"], shared["grown"], strict=True)]
     assert len(saved) == 2
     assert all(kib > 0.9 * weights_kib for kib in saved)

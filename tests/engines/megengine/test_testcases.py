@@ -1,21 +1,9 @@
-"""Files of testcases against MegEngine itself: it reads what lar writes, and the reverse.
-
-MegEngine runs in processes of their own, since it changes how a process computes. In such a
-process this file is the program:
-
-    python tests/engines/megengine/test_testcases.py check|old FILE [COPY]
-
-`check` runs the graph with its assertions in the engine, once for each testcase, and prints what
-came of it; `old` copies the file into MegEngine's older format.
-"""
+"""Files of testcases against MegEngine itself: it reads what lar writes, and the reverse."""
 
 from __future__ import annotations
 
 import io
-import json
-import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,18 +14,16 @@ import pytest
 import lar
 from lar.errors import LarError, UsageError
 from lar.testcases.packed_file import graphs_in
+from tests.engines.megengine.programs import MODELS, REPOSITORY
 
 RunLar = Callable[..., "subprocess.CompletedProcess[str]"]
 
-REPOSITORY = Path(__file__).resolve().parents[3]
-MODELS, INPUTS = REPOSITORY / "models", REPOSITORY / "inputs"
+INPUTS = REPOSITORY / "inputs"
 
 
-# The program
-
-
-def check(path: str) -> None:
-    """Run the graph behind the first 12 bytes as MegEngine's own loader takes it."""
+def check(path: str) -> dict[str, Any]:
+    """Run the graph behind the first 12 bytes as MegEngine's own loader takes it, with its
+    assertions, once for each testcase, and return what came of it."""
     from megengine import Tensor
     from megengine.core.tensor import megbrain_graph as G
     from megengine.utils import comp_graph_tools as tools
@@ -81,7 +67,7 @@ def check(path: str) -> None:
             found["cases"].append("ok")
         except RuntimeError as error:
             found["cases"].append(str(error).splitlines()[0])
-    print(json.dumps(found), flush=True)
+    return found
 
 
 def copy_into_old_format(path: str, copy: str) -> None:
@@ -97,30 +83,6 @@ def copy_into_old_format(path: str, copy: str) -> None:
             var.owner.name = var.name
         written += G.dump_graph(outputs, keep_var_name=2, dump_format="FBS")[0]
     Path(copy).write_bytes(written)
-
-
-if __name__ == "__main__":
-    if sys.argv[1] == "check":
-        check(sys.argv[2])
-    else:
-        copy_into_old_format(*sys.argv[2:])
-    sys.stdout.flush()
-    os._exit(0)
-
-
-# Asking it
-
-
-def program(*words: str) -> str:
-    done = subprocess.run(
-        [sys.executable, __file__, *words],
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip().splitlines()[-1] if done.stdout.strip() else ""
 
 
 @pytest.fixture(scope="module")
@@ -144,9 +106,10 @@ def products(run_lar: RunLar, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def test_megengine_reads_what_is_packed(products: Path, digits: Path, tmp_path: Path) -> None:
-    found = json.loads(program("check", str(products)))
-    assert found == {
+def test_megengine_reads_what_is_packed(
+    elsewhere: Callable[..., Any], products: Path, digits: Path, tmp_path: Path
+) -> None:
+    assert elsewhere(check, str(products)) == {
         "inputs": ["a", "b", "product:expect", "rectified:expect"],
         "outputs": ["AssertEqual", "AssertEqual"],
         "cases": ["ok", "ok"],
@@ -157,8 +120,7 @@ def test_megengine_reads_what_is_packed(products: Path, digits: Path, tmp_path: 
     content[place : place + len(fed)] = bytes(len(fed))  # another digit than the expected one
     changed = tmp_path / "changed.mdl"
     changed.write_bytes(content)
-    found = json.loads(program("check", str(changed)))
-    assert found["cases"] == ["ok", "Unequal value"]
+    assert elsewhere(check, str(changed))["cases"] == ["ok", "Unequal value"]
     result = lar.run(changed, iter=1)
     assert result.failure is not None
     assert result.failure.message.startswith("test #1: logits[0,0] is ")
@@ -183,9 +145,11 @@ def test_the_limits_are_read_from_the_engine(products: Path) -> None:
     assert result.model.path == result.spec.model == str(products)
 
 
-def test_the_older_format_is_read(products: Path, tmp_path: Path) -> None:
+def test_the_older_format_is_read(
+    elsewhere: Callable[..., Any], products: Path, tmp_path: Path
+) -> None:
     copy = tmp_path / "old.mdl"
-    program("old", str(products), str(copy))
+    elsewhere(copy_into_old_format, str(products), str(copy))
     assert copy.read_bytes()[12:16] == b"MGBC"
     result = lar.run(copy, iter=1)
     assert result.status == "ok", result.failure

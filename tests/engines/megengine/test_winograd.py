@@ -18,16 +18,13 @@ from lar.engines.megengine.cache import Algorithm, AlgorithmCache, bytes_of, rea
 from lar.engines.megengine.cache_operators import Operator, operators_of
 from lar.records.bench import read_bench
 from lar.records.run import RunResult, read_result
+from tests.engines.megengine.programs import CACHE, DIGITS, MODELS, REPOSITORY
 from tests.running.isolated_runs import SOON
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
 
-REPOSITORY = Path(__file__).resolve().parents[3]
-MODELS = REPOSITORY / "models"
-DIGITS = str(MODELS / "digits_cnn.mge")
 # Searched without weights transformed ahead; of its convolutions two have winograd algorithms.
-CACHE = REPOSITORY / "tests" / "data" / "digits_cnn.cache"
 POLICY = "--fast-run-algo-policy"
 LAYOUT = "--enable-nchw44"
 

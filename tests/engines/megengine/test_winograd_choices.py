@@ -20,11 +20,9 @@ from lar.engines.megengine.cache_operators import (
 from lar.engines.megengine.winograd import choices_of, run_with_winograd
 from lar.measurement.listener import Listener
 from lar.records.run import Failure, OutputSummary, RunContext, RunResult, RunSpec
+from tests.engines.megengine.programs import CACHE, DIGITS
 
-REPOSITORY = Path(__file__).resolve().parents[3]
-DIGITS = str(REPOSITORY / "models" / "digits_cnn.mge")
 # Of its convolutions two have winograd algorithms.
-CACHE = REPOSITORY / "tests" / "data" / "digits_cnn.cache"
 
 
 def candidates(operator: Operator) -> list[Algorithm]:
