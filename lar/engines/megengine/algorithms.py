@@ -125,10 +125,8 @@ class ChoiceListener:
             self._set_level(self._level)
             self._print = None
 
-    def _handle(
-        self, level: int, source: bytes, function: bytes, line: int, form: bytes, values: int
-    ) -> None:
-        show = self._print  # None when another thread has just ended it
+    def _handle(self, level: int, source: bytes, function: bytes, *said: Any) -> None:
+        show, (_, form, values) = self._print, said  # None when another thread has just ended it
         if function == CHOOSER:
             unread = ctypes.string_at(values, VA_LIST_BYTES)
             # Of its own: copies of a model choose in several threads at once.
@@ -137,7 +135,7 @@ class ChoiceListener:
             ctypes.memmove(values, unread, VA_LIST_BYTES)
             self.take(buffer.value)
         if level >= self._level and show is not None:
-            show(level, source, function, line, form, values)
+            show(level, source, function, *said)
 
 
 def algorithms_in(log: str) -> dict[Kernel, str]:
@@ -173,11 +171,8 @@ def choose_algorithms(driver: LiteDriver, _: object) -> None:
         return
     driver.algorithms_chosen = True
     settings = driver.spec.settings
-    policy = (
-        strategy_of(settings),
-        int(table.FAST_RUN_SHARED_BATCH_SIZE.of(settings) or 0),
-        bool(table.BINARY_EQUAL_BETWEEN_BATCH.of(settings)),
-    )
+    batch = int(table.FAST_RUN_SHARED_BATCH_SIZE.of(settings) or 0)
+    policy = strategy_of(settings), batch, table.BINARY_EQUAL_BETWEEN_BATCH.of(settings)
     driver.begins_alone = searching = is_search(settings)
     driver.network_setup.append(lambda network: network.set_network_algo_policy(*policy))
     path = table.FAST_RUN_ALGO_POLICY.of(settings)

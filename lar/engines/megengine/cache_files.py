@@ -14,6 +14,7 @@ from lar.engines.megengine.cache_operators import Operator, compare_caches, oper
 from lar.errors import UsageError, count_of
 
 Cell = str | Size
+CellOf = Callable[[Operator, Algorithm], Cell]
 
 
 class Column(NamedTuple):
@@ -21,7 +22,7 @@ class Column(NamedTuple):
     for several searches."""
 
     title: str
-    cell: Callable[[Operator, Algorithm], Cell]
+    cell: CellOf
     files: str = ""
 
 
@@ -60,9 +61,7 @@ def format_others(operator: Operator, chosen: Algorithm) -> str:
     return f"{text} (within the spread)" if names and operator.is_within_spread else text
 
 
-def of_next_best(
-    cell: Callable[[Operator, Algorithm], Cell],
-) -> Callable[[Operator, Algorithm], Cell]:
+def of_next_best(cell: CellOf) -> CellOf:
     """Return what has the cell of the next best algorithm, an empty one where there is none."""
     return lambda operator, _: cell(operator, it) if (it := operator.next_best) else ""
 
@@ -206,12 +205,9 @@ def find_operators(operators: Sequence[Operator], text: str, where: str) -> list
     """
     found = cache_operators.matching(operators, text)
     if text and not found:
-        names = ", ".join(dict.fromkeys(each.name for each in operators))
-        raise UsageError(
-            f"no operator of {where} holds {text!r}",
-            f"operators: {names or 'none'}",
-            flag="--operator",
-        )
+        names = ", ".join(dict.fromkeys(each.name for each in operators)) or "none"
+        problem = f"no operator of {where} holds {text!r}"
+        raise UsageError(problem, f"operators: {names}", flag="--operator")
     return found
 
 

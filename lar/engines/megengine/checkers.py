@@ -149,8 +149,6 @@ class DispatchCheck:
         if self.found:
             first, *others = self.found
             more = f", nor do {len(others)} more" if others else ""
-            raise CheckFailed(
-                f"operator {first} gives the CPU no kernel to run{more}",
-                "it computes while it is dispatched, or has nothing to compute",
-                flag="--check-dispatch",
-            )
+            problem = f"operator {first} gives the CPU no kernel to run{more}"
+            hint = "it computes while it is dispatched, or has nothing to compute"
+            raise CheckFailed(problem, hint, flag="--check-dispatch")

@@ -198,10 +198,8 @@ def signs_of(profile: Profile, site: Site) -> Iterator[Sign]:
 def thread_signs(profile: Profile, now: int, cores: int) -> Iterator[Sign]:
     """Yield more threads where cores have none."""
     long = share_of(profile, lambda operator: True, LEAST_DIVIDED_NS)
-    figure = (
-        f"operators of {LEAST_DIVIDED_NS / 1e3:.0f} us and more take {long:.0%} of the operators' "
-        f"time on {now} of {cores} cores"
-    )
+    which = f"operators of {LEAST_DIVIDED_NS / 1e3:.0f} us and more"
+    figure = f"{which} take {long:.0%} of the operators' time on {now} of {cores} cores"
     for count in {cores, cores // 2}:
         if count > now:
             saves = long * (1 - 1 / (1 + MORE_THREADS * (count / now - 1)))
@@ -215,10 +213,8 @@ def signs_of_handing_over(profile: Profile) -> Iterator[Sign]:
     calls = len(profile.timed_executions) / max(1, len(profile.timed_steps()))
     between_ns = HANDING_OVER_NS + DISPATCHING_NS * calls
     whole_ns = computing_ns + between_ns
-    figure = (
-        f"{calls:.0f} operators compute for {computing_ns / 1e3:.0f} us in an "
-        f"iteration, and handing them over takes about {between_ns / 1e3:.0f} us"
-    )
+    computed = f"{calls:.0f} operators compute for {computing_ns / 1e3:.0f} us in an iteration"
+    figure = f"{computed}, and handing them over takes about {between_ns / 1e3:.0f} us"
     yield Sign("record-comp-seq", "handing over", between_ns / whole_ns, figure)
     in_caller = IN_CALLER * HANDING_OVER_NS / whole_ns
     yield Sign("1 thread with caller", "handing over", in_caller, figure)

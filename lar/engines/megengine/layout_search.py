@@ -78,16 +78,11 @@ def write_layouts(driver: LiteDriver, _: str) -> None:
     if driver.runner:
         return
     place = driver.context.written[LAYOUT_TRANSFORM_DUMP.key]
-    done = subprocess.run(
-        [sys.executable, "-S", "-c", CODE.format(path=sys.path), driver.model_file, place],
-        input=bytes(found_by(driver)),
-        capture_output=True,
-    )
+    words = [sys.executable, "-S", "-c", CODE.format(path=sys.path), driver.model_file, place]
+    done = subprocess.run(words, input=bytes(found_by(driver)), capture_output=True)
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip().splitlines()
         reason = said[-1][:300] if said else f"exit code {done.returncode}"
-        raise LarError(
-            "the model that the search made cannot be read",
-            f"leave the flag out; MegEngine says: {reason}",
-            flag="--layout-transform",
-        )
+        problem = "the model that the search made cannot be read"
+        hint = f"leave the flag out; MegEngine says: {reason}"
+        raise LarError(problem, hint, flag="--layout-transform")

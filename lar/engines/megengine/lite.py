@@ -74,11 +74,9 @@ class LiteDriver(MegEngineDriver):
         """
         devices = find_devices()
         if f"cuda:{device_id}" not in devices:
-            raise UsageError(
-                f"MegEngine finds no device cuda:{device_id} on this machine",
-                f"devices: {', '.join(devices)}; check the NVIDIA driver (`lar engines`)",
-                flag="--cuda",
-            )
+            problem = f"MegEngine finds no device cuda:{device_id} on this machine"
+            hint = f"devices: {', '.join(devices)}; check the NVIDIA driver (`lar engines`)"
+            raise UsageError(problem, hint, flag="--cuda")
         self.config.device_type = self.lite.LiteDeviceType.LITE_CUDA
         self.config.device_id = device_id
 
@@ -135,11 +133,10 @@ class LiteDriver(MegEngineDriver):
         names = {0: "cpu", 1: f"cuda:{self.network.device_id}"}  # LiteDeviceType
         device = names.get(number.value, f"device type {number.value}")
         if device != self.spec.device:
-            raise UsageError(
-                f"the model is on {device}, not on {self.spec.device}: its file asks for that",
-                "give --cuda" if device.startswith("cuda") else "pack it again for this device",
-                subject=self.spec.model,
-            )
+            problem = f"the model is on {device}, not on {self.spec.device}: its file asks for that"
+            is_cuda = device.startswith("cuda")
+            hint = "give --cuda" if is_cuda else "pack it again for this device"
+            raise UsageError(problem, hint, subject=self.spec.model)
 
     def inputs(self) -> tuple[TensorInfo, ...]:
         return self.infos
@@ -172,11 +169,9 @@ class LiteDriver(MegEngineDriver):
         key = next(key for key in ("const_shape", "record_comp_seq2") if key in self.spec.settings)
         for info, shape in resized_inputs(self.infos, self.fed_shapes):
             own, fed = format_shape(info.shape), format_shape(shape)
-            raise UsageError(
-                f"{flag_of(key)} fixes the shape of input {info.name} to {own}, that of the model "
-                f"file; {fed} is fed",
-                "feed that shape, or leave the flag out",
-            )
+            fixed = f"{flag_of(key)} fixes the shape of input {info.name} to {own}"
+            problem = f"{fixed}, that of the model file; {fed} is fed"
+            raise UsageError(problem, "feed that shape, or leave the flag out")
 
     def bind_threads(self, cores: Sequence[int]) -> None:
         """Bind each of the network's threads to a core, once it is loaded.
@@ -185,13 +180,9 @@ class LiteDriver(MegEngineDriver):
             UsageError: this process may not use such a core.
         """
         usable = os.sched_getaffinity(0)
-        for core in cores:
-            if core not in usable:
-                raise UsageError(
-                    f"there is no core {core} to use",
-                    f"cores: {', '.join(map(str, sorted(usable)))}",
-                    flag="--multi-thread-core-ids",
-                )
+        for core in (core for core in cores if core not in usable):
+            problem, hint = f"there is no core {core} to use", ", ".join(map(str, sorted(usable)))
+            raise UsageError(problem, f"cores: {hint}", flag="--multi-thread-core-ids")
 
         def bind(thread: int) -> int:
             os.sched_setaffinity(0, {cores[thread % len(cores)]})

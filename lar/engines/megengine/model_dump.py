@@ -22,11 +22,9 @@ from lar.options.table import MODEL_DUMP
 
 def dump_model(driver: GraphDriver, _: str) -> None:
     """Write the graph driver's graph to its place."""
-    write_graph(
-        driver.context.written[MODEL_DUMP.key],
-        list(zip(driver.output_names, driver.output_vars, strict=True)),
-        metadata_of(driver.loaded, driver.optimize_options),
-    )
+    outputs = list(zip(driver.output_names, driver.output_vars, strict=True))
+    metadata = metadata_of(driver.loaded, driver.optimize_options)
+    write_graph(driver.context.written[MODEL_DUMP.key], outputs, metadata)
 
 
 def metadata_of(loaded: Any, optimize_options: int | None) -> Any:

@@ -145,9 +145,8 @@ def write_packed(
     except ImportError as error:
         raise LarError(f"flatbuffers cannot be imported: {first_line(error)}") from error
     if len(graph) > LARGEST_MODEL:
-        raise UsageError(
-            "the model is too large, a file holds 2 GiB at most", flag="--packed-model-dump"
-        )
+        problem = "the model is too large, a file holds 2 GiB at most"
+        raise UsageError(problem, flag="--packed-model-dump")
     builder: Any = flatbuffers.Builder(len(graph) + len(info or b"") + len(cache or b"") + 4096)
 
     def add_table(*fields: int | bool | None) -> int:

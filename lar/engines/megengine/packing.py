@@ -97,12 +97,11 @@ def check_packed_cache(driver: LiteDriver, cache: bytes) -> None:
         raise UsageError("its fast-run cache is damaged", "pack it again", subject=model) from None
     if table.FAST_RUN_ALGO_POLICY.is_given(settings):
         # The steps of --winograd-transform have the other set without the user's doing.
-        winograd = table.WINOGRAD_TRANSFORM
-        raise UsageError(
-            f"{model} has a fast-run cache in it, which MegEngine would take instead",
-            "leave the flag out: the one in the model is read",
-            flag=(winograd if winograd.is_given(settings) else table.FAST_RUN_ALGO_POLICY).flag,
-        )
+        is_winograd = table.WINOGRAD_TRANSFORM.is_given(settings)
+        option = table.WINOGRAD_TRANSFORM if is_winograd else table.FAST_RUN_ALGO_POLICY
+        problem = f"{model} has a fast-run cache in it, which MegEngine would take instead"
+        hint = "leave the flag out: the one in the model is read"
+        raise UsageError(problem, hint, flag=option.flag)
     if not driver.algorithms_chosen:
         driver.network.set_network_algo_policy(PROFILE | HEURISTIC)
 
@@ -118,11 +117,9 @@ def refuse_lost_options(
     device, packed = info.get("device", {}), info.get("options", {})
     kind = "CUDA" if table.CUDA.is_given(settings) else "CPU"
     if device.get("type", kind) != kind:
-        raise UsageError(
-            f"it is packed for the device {device['type']}, not for {kind}",
-            "give --cuda" if device["type"] == "CUDA" else "pack it again for this device",
-            subject=model,
-        )
+        hint = "give --cuda" if device["type"] == "CUDA" else "pack it again for this device"
+        problem = f"it is packed for the device {device['type']}, not for {kind}"
+        raise UsageError(problem, hint, subject=model)
     lost: list[tuple[tuple[Option[Any], ...], str, object]] = []
     for name, value in fields.items():
         if int(packed.get(name, value)) != value:
@@ -137,9 +134,7 @@ def refuse_lost_options(
         lost.append((DEVICES, "device_id", device["device_id"]))
     for setting, name, given in lost:
         if option := table.one_of(setting, settings):
-            said = f"{name} is {json.dumps(given)}"
-            raise UsageError(
-                f"{model} has settings in it that MegEngine takes instead: {said}",
-                "leave the flag out, or pack the model without that setting",
-                flag=option.flag,
-            )
+            instead = f"{name} is {json.dumps(given)}"
+            problem = f"{model} has settings in it that MegEngine takes instead: {instead}"
+            hint = "leave the flag out, or pack the model without that setting"
+            raise UsageError(problem, hint, flag=option.flag)

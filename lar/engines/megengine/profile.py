@@ -447,10 +447,8 @@ def allocations_of(
 
 
 def overlap(chunk: records.MemoryChunk, other: records.MemoryChunk) -> bool:
-    return (
-        chunk.address < other.address + other.size_bytes
-        and other.address < chunk.address + chunk.size_bytes
-    )
+    first, second = sorted((chunk, other), key=lambda each: each.address)
+    return second.address < first.address + first.size_bytes
 
 
 def begin_profile(driver: LiteDriver | GraphDriver, _: object) -> None:
@@ -604,13 +602,9 @@ class MegEngineProfiler:
         if not self._listened:
             yield "the algorithms of operators: this build of MegEngine does not report them"
         elif unknown_count:
-            yield (
-                f"the algorithms of {count_of(unknown_count, 'operator')}: reported in the first "
-                "iteration alone, which had other shapes"
-            )
+            operators = f"the algorithms of {count_of(unknown_count, 'operator')}"
+            yield f"{operators}: reported in the first iteration alone, which had other shapes"
         clock = getattr(self.driver, "profile_clock", None)
         if clock is not None and clock.missed_count:
-            yield (
-                f"the ends of {count_of(clock.missed_count, 'iteration')}: their times include the "
-                "writing of MegEngine's profile"
-            )
+            ends = f"the ends of {count_of(clock.missed_count, 'iteration')}"
+            yield f"{ends}: their times include the writing of MegEngine's profile"

@@ -113,8 +113,6 @@ def attach_plugin(flag: str, constructor: str, graph: int, *arguments: Any) -> i
 
 
 def another_build(flag: str, lacking: str) -> UsageError:
-    return UsageError(
-        f"this is another build of MegEngine, it has no {lacking}",
-        "it is made for 1.13.0 from PyPI, for Linux on x86-64; leave the flag out",
-        flag=flag,
-    )
+    problem = f"this is another build of MegEngine, it has no {lacking}"
+    hint = "it is made for 1.13.0 from PyPI, for Linux on x86-64; leave the flag out"
+    return UsageError(problem, hint, flag=flag)

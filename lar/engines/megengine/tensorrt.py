@@ -31,9 +31,8 @@ def use_tensorrt(driver: LiteDriver, _: bool) -> None:
         UsageError: this MegEngine is built without it.
     """
     if find_function("--tensorrt", VERSION, [], ctypes.c_int)() < 0:
-        raise UsageError(
-            "this MegEngine is built without TensorRT", "leave the flag out", flag="--tensorrt"
-        )
+        problem = "this MegEngine is built without TensorRT"
+        raise UsageError(problem, "leave the flag out", flag="--tensorrt")
     driver.network_setup.append(lambda network: network.use_tensorrt())
 
 

@@ -192,10 +192,8 @@ def add_assertion(name: str, variable: Any, values: Arrays, packing: Packing) ->
 
     kind = quantised_name(variable.dtype) or np.dtype(variable.dtype).name
     if kind not in COMPARED:
-        raise UsageError(
-            f"output {name} is {kind}, which MegEngine's assertion does not compare",
-            "--no-assert packs the inputs alone",
-        )
+        problem = f"output {name} is {kind}, which MegEngine's assertion does not compare"
+        raise UsageError(problem, "--no-assert packs the inputs alone")
     fed = _imperative_rt.CompNode("xpux"), variable.dtype, values[name].shape
     expected = _imperative_rt.make_h2d(variable.graph, *fed, name + EXPECT)
     operator = AssertEqual(maxerr=packing.max_error, verbose=packing.verbose)
