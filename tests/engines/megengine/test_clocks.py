@@ -41,12 +41,6 @@ def iteration_of(
     return Iteration(number, start, dispatched, end, tuple(told))
 
 
-def test_iterations_bound_an_offset_together() -> None:
-    assert fit_offsets([(100_000, 140_000), (120_000, 180_000)]) == [
-        Fit(0, 130_000, 10_000 + RESOLUTION_NS)
-    ]
-
-
 def test_what_is_computed_ends_before_the_outputs_are_copied() -> None:
     iteration = iteration_of(0, 0, [(100, 200)], end=9_000)._replace(waited_ns=5_000)
     assert device_window(iteration, None) == (-100, 4_800)
@@ -67,11 +61,6 @@ def test_a_clock_that_begins_again_is_another() -> None:
 
 def test_bounds_that_cross_within_the_resolution_are_of_one_clock() -> None:
     assert fit_offsets([(0, 5000), (5800, 9000)]) == [Fit(0, 5400, 400 + RESOLUTION_NS)]
-
-
-def test_nothing_is_known_of_a_clock_without_iterations() -> None:
-    assert fit_offsets([None, None]) == []
-    assert fit_at([], 3) is None
 
 
 def test_windows_are_begins_and_ends_minus_the_engines_times() -> None:

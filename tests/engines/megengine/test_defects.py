@@ -18,9 +18,8 @@ import numpy.typing as npt
 import pytest
 
 from lar.engines import engine_named
-from lar.engines.megengine import defects, x2apic
+from lar.engines.megengine import defects
 from lar.engines.megengine.defects import QUIRKS, quirks_here
-from lar.errors import UsageError
 from lar.measurement import machine
 from lar.measurement.machine import read_instruction_sets
 from lar.options.table import BY_KEY
@@ -191,13 +190,6 @@ class TestDefects:
 
 
 class TestKnownBuild:
-    def test_memory_with_other_values_is_refused(self) -> None:
-        for values in ((0, 0, 0), (1, 1, 8), (1, 2, 2)):
-            x2apic.check_unset_or_set(x2apic.CoreFacts(*values))
-        for values in ((2, 1, 8), (0, 1, 8), (1, 0, 0), (1, 2, 1)):
-            with pytest.raises(UsageError, match=ANOTHER_BUILD):
-                x2apic.check_unset_or_set(x2apic.CoreFacts(*values))
-
     @with_megengine
     def test_a_build_with_another_note_is_refused_and_left_alone(self) -> None:
         code = """

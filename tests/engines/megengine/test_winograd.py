@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lar.engines.megengine.algorithms import choices_in
-from lar.engines.megengine.cache import Algorithm, AlgorithmCache, bytes_of, read_cache, winograd_of
-from lar.engines.megengine.cache_operators import Operator, operators_of
+from lar.engines.megengine.cache import AlgorithmCache, bytes_of, read_cache, winograd_of
+from lar.engines.megengine.cache_operators import operators_of
 from lar.records.bench import read_bench
 from lar.records.run import RunResult, read_result
+from tests.engines.megengine.caches import candidates, convolutions
 from tests.engines.megengine.programs import CACHE, DIGITS, MODELS, REPOSITORY
 from tests.running.isolated_runs import SOON
 
@@ -65,14 +66,6 @@ def copy_of(cache: Path, folder: Path) -> Path:
     path = folder / "copy.cache"
     path.write_bytes(cache.read_bytes())
     return path
-
-
-def candidates(operator: Operator) -> list[Algorithm]:
-    return [each for each in operator.algorithms if winograd_of(each.name)]
-
-
-def convolutions(cache: AlgorithmCache) -> list[Operator]:
-    return [each for each in operators_of(cache) if "Conv" in each.name]
 
 
 # The runs

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from lar.engines.megengine.algorithms import choices_in
-from lar.engines.megengine.cache import Algorithm, AlgorithmCache, read_cache, winograd_of
+from lar.engines.megengine.cache import AlgorithmCache, read_cache
 from lar.engines.megengine.cache_operators import (
-    Operator,
     operators_of,
     prefer_winograd,
     with_first,
@@ -20,17 +19,10 @@ from lar.engines.megengine.cache_operators import (
 from lar.engines.megengine.winograd import choices_of, run_with_winograd
 from lar.measurement.listener import Listener
 from lar.records.run import Failure, OutputSummary, RunContext, RunResult, RunSpec
+from tests.engines.megengine.caches import candidates, convolutions
 from tests.engines.megengine.programs import CACHE, DIGITS
 
 # Of its convolutions two have winograd algorithms.
-
-
-def candidates(operator: Operator) -> list[Algorithm]:
-    return [each for each in operator.algorithms if winograd_of(each.name)]
-
-
-def convolutions(cache: AlgorithmCache) -> list[Operator]:
-    return [each for each in operators_of(cache) if "Conv" in each.name]
 
 
 # What becomes of a step
