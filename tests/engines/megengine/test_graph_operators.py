@@ -72,16 +72,12 @@ def test_a_damaged_file_is_found(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     "flags",
-    [
-        ("--driver", "lite"),
-        ("--driver", "graph"),
-        ("--driver", "graph", "--optimize-for-inference"),
-    ],
+    ["--driver lite", "--driver graph", "--driver graph --optimize-for-inference"],
 )
 def test_each_driver_has_them_in_the_order_of_the_file(
-    run_lar: RunLar, folder: Path, flags: tuple[str, ...]
+    run_lar: RunLar, folder: Path, flags: str
 ) -> None:
-    result = result_of(run_lar, str(folder / "FBS_V2.mge"), "--iter", "0", *flags)
+    result = result_of(run_lar, str(folder / "FBS_V2.mge"), "--iter", "0", *flags.split())
     assert [each.name for each in result.inputs] == IN_FILE
     assert [each.name for each in result.fed] == IN_FILE
 

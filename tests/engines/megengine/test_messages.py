@@ -53,12 +53,14 @@ def test_a_shape_that_an_operator_cannot_take(message: str) -> None:
 
 
 def test_an_image_of_another_size_may_be_resized() -> None:
-    error = explain(OF_SHAPES[0], IMAGE, (1, 64, 64, 3))
-    assert error is not None
-    assert error.hint.endswith(", --resize 224x200 makes an image fit")
-    error = explain(OF_SHAPES[0], IMAGE, (2, 224, 200, 3))
-    assert error is not None
-    assert "--resize" not in error.hint
+    for fed, hint in (
+        ((1, 64, 64, 3), ", --resize 224x200 makes an image fit"),
+        ((2, 224, 200, 3), ""),
+    ):
+        error = explain(OF_SHAPES[0], IMAGE, fed)
+        assert error is not None
+        assert error.hint.endswith(hint)
+        assert ("--resize" in error.hint) == bool(hint)
 
 
 @each_driver
@@ -121,25 +123,10 @@ NOT_PRINTED = "can not handle dtype Byte in print_host_val"
 @pytest.mark.parametrize(
     ("settings", "message", "blamed", "hint"),
     [
-        (
-            ["enable_nchw44"],
-            NOT_FOLDED,
-            "--enable-nchw44: MegEngine cannot",
-            ", or fold batch norm",
-        ),
-        (
-            ["enable_nchw64"],
-            NOT_DENSE,
-            "--enable-nchw64: MegEngine cannot",
-            "leave the flag out; it",
-        ),
+        (["enable_nchw44"], NOT_FOLDED, "--enable-nchw44: MegEngine cannot", ", or fold batch"),
+        (["enable_nchw64"], NOT_DENSE, "--enable-nchw64: MegEngine cannot", "leave the flag out"),
         (["enable_nchw44", "fake_first"], NOT_FOLDED, "--enable-nchw44: MegEngine", ", or fold "),
-        (
-            ["enable_nchw44", "fake_first"],
-            NOT_COMPUTED,
-            "--fake-first: it cannot go with a layout on m.mge",
-            "leave",
-        ),
+        (["enable_nchw44", "fake_first"], NOT_COMPUTED, "--fake-first: it cannot go with", "leave"),
         (["enable_nchw4", "bin_io_dump"], NOT_CONTIGUOUS, "--bin-io-dump: m.mge has a var", "dump"),
         (["io_dump"], NOT_PRINTED, "--io-dump: m.mge has a variable that", "--bin-out-dump DIR"),
         (["io_dump_stderr"], NOT_PRINTED, "--io-dump-stderr: m.mge has", "optimize_for_inference"),
@@ -160,6 +147,5 @@ def test_an_operator_that_the_engine_lacks_is_named() -> None:
     error = explain_megengine(message, "m.mge", loading=True)
     assert error is not None
     assert error.exit_code == 4
-    assert error.message == (
-        "m.mge: MegEngine has no operator of the type 8912, or the file is damaged"
-    )
+    said = "m.mge: MegEngine has no operator of the type 8912, or the file is damaged"
+    assert error.message == said

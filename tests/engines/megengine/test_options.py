@@ -174,35 +174,24 @@ def test_options_that_need_different_drivers_are_both_named(
     ("model", "flags", "error", "hint"),
     [
         (
-            "digits_cnn",
-            ["--thread", "2", "--record-comp-seq2"],
-            "--thread 2 and --record-comp-seq2 exclude each other: ",
-            "take --record-comp-seq",
+            *("digits_cnn", "--thread 2 --record-comp-seq2"),
+            *("--thread 2 and --record-comp-seq2 exclude each other: ", "take --record-comp-seq"),
         ),
         (
-            "digits_cnn",
-            ["--fake-first", "--record-comp-seq"],
-            "--fake-first and --record-comp-seq exclude each other: ",
-            "leave one",
+            *("digits_cnn", "--fake-first --record-comp-seq"),
+            *("--fake-first and --record-comp-seq exclude each other: ", "leave one"),
         ),
         (
-            "digits_cnn",
-            ["--fake-first", "--enable-nchw44"],
-            "--fake-first: it cannot go with a layout on ",
-            "leave one",
+            *("digits_cnn", "--fake-first --enable-nchw44"),
+            *("--fake-first: it cannot go with a layout on ", "leave one"),
         ),
-        (
-            "int8",
-            ["--fast-run", "--enable-nchw44"],
-            "--fast-run: an operator of ",
-            "--full-run takes",
-        ),
+        ("int8", "--fast-run --enable-nchw44", "--fast-run: an operator of ", "--full-run takes"),
     ],
 )
 def test_what_the_engine_fails_at_is_told_by_the_flags(
-    run_lar: RunLar, model: str, flags: list[str], error: str, hint: str
+    run_lar: RunLar, model: str, flags: str, error: str, hint: str
 ) -> None:
-    done = run_lar("run", str(MODELS / f"{model}.mge"), "--iter", "1", *flags)
+    done = run_lar("run", str(MODELS / f"{model}.mge"), "--iter", "1", *flags.split())
     assert done.returncode == 2
     said = done.stderr.splitlines()
     assert any(line.startswith(f"lar: error: {error}") for line in said), done.stderr

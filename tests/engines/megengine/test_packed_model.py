@@ -185,20 +185,11 @@ class TestSettings:
             ({"has_compression": True}, "says that the model is compressed"),
             ({"device": {}}, "missing required field `type` - at `$.device`"),
             ({"device": {"type": "GPU"}}, "Invalid enum value 'GPU' - at `$.device.type`"),
-            (
-                {"device": {"type": "CPU", "number_threads": -1}},
-                "at `$.device.number_threads`",
-            ),
+            ({"device": {"type": "CPU", "number_threads": -1}}, "at `$.device.number_threads`"),
             ({"device": {"type": "CPU", "number_threads": True}}, "Expected `int`, got `bool`"),
             ({"device": []}, "Expected `object`, got `array` - at `$.device`"),
-            (
-                {"device": {"type": "CPU", "enable_inplace_mode": True}},
-                "`enable_inplace_mode`",
-            ),
-            (
-                {"options": {"weight_preproces": True}},
-                "`weight_preproces` - at `$.opt",
-            ),
+            ({"device": {"type": "CPU", "enable_inplace_mode": True}}, "`enable_inplace_mode`"),
+            ({"options": {"weight_preproces": True}}, "`weight_preproces` - at `$.opt"),
             ({"IO": {"inputs": {}}}, "Expected `array`, got `object` - at `$.IO.inputs`"),
             ({"IO": {"inputs": [{}]}}, "missing required field `name`"),
             ({"unheard": 1}, "unknown field `unheard`"),
@@ -240,36 +231,27 @@ class TestLostOptions:
         ("given", "fields", "info", "said"),
         [
             (
-                {"winograd_transform": True},
-                {"weight_preprocess": 1},
+                *({"winograd_transform": True}, {"weight_preprocess": 1}),
                 {"options": {"weight_preprocess": False}},
-                ["--winograd-transform: it has", "weight_preprocess is false"],
+                "--winograd-transform: it has .*weight_preprocess is false",
             ),
             (
-                {"record_comp_seq2": True},
-                {"comp_node_seq_record_level": 2},
+                *({"record_comp_seq2": True}, {"comp_node_seq_record_level": 2}),
                 {"options": {"comp_node_seq_record_level": 0}},
-                ["--record-comp-seq2", "comp_node_seq_record_level is 0"],
+                "--record-comp-seq2.*comp_node_seq_record_level is 0",
             ),
-            ({"multithread": 3}, {}, {"device": DEVICE}, ["--multithread", "number_threads is 2"]),
+            ({"multithread": 3}, {}, {"device": DEVICE}, "--multithread.*number_threads is 2"),
             (
-                {"cpu_default": True},
-                {},
-                {"device": {"type": "CPU", "device_id": 0}},
-                ["--cpu-default", "device_id is 0"],
+                *({"cpu_default": True}, {}, {"device": {"type": "CPU", "device_id": 0}}),
+                "--cpu-default.*device_id is 0",
             ),
-            ({}, {}, {"device": {"type": "CUDA"}}, ["packed for the device CUDA, not for CPU"]),
-            ({"cuda": 0}, {}, {"device": {"type": "CPU"}}, ["the device CPU, not for CUDA"]),
+            ({}, {}, {"device": {"type": "CUDA"}}, "packed for the device CUDA, not for CPU"),
+            ({"cuda": 0}, {}, {"device": {"type": "CPU"}}, "the device CPU, not for CUDA"),
         ],
         ids=str,
     )
     def test_an_option_that_would_be_lost_is_refused(
-        self,
-        given: dict[str, Any],
-        fields: dict[str, int],
-        info: dict[str, Any],
-        said: list[str],
+        self, given: dict[str, Any], fields: dict[str, int], info: dict[str, Any], said: str
     ) -> None:
-        with pytest.raises(UsageError) as caught:
+        with pytest.raises(UsageError, match=said):
             refuse_lost_options("it", given, fields, info)
-        assert all(text in caught.value.message for text in said), caught.value.message

@@ -45,20 +45,11 @@ def check(path: str) -> dict[str, Any]:
         function.execute()
         function.wait()
         values = [node.get_value().numpy() for node in nodes]
-        fed = [
-            G.InputNode(
-                device="xpux",
-                dtype=var.dtype,
-                shape=value.shape,
-                graph=loaded.graph,
-                use_static_shape=True,
-            )
-            for var, value in zip(inputs, values, strict=True)
-        ]
-        replaced = tools.replace_vars(
-            outputs, {var: node.outputs[0] for var, node in zip(inputs, fed, strict=True)}
-        )
-        function = loaded.graph.compile(list(replaced))
+        how = {"device": "xpux", "graph": loaded.graph, "use_static_shape": True}
+        pairs = zip(inputs, values, strict=True)
+        fed = [G.InputNode(dtype=var.dtype, shape=it.shape, **how) for var, it in pairs]
+        given = {var: node.outputs[0] for var, node in zip(inputs, fed, strict=True)}
+        function = loaded.graph.compile(list(tools.replace_vars(outputs, given)))
         for var, node, value in zip(inputs, fed, values, strict=True):
             node.set_value(Tensor(value, dtype=var.dtype)._dev_tensor())
         try:
@@ -135,12 +126,8 @@ def test_the_limits_are_read_from_the_engine(products: Path) -> None:
         ("product", 0, "assert_eq(product:expect,product)"),
         ("rectified", 0, "assert_eq(rectified:expect,rectified)"),
     ]
-    assert sorted((fed.name, fed.source) for fed in result.fed) == [
-        ("a", "testcase 0"),
-        ("a", "testcase 1"),
-        ("b", "testcase 0"),
-        ("b", "testcase 1"),
-    ]
+    fed = {(each.name, each.source) for each in result.fed}
+    assert fed == {(name, f"testcase {number}") for name in "ab" for number in (0, 1)}
     assert result.model is not None
     assert result.model.path == result.spec.model == str(products)
 
