@@ -31,6 +31,10 @@ def find(target: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
+lite_driver = partial(find, "lar.engines.megengine.lite:LiteDriver")
+graph_driver = partial(find, "lar.engines.megengine.graph:GraphDriver")
+
+
 def late(target: str) -> Any:
     """Return a method that is a function of a module, which is imported when it is called."""
 
@@ -66,15 +70,8 @@ class MegEngine(Engine):
     environment = ONE_BLAS_THREAD
     variable_prefixes = ("MGB_", "MGE_", "MEGENGINE_", "RUNTIME_OVERRIDE_")
     drivers = (
-        DriverEntry(
-            *("lite", "fast to load, the default"),
-            partial(find, "lar.engines.megengine.lite:LiteDriver"),
-            LITE_LIBRARY,
-        ),
-        DriverEntry(
-            *("graph", "the engine's device time"),
-            partial(find, "lar.engines.megengine.graph:GraphDriver"),
-        ),
+        DriverEntry("lite", "fast to load, the default", lite_driver, LITE_LIBRARY),
+        DriverEntry("graph", "the engine's device time", graph_driver),
     )
     searches = table.SEARCHES
     settles = (table.FAST_RUN_ALGO_POLICY, *table.SEARCHES, table.TENSORRT_CACHE)

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from lar.records.choices import OptionValue
     from lar.records.run import RunResult
 
-PLACE = Path(__file__).with_name("defects.json")
 MKL_VARIABLE = "MKL_DEBUG_CPU_TYPE"
 
 # What a model may have that a quirk depends on.
@@ -92,7 +91,9 @@ class Quirk(NamedTuple):
         return self.advice or format_flags(self.options)
 
 
-QUIRKS = tuple(Quirk(**row) for row in json.loads(PLACE.read_bytes()))
+FACTS = json.loads(Path(__file__).with_name("defects.json").read_bytes())
+QUIRKS = tuple(Quirk(**row) for row in FACTS["quirks"])
+HINTS: Mapping[str, str] = FACTS["hints"]
 
 
 def quirks_here(settings: Mapping[str, Any], environment: Mapping[str, str]) -> list[Quirk]:
@@ -193,28 +194,17 @@ def hints_for(result: RunResult, environment: Mapping[str, str]) -> str:
     dumped = table.one_of(table.OPERATOR_DUMPS, settings)
     search = table.one_of(table.SEARCHES, settings)
     searched = search or table.FAST_RUN_ALGO_POLICY.is_given(settings)
-    hints = (
-        *(
-            f"{quirk.effect}; way round: {quirk.way_round}"
-            for quirk in sorted(quirks_met(result, environment), key=lambda each: each.slow)
-            if timed or not quirk.slow
-        ),
-        dumped
-        and timed
-        and f"the times are those of a run with {dumped.flag}: MegEngine dumps in every iteration; "
-        "--warmup-iter 0 --iter 1 dumps once",
-        search
-        and not timed
-        and f"{search.flag}: the warm-up alone was run, which makes the search",
-        table.WINOGRAD_TRANSFORM.is_given(settings)
-        and not searched
-        and "without a search or its cache --winograd-transform prefers no algorithm; "
-        "add --fast-run, or --fast-run-algo-policy FILE",
-        table.CHECK_VAR_VALUE.is_given(settings)
-        and "--check-var-value I has looked at one variable in I runs, then at the next; a larger "
-        "--iter reaches more",
-    )
-    return "; also: ".join(hint for hint in hints if hint)
+    winograd = table.WINOGRAD_TRANSFORM.is_given(settings) and not searched
+    hints = [
+        f"{quirk.effect}; way round: {quirk.way_round}"
+        for quirk in sorted(quirks_met(result, environment), key=lambda each: each.slow)
+        if timed or not quirk.slow
+    ]
+    hints += [HINTS["dumped"].format(flag=dumped.flag)] if dumped and timed else []
+    hints += [HINTS["searched"].format(flag=search.flag)] if search and not timed else []
+    hints += [HINTS["winograd"]] if winograd else []
+    hints += [HINTS["looked"]] if table.CHECK_VAR_VALUE.is_given(settings) else []
+    return "; also: ".join(hints)
 
 
 def quirks_met(result: RunResult, environment: Mapping[str, str]) -> list[Quirk]:

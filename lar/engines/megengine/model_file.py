@@ -34,12 +34,16 @@ class OperatorFacts(msgspec.Struct):
         inputs: which inputs are the data and the weights, where they are not the first two.
         positions: the batch and spatial axes of a layout, where they are not (0, 2, 3).
         taps: of an interpolation, by its mode.
+        moves: the types that copy; convert a layout; read no more of their first input than they
+            give, or its shape alone; may give a view of their input; or have no kernel, as they
+            hold data, take it in or give it out, or show it otherwise.
     """
 
     work: dict[str, str]
     inputs: dict[str, list[int]]
     positions: dict[str, list[int]]
     taps: dict[str, int]
+    moves: dict[str, str]
 
 
 FACTS = msgspec.json.decode(

@@ -25,7 +25,7 @@ from lar.engines.driver import HOST_THREAD, EngineTrace
 from lar.engines.flops import flops_of
 from lar.engines.megengine.algorithms import ChoiceListener, algorithms_in
 from lar.engines.megengine.clocks import Iteration, alignments_of, fit_clocks, place_executions
-from lar.engines.megengine.model_file import CONSTANTS, INPUT, operation_of
+from lar.engines.megengine.model_file import CONSTANTS, FACTS, INPUT, operation_of
 from lar.errors import count_of
 from lar.files.libraries import release_loaded
 from lar.options.option import Option
@@ -50,15 +50,9 @@ NUMBER = re.compile(r"\[\d+\]")  # of an operator or a variable, which another c
 
 PERSISTENT = "PERSISTENT_DEVICE_VALUE"
 PLAN = "static plan"
-COPIES = frozenset({INPUT, "Copy"})
-RELAYOUTS = frozenset({"RelayoutFormat", "Dimshuffle", "Reshape", "Concat"})
-# Those that read no more of their first input than they give, or its shape alone.
-SELECTIONS = {
-    *("Subtensor", "GetVarShape", "IndexingOneHot", "IndexingMultiAxisVec"),
-    *("MeshIndexing", "BatchedMeshIndexing"),
-}
-# Those that may give a view of their input.
-VIEWS = RELAYOUTS | {"AxisAddRemove", "Broadcast", "Copy", "Identity", "Split", "Subtensor"}
+COPIES, RELAYOUTS, SELECTIONS, VIEWS = (
+    FACTS.moves[what].split() for what in ("copies", "relayouts", "selections", "views")
+)
 
 
 class OperatorReader:
