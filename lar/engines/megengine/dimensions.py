@@ -53,13 +53,21 @@ def dimensions_of(site: Site, model: Path) -> tuple[Dimension, ...]:
     # Of a file that cannot be read, any operators may be among its own.
     traits = ALL_TRAITS if known is None else known
     on_cpu = site.device == "cpu"
+    lacks_float16 = on_cpu and "asimdhp" not in site.instruction_sets
     compilers = turn_on(table.ENABLE_JIT, for_full=True), turn_on(table.TENSORRT)
     choices: dict[str, Iterable[Choice]] = {
         "layout": layouts_for_cpu(site, traits) if on_cpu else layouts_for_cuda(),
         "algorithms": (
             searched("fast-run", table.FAST_RUN),
             searched("full-run", table.FULL_RUN, for_full=True),
-            prefer_winograd(site),
+            # Wherever a search of its own has found one; weights are transformed ahead in any case.
+            searched(
+                *("winograd", table.FAST_RUN),
+                options={table.WINOGRAD_TRANSFORM.key: True},
+                cache_depends=tuple(name for name in CACHE_DEPENDS if name != "weights"),
+                # Of other processors' kernels those without winograd are as fast, or faster.
+                for_full="asimd" not in site.instruction_sets,
+            ),
             set_to(table.BINARY_EQUAL_BETWEEN_BATCH, True, "binary-equal"),
             turn_on(table.REPRODUCIBLE, for_full=True),
         ),
@@ -74,7 +82,10 @@ def dimensions_of(site: Site, model: Path) -> tuple[Dimension, ...]:
         ),
         "shapes": (turn_on(table.CONST_SHAPE, for_full=True),),
         "record": (turn_on(table.RECORD_COMP_SEQ), turn_on(table.RECORD_COMP_SEQ2, for_full=True)),
-        "precision": (halve_floats(site),),
+        # Processors without float16 compute it number by number.
+        "precision": (
+            turn_on(table.ENABLE_IOC16, allow="reduced-precision", for_full=lacks_float16),
+        ),
         "spinning": (turn_on(table.NO_SPINNING),),
         "environment": variables_for(site, traits),
         "memory": (turn_on(table.SHARE_PARAM_MEM, objectives=("memory",)),),
@@ -90,24 +101,6 @@ def searched(name: str, option: Option[bool], **fields: Any) -> Choice:
     """Return the choice of a search for algorithms."""
     cache = {"cache": table.FAST_RUN_ALGO_POLICY.key, "cache_depends": CACHE_DEPENDS}
     return Choice(name=name, search={option.key: True}, **{**cache, **fields})
-
-
-def prefer_winograd(site: Site) -> Choice:
-    """Return the choice of winograd algorithms, wherever a search of its own has found one."""
-    return searched(
-        *("winograd", table.FAST_RUN),
-        options={table.WINOGRAD_TRANSFORM.key: True},
-        # Weights are transformed ahead in any case.
-        cache_depends=tuple(name for name in CACHE_DEPENDS if name != "weights"),
-        # Of other processors' kernels those without winograd are as fast, or faster.
-        for_full="asimd" not in site.instruction_sets,
-    )
-
-
-def halve_floats(site: Site) -> Choice:
-    """Return the choice of float16; other processors compute it number by number."""
-    is_slow = site.device == "cpu" and "asimdhp" not in site.instruction_sets
-    return turn_on(table.ENABLE_IOC16, allow="reduced-precision", for_full=is_slow)
 
 
 def layouts_for_cpu(site: Site, traits: frozenset[str]) -> Iterator[Choice]:
@@ -129,10 +122,8 @@ def layouts_for_cpu(site: Site, traits: frozenset[str]) -> Iterator[Choice]:
 
 
 def layouts_for_cuda() -> Iterator[Choice]:
-    yield turn_on(table.ENABLE_NCHW4)
-    yield turn_on(table.ENABLE_CHWN4)
-    yield turn_on(table.ENABLE_NCHW32)
-    yield turn_on(table.ENABLE_NCHW64)
+    quantised = (table.ENABLE_NCHW4, table.ENABLE_CHWN4, table.ENABLE_NCHW32, table.ENABLE_NCHW64)
+    yield from map(turn_on, quantised)
     yield transform_layouts("cuda")
 
 
