@@ -131,7 +131,7 @@ class MegEngine(Engine):
         return RULES
 
     def deploy(self, settings: Mapping[str, Any], model: Path, folder: Path) -> Deployment:
-        from lar.engines.megengine.deployment import deploy
+        from lar.engines.megengine.packing import deploy
 
         return deploy(settings, model, folder, self.version)
 

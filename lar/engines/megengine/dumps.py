@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from lar.dumps.facts import NO_FACTS, DumpFacts, Kernel, OperatorFact, read_facts, write_facts
 from lar.engines.megengine.algorithms import ChoiceListener, algorithms_in
 from lar.engines.megengine.graph_operators import quantizations_in
-from lar.engines.megengine.operator_profiler import attach_profiler
 from lar.engines.megengine.packed_model import graph_in
+from lar.engines.megengine.symbols import attach_profiler
 from lar.errors import LarError
 from lar.options.table import BIN_IO_DUMP, CUDA, TEXT_DUMPS
 

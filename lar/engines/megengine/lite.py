@@ -96,7 +96,11 @@ class LiteDriver(MegEngineDriver):
         if is_packed(self.model_file):
             from lar.engines.megengine.packing import check_packed_model  # few runs need it
 
-            check_packed_model(self)
+            if check_packed_model(self, self.lite_options) and not self.algorithms_chosen:
+                # At its cache lite looks for a search alone.
+                strategies = self.lite.LiteAlgoSelectStrategy
+                cached = strategies.LITE_ALGO_PROFILE | strategies.LITE_ALGO_HEURISTIC
+                self.network.set_network_algo_policy(cached)
         self.load_file(self)
         self.check_device()
         self.fire_hooks("after_load")

@@ -14,7 +14,7 @@ import pytest
 
 from lar.dumps.facts import OperatorFact
 from lar.engines.megengine.dumps import PROFILE, operators_of, order_of
-from lar.engines.megengine.operator_profiler import attach_profiler, graph_of
+from lar.engines.megengine.symbols import attach_profiler, graph_of
 from tests.engines.megengine.programs import MODELS
 
 
