@@ -40,9 +40,7 @@ class Search:
         return operators_in(self.cache)
 
     def attributes(self) -> list[int]:
-        return [
-            algorithm.attribute for operator in self.operators for algorithm in operator.algorithms
-        ]
+        return [each.attribute for operator in self.operators for each in operator.algorithms]
 
     def copy_to(self, folder: Path) -> Path:
         """Copy the cache for a test that changes it."""
@@ -171,17 +169,16 @@ def test_a_run_with_the_file_alone_takes_its_choices(
 @pytest.mark.parametrize(
     "flags",
     [
-        ["--fast-run-shared-batch-size", "4"],
-        ["--binary-equal-between-batch"],
-        ["--reproducible"],
-        ["--binary-equal-between-batch", "--reproducible"],
+        *("--fast-run-shared-batch-size 4", "--binary-equal-between-batch", "--reproducible"),
+        "--binary-equal-between-batch --reproducible",
     ],
 )
 def test_a_cache_is_read_with_the_flags_of_its_search(
-    run_lar: RunLar, search: Callable[..., Search], flags: list[str]
+    run_lar: RunLar, search: Callable[..., Search], flags: str
 ) -> None:
-    found = search("--fast-run", *flags)
-    done = run_lar("run", DIGITS, POLICY, str(found.cache), *flags, "--iter", "1", "--verbose")
+    words = flags.split()
+    found = search("--fast-run", *words)
+    done = run_lar("run", DIGITS, POLICY, str(found.cache), *words, "--iter", "1", "--verbose")
     assert done.returncode == 0, done.stderr
     assert names_in(done.stderr) == names_of(found.operators)
 
@@ -243,16 +240,11 @@ def test_a_search_adds_to_the_file_and_keeps_what_it_held(
     "content", [b"", b"garbage", b"\1\0\0\0", b"cut"], ids=["empty", "text", "counted", "cut"]
 )
 def test_a_damaged_file_is_refused_and_left_as_it_is(
-    run_lar: RunLar,
-    search: Callable[..., Search],
-    tmp_path: Path,
-    content: bytes,
-    searching: bool,
+    run_lar: RunLar, search: Callable[..., Search], tmp_path: Path, content: bytes, searching: bool
 ) -> None:
     cache = tmp_path / "bad.cache"
-    cache.write_bytes(
-        search("--fast-run").cache.read_bytes()[:-5] if content == b"cut" else content
-    )
+    whole = search("--fast-run").cache.read_bytes()
+    cache.write_bytes(whole[:-5] if content == b"cut" else content)
     before = cache.read_bytes()
     arguments = ["--fast-run"] if searching else []
     done = run_lar("run", DIGITS, POLICY, str(cache), "--iter", "1", *arguments)
@@ -302,9 +294,8 @@ def test_the_manuals_three_command_lines(run_lar: RunLar, tmp_path: Path) -> Non
 
     run("--enable-nchw44 --fast-run --fast-run-algo-policy ./algo.cache")
     cache = tmp_path / "algo.cache"
-    (operator,) = (
-        each for each in operators_in(cache) if each.shapes.startswith("{1,4,8,8,4} {8,4,3,3,4,4}")
-    )
+    shapes = "{1,4,8,8,4} {8,4,3,3,4,4}"
+    (operator,) = (each for each in operators_in(cache) if each.shapes.startswith(shapes))
     winograd = [each for each in operator.algorithms if winograd_of(each.name)]
     assert winograd
     # So that the two runs have one to show, whatever was the fastest.

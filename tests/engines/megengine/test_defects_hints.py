@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 MKL = "MKL runs generic code on AMD, which takes 1.5 to 3 times as long"
 WRONG_INT8 = "--enable-nchw4 and --enable-nchw32 give wrong numbers on int8 models"
+WRONG_DEPTHWISE = "--enable-nhwcd4 gives wrong numbers on depthwise convolutions, and is slow"
+WRONG_POOLING = "--enable-ioc16 gives wrong numbers in max-pooling (NaN) and is much slower"
 ONE = Samples(end_to_end=(0.1,), host=(0.1,), device=(None,), queue_delay=(None,))
 
 
@@ -35,14 +37,9 @@ def result_of(
 ) -> RunResult:
     path = str(model if isinstance(model, Path) else MODELS / f"{model}.mge")
     spec = RunSpec(model=path, engine="megengine", driver="lite", settings=settings or {})
-    return RunResult(
-        spec=spec,
-        status="ok",
-        phase="finish",
-        samples=samples,
-        warmup=warmup,
-        uncached_operators=uncached_operators,
-    )
+    facts: dict[str, Any] = {"samples": samples, "warmup": warmup}
+    facts["uncached_operators"] = uncached_operators
+    return RunResult(spec=spec, status="ok", phase="finish", **facts)
 
 
 def effects_of(*arguments: Any, **keywords: Any) -> list[str]:
@@ -65,16 +62,8 @@ def effects_of(*arguments: Any, **keywords: Any) -> list[str]:
         ("int8", {"enable_nchw4": True}, [WRONG_INT8]),
         ("int8", {"enable_nchw32": True}, [WRONG_INT8]),
         ("digits_cnn", {"enable_nhwcd4": True}, []),
-        (
-            "mobilenet_v2",
-            {"enable_nhwcd4": True},
-            ["--enable-nhwcd4 gives wrong numbers on depthwise convolutions, and is slow"],
-        ),
-        (
-            "digits_cnn",
-            {"enable_ioc16": True},
-            ["--enable-ioc16 gives wrong numbers in max-pooling (NaN) and is much slower"],
-        ),
+        ("mobilenet_v2", {"enable_nhwcd4": True}, [WRONG_DEPTHWISE]),
+        ("digits_cnn", {"enable_ioc16": True}, [WRONG_POOLING]),
         ("uint8_input", {"enable_ioc16": True}, []),
     ],
 )

@@ -56,9 +56,8 @@ def test_an_operator_has_what_the_engine_tells(raw: RawProfile) -> None:
 
 def test_operations_that_nobody_knows_are_none(raw: RawProfile) -> None:
     operators = operators_of(raw)
-    assert {each.type for each in operators if each.flops is None} == {
-        "ComputingGraphImpl::CallbackCaller"
-    }
+    unknown = {each.type for each in operators if each.flops is None}
+    assert unknown == {"ComputingGraphImpl::CallbackCaller"}
     # What moves or converts values computes nothing.
     assert {each.type for each in operators if each.flops == 0} == {
         *("ImmutableTensor", "Host2DeviceCopy", "TypeCvt", "Reshape")
@@ -188,9 +187,8 @@ def test_the_memory_plan_is_what_lives_while_it_runs(raw: RawProfile) -> None:
     for one in living:
         for other in living:
             if one is not other and one.address < other.address < one.address + one.size_bytes:
-                assert (one.last_operator or 0) < (other.first_operator or 0) or (
-                    other.last_operator or 0
-                ) < (one.first_operator or 0)
+                first, second = sorted((one, other), key=lambda each: each.first_operator or 0)
+                assert (first.last_operator or 0) < (second.first_operator or 0)
 
 
 def test_a_file_is_a_profile_of_one_iteration() -> None:

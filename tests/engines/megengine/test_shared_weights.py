@@ -42,9 +42,8 @@ def main(count: str, settings: str) -> None:
     from lar.engines.megengine.lite import LiteDriver
     from lar.records.run import RunSpec
 
-    spec = RunSpec(
-        model=str(MODEL), engine="megengine", driver="lite", settings=json.loads(settings)
-    )
+    chosen = json.loads(settings)
+    spec = RunSpec(model=str(MODEL), engine="megengine", driver="lite", settings=chosen)
     rows = engine_named("megengine").rows
     drivers: list[Any] = []
     grown = []
@@ -57,9 +56,8 @@ def main(count: str, settings: str) -> None:
         driver.load()
         grown.append(own_kib() - before)
         drivers.append(driver)
-    areas = [
-        line for line in Path("/proc/self/maps").read_text().splitlines() if str(MODEL) in line
-    ]
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    areas = [line for line in maps if str(MODEL) in line]
     print(json.dumps({"grown": grown[1:], "areas": areas}), flush=True)
     os._exit(0)
 
