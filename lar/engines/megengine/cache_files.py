@@ -14,6 +14,7 @@ from lar.engines.megengine.cache_operators import Operator, compare_caches, oper
 from lar.errors import UsageError, count_of
 
 Cell = str | Size
+Rows = Iterable[tuple[Operator, Algorithm]]
 CellOf = Callable[[Operator, Algorithm], Cell]
 
 
@@ -100,11 +101,7 @@ CHOICE = (*SUMMARY[1:3], SUMMARY[5], SUMMARY[7])
 
 
 def table_of(
-    columns: Sequence[Column],
-    rows: Iterable[tuple[Operator, Algorithm]],
-    files: str = ONE,
-    *,
-    is_indented: bool = True,
+    columns: Sequence[Column], rows: Rows, files: str = ONE, *, is_indented: bool = True
 ) -> CacheTable:
     """Return a table of those of the columns that are for so many files."""
     shown = [column for column in columns if column.files in ("", files)]

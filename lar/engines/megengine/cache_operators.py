@@ -320,9 +320,10 @@ def compare_caches(first: AlgorithmCache, second: AlgorithmCache) -> CacheDiffer
     )
 
 
-def best_of(
-    algorithms: Sequence[Algorithm], is_fit: Callable[[Algorithm], object]
-) -> Algorithm | None:
+Fits = Callable[[Algorithm], object]
+
+
+def best_of(algorithms: Sequence[Algorithm], is_fit: Fits) -> Algorithm | None:
     """Return the fastest fitting algorithm, but the chosen one, perhaps by hand, where it fits."""
     if is_fit(algorithms[0]):
         return algorithms[0]
@@ -335,19 +336,15 @@ def is_direct(algorithm: Algorithm) -> bool:
 
 def prefer_winograd(cache: AlgorithmCache) -> AlgorithmCache:
     """Return the cache with a winograd algorithm first wherever there is one."""
-    return with_best(cache, lambda each: each.winograd, lambda _: True)
+    return with_best(cache, lambda each: each.winograd, keeps=lambda _: True)
 
 
 def without_winograd(cache: AlgorithmCache) -> AlgorithmCache:
     """Return the cache without winograd algorithms, except for operators that have no other."""
-    return with_best(cache, is_direct, is_direct)
+    return with_best(cache, is_direct, keeps=is_direct)
 
 
-def with_best(
-    cache: AlgorithmCache,
-    is_fit: Callable[[Algorithm], object],
-    keeps: Callable[[Algorithm], bool],
-) -> AlgorithmCache:
+def with_best(cache: AlgorithmCache, is_fit: Fits, keeps: Fits) -> AlgorithmCache:
     """Return the cache with the best fitting algorithm first, wherever one fits, and of the others
     those that are kept."""
     changed = dict(cache)

@@ -170,14 +170,10 @@ class LoggedRun:
         """Take an assertion, which did not end the run; its limit is not printed."""
         value = float(error)
         passed = math.isfinite(value)
+        limit = max(value, USUAL_LIMIT) if passed else USUAL_LIMIT
+        known = value if passed else None
         verdict = Verdict(
-            output=name,
-            name=name,
-            id=int(id),
-            shown=True,
-            error=value if passed else None,
-            limit=max(value, USUAL_LIMIT) if passed else USUAL_LIMIT,
-            passed=passed,
+            output=name, name=name, id=int(id), shown=True, error=known, limit=limit, passed=passed
         )
         self.verdicts[self.case] = worse_of(self.verdicts.get(self.case, verdict), verdict)
 
@@ -331,12 +327,9 @@ def result_of(run: LoggedRun) -> records.RunResult:
         device = ""
     is_cuda = table.CUDA.is_given(run.settings)
     place = f"cuda:{run.settings[table.CUDA.key]}" if is_cuda else "cpu"
+    libraries = {"megdnn": run.megdnn}
     facts = EngineFacts(
-        name="megengine",
-        version=run.version,
-        driver=DRIVER,
-        device=place,
-        libraries={"megdnn": run.megdnn},
+        name="megengine", version=run.version, driver=DRIVER, device=place, libraries=libraries
     )
     return records.RunResult(
         spec=records.RunSpec(

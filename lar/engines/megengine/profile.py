@@ -334,25 +334,20 @@ class ProfiledGraphs:
     def __init__(self) -> None:
         self.operators: list[ProfiledOperator] = []
         self._known: dict[object, int] = {}
-        # Of the graph that was compiled last: its operators, and for each set of shapes their
-        # places.
-        self._sequence: tuple[str, ...] = ()
-        self._places: dict[object, dict[str, int]] = {}
+        # The last graph's operators and shapes, and the places of these operators.
+        self._graph: object = None
+        self._places: dict[str, int] = {}
 
     def places_in(self, raw: RawProfile) -> Mapping[str, int]:
         """Return the places in `operators` of an iteration's operators, by their ids, in the
         order of execution."""
-        if self._sequence != raw.graph_exec.comp_seq:
-            self._sequence = raw.graph_exec.comp_seq
-            self._places.clear()
         plans = (variable.mem_plan for variable in raw.graph_exec.var.values())
-        shapes = tuple(plan and plan.layout.shape for plan in plans)
-        if shapes not in self._places:
-            self._places[shapes] = {
-                operator.id: self._place_of(position, operator)
-                for position, operator in enumerate(operators_of(raw))
-            }
-        return self._places[shapes]
+        graph = raw.graph_exec.comp_seq, [plan and plan.layout.shape for plan in plans]
+        if graph != self._graph:
+            places = enumerate(operators_of(raw))
+            self._places = {each.id: self._place_of(position, each) for position, each in places}
+            self._graph = graph
+        return self._places
 
     def _place_of(self, position: int, operator: ProfiledOperator) -> int:
         name = NUMBER.sub("", operator.name)
