@@ -106,7 +106,7 @@ def device_window(iteration: Iteration, host: Fit | None) -> Interval | None:
         for each in iteration.executions
         if each.dispatch_start_ns is not None
     )
-    return max(window[0], *dispatched_before), window[1]
+    return max((window[0], *dispatched_before)), window[1]
 
 
 def host_window(iteration: Iteration) -> Interval | None:

@@ -73,6 +73,8 @@ def test_no_execution_begins_before_its_dispatch() -> None:
     one = iteration_of(0, 10_000, [(0, 100), (100, 200)], [(0, 100), (900, 950)], end=20_000)
     host = Fit(0, 10_000, 50)
     assert device_window(one, host) == (10_000 + 900 - 50 - 100, 19_800)
+    undispatched = iteration_of(1, 10_000, [(0, 100)], end=20_000)
+    assert device_window(undispatched, host) == (10_000, 19_900)
 
 
 def test_where_the_dispatching_thread_computes_it_counts_once() -> None:
