@@ -21,32 +21,16 @@ import numpy as np
 import megengine as mge
 from megengine import jit
 
-@jit.trace(symbolic=True, capture_as_const=True)
-def double(x):
-    return x * 2
-
-@jit.trace(symbolic=True, capture_as_const=True)
-def tell_positive(x):
-    return x > 0
-
-@jit.trace(symbolic=True, capture_as_const=True)
-def narrow(x):
-    return x.astype("float32")
-
-@jit.trace(symbolic=True, capture_as_const=True)
-def widen(x):
-    return x.astype("uint16")
-
-half = mge.tensor(np.ones((2, 3), np.float16))
-double(half)
-double.dump(sys.argv[1] + "/half.mge", arg_names=["data"], output_names=["out"])
-whole = mge.tensor(np.ones((2, 3), np.float32))
-tell_positive(whole)
-tell_positive.dump(sys.argv[1] + "/bool.mge", arg_names=["data"], output_names=["out"])
-widen(whole)
-widen.dump(sys.argv[1] + "/uint16_out.mge", arg_names=["data"], output_names=["out"])
-narrow(whole.astype("uint16"))
-narrow.dump(sys.argv[1] + "/uint16_in.mge", arg_names=["data"], output_names=["out"])
+half, whole = (mge.tensor(np.ones((2, 3), dtype)) for dtype in ("float16", "float32"))
+for name, compute, data in (
+    ("half", lambda x: x * 2, half),
+    ("bool", lambda x: x > 0, whole),
+    ("uint16_out", lambda x: x.astype("uint16"), whole),
+    ("uint16_in", lambda x: x.astype("float32"), whole.astype("uint16")),
+):
+    traced = jit.trace(compute, symbolic=True, capture_as_const=True)
+    traced(data)
+    traced.dump(f"{sys.argv[1]}/{name}.mge", arg_names=["data"], output_names=["out"])
 """
 
 
