@@ -16,12 +16,7 @@ from lar.errors import LarError
 from lar.options import table
 
 if TYPE_CHECKING:
-    from lar.dumps.facts import DumpFacts
-    from lar.engines.engine import CacheFiles, Deployment, Isolation
-    from lar.engines.option_rows import OptionRow
-    from lar.graphs.operator_kinds import OperatorKinds
-    from lar.options.rules import Rule
-    from lar.records.profile import Profile
+    from lar.engines.engine import Deployment, Isolation
     from lar.records.run import RunContext, RunSpec
 
 
@@ -42,6 +37,11 @@ def late(target: str) -> Any:
         return find(target)(*arguments)
 
     return call
+
+
+def constant(target: str) -> Any:
+    """Return a method that gives a constant of a module, which is imported when it is called."""
+    return lambda _: find(target)
 
 
 class TestcaseFiles(CasePacker):
@@ -79,9 +79,14 @@ class MegEngine(Engine):
     packing = TestcaseFiles()
     staged = WinogradRun()
 
+    cache = property(constant("lar.engines.megengine.cache_files:CACHES"))
+    operator_kinds = property(constant("lar.engines.megengine.operator_kinds:KINDS"))
+    option_rows = constant("lar.engines.megengine.options:ROWS")
+    option_rules = constant("lar.engines.megengine.options:RULES")
     find_devices = late("lar.engines.megengine.lite:find_devices")
     read_model = late("lar.engines.megengine.model_file:read_model")
     read_operators = late("lar.engines.megengine.graph_operators:read_operators")
+    read_quantizations = late("lar.engines.megengine.graph_operators:read_quantizations")
     unpack_testcases = late("lar.engines.megengine.testcases:unpack")
     dimensions = late("lar.engines.megengine.dimensions:dimensions_of")
     signs = late("lar.engines.megengine.dimensions:signs_of")
@@ -92,6 +97,7 @@ class MegEngine(Engine):
     describe_progress = late("lar.engines.megengine.algorithms:describe_search")
     describe_dump = late("lar.engines.megengine.dumps:describe_dump")
     writes_profile = late("lar.profiles.megengine_file:is_raw_profile")
+    read_profile = late("lar.engines.megengine.profile:profile_of_raw")
     prints_log = late("lar.engines.megengine.load_and_run_log:is_log")
     read_log = late("lar.engines.megengine.load_and_run_log:read_log")
 
@@ -108,37 +114,10 @@ class MegEngine(Engine):
             "or run .mge models on Linux on x86_64"
         )
 
-    @property
-    def cache(self) -> CacheFiles:
-        from lar.engines.megengine.cache_files import CACHES
-
-        return CACHES
-
-    @property
-    def operator_kinds(self) -> OperatorKinds:
-        from lar.engines.megengine.operator_kinds import KINDS
-
-        return KINDS
-
-    def option_rows(self) -> tuple[OptionRow[Any, Any], ...]:
-        from lar.engines.megengine.options import ROWS
-
-        return ROWS
-
-    def option_rules(self) -> tuple[Rule, ...]:
-        from lar.engines.megengine.options import RULES
-
-        return RULES
-
     def deploy(self, settings: Mapping[str, Any], model: Path, folder: Path) -> Deployment:
         from lar.engines.megengine.packing import deploy
 
         return deploy(settings, model, folder, self.version)
-
-    def read_profile(self, data: bytes, name: str) -> Profile:
-        from lar.engines.megengine.profile import profile_of_raw
-
-        return profile_of_raw(data)
 
     def keep_progress(self, spec: RunSpec, context: RunContext) -> None:
         with contextlib.suppress(LarError):  # it is being written; the end of the run says so else
@@ -149,12 +128,6 @@ class MegEngine(Engine):
         from lar.engines.megengine.isolation import GraphIsolation
 
         return GraphIsolation(GraphDriver(spec, self.rows, context))
-
-    def read_quantizations(self, path: Path) -> DumpFacts:
-        from lar.engines.megengine.graph_operators import quantizations_in
-        from lar.engines.megengine.packed_model import graph_in
-
-        return quantizations_in(graph_in(str(path)))
 
 
 ENGINE = MegEngine()

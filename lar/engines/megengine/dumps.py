@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 
 from lar.dumps.facts import NO_FACTS, DumpFacts, Kernel, OperatorFact, read_facts, write_facts
 from lar.engines.megengine.algorithms import ChoiceListener, algorithms_in
-from lar.engines.megengine.graph_operators import quantizations_in
-from lar.engines.megengine.packed_model import graph_in
+from lar.engines.megengine.graph_operators import read_quantizations
 from lar.engines.megengine.symbols import attach_profiler
 from lar.errors import LarError
 from lar.options.table import BIN_IO_DUMP, CUDA, TEXT_DUMPS
@@ -62,7 +61,7 @@ def dump_tensors(driver: LiteDriver, _: object) -> None:
         facts = NO_FACTS
         # The files of tensors have the names of the quantised types alone.
         with contextlib.suppress(ValueError, LookupError, OSError, LarError, struct.error):
-            facts = quantizations_in(graph_in(driver.model_file))
+            facts = read_quantizations(driver.model_file)
         write_facts(Path(folder), facts._replace(outputs=[*driver.outputs()]))
 
 

@@ -103,14 +103,14 @@ def open_graph(graph: memoryview) -> Graph:
     return Graph([*root.tables(places.operators)], variables, places, is_new)
 
 
-def quantizations_in(graph: memoryview) -> DumpFacts:
-    """Return what a graph says of its quantised variables whose operators have a scale, nothing of
-    the older format, or of a model that was saved without names.
+def read_quantizations(path: str | Path) -> DumpFacts:
+    """Read what a model file says of its quantised variables whose operators have a scale, nothing
+    of the older format, or of a model that was saved without names.
 
     Raises:
-        ValueError, LookupError, struct.error: the graph is damaged.
+        ValueError, LookupError, OSError, LarError, struct.error: it is damaged, or cannot be read.
     """
-    opened = open_graph(graph)
+    opened = open_graph(graph_in(str(path)))
     quantizations, operands = {}, {}
     for operator in opened.operators if opened.variables else ():
         dtype = opened.dtype_of(operator)

@@ -295,7 +295,7 @@ def device_of(raw: RawProfile) -> str:
     return {"multithread": "cpu", "gpu": "cuda"}.get(kind, kind)
 
 
-def profile_of_raw(data: bytes) -> records.Profile:
+def profile_of_raw(data: bytes, _: str = "") -> records.Profile:
     """Return the profile of the one iteration that a file holds.
 
     Its step lasts from the first operator's start to the last one's end on the device's clock.

@@ -14,6 +14,7 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 MODELS = REPOSITORY / "models"
 DIGITS = str(MODELS / "digits_cnn.mge")
 INT8 = str(MODELS / "int8.mge")
+# Searched without weights transformed ahead; of its convolutions two have winograd algorithms.
 CACHE = REPOSITORY / "tests" / "data" / "digits_cnn.cache"
 
 

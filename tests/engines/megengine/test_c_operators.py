@@ -49,7 +49,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if compiler is None:
         pytest.skip("no C compiler is installed")
     folder = tmp_path_factory.mktemp("library")
-    arguments = [compiler, "-shared", "-fPIC", "-o", "libtwice.so", SOURCE]
+    arguments = [compiler, "-shared", "-fPIC", "-o", "libtwice.so", str(SOURCE)]
     subprocess.run(arguments, cwd=folder, check=True, timeout=60)
     return folder / "libtwice.so"
 

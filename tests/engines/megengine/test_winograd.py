@@ -25,7 +25,6 @@ from tests.running.isolated_runs import SOON
 if TYPE_CHECKING:
     from tests.conftest import RunLar
 
-# Searched without weights transformed ahead; of its convolutions two have winograd algorithms.
 POLICY = "--fast-run-algo-policy"
 LAYOUT = "--enable-nchw44"
 

@@ -22,9 +22,6 @@ from lar.records.run import Failure, OutputSummary, RunContext, RunResult, RunSp
 from tests.engines.megengine.caches import candidates, convolutions
 from tests.engines.megengine.programs import CACHE, DIGITS
 
-# Of its convolutions two have winograd algorithms.
-
-
 # What becomes of a step
 
 
