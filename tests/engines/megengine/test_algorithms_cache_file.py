@@ -64,13 +64,9 @@ def test_a_folder_that_may_not_be_written_is_refused_before_the_search(
 @pytest.mark.parametrize(
     ("cache", "others"),
     [
-        ("w", "--json w"),
-        ("w", "--csv ./w"),
-        ("w", "--profile w"),
-        ("w", "--io-dump w"),
-        ("w", "--packed-model-dump w"),
-        ("d/w", "--bin-out-dump d"),
-        ("d/w", "--bin-io-dump d"),
+        *(("w", f"{flag} w") for flag in ("--json", "--csv", "--profile", "--io-dump")),
+        ("w", "--packed-model-dump ./w"),
+        *(("d/w", f"{flag} d") for flag in ("--bin-out-dump", "--bin-io-dump")),
     ],
 )
 @pytest.mark.parametrize("model", ["digits_cnn.mge", "digits_cnn.onnx"])
@@ -91,9 +87,8 @@ def test_a_search_without_a_file_begins_with_an_empty_cache(tmp_path: Path) -> N
     given: list[tuple[str, bool]] = []
     library = SimpleNamespace(set_persistent_cache=lambda *asked: given.append(asked))
     context = RunContext(work_folder=str(tmp_path))
-    driver: Any = SimpleNamespace(
-        runner=0, context=context, lite=SimpleNamespace(LiteGlobal=library)
-    )
+    lite = SimpleNamespace(LiteGlobal=library)
+    driver: Any = SimpleNamespace(runner=0, context=context, lite=lite)
     use_cache(driver, None, searching=True)
     assert given == [(str(work_copy(context)), True)]
     assert read_cache(work_copy(context)) == {}

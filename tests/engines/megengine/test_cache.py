@@ -72,13 +72,10 @@ def test_a_real_file_is_written_as_it_was() -> None:
     assert bytes_of(cache_of(REAL)) == REAL
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "jit:nvrtc:plat=cuda;dev=NVIDIA A10;cap=8.6;runtime=11",
-        "profile:plat=cpu:ConvBiasForwardv4X0",
-    ],
-)
+JIT = "jit:nvrtc:plat=cuda;dev=NVIDIA A10;cap=8.6;runtime=11"
+
+
+@pytest.mark.parametrize("name", [JIT, "profile:plat=cpu:ConvBiasForwardv4X0"])
 def test_values_that_are_not_known_are_kept_and_not_read(name: str) -> None:
     cache = {(name, b"key"): b"anything", (name, b""): b""}
     assert cache_of(bytes_of(cache)) == cache
@@ -147,10 +144,10 @@ def test_what_is_no_whole_cache_is_refused(data: bytes, message: str) -> None:
         b"",
         number_bytes(0),
         number_bytes(1),
-        number_bytes(1) + blob_bytes(algorithm("A").blob) + blob_bytes(b":1;fast;0:\0"),
-        number_bytes(1) + blob_bytes(algorithm("A").blob) + blob_bytes(b":1;1e999;0:\0"),
-        number_bytes(1) + blob_bytes(algorithm("A").blob) + blob_bytes(b":1;nan;0:\0"),
-        number_bytes(1) + blob_bytes(algorithm("A").blob) + blob_bytes(b":1;0.1;0:"),
+        *(
+            number_bytes(1) + blob_bytes(algorithm("A").blob) + blob_bytes(result)
+            for result in (b":1;fast;0:\0", b":1;1e999;0:\0", b":1;nan;0:\0", b":1;0.1;0:")
+        ),
         number_bytes(1) + blob_bytes(algorithm("A").blob[:-1]) + blob_bytes(b":1;0.1;0:\0"),
         number_bytes(1) + blob_bytes(algorithm("A").blob + b"A") + blob_bytes(b":1;0.1;0:\0"),
         number_bytes(1) + blob_bytes(algorithm("A").blob) + blob_bytes(b":1;0.1;0:\0") + b"A",

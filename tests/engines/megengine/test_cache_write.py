@@ -81,10 +81,8 @@ def test_one_writer_waits_for_another(tmp_path: Path) -> None:
         return {**old, **cache_with(a="A")}
 
     slow = threading.Thread(target=update_cache, args=(path, change_slowly))
-    others = [
-        threading.Thread(target=write_cache_merged, args=(path, cache_with(**{name: "B"})))
-        for name in "bcd"
-    ]
+    new = [(path, cache_with(**{name: "B"})) for name in "bcd"]
+    others = [threading.Thread(target=write_cache_merged, args=each) for each in new]
     slow.start()
     assert inside.wait(30)
     for other in others:
@@ -111,9 +109,8 @@ for index in range(count):
 
 
 def start_writer(path: Path, name: str, count: int) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(path), name, str(count), str(REAL_FILE)], cwd=REPOSITORY
-    )
+    words = [sys.executable, "-c", WRITER, str(path), name, str(count), str(REAL_FILE)]
+    return subprocess.Popen(words, cwd=REPOSITORY)
 
 
 def test_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None:

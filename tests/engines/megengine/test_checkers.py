@@ -41,10 +41,8 @@ def dump_models(folder: str) -> None:
     def convert_nothing(data: Any) -> Any:
         return data[0:0].astype("int32"), data * 2
 
-    for name, function, outputs in (
-        ("random", drop, ["dropped"]),
-        ("empty", convert_nothing, ["nothing", "doubled"]),
-    ):
+    empty = ("empty", convert_nothing, ["nothing", "doubled"])
+    for name, function, outputs in (("random", drop, ["dropped"]), empty):
         traced = jit.trace(function, symbolic=True, capture_as_const=True)
         traced(megengine.Tensor(np.ones((4, 8), np.float32)))
         path = os.path.join(folder, f"{name}.mge")

@@ -103,17 +103,15 @@ def test_executions_lie_within_their_iterations_and_near_the_truth(
         begin = at + 20_000
         end = begin + duration * 1000
         waited = end + late * 1000
-        execution = Execution(
-            0, number, WORKER, begin - device, end - device, 0, at - host, at + 5000 - host, HOST
-        )
+        dispatch = at - host, at + 5000 - host, HOST
+        execution = Execution(0, number, WORKER, begin - device, end - device, 0, *dispatch)
         iterations.append(Iteration(number, at, at + 9000, waited, (execution,)))
         true.append((begin, end))
         at = end + late * 1000 + 50_000
     hosts, devices = fit_clocks(iterations)
     assert len(hosts) == len(devices) == 1
-    for placed, iteration, (begin, _) in zip(
-        place_executions(iterations, hosts, devices), iterations, true, strict=True
-    ):
+    found = place_executions(iterations, hosts, devices)
+    for placed, iteration, (begin, _) in zip(found, iterations, true, strict=True):
         assert iteration.forward_ns <= placed.start_ns <= placed.end_ns <= iteration.waited_ns
         assert abs(placed.start_ns - begin) <= devices[0].error_ns
         assert placed.dispatch_start_ns is not None

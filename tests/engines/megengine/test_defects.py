@@ -216,10 +216,8 @@ class TestEffect:
     @on_amd
     def test_nchw88_without_the_fix_does_not_end_well(self, tmp_path: Path) -> None:
         try:
-            done = run_python(
-                *("-c", KEEP_OUTPUT, MODELS / "digits_cnn.mge", "nchw88", "", tmp_path / "o.npy"),
-                timeout=6,
-            )
+            words = ("-c", KEEP_OUTPUT, MODELS / "digits_cnn.mge", "nchw88", "", tmp_path / "o")
+            done = run_python(*words, timeout=6)
         except subprocess.TimeoutExpired:
             return
         assert done.returncode != 0

@@ -61,9 +61,8 @@ def test_wrong_numbers_come_with_a_warning(tmp_path: Path) -> None:
     model = tmp_path / "eight.mge"
     run_python("-c", EIGHT_CHANNELS, model).check_returncode()
     searched = lar.run(model, iter=1, **SEARCH)
-    is_right = numbers_of(searched) == pytest.approx(
-        numbers_of(lar.run(model, iter=1)), rel=1e-3, abs=1e-4
-    )
+    expected = pytest.approx(numbers_of(lar.run(model, iter=1)), rel=1e-3, abs=1e-4)
+    is_right = numbers_of(searched) == expected
     warned = [text for text in searched.warnings if "8 input channels" in text]
     assert bool(warned) == (not is_right)
 

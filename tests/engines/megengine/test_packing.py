@@ -75,11 +75,8 @@ def folder(run_lar: RunLar, tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = run_lar("run", str(DIGITS), *search, "--warmup-iter", "1", cwd=folder)
     assert done.returncode == 0, done.stderr
     (folder / "info.json").write_text(json.dumps(INFO | INPLACE))
-    for name, options in (
-        ("cache", ["--pack-cache", "found.cache"]),
-        ("info", ["--pack-info-json", "info.json"]),
-    ):
-        arguments = ["--packed-model-dump", f"{name}.lite", *options, "--iter", "0"]
+    for name, option in (("cache", "pack-cache=found.cache"), ("info", "pack-info-json=info.json")):
+        arguments = ["--packed-model-dump", f"{name}.lite", f"--{option}", "--iter", "0"]
         done = run_lar("run", str(DIGITS), *arguments, cwd=folder)
         assert done.returncode == 0, done.stderr
     return folder

@@ -92,14 +92,11 @@ def test_algorithms_are_found_by_type_and_shapes() -> None:
     graphs.places_in(raw_after())
     algorithms = algorithms_in(LOG + LOG.replace("IM2COL", "DIRECT"))
     named = {each.name: each.algorithm for each in graphs.operators_with(algorithms)}
-    assert {name for name, algorithm in named.items() if algorithm} == {
-        "conv_bias(conv1,conv2.weight,conv2.bias)[19]"
-    }
+    known = {name for name, algorithm in named.items() if algorithm}
+    assert known == {"conv_bias(conv1,conv2.weight,conv2.bias)[19]"}
     assert set(filter(None, named.values())) == {"IM2COL or DIRECT"}
-    kernel = Kernel(
-        "ConvBiasForward", ((1, 16, 8, 8), (32, 16, 3, 3), (1, 32, 1, 1), (1, 32, 8, 8))
-    )
-    assert kernel in map(kernel_of, graphs.operators)
+    shapes = ((1, 16, 8, 8), (32, 16, 3, 3), (1, 32, 1, 1), (1, 32, 8, 8))
+    assert Kernel("ConvBiasForward", shapes) in map(kernel_of, graphs.operators)
 
 
 def test_a_size_is_that_of_the_elements() -> None:
@@ -229,16 +226,9 @@ def test_kernels_of_a_device_are_named_by_their_algorithms() -> None:
 
 def test_memory_is_taken_by_the_first_operator_and_given_back_by_the_last() -> None:
     executions = [Execution(index, 0, 1, index * 100, index * 100 + 90) for index in range(3)]
-    plan = MemoryPlan(
-        300,
-        (
-            MemoryChunk(0, 200, "a", 0, 1),
-            MemoryChunk(200, 100, "b", 1, 2),
-            MemoryChunk(900, 50, "weight"),
-            MemoryChunk(0, 200, "not executed", 7, 8),
-        ),
-    )
-    taken = allocations_of(plan, executions, "cpu")
+    chunks = [MemoryChunk(0, 200, "a", 0, 1), MemoryChunk(200, 100, "b", 1, 2)]
+    chunks += [MemoryChunk(900, 50, "weight"), MemoryChunk(0, 200, "not executed", 7, 8)]
+    taken = allocations_of(MemoryPlan(300, tuple(chunks)), executions, "cpu")
     assert [(each.at_ns, each.size_bytes, each.operator, each.address) for each in taken] == [
         (0, 200, 0, 0),
         (100, 100, 1, 200),

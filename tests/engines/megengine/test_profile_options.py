@@ -18,9 +18,7 @@ def test_a_recorded_run_is_refused(asked: str, record: str) -> None:
 
 
 def test_a_full_disk_is_told_without_the_engines_temporary_file() -> None:
-    message = (
-        "failed to write to /p/.lar-x/written.json.engine: num=3 size=5 No space left on device"
-    )
+    message = "failed to write to /p/written.json.engine: num=3 size=5 No space left on device"
     error = explain_megengine(message, "m.mge", loading=False, settings=["profile"])
     assert error is not None
     assert error.message == "MegEngine cannot write a file: No space left on device"

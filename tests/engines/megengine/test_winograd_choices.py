@@ -93,9 +93,8 @@ def test_a_step_that_crashes_is_the_runs_status_and_named(tmp_path: Path, name: 
     steps = Steps(fails=name)
     result = steps.prefer_winograd(tmp_path)
     assert result.status == "crashed"
-    assert result.failure == Failure(
-        "the engine crashed", "some hint", subject=f"the trial of {name} algorithms"
-    )
+    subject = f"the trial of {name} algorithms"
+    assert result.failure == Failure("the engine crashed", "some hint", subject=subject)
     assert Path(steps.runs[-1][1].work_folder).name == name  # nothing ran after it
 
 
@@ -159,9 +158,8 @@ def test_without_winograd_the_others_are_left() -> None:
     assert without_winograd(prefer_winograd(cache)) == without_winograd(cache)
     for old, new in zip(operators_of(cache), operators_of(without_winograd(cache)), strict=True):
         assert not candidates(new)
-        assert new.algorithms == tuple(
-            each for each in old.algorithms if each not in candidates(old)
-        )
+        others = [each for each in old.algorithms if each not in candidates(old)]
+        assert new.algorithms == tuple(others)
 
 
 def test_an_operator_that_has_no_other_algorithm_keeps_winograd() -> None:
