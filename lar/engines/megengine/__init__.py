@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,7 @@ lite_driver = partial(find, "lar.engines.megengine.lite:LiteDriver")
 graph_driver = partial(find, "lar.engines.megengine.graph:GraphDriver")
 
 
-def late(target: str) -> Any:
+def late(target: str) -> Callable[..., Any]:
     """Return a method that is a function of a module, which is imported when it is called."""
 
     def call(_: object, *arguments: Any) -> Any:
@@ -39,7 +39,7 @@ def late(target: str) -> Any:
     return call
 
 
-def constant(target: str) -> Any:
+def constant(target: str) -> Callable[..., Any]:
     """Return a method that gives a constant of a module, which is imported when it is called."""
     return lambda _: find(target)
 
