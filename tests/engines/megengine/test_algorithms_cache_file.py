@@ -15,6 +15,7 @@ from lar.engines.megengine.algorithms import use_cache, work_copy
 from lar.engines.megengine.cache import read_cache
 from lar.errors import UsageError
 from lar.records.run import RunContext
+from tests.cli.failures import check_error
 from tests.engines.megengine.programs import DIGITS, MODELS
 
 if TYPE_CHECKING:
@@ -33,9 +34,7 @@ def test_an_empty_cache_is_one(run_lar: RunLar, tmp_path: Path) -> None:
 def test_a_missing_file_is_no_cache_to_read(run_lar: RunLar, tmp_path: Path) -> None:
     cache = tmp_path / "none.cache"
     done = run_lar("run", DIGITS, POLICY, str(cache))
-    assert done.returncode == 2
-    assert f"{POLICY}: {cache}: no such file" in done.stderr
-    assert "--fast-run" in done.stderr
+    check_error(done, 2, f"{POLICY}: {cache}: no such file", "--fast-run")
     assert not cache.exists()
 
 

@@ -13,7 +13,7 @@ import pytest
 from lar.engines.megengine.algorithms import LoggedChoice, find_known
 from lar.engines.megengine.cache_operators import operators_of
 from tests.engines.megengine.caches import algorithm
-from tests.engines.megengine.programs import CACHE, DIGITS, MODELS
+from tests.engines.megengine.programs import CACHE, DIGITS, MODELS, run_well
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
@@ -31,9 +31,7 @@ def read(run_lar: RunLar, tmp_path_factory: pytest.TempPathFactory) -> Read:
     assert made.returncode == 0, made.stderr
 
     def read(*flags: str) -> subprocess.CompletedProcess[str]:
-        done = run_lar("run", DIGITS, POLICY, str(cache), "--iter", "1", *flags)
-        assert done.returncode == 0, done.stderr
-        return done
+        return run_well(run_lar, "run", DIGITS, POLICY, str(cache), "--iter", "1", *flags)
 
     return read
 

@@ -20,7 +20,8 @@ from lar.engines.megengine.messages import explain_megengine
 from lar.engines.megengine.symbols import find_address, find_function
 from lar.errors import UsageError
 from lar.options.rules import RULES, Asked, check_rules
-from tests.engines.megengine.programs import DIGITS, MODELS
+from tests.cli.failures import check_error
+from tests.engines.megengine.programs import DIGITS, MODELS, run_well
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
@@ -142,8 +143,7 @@ class TestDispatch:
     def test_operators_that_compute_nothing_by_nature_do_not_count(self, run_lar: RunLar) -> None:
         """What the checker prints is shown at each iteration; it is more than a pipe holds."""
         model = str(MODELS / "mobilenet_v2.mge")
-        done = run_lar("run", model, "--iter", "9", "--check-dispatch", "--verbose")
-        assert done.returncode == 0
+        done = run_well(run_lar, "run", model, "--iter", "9", "--check-dispatch", "--verbose")
         assert len(done.stderr) > 1 << 16
         found = Counter(kind for _, kind in UNDISPATCHED.findall(done.stderr.encode()))
         assert set(found) == {b"ImmutableTensor", b"InputCallback", b"OutputCallback", b"Reshape"}
@@ -152,9 +152,7 @@ class TestDispatch:
 
 def test_quantised_variables_that_cannot_be_compared_are_told(run_lar: Any) -> None:
     done = run_lar("run", str(MODELS / "int8.mge"), "--check-var-value", "1", "--iter", "2")
-    assert done.returncode == 2
-    assert "--check-var-value: " in done.stderr
-    assert "quantised variables" in done.stderr
+    check_error(done, 2, "--check-var-value: ", "quantised variables")
 
 
 def test_the_memory_of_a_checkers_own_graph_is_not_recorded() -> None:

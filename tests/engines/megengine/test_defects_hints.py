@@ -10,7 +10,7 @@ import pytest
 from lar.engines.megengine import defects
 from lar.engines.megengine.defects import hints_for
 from lar.records.run import RunResult, RunSpec, Samples
-from tests.engines.megengine.programs import MODELS
+from tests.engines.megengine.programs import MODELS, run_well
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
@@ -104,8 +104,7 @@ def test_what_prefers_winograd_can_be_done() -> None:
 
 def test_a_run_prints_one_hint(run_lar: RunLar, tmp_path: Path) -> None:
     flags = ["--enable-nchw4", "--io-dump", str(tmp_path / "d.txt"), "--iter", "1"]
-    done = run_lar("run", str(MODELS / "int8.mge"), *flags)
-    assert done.returncode == 0, done.stderr
+    done = run_well(run_lar, "run", str(MODELS / "int8.mge"), *flags)
     hints = [line for line in done.stderr.splitlines() if line.startswith("hint: ")]
     assert len(hints) == 1
     assert run_lar("run", str(MODELS / "one_operator.mge"), "--iter", "1").stderr.count("hint") == 0

@@ -22,7 +22,8 @@ from lar.dumps.facts import DumpFacts, Kernel
 from lar.dumps.layouts import to_plain
 from lar.engines.megengine.algorithms import choices_in
 from lar.engines.megengine.dumps import describe_dump
-from tests.engines.megengine.programs import DIGITS, MODELS, REPOSITORY, run_python
+from tests.cli.failures import check_error
+from tests.engines.megengine.programs import DIGITS, MODELS, REPOSITORY, run_python, run_well
 from tests.options.ruling import check, refusal
 
 if TYPE_CHECKING:
@@ -85,8 +86,7 @@ def test_outputs_with_and_without_a_dump_are_the_same_bits(
 def test_a_folder_of_tensors_can_be_understood_alone(run_lar: RunLar, tmp_path: Path) -> None:
     (tmp_path / "cpu").mkdir()
     arguments = ["--input", SEVEN, "--iter", "2", "--bin-io-dump", "cpu", "--json", "r.json"]
-    done = run_lar(DIGITS, *arguments, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = run_well(run_lar, DIGITS, *arguments, cwd=tmp_path)
     assert "the times are those of a run with --bin-io-dump" in done.stderr
     dump, result = lar.open_dump(tmp_path / "cpu"), json.loads((tmp_path / "r.json").read_text())
     index = dump.index
@@ -118,8 +118,7 @@ def test_each_operator_has_the_algorithm_that_ran(
     run_lar: RunLar, tmp_path: Path, flags: list[str]
 ) -> None:
     arguments = ["--iter", "1", "--bin-io-dump", "dump", "--json", "r.json", *flags]
-    done = run_lar(DIGITS, *arguments, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = run_well(run_lar, DIGITS, *arguments, cwd=tmp_path)
     dump = lar.open_dump(tmp_path / "dump")
     found = {
         (each.type, dump.tensor(each.outputs[0]).shape): each.algorithm
@@ -137,8 +136,7 @@ def test_each_operator_has_the_algorithm_that_ran(
 
 def test_the_engines_log_stays_whole_for_who_asks_for_it(run_lar: RunLar, tmp_path: Path) -> None:
     arguments = ["--iter", "1", "--warmup-iter", "0", "--verbose", "--bin-io-dump", "dump"]
-    done = run_lar(DIGITS, *arguments, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = run_well(run_lar, DIGITS, *arguments, cwd=tmp_path)
     told = choices_in(done.stderr)
     assert {choice.operator for choice in told} >= {"ConvolutionForward", "MatrixMul"}
     algorithms = {choice.algorithm for choice in told}
@@ -166,8 +164,7 @@ main()
 def test_megengines_own_tool_compares_dumps_in_a_layout(run_lar: RunLar, tmp_path: Path) -> None:
     for name in ("a", "b"):
         arguments = ["--iter", "1", "--warmup-iter", "0", "--enable-nchw44", "--bin-io-dump", name]
-        done = run_lar(str(MODELS / "int8.mge"), *arguments, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
+        run_well(run_lar, str(MODELS / "int8.mge"), *arguments, cwd=tmp_path)
     compared = run_python("-c", COMPARE, "a", "b", cwd=tmp_path)
     assert compared.returncode == 0, compared.stderr
     assert compared.stdout == ""
@@ -197,8 +194,7 @@ def test_a_name_that_is_not_ascii_is_dumped_too(run_lar: RunLar, tmp_path: Path)
     """Lite's own profile, which has the parameters too, cannot write such a name."""
     model = tmp_path / "named.mge"
     model.write_bytes(Path(DIGITS).read_bytes().replace(b"conv1.bias", "cév1.bias".encode()))
-    done = run_lar(str(model), "--iter", "1", "--bin-io-dump", "dump", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    run_well(run_lar, str(model), "--iter", "1", "--bin-io-dump", "dump", cwd=tmp_path)
     dump = lar.open_dump(tmp_path / "dump")
     tensor = next(tensor for tensor in dump if tensor.name == "cév1.bias")
     assert dump.read(tensor.key).shape == (1, 16, 1, 1)
@@ -218,8 +214,7 @@ def test_the_operators_are_known_with_other_dumps_and_executions(
         ("outputs", ["--iter", "1", "--bin-out-dump", "out"]),
         ("once", ["--iter", "1", "--warmup-iter", "0", "--thread", "2"]),
     ):
-        done = run_lar(DIGITS, *flags, "--bin-io-dump", name, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
+        run_well(run_lar, DIGITS, *flags, "--bin-io-dump", name, cwd=tmp_path)
         operators.append(lar.open_dump(tmp_path / name).index.operators)
     assert operators == [operators[0]] * 4
     assert len(lar.open_dump(tmp_path / "out").index.tensors) == 2
@@ -255,8 +250,7 @@ def test_an_interrupted_run_leaves_what_there_is(tmp_path: Path) -> None:
 
 def test_the_text_dumps_of_two_equal_runs_are_identical(run_lar: RunLar, tmp_path: Path) -> None:
     for name in ("cpu.txt", "again.txt"):
-        done = run_lar(DIGITS, "--input", SEVEN, "--iter", "2", "--io-dump", name, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
+        run_well(run_lar, DIGITS, "--input", SEVEN, "--iter", "2", "--io-dump", name, cwd=tmp_path)
     first, second = (tmp_path.joinpath(name).read_text() for name in ("cpu.txt", "again.txt"))
     assert first == second
     assert first.count(" produced: name=logits ") == 3  # the warm-up's too
@@ -265,8 +259,7 @@ def test_the_text_dumps_of_two_equal_runs_are_identical(run_lar: RunLar, tmp_pat
 
 def test_text_on_standard_output_is_filtered(run_lar: RunLar) -> None:
     words = "--warmup-iter 0 --iter 1 --io-dump-stdout --dump-filter ^pool2$"
-    done = run_lar(DIGITS, *words.split())
-    assert done.returncode == 0, done.stderr
+    done = run_well(run_lar, DIGITS, *words.split())
     produced = re.findall(r"^var\d+ produced: name=(\S+) ", done.stdout, re.MULTILINE)
     assert produced == ["pool2"]
     assert done.stdout.index("iter 0/1: ") < done.stdout.index(" produced: ")
@@ -281,8 +274,7 @@ def test_the_outputs_of_each_run_are_kept(
 ) -> None:
     """The graph driver numbers them as load_and_run does."""
     arguments = ["--input", SEVEN, "--iter", "2", "--bin-out-dump", "out", "--json", "r.json"]
-    done = run_lar(DIGITS, "--driver", driver, *arguments, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = run_well(run_lar, DIGITS, "--driver", driver, *arguments, cwd=tmp_path)
     assert "the times are those of a run with" not in done.stderr
     dump = lar.open_dump(tmp_path / "out")
     assert dump.index.outputs == ("logits",)
@@ -324,7 +316,5 @@ def test_dumps_that_cannot_be_made_are_refused(settings: list[str], words: list[
 def test_flags_that_do_not_go_together_leave_nothing(
     run_lar: RunLar, tmp_path: Path, arguments: list[str], message: str
 ) -> None:
-    done = run_lar(DIGITS, *arguments, cwd=tmp_path)
-    assert done.returncode == 2, done.stderr
-    assert f"lar: error: {message}" in done.stderr
+    check_error(run_lar(DIGITS, *arguments, cwd=tmp_path), 2, f"lar: error: {message}")
     assert not any(tmp_path.iterdir())

@@ -10,7 +10,7 @@ import pytest
 
 import lar
 from tests.cli.failures import check_error
-from tests.engines.megengine.programs import run_python
+from tests.engines.megengine.programs import run_python, run_well
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
@@ -48,8 +48,7 @@ def test_float16_goes_in_and_comes_out(
     data = np.array([[0.5, -1.25, 3], [60000, 6e-8, 0]], np.float16)
     np.save(tmp_path / "data.npy", data[:1] if "--batch-size" in flags else data)
     command = [str(folder / "half.mge"), "--input", "data.npy", "--iter", "2", *flags]
-    done = run_lar(*command, "--bin-out-dump", "out", "--copy-to-host", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    run_well(run_lar, *command, "--bin-out-dump", "out", "--copy-to-host", cwd=tmp_path)
     expected = np.repeat(data[:1], 2, axis=0) if "--batch-size" in flags else data
     for tensor in lar.open_dump(tmp_path / "out"):
         array = lar.open_dump(tmp_path / "out").read(tensor.key)
@@ -69,5 +68,4 @@ def test_a_type_that_lite_lacks_is_named(run_lar: RunLar, folder: Path, name: st
 
 @pytest.mark.parametrize("name", ["bool", "uint16_in"])
 def test_the_graph_driver_takes_what_lite_lacks(run_lar: RunLar, folder: Path, name: str) -> None:
-    done = run_lar(str(folder / f"{name}.mge"), "--driver", "graph", "--iter", "1")
-    assert done.returncode == 0, done.stderr
+    run_well(run_lar, str(folder / f"{name}.mge"), "--driver", "graph", "--iter", "1")

@@ -11,6 +11,7 @@ from lar.engines.megengine.messages import explain_megengine, resized_inputs
 from lar.errors import UsageError
 from lar.records.run import TensorInfo
 from tests.cli.failures import check_error
+from tests.engines.megengine.programs import run_well
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
@@ -85,8 +86,7 @@ def test_a_run_with_a_shape_that_the_model_cannot_take(
 
 def test_the_model_file_is_closed(run_lar: RunLar, root: Path) -> None:
     command = ("models/one_operator.mge", "--driver", "graph", "--iter", "1", "--verbose")
-    done = run_lar(*command, cwd=root, env={"PYTHONWARNINGS": "always"})
-    assert done.returncode == 0
+    done = run_well(run_lar, *command, cwd=root, env={"PYTHONWARNINGS": "always"})
     assert "ResourceWarning" not in done.stderr
 
 

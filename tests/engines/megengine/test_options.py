@@ -17,7 +17,8 @@ import pytest
 
 from lar.engines.megengine.options import ROWS
 from lar.options.table import BY_KEY
-from tests.engines.megengine.programs import DIGITS, MODELS
+from tests.cli.failures import check_error
+from tests.engines.megengine.programs import DIGITS, MODELS, run_well
 from tests.worker_forks import FORKS
 
 if TYPE_CHECKING:
@@ -55,8 +56,7 @@ def test_a_variable_reaches_the_engine_and_the_result(
     file = tmp_path / "result.json"
     arguments = ["run", model, "--iter", "1", "--verbose", "--json", str(file)]
     twice = ["--engine-env", variable, "--engine-env", "LAR_TEST=a=b"]
-    done = run_lar(*arguments, *twice, cwd=tmp_path)
-    assert done.returncode == 0
+    done = run_well(run_lar, *arguments, *twice, cwd=tmp_path)
     assert shown in done.stdout + done.stderr
     name, _, value = variable.partition("=")
     assert json.loads(file.read_text())["spec"]["environment"] == {name: value, "LAR_TEST": "a=b"}
@@ -66,9 +66,7 @@ def test_a_variable_reaches_the_engine_and_the_result(
 
 @pytest.mark.parametrize("text", ["KEY", "=1", "1KEY=2", ""])
 def test_what_is_no_variable_is_refused(run_lar: RunLar, text: str) -> None:
-    done = run_lar("run", DIGITS, f"--engine-env={text}")
-    assert done.returncode == 2
-    assert "KEY=VALUE" in done.stderr
+    check_error(run_lar("run", DIGITS, f"--engine-env={text}"), 2, "KEY=VALUE")
 
 
 # The whole table
@@ -195,8 +193,7 @@ def test_what_the_engine_fails_at_is_told_by_the_flags(
 
 
 def test_one_runner_may_record(run_lar: RunLar) -> None:
-    done = run_lar("run", DIGITS, "--iter", "1", "--thread", "1", "--record-comp-seq2")
-    assert done.returncode == 0, done.stderr
+    run_well(run_lar, "run", DIGITS, "--iter", "1", "--thread", "1", "--record-comp-seq2")
 
 
 def test_a_crash_that_the_engine_announces_is_told_by_the_flag(run_lar: RunLar) -> None:
@@ -211,16 +208,11 @@ def test_a_crash_that_the_engine_announces_is_told_by_the_flag(run_lar: RunLar) 
     "flag", ["--full-run", "--enable-nchw44", "--winograd-transform", "--record-comp-seq2"]
 )
 def test_an_engine_that_cannot_names_those_that_can(run_lar: RunLar, flag: str) -> None:
-    done = run_lar("run", str(MODELS / "digits_cnn.onnx"), flag)
-    assert done.returncode == 2
-    assert flag in done.stderr
-    assert "megengine" in done.stderr
+    check_error(run_lar("run", str(MODELS / "digits_cnn.onnx"), flag), 2, flag, "megengine")
 
 
 @pytest.mark.parametrize("first", ["nchw4", "nchw44", "nhwcd4"])
 @pytest.mark.parametrize("second", ["nchw32", "chwn4", "nchw88"])
 def test_two_layouts_exclude_each_other(run_lar: RunLar, first: str, second: str) -> None:
     done = run_lar("run", DIGITS, f"--enable-{first}", f"--enable-{second}")
-    assert done.returncode == 2
-    assert f"--enable-{first}" in done.stderr
-    assert f"--enable-{second}" in done.stderr
+    check_error(done, 2, f"--enable-{first}", f"--enable-{second}")

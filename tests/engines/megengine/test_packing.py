@@ -23,7 +23,8 @@ import lar
 from lar.engines.megengine.packed_model import open_packed, write_packed
 from lar.errors import UsageError
 from lar.running.plan import plan_run
-from tests.engines.megengine.programs import MODELS, ask
+from tests.cli.failures import check_error
+from tests.engines.megengine.programs import MODELS, ask, run_well
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
@@ -72,13 +73,11 @@ def folder(run_lar: RunLar, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a cache, settings, and a packed model with each."""
     folder = tmp_path_factory.mktemp("packed")
     search = ["--fast-run", "--fast-run-algo-policy", "found.cache", "--iter", "0"]
-    done = run_lar("run", str(DIGITS), *search, "--warmup-iter", "1", cwd=folder)
-    assert done.returncode == 0, done.stderr
+    run_well(run_lar, "run", str(DIGITS), *search, "--warmup-iter", "1", cwd=folder)
     (folder / "info.json").write_text(json.dumps(INFO | INPLACE))
     for name, option in (("cache", "pack-cache=found.cache"), ("info", "pack-info-json=info.json")):
         arguments = ["--packed-model-dump", f"{name}.lite", f"--{option}", "--iter", "0"]
-        done = run_lar("run", str(DIGITS), *arguments, cwd=folder)
-        assert done.returncode == 0, done.stderr
+        run_well(run_lar, "run", str(DIGITS), *arguments, cwd=folder)
     return folder
 
 
@@ -121,8 +120,7 @@ def test_lite_and_lar_run_it_in_the_mode_that_is_asked_for(folder: Path) -> None
 
 def test_a_search_reads_the_cache_inside(run_lar: RunLar, folder: Path) -> None:
     def search(model: str) -> str:
-        done = run_lar("run", model, "--fast-run", "--verbose", "--iter", "1", cwd=folder)
-        assert done.returncode == 0, done.stderr
+        done = run_well(run_lar, "run", model, "--fast-run", "--verbose", "--iter", "1", cwd=folder)
         return done.stderr
 
     plain, packed = search(str(DIGITS)), search("cache.lite")
@@ -190,6 +188,5 @@ def test_options_at_odds_with_the_packed_model_are_refused(
 
     for model, arguments, said in runs:
         done = run_lar("run", str(model), *arguments, cwd=tmp_path)
-        assert done.returncode == 2, done.stderr
-        assert said in done.stderr
+        check_error(done, 2, said)
         assert "Traceback" not in done.stderr

@@ -22,6 +22,7 @@ import pytest
 
 import lar
 from lar.engines.megengine.packed_model import write_packed
+from tests.cli.failures import check_error
 from tests.engines.megengine.programs import MODELS, ask
 
 if TYPE_CHECKING:
@@ -109,6 +110,4 @@ def test_of_packed_models_those_that_lite_copies_are_refused(
 
 @pytest.mark.parametrize("flag", ["--optimize-for-inference", "--model-dump=x.mge"])
 def test_it_is_lites_alone(run_lar: RunLar, flag: str) -> None:
-    done = run_lar("run", str(MODEL), "--share-param-mem", flag)
-    assert done.returncode == 2
-    assert "--share-param-mem" in done.stderr
+    check_error(run_lar("run", str(MODEL), "--share-param-mem", flag), 2, "--share-param-mem")

@@ -14,7 +14,7 @@ import pytest
 import lar
 from lar.errors import LarError, UsageError
 from lar.testcases.packed_file import graphs_in
-from tests.engines.megengine.programs import MODELS, REPOSITORY
+from tests.engines.megengine.programs import MODELS, REPOSITORY, run_well
 
 RunLar = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -82,8 +82,7 @@ def digits(run_lar: RunLar, tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("digits") / "digits.mdl"
     data = (str(INPUTS / "digits.npy"), str(INPUTS / "digit_7.npy"))
     words = [word for text in data for word in ("-d", text)]
-    done = run_lar("pack", str(MODELS / "digits_cnn.mge"), *words, "-o", str(place), "--silent")
-    assert done.returncode == 0, done.stderr
+    run_well(run_lar, "pack", str(MODELS / "digits_cnn.mge"), *words, "-o", str(place), "--silent")
     return place
 
 
@@ -92,8 +91,7 @@ def products(run_lar: RunLar, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Testcases of a model of two inputs and two outputs."""
     place = tmp_path_factory.mktemp("products") / "products.mdl"
     words = ("-d", "#rand(0,1)", "-d", "#rand(-9,9)", "--max-err", "0", "-o", str(place))
-    done = run_lar("pack", str(MODELS / "multi_input.mge"), *words)
-    assert done.returncode == 0, done.stderr
+    run_well(run_lar, "pack", str(MODELS / "multi_input.mge"), *words)
     return place
 
 
