@@ -21,28 +21,17 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lar.dumps.facts import Kernel
-from lar.engines.megengine.cache import (
-    Algorithm,
-    AlgorithmCache,
-    bytes_of,
-    read_cache,
-    update_cache,
-)
-from lar.engines.megengine.cache_operators import (
-    Operand,
-    Operator,
-    format_operands,
-    operators_of,
-    prefer_winograd,
-)
+from lar.engines.megengine import cache as caches
+from lar.engines.megengine import cache_operators
+from lar.engines.megengine.cache import AlgorithmCache, read_cache
+from lar.engines.megengine.cache_operators import Operand, Operator
 from lar.engines.megengine.symbols import find_function
 from lar.errors import UsageError
 from lar.options import table
@@ -51,6 +40,7 @@ from lar.records.run import RunContext, RunSpec
 if TYPE_CHECKING:
     from lar.engines.megengine.lite import LiteDriver
 
+FLAG = table.FAST_RUN_ALGO_POLICY.flag
 CHOICE = re.compile(
     r"(?:\] |^)(\w+): tensor layouts\((.*)\)\): algo=(\S+) workspace=([\d.]+)MiB", re.MULTILINE
 )
@@ -71,7 +61,8 @@ class LoggedChoice:
     @property
     def text(self) -> str:
         """The shapes as people read them: {1,16,8,8} {32,16,3,3} -> {1,32,8,8} Float32."""
-        return format_operands([Operand(shape, (), self.dtype) for shape in self.shapes if shape])
+        given = [Operand(shape, (), self.dtype) for shape in self.shapes if shape]
+        return cache_operators.format_operands(given)
 
 
 def choices_in(log: str) -> list[LoggedChoice]:
@@ -134,10 +125,8 @@ class ChoiceListener:
             self._set_level(self._level)
             self._print = None
 
-    def _handle(
-        self, level: int, source: bytes, function: bytes, line: int, form: bytes, values: int
-    ) -> None:
-        show = self._print  # None when another thread has just ended it
+    def _handle(self, level: int, source: bytes, function: bytes, *said: Any) -> None:
+        show, (_, form, values) = self._print, said  # None when another thread has just ended it
         if function == CHOOSER:
             unread = ctypes.string_at(values, VA_LIST_BYTES)
             # Of its own: copies of a model choose in several threads at once.
@@ -146,7 +135,7 @@ class ChoiceListener:
             ctypes.memmove(values, unread, VA_LIST_BYTES)
             self.take(buffer.value)
         if level >= self._level and show is not None:
-            show(level, source, function, line, form, values)
+            show(level, source, function, *said)
 
 
 def algorithms_in(log: str) -> dict[Kernel, str]:
@@ -182,18 +171,14 @@ def choose_algorithms(driver: LiteDriver, _: object) -> None:
         return
     driver.algorithms_chosen = True
     settings = driver.spec.settings
-    strategy = strategy_of(settings)
     batch = int(table.FAST_RUN_SHARED_BATCH_SIZE.of(settings) or 0)
-    equal = bool(table.BINARY_EQUAL_BETWEEN_BATCH.of(settings))
-    searching = is_search(settings)
-    driver.begins_alone = searching
-    driver.network_setup.append(
-        lambda network: network.set_network_algo_policy(strategy, batch, equal)
-    )
-    if table.FAST_RUN_ALGO_POLICY.of(settings):
-        use_cache(driver, Path(str(settings[table.FAST_RUN_ALGO_POLICY.key])), searching=searching)
-    elif searching and driver.context.work_folder:
-        use_cache(driver, None, searching=True)  # for its progress: what is found is thrown away
+    policy = strategy_of(settings), batch, table.BINARY_EQUAL_BETWEEN_BATCH.of(settings)
+    driver.begins_alone = searching = is_search(settings)
+    driver.network_setup.append(lambda network: network.set_network_algo_policy(*policy))
+    path = table.FAST_RUN_ALGO_POLICY.of(settings)
+    if path or (searching and driver.context.work_folder):
+        # A search without a file has one for its progress: what is found is thrown away.
+        use_cache(driver, Path(str(path)) if path else None, searching=searching)
 
 
 def use_cache(driver: LiteDriver, path: Path | None, *, searching: bool) -> None:
@@ -205,41 +190,30 @@ def use_cache(driver: LiteDriver, path: Path | None, *, searching: bool) -> None
     Raises:
         UsageError: the file is missing though nothing is searched, damaged, or not writable.
     """
-    known = path is not None and check_cache(path, searching=searching)
+    cache = known_cache(path, searching=searching) if path else {}
     if driver.runner:  # the cache is one for the whole process
         return
-    content = path.read_bytes() if path and known else bytes(4)  # no categories
     if path and table.WINOGRAD_TRANSFORM.of(driver.spec.settings) and not searching:
-        content = bytes_of(prefer_winograd(read_cache(path)))
+        cache = cache_operators.prefer_winograd(cache)
     copy = work_copy(driver.context)
-    copy.write_bytes(content)
-    known_before(driver.context).write_bytes(content)
+    for place in (copy, known_before(driver.context)):
+        place.write_bytes(caches.bytes_of(cache))
     driver.lite.LiteGlobal.set_persistent_cache(str(copy), searching)
-    if not searching:
-        listen_to_choices(driver)
+    # In the warm-up, or it would be timed.
+    if not searching and driver.spec.warmup_iterations:
+        ChoiceListener(driver.choices.append).begin(FLAG)
 
 
-def check_cache(path: Path, *, searching: bool) -> bool:
-    """Refuse a cache file that cannot be used; return whether it exists.
+def known_cache(path: Path, *, searching: bool) -> AlgorithmCache:
+    """Read a cache file, an empty one where a search is to make it.
 
     Raises:
         UsageError: the file is missing though nothing is searched, damaged, or not writable.
     """
-    known = path.exists()
-    if not known and not searching:
-        raise UsageError(
-            "no such file",
-            "make it with --fast-run, then run without",
-            flag="--fast-run-algo-policy",
-            subject=path,
-        )
-    if known:
-        read_cache(path)  # refuses a damaged or foreign file before the engine sees it
-    if searching and not os.access(path if known else path.absolute().parent, os.W_OK):
-        raise UsageError(
-            "cannot be written", "choose another file", flag="--fast-run-algo-policy", subject=path
-        )
-    return known
+    cache = {} if searching and not path.exists() else read_cache(path)
+    if searching:
+        caches.check_writable(path, FLAG)
+    return cache
 
 
 def work_copy(context: RunContext) -> Path:
@@ -261,7 +235,7 @@ def keep_search(spec: RunSpec, context: RunContext) -> None:
     """
     policy, found = table.FAST_RUN_ALGO_POLICY.of(spec.settings), found_by(context)
     if policy and found and is_search(spec.settings):
-        update_cache(str(policy), lambda old: {**old, **found}, table.FAST_RUN_ALGO_POLICY.flag)
+        caches.update_cache(str(policy), lambda old: {**old, **found}, FLAG)
 
 
 def found_by(context: RunContext) -> AlgorithmCache | None:
@@ -270,21 +244,12 @@ def found_by(context: RunContext) -> AlgorithmCache | None:
     return read_cache(copy) if copy.exists() and copy.stat().st_size else None
 
 
-FLAG = table.FAST_RUN_ALGO_POLICY.flag
-
-
-def listen_to_choices(driver: LiteDriver) -> None:
-    """Keep what the engine reports of its choices in the warm-up; without one it would be timed."""
-    if driver.spec.warmup_iterations:
-        ChoiceListener(driver.choices.append).begin(FLAG)
-
-
 def warn_of_missed(driver: LiteDriver, _: str) -> None:
     """Warn of operators that ran and are not in the cache."""
     if not driver.choices:
         return
     ran = choices_in(b"\n".join(driver.choices).decode(errors="replace"))
-    operators = operators_of(read_cache(work_copy(driver.context)))
+    operators = cache_operators.operators_of(read_cache(work_copy(driver.context)))
     taken = sum(find_known(choice, operators) != (None, None) for choice in ran)
     driver.uncached_operators = len(ran) - taken
     if taken < len(ran):
@@ -298,21 +263,19 @@ def warn_of_missed(driver: LiteDriver, _: str) -> None:
 def is_of(choice: LoggedChoice, operator: Operator) -> bool:
     """Return whether a choice may be this operator's; the log does not say all its parameters. A
     size of 0 in a key stands for any batch."""
-    known = [operand.shape for operand in operator.operands]
-    return (
-        choice.operator == operator.name
-        and [*map(len, known)] == [*map(len, choice.shapes)]
-        and all(
-            size in (real, 0)
-            for shape, ran in zip(known, choice.shapes, strict=True)
-            for size, real in zip(shape, ran, strict=True)
-        )
-    )
+
+    def fits(operand: Operand, ran: Sequence[int]) -> bool:
+        sizes = [size or real for size, real in zip(operand.shape, ran, strict=False)]
+        return len(operand.shape) == len(ran) and sizes == [*ran]
+
+    operands, shapes = operator.operands, choice.shapes
+    is_alike = choice.operator == operator.name and len(operands) == len(shapes)
+    return is_alike and all(map(fits, operands, shapes))
 
 
 def find_known(
     choice: LoggedChoice, operators: Iterable[Operator]
-) -> tuple[Operator, Algorithm] | tuple[None, None]:
+) -> tuple[Operator, caches.Algorithm] | tuple[None, None]:
     """Return the operator of a cache that a choice is for, and its algorithm there; None where the
     engine has not taken it from the cache."""
     known = (

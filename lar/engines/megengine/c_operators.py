@@ -22,11 +22,7 @@ API = "mgb_get_extern_c_opr_api_versioned"
 
 
 def load_operators(driver: Driver, path: str) -> None:
-    """Load a library of operators, once for all runners.
-
-    Raises:
-        UsageError: it is missing, no library for this machine, or none of operators.
-    """
+    """Load a library of operators, once for all runners; errors are those of `load_library`."""
     if driver.runner == 0:
         load_library(path)
 
@@ -40,18 +36,16 @@ def load_library(path: str) -> None:
     api = find_address("--c-opr-lib", API)
     # A name without a folder would be looked for in the system's.
     place = os.path.abspath(path)
-    problem = f"is not a library of operators: it has no function {ENTRY}"
-    hint = "build it with MegEngine's extern_c_opr.h"
     try:
-        library = ctypes.CDLL(place)
+        register = ctypes.CDLL(place)[ENTRY]
+    except AttributeError:
+        problem = f"is not a library of operators: it has no function {ENTRY}"
+        hint = "build it with MegEngine's extern_c_opr.h"
     except OSError as error:
-        library = None
         problem = f"cannot be loaded: {str(error).removeprefix(place).lstrip(': ')}"
         hint = "give a shared library (.so) that was built for this machine"
-        if not os.path.exists(path):
-            problem, hint = "no such file", "check the path"
-    if not hasattr(library, ENTRY):
-        raise UsageError(problem, hint, flag="--c-opr-lib", subject=path)
-    register = getattr(library, ENTRY)
-    register.argtypes, register.restype = [ctypes.c_void_p], None
-    register(api)
+    else:
+        register.argtypes, register.restype = [ctypes.c_void_p], None
+        register(api)
+        return
+    raise UsageError(problem, hint, flag="--c-opr-lib", subject=path)

@@ -22,11 +22,11 @@ dnn/src/common/conv_bias.cpp (names of winograd algorithms).
 
 from __future__ import annotations
 
-import enum
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
+import struct
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -37,17 +37,11 @@ from lar.files.input_file import read_input
 SEARCH = re.compile(r"profile:(.*):(\w+?)v5(?!\d).*")  # the one version whose values are read
 WINOGRAD = re.compile(r"WINOGRAD(?:_NCHW\d+)?:[^:]+:(\d+):(\d+):(\d+):(\d+)$")
 RESULT = re.compile(rb":(\d{1,10});(\d+(?:\.\d+)?(?:e[+-]\d+)?);(\d{1,20}):\0")
+DESCRIPTION = struct.Struct("<8xII")  # after handle and type
 LONGEST_CATEGORY = 255  # the engine reads a name into a buffer of 256 bytes, unchecked
+# What an algorithm promises, and what it depends on.
+ATTRIBUTES = {1: "reproducible", 2: "naive", 4: "depends on shape", 8: "depends on batch"}
 LARGEST_FILE = 1 << 28  # far above any cache; a model named by mistake is not read into memory
-
-
-class Attribute(enum.IntFlag):
-    """What an algorithm promises, and what it depends on."""
-
-    REPRODUCIBLE = 1
-    NAIVE = 2
-    DEPENDS_ON_SHAPE = 4
-    DEPENDS_ON_BATCH = 8
 
 
 @dataclass(frozen=True)
@@ -64,8 +58,7 @@ class Algorithm:
     @property
     def attributes(self) -> tuple[str, ...]:
         """The names of its attributes."""
-        given = (each for each in Attribute if each & self.attribute)
-        return tuple(str(each.name).lower().replace("_", " ") for each in given)
+        return tuple(name for bit, name in ATTRIBUTES.items() if bit & self.attribute)
 
     @property
     def winograd(self) -> str:
@@ -114,6 +107,10 @@ class Reader:
     def blob(self) -> bytes:
         return self.take(self.number())
 
+    def pairs(self) -> list[tuple[bytes, bytes]]:
+        """Read a number of pairs of blobs, and these."""
+        return [(self.blob(), self.blob()) for _ in range(self.number())]
+
     def end(self) -> None:
         """Check that nothing is left."""
         if self.offset < len(self.data):
@@ -147,11 +144,10 @@ def cache_of(data: bytes, name: str = "the cache", flag: str = "") -> AlgorithmC
             if category in names:
                 raise ValueError("a category is there twice")
             names.add(category)
-            for _ in range(reader.number()):
-                place = category, reader.blob()
-                if place in cache:
+            for key, value in reader.pairs():
+                if (category, key) in cache:
                     raise ValueError("an entry is there twice")
-                cache[place] = entry_of(category, reader.blob())
+                cache[category, key] = entry_of(category, value)
         reader.end()
     except ValueError as error:
         raise UsageError(
@@ -167,18 +163,16 @@ def entry_of(category: str, value: bytes) -> Entry:
     if not SEARCH.fullmatch(category):
         return value
     reader = Reader(value)
-    algorithms = tuple(algorithm_from(reader) for _ in range(reader.number()))
+    algorithms = tuple(algorithm_of(*pair) for pair in reader.pairs())
     reader.end()
     if not algorithms:
         raise ValueError("an operator has no algorithm")
     return algorithms
 
 
-def algorithm_from(reader: Reader) -> Algorithm:
-    blob, result = reader.blob(), reader.blob()
+def algorithm_of(blob: bytes, result: bytes) -> Algorithm:
     parts = Reader(blob)
-    parts.take(8)  # handle and type
-    parameter_size, name_size = parts.number(), parts.number()
+    parameter_size, name_size = DESCRIPTION.unpack(parts.take(DESCRIPTION.size))
     parts.take(parameter_size)
     name = text_of(parts.take(name_size))
     parts.end()
@@ -199,21 +193,17 @@ def text_of(raw: bytes) -> str:
 
 def bytes_of(cache: AlgorithmCache) -> bytes:
     """Return the file that `cache_of` reads."""
-    categories: dict[str, list[bytes]] = {}
+    categories: dict[str, list[tuple[bytes, bytes]]] = {}
     for (category, key), entry in cache.items():
-        pair = blob_bytes(key) + blob_bytes(value_bytes(entry))
-        categories.setdefault(category, []).append(pair)
-    parts = [number_bytes(len(categories))]
-    for name, entries in categories.items():
-        parts += [blob_bytes(name.encode()), number_bytes(len(entries)), *entries]
-    return b"".join(parts)
+        if not isinstance(entry, bytes):
+            entry = pair_bytes([(each.blob, each.result) for each in entry])
+        categories.setdefault(category, []).append((key, entry))
+    parts = [blob_bytes(name.encode()) + pair_bytes(its) for name, its in categories.items()]
+    return number_bytes(len(parts)) + b"".join(parts)
 
 
-def value_bytes(entry: Entry) -> bytes:
-    if isinstance(entry, bytes):
-        return entry
-    pairs = [blob_bytes(each.blob) + blob_bytes(each.result) for each in entry]
-    return number_bytes(len(pairs)) + b"".join(pairs)
+def pair_bytes(pairs: Sequence[tuple[bytes, bytes]]) -> bytes:
+    return number_bytes(len(pairs)) + b"".join(blob_bytes(a) + blob_bytes(b) for a, b in pairs)
 
 
 def number_bytes(number: int) -> bytes:
@@ -222,6 +212,16 @@ def number_bytes(number: int) -> bytes:
 
 def blob_bytes(data: bytes) -> bytes:
     return number_bytes(len(data)) + data
+
+
+def check_writable(path: Path, flag: str) -> None:
+    """Refuse a place where no file can be written.
+
+    Raises:
+        UsageError: naming the flag.
+    """
+    if not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
+        raise UsageError("cannot be written", "choose another file", flag=flag, subject=path)
 
 
 def update_cache(

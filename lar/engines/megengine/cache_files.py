@@ -8,19 +8,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from lar.engines.engine import CacheFiles, CacheReport, CacheTable, Preference, Size
+from lar.engines.megengine import cache_operators
 from lar.engines.megengine.cache import Algorithm, AlgorithmCache, read_cache, update_cache
-from lar.engines.megengine.cache_operators import (
-    Operator,
-    compare_caches,
-    join_caches,
-    matching,
-    operators_of,
-    pick_entry,
-    value_of,
-)
+from lar.engines.megengine.cache_operators import Operator, compare_caches, operators_of
 from lar.errors import UsageError, count_of
 
 Cell = str | Size
+Rows = Iterable[tuple[Operator, Algorithm]]
+CellOf = Callable[[Operator, Algorithm], Cell]
 
 
 class Column(NamedTuple):
@@ -28,7 +23,7 @@ class Column(NamedTuple):
     for several searches."""
 
     title: str
-    cell: Callable[[Operator, Algorithm], Cell]
+    cell: CellOf
     files: str = ""
 
 
@@ -40,16 +35,16 @@ def format_time(algorithm: Algorithm) -> str:
     return f"{algorithm.seconds * 1e3:.3f}"
 
 
-def format_range(operator: Operator, algorithm: Algorithm | None) -> str:
+def format_range(operator: Operator, algorithm: Algorithm) -> str:
     """Format the shortest and the longest time in milliseconds: 0.011..0.014; one time alone has
     no range."""
-    times = operator.times[algorithm.blob] if algorithm else ()
+    times = operator.times[algorithm.blob]
     return f"{min(times) * 1e3:.3f}..{max(times) * 1e3:.3f}" if len(times) > 1 else ""
 
 
-def format_slower(operator: Operator, algorithm: Algorithm | None) -> str:
+def format_slower(operator: Operator, algorithm: Algorithm) -> str:
     """Format how much slower than the choice an algorithm is; -10% is faster than it."""
-    if algorithm is None or algorithm is operator.chosen:
+    if algorithm is operator.chosen:
         return ""
     chosen = operator.chosen.seconds
     return f"{algorithm.seconds / chosen - 1:+.0%}" if chosen else "N/A"
@@ -67,6 +62,11 @@ def format_others(operator: Operator, chosen: Algorithm) -> str:
     return f"{text} (within the spread)" if names and operator.is_within_spread else text
 
 
+def of_next_best(cell: CellOf) -> CellOf:
+    """Return what has the cell of the next best algorithm, an empty one where there is none."""
+    return lambda operator, _: cell(operator, it) if (it := operator.next_best) else ""
+
+
 SUMMARY = (
     Column("", lambda it, _: str(it.number)),
     Column("operator", lambda it, _: it.name),
@@ -79,10 +79,10 @@ SUMMARY = (
     Column("min..max", format_range, SEVERAL),
     Column("workspace", lambda _, chosen: Size(chosen.workspace_bytes), ONE),
     Column("winograd", lambda _, chosen: chosen.winograd, ONE),
-    Column("next best", lambda it, _: it.next_best.name if it.next_best else ""),
-    Column("slower by", lambda it, _: format_slower(it, it.next_best), ONE),
-    Column("ms", lambda it, _: format_time(it.next_best) if it.next_best else "", SEVERAL),
-    Column("min..max", lambda it, _: format_range(it, it.next_best), SEVERAL),
+    Column("next best", of_next_best(lambda _, best: best.name)),
+    Column("slower by", of_next_best(format_slower), ONE),
+    Column("ms", of_next_best(lambda _, best: format_time(best)), SEVERAL),
+    Column("min..max", of_next_best(format_range), SEVERAL),
     Column("chosen otherwise", format_others, SEVERAL),
 )
 CANDIDATES = (
@@ -101,11 +101,7 @@ CHOICE = (*SUMMARY[1:3], SUMMARY[5], SUMMARY[7])
 
 
 def table_of(
-    columns: Sequence[Column],
-    rows: Iterable[tuple[Operator, Algorithm]],
-    files: str = ONE,
-    *,
-    is_indented: bool = True,
+    columns: Sequence[Column], rows: Rows, files: str = ONE, *, is_indented: bool = True
 ) -> CacheTable:
     """Return a table of those of the columns that are for so many files."""
     shown = [column for column in columns if column.files in ("", files)]
@@ -125,7 +121,11 @@ class AlgorithmCaches(CacheFiles):
         caches = [read_cache(path) for path in paths]
         operators = find_operators(operators_of(*caches), operator, ", ".join(paths))
         files = SEVERAL if len(paths) > 1 else ONE
-        lines = [*headline(operators, len(paths)), *describe_unread(caches)]
+        among = f", of {len(paths)} files" if files == SEVERAL else ""
+        devices = ", ".join(dict.fromkeys(each.device for each in operators))
+        searched = f"{among}, searched on {devices}" if operators else ""
+        lines: list[str | CacheTable] = [f"operators: {len(operators)}{searched}"]
+        lines += describe_unread(caches)
         if operators and files == SEVERAL:
             lines.append(describe_disagreements(operators))
         if operators and not every_algorithm:
@@ -144,48 +144,45 @@ class AlgorithmCaches(CacheFiles):
             if only:
                 rows = [(each, each.chosen) for each in only]
                 lines += [f"only in {name}: {len(only)}", table_of(CHOICE, rows)]
-        if difference.differing:
+        if pairs := difference.differing:
             joined = {each.place: each for each in operators_of(*caches)}
-            pairs = [(a, b, joined[a.place]) for a, b in difference.differing]
             side = ("ms", "of both")
             header = ["operator", "shapes", first, *side, second, *side, "spread"]
-            lines.append(f"another choice: {len(pairs)}")
-            lines.append(CacheTable(header, [row_of(*pair) for pair in pairs], True))
+            cells = [row_of(a, b, joined[a.place]) for a, b in pairs]
+            lines += [f"another choice: {len(pairs)}", CacheTable(header, cells, True)]
             lines.append(describe_disagreements([*joined.values()]))
-        lines.append(f"same choice: {difference.same}")
-        return CacheReport(lines, differs=difference.differs)
+        same = f"same choice: {difference.same}"
+        return CacheReport([*lines, same], differs=bool(lines))
 
     def merge(self, paths: Sequence[str], output: str, prefer: Preference) -> CacheReport:
         caches = [read_cache(path) for path in paths]
-        merged = join_caches(caches, prefer)
+        merged = cache_operators.join_caches(caches, prefer)
         is_among = os.path.realpath(output) in map(os.path.realpath, paths)
 
         def join_with(old: AlgorithmCache) -> AlgorithmCache:
             if is_among or prefer == "last":
                 return {**old, **merged}
-            return join_caches([old, *caches], prefer)
+            return cache_operators.join_caches([old, *caches], prefer)
 
         _, after = update_cache(output, join_with)
         kept = len(compare_caches(after, merged).only_first)
         had = f", and {kept} that it had" if kept else ""
         count = f"operators: {len(operators_of(after))}, from {count_of(len(paths), 'file')}"
         operators = operators_of(*caches)
-        lines = [f"{output}: {count}{had}"]
-        if not all(each.agree for each in operators):
-            lines.append(describe_disagreements(operators))
-        return CacheReport(lines)
+        disagree = not all(each.agree for each in operators)
+        more = [describe_disagreements(operators)] if disagree else []
+        return CacheReport([f"{output}: {count}{had}", *more])
 
     def pick(self, path: str, operator: str, algorithm: str, output: str | None) -> CacheReport:
         source = read_cache(path)
 
         def picked(old: AlgorithmCache) -> AlgorithmCache:
-            entry = pick_entry(old if output is None else source, operator, algorithm)
-            return {**source, **old, **entry}
+            edited = old if output is None else source
+            return {**source, **old, **cache_operators.pick_entry(edited, operator, algorithm)}
 
         old, after = update_cache(path if output is None else output, picked)
-        changes = compare_caches({**source, **old}, after).differing
         lines = []
-        for was, new in changes:
+        for was, new in compare_caches({**source, **old}, after).differing:
             lines.append(f"{new.number}: {new}")
             for word, each in (("was", was.chosen), ("is", new.chosen)):
                 lines.append(f"  {word:3} {each.name}  {format_time(each)} ms")
@@ -203,24 +200,12 @@ def find_operators(operators: Sequence[Operator], text: str, where: str) -> list
     Raises:
         UsageError: it means none; `where` names the files.
     """
-    found = matching(operators, text)
+    found = cache_operators.matching(operators, text)
     if text and not found:
-        names = ", ".join(dict.fromkeys(each.name for each in operators))
-        raise UsageError(
-            f"no operator of {where} holds {text!r}",
-            f"operators: {names or 'none'}",
-            flag="--operator",
-        )
+        names = ", ".join(dict.fromkeys(each.name for each in operators)) or "none"
+        problem = f"no operator of {where} holds {text!r}"
+        raise UsageError(problem, f"operators: {names}", flag="--operator")
     return found
-
-
-def headline(operators: Sequence[Operator], files: int) -> list[str | CacheTable]:
-    """Return the line that counts operators."""
-    if not operators:
-        return ["operators: 0"]
-    devices = ", ".join(dict.fromkeys(each.device for each in operators))
-    among = f", of {files} files" if files > 1 else ""
-    return [f"operators: {len(operators)}{among}, searched on {devices}"]
 
 
 def describe_unread(caches: Iterable[AlgorithmCache]) -> list[str]:
@@ -260,7 +245,7 @@ def record_of(operator: Operator) -> dict[str, Any]:
         "key": operator.place[1].hex(),
         "operands": [each._asdict() for each in operator.operands],
         "settings": {
-            field.rpartition(".")[2]: value_of(field, number)
+            field.rpartition(".")[2]: cache_operators.value_of(field, number)
             for field, number in operator.settings.items()
         },
         "searches": len(operator.choices),

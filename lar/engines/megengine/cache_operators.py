@@ -17,64 +17,32 @@ own entry, it was chosen by hand, which no search overrules.
 
 from __future__ import annotations
 
+import json
 import re
 import statistics
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import NamedTuple
+from pathlib import Path
+from typing import NamedTuple, TypeVar
 
 from lar.engines.engine import Preference
 from lar.engines.megengine.cache import SEARCH, Algorithm, AlgorithmCache, Entry, Place
 from lar.errors import UsageError
 
+T = TypeVar("T")
 MOST_TOLD = 9  # operators in one message
 
 OPERAND = re.compile(rb"(\d+(?:,\d+)*)?(?:;(-?\d+(?:,-?\d+)*))?;([A-Za-z]\w*)\|")
 
-# The fields of the parameters; what stands before a dot distinguishes fields of one name.
-PLANE = "pad_h pad_w stride_h stride_w dilate_h dilate_w"
-CONVOLUTION = f"mode {PLANE} sparse format compute_mode"
-POOLING = (
-    "pooling.mode pad_h pad_w pooling.stride_h pooling.stride_w pooling.window_h pooling.window_w"
-    " format"
-)
-PARAMETERS: Mapping[str, str] = {
-    "ConvBiasForward": f"nonlinear mode sparse format {PLANE} compute_mode",
-    "BatchConvBiasForward": f"nonlinear mode {PLANE} sparse format compute_mode",
-    "ConvolutionForward": CONVOLUTION,
-    "ConvolutionBackwardData": CONVOLUTION,
-    "ConvolutionBackwardFilter": CONVOLUTION,
-    "DeformableConvForward": CONVOLUTION,
-    "DeformableConvBackwardData": CONVOLUTION,
-    "DeformableConvBackwardFilter": CONVOLUTION,
-    "PoolingForward": POOLING,
-    "PoolingBackward": POOLING,
-    "MatrixMul": "transpose_a transpose_b compute_mode matrix.format",
-    "BatchedMatrixMul": "transpose_a transpose_b compute_mode matrix.format",
-}
-LAYOUTS = {"MatrixMul": "<??2xII", "BatchedMatrixMul": "<??2xII"}  # others: 32 bits a field
 
-# What the numbers of a field stand for, from 0 on.
-NAMES: Mapping[str, str] = {
-    "mode": "CROSS_CORRELATION CONVOLUTION",
-    "sparse": "DENSE GROUP",
-    "compute_mode": "DEFAULT FLOAT32",
-    "nonlinear": "IDENTITY RELU SIGMOID H_SWISH",
-    "format": "NCHW NHWC NHWCD4 NCHW4 NCHW8 NCHW32 NCHW88 NCHW44 NCHW44_DOT NCHW4_NCHW32"
-    " NCHW32_NCHW4 NCHW4_NCHW NHWC_NCHW NHWC_NCHW4_IC_SMALL NCHW_NCHW4_IC_SMALL CHWN4 NCHW64"
-    " NCHW4_NHWC",
-    "pooling.mode": "MAX AVERAGE AVERAGE_COUNT_EXCLUDE_PADDING",
-    "transpose_a": "no yes",
-    "transpose_b": "no yes",
-    "matrix.format": "DEFAULT MK4 MK8 MK4_DOT N32K4_DOT",
-}
+FACTS = json.loads(Path(__file__).with_name("cache_keys.json").read_bytes())
+# The fields of each type of operators; what stands before a dot distinguishes fields of one name.
+FIELDS: Mapping[str, str] = FACTS["fields"]
+STRUCTS: Mapping[str, str] = FACTS["structs"]  # their layout, where it is not 32 bits a field
+VALUES: Mapping[str, str] = FACTS["values"]  # what the numbers of a field stand for, from 0 on
 # A field is printed unless it has its default, which is 0 for all but these.
-DEFAULTS: Mapping[str, int | None] = {
-    **dict.fromkeys(("stride_h", "stride_w", "dilate_h", "dilate_w"), 1),
-    **{name: None for name in POOLING.split() if name.startswith("pooling.")},
-}
+DEFAULTS: Mapping[str, int | None] = FACTS["defaults"]
 
 
 class Operand(NamedTuple):
@@ -97,6 +65,7 @@ class Operator:
 
     Attributes:
         number: counted from 1, in the order of the file.
+        settings: the parameters by field; empty where they are not known.
         algorithms: the chosen one first; of several searches in the order of their medians, as a
             merged file has them.
         times: of each algorithm, by its blob: one of each search that has kept it.
@@ -105,6 +74,10 @@ class Operator:
 
     number: int
     place: Place
+    device: str
+    name: str
+    operands: tuple[Operand, ...]
+    settings: Mapping[str, int]
     algorithms: tuple[Algorithm, ...]
     times: Mapping[bytes, tuple[float, ...]]
     choices: tuple[Algorithm, ...]
@@ -130,38 +103,6 @@ class Operator:
         ranges = [self.times[each.blob] for each in self.choices]
         return max(map(min, ranges)) <= min(map(max, ranges))
 
-    @cached_property
-    def device(self) -> str:
-        return SEARCH.sub(r"\1", self.place[0])
-
-    @cached_property
-    def name(self) -> str:
-        return SEARCH.sub(r"\2", self.place[0])
-
-    @cached_property
-    def operands(self) -> tuple[Operand, ...]:
-        return tuple(
-            Operand(numbers_of(shape), numbers_of(strides), dtype.decode())
-            for shape, strides, dtype in (match.groups() for match in self._matches)
-        )
-
-    @cached_property
-    def settings(self) -> Mapping[str, int]:
-        """The parameters by field; empty where they are not known."""
-        fields = PARAMETERS.get(self.name, "").split()
-        layout = LAYOUTS.get(self.name, f"<{len(fields)}I")
-        raw = self.place[1][self._matches[-1].end() if self._matches else 0 :]
-        if struct.calcsize(layout) != len(raw):
-            return {}
-        return dict(zip(fields, map(int, struct.unpack(layout, raw)), strict=True))
-
-    @cached_property
-    def _matches(self) -> list[re.Match[bytes]]:
-        found: list[re.Match[bytes]] = []
-        while match := OPERAND.match(self.place[1], found[-1].end() if found else 0):
-            found.append(match)
-        return found
-
     @property
     def shapes(self) -> str:
         """The key as {1,8,32,32} {16,8,3,3} -> {1,16,32,32} Float32, pad 1; without defaults."""
@@ -172,6 +113,21 @@ class Operator:
 
     def __str__(self) -> str:
         return f"{self.name} {self.shapes}"
+
+
+def read_key(name: str, key: bytes) -> tuple[tuple[Operand, ...], Mapping[str, int]]:
+    """Return the operands and the settings of an operator that a key describes."""
+    operands: list[Operand] = []
+    begin = 0
+    while match := OPERAND.match(key, begin):
+        shape, strides, dtype = match.groups()
+        operands.append(Operand(numbers_of(shape), numbers_of(strides), dtype.decode()))
+        begin = match.end()
+    fields = FIELDS.get(name, "").split()
+    layout = STRUCTS.get(name, f"<{len(fields)}I")
+    is_known = struct.calcsize(layout) == len(key) - begin
+    numbers = map(int, struct.unpack_from(layout, key, begin)) if is_known else ()
+    return tuple(operands), dict(zip(fields, numbers, strict=is_known))
 
 
 def format_operands(operands: Sequence[Operand]) -> str:
@@ -188,7 +144,7 @@ def numbers_of(text: bytes | None) -> tuple[int, ...]:
 
 def value_of(field: str, number: int) -> int | str:
     """Return the value of a field, by name where it has names."""
-    names = NAMES.get(field, "").split()
+    names = VALUES.get(field, "").split()
     return names[number] if number < len(names) else number
 
 
@@ -212,14 +168,13 @@ def operators_of(*caches: AlgorithmCache) -> list[Operator]:
     by the medians."""
     operators: list[Operator] = []
     for place, entries in gather(caches).items():
-        searches = [entry for entry in entries if not isinstance(entry, bytes)]
-        if not searches:
-            continue
-        times = times_in(searches)
-        joined = join_entries(searches, "median")
-        assert not isinstance(joined, bytes)
-        choices = tuple(entry[0] for entry in searches)
-        operators.append(Operator(len(operators) + 1, place, joined, times, choices))
+        searched, searches = SEARCH.fullmatch(place[0]), searches_among(entries)
+        if searched and searches:
+            device, name = searched.groups()
+            joined, choices = join_searches(searches), tuple(entry[0] for entry in searches)
+            known = (place, device, name, *read_key(name, place[1]))
+            number = len(operators) + 1
+            operators.append(Operator(number, *known, joined, times_in(searches), choices))
     return operators
 
 
@@ -232,22 +187,32 @@ def gather(caches: Iterable[AlgorithmCache]) -> dict[Place, list[Entry]]:
     return found
 
 
+def searches_among(entries: Iterable[Entry]) -> list[tuple[Algorithm, ...]]:
+    return [entry for entry in entries if not isinstance(entry, bytes)]
+
+
 def join_caches(caches: Iterable[AlgorithmCache], prefer: Preference) -> AlgorithmCache:
     """Return what any of the caches knows; `prefer` is for the operators that several know."""
-    return {place: join_entries(entries, prefer) for place, entries in gather(caches).items()}
+
+    def join(entries: Sequence[Entry]) -> Entry:
+        searches = searches_among(entries)
+        if prefer in ("first", "last") or len(searches) < len(entries):
+            return entries[0 if prefer == "first" else -1]
+        return join_searches(searches, prefer)
+
+    return {place: join(entries) for place, entries in gather(caches).items()}
 
 
-def join_entries(entries: Sequence[Entry], prefer: Preference) -> Entry:
-    """Return one entry of those that several files have for one operator, in their order.
+def join_searches(
+    searches: Sequence[tuple[Algorithm, ...]], prefer: Preference = "median"
+) -> tuple[Algorithm, ...]:
+    """Return one entry of those that several searches have made for one operator, in their order.
 
     An algorithm is described as the last file describes it. One that fewer than half of the
     searches have kept comes after the others.
     """
-    if prefer == "first":
-        return entries[0]
-    searches = [entry for entry in entries if not isinstance(entry, bytes)]
-    if prefer == "last" or len(entries) == 1 or len(searches) < len(entries):
-        return entries[-1]
+    if len(searches) == 1:
+        return searches[0]
     times = times_in(searches)
     taken = min if prefer == "fastest" else statistics.median
     decided = [entry[0].blob for entry in searches if is_decided(entry)][-1:]
@@ -272,8 +237,7 @@ def times_in(searches: Sequence[tuple[Algorithm, ...]]) -> dict[bytes, tuple[flo
 
 def is_decided(algorithms: Sequence[Algorithm]) -> bool:
     """Return whether something else than the times of a search has decided what stands first."""
-    first, *others = algorithms
-    return any(each.seconds < first.seconds for each in others)
+    return min(each.seconds for each in algorithms) < algorithms[0].seconds
 
 
 def with_seconds(algorithm: Algorithm, seconds: float) -> Algorithm:
@@ -301,14 +265,11 @@ def find_operator(cache: AlgorithmCache, text: str) -> Operator:
     operators = operators_of(cache)
     exact = [each for each in operators if text in (str(each), each.shapes)]
     found = exact if len(exact) == 1 else matching(operators, text)
-    if len(found) == 1:
-        return found[0]
     candidates = "; ".join(f"{each.number}: {each}" for each in (found or operators)[:MOST_TOLD])
-    more = len(found or operators) - MOST_TOLD
-    raise UsageError(
-        f"{text!r} means {len(found)} operators, not one",
-        f"operators: {candidates or 'none'}" + (f"; and {more} more" if more > 0 else ""),
-    )
+    left_out = len(found or operators) - MOST_TOLD
+    more = f"; and {left_out} more" if left_out > 0 else ""
+    hint = f"operators: {candidates or 'none'}{more}"
+    return the_one(found, f"{text!r} means {len(found)} operators, not one", hint)
 
 
 def pick_entry(cache: AlgorithmCache, operator: str, algorithm: str) -> AlgorithmCache:
@@ -318,17 +279,19 @@ def pick_entry(cache: AlgorithmCache, operator: str, algorithm: str) -> Algorith
     Raises:
         UsageError: none or more than one operator or algorithm is meant.
     """
-    operator_found = find_operator(cache, operator)
-    algorithms = operator_found.algorithms
-    exact = [each for each in algorithms if each.name == algorithm]
-    found = exact or [each for each in algorithms if algorithm.lower() in each.name.lower()]
-    if len(found) == 1:
-        return {operator_found.place: with_first(algorithms, found[0])}
-    candidates = ", ".join(each.name for each in found or algorithms)
-    raise UsageError(
-        f"{algorithm!r} means {len(found)} algorithms of {operator_found}, not one",
-        f"algorithms: {candidates}",
-    )
+    meant = find_operator(cache, operator)
+    exact = [each for each in meant.algorithms if each.name == algorithm]
+    part = algorithm.lower()
+    found = exact or [each for each in meant.algorithms if part in each.name.lower()]
+    hint = f"algorithms: {', '.join(each.name for each in found or meant.algorithms)}"
+    problem = f"{algorithm!r} means {len(found)} algorithms of {meant}, not one"
+    return {meant.place: with_first(meant.algorithms, the_one(found, problem, hint))}
+
+
+def the_one(found: Sequence[T], problem: str, hint: str) -> T:
+    if len(found) != 1:
+        raise UsageError(problem, hint)
+    return found[0]
 
 
 def with_first(algorithms: Sequence[Algorithm], first: Algorithm) -> tuple[Algorithm, ...]:
@@ -342,10 +305,6 @@ class CacheDifference(NamedTuple):
     only_second: list[Operator]
     differing: list[tuple[Operator, Operator]]
     same: int
-
-    @property
-    def differs(self) -> bool:
-        return bool(self.only_first or self.only_second or self.differing)
 
 
 def compare_caches(first: AlgorithmCache, second: AlgorithmCache) -> CacheDifference:
@@ -361,9 +320,10 @@ def compare_caches(first: AlgorithmCache, second: AlgorithmCache) -> CacheDiffer
     )
 
 
-def best_of(
-    algorithms: Sequence[Algorithm], is_fit: Callable[[Algorithm], object]
-) -> Algorithm | None:
+Fits = Callable[[Algorithm], object]
+
+
+def best_of(algorithms: Sequence[Algorithm], is_fit: Fits) -> Algorithm | None:
     """Return the fastest fitting algorithm, but the chosen one, perhaps by hand, where it fits."""
     if is_fit(algorithms[0]):
         return algorithms[0]
@@ -376,24 +336,19 @@ def is_direct(algorithm: Algorithm) -> bool:
 
 def prefer_winograd(cache: AlgorithmCache) -> AlgorithmCache:
     """Return the cache with a winograd algorithm first wherever there is one."""
-    return with_best(cache, lambda each: bool(each.winograd), lambda _: True)
+    return with_best(cache, lambda each: each.winograd, keeps=lambda _: True)
 
 
 def without_winograd(cache: AlgorithmCache) -> AlgorithmCache:
     """Return the cache without winograd algorithms, except for operators that have no other."""
-    return with_best(cache, is_direct, is_direct)
+    return with_best(cache, is_direct, keeps=is_direct)
 
 
-def with_best(
-    cache: AlgorithmCache, is_fit: Callable[[Algorithm], bool], keeps: Callable[[Algorithm], bool]
-) -> AlgorithmCache:
+def with_best(cache: AlgorithmCache, is_fit: Fits, keeps: Fits) -> AlgorithmCache:
     """Return the cache with the best fitting algorithm first, wherever one fits, and of the others
     those that are kept."""
-
-    def change(entry: Entry) -> Entry:
-        first = None if isinstance(entry, bytes) else best_of(entry, is_fit)
-        if isinstance(entry, bytes) or first is None:
-            return entry
-        return with_first([*filter(keeps, entry)], first)
-
-    return {place: change(entry) for place, entry in cache.items()}
+    changed = dict(cache)
+    for place, entry in cache.items():
+        if not isinstance(entry, bytes) and (first := best_of(entry, is_fit)):
+            changed[place] = with_first([*filter(keeps, entry)], first)
+    return changed

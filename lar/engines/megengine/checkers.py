@@ -14,8 +14,8 @@ import re
 from ctypes import c_char_p, c_void_p
 from typing import TYPE_CHECKING, Any
 
-from lar.engines.megengine.model_file import CONSTANTS
-from lar.engines.megengine.symbols import another_build, attach_plugin, graph_class
+from lar.engines.megengine.model_file import CONSTANTS, FACTS
+from lar.engines.megengine.symbols import another_build, attach_plugin, graph_class, pointer_at
 from lar.errors import CheckFailed
 
 if TYPE_CHECKING:
@@ -25,13 +25,7 @@ RANGE = "_ZN3mgb15NumRangeCheckerC1EPNS_2cg14ComputingGraphEf"
 VALUE = "_ZN3mgb15VarValueCheckerC1EPNS_2cg14ComputingGraphEmm"
 DISPATCH = "_ZN3mgb18CPUDispatchCheckerC1EPNS_2cg14ComputingGraphE"
 
-# Operators without a kernel: they hold data, take it in or give it out, or show it otherwise.
-NO_KERNEL = {
-    *CONSTANTS,
-    *("Alloc", "InputCallback", "OutputCallback", "NopCallback", "CallbackInjector"),
-    *("AssertEqual", "Reshape", "Broadcast", "Dimshuffle", "AxisAddRemove", "Subtensor", "Split"),
-    *("Identity", "MarkNoBroadcastElemwise", "VirtualDep", "RequireInputDynamicStorage"),
-}
+NO_KERNEL = {*CONSTANTS, *FACTS.moves["no kernel"].split()}
 UNDISPATCHED = re.compile(rb"^operator (.*)\{(\w+)\} does not dispatch kernel on ", re.M)
 
 
@@ -53,20 +47,17 @@ def check_values(driver: GraphDriver, interval: str) -> None:
 def check_dispatch(driver: GraphDriver, _: bool) -> None:
     """Begin to look for operators that give their device no kernel to run."""
 
-    def begin(graph: Any) -> None:
-        driver.dispatch_check = DispatchCheck(graph)
-
-    driver.graph_setup.append(begin)
+    driver.graph_setup.append(lambda graph: setattr(driver, "dispatch_check", DispatchCheck(graph)))
 
 
 def collect_at_each_run(driver: GraphDriver, _: bool) -> None:
     """Have what was found so far collected before each execution, outside the timed region."""
     rearm = driver.rearm
+    assert rearm is not None
 
     def collect_and_rearm() -> None:
         driver.dispatch_check.collect()
-        if rearm is not None:
-            rearm()
+        rearm()
 
     driver.rearm = collect_and_rearm
 
@@ -99,8 +90,8 @@ def address_of(flag: str, graph: Any) -> int:
     Raises:
         UsageError: the driver has no graph.
     """
-    address = c_void_p.from_address(id(graph) + object.__basicsize__).value
-    if not address or c_void_p.from_address(address).value != graph_class(flag):
+    address = pointer_at(id(graph) + object.__basicsize__)
+    if pointer_at(address) != graph_class(flag):
         raise another_build(flag, "graph where it should be")
     return address
 
@@ -152,8 +143,6 @@ class DispatchCheck:
         if self.found:
             first, *others = self.found
             more = f", nor do {len(others)} more" if others else ""
-            raise CheckFailed(
-                f"operator {first} gives the CPU no kernel to run{more}",
-                "it computes while it is dispatched, or has nothing to compute",
-                flag="--check-dispatch",
-            )
+            problem = f"operator {first} gives the CPU no kernel to run{more}"
+            hint = "it computes while it is dispatched, or has nothing to compute"
+            raise CheckFailed(problem, hint, flag="--check-dispatch")

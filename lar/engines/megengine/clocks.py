@@ -13,7 +13,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from lar.engines.driver import HOST_THREAD
-from lar.records.profile import Alignment, Execution, Step
+from lar.records.profile import Alignment, Execution, Interval, Step
 
 RESOLUTION_NS = 1000  # the engine's times are microseconds
 
@@ -31,20 +31,6 @@ class Iteration(NamedTuple):
     waited_ns: int
     executions: Sequence[Execution]
 
-    @property
-    def title(self) -> str:
-        return Step(self.number, 0, 0, self.number < 0).title
-
-
-class Window(NamedTuple):
-    """The bounds of a clock's offset in nanoseconds, as one iteration gives them.
-
-    They are its begin minus the first time that the engine reports, and its end minus the last one.
-    """
-
-    low_ns: int
-    high_ns: int
-
 
 class Fit(NamedTuple):
     """The offset of a clock from an iteration on, and how far it can be wrong."""
@@ -54,21 +40,22 @@ class Fit(NamedTuple):
     error_ns: int
 
 
-def fit_offsets(windows: Iterable[Window | None]) -> list[Fit]:
+def fit_offsets(windows: Iterable[Interval | None]) -> list[Fit]:
     """Return the offsets of a clock, one for each zero that it has had, in the order of time.
 
-    The zero has changed where the bounds exclude each other by more than the resolution. An
-    iteration without a window is not used.
+    The windows are the bounds of the offset that iterations give. The zero has changed where they
+    exclude each other by more than the resolution. An iteration without a window is not used.
     """
-    groups: list[tuple[int, Window]] = []
+    groups: list[tuple[int, Interval]] = []
     for number, window in enumerate(windows):
         if window is None:
             continue
+        low, high = window
         if groups:
             first, known = groups[-1]
-            common = Window(max(known.low_ns, window.low_ns), min(known.high_ns, window.high_ns))
-            if common.low_ns - common.high_ns <= RESOLUTION_NS:
-                groups[-1] = first, common
+            low, high = max(known[0], low), min(known[1], high)
+            if low - high <= RESOLUTION_NS:
+                groups[-1] = first, (low, high)
                 continue
         groups.append((number, window))
     return [
@@ -79,7 +66,7 @@ def fit_offsets(windows: Iterable[Window | None]) -> list[Fit]:
 
 def fit_clocks(iterations: Sequence[Iteration]) -> tuple[list[Fit], list[Fit]]:
     """Return the offsets of the clock of dispatches and of that of executions."""
-    hosts = fit_offsets(host_window(each) for each in iterations)
+    hosts = fit_offsets(map(host_window, iterations))
     devices = fit_offsets(
         device_window(each, fit_at(hosts, number)) for number, each in enumerate(iterations)
     )
@@ -95,26 +82,22 @@ def alignments_of(
     domain: str, fits: Sequence[Fit], iterations: Sequence[Iteration]
 ) -> list[Alignment]:
     """Return the alignments of a clock in a profile; each zero but the first has its iteration."""
-    names = (f"{domain} from {iterations[fit.first].title}" for fit in fits[1:])
-    return [
-        Alignment(name, fit.offset_ns, fit.error_ns)
-        for name, fit in zip((domain, *names), fits, strict=False)
-    ]
+    titles = [Step(iterations[fit.first].number, 0, 0).title for fit in fits]
+    names = [domain, *(f"{domain} from {title}" for title in titles[1:])]
+    pairs = zip(names, fits, strict=False)  # without a fit one name is too many
+    return [Alignment(name, fit.offset_ns, fit.error_ns) for name, fit in pairs]
 
 
-def dispatch_of(execution: Execution) -> tuple[int, int] | None:
+def dispatch_of(execution: Execution) -> Interval | None:
     """Return when an execution was dispatched, None if that is not known or it is its own
     dispatch: it ran in the thread that dispatches."""
-    begin, done = execution.dispatch_start_ns, execution.dispatch_end_ns
-    if execution.thread == HOST_THREAD or begin is None or done is None:
-        return None
-    return begin, done
+    return None if execution.thread == HOST_THREAD else execution.dispatch
 
 
-def device_window(iteration: Iteration, host: Fit | None) -> Window | None:
+def device_window(iteration: Iteration, host: Fit | None) -> Interval | None:
     """Return the bounds of the clock of executions that an iteration gives; if the clock of
     dispatches is known, no execution begins before its dispatch."""
-    times = [(each.start_ns, each.end_ns) for each in iteration.executions]
+    times = [each.interval for each in iteration.executions]
     window = window_of(iteration.forward_ns, iteration.waited_ns, times)
     if window is None or host is None:
         return window
@@ -123,22 +106,23 @@ def device_window(iteration: Iteration, host: Fit | None) -> Window | None:
         for each in iteration.executions
         if each.dispatch_start_ns is not None
     )
-    return window._replace(low_ns=max(window.low_ns, *dispatched_before))
+    return max((window[0], *dispatched_before)), window[1]
 
 
-def host_window(iteration: Iteration) -> Window | None:
+def host_window(iteration: Iteration) -> Interval | None:
     """Return the bounds of the clock of dispatches that an iteration gives, None if they are
     the executions themselves."""
     times = [*filter(None, map(dispatch_of, iteration.executions))]
     return window_of(iteration.forward_ns, iteration.dispatched_ns, times)
 
 
-def window_of(begin_ns: int, end_ns: int, times: Sequence[tuple[int, int]]) -> Window | None:
+def window_of(begin_ns: int, end_ns: int, times: Sequence[Interval]) -> Interval | None:
+    """Return the bounds of the offset of times that lie between a begin and an end on lar's clock:
+    the begin minus the first of them, and the end minus the last."""
     if not times:
         return None
-    return Window(
-        begin_ns - min(start for start, _ in times), end_ns - max(end for _, end in times)
-    )
+    starts, ends = zip(*times, strict=True)
+    return begin_ns - min(starts), end_ns - max(ends)
 
 
 def place_executions(
@@ -149,15 +133,12 @@ def place_executions(
         host, device = fit_at(hosts, number), fit_at(devices, number)
         if device is None:
             continue
-        low, high = iteration.forward_ns, iteration.waited_ns
         for each in iteration.executions:
-            start = clip(each.start_ns + device.offset_ns, low, high)
-            end = clip(each.end_ns + device.offset_ns, start, high)
+            start, end = moved(each.interval, device, iteration.forward_ns, iteration.waited_ns)
             begin = done = thread = None
-            if host is not None and (dispatch := dispatch_of(each)):
-                dispatched, thread = iteration.dispatched_ns, each.dispatch_thread
-                begin = clip(dispatch[0] + host.offset_ns, low, dispatched)
-                done = clip(dispatch[1] + host.offset_ns, begin, dispatched)
+            if host and (dispatch := dispatch_of(each)):
+                thread = each.dispatch_thread
+                begin, done = moved(dispatch, host, iteration.forward_ns, iteration.dispatched_ns)
             yield replace(
                 each,
                 start_ns=start,
@@ -169,6 +150,7 @@ def place_executions(
             )
 
 
-def clip(value: int, low: int, high: int) -> int:
-    """Return the nearest value within bounds; `high` counts where they cross."""
-    return min(max(value, low), high)
+def moved(times: Interval, fit: Fit, low: int, high: int) -> Interval:
+    """Return times on lar's clock, within bounds; the upper one counts where they cross."""
+    start = min(max(times[0] + fit.offset_ns, low), high)
+    return start, min(max(times[1] + fit.offset_ns, start), high)

@@ -6,27 +6,19 @@ Each option that says how a model is run, and that can vary, stands here or in `
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lar.engines.choices import copies_dimension, set_to, thread_choices, turn_on
 from lar.engines.engine import Site
-from lar.engines.megengine.defects import (
-    MANY_ROWS,
-    MKL_VARIABLE,
-    QUANTISED,
-    QUIRKS,
-    Quirk,
-    known_traits_of,
-)
+from lar.engines.megengine import defects
 from lar.engines.megengine.operator_kinds import KINDS
 from lar.engines.signs import Clue, Sign, computing_ns_of, read_clues, share_of
 from lar.options import table
-from lar.options.command_line import format_flags
 from lar.options.option import Option
-from lar.records.choices import Allowed, Choice, Dimension
+from lar.records.choices import Choice, Dimension
 
 if TYPE_CHECKING:
     from lar.records.profile import Profile, ProfiledOperator
@@ -48,86 +40,67 @@ NOT_TRIED: Mapping[Option[Any], str] = {
 
 # What the engine's cache of algorithms does not record, or records as other operators.
 CACHE_DEPENDS = ("layout", "threads", "weights", "fusion", "environment")
+CPU_ALONE = ("threads", "spinning", "environment")
 
-ALL_TRAITS = frozenset(quirk.trait for quirk in QUIRKS)
+ALL_TRAITS = frozenset(quirk.trait for quirk in defects.QUIRKS)
 DOT_PRODUCTS = {"asimddp", "avx512_vnni", "avx_vnni"}
 
 
 def dimensions_of(site: Site, model: Path) -> tuple[Dimension, ...]:
-    """Return what can matter for a model file at a site."""
-    traits = known_traits_of(str(model))
+    """Return what can matter for a model file at a site, in the order in which candidates name it;
+    of each dimension the most promising choice first, with which a search begins."""
+    known = defects.known_traits_of(str(model))
     # Of a file that cannot be read, any operators may be among its own.
-    return dimensions_with(ALL_TRAITS if traits is None else traits, site)
-
-
-def dimensions_with(traits: frozenset[str], site: Site) -> tuple[Dimension, ...]:
-    """Return what can matter at a site for a model with these traits, in the order in which
-    candidates name it; of each dimension the most promising choice first, with which a search
-    begins."""
+    traits = ALL_TRAITS if known is None else known
     on_cpu = site.device == "cpu"
-    choices: dict[str, tuple[Choice, ...]] = {
-        "layout": tuple(layouts_for_cpu(site, traits) if on_cpu else layouts_for_cuda()),
+    lacks_float16 = on_cpu and "asimdhp" not in site.instruction_sets
+    compilers = turn_on(table.ENABLE_JIT, for_full=True), turn_on(table.TENSORRT)
+    choices: dict[str, Iterable[Choice]] = {
+        "layout": layouts_for_cpu(site, traits) if on_cpu else layouts_for_cuda(),
         "algorithms": (
             searched("fast-run", table.FAST_RUN),
             searched("full-run", table.FULL_RUN, for_full=True),
-            prefer_winograd(site),
+            # Wherever a search of its own has found one; weights are transformed ahead in any case.
+            searched(
+                *("winograd", table.FAST_RUN),
+                options={table.WINOGRAD_TRANSFORM.key: True},
+                cache_depends=tuple(name for name in CACHE_DEPENDS if name != "weights"),
+                # Of other processors' kernels those without winograd are as fast, or faster.
+                for_full="asimd" not in site.instruction_sets,
+            ),
             set_to(table.BINARY_EQUAL_BETWEEN_BATCH, True, "binary-equal"),
             turn_on(table.REPRODUCIBLE, for_full=True),
         ),
-        "threads": tuple(threads_for(site)) if on_cpu else (),
+        "threads": threads_for(site),
         "weights": (turn_on(table.WEIGHT_PREPROCESS),),
         "fusion": (
             turn_on(table.ENABLE_FUSE_PREPROCESS, for_full=True),
             turn_on(table.OPTIMIZE_FOR_INFERENCE, for_full=True),
             turn_on(table.ENABLE_FUSE_CONV_BIAS_NONLINEARITY, for_full=True),
             turn_on(table.ENABLE_FUSE_CONV_BIAS_WITH_Z, for_full=True),
-            *(
-                ()
-                if on_cpu
-                else (turn_on(table.ENABLE_JIT, for_full=True), turn_on(table.TENSORRT))
-            ),
+            *(() if on_cpu else compilers),
         ),
         "shapes": (turn_on(table.CONST_SHAPE, for_full=True),),
         "record": (turn_on(table.RECORD_COMP_SEQ), turn_on(table.RECORD_COMP_SEQ2, for_full=True)),
+        # Processors without float16 compute it number by number.
         "precision": (
-            turn_on(
-                table.ENABLE_IOC16,
-                allow="reduced-precision",
-                # Other processors' float16 is computed number by number.
-                for_full=on_cpu and "asimdhp" not in site.instruction_sets,
-            ),
+            turn_on(table.ENABLE_IOC16, allow="reduced-precision", for_full=lacks_float16),
         ),
-        "spinning": (turn_on(table.NO_SPINNING),) if on_cpu else (),
-        "environment": tuple(variables_for(site, traits)) if on_cpu else (),
+        "spinning": (turn_on(table.NO_SPINNING),),
+        "environment": variables_for(site, traits),
         "memory": (turn_on(table.SHARE_PARAM_MEM, objectives=("memory",)),),
         "copies": copies_dimension(site.cores).choices,
     }
-    return tuple(Dimension(name=name, choices=its) for name, its in choices.items())
+    return tuple(
+        Dimension(name=name, choices=tuple(its) if on_cpu or name not in CPU_ALONE else ())
+        for name, its in choices.items()
+    )
 
 
-def searched(name: str, option: Option[bool], *, for_full: bool = False) -> Choice:
+def searched(name: str, option: Option[bool], **fields: Any) -> Choice:
     """Return the choice of a search for algorithms."""
-    return Choice(
-        name=name,
-        search={option.key: True},
-        cache=table.FAST_RUN_ALGO_POLICY.key,
-        cache_depends=CACHE_DEPENDS,
-        for_full=for_full,
-    )
-
-
-def prefer_winograd(site: Site) -> Choice:
-    """Return the choice of winograd algorithms, wherever a search of its own has found one."""
-    return Choice(
-        name="winograd",
-        options={table.WINOGRAD_TRANSFORM.key: True},
-        search={table.FAST_RUN.key: True},
-        cache=table.FAST_RUN_ALGO_POLICY.key,
-        # Weights are transformed ahead in any case.
-        cache_depends=tuple(name for name in CACHE_DEPENDS if name != "weights"),
-        # Of other processors' kernels those without winograd are as fast, or faster.
-        for_full="asimd" not in site.instruction_sets,
-    )
+    cache = {"cache": table.FAST_RUN_ALGO_POLICY.key, "cache_depends": CACHE_DEPENDS}
+    return Choice(name=name, search={option.key: True}, **{**cache, **fields})
 
 
 def layouts_for_cpu(site: Site, traits: frozenset[str]) -> Iterator[Choice]:
@@ -137,25 +110,20 @@ def layouts_for_cpu(site: Site, traits: frozenset[str]) -> Iterator[Choice]:
     if "avx2" in sets:  # the layout of MKL-DNN's kernels
         yield mend(turn_on(table.ENABLE_NCHW88), site)
     yield turn_on(table.ENABLE_NCHW44)
-    if sets & DOT_PRODUCTS and QUANTISED in traits:
+    if sets & DOT_PRODUCTS and defects.QUANTISED in traits:
         yield turn_on(table.ENABLE_NCHW44_DOT)
     if "avx2" in sets:
         yield mend(transform_layouts("cpu"), site)
     # These are for quantised tensors, and for other devices: other tensors stay as they are.
-    if QUANTISED in traits:
+    if defects.QUANTISED in traits:
         yield turn_on(table.ENABLE_NCHW4, for_full=True)
         yield turn_on(table.ENABLE_NCHW32, for_full=True)
     yield turn_on(table.ENABLE_NHWCD4, for_full=True)
 
 
 def layouts_for_cuda() -> Iterator[Choice]:
-    for layout in (
-        table.ENABLE_NCHW4,
-        table.ENABLE_CHWN4,
-        table.ENABLE_NCHW32,
-        table.ENABLE_NCHW64,
-    ):
-        yield turn_on(layout)
+    quantised = (table.ENABLE_NCHW4, table.ENABLE_CHWN4, table.ENABLE_NCHW32, table.ENABLE_NCHW64)
+    yield from map(turn_on, quantised)
     yield transform_layouts("cuda")
 
 
@@ -165,41 +133,25 @@ def transform_layouts(device: str) -> Choice:
 
 
 def threads_for(site: Site) -> Iterator[Choice]:
-    yield from thread_choices(
-        site.cores, ((table.MULTITHREAD, ""), (table.MULTITHREAD_DEFAULT, " with caller"))
-    )
+    options = ((table.MULTITHREAD, ""), (table.MULTITHREAD_DEFAULT, " with caller"))
+    yield from thread_choices(site.cores, options)
     yield set_to(table.CPU_DEFAULT, True, "1 thread with caller")
 
 
 def mend(choice: Choice, site: Site) -> Choice:
     """Return a choice with the options that are the way round the defects it meets at a site."""
-    for quirk in quirks_with_options(site):
-        if quirk.settings & choice.options.keys():
+    for quirk in defects.quirks_at(choice.options, site.processor, site.environment):
+        if quirk.fix and quirk.settings:
             options = {**choice.options, **quirk.options}
-            return replace(choice, options=options, allow=permit_of(quirk))
+            return replace(choice, options=options, allow="engine-fixes")
     return choice
 
 
 def variables_for(site: Site, traits: frozenset[str]) -> Iterator[Choice]:
     """Yield the ways round defects that cost time in all runs of a model."""
-    for quirk in quirks_with_options(site):
-        if not quirk.settings and quirk.trait in traits:
-            name = format_flags(quirk.options).removeprefix(f"{table.ENGINE_ENV.flag} ")
-            yield Choice(name=name, options=dict(quirk.options), allow=permit_of(quirk))
-
-
-def quirks_with_options(site: Site) -> list[Quirk]:
-    """Return the defects at a site whose way round is an option."""
-    return [
-        quirk
-        for quirk in QUIRKS
-        if quirk.options and quirk.applies(site.processor, site.environment)
-    ]
-
-
-def permit_of(quirk: Quirk) -> Allowed:
-    """Return what the user has to allow for a way round."""
-    return "engine-fixes" if table.ENGINE_FIX.key in quirk.options else "engine-env"
+    for quirk in defects.quirks_at({}, site.processor, site.environment):
+        if quirk.variable and quirk.trait in traits:
+            yield Choice(name=quirk.variable, options=quirk.options, allow="engine-env")
 
 
 # The signs of a profile
@@ -237,10 +189,8 @@ def signs_of(profile: Profile, site: Site) -> Iterator[Sign]:
 def thread_signs(profile: Profile, now: int, cores: int) -> Iterator[Sign]:
     """Yield more threads where cores have none."""
     long = share_of(profile, lambda operator: True, LEAST_DIVIDED_NS)
-    figure = (
-        f"operators of {LEAST_DIVIDED_NS / 1e3:.0f} us and more take {long:.0%} of the operators' "
-        f"time on {now} of {cores} cores"
-    )
+    which = f"operators of {LEAST_DIVIDED_NS / 1e3:.0f} us and more"
+    figure = f"{which} take {long:.0%} of the operators' time on {now} of {cores} cores"
     for count in {cores, cores // 2}:
         if count > now:
             saves = long * (1 - 1 / (1 + MORE_THREADS * (count / now - 1)))
@@ -254,10 +204,8 @@ def signs_of_handing_over(profile: Profile) -> Iterator[Sign]:
     calls = len(profile.timed_executions) / max(1, len(profile.timed_steps()))
     between_ns = HANDING_OVER_NS + DISPATCHING_NS * calls
     whole_ns = computing_ns + between_ns
-    figure = (
-        f"{calls:.0f} operators compute for {computing_ns / 1e3:.0f} us in an "
-        f"iteration, and handing them over takes about {between_ns / 1e3:.0f} us"
-    )
+    computed = f"{calls:.0f} operators compute for {computing_ns / 1e3:.0f} us in an iteration"
+    figure = f"{computed}, and handing them over takes about {between_ns / 1e3:.0f} us"
     yield Sign("record-comp-seq", "handing over", between_ns / whole_ns, figure)
     in_caller = IN_CALLER * HANDING_OVER_NS / whole_ns
     yield Sign("1 thread with caller", "handing over", in_caller, figure)
@@ -265,11 +213,9 @@ def signs_of_handing_over(profile: Profile) -> Iterator[Sign]:
 
 def is_plain_convolution(operator: ProfiledOperator) -> bool:
     """Return whether an operator is a convolution of float32 in the layout nchw."""
-    return (
-        KINDS.kind_of(operator.type) == "conv"
-        and str(operator.parameters.get("format", "NCHW")) == "NCHW"
-        and is_of_floats(operator)
-    )
+    layout = operator.parameters.get("format", "NCHW")
+    is_plain = KINDS.kind_of(operator.type) == "conv" and layout == "NCHW"
+    return is_plain and is_of_floats(operator)
 
 
 def is_of_floats(operator: ProfiledOperator) -> bool:
@@ -291,7 +237,7 @@ def is_of_mkl(operator: ProfiledOperator) -> bool:
     if operator.algorithm:
         return OF_MKL.search(operator.algorithm) is not None
     if KINDS.kind_of(operator.type) == "matmul" and is_of_floats(operator):
-        return any(each.shape[-2:-1] >= (MANY_ROWS,) for each in operator.outputs)
+        return any(each.shape[-2:-1] >= (defects.MANY_ROWS,) for each in operator.outputs)
     return is_plain_convolution(operator) and operator.parameters.get("sparse") != "GROUP"
 
 
@@ -305,7 +251,7 @@ CLUES = (
     Clue("nchw88", "kernels", 0.64, "convolutions in the plain layout", is_plain_convolution),
     Clue("nchw44", "kernels", 0.3, "convolutions in the plain layout", is_plain_convolution),
     Clue("nchw44-dot", "kernels", 0.4, "quantised operators", is_quantised),
-    Clue(f"{MKL_VARIABLE}=5", "kernels", 0.62, "products in MKL's generic code", is_of_mkl),
+    Clue(f"{defects.MKL_VARIABLE}=5", "kernels", 0.62, "products in MKL's generic code", is_of_mkl),
     Clue("fast-run", "kernels", 0.3, "convolutions and matrix products", is_heavy),
     Clue("weight-preprocess", "kernels", 0.1, "winograd algorithms", is_winograd),
 )

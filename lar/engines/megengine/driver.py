@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -12,6 +13,12 @@ from lar.engines.megengine.spinning import find_spin_seconds
 from lar.engines.megengine.symbols import read_libraries
 from lar.errors import LarError
 from lar.records.facts import EngineFacts
+from lar.records.run import TensorInfo
+
+
+def info_of(name: str, dtype: Any, shape: Iterable[int]) -> TensorInfo:
+    """Describe an input; MegEngine takes other sizes than the traced ones."""
+    return TensorInfo(name=name, dtype=np.dtype(dtype).name, shape=tuple(shape), resizable=True)
 
 
 class MegEngineDriver(Driver):
@@ -19,7 +26,12 @@ class MegEngineDriver(Driver):
 
     name: Literal["lite", "graph"]
     package: Any
-    fed_shapes: dict[str, tuple[int, ...]]
+    fed_shapes: Mapping[str, tuple[int, ...]] = {}
+
+    def note_shapes(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> bool:
+        """Note the shapes of what is fed; return whether they are others than before."""
+        before, self.fed_shapes = self.fed_shapes, {name: it.shape for name, it in arrays.items()}
+        return before != self.fed_shapes
 
     def default_threads(self) -> int | None:
         return 1

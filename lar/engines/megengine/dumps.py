@@ -11,24 +11,17 @@ import ctypes
 import json
 import os
 import struct
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lar.dumps.facts import NO_FACTS, DumpFacts, Kernel, OperatorFact, read_facts, write_facts
 from lar.engines.megengine.algorithms import ChoiceListener, algorithms_in
-from lar.engines.megengine.graph_operators import (
-    QuantizedVariable,
-    quantizations_in,
-)
-from lar.engines.megengine.operator_profiler import attach_profiler
-from lar.engines.megengine.packed_model import graph_in
+from lar.engines.megengine.graph_operators import read_quantizations
+from lar.engines.megengine.symbols import attach_profiler
 from lar.errors import LarError
 from lar.options.table import BIN_IO_DUMP, CUDA, TEXT_DUMPS
-from lar.records.quantization import Quantization
 
 if TYPE_CHECKING:
-    from lar.dumps.names import Variable
     from lar.engines.megengine.graph import GraphDriver
     from lar.engines.megengine.lite import LiteDriver
 
@@ -65,7 +58,10 @@ def dump_tensors(driver: LiteDriver, _: object) -> None:
         keep_choices(Path(folder + CHOICES))
         driver.network.io_bin_dump(folder)
         keep_operators(driver, Path(folder + PROFILE))
-        facts = known_facts(driver.model_file)
+        facts = NO_FACTS
+        # The files of tensors have the names of the quantised types alone.
+        with contextlib.suppress(ValueError, LookupError, OSError, LarError, struct.error):
+            facts = read_quantizations(driver.model_file)
         write_facts(Path(folder), facts._replace(outputs=[*driver.outputs()]))
 
 
@@ -112,14 +108,6 @@ def keep_choices(place: Path) -> None:
     ChoiceListener(write).begin("--bin-io-dump")
 
 
-def known_facts(model: str) -> DumpFacts:
-    """Return what the file of a model says of its quantised variables: the files of tensors have
-    the names of the types alone."""
-    with contextlib.suppress(ValueError, LookupError, OSError, LarError, struct.error):
-        return facts_of([*quantizations_in(graph_in(model))])
-    return NO_FACTS
-
-
 def dump_outputs(driver: LiteDriver | GraphDriver, _: object) -> None:
     """Have the outputs of each iteration written.
 
@@ -130,45 +118,23 @@ def dump_outputs(driver: LiteDriver | GraphDriver, _: object) -> None:
     from lar.dumps.outputs import write_outputs
 
     if driver.name == "graph":
-        variables = {var.name: variable_of(var) for var in driver.loaded.output_vars_list}
+        found = driver.loaded.output_vars_list
+        known = ((it.id, it.name, it.owner.name, it.owner.type) for it in found)
     else:
-        variables = {
-            name: Variable(id=number, name=name) for number, name in enumerate(driver.outputs())
-        }
+        known = ((number, name, "", "") for number, name in enumerate(driver.outputs()))
+    variables = {
+        name: Variable(id=number, name=name, operator=operator, operator_type=type)
+        for number, name, operator, type in known
+    }
     write_outputs(driver, variables)
-
-
-def variable_of(var: Any) -> Variable:
-    """Return what the engine calls a variable of its loaded graph."""
-    from lar.dumps.names import Variable
-
-    owner = var.owner
-    return Variable(id=var.id, name=var.name, operator=owner.name, operator_type=owner.type)
 
 
 def describe_dump(folder: Path) -> DumpFacts:
     """Return what is known of the operators whose tensors are in a folder."""
-    facts = read_facts(folder)
-    return facts._replace(operators=operators_of(folder), algorithms=algorithms_of(folder))
-
-
-def facts_of(variables: Sequence[QuantizedVariable]) -> DumpFacts:
-    """Return what the quantised variables of a model say of any dump of it."""
-    return DumpFacts(
-        quantizations={
-            each.name: Quantization(scale=(each.scale,), zero_point=(each.zero_point,))
-            for each in variables
-        },
-        operands={each.name: each.inputs for each in variables},
-    )
-
-
-def algorithms_of(folder: Path) -> dict[Kernel, str]:
-    """Return the algorithms that were chosen for a dump; the choices may not be kept."""
-    try:
-        return algorithms_in(Path(str(folder) + CHOICES).read_text(errors="replace"))
-    except OSError:
-        return {}
+    algorithms: dict[Kernel, str] = {}
+    with contextlib.suppress(OSError):  # the choices may not be kept
+        algorithms = algorithms_in(Path(str(folder) + CHOICES).read_text(errors="replace"))
+    return read_facts(folder)._replace(operators=operators_of(folder), algorithms=algorithms)
 
 
 def operators_of(folder: Path) -> list[OperatorFact]:
@@ -178,10 +144,7 @@ def operators_of(folder: Path) -> list[OperatorFact]:
     """
     try:
         profile = json.loads(Path(str(folder) + PROFILE).read_bytes())
-        if "graph_exec" in profile:  # lite's own
-            order, known = profile["graph_exec"]["comp_seq"], profile["profiler"]["opr_footprint"]
-        else:
-            order, known = order_of(profile["host"]), profile["opr_footprint"]
+        order, known = order_of(profile["host"]), profile["opr_footprint"]
         return [OperatorFact(int(key), known.get(key, {}).get("param") or {}) for key in order]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return []

@@ -14,8 +14,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from lar.engines.megengine.driver import MegEngineDriver
+from lar.engines.megengine.driver import MegEngineDriver, info_of
 from lar.engines.megengine.lean_import import import_package
+from lar.engines.megengine.model_file import INPUT
 from lar.engines.megengine.packed_model import graph_in
 from lar.engines.megengine.symbols import find_function
 from lar.records.run import TensorInfo
@@ -57,11 +58,9 @@ class GraphDriver(MegEngineDriver):
         self.output_vars: list[Any] = []
         self.output_nodes: dict[str, Any] = {}
         self._values: dict[str, Any] = {}
-        self.fed_shapes = {}
         self._tensors: dict[str, Any] = {}
         self._nodes: dict[str, Any] = {}
-        self._started = False
-        self.is_verbose = False
+        self._started = self.is_verbose = False
         # What the hooks of the options set.
         self.inference_options: dict[str, bool] | None = None
         self.graph_setup: list[Callable[[Any], None]] = []
@@ -85,7 +84,7 @@ class GraphDriver(MegEngineDriver):
         for set_up in self.graph_setup:
             set_up(self.graph)
         self.output_vars = list(self.loaded.output_vars_list)
-        names = [var.name for var in self.output_vars]
+        self.output_names = [var.name for var in self.output_vars]
         # An operator's number is its place in the file, until the graph is optimised.
         order = [var.name for var in sorted(self.find_inputs(), key=lambda var: var.owner.id)]
         if self.inference_options is not None:
@@ -93,56 +92,39 @@ class GraphDriver(MegEngineDriver):
                 self.output_vars, **self.inference_options
             )
             self.output_vars = list(optimized)
-        self.output_names = names
         found = {var.name: var for var in self.find_inputs()}
         self.input_vars = {name: found[name] for name in order if name in found}
         self.fire_hooks("after_load")
 
     def find_inputs(self) -> list[Any]:
         """Return the variables that are inputs, in the order in which the outputs lead to them."""
-        return list(self.tools.get_dep_vars(self.output_vars, "Host2DeviceCopy"))
+        return list(self.tools.get_dep_vars(self.output_vars, INPUT))
 
     def inputs(self) -> tuple[TensorInfo, ...]:
         return tuple(
-            TensorInfo(
-                name=name,
-                dtype=np.dtype(var.dtype).name,
-                shape=tuple(int(size) for size in var.shape),
-                resizable=True,
-            )
-            for name, var in self.input_vars.items()
+            info_of(name, var.dtype, map(int, var.shape)) for name, var in self.input_vars.items()
         )
 
     def feed(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
-        tensors = {}
         for name, array in arrays.items():
             with self.recorder.copy("Tensor", array.nbytes, name):
                 tensor = self.megengine.Tensor(array, dtype=array.dtype, device="xpux")
-                tensors[name] = tensor._dev_tensor()
-        shapes = {name: array.shape for name, array in arrays.items()}
-        if shapes != self.fed_shapes or not self.output_nodes:
-            self.fed_shapes = shapes
+                self._tensors[name] = tensor._dev_tensor()
+        if self.note_shapes(arrays) or not self.output_nodes:
             self._compile(arrays)
-        self._tensors = tensors
-        if self.rearm is None:
-            self.rearm = self._arm
-        self.start = self.function.execute
-        self.wait = self.function.wait
+        self.rearm = self.rearm or self._arm
+        self.start, self.wait = self.function.execute, self.function.wait
         self.device_seconds = self.function.get_prev_exec_time
         self.fire_hooks("before_run")
 
     def _compile(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
         """Make the function that computes the outputs for inputs of these shapes."""
-        self._nodes = {
-            name: self.input_node("xpux", array.dtype, array.shape)
-            for name, array in arrays.items()
-        }
-        for name, node in self._nodes.items():
+        fed = {}
+        for name, array in arrays.items():
+            node = self._nodes[name] = self.input_node("xpux", array.dtype, array.shape)
+            fed[self.input_vars[name]] = node.outputs[0]
             node.outputs[0].name = name  # for what is reported of it; its own name is made up
-        replaced = self.tools.replace_vars(
-            self.output_vars,
-            {self.input_vars[name]: node.outputs[0] for name, node in self._nodes.items()},
-        )
+        replaced = self.tools.replace_vars(self.output_vars, fed)
         output_nodes = [self.graph_api.OutputNode(var) for var in replaced]
         self.output_nodes = dict(zip(self.output_names, output_nodes, strict=True))
         with self.recorder.call("Graph.compile"):

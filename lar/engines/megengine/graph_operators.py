@@ -19,19 +19,15 @@ Read from MegEngine 1.13: src/serialization/impl/schema_v2.fbs, schema.fbs besid
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from lar.dumps.facts import DumpFacts
 from lar.engines.megengine.flatbuffer import Table, open_root
 from lar.engines.megengine.packed_model import graph_in
-from lar.testcases.packed_file import (
-    GRAPH_HEAD,
-    NEW_IDENTIFIER,
-    OLD_HEAD,
-    OLD_IDENTIFIER,
-    OLD_MAGIC,
-)
+from lar.records.quantization import Quantization
+from lar.testcases import packed_file
 
 if TYPE_CHECKING:
     from lar.graphs.origins import ModelOperator
@@ -51,11 +47,12 @@ class Places(NamedTuple):
     tensors: int
 
 
-FIELDS = {NEW_IDENTIFIER: Places(2, 3, 4, 10, 11), OLD_IDENTIFIER: Places(3, 1, 2, 6, 7)}
+NEW, OLD = packed_file.NEW_IDENTIFIER, packed_file.OLD_IDENTIFIER
+FIELDS = {NEW: Places(2, 3, 4, 10, 11), OLD: Places(3, 1, 2, 6, 7)}
 
 
 class Graph(NamedTuple):
-    """The operators of a graph in the order of the file, and where its format has what.
+    """The operators of a graph in the order of the file; a file in another format has none.
 
     The variables are empty for the older format, and for a model that was saved without names.
     """
@@ -65,65 +62,66 @@ class Graph(NamedTuple):
     places: Places
     is_new: bool
 
+    def kind_of(self, operator: Table) -> int:
+        return operator.integer(self.places.kind, "<B")
+
+    def parameters_of(self, operator: Table) -> Table:
+        return operator.table(self.places.parameters)
+
+    def first_tensor_of(self, operator: Table) -> Table | None:
+        return next(operator.tables(self.places.tensors), None)
+
     def names_of(self, operator: Table, field: int) -> tuple[str, ...]:
         """Return the names of the variables that an operator takes or gives."""
         return tuple(self.variables[number].text(0) for number in operator.numbers(field))
 
+    def dtype_of(self, operator: Table) -> Table | None:
+        """Return the type of an operator's outputs: its own, that it converts to, or a
+        constant's."""
+        if found := operator.table(self.places.dtype):
+            return found
+        if self.kind_of(operator) == CONVERSION:
+            return self.parameters_of(operator)
+        constant = self.first_tensor_of(operator)
+        return constant and constant.table(3)
 
-def open_graph(graph: memoryview) -> Graph | None:
-    """Return the content of a graph, None for one in another format.
+
+def open_graph(graph: memoryview) -> Graph:
+    """Return the content of a graph.
 
     Raises:
         ValueError, struct.error: it is damaged.
     """
-    if graph[: len(OLD_MAGIC)] == OLD_MAGIC:
-        graph = graph[OLD_HEAD.size + OLD_HEAD.unpack_from(graph)[1] :]
-    identifier = GRAPH_HEAD.unpack_from(graph)[1]
+    if graph[: len(packed_file.OLD_MAGIC)] == packed_file.OLD_MAGIC:
+        head = packed_file.OLD_HEAD
+        graph = graph[head.size + head.unpack_from(graph)[1] :]
+    identifier = packed_file.GRAPH_HEAD.unpack_from(graph)[1]
     if identifier not in FIELDS:
-        return None
-    root, is_new = open_root(graph[4:]), identifier == NEW_IDENTIFIER
+        return Graph([], [], FIELDS[NEW], False)
+    root, places, is_new = open_root(graph[4:]), FIELDS[identifier], identifier == NEW
     variables = [*root.tables(VARIABLES)] if is_new else []
-    places = FIELDS[identifier]
     return Graph([*root.tables(places.operators)], variables, places, is_new)
 
 
-class QuantizedVariable(NamedTuple):
-    """A quantised variable of a model, and the names of those that its operator takes."""
-
-    name: str
-    scale: float
-    zero_point: int
-    inputs: tuple[str, ...]
-
-
-def quantizations_in(graph: memoryview) -> Iterator[QuantizedVariable]:
-    """Yield the quantised variables whose operators have a scale; none of the older format, or of
-    a model that was saved without names.
+def read_quantizations(path: str | Path) -> DumpFacts:
+    """Read what a model file says of its quantised variables whose operators have a scale, nothing
+    of the older format, or of a model that was saved without names.
 
     Raises:
-        ValueError, LookupError, struct.error: the graph is damaged.
+        ValueError, LookupError, OSError, LarError, struct.error: it is damaged, or cannot be read.
     """
-    opened = open_graph(graph)
-    if opened is None or not opened.variables:
-        return
-    for operator in opened.operators:
-        dtype = dtype_of(operator, opened.places)
-        parameters = dtype.table(2) if dtype else None
+    opened = open_graph(graph_in(str(path)))
+    quantizations, operands = {}, {}
+    for operator in opened.operators if opened.variables else ():
+        dtype = opened.dtype_of(operator)
+        parameters = dtype and dtype.table(2)
         scale = parameters.real(0) if parameters else None
         name, *_ = (*opened.names_of(operator, OUTPUTS), "")
         if name and parameters and scale is not None:
-            zero_point, inputs = parameters.integer(1, "<B"), opened.names_of(operator, INPUTS)
-            yield QuantizedVariable(name, scale, zero_point, inputs)
-
-
-def dtype_of(operator: Table, places: Places) -> Table | None:
-    """Return the type of an operator's outputs: its own, that it converts to, or a constant's."""
-    if found := operator.table(places.dtype):
-        return found
-    if operator.integer(places.kind, "<B") == CONVERSION:
-        return operator.table(places.parameters)
-    constant = next(operator.tables(places.tensors), None)
-    return constant.table(3) if constant else None
+            zero_point = parameters.integer(1, "<B")
+            quantizations[name] = Quantization(scale=(scale,), zero_point=(zero_point,))
+            operands[name] = opened.names_of(operator, INPUTS)
+    return DumpFacts(quantizations=quantizations, operands=operands)
 
 
 def sort_inputs(names: Sequence[str], model: str) -> list[str]:
@@ -135,11 +133,8 @@ def sort_inputs(names: Sequence[str], model: str) -> list[str]:
         ValueError: the file is damaged.
     """
     opened = open_graph(graph_in(model))
-    if opened is None:
-        return [*names]
-    firsts = (next(each.tables(opened.places.tensors), None) for each in opened.operators)
-    found = (first.blob(0) for first in firsts if first)
-    places = {bytes(name[1]): place for place, name in enumerate(found) if name}
+    firsts = filter(None, map(opened.first_tensor_of, opened.operators))
+    places = {bytes(first.blob(0) or b""): place for place, first in enumerate(firsts)}
     return sorted(names, key=lambda name: places.get(name.encode(), len(places)))
 
 
@@ -154,7 +149,7 @@ def read_operators(path: str | Path) -> tuple[ModelOperator, ...]:
 
     try:
         opened = open_graph(graph_in(str(path)))
-        if opened is None or not opened.is_new:
+        if not opened.is_new:
             return ()
         return tuple(
             ModelOperator(

@@ -6,10 +6,9 @@ besides when it compiles a graph, it fuses again in each part of it.
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,31 +42,27 @@ class GraphIsolation(Isolation):
                 self.alike[NUMBER.sub("", variable.name)].append(variable)
                 self.places[variable] = len(self.places)
 
+    def candidates(self, name: str) -> Sequence[Any]:
+        """Return the variables that a name may be: several if they differ in MegEngine's own
+        numbers alone."""
+        own = [self.variables[name]] if name in self.variables else []
+        found = self.alike.get(NUMBER.sub("", name), [])
+        return own if own and (len(found) != 1 or not NUMBER.search(name)) else found
+
     def variable(self, name: str) -> Any:
         """Return the variable of a name.
 
         Raises:
-            LarError: there is none, or several that differ in MegEngine's own numbers alone.
+            LarError: there is none, or there are several.
         """
-        if name in self.variables and not NUMBER.search(name):
-            return self.variables[name]
-        found = self.alike.get(NUMBER.sub("", name), ())
+        found = self.candidates(name)
         if len(found) == 1:
             return found[0]
-        if name in self.variables:
-            return self.variables[name]
-        raise LarError(
-            "several variables of the graph may be it" if found else "the graph has no such tensor",
-            subject=name,
-        )
+        several = "several variables of the graph may be it"
+        raise LarError(several if found else "the graph has no such tensor", subject=name)
 
     def find_missing(self, names: Collection[str]) -> set[str]:
-        return {name for name in names if not self.is_known(name)}
-
-    def is_known(self, name: str) -> bool:
-        with contextlib.suppress(LarError):
-            return self.variable(name) is not None
-        return False
+        return {name for name in names if len(self.candidates(name)) != 1}
 
     def compute(self, output: str, values: Mapping[str, Array]) -> Array:
         api, tools, graph = self.driver.graph_api, self.driver.tools, self.driver.graph

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from lar.engines.megengine.graph import import_megengine
-from lar.engines.megengine.model_dump import INPUT, metadata_of, write_graph
+from lar.engines.megengine.model_dump import metadata_of, write_graph
+from lar.engines.megengine.model_file import INPUT
 from lar.engines.megengine.packed_model import graph_in
 
 

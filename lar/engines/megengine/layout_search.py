@@ -40,8 +40,7 @@ def read_layouts(driver: LiteDriver, _: str) -> None:
     """Warn of layouts that the search has chosen and that give wrong numbers."""
     if driver.runner:
         return
-    names = [*wrong_convolutions(found_by(driver))]
-    if names:
+    if names := [*wrong_convolutions(found_by(driver))]:
         driver.notes.append(
             "--layout-transform chose a layout that gives wrong numbers for convolutions of 8 "
             f"input channels: {', '.join(names)}; take --enable-nchw88 instead"
@@ -62,12 +61,9 @@ def wrong_convolutions(graph: memoryview) -> Iterator[str]:
     than 8, and reads 8 as blocks.
     """
     opened = open_graph(graph)
-    if opened is None:
-        return
     for operator in opened.operators:
-        parameters = operator.table(opened.places.parameters)
-        fields = CONVOLUTIONS.get(operator.integer(opened.places.kind, "<B"))
-        if fields and parameters and parameters.integer(fields[1]) == NCHW88:
+        fields = CONVOLUTIONS.get(opened.kind_of(operator))
+        if fields and opened.parameters_of(operator).integer(fields[1]) == NCHW88:
             taken = opened.variables[operator.numbers(INPUTS)[0]].numbers(SHAPE)
             if len(taken) == 4 and taken[1] == 8:
                 yield opened.names_of(operator, OUTPUTS)[0]
@@ -82,16 +78,11 @@ def write_layouts(driver: LiteDriver, _: str) -> None:
     if driver.runner:
         return
     place = driver.context.written[LAYOUT_TRANSFORM_DUMP.key]
-    done = subprocess.run(
-        [sys.executable, "-S", "-c", CODE.format(path=sys.path), driver.model_file, place],
-        input=bytes(found_by(driver)),
-        capture_output=True,
-    )
+    words = [sys.executable, "-S", "-c", CODE.format(path=sys.path), driver.model_file, place]
+    done = subprocess.run(words, input=bytes(found_by(driver)), capture_output=True)
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip().splitlines()
         reason = said[-1][:300] if said else f"exit code {done.returncode}"
-        raise LarError(
-            "the model that the search made cannot be read",
-            f"leave the flag out; MegEngine says: {reason}",
-            flag="--layout-transform",
-        )
+        problem = "the model that the search made cannot be read"
+        hint = f"leave the flag out; MegEngine says: {reason}"
+        raise LarError(problem, hint, flag="--layout-transform")

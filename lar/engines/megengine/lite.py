@@ -10,14 +10,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from lar.engines.megengine.driver import MegEngineDriver
+from lar.engines.megengine.driver import MegEngineDriver, info_of
 from lar.engines.megengine.lean_import import LITE_LIBRARY, import_package
+from lar.engines.megengine.messages import resized_inputs
 from lar.engines.megengine.packed_model import is_packed
 from lar.errors import UsageError
 from lar.files.libraries import load_lazily
 from lar.options.option import flag_of
 from lar.options.table import MULTITHREAD
-from lar.records.run import TensorInfo
+from lar.records.run import TensorInfo, format_shape
 
 
 def import_lite() -> Any:
@@ -56,7 +57,6 @@ class LiteDriver(MegEngineDriver):
         # Beside other copies, the calling thread waits for the engine's own threads.
         self.computes_in_caller = not MULTITHREAD.is_given(self.spec.settings)
         self.infos: tuple[TensorInfo, ...] = ()
-        self.fed_shapes = {}
         # What the hooks of the options set.
         self.lite_options: dict[str, int] = {}
         self.network_setup: list[Callable[[Any], None]] = []
@@ -74,11 +74,9 @@ class LiteDriver(MegEngineDriver):
         """
         devices = find_devices()
         if f"cuda:{device_id}" not in devices:
-            raise UsageError(
-                f"MegEngine finds no device cuda:{device_id} on this machine",
-                f"devices: {', '.join(devices)}; check the NVIDIA driver (`lar engines`)",
-                flag="--cuda",
-            )
+            problem = f"MegEngine finds no device cuda:{device_id} on this machine"
+            hint = f"devices: {', '.join(devices)}; check the NVIDIA driver (`lar engines`)"
+            raise UsageError(problem, hint, flag="--cuda")
         self.config.device_type = self.lite.LiteDeviceType.LITE_CUDA
         self.config.device_id = device_id
 
@@ -96,20 +94,32 @@ class LiteDriver(MegEngineDriver):
         for set_up in self.network_setup:
             set_up(self.network)
         if is_packed(self.model_file):
-            check_packed(self)
+            from lar.engines.megengine.packing import check_packed_model  # few runs need it
+
+            if check_packed_model(self, self.lite_options) and not self.algorithms_chosen:
+                # At its cache lite looks for a search alone.
+                strategies = self.lite.LiteAlgoSelectStrategy
+                cached = strategies.LITE_ALGO_PROFILE | strategies.LITE_ALGO_HEURISTIC
+                self.network.set_network_algo_policy(cached)
         self.load_file(self)
         self.check_device()
         self.fire_hooks("after_load")
         self.read_tensors()
 
     def read_tensors(self) -> None:
-        """Learn what the inputs are, and see that the outputs can be had.
+        """Learn what the inputs are, in the order of the file, and see that the outputs can be had.
 
         Raises:
             RuntimeError: one is of a type that lite's Python lacks.
         """
+        names = self.network.get_all_input_name() or ()
+        if len(names) > 1:
+            from lar.engines.megengine.graph_operators import sort_inputs  # few runs need it
+
+            names = sort_inputs(names, self.model_file)
         try:
-            self.infos = tuple(self.read_inputs())
+            layouts = [(name, self.network.get_io_tensor(name).layout) for name in names]
+            self.infos = tuple(info_of(name, it.dtype, it.shapes) for name, it in layouts)
             for name in self.outputs():
                 self.network.get_io_tensor(name)  # fails where the name is damaged
         except KeyError as error:
@@ -123,36 +133,22 @@ class LiteDriver(MegEngineDriver):
             UsageError: it is not.
         """
         number = ctypes.c_int()
-        kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int))
-        read_device_type = kind(("LITE_get_device_type", self.network._api))
-        if read_device_type(self.network._network, ctypes.byref(number)):
-            raise self.failure()
+        self.call("LITE_get_device_type", self.network._network, ctypes.byref(number))
         names = {0: "cpu", 1: f"cuda:{self.network.device_id}"}  # LiteDeviceType
         device = names.get(number.value, f"device type {number.value}")
         if device != self.spec.device:
-            raise UsageError(
-                f"the model is on {device}, not on {self.spec.device}: its file asks for that",
-                "give --cuda" if device.startswith("cuda") else "pack it again for this device",
-                subject=self.spec.model,
-            )
-
-    def read_inputs(self) -> Iterator[TensorInfo]:
-        """Describe the inputs, in the order of the file."""
-        names = self.network.get_all_input_name() or ()
-        if len(names) > 1:
-            from lar.engines.megengine.graph_operators import sort_inputs  # few runs need it
-
-            names = sort_inputs(names, self.model_file)
-        for name in names:
-            yield info_of(name, self.network.get_io_tensor(name))
+            problem = f"the model is on {device}, not on {self.spec.device}: its file asks for that"
+            is_cuda = device.startswith("cuda")
+            hint = "give --cuda" if is_cuda else "pack it again for this device"
+            raise UsageError(problem, hint, subject=self.spec.model)
 
     def inputs(self) -> tuple[TensorInfo, ...]:
         return self.infos
 
     def feed(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
-        self.fed_shapes = {name: array.shape for name, array in arrays.items()}
+        self.note_shapes(arrays)
         if self.lite_options.get("const_shape"):
-            self.check_shapes(arrays)
+            self.check_shapes()
         for name, array in arrays.items():
             tensor = self.network.get_io_tensor(name)
             # Of a NumPy array it would take the type from a table without float16.
@@ -161,28 +157,25 @@ class LiteDriver(MegEngineDriver):
             with self.recorder.copy("LiteTensor.set_data_by_copy", array.nbytes, name):
                 tensor.set_data_by_copy(data.ctypes.data_as(ctypes.c_void_p), data.nbytes, layout)
         api, handle = self.network._api, self.network._network
-        self.start = partial(raw_function(api, "LITE_forward"), handle)
-        self.wait = partial(raw_function(api, "LITE_wait"), handle)
+        # These give their status back; checking it in Python would be part of what is timed.
+        self.start = partial(api["LITE_forward"], handle)
+        self.wait = partial(api["LITE_wait"], handle)
         if self.profile_clock is not None:
             self.wait = self.profile_clock.around(self.wait)
         self.fire_hooks("before_run")
 
-    def check_shapes(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+    def check_shapes(self) -> None:
         """Check that a network whose shapes are constant is fed with those of its file.
 
         Raises:
             UsageError: it is not; the engine would crash, or complain of something else.
         """
         key = next(key for key in ("const_shape", "record_comp_seq2") if key in self.spec.settings)
-        for info in self.infos:
-            shape = arrays[info.name].shape
-            if shape != info.shape:
-                fed, fixed = (",".join(map(str, each)) for each in (shape, info.shape))
-                raise UsageError(
-                    f"{flag_of(key)} fixes the shape of input {info.name} to {{{fixed}}}, that "
-                    f"of the model file; {{{fed}}} is fed",
-                    "feed that shape, or leave the flag out",
-                )
+        for info, shape in resized_inputs(self.infos, self.fed_shapes):
+            own, fed = format_shape(info.shape), format_shape(shape)
+            fixed = f"{flag_of(key)} fixes the shape of input {info.name} to {own}"
+            problem = f"{fixed}, that of the model file; {fed} is fed"
+            raise UsageError(problem, "feed that shape, or leave the flag out")
 
     def bind_threads(self, cores: Sequence[int]) -> None:
         """Bind each of the network's threads to a core, once it is loaded.
@@ -191,13 +184,9 @@ class LiteDriver(MegEngineDriver):
             UsageError: this process may not use such a core.
         """
         usable = os.sched_getaffinity(0)
-        for core in cores:
-            if core not in usable:
-                raise UsageError(
-                    f"there is no core {core} to use",
-                    f"cores: {', '.join(map(str, sorted(usable)))}",
-                    flag="--multi-thread-core-ids",
-                )
+        for core in (core for core in cores if core not in usable):
+            problem, hint = f"there is no core {core} to use", ", ".join(map(str, sorted(usable)))
+            raise UsageError(problem, f"cores: {hint}", flag="--multi-thread-core-ids")
 
         def bind(thread: int) -> int:
             os.sched_setaffinity(0, {cores[thread % len(cores)]})
@@ -205,13 +194,19 @@ class LiteDriver(MegEngineDriver):
 
         kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)
         self._bind = kind(bind)  # the engine calls it later, so it must live
-        function = self.network._api.LITE_set_runtime_thread_affinity
-        function.argtypes, function.restype = (ctypes.c_void_p, kind), ctypes.c_int
-        if function(self.network._network, self._bind):
-            raise self.failure()
+        self.call("LITE_set_runtime_thread_affinity", self.network._network, self._bind)
 
     def outputs(self) -> Mapping[str, np.ndarray[Any, Any]]:
         return LiteOutputs(self.network)
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Call a function of lite's C interface that its Python lacks, or spells wrong.
+
+        Raises:
+            RuntimeError: it failed.
+        """
+        if self.lite.base._lib.lib[name](*arguments):
+            raise self.failure()
 
     def failure(self) -> Exception:
         message = self.lite.base._lib.lib.LITE_get_last_error()
@@ -223,22 +218,6 @@ def load_from_path(driver: LiteDriver) -> None:
     network = driver.network
     with driver.recorder.call("LITE_load_model_from_path"):
         network._api.LITE_load_model_from_path(network._network, driver.model_file.encode())
-
-
-def check_packed(driver: LiteDriver) -> None:
-    """Check a packed model before lite, which does not, follows what stands in it; and have its
-    cache read, at which lite looks for a search alone.
-
-    Raises:
-        UsageError: it is damaged, or its settings are at odds with the options.
-    """
-    from lar.engines.megengine.packing import check_packed_model  # few runs need it
-
-    has_cache = check_packed_model(driver, driver.lite_options)
-    if has_cache and not driver.algorithms_chosen:
-        strategies = driver.lite.LiteAlgoSelectStrategy
-        cached = strategies.LITE_ALGO_PROFILE | strategies.LITE_ALGO_HEURISTIC
-        driver.network.set_network_algo_policy(cached)
 
 
 class LiteOutputs(Mapping[str, Any]):
@@ -256,18 +235,3 @@ class LiteOutputs(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._names)
-
-
-def raw_function(api: Any, name: str) -> Callable[[Any], int]:
-    """Return a C function that gives its status back instead of checking it in Python, which
-    would be part of what is timed."""
-    function: Callable[[Any], int] = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)((name, api))
-    return function
-
-
-def info_of(name: str, tensor: Any) -> TensorInfo:
-    """Describe a lite tensor; lite takes other sizes than the traced ones."""
-    layout = tensor.layout
-    return TensorInfo(
-        name=name, dtype=np.dtype(layout.dtype).name, shape=tuple(layout.shapes), resizable=True
-    )

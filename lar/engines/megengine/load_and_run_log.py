@@ -9,6 +9,8 @@ Its lines have changed with its versions; all that are known are read:
 
 Since 1.13 the time and the place in the source stand before each line. With the command line before
 them, the lines say what was run; without, the messages of the options do, as far as they name them.
+load_and_run_log.json has the lines, each with the method of `LoggedRun` that takes its groups, and
+what messages set: to the number in the message, where it has one.
 """
 
 from __future__ import annotations
@@ -18,24 +20,19 @@ import contextlib
 import math
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple
+
+import msgspec
 
 from lar.errors import UsageError
 from lar.options import table
 from lar.options.table import BY_KEY
+from lar.records import run as records
 from lar.records.facts import EngineFacts
-from lar.records.run import (
-    Failure,
-    Phase,
-    RunResult,
-    RunSpec,
-    Samples,
-    Setting,
-    TimeSources,
-)
-from lar.records.testcase import Case, CaseResult, Verdict, add_verdicts
+from lar.records.testcase import Case, CaseResult, Verdict, worse_of
 
 DRIVER = "load_and_run"
 USUAL_LIMIT = 1e-4  # of the error of testcases
@@ -55,19 +52,20 @@ ENDS = re.compile(
     r"(?:Segmentation fault|Aborted|Illegal instruction|Bus error|Killed)\b"
 )
 WHAT = re.compile(r"(?:what\(\):|terminating (?:with|due to) uncaught exception[^:]*::\w+:)\s*(.+)")
-# The messages of options, by what is set: to the number in the message, where it has one.
-SETTINGS: Mapping[str, str] = {
-    table.FAST_RUN.key: r"enable fast-run strategy",
-    table.FULL_RUN.key: r"enable full-run strategy",
-    table.REPRODUCIBLE.key: r"enable reproducible strategy",
-    table.WINOGRAD_TRANSFORM.key: r"enable winograd transform",
-    table.CPU.key: r"us(?:e|ing) cpu (?:mode|device)",
-    table.CPU_DEFAULT.key: r"us(?:e|ing) cpu[: ]default (?:mode|device)",
-    table.TENSORRT.key: r"use tensorrt mode",
-    table.MULTITHREAD.key: r"using multithread\(threads number:(\d+)\) device",
-    table.THREAD.key: r"use (\d+) threads$",
-    "lite": "run model force lite mode",
-}
+TIME = r"(-?(?:\d+\.?\d*|nan|inf))\s*(?:ms)?"
+# What begins like a line of a run and is none of them has been damaged.
+OURS = re.compile(r"iter \d+/|warm ?up \d|load model: |=== (?:prepare|finished)")
+
+
+class Said(msgspec.Struct):
+    """What lines and messages say; the first line that fits counts."""
+
+    lines: list[tuple[str, str]]
+    settings: dict[str, str]
+
+
+SAID = msgspec.json.decode(Path(__file__).with_suffix(".json").read_bytes(), type=Said)
+LINES = [(take, re.compile(pattern.replace("TIME", TIME))) for take, pattern in SAID.lines]
 
 
 class Row(NamedTuple):
@@ -100,25 +98,29 @@ class LoggedRun:
     megdnn: str
     model: str = ""
     inputs: tuple[str, ...] = ()
-    settings: dict[str, Setting] = field(default_factory=dict)
+    settings: dict[str, records.Setting] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     warmups: list[Row] = field(default_factory=list)
     case: int = 0
     case_count: int = 0
     announced: int | None = None
     tests: list[Test] = field(default_factory=list)
-    verdicts: dict[int, list[Verdict]] = field(default_factory=dict)
+    verdicts: dict[int, Verdict] = field(default_factory=dict)  # the worst of each testcase
     ending: str = ""
     reason: str = ""
     tail: list[str] = field(default_factory=list)
 
     @property
-    def phase(self) -> Phase:
+    def phase(self) -> records.Phase:
         if self.tests:
             return "iterations"
         if self.warmups or "prepare" in self.seconds:
             return "warmup"
         return "prepare" if "load" in self.seconds else "load"
+
+    @property
+    def open_tests(self) -> list[Test]:
+        return [test for test in self.tests if not test.is_finished]
 
     def take_time(self, name: str, text: str) -> None:
         """Take how long the load or the preparation took: the first time that is printed, as the
@@ -134,24 +136,33 @@ class LoggedRun:
         if index == "0":
             runner = sum(test.case == self.case for test in self.tests)
             self.tests.append(Test(self.case, runner, int(count)))
-        for test in self.tests:
-            if not test.is_finished and (len(test.rows), test.count) == (int(index), int(count)):
+        for test in self.open_tests:
+            if (len(test.rows), test.count) == (int(index), int(count)):
                 known = device and float(device) >= 0
                 times = seconds_of(whole), seconds_of(host), float(device) / 1e3 if known else None
                 test.rows.append(Row(*times, test.runner, test.case))
                 return
         raise ValueError(f"is iteration {index} of {count}, and the one before it is missing")
 
-    def begin_test(self, case: str, count: str) -> None:
+    def take_run(self, index: str, time: str) -> None:
+        """Take an iteration of a model without inputs."""
+        self.take_iteration(index, str(self.announced), time, time, "")
+
+    def expect_cases(self, count: str) -> None:
+        self.case_count = int(count)
+
+    def expect_iterations(self, count: str) -> None:
+        self.announced = int(count)
+
+    def begin_test(self, case: str, count: str = "") -> None:
         self.case, self.announced = int(case), int(count) if count else self.announced
 
-    def end_test(self, case: str) -> None:
-        open_tests = [test for test in self.tests if not test.is_finished]
-        for test in open_tests:
+    def end_test(self, case: str, _: str) -> None:
+        for test in self.open_tests:
             if test.case == int(case or 0) and len(test.rows) == test.count:
                 test.is_finished = True
                 return
-        if open_tests:
+        if self.open_tests:
             raise ValueError("ends a test, and some of its iterations are missing")
         self.announced = self.announced or 0  # of no iteration
 
@@ -159,16 +170,30 @@ class LoggedRun:
         """Take an assertion, which did not end the run; its limit is not printed."""
         value = float(error)
         passed = math.isfinite(value)
+        limit = max(value, USUAL_LIMIT) if passed else USUAL_LIMIT
+        known = value if passed else None
         verdict = Verdict(
-            output=name,
-            name=name,
-            id=int(id),
-            shown=True,
-            error=value if passed else None,
-            limit=max(value, USUAL_LIMIT) if passed else USUAL_LIMIT,
-            passed=passed,
+            output=name, name=name, id=int(id), shown=True, error=known, limit=limit, passed=passed
         )
-        self.verdicts.setdefault(self.case, []).append(verdict)
+        self.verdicts[self.case] = worse_of(self.verdicts.get(self.case, verdict), verdict)
+
+    def take_reason(self, reason: str) -> None:
+        """Take what says more than what the exception is."""
+        self.reason = reason
+
+    def take_line(self, text: str) -> None:
+        """Take what one line says.
+
+        Raises:
+            ValueError: it is damaged; the text says how.
+        """
+        for take, pattern in LINES:
+            if found := pattern.match(text):
+                getattr(self, take)(*(group or "" for group in found.groups()))
+                return
+        if OURS.match(text):
+            raise ValueError(f"is damaged: {text[:60]!r}")
+        self.take_message(text)
 
     def take_message(self, text: str) -> None:
         """Take the end of a run that failed, or what a message says of the options."""
@@ -181,7 +206,7 @@ class LoggedRun:
             f"enable_{found[1]}" in BY_KEY
         ):
             self.settings.setdefault(f"enable_{found[1]}", True)
-        for key, pattern in SETTINGS.items():
+        for key, pattern in SAID.settings.items():
             if found := re.search(pattern, text):
                 self.settings.setdefault(key, int(found[1]) if found.groups() else True)
 
@@ -191,9 +216,7 @@ class LoggedRun:
             words = shlex.split(command, comments=True)
         except ValueError:  # a quotation mark without its twin
             words = command.split()
-        if not words:
-            return
-        self.model, *rest = words
+        self.model, *rest = words or [""]
         while rest:
             flag, equals, value = rest.pop(0).partition("=")
             if not flag.startswith("--"):
@@ -210,46 +233,15 @@ class LoggedRun:
 
     def find_cut(self) -> str:
         """Return where the lines end before the run does, empty if it is whole or failed."""
-        open_tests = [test for test in self.tests if not test.is_finished]
-        if self.ending or (not open_tests and self.announced == 0):
+        unfinished = self.open_tests
+        if self.ending or (not unfinished and self.announced == 0):
             return ""
-        if open_tests:
-            return f"after iteration {len(open_tests[-1].rows) - 1} of {open_tests[-1].count}"
+        if unfinished:
+            return f"after iteration {len(unfinished[-1].rows) - 1} of {unfinished[-1].count}"
         if not self.tests:
             return "before the first iteration"
         is_cut = self.case_count > len({test.case for test in self.tests})
         return f"before testcase {len(self.tests)} of {self.case_count}" if is_cut else ""
-
-
-TIME = r"(-?(?:\d+\.?\d*|nan|inf))\s*(?:ms)?"
-# The lines of a run, and what takes their groups; the first that fits counts.
-LINES: Sequence[tuple[str, Callable[..., None]]] = (
-    (
-        rf"iter (\d+)/(\d+): (?:e2e=)?{TIME} \((?:exec|host)={TIME}(?:,device={TIME})?\)",
-        LoggedRun.take_iteration,
-    ),
-    (
-        rf"=== finished run #(\d+): time={TIME}",
-        lambda run, index, time: run.take_iteration(index, str(run.announced), time, time, ""),
-    ),
-    (rf"=== finished test #(\d+): time={TIME}", lambda run, case, _: run.end_test(case)),
-    (rf"avg time: {TIME}", lambda run, _: run.end_test("0")),
-    (rf"warm ?up (\d+):?\s+{TIME}", LoggedRun.take_warmup),
-    (rf"load model: {TIME}", lambda run, time: run.take_time("load", time)),
-    (rf"=== prepare: {TIME}", lambda run, time: run.take_time("prepare", time)),
-    (r"=== going to run (\d+) testcases", lambda run, n: setattr(run, "case_count", int(n))),
-    (r"=== going to run test #(\d+) for (\d+) times", LoggedRun.begin_test),
-    (r"run testcase: (\d+)", lambda run, case: run.begin_test(case, "")),
-    (
-        r"=== going to run (?:input )?for (\d+) times",
-        lambda run, count: setattr(run, "announced", int(count)),
-    ),
-    (r"(?i)assert ?equal: err=(\S+) \(name=(.*) id=(\d+)\)", LoggedRun.take_verdict),
-    # Says more than what the exception is.
-    (r"extra message:\s*(.+)", lambda run, reason: setattr(run, "reason", reason)),
-)
-# What begins like one of the lines above and is none of them has been damaged.
-OURS = re.compile(r"iter \d+/|warm ?up \d|load model: |=== (?:prepare|finished)")
 
 
 def is_log(data: bytes) -> bool:
@@ -264,7 +256,7 @@ def decode(data: bytes) -> str:
     return data.decode("utf-16" if is_wide else "utf-8-sig", errors="replace")
 
 
-def read_log(data: bytes, name: str) -> tuple[RunResult, ...]:
+def read_log(data: bytes, name: str) -> tuple[records.RunResult, ...]:
     """Return the runs of a log, in their order; `name` is for messages.
 
     Raises:
@@ -284,32 +276,16 @@ def read_log(data: bytes, name: str) -> tuple[RunResult, ...]:
         elif runs:
             runs[-1].tail.append(text)
             try:
-                read_line(runs[-1], text)
+                runs[-1].take_line(text)
             except ValueError as error:
                 is_cut = number == len(lines) and not line.endswith(("\n", "\r"))
                 problem = f"was cut short in line {number}" if is_cut else f"line {number} {error}"
                 raise UsageError(problem, HINT, subject=name) from None
     if not runs:
         raise UsageError("does not name the version of load_and_run", HINT, subject=name)
-    for run in runs:
-        if where := run.find_cut():
-            raise UsageError(f"was cut short {where}", HINT, subject=name)
+    for where in filter(None, (run.find_cut() for run in runs)):
+        raise UsageError(f"was cut short {where}", HINT, subject=name)
     return tuple(map(result_of, runs))
-
-
-def read_line(run: LoggedRun, text: str) -> None:
-    """Take what one line says.
-
-    Raises:
-        ValueError: it is damaged; the text says how.
-    """
-    for pattern, take in LINES:
-        if found := re.match(pattern, text):
-            take(run, *(group or "" for group in found.groups()))
-            return
-    if OURS.match(text):
-        raise ValueError(f"is damaged: {text[:60]!r}")
-    run.take_message(text)
 
 
 def seconds_of(text: str) -> float:
@@ -324,7 +300,7 @@ def seconds_of(text: str) -> float:
     return seconds
 
 
-def setting_of(key: str, text: str) -> Setting:
+def setting_of(key: str, text: str) -> records.Setting:
     """Return the value of an option as lar has it; as text if lar does not have it."""
     option = BY_KEY.get(key)
     if option is table.CUDA and not text:
@@ -336,69 +312,61 @@ def setting_of(key: str, text: str) -> Setting:
     return text or True
 
 
-def result_of(run: LoggedRun) -> RunResult:
+def result_of(run: LoggedRun) -> records.RunResult:
     """Return the result of a run."""
     runners = max((test.runner for test in run.tests), default=0) + 1
     if runners > 1 or (table.THREAD.key in run.settings and run.tests):
         run.settings[table.THREAD.key] = runners  # those that have printed their times
     cases = sorted({*(test.case for test in run.tests), *run.verdicts})
     is_tested = run.case_count > 0 or len(cases) > 1 or bool(run.verdicts)
-    names = {case: f"#{case}" for case in cases} if is_tested else {}
+    results = tuple(case_result(it, run.verdicts.get(it)) for it in cases if is_tested)
     rows = [row for test in run.tests for row in test.rows]
     rows.sort(key=lambda row: (row.runner, row.case))
-    printed = "printed by load_and_run"
-    with_device = any(row.device is not None for row in rows)
+    device = printed = "printed by load_and_run"
+    if all(row.device is None for row in rows):
+        device = ""
     is_cuda = table.CUDA.is_given(run.settings)
-    device = f"cuda:{run.settings[table.CUDA.key]}" if is_cuda else "cpu"
-    return RunResult(
-        spec=RunSpec(
+    place = f"cuda:{run.settings[table.CUDA.key]}" if is_cuda else "cpu"
+    libraries = {"megdnn": run.megdnn}
+    facts = EngineFacts(
+        name="megengine", version=run.version, driver=DRIVER, device=place, libraries=libraries
+    )
+    return records.RunResult(
+        spec=records.RunSpec(
             model=run.model,
             engine="megengine",
             driver=DRIVER,
-            device=device,
+            device=place,
             inputs=run.inputs,
             settings=run.settings,
             warmup_iterations=max((row.case + 1 for row in run.warmups), default=0),
             iterations=max((test.count for test in run.tests), default=run.announced or 0),
-            cases=tuple(Case(name=name) for name in names.values()),
+            cases=tuple(Case(name=each.name) for each in results),
         ),
         status="crashed" if run.ending else "ok",
         phase=run.phase if run.ending else "done",
-        engine=EngineFacts(
-            name="megengine",
-            version=run.version,
-            driver=DRIVER,
-            device=device,
-            libraries={"megdnn": run.megdnn},
-        ),
+        engine=facts,
         load_seconds=run.seconds.get("load"),
         prepare_seconds=run.seconds.get("prepare"),
         warmup=samples_of(sorted(run.warmups, key=lambda row: row.runner), runners),
         samples=samples_of(rows, runners, is_tested=is_tested),
-        sources=TimeSources(
-            end_to_end=printed, host=printed, device=printed if with_device else ""
-        ),
-        cases=case_results(run, names),
-        failure=Failure(run.reason or run.ending, exit_code=4) if run.ending else None,
+        sources=records.TimeSources(end_to_end=printed, host=printed, device=device),
+        cases=results,
+        failure=records.Failure(run.reason or run.ending, exit_code=4) if run.ending else None,
         log_tail="\n".join(run.tail[-20:]) if run.ending else "",
     )
 
 
-def case_results(run: LoggedRun, names: Mapping[int, str]) -> tuple[CaseResult, ...]:
-    """Return the worst error of each output of each testcase."""
-    results: tuple[CaseResult, ...] = ()
-    for number, (case, name) in enumerate(names.items()):
-        for verdict in run.verdicts.get(case, []):
-            results = add_verdicts(results, number, name, [verdict])
-        if len(results) == number:
-            results = (*results, CaseResult(name=name, passed=None))
-    return results
+def case_result(case: int, verdict: Verdict | None) -> CaseResult:
+    """Return the result of a testcase, from the worst of its verdicts."""
+    passed, verdicts = (verdict.passed, (verdict,)) if verdict else (None, ())
+    return CaseResult(name=f"#{case}", passed=passed, verdicts=verdicts)
 
 
-def samples_of(rows: Iterable[Row], runners: int, *, is_tested: bool = False) -> Samples:
+def samples_of(rows: Iterable[Row], runners: int, *, is_tested: bool = False) -> records.Samples:
     """Return the samples of iterations; those of the first runner come first."""
     end_to_end, host, device, runner, case = [*zip(*rows, strict=True)] or [()] * 5
-    return Samples(
+    return records.Samples(
         end_to_end=end_to_end,
         host=host,
         device=device,

@@ -16,18 +16,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lar.engines.megengine.graph import GraphDriver
 
+from lar.engines.megengine.model_file import INPUT
 from lar.options.table import MODEL_DUMP
-
-INPUT = "Host2DeviceCopy"
 
 
 def dump_model(driver: GraphDriver, _: str) -> None:
     """Write the graph driver's graph to its place."""
-    write_graph(
-        driver.context.written[MODEL_DUMP.key],
-        list(zip(driver.output_names, driver.output_vars, strict=True)),
-        metadata_of(driver.loaded, driver.optimize_options),
-    )
+    outputs = list(zip(driver.output_names, driver.output_vars, strict=True))
+    metadata = metadata_of(driver.loaded, driver.optimize_options)
+    write_graph(driver.context.written[MODEL_DUMP.key], outputs, metadata)
 
 
 def metadata_of(loaded: Any, optimize_options: int | None) -> Any:
@@ -64,12 +61,8 @@ def write_graph(
         # The dump names an input by its operator, whose name a loaded graph has lost.
         variable.owner.name = input_name(variable)
     operators = comp_graph_tools.get_oprs_seq(variables, prune_reshape=False, prune_immtensor=False)
-    content, _ = megbrain_graph.dump_graph(
-        variables,
-        keep_var_name=2,
-        dump_format="FBS" if has_blocks(operators) else "FBS_V2",
-        metadata=metadata,
-    )
+    kept = {"keep_var_name": 2, "dump_format": "FBS" if has_blocks(operators) else "FBS_V2"}
+    content, _ = megbrain_graph.dump_graph(variables, **kept, metadata=metadata)
     Path(path).write_bytes(content)
 
 

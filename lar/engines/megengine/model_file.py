@@ -13,65 +13,43 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from lar.engines.flops import Operation, Shape, count_flops
 from lar.engines.formats import BROKEN, MEGENGINE, require_format
 from lar.engines.megengine.lean_import import import_package
 from lar.engines.megengine.messages import explain_megengine
-from lar.engines.megengine.packed_model import PACKED_MAGIC, PackedModel, plain_graph, unpack_model
+from lar.engines.megengine.packed_model import graph_in, is_packed, open_packed
 from lar.errors import UsageError
 from lar.records.run import ModelInfo, TensorInfo
-from lar.testcases.packed_file import MAGIC, graphs_in
+from lar.testcases.packed_file import graphs_in
 
-# Operators by kind of work. One that stands nowhere here has no known number of FLOPs.
-OPERATORS: Mapping[str, str] = {
-    "convolution": "ConvolutionForward ConvBiasForward Convolution3DForward DeformableConvForward",
-    "deconvolution": "ConvolutionBackwardData Convolution3DBackwardData",
-    "local convolution": "LocalForward GroupLocalForward",
-    "matrix product": "MatrixMul BatchedMatrixMul Dot",
-    "recurrence": "RNN LSTM RNNCellForward LSTMCell",
-    "pooling": "PoolingForward LRNForward",
-    "elementwise": "Elemwise ElemwiseMultiType PowC AddUpdate WhereForward MaskedFill"
-    " FakeQuantForward TQTForward LSQForward",
-    "reduction": "Reduce Argmax Argmin Cumsum AdaptivePoolingForward",
-    "softmax": "SoftmaxForward",
-    "batch normalisation": "BatchNormForward",
-    "normalisation": "LayerNormForward GroupNormForward InstanceNormForward GeneralNormForward",
-    "interpolation": "ResizeForward RemapForward WarpAffineForward WarpPerspectiveForward",
-    "movement": """
-        Alloc ArgsortForward AxisAddRemove BatchedIncrMeshIndexing BatchedMeshIndexing
-        BatchedSetMeshIndexing Broadcast Concat CondTake Copy Diag Dimshuffle Eye FlipForward
-        GetVarShape Identity Images2NeibsForward IncrMeshIndexing IncrSubtensor
-        IndexingIncrMultiAxisVec IndexingMultiAxisVec IndexingOneHot IndexingRemap
-        IndexingSetMultiAxisVec IndexingSetOneHot Linspace MarkDynamicVar MarkNoBroadcastElemwise
-        MeshIndexing NMSKeep NonZero PaddingForward ParamPackConcat ParamPackSplit
-        PersistentOutputStorage RelayoutFormat RequireInputDynamicStorage Reshape RotateForward
-        SetMeshIndexing SetSubtensor ShapeHint SlidingWindowTransposeForward Split Subtensor TopK
-        TypeCvt VirtualDep
-    """,
-}
-KINDS = {name: kind for kind, names in OPERATORS.items() for name in names.split()}
 
-# Which inputs are the data and the weights, where they are not the first two.
-INPUT_ORDER: Mapping[str, tuple[int, ...]] = {
-    "ConvolutionBackwardData": (1, 0),
-    "Convolution3DBackwardData": (1, 0),
-    "RNN": (0, 2),
-    "LSTM": (0, 3),
-    "RNNCellForward": (0, 1, 4),
-    "LSTMCell": (0, 1, 4),
-}
+class OperatorFacts(msgspec.Struct):
+    """What operators.json says of the work that operators do.
 
-# The batch and spatial axes of a layout; channels first, blocked or not, they are (0, 2, 3).
-POSITION_AXES: Mapping[str, tuple[int, ...]] = {
-    "NCDHW": (0, 2, 3, 4),
-    "NDHWC": (0, 1, 2, 3),
-    "NHWC": (0, 1, 2),
-    "NCHW4_NHWC": (0, 1, 2),
-    "NHWCD4": (0, 1, 3),
-    "CHWN4": (3, 1, 2),
-}
+    Attributes:
+        work: types of operators by kind of work; one that stands nowhere here has no known number
+            of FLOPs.
+        inputs: which inputs are the data and the weights, where they are not the first two.
+        positions: the batch and spatial axes of a layout, where they are not (0, 2, 3).
+        taps: of an interpolation, by its mode.
+        moves: the types that copy; convert a layout; read no more of their first input than they
+            give, or its shape alone; may give a view of their input; or have no kernel, as they
+            hold data, take it in or give it out, or show it otherwise.
+    """
 
-INTERPOLATION_TAPS: Mapping[str, int] = {"NEAREST": 0, "LINEAR": 4, "CUBIC": 16, "LANCZOS4": 64}
+    work: dict[str, str]
+    inputs: dict[str, list[int]]
+    positions: dict[str, list[int]]
+    taps: dict[str, int]
+    moves: dict[str, str]
+
+
+FACTS = msgspec.json.decode(
+    Path(__file__).with_name("operators.json").read_bytes(), type=OperatorFacts
+)
+KINDS = {name: kind for kind, names in FACTS.work.items() for name in names.split()}
 
 
 def operation_of(
@@ -86,8 +64,8 @@ def operation_of(
     if kind is None or kind == "movement":
         return Operation(type=type, kind=kind)
     taken, made, fused = list(inputs), list(outputs), 0
-    if type in INPUT_ORDER:
-        taken = [taken[index] for index in INPUT_ORDER[type]]
+    if type in FACTS.inputs:
+        taken = [taken[index] for index in FACTS.inputs[type]]
     if kind in ("convolution", "deconvolution"):
         taken[0] = channels_first(taken[0], parameters.get("format", "NCHW"))
         made[0] = channels_first(made[0], parameters.get("format", "NCHW"))
@@ -95,7 +73,7 @@ def operation_of(
             # The inputs behind data and filter are the bias and a tensor to add.
             fused = len(taken) - 2 + (parameters.get("nonlineMode", "IDENTITY") != "IDENTITY")
     elif kind == "matrix product" and parameters.get("transposeA"):
-        taken[0] = swap_last_axes(taken[0])
+        taken[0] = taken[0] and (*taken[0][:-2], taken[0][-1], taken[0][-2])
     taps = taps_of(type, kind, parameters)
     return Operation(
         type=type, kind=kind, inputs=tuple(taken), outputs=tuple(made), taps=taps, fused=fused
@@ -117,7 +95,7 @@ def taps_of(type: str, kind: str, parameters: Mapping[str, Any]) -> int:
     if kind == "elementwise":
         return operations_in(parameters.get("mode", ""))
     if kind == "interpolation":
-        return INTERPOLATION_TAPS.get(parameters.get("imode", ""), 4)
+        return FACTS.taps.get(parameters.get("imode", ""), 4)
     return 2 if parameters.get("mode") == "SUM_SQR" else 1
 
 
@@ -132,14 +110,9 @@ def channels_first(shape: Shape, layout: str) -> Shape:
     """Return a tensor's shape as batch, channels, then the spatial axes."""
     if shape is None or None in shape:
         return None
-    axes = POSITION_AXES.get(layout, (0, 2, 3))
+    axes = FACTS.positions.get(layout, [0, 2, 3])
     channels = prod(length or 0 for axis, length in enumerate(shape) if axis not in axes)
     return (shape[axes[0]], channels, *(shape[axis] for axis in axes[1:]))
-
-
-def swap_last_axes(shape: Shape) -> Shape:
-    """Return the shape of the transposed matrix."""
-    return None if shape is None else (*shape[:-2], shape[-1], shape[-2])
 
 
 def shape_of(variable: Any) -> Shape:
@@ -153,11 +126,8 @@ def shape_of(variable: Any) -> Shape:
 # Operators that are data.
 INPUT = "Host2DeviceCopy"
 CONSTANTS = (
-    "ImmutableTensor",
-    "SharedDeviceTensor",
-    "SharedDeviceTensorWithFormat",
-    "MultipleDeviceTensorHolder",
-    "MultipleDeviceTensorWithFormatHolder",
+    *("ImmutableTensor", "SharedDeviceTensor", "SharedDeviceTensorWithFormat"),
+    *("MultipleDeviceTensorHolder", "MultipleDeviceTensorWithFormatHolder"),
     "VolatileSharedDeviceTensor",
 )
 
@@ -177,7 +147,8 @@ def read_model(path: Path) -> ModelInfo:
         UsageError: the file cannot be read, is not a MegEngine model, or is damaged.
         EngineMissing: MegEngine, which alone reads its format, is not installed.
     """
-    graph, container = read_graph(path)
+    require_format(path, (MEGENGINE,), "MegEngine")
+    graph, container = graph_in(str(path)), describe_container(str(path))
     megbrain_graph = import_package("megengine.core.tensor.megbrain_graph")
     try:
         loaded = megbrain_graph.load_graph(io.BytesIO(graph))
@@ -190,29 +161,20 @@ def read_model(path: Path) -> ModelInfo:
     return ModelInfo(engine="megengine", metadata={**metadata, **container}, **info)
 
 
-def read_graph(path: Path) -> tuple[bytes, dict[str, str]]:
-    """Read a model file; return the graph in it and what else the file holds.
+def describe_container(path: str) -> dict[str, str]:
+    """Say what a file holds beside the model.
 
     Raises:
-        UsageError: missing, unreadable, empty, damaged, or in another format.
+        UsageError: it is damaged.
     """
-    require_format(path, (MEGENGINE,), "MegEngine")
-    data = path.read_bytes()
-    if data.startswith(MAGIC):
-        (begin, end), *others = graphs_in(str(path))
-        return data[begin:end], {"testcases": str(len(others))}
-    if data.startswith(PACKED_MAGIC):
-        packed = unpack_model(data, str(path))
-        return bytes(plain_graph(packed, str(path))), {"packed": describe_packed(packed)}
-    return data, {}
-
-
-def describe_packed(packed: PackedModel) -> str:
-    """Say what a packed file holds beside the model."""
+    if not is_packed(path):
+        graphs = graphs_in(path)
+        return {"testcases": str(len(graphs) - 1)} if graphs else {}
+    packed = open_packed(path)
     parts = [packed.name or "without a name"]
     parts += ["with settings"] if packed.info is not None else []
     parts += ["with a fast-run cache"] if packed.cache is not None else []
-    return ", ".join(parts)
+    return {"packed": ", ".join(parts)}
 
 
 def model_outputs(outputs: Iterable[Any]) -> list[tuple[str, Any]]:
@@ -229,7 +191,10 @@ def model_outputs(outputs: Iterable[Any]) -> list[tuple[str, Any]]:
 
 def describe_graph(outputs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """Return the fields of ModelInfo that a graph gives."""
-    found = collect_operators(variable for _, variable in outputs)
+    from megengine.utils.comp_graph_tools import get_dep_vars
+
+    owners = [variable.owner for variable in get_dep_vars([variable for _, variable in outputs])]
+    found = {owner.id: owner for owner in sorted(owners, key=lambda owner: owner.id)}.values()
     operators = [it for it in found if it.type != INPUT and it.type not in CONSTANTS]
     taken = {variable.id: variable for operator in operators for variable in operator.inputs}
     weights = [variable for variable in taken.values() if is_weight(variable)]
@@ -246,26 +211,10 @@ def describe_graph(outputs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     }
 
 
-def collect_operators(outputs: Iterable[Any]) -> list[Any]:
-    """Return all operators that the outputs depend on, in the order of the file."""
-    found: dict[int, Any] = {}
-    pending = [output.owner for output in outputs]
-    while pending:
-        operator = pending.pop()
-        if operator.id not in found:
-            found[operator.id] = operator
-            pending.extend(variable.owner for variable in operator.inputs)
-    return [found[id] for id in sorted(found)]
-
-
 def tensor_of(name: str, variable: Any, resizable: bool) -> TensorInfo:
     """Return an input or output; the shape of one that depends on the data is empty."""
-    return TensorInfo(
-        name=name,
-        dtype=dtype_name(variable.dtype),
-        shape=shape_of(variable) or (),
-        resizable=resizable,
-    )
+    dtype, shape = dtype_name(variable.dtype), shape_of(variable) or ()
+    return TensorInfo(name=name, dtype=dtype, shape=shape, resizable=resizable)
 
 
 def dtype_name(dtype: Any) -> str:
@@ -280,10 +229,9 @@ def quantised_name(dtype: Any) -> str:
 
 def is_weight(variable: Any) -> bool:
     """Return whether a variable is a constant with parameters of the model."""
-    if variable.owner.type not in CONSTANTS:
-        return False
     is_number = "float" in dtype_name(variable.dtype) or quantised_name(variable.dtype)
-    return bool(is_number) and prod(variable.shape) > 1
+    is_constant = variable.owner.type in CONSTANTS
+    return is_constant and bool(is_number) and prod(variable.shape) > 1
 
 
 def bytes_of(variable: Any) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
 
 from lar.dumps.dump import DumpedOperator
 from lar.graphs.operator_kinds import OperatorKinds, Steps, kinds_by_type
@@ -26,30 +28,12 @@ def elementwise_steps(operator: DumpedOperator) -> Steps:
     return (mode or "elemwise",)
 
 
-TYPES = {
-    "conv": "convolution convolutionforward convbiasforward localshareforward"
-    " deformableconvforward",
-    "deconv": "convolutionbackwarddata",
-    "matmul": "matrixmul batchedmatrixmul",
-    "pool": "poolingforward adaptivepoolingforward",
-    "reduce": "reduce",
-    "norm": "batchnorm batchnormforward layernorm layernormforward groupnormforward",
-    "move": "reshape dimshuffle relayoutformat axisaddremove broadcast identity dropout copy",
-    "cast": "typecvt",
-    "softmax": "softmax softmaxforward",
-    "sum": "add",
-    "mul": "mul",
-    "sub": "sub",
-    "div": "div true_div",
-}
+FACTS = json.loads(Path(__file__).with_name("operators.json").read_bytes())
 
 KINDS = OperatorKinds(
-    kinds_by_type(TYPES),
+    kinds_by_type(FACTS["kinds"]),
     may_fuse=frozenset({"convbiasforward"}),
-    random=frozenset(
-        {"uniformrng", "gaussianrng", "betarng", "gammarng", "poissonrng", "permutationrng"}
-        | {"shufflerng", "shufflerngforward"}
-    ),
-    opaque=frozenset({"loop", "externcoprrunner", "tensorrtopr", "tensorrtruntimeopr"}),
+    random=frozenset(FACTS["random"].split()),
+    opaque=frozenset(FACTS["opaque"].split()),
     steps_by_mode=elementwise_steps,
 )

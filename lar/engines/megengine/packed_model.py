@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from lar.engines.formats import BROKEN
-from lar.engines.megengine.flatbuffer import open_root
+from lar.engines.megengine.flatbuffer import Table, open_root
 from lar.errors import LarError, UsageError, first_line
 from lar.testcases.packed_file import graphs_in
 
@@ -33,7 +33,7 @@ LARGEST_MODEL = 2**31 - 2**24
 
 @dataclass(frozen=True)
 class PackedModel:
-    """The contents of a packed file; the model, a view into the file, begins at byte `start` of it.
+    """The contents of a packed file; the model is a view into it.
 
     `info` and `cache` are None where there are none. An encrypted part is as it stands in the
     file.
@@ -41,7 +41,6 @@ class PackedModel:
 
     name: str
     graph: memoryview
-    start: int
     info: bytes | None
     cache: bytes | None
     info_encrypted: bool
@@ -54,15 +53,19 @@ def is_packed(path: str | Path) -> bool:
         return file.read(len(PACKED_MAGIC)) == PACKED_MAGIC
 
 
+def map_file(path: str | Path) -> memoryview:
+    """Map a file, which must not be empty."""
+    with open(path, "rb") as file:
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+
 def open_packed(path: str | Path) -> PackedModel:
     """Map a packed file, which must not be empty, and read it.
 
     Raises:
         UsageError: it is damaged, or not what lite reads.
     """
-    with open(path, "rb") as file:
-        data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-    return unpack_model(data, str(path))
+    return unpack_model(map_file(path), str(path))
 
 
 def unpack_model(data: memoryview | bytes, name: str = "the file") -> PackedModel:
@@ -81,24 +84,23 @@ def read_buffer(buffer: memoryview) -> PackedModel:
     models = [*open_root(buffer).tables(0)]
     if len(models) != 1:
         raise ValueError("it holds no model, or several")
-    header, info, data = (models[0].table(index) for index in range(3))
-    graph = data.blob(0) if data else None
-    if header is None or graph is None or len(graph[1]) == 0:
+    header, parts, data = (models[0].table(index) for index in range(3))
+    (info, cache), graph = (bytes_in(parts, index) for index in range(2)), data.blob(0)
+    if not header or graph is None or len(graph) == 0:
         raise ValueError("it holds no model")
     if any(header.pointed(index) is None for index in range(4)):
         raise ValueError("its header is not whole")
-    settings, cache = (info.blob(index) if info else None for index in range(2))
-    if cache and (header.text(4) != "LITE_parse_cache" or not header.integer(5, "<B")):
+    is_of_fast_run = header.text(4) == "LITE_parse_cache" and header.integer(5, "<B")
+    if cache is not None and not is_of_fast_run:
         raise ValueError("its cache is not one of fast-run")
-    return PackedModel(
-        name=header.text(0),
-        graph=graph[1],
-        start=len(PACKED_MAGIC) + graph[0],
-        info=bytes(settings[1]) if settings else None,
-        cache=bytes(cache[1]) if cache else None,
-        info_encrypted=settings is not None and header.text(1) != NOT_ENCRYPTED,
-        graph_encrypted=header.text(3) != NOT_ENCRYPTED,
-    )
+    info_encrypted = info is not None and header.text(1) != NOT_ENCRYPTED
+    graph_encrypted = header.text(3) != NOT_ENCRYPTED
+    return PackedModel(header.text(0), graph, info, cache, info_encrypted, graph_encrypted)
+
+
+def bytes_in(table: Table, index: int) -> bytes | None:
+    blob = table.blob(index)
+    return None if blob is None else bytes(blob)
 
 
 def graph_in(path: str) -> memoryview:
@@ -110,9 +112,7 @@ def graph_in(path: str) -> memoryview:
     if is_packed(path):
         return plain_graph(open_packed(path), path)
     graphs = graphs_in(path)
-    with open(path, "rb") as file:
-        content = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-    return content[slice(*graphs[0])] if graphs else content
+    return map_file(path)[slice(*graphs[0])] if graphs else map_file(path)
 
 
 def plain_graph(packed: PackedModel, name: str) -> memoryview:
@@ -122,9 +122,8 @@ def plain_graph(packed: PackedModel, name: str) -> memoryview:
         UsageError: it is encrypted.
     """
     if packed.graph_encrypted:
-        raise UsageError(
-            "the model in it is encrypted", "give the model it was made of", subject=name
-        )
+        hint = "give the model it was made of"
+        raise UsageError("the model in it is encrypted", hint, subject=name)
     return packed.graph
 
 
@@ -146,25 +145,21 @@ def write_packed(
     except ImportError as error:
         raise LarError(f"flatbuffers cannot be imported: {first_line(error)}") from error
     if len(graph) > LARGEST_MODEL:
-        raise UsageError(
-            "the model is too large, a file holds 2 GiB at most", flag="--packed-model-dump"
-        )
+        problem = "the model is too large, a file holds 2 GiB at most"
+        raise UsageError(problem, flag="--packed-model-dump")
     builder: Any = flatbuffers.Builder(len(graph) + len(info or b"") + len(cache or b"") + 4096)
 
-    def add_table(*fields: int | None) -> int:
+    def add_table(*fields: int | bool | None) -> int:
         builder.StartObject(len(fields))
         for index, field in enumerate(fields):
-            if field is not None:
+            if isinstance(field, bool):
+                builder.PrependBoolSlot(index, field, False)
+            elif field is not None:
                 builder.PrependUOffsetTRelativeSlot(index, field, 0)
         return int(builder.EndObject())
 
     texts = (name, NOT_ENCRYPTED, "LITE_default", NOT_ENCRYPTED, "LITE_parse_cache")
-    places = [builder.CreateString(text) for text in texts]
-    builder.StartObject(6)
-    for index, place in enumerate(places):
-        builder.PrependUOffsetTRelativeSlot(index, place, 0)
-    builder.PrependBoolSlot(5, cache is not None, False)
-    header = builder.EndObject()
+    header = add_table(*map(builder.CreateString, texts), cache is not None)
     blobs = [None if blob is None else builder.CreateByteVector(blob) for blob in (info, cache)]
     settings = add_table(*blobs) if any(blobs) else None
     data = add_table(builder.CreateByteVector(bytes(graph)))

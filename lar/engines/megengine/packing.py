@@ -1,5 +1,9 @@
 """`--packed-model-dump`, `--pack-info-json` and `--pack-cache`, and runs of a packed model.
 
+`deploy` packs a model with the settings that are best for it. Such a file holds a model, a fast-run
+cache and some of lite's options. It cannot hold layouts: the graph driver first writes the model
+anew with them.
+
 When a run loads such a file, lite reads its settings last: they take the place of what the options
 have set. An option that would be lost that way is refused.
 """
@@ -11,10 +15,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lar.engines.engine import Deployment, WritingRun
 from lar.engines.megengine.cache import bytes_of, cache_of, read_cache
-from lar.engines.megengine.lite_fields import LITE_FIELDS
+from lar.engines.megengine.cache_operators import prefer_winograd
+from lar.engines.megengine.lite_fields import GRAPH_ARGUMENTS, LITE_FIELDS
 from lar.engines.megengine.packed_model import graph_in, is_packed, open_packed, write_packed
-from lar.engines.megengine.packed_settings import check_info, read_info_file
+from lar.engines.megengine.packed_settings import Options, check_info, read_info_file
 from lar.errors import UsageError
 from lar.options import table
 from lar.options.option import Option
@@ -35,21 +41,19 @@ def dump_packed(driver: Driver, _: str) -> None:
     """
     if driver.runner:
         return
-    model, settings = driver.model_file, driver.spec.settings
-    name, info, cache = Path(driver.spec.model).stem, None, None
+    model, named, settings = driver.model_file, driver.spec.model, driver.spec.settings
+    name, info, cache = Path(named).stem, None, None
     if is_packed(model):
         packed = open_packed(model)
         name, info, cache = packed.name, packed.info, packed.cache
         if packed.info_encrypted:
-            raise UsageError(
-                "its settings are encrypted", "pack the plain model", subject=driver.spec.model
-            )
-    if table.PACK_INFO_JSON.is_given(settings):
-        info = read_info_file(str(settings[table.PACK_INFO_JSON.key]))
+            raise UsageError("its settings are encrypted", "pack the plain model", subject=named)
+    if given := table.PACK_INFO_JSON.of(settings):
+        info = read_info_file(given)
     if info is not None:
         name = json.loads(info)["name"]  # lite wants the same name in both places
-    if table.PACK_CACHE.is_given(settings):
-        cache = read_cache_file(str(settings[table.PACK_CACHE.key]), cache)
+    if given := table.PACK_CACHE.of(settings):
+        cache = read_cache_file(given, cache)
     place = driver.context.written[table.PACKED_MODEL_DUMP.key]
     write_packed(place, graph_in(model), name, info, cache)
 
@@ -65,7 +69,8 @@ def read_cache_file(path: str, known: bytes | None = None) -> bytes:
 
 
 def check_packed_model(driver: Driver, lite_options: Mapping[str, int]) -> bool:
-    """Read the packed model that is to be run, and refuse options that would be lost on it.
+    """Check a packed model before lite, which does not, follows what stands in it; refuse options
+    that would be lost on it.
 
     Returns whether it has a fast-run cache in it.
 
@@ -75,34 +80,34 @@ def check_packed_model(driver: Driver, lite_options: Mapping[str, int]) -> bool:
     model, settings = driver.spec.model, driver.spec.settings
     packed = open_packed(driver.model_file)
     if packed.cache is not None:
+        check_packed_cache(driver, packed.cache)
+    if packed.info is not None and not packed.info_encrypted:
         try:
-            cache_of(packed.cache)
-        except UsageError:
-            raise UsageError(
-                "its fast-run cache is damaged", "pack it again", subject=model
-            ) from None
-        if table.FAST_RUN_ALGO_POLICY.is_given(settings):
-            # The steps of --winograd-transform have the other set without the user's doing.
-            option = table.one_of((table.WINOGRAD_TRANSFORM, table.FAST_RUN_ALGO_POLICY), settings)
-            raise UsageError(
-                f"{model} has a fast-run cache in it, which MegEngine would take instead",
-                "leave the flag out: the one in the model is read",
-                flag=option.flag if option else "",
-            )
-    if packed.info is None or packed.info_encrypted:
-        return packed.cache is not None
-    try:
-        info = check_info(packed.info)
-    except ValueError as error:
-        raise UsageError(f"its settings: {error}", "pack it again", subject=model) from None
-    refuse_lost_options(model, settings, lite_options, info)
+            info = check_info(packed.info)
+        except ValueError as error:
+            raise UsageError(f"its settings: {error}", "pack it again", subject=model) from None
+        refuse_lost_options(model, settings, lite_options, info)
     return packed.cache is not None
 
 
-def options_of(field: str) -> tuple[Option[Any], ...]:
-    """Return the options that set a field of lite's options."""
-    found = tuple(option for option, fields in LITE_FIELDS.items() if field in fields)
-    return found or (table.WORKSPACE_LIMIT,)  # which sets graph_opt_level
+def check_packed_cache(driver: Driver, cache: bytes) -> None:
+    """Check the cache in a packed model.
+
+    Raises:
+        UsageError: it is damaged, or another is given.
+    """
+    model, settings = driver.spec.model, driver.spec.settings
+    try:
+        cache_of(cache)
+    except UsageError:
+        raise UsageError("its fast-run cache is damaged", "pack it again", subject=model) from None
+    if table.FAST_RUN_ALGO_POLICY.is_given(settings):
+        # The steps of --winograd-transform have the other set without the user's doing.
+        is_winograd = table.WINOGRAD_TRANSFORM.is_given(settings)
+        option = table.WINOGRAD_TRANSFORM if is_winograd else table.FAST_RUN_ALGO_POLICY
+        problem = f"{model} has a fast-run cache in it, which MegEngine would take instead"
+        hint = "leave the flag out: the one in the model is read"
+        raise UsageError(problem, hint, flag=option.flag)
 
 
 def refuse_lost_options(
@@ -113,30 +118,99 @@ def refuse_lost_options(
     Raises:
         UsageError: naming both.
     """
-    lost: list[tuple[tuple[Option[Any], ...], str, object]] = [
-        (options_of(name), name, info["options"][name])
-        for name, value in fields.items()
-        if name in info.get("options", {}) and int(info["options"][name]) != value
-    ]
-    device = info.get("device", {})
+    device, packed = info.get("device", {}), info.get("options", {})
     kind = "CUDA" if table.CUDA.is_given(settings) else "CPU"
     if device.get("type", kind) != kind:
-        raise UsageError(
-            f"it is packed for the device {device['type']}, not for {kind}",
-            "give --cuda" if device["type"] == "CUDA" else "pack it again for this device",
-            subject=model,
-        )
+        hint = "give --cuda" if device["type"] == "CUDA" else "pack it again for this device"
+        problem = f"it is packed for the device {device['type']}, not for {kind}"
+        raise UsageError(problem, hint, subject=model)
+    lost: list[tuple[tuple[Option[Any], ...], str, object]] = []
+    for name, value in fields.items():
+        if int(packed.get(name, value)) != value:
+            options = [option for option, its in LITE_FIELDS.items() if name in its]
+            # The last one sets graph_opt_level.
+            lost.append(((*options, table.WORKSPACE_LIMIT), name, packed[name]))
     threads = device.get("number_threads", 1)
     if threads > 1 and any((option.of(settings) or threads) != threads for option in THREADS):
         lost.append((THREADS, "number_threads", threads))
     wanted = settings.get(table.CUDA.key, -1)
     if device.get("device_id", wanted) != wanted and not device.get("enable_inplace_model"):
         lost.append((DEVICES, "device_id", device["device_id"]))
-    for options, name, value in lost:
-        if option := table.one_of(options, settings):
-            raise UsageError(
-                f"{model} has settings in it that MegEngine takes instead: {name} is "
-                f"{json.dumps(value)}",
-                "leave the flag out, or pack the model without that setting",
-                flag=option.flag,
-            )
+    for setting, name, given in lost:
+        if option := table.one_of(setting, settings):
+            instead = f"{name} is {json.dumps(given)}"
+            problem = f"{model} has settings in it that MegEngine takes instead: {instead}"
+            hint = "leave the flag out, or pack the model without that setting"
+            raise UsageError(problem, hint, flag=option.flag)
+
+
+# Those that hold for any run of the file, of which a packed model says them.
+HELD = {
+    option: fields
+    for option, fields in LITE_FIELDS.items()
+    if option is not table.FAKE_FIRST and fields.keys() <= set(Options.__struct_fields__)
+}
+# What the graph driver does to a graph that it writes.
+IN_GRAPH = tuple(option for option in GRAPH_ARGUMENTS if option not in HELD)
+# What a run needs to load and compute the model at all.
+FOR_LOADING = (table.ENGINE_FIX, table.C_OPR_LIB)
+IN_PLACE = (table.CPU_DEFAULT, table.MULTITHREAD_DEFAULT)
+FORMAT = "lar.packed/1"
+OLDEST = "1.13.0"  # lite takes three numbers alone
+
+
+def deploy(settings: Mapping[str, Any], model: Path, folder: Path, version: str) -> Deployment:
+    """Return how a model is packed with settings, and write what lite reads of them."""
+
+    def given(*options: Option[Any]) -> dict[str, Any]:
+        return {it.key: settings[it.key] for it in options if it.is_given(settings)}
+
+    loading = given(*FOR_LOADING)
+    rewritten, writes = given(*IN_GRAPH), table.MODEL_DUMP
+    if not rewritten:
+        rewritten, writes = given(table.LAYOUT_TRANSFORM), table.LAYOUT_TRANSFORM_DUMP
+    runs = [WritingRun({**loading, **rewritten}, writes)] if rewritten else []
+    in_file = {**rewritten, **given(*HELD, *IN_PLACE, *THREADS, table.CUDA, table.CPU)}
+    held = (*in_file, *given(table.FAST_RUN_ALGO_POLICY))
+    left_out = tuple(key for key in settings if key not in held)
+    info = {
+        "name": model.stem,
+        "valid": True,
+        "version": version or OLDEST,
+        "device": device_of(settings),
+        "options": {
+            name: value if name.endswith("_level") else bool(value)
+            for option in HELD
+            if option.is_given(settings)
+            for name, value in HELD[option].items()
+        },
+        "extra_info": {
+            "format": FORMAT,
+            "held": in_file,
+            "not_held": {key: settings[key] for key in left_out},
+        },
+    }
+    place = folder / "info.json"
+    place.write_text(json.dumps(info))
+    packing, note = {**loading, table.PACK_INFO_JSON.key: str(place)}, ""
+    if cache := table.FAST_RUN_ALGO_POLICY.of(settings):
+        if table.WINOGRAD_TRANSFORM.is_given(settings):
+            preferred = bytes_of(prefer_winograd(read_cache(cache)))
+            cache = str(folder / "winograd.cache")
+            Path(cache).write_bytes(preferred)
+        packing[table.PACK_CACHE.key] = cache
+        note = "a program of its own takes the cache with LITE_ALGO_PROFILE | LITE_ALGO_HEURISTIC"
+    runs.append(WritingRun(packing, table.PACKED_MODEL_DUMP))
+    return Deployment(runs=tuple(runs), held=held, left_out=left_out, note=note)
+
+
+def device_of(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the device and the threads, as lite's settings have them."""
+    if table.CUDA.is_given(settings):
+        return {"type": "CUDA", "device_id": table.CUDA.of(settings)}
+    device: dict[str, Any] = {"type": "CPU"}
+    if threads := table.one_of(THREADS, settings):
+        device["number_threads"] = threads.of(settings)
+    if table.one_of(IN_PLACE, settings):
+        device["enable_inplace_model"] = True
+    return device

@@ -11,13 +11,13 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-import msgspec
+from msgspec.structs import replace
 
 from lar.dumps.facts import Kernel
 from lar.dumps.graph import CONSTANT
@@ -25,103 +25,131 @@ from lar.engines.driver import HOST_THREAD, EngineTrace
 from lar.engines.flops import flops_of
 from lar.engines.megengine.algorithms import ChoiceListener, algorithms_in
 from lar.engines.megengine.clocks import Iteration, alignments_of, fit_clocks, place_executions
-from lar.engines.megengine.model_file import CONSTANTS, INPUT, operation_of
+from lar.engines.megengine.model_file import CONSTANTS, FACTS, INPUT, operation_of
 from lar.errors import count_of
 from lar.files.libraries import release_loaded
 from lar.options.option import Option
 from lar.options.table import PROFILE_FILES, PROFILE_MEMORY
 from lar.profiles.intervals import merge_intervals, total_of
-from lar.profiles.megengine_file import (
-    RawFootprint,
-    RawGraph,
-    RawLayout,
-    RawOperator,
-    RawProfile,
-    RawVariable,
-    decode_raw,
-)
+from lar.profiles.megengine_file import RawFootprint, RawLayout, RawProfile, decode_raw
+from lar.records import profile as records
 from lar.records.columns import ExecutionColumns, RecordColumns, SpanColumns
-from lar.records.profile import (
-    Allocation,
-    Execution,
-    MemoryChunk,
-    MemoryPlan,
-    Profile,
-    ProfiledOperator,
-    ProfileFacts,
-    Span,
-    Step,
-    TensorFact,
-)
+from lar.records.profile import Execution, MemoryPlan, ProfiledOperator, TensorFact
 
 if TYPE_CHECKING:
     from lar.engines.megengine.graph import GraphDriver
     from lar.engines.megengine.lite import LiteDriver
+    from lar.profiles.megengine_file import RawOperator, RawVariable
+
+Facts = Sequence[TensorFact]
 
 CALLING_THREAD = ("cpu:default", "multithread:default")
 COMP_NODE = re.compile(r'CompNode\("([^"]*)"')
 MODULE_PATH = re.compile(r"(\w+(?:\.\w+)*)\.\w+")
+NUMBER = re.compile(r"\[\d+\]")  # of an operator or a variable, which another compilation changes
+
+PERSISTENT = "PERSISTENT_DEVICE_VALUE"
+PLAN = "static plan"
+COPIES, RELAYOUTS, SELECTIONS, VIEWS = (
+    FACTS.moves[what].split() for what in ("copies", "relayouts", "selections", "views")
+)
 
 
-class VariableNames(NamedTuple):
-    """A key for each variable, by its number, and the numbers of those that are computed in a run
-    or fed, not constant."""
+class OperatorReader:
+    """Makes records of the operators that an iteration has executed.
 
-    keys: Mapping[str, str]
-    computed: frozenset[str]
+    `keys` has a key for each variable, by its number: its name, with the number where several have
+    one name. `computed` are the numbers of those that are computed in a run or fed, not constant.
+    """
 
+    def __init__(self, raw: RawProfile) -> None:
+        self.graph, self.footprints = raw.graph_exec, raw.profiler.opr_footprint
+        self.variables = self.graph.var
+        counts = Counter(var.name for var in self.variables.values())
+        self.keys = {
+            number: var.name if counts[var.name] == 1 else f"{var.name}#{number}"
+            for number, var in self.variables.items()
+        }
+        made = (self.graph.operator[key] for key in self.graph.comp_seq)
+        computing = (each for each in made if not CONSTANT.fullmatch(each.type))
+        self.computed = {number for each in computing for number in each.output}
 
-def variable_names_of(graph: RawGraph) -> VariableNames:
-    """Return the variables' names, with their numbers where several have one name."""
-    counts = Counter(var.name for var in graph.var.values())
-    keys = {
-        number: var.name if counts[var.name] == 1 else f"{var.name}#{number}"
-        for number, var in graph.var.items()
-    }
-    made = (graph.operator[key] for key in graph.comp_seq)
-    computed = {it for each in made if not CONSTANT.fullmatch(each.type) for it in each.output}
-    return VariableNames(keys, frozenset(computed))
+    def read(self, key: str) -> ProfiledOperator:
+        """Return an operator with its work, which is counted from the shapes of the iteration: the
+        engine has counted for those with which the graph was compiled."""
+        operator, footprint = self.graph.operator[key], self.footprints.get(key)
+        known = footprint or RawFootprint()
+        given = [number for number in operator.output if not is_workspace(self.variables[number])]
+        if footprint:
+            given = given[: len(footprint.out_shapes)]
+        inputs, outputs = ([self.variables[it] for it in each] for each in (operator.input, given))
+        taken = facts_of(inputs, known.in_shapes, known.in_layouts or ())
+        made = facts_of(outputs, known.out_shapes)
+        workspaces = filter(is_workspace, (self.variables[number] for number in operator.output))
+        plans = [var.mem_plan for var in workspaces if var.mem_plan]  # vectors of bytes
+        parameters = known.param or {}
+        return ProfiledOperator(
+            id=key,
+            type=operator.type,
+            name=operator.name,
+            module=module_of([var.name for var in inputs], [var.name for var in outputs]),
+            inputs=taken,
+            outputs=made,
+            parameters={"items": parameters} if isinstance(parameters, list) else parameters,
+            flops=flops_of_operator(operator.type, taken, made, known) if footprint else None,
+            size_bytes=self.moved_bytes_of(operator, taken, made) if footprint else None,
+            workspace_bytes=sum(sum(it.layout.shape[:1]) for it in plans) if plans else None,
+            source="derived" if footprint else "none",
+            reads=tuple(self.keys[number] for number in operator.input),
+            writes=tuple(self.keys[number] for number in given),
+            weights=tuple(self.keys[it] for it in operator.input if it not in self.computed),
+        )
+
+    def moved_bytes_of(self, operator: RawOperator, inputs: Facts, outputs: Facts) -> int | None:
+        """Return how many bytes an operator reads and writes, None where a type's size is not
+        known.
+
+        A view and a constant move nothing, an input counts once, and a broadcast one as it is
+        stored.
+        """
+        if self.moves_nothing(operator):
+            return 0
+        written = bytes_of(outputs)
+        if written is None or operator.type in COPIES:
+            return written and 2 * written
+        total = written
+        distinct = dict(zip(operator.input, inputs, strict=False))
+        for place, (number, fact) in enumerate(distinct.items()):
+            plan = self.variables[number].mem_plan
+            size = stored_bytes(fact, plan.layout) if plan else 0  # the host alone reads it
+            if size is None:
+                return None
+            total += min(size, written) if operator.type in SELECTIONS and not place else size
+        return total
+
+    def moves_nothing(self, operator: RawOperator) -> bool:
+        """Return whether an operator gives what is there already: a constant, a value of the host's
+        that the computation reads where it is, a view of its input."""
+        taken = [self.variables[number] for number in operator.input]
+        given = [self.variables[number] for number in operator.output]
+        made = [variable for variable in given if not is_workspace(variable)]
+        if made and all(PERSISTENT in variable.flag for variable in made):
+            return True
+        places = {*map(chunk_of, taken)} - {None}
+        return operator.type in VIEWS and bool(places) and places >= {*map(chunk_of, made)}
 
 
 def operators_of(raw: RawProfile) -> tuple[ProfiledOperator, ...]:
     """Return the executed operators in the order of execution, those without a footprint too."""
-    names = variable_names_of(raw.graph_exec)
-    return tuple(operator_of(raw, key, names) for key in raw.graph_exec.comp_seq)
-
-
-def operator_of(raw: RawProfile, key: str, names: VariableNames) -> ProfiledOperator:
-    """Return an operator with its work, which is counted from the shapes of the iteration: the
-    engine has counted for those with which the graph was compiled."""
-    graph, footprint = raw.graph_exec, raw.profiler.opr_footprint.get(key)
-    operator, known = graph.operator[key], footprint or RawFootprint()
-    inputs = [graph.var[number] for number in operator.input]
-    given = [number for number in operator.output if not is_workspace(graph.var[number])]
-    if footprint:
-        given = given[: len(footprint.out_shapes)]
-    outputs = [graph.var[number] for number in given]
-    taken = facts_of(inputs, known.in_shapes, known.in_layouts or ())
-    made = facts_of(outputs, known.out_shapes)
-    parameters = known.param if isinstance(known.param, dict) else {}
-    return ProfiledOperator(
-        id=key,
-        type=operator.type,
-        name=operator.name,
-        module=module_of([var.name for var in inputs], [var.name for var in outputs]),
-        inputs=taken,
-        outputs=made,
-        parameters={"items": known.param} if isinstance(known.param, list) else parameters,
-        flops=flops_of_operator(operator.type, taken, made, known) if footprint else None,
-        size_bytes=moved_bytes_of(graph, operator, taken, made) if footprint else None,
-        workspace_bytes=workspace_bytes_of([graph.var[number] for number in operator.output]),
-        source="derived" if footprint else "none",
-        reads=tuple(names.keys[number] for number in operator.input),
-        writes=tuple(names.keys[number] for number in given),
-        weights=tuple(names.keys[it] for it in operator.input if it not in names.computed),
-    )
+    return tuple(map(OperatorReader(raw).read, raw.graph_exec.comp_seq))
 
 
 def is_workspace(variable: RawVariable) -> bool:
     return variable.name.endswith(":workspace")
+
+
+def chunk_of(variable: RawVariable) -> str | None:
+    return variable.mem_plan.mem_chunk_id if variable.mem_plan else None
 
 
 def facts_of(
@@ -130,53 +158,74 @@ def facts_of(
     layouts: Sequence[tuple[int | str, ...] | None] = (),
 ) -> tuple[TensorFact, ...]:
     """Return what is known of variables; the footprint alone knows shapes of those that only the
-    host reads."""
+    host reads. Types are named as NumPy names them; the quantised ones keep their names."""
     facts = []
     for var, shape, layout in zip_longest(variables, shapes, layouts[: len(variables)]):
         own = var.mem_plan.layout if var.mem_plan else RawLayout(shape or ())
-        facts.append(TensorFact(own.shape, dtype_of(own.dtype), ",".join(map(str, layout or ()))))
+        dtype = own.dtype if own.dtype.startswith("Quantized") else own.dtype.lower()
+        facts.append(TensorFact(own.shape, dtype, ",".join(map(str, layout or ()))))
     return tuple(facts)
-
-
-def dtype_of(name: str) -> str:
-    """Return a dtype as NumPy calls it; the quantised ones keep their names."""
-    return name if name.startswith("Quantized") else name.lower()
-
-
-def workspace_bytes_of(variables: Iterable[RawVariable]) -> int | None:
-    """Return the size of the workspaces among variables, which are vectors of bytes."""
-    plans = [var.mem_plan for var in variables if is_workspace(var) and var.mem_plan]
-    return sum(sum(plan.layout.shape[:1]) for plan in plans) if plans else None
 
 
 def module_of(inputs: Iterable[str], outputs: Iterable[str]) -> str:
     """Return the path of the layer: that of the weights, else that of the output's name."""
     weights = (name for name in inputs if name.endswith((".weight", ".bias")))
-    for name in (*weights, *outputs):
-        if found := MODULE_PATH.fullmatch(name):
-            return found[1]
-    return ""
+    paths = filter(None, map(MODULE_PATH.fullmatch, (*weights, *outputs)))
+    return next((found[1] for found in paths), "")
 
 
-def threads_of(raw: RawProfile) -> dict[int, str]:
-    """Return the threads: those of the host that dispatch, and one for each computing node."""
-    return {number: name for number, name, _ in list_threads(raw)}
+def flops_of_operator(type: str, inputs: Facts, outputs: Facts, known: RawFootprint) -> int | None:
+    """Return the operations of an operator (`lar.engines.flops`), as the engine counts them where
+    its type is not known; None if neither is."""
+    if type in (INPUT, *CONSTANTS):
+        return 0
+    taken, made = ([fact.shape for fact in facts] for facts in (inputs, outputs))
+    flops = None
+    with contextlib.suppress(LookupError):  # the engine has left out a parameter
+        parameters = known.param if isinstance(known.param, dict) else {}
+        flops = flops_of(operation_of(type, taken, made, parameters))
+    return known.computation if flops is None else flops
 
 
-def list_threads(raw: RawProfile) -> list[tuple[int, str, list[str]]]:
-    """List number, name and the engine's own names of each thread, in the order of their first
-    operator. On some nodes the engine computes in the thread that dispatches."""
+def stored_bytes(fact: TensorFact, layout: RawLayout) -> int | None:
+    """Return the size of a tensor in memory, in which a broadcast one repeats nothing."""
+    if len(layout.stride) == len(fact.shape):
+        axes = zip(fact.shape, layout.stride, strict=True)
+        fact = replace(fact, shape=tuple(axis if step else 1 for axis, step in axes))
+    return bytes_of([fact])
+
+
+def bytes_of(tensors: Iterable[TensorFact]) -> int | None:
+    """Return the size of tensors, None where a type's is not known."""
+    total = 0
+    for tensor in tensors:
+        # float32, QuantizedS8, Quantized8Asymm
+        found = re.search(r"\d+", tensor.dtype.replace("bool", "bool8"))
+        if found is None:
+            return None
+        total += -(-math.prod(tensor.shape) * int(found[0]) // 8)
+    return total
+
+
+def list_threads(raw: RawProfile) -> list[tuple[str, list[str]]]:
+    """List the threads, from that of the host on: its name, and the engine's own names for it.
+
+    They are those of the host that dispatch, and one for each computing node, in the order of their
+    first operator. On some nodes the engine computes in the thread that dispatches.
+    """
     sequence, times = raw.graph_exec.comp_seq, raw.profiler
     hosts = list(dict.fromkeys(name for key in sequence for name in times.host.get(key, ())))
     nodes = list(dict.fromkeys(name for key in sequence for name in times.device.get(key, ())))
     inplace = [name for name in nodes if node_of(name).startswith(CALLING_THREAD)]
-    threads = [(HOST_THREAD, "host", hosts[:1] + inplace)]
-    for name in nodes:
-        if name not in inplace:
-            threads.append((len(threads) + HOST_THREAD, node_of(name), [name]))
-    for name in hosts[1:]:
-        threads.append((len(threads) + HOST_THREAD, f"host {len(threads)}", [name]))
-    return threads
+    threads = [("host", hosts[:1] + inplace)]
+    threads += [(node_of(name), [name]) for name in nodes if name not in inplace]
+    more = enumerate(hosts[1:], start=len(threads))
+    return threads + [(f"host {number}", [name]) for number, name in more]
+
+
+def threads_of(raw: RawProfile) -> dict[int, str]:
+    """Return the names of the threads by number."""
+    return dict(enumerate((name for name, _ in list_threads(raw)), start=HOST_THREAD))
 
 
 def node_of(name: str) -> str:
@@ -193,20 +242,18 @@ def executions_of(
     `places` has the index of each operator. Of several dispatches of one operator the longest
     counts.
     """
-    numbers = {own: number for number, _, names in list_threads(raw) for own in names}
+    threads = enumerate(list_threads(raw), start=HOST_THREAD)
+    numbers = {own: number for number, (_, names) in threads for own in names}
     found = []
     for key in raw.graph_exec.comp_seq:
-        begin = done = thread = None
+        dispatch: tuple[int | None, int | None, int | None] = (None, None, None)
         if dispatches := raw.profiler.host.get(key):
             name, longest = max(dispatches.items(), key=lambda item: item[1].end - item[1].start)
-            begin, done = nanoseconds(longest.start), nanoseconds(longest.end)
-            thread = numbers[name]
+            dispatch = nanoseconds(longest.start), nanoseconds(longest.end), numbers[name]
         for name, times in raw.profiler.device.get(key, {}).items():
-            start, end = nanoseconds(times.start), nanoseconds(times.end)
-            wait = nanoseconds(times.kern) - start
-            dispatch = begin, done, thread
-            execution = (places[key], step, numbers[name], start, end, wait, *dispatch, warmup)
-            found.append(Execution(*execution))
+            start, begin, end = map(nanoseconds, (times.start, times.kern, times.end))
+            place = places[key], step, numbers[name]
+            found.append(Execution(*place, start, end, begin - start, *dispatch, warmup))
     return tuple(sorted(found, key=lambda execution: execution.start_ns))
 
 
@@ -223,36 +270,32 @@ def memory_plan_of(raw: RawProfile, places: Mapping[str, int]) -> MemoryPlan:
     """
     graph = raw.graph_exec
     writers: dict[str, int] = {}
-    last_users: dict[str, int] = {}
+    last_users: dict[str | None, int] = {}
     for key in graph.comp_seq:
         operator = graph.operator[key]
         writers.update(dict.fromkeys(operator.output, places[key]))
-        for number in (*operator.input, *operator.output):
-            if plan := graph.var[number].mem_plan:
-                last_users[plan.mem_chunk_id] = places[key]
-    chunks: list[MemoryChunk] = []
-    planned: list[tuple[int, int]] = []
+        used = (graph.var[number] for number in (*operator.input, *operator.output))
+        last_users.update(dict.fromkeys(map(chunk_of, used), places[key]))
+    chunks, planned = [], []
     for name, chunk in graph.mem_chunk.items():
-        if not chunk.size:
-            continue
-        owner = graph.var[chunk.owner_var]
-        first, last = writers.get(chunk.owner_var), last_users.get(name)
-        if PERSISTENT in owner.flag:
-            first = last = None
-        else:
+        owner, first, last = graph.var[chunk.owner_var], None, None
+        if chunk.size and PERSISTENT not in owner.flag:
             planned.append((chunk.dev_ptr, chunk.dev_ptr + chunk.size))
-        chunks.append(MemoryChunk(chunk.dev_ptr, chunk.size, owner.name, first, last))
+            first, last = writers.get(chunk.owner_var), last_users.get(name)
+        if chunk.size:
+            held = chunk.dev_ptr, chunk.size, owner.name, first, last
+            chunks.append(records.MemoryChunk(*held))
     return MemoryPlan(total_of(merge_intervals(planned)) if chunks else None, tuple(chunks))
 
 
 def device_of(raw: RawProfile) -> str:
     """Return `cpu`, `cuda`, or what the first computing node is called."""
-    nodes = [node_of(name) for times in raw.profiler.device.values() for name in times]
-    kind = re.sub(r"\d*:.*", "", nodes[0]) if nodes else "cpu"
+    nodes = (node_of(name) for times in raw.profiler.device.values() for name in times)
+    kind = re.sub(r"\d*:.*", "", next(nodes, "cpu"))
     return {"multithread": "cpu", "gpu": "cuda"}.get(kind, kind)
 
 
-def profile_of_raw(data: bytes) -> Profile:
+def profile_of_raw(data: bytes, _: str = "") -> records.Profile:
     """Return the profile of the one iteration that a file holds.
 
     Its step lasts from the first operator's start to the last one's end on the device's clock.
@@ -263,12 +306,10 @@ def profile_of_raw(data: bytes) -> Profile:
     raw = decode_raw(data)
     places = {key: index for index, key in enumerate(raw.graph_exec.comp_seq)}
     executions = executions_of(raw, places)
-    steps: tuple[Step, ...] = ()
-    if executions:
-        end = max(execution.end_ns for execution in executions)
-        steps = (Step(0, executions[0].start_ns, end),)
-    return Profile(
-        facts=ProfileFacts(
+    ends = [execution.end_ns for execution in executions]
+    steps = (records.Step(0, executions[0].start_ns, max(ends)),) if executions else ()
+    return records.Profile(
+        facts=records.ProfileFacts(
             engine="megengine",
             device=device_of(raw),
             iterations=len(steps),
@@ -283,9 +324,6 @@ def profile_of_raw(data: bytes) -> Profile:
     )
 
 
-NUMBER = re.compile(r"\[\d+\]")  # of an operator or a variable, which another compilation changes
-
-
 class ProfiledGraphs:
     """The operators of all graphs, each once.
 
@@ -296,25 +334,20 @@ class ProfiledGraphs:
     def __init__(self) -> None:
         self.operators: list[ProfiledOperator] = []
         self._known: dict[object, int] = {}
-        # Of the graph that was compiled last: its operators, and for each set of shapes their
-        # places.
-        self._sequence: tuple[str, ...] = ()
-        self._places: dict[object, dict[str, int]] = {}
+        # The last graph's operators and shapes, and the places of these operators.
+        self._graph: object = None
+        self._places: dict[str, int] = {}
 
     def places_in(self, raw: RawProfile) -> Mapping[str, int]:
         """Return the places in `operators` of an iteration's operators, by their ids, in the
         order of execution."""
-        if self._sequence != raw.graph_exec.comp_seq:
-            self._sequence = raw.graph_exec.comp_seq
-            self._places.clear()
         plans = (variable.mem_plan for variable in raw.graph_exec.var.values())
-        shapes = tuple(plan and plan.layout.shape for plan in plans)
-        if shapes not in self._places:
-            self._places[shapes] = {
-                operator.id: self._place_of(position, operator)
-                for position, operator in enumerate(operators_of(raw))
-            }
-        return self._places[shapes]
+        graph = raw.graph_exec.comp_seq, [plan and plan.layout.shape for plan in plans]
+        if graph != self._graph:
+            places = enumerate(operators_of(raw))
+            self._places = {each.id: self._place_of(position, each) for position, each in places}
+            self._graph = graph
+        return self._places
 
     def _place_of(self, position: int, operator: ProfiledOperator) -> int:
         name = NUMBER.sub("", operator.name)
@@ -327,7 +360,7 @@ class ProfiledGraphs:
     def operators_with(self, algorithms: Mapping[Kernel, str]) -> tuple[ProfiledOperator, ...]:
         """Return the operators with the algorithms that were chosen for them."""
         return tuple(
-            msgspec.structs.replace(operator, algorithm=algorithms.get(kernel_of(operator)))
+            replace(operator, algorithm=algorithms.get(kernel_of(operator)))
             for operator in self.operators
         )
 
@@ -338,197 +371,73 @@ def kernel_of(operator: ProfiledOperator) -> Kernel:
     return Kernel(operator.type, tuple(each.shape for each in tensors))
 
 
-def flops_of_operator(
-    type: str, inputs: Sequence[TensorFact], outputs: Sequence[TensorFact], known: RawFootprint
-) -> int | None:
-    """Return the operations of an operator (`lar.engines.flops`), as the engine counts them where
-    its type is not known; None if neither is."""
-    if type in DATA:
-        return 0
-    taken, made = ([fact.shape for fact in facts] for facts in (inputs, outputs))
-    parameters = known.param if isinstance(known.param, dict) else {}
-    with contextlib.suppress(LookupError):  # the engine has left out a parameter
-        flops = flops_of(operation_of(type, taken, made, parameters))
-        return known.computation if flops is None else flops
-    return known.computation
-
-
-PERSISTENT = "PERSISTENT_DEVICE_VALUE"
-DATA = frozenset({INPUT, *CONSTANTS})
-COPIES = frozenset({INPUT, "Copy"})
-RELAYOUTS = frozenset({"RelayoutFormat", "Dimshuffle", "Reshape", "Concat"})
-# Those that read no more of their first input than they give, or its shape alone.
-SELECTIONS = frozenset(
-    {
-        *("Subtensor", "GetVarShape", "IndexingOneHot", "IndexingMultiAxisVec"),
-        *("MeshIndexing", "BatchedMeshIndexing"),
-    }
-)
-# Those that may give a view of their input.
-VIEWS = RELAYOUTS | {"AxisAddRemove", "Broadcast", "Copy", "Identity", "Split", "Subtensor"}
-
-
-def moved_bytes_of(
-    graph: RawGraph,
-    operator: RawOperator,
-    inputs: Sequence[TensorFact],
-    outputs: Sequence[TensorFact],
-) -> int | None:
-    """Return how many bytes an operator reads and writes, None where a type's size is not known.
-
-    A view and a constant move nothing, an input counts once, and a broadcast one as it is stored.
-    """
-    if moves_nothing(graph, operator):
-        return 0
-    written = total = bytes_of(outputs)
-    if written is None or total is None:
-        return None
-    if operator.type in COPIES:
-        return 2 * written
-    distinct = dict(zip(operator.input, inputs, strict=False))
-    for place, (number, fact) in enumerate(distinct.items()):
-        plan = graph.var[number].mem_plan
-        size = stored_bytes(fact, plan.layout) if plan else 0  # the host alone reads it
-        if size is None:
-            return None
-        total += min(size, written) if operator.type in SELECTIONS and not place else size
-    return total
-
-
-def moves_nothing(graph: RawGraph, operator: RawOperator) -> bool:
-    """Return whether an operator gives what is there already: a constant, a value of the host's
-    that the computation reads where it is, a view of its input."""
-    variables = [graph.var[number] for number in operator.output]
-    made = [variable for variable in variables if not is_workspace(variable)]
-    if made and all(PERSISTENT in variable.flag for variable in made):
-        return True
-    given = {chunk_of(graph.var[number]) for number in operator.input} - {None}
-    return operator.type in VIEWS and bool(given) and given >= set(map(chunk_of, made))
-
-
-def chunk_of(variable: RawVariable) -> str | None:
-    return variable.mem_plan.mem_chunk_id if variable.mem_plan else None
-
-
-def stored_bytes(fact: TensorFact, layout: RawLayout) -> int | None:
-    """Return the size of a tensor in memory, in which a broadcast one repeats nothing."""
-    if len(layout.stride) == len(fact.shape):
-        axes = zip(fact.shape, layout.stride, strict=True)
-        shape = tuple(axis if step else 1 for axis, step in axes)
-        fact = msgspec.structs.replace(fact, shape=shape)
-    return bytes_of([fact])
-
-
-def bytes_of(tensors: Sequence[TensorFact]) -> int | None:
-    """Return the size of tensors, None where a type's is not known."""
-    total = 0
-    for tensor in tensors:
-        # float32, QuantizedS8, Quantized8Asymm
-        found = re.search(r"\d+", tensor.dtype.replace("bool", "bool8"))
-        if found is None:
-            return None
-        total += -(-math.prod(tensor.shape) * int(found[0]) // 8)
-    return total
-
-
-def moves_data(operator: ProfiledOperator) -> bool:
-    """Return whether an operator copies its input because a view of it is not enough."""
-    return operator.type in COPIES | RELAYOUTS and operator.size_bytes != 0
-
-
-PLAN = "static plan"
-
-
-def move_spans(
+def spans_of(
     operators: Sequence[ProfiledOperator], executions: Iterable[Execution], device: str
 ) -> SpanColumns:
-    """Return a span for each execution that copies a tensor or converts its layout."""
+    """Return a span for each execution that copies a tensor or converts its layout because a view
+    of it is not enough and, on a device, for each that computes, by its algorithm's name."""
     on_host = device.startswith("cpu")
     spans = SpanColumns()
     for each in executions:
-        operator = operators[each.operator]
-        if not moves_data(operator):
-            continue
+        operator, (start, end) = operators[each.operator], each.computation
+        common: dict[str, Any] = {"thread": each.thread, "warmup": each.warmup}
+        common["operator"] = each.operator
+        common |= {} if on_host else {"device": device, "stream": each.thread}
         copies = operator.type in COPIES
-        source = "host" if on_host or operator.type == INPUT else "device"
-        target = "host" if on_host else "device"
-        direction = f"{source[0].upper()}to{target[0].upper()}"
-        spans.add(
-            each.start_ns + (each.wait_ns or 0),
-            each.end_ns,
-            each.step,
-            category="memcpy" if copies else "relayout",
-            name=f"[{'CPU' if on_host else 'CUDA'} memcpy {direction}]" if copies else "[relayout]",
-            thread=each.thread,
-            warmup=each.warmup,
-            operator=each.operator,
-            size_bytes=bytes_of(operator.outputs),
-            tensor=operator.name,
-            device=None if on_host else device,
-            stream=None if on_host else each.thread,
-            source_kind=source if copies else None,
-            destination_kind=target if copies else None,
-        )
+        moves = (copies or operator.type in RELAYOUTS) and operator.size_bytes != 0
+        if moves:
+            named = copy_of(operator, on_host=on_host) if copies else RELAYOUT
+            moved = {**named, "size_bytes": bytes_of(operator.outputs), "tensor": operator.name}
+            spans.add(start, end, each.step, **moved, **common)
+        if not on_host and each.compute_ns > 0 and not (copies and moves):
+            name = operator.algorithm or operator.type
+            spans.add(start, end, each.step, category="kernel", name=name, **common)
     return spans
 
 
-def kernel_spans(
-    operators: Sequence[ProfiledOperator], executions: Iterable[Execution], device: str
-) -> list[Span]:
-    """Return a span for each execution that computes on a device, by its algorithm's name."""
-    return [
-        Span(
-            category="kernel",
-            name=operator.algorithm or operator.type,
-            start_ns=each.start_ns + (each.wait_ns or 0),
-            end_ns=each.end_ns,
-            thread=each.thread,
-            step=each.step,
-            warmup=each.warmup,
-            operator=each.operator,
-            device=device,
-            stream=each.thread,
-        )
-        for each in executions
-        if (operator := operators[each.operator])
-        and each.compute_ns > 0
-        and not (operator.type in COPIES and moves_data(operator))
-    ]
+RELAYOUT: Mapping[str, Any] = {"category": "relayout", "name": "[relayout]"}
+
+
+def copy_of(operator: ProfiledOperator, *, on_host: bool) -> Mapping[str, Any]:
+    """Return the category and name of a span that copies, and from where to where it does."""
+    source = "host" if on_host or operator.type == INPUT else "device"
+    target = "host" if on_host else "device"
+    name = f"[{'CPU' if on_host else 'CUDA'} memcpy {source[0].upper()}to{target[0].upper()}]"
+    kinds = {"source_kind": source, "destination_kind": target}
+    return {"category": "memcpy", "name": name, **kinds}
 
 
 def allocations_of(
     plan: MemoryPlan, executions: Iterable[Execution], device: str
-) -> list[Allocation]:
+) -> list[records.Allocation]:
     """Return when the plan's pieces come into use and go out of it, in one iteration.
 
     A piece is taken when the first of its operators begins, and given back when the last one ends;
     but when the last one begins, if that writes what it makes into the same place.
     """
-    times = {each.operator: (each.start_ns, each.end_ns) for each in executions}
+    times = {each.operator: each.interval for each in executions}
     planned = [
         (chunk, first, last)
         for chunk in plan.chunks
         if (first := chunk.first_operator) in times and (last := chunk.last_operator) in times
     ]
-    made: dict[int, list[MemoryChunk]] = {}
+    made: defaultdict[int, list[records.MemoryChunk]] = defaultdict(list)
     for chunk, first, _ in planned:
-        made.setdefault(first, []).append(chunk)
-    events: list[tuple[int, int, int, Allocation]] = []
+        made[first].append(chunk)
+    events = []
     for chunk, first, last in planned:
-        over = any(overlap(chunk, each) for each in made.get(last, ()) if each is not chunk)
+        over = any(overlap(chunk, each) for each in made[last] if each is not chunk)
         begin, end = times[first][0], times[last][0 if over else 1]
         # Of what happens at one time, an operator gives back before the next one takes.
         for at, operator, order, sign in ((begin, first, 1, 1), (end, last, 0 if over else 2, -1)):
-            taken = Allocation(at, sign * chunk.size_bytes, operator, chunk.address, device, PLAN)
-            events.append((at, operator, order, taken))
+            taken = at, sign * chunk.size_bytes, operator, chunk.address, device, PLAN
+            events.append((at, operator, order, records.Allocation(*taken)))
     return [taken for *_, taken in sorted(events, key=lambda event: event[:3])]
 
 
-def overlap(chunk: MemoryChunk, other: MemoryChunk) -> bool:
-    return (
-        chunk.address < other.address + other.size_bytes
-        and other.address < chunk.address + chunk.size_bytes
-    )
+def overlap(chunk: records.MemoryChunk, other: records.MemoryChunk) -> bool:
+    first, second = sorted((chunk, other), key=lambda each: each.address)
+    return second.address < first.address + first.size_bytes
 
 
 def begin_profile(driver: LiteDriver | GraphDriver, _: object) -> None:
@@ -536,7 +445,6 @@ def begin_profile(driver: LiteDriver | GraphDriver, _: object) -> None:
     if driver.profiler is not None:
         return  # for another of the options
     driver.profiler = taken = MegEngineProfiler(driver)
-    taken.listen()
     if driver.name == "graph":
         tools = driver.tools
 
@@ -589,8 +497,7 @@ class ProfileClock:
             self._finished = None
             status = wait()
             returned = self._now()
-            if self._finished is None:
-                self.missed_count += 1
+            self.missed_count += self._finished is None
             self._own_seconds = returned - (self._finished or returned)
             return status
 
@@ -618,14 +525,11 @@ class MegEngineProfiler:
         self._known_plans: dict[MemoryPlan, MemoryPlan] = {}
         self._last = b""
         self._choices: list[bytes] = []
+        # It listens until the first iteration has ended.
         self._listener = ChoiceListener(self._choices.append)
-        self._listened = False
+        self._listened = self._listener.begin(asked_profile(driver).flag)
 
-    def listen(self) -> None:
-        """Listen to the choices of algorithms until the first iteration has ended."""
-        self._listened = self._listener.begin(asked_profile(self.driver).flag)
-
-    def take(self, step: Step, forward_ns: int, dispatched_ns: int, waited_ns: int) -> None:
+    def take(self, step: records.Step, forward_ns: int, dispatched_ns: int, waited_ns: int) -> None:
         """Keep what the engine has reported of an iteration that has just ended."""
         self._listener.end()
         self._last = self.read()
@@ -634,8 +538,8 @@ class MegEngineProfiler:
             return  # nothing was computed: the first execution of --fake-first
         places = self._graphs.places_in(raw)
         self._threads |= threads_of(raw)
-        own = executions_of(raw, places, step=step.number, warmup=step.warmup)
         first = len(self._executions)
+        own = executions_of(raw, places, step=step.number, warmup=step.warmup)
         self._executions.extend(own)
         times = forward_ns, dispatched_ns, waited_ns
         self._iterations.add(step.number, *times, first, len(self._executions))
@@ -654,14 +558,10 @@ class MegEngineProfiler:
         hosts, devices = fit_clocks(self._iterations)
         executions = self._executions
         executions.rewrite(place_executions(self._iterations, hosts, devices))
-        choices = b"\n".join(self._choices).decode(errors="replace")
-        algorithms = algorithms_in(choices)
+        algorithms = algorithms_in(b"\n".join(self._choices).decode(errors="replace"))
         operators = self._graphs.operators_with(algorithms)
         device = self.driver.spec.device
-        spans = move_spans(operators, executions, device)
-        if not device.startswith("cpu"):
-            spans.add_all(kernel_spans(operators, executions, device))
-        allocations: list[Allocation] = []
+        allocations: list[records.Allocation] = []
         by_step = groupby(executions if self._plans else (), key=lambda each: each.step)
         for number, group in by_step:
             if plan := self._plans.get(number):
@@ -671,12 +571,10 @@ class MegEngineProfiler:
         return EngineTrace(
             operators=operators,
             executions=executions,
-            spans=spans,
+            spans=spans_of(operators, executions, device),
             allocations=tuple(allocations),
             memory_plan=self._plan,
-            threads={
-                number: name for number, name in self._threads.items() if number != HOST_THREAD
-            },
+            threads={key: name for key, name in self._threads.items() if key != HOST_THREAD},
             thread_count=self.driver.thread_count(),
             alignments=(
                 *alignments_of("MegEngine's host clock", hosts, self._iterations),
@@ -693,13 +591,9 @@ class MegEngineProfiler:
         if not self._listened:
             yield "the algorithms of operators: this build of MegEngine does not report them"
         elif unknown_count:
-            yield (
-                f"the algorithms of {count_of(unknown_count, 'operator')}: reported in the first "
-                "iteration alone, which had other shapes"
-            )
+            operators = f"the algorithms of {count_of(unknown_count, 'operator')}"
+            yield f"{operators}: reported in the first iteration alone, which had other shapes"
         clock = getattr(self.driver, "profile_clock", None)
         if clock is not None and clock.missed_count:
-            yield (
-                f"the ends of {count_of(clock.missed_count, 'iteration')}: their times include the "
-                "writing of MegEngine's profile"
-            )
+            ends = f"the ends of {count_of(clock.missed_count, 'iteration')}"
+            yield f"{ends}: their times include the writing of MegEngine's profile"

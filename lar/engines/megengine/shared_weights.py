@@ -28,32 +28,23 @@ def load_shared(driver: LiteDriver) -> None:
     """Load the first runner's network from the mapped file, the others' from the first's.
 
     Raises:
-        UsageError: the file is a packed model that lite has to copy.
+        UsageError: it is a packed model with settings, which lite reads from the whole file only,
+            and then copies the graph; or an encrypted one.
     """
     if driver.runner:
         driver.network.share_weights_with(driver.first.network)
         return
-    graph = map_graph(driver.model_file)
-    # Pages that may only be read: were the engine to write to them, it would crash.
-    driver.mapping = graph
-    address = np.frombuffer(graph, np.uint8).ctypes.data
-    with driver.recorder.call("LITE_load_model_from_mem"):
-        driver.network._api.LITE_load_model_from_mem(driver.network._network, address, len(graph))
-
-
-def map_graph(model: str) -> memoryview:
-    """Map the graph in a model file.
-
-    Raises:
-        UsageError: it is a packed model with settings, which lite reads from the whole file only,
-            and then copies the graph; or an encrypted one.
-    """
+    model = driver.model_file
     packed = open_packed(model) if is_packed(model) else None
-    if packed and not (packed.info is None and packed.cache is None):
+    if packed and (packed.info is not None or packed.cache is not None):
         raise UsageError(
             "of a packed model with settings or a cache MegEngine makes a copy",
             "run the model that it was packed from, or leave the flag out",
             flag="--share-param-mem",
             subject=model,
         )
-    return graph_in(model)
+    # Pages that may only be read: were the engine to write to them, it would crash.
+    driver.mapping = graph = graph_in(model)
+    address = np.frombuffer(graph, np.uint8).ctypes.data
+    with driver.recorder.call("LITE_load_model_from_mem"):
+        driver.network._api.LITE_load_model_from_mem(driver.network._network, address, len(graph))

@@ -2,6 +2,17 @@
 
 C++ names are spelled as the compiler writes them (the Itanium C++ ABI). They are those of
 MegEngine 1.13.0; a library that lacks one is another build.
+
+The engine's profiler of operators is hung into the graph of a lite network. Lite's own way to it,
+`enable_profile_performance`, writes all that is known of the graph after each iteration, and infers
+the values of all weights for that: the first time it copies them. What the profiler itself has
+recorded costs a thirtieth of that. It holds no names.
+
+    device          {operator: {device: its times}}
+    host            {operator: {thread: its times}}, in seconds
+    opr_footprint   {operator: {"param": its parameters, ...}}
+
+Its sources are src/plugin/impl/profiler.cpp and opr_footprint.cpp in MegEngine.
 """
 
 from __future__ import annotations
@@ -9,10 +20,12 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from ctypes import c_int, c_void_p
 from typing import Any
 
 from lar.errors import UsageError
+from lar.options.table import BIN_IO_DUMP
 
 LIBRARY = "libmegengine_shared.so"  # both drivers have loaded it, so that its name alone finds it
 GRAPH_CLASS = "_ZTVN3mgb2cg18ComputingGraphImplE"
@@ -81,6 +94,11 @@ def read_memory(address: int, size: int) -> bytes:
     return b""
 
 
+def pointer_at(address: int) -> int:
+    """Return the pointer that stands at an address, 0 where nothing is."""
+    return int.from_bytes(read_memory(address, 8), "little")
+
+
 def graph_class(flag: str) -> int:
     """Return what a graph of the engine begins with: the address of its class's virtual functions.
 
@@ -108,8 +126,53 @@ def attach_plugin(flag: str, constructor: str, graph: int, *arguments: Any) -> i
 
 
 def another_build(flag: str, lacking: str) -> UsageError:
-    return UsageError(
-        f"this is another build of MegEngine, it has no {lacking}",
-        "it is made for 1.13.0 from PyPI, for Linux on x86-64; leave the flag out",
-        flag=flag,
-    )
+    problem = f"this is another build of MegEngine, it has no {lacking}"
+    hint = "it is made for 1.13.0 from PyPI, for Linux on x86-64; leave the flag out"
+    return UsageError(problem, hint, flag=flag)
+
+
+# The profiler of operators
+
+CONSTRUCTOR = "_ZN3mgb13GraphProfilerC1EPNS_2cg14ComputingGraphE"
+TO_JSON = "_ZNK3mgb13GraphProfiler7to_jsonEv"
+TO_STRING = "_ZNK3mgb4json5Value9to_stringEi"
+
+# Offsets of pointers: in lite::Network to its implementation, and in that to its graph.
+IMPLEMENTATION, GRAPH = 120, 256
+
+
+def attach_profiler(network: Any) -> Callable[[], bytes] | None:
+    """Hang a profiler into the graph of a loaded LiteNetwork.
+
+    Returns a function that returns what was recorded so far, as JSON; None if this is another
+    build of MegEngine or not x86-64.
+    """
+    flag = BIN_IO_DUMP.flag
+    try:
+        graph = graph_of(network, graph_class(flag))
+        if graph is None or os.uname().machine != "x86_64":
+            return None
+        # Both return an object by writing it where their first argument points to.
+        to_json = find_function(flag, TO_JSON, [c_void_p, c_void_p])
+        to_string = find_function(flag, TO_STRING, [c_void_p, c_void_p, c_int])
+        profiler = attach_plugin(flag, CONSTRUCTOR, graph)
+    except UsageError:
+        return None
+
+    def read() -> bytes:
+        shared_pointer, string = (c_void_p * 2)(), (c_void_p * 4)()  # freed with the process
+        to_json(shared_pointer, profiler)
+        to_string(string, shared_pointer[0], 0)
+        return ctypes.string_at(string[0] or 0)
+
+    return read
+
+
+def graph_of(network: Any, functions: int) -> int | None:
+    """Return where the C++ graph of a LiteNetwork is, None if it is not where this build has it.
+
+    The graph begins with the address of its class's virtual functions.
+    """
+    implementation = pointer_at(network._network.value + IMPLEMENTATION)
+    graph = pointer_at(implementation + GRAPH)
+    return graph if graph and pointer_at(graph) == functions else None

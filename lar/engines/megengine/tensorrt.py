@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lar.engines.megengine.cache import Reader
+from lar.engines.megengine.cache import Reader, check_writable
 from lar.engines.megengine.symbols import find_function
 from lar.errors import UsageError
 from lar.files.input_file import read_input
@@ -31,16 +31,13 @@ def use_tensorrt(driver: LiteDriver, _: bool) -> None:
         UsageError: this MegEngine is built without it.
     """
     if find_function("--tensorrt", VERSION, [], ctypes.c_int)() < 0:
-        raise UsageError(
-            "this MegEngine is built without TensorRT", "leave the flag out", flag="--tensorrt"
-        )
+        problem = "this MegEngine is built without TensorRT"
+        raise UsageError(problem, "leave the flag out", flag="--tensorrt")
     driver.network_setup.append(lambda network: network.use_tensorrt())
 
 
 def use_cache(driver: LiteDriver, path: str) -> None:
     """Have the engine read the engines in a cache file, from a copy in the work folder.
-
-    The network's Python class spells the C functions wrong, so they are called by name.
 
     Raises:
         UsageError: the file cannot be read or written, or is not such a cache.
@@ -50,15 +47,8 @@ def use_cache(driver: LiteDriver, path: str) -> None:
     place, copy = Path(path), work_copy(driver)
     if place.exists():
         copy.write_bytes(read_cache(place))
-    if not os.access(place if place.exists() else place.absolute().parent, os.W_OK):
-        raise UsageError(
-            "cannot be written", "choose another file", flag="--tensorrt-cache", subject=path
-        )
-    set_cache = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p)(
-        ("LITE_set_tensor_rt_cache", driver.lite.base._lib.lib)
-    )
-    if set_cache(str(copy).encode()):
-        raise driver.failure()
+    check_writable(place, "--tensorrt-cache")
+    driver.call("LITE_set_tensor_rt_cache", str(copy).encode())
 
 
 def keep_cache(driver: LiteDriver, path: str) -> None:
@@ -67,11 +57,7 @@ def keep_cache(driver: LiteDriver, path: str) -> None:
     Raises:
         UsageError: it cannot be written.
     """
-    dump_cache = ctypes.CFUNCTYPE(ctypes.c_int)(
-        ("LITE_dump_tensor_rt_cache", driver.lite.base._lib.lib)
-    )
-    if dump_cache():
-        raise driver.failure()
+    driver.call("LITE_dump_tensor_rt_cache")
     with OutputFile(os.path.realpath(path), "--tensorrt-cache") as file:
         file.write(work_copy(driver).read_bytes())
 
@@ -90,12 +76,10 @@ def read_cache(path: Path) -> bytes:
     data = read_input(path, "--tensorrt-cache")
     try:
         reader = Reader(data)
-        for _ in range(reader.number()):
-            reader.blob()  # the key
-            reader.blob()  # the engine
+        reader.pairs()
         reader.end()
     except ValueError as error:
         problem = f"is not a cache of TensorRT's engines, or is damaged: {error}"
-    else:
-        return data
-    raise UsageError(problem, "choose another file", flag="--tensorrt-cache", subject=path)
+        hint = "choose another file"
+        raise UsageError(problem, hint, flag="--tensorrt-cache", subject=path) from None
+    return data

@@ -12,7 +12,7 @@ import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -35,14 +35,10 @@ EXPECT = ":expect"
 ASSERTION = "AssertEqual"
 ASSERTION_KIND = 56
 
+COMPARED = ("float32", "float16", "int32", "int16", "int8", "uint8")  # by such an assertion
+
 Array = np.ndarray[Any, Any]
-
-
-class Check(NamedTuple):
-    """An assertion: the error that it allows, and whether it prints the error of each run."""
-
-    limit: float
-    shown: bool
+Arrays = Mapping[str, Array]
 
 
 def unpack(spec: RunSpec, context: RunContext) -> tuple[str, tuple[Case, ...]]:
@@ -61,50 +57,43 @@ def unpack(spec: RunSpec, context: RunContext) -> tuple[str, tuple[Case, ...]]:
     data = Path(spec.model).read_bytes()
     first, *others = (data[begin:end] for begin, end in graphs_in(spec.model))
     try:
-        return unpack_graphs(context, first, others)
+        return unpack_graphs(Path(context.work_folder), first, others)
     # Damage shows as the engine's own error, or in names and numbers that make no sense.
     except (RuntimeError, ValueError, LookupError) as error:
-        damage = UsageError(
-            f"its testcases are damaged: {first_line(error)}", BROKEN, subject=spec.model
-        )
+        problem = f"its testcases are damaged: {first_line(error)}"
+        damage = UsageError(problem, BROKEN, subject=spec.model)
         raise explain_megengine(str(error), spec.model, loading=True) or damage from error
 
 
 def unpack_graphs(
-    context: RunContext, first: bytes, others: Sequence[bytes]
+    folder: Path, first: bytes, others: Sequence[bytes]
 ) -> tuple[str, tuple[Case, ...]]:
     """Write what the graphs hold."""
     from megengine.core.tensor import megbrain_graph
     from megengine.utils import comp_graph_tools
 
-    folder = Path(context.work_folder)
     loaded = megbrain_graph.load_graph(io.BytesIO(first))
     variables = list(loaded.output_vars_list)
     printed = tuple(map(format_variable, variables))
+    outputs = model_outputs(variables)
     asserted = {
-        name: variable
-        for (name, _), variable in zip(model_outputs(variables), variables, strict=True)
+        name: variable.owner
+        for (name, _), variable in zip(outputs, variables, strict=True)
         if variable.owner.type == ASSERTION
     }
     # An operator's number is its place in the file.
-    in_file = sorted(asserted, key=lambda name: asserted[name].owner.id)
+    in_file = sorted(asserted, key=lambda name: asserted[name].id)
     checks = dict(zip(in_file, checks_in(first), strict=True))
     # The names first: writing the model gives the inputs' operators other ones.
     expected = [
-        Expected(
-            file="",
-            output=name,
-            limit=checks[name].limit,
-            name=variable.owner.name,
-            id=variable.owner.id,
-            shown=checks[name].shown,
-        )
-        for name, variable in asserted.items()
+        Expected(file="", output=name, name=owner.name, id=owner.id, limit=limit, shown=shown)
+        for name, owner in asserted.items()
+        for limit, shown in [checks[name]]
     ]
     names = sorted(variable.name for variable in comp_graph_tools.get_dep_vars(variables, INPUT))
     model = folder / "model.mge"
     if asserted:
-        write_graph(model, model_outputs(variables), metadata_of(loaded, None))
+        write_graph(model, outputs, metadata_of(loaded, None))
     else:
         model.write_bytes(first)
     cases = []
@@ -112,14 +101,14 @@ def unpack_graphs(
         values = values_in(content)
         if len(values) != len(names):
             raise ValueError(f"number {number} holds {len(values)} tensors for {len(names)} inputs")
-        files = {}
-        for index, (name, value) in enumerate(zip(names, values, strict=True)):
-            files[name] = str(folder / f"{number}-{index}.npy")
-            np.save(files[name], value)
+        files = {name: str(folder / f"{number}-{at}.npy") for at, name in enumerate(names)}
+        for file, value in zip(files.values(), values, strict=True):
+            np.save(file, value)
         # An input that only an assertion takes is what it expects.
-        outputs = tuple(replace(it, file=files.pop(it.output + EXPECT)) for it in expected)
-        name, inputs = f"testcase {number}", tuple(files.items())
-        cases.append(Case(name=name, inputs=inputs, expected=outputs, variables=printed))
+        wanted = tuple(replace(it, file=files.pop(it.output + EXPECT)) for it in expected)
+        fed = tuple(files.items())
+        name = f"testcase {number}"
+        cases.append(Case(name=name, inputs=fed, expected=wanted, variables=printed))
     return str(model), tuple(cases)
 
 
@@ -147,31 +136,30 @@ def values_in(content: bytes) -> list[Array]:
     return values
 
 
-def checks_in(graph: bytes) -> Iterator[Check]:
-    """Yield the assertions of a model's graph, in the order of the file.
+def checks_in(graph: bytes) -> Iterator[tuple[float, bool]]:
+    """Yield the assertions of a model's graph, in the order of the file: the error that each
+    allows, and whether it prints the error of each run.
 
     A field that has its default is left out. Read from MegEngine 1.13:
     dnn/scripts/opr_param_defs.py (AssertEqual).
     """
     opened = open_graph(memoryview(graph))
-    if opened is None:
-        return
     for operator in opened.operators:
-        if operator.integer(opened.places.kind, "<B") == ASSERTION_KIND:
-            parameters = operator.table(opened.places.parameters)
-            limit = parameters.real(0) if parameters else None
-            shown = bool(parameters and parameters.integer(1, "<B"))
-            yield Check(float(np.float32(1e-4)) if limit is None else limit, shown)
+        if opened.kind_of(operator) == ASSERTION_KIND:
+            parameters = opened.parameters_of(operator)
+            limit = parameters.real(0)
+            usual = float(np.float32(1e-4))
+            yield usual if limit is None else limit, bool(parameters.integer(1, "<B"))
 
 
-def write_testcases(
-    driver: GraphDriver, cases: Sequence[tuple[Mapping[str, Array], Mapping[str, Array]]], path: str
-) -> None:
+def write_testcases(driver: GraphDriver, cases: Sequence[tuple[Arrays, Arrays]], path: str) -> None:
     """Write the model of a loaded graph driver with testcases: what is fed, what came out.
 
     Raises:
         UsageError: an output cannot be compared by MegEngine.
     """
+    from megengine.utils import comp_graph_tools
+
     packing = driver.context.packing
     assert packing is not None
     outputs = list(zip(driver.output_names, driver.output_vars, strict=True))
@@ -179,14 +167,10 @@ def write_testcases(
     if packing.asserts:
         for (_, gave), values in zip(cases, written, strict=True):
             values.update({name + EXPECT: gave[name] for name, _ in outputs})
-        asserted = [
-            add_assertion(name, variable, cases[0][1], packing) for name, variable in outputs
-        ]
+        asserted = [add_assertion(*output, cases[0][1], packing) for output in outputs]
         outputs = [(variable.name, variable) for variable in asserted]
     graph = Path(path).with_suffix(".graph")
     write_graph(graph, outputs, metadata_of(driver.loaded, driver.optimize_options))
-    from megengine.utils import comp_graph_tools
-
     inputs = comp_graph_tools.get_dep_vars([variable for _, variable in outputs], INPUT)
     dtypes = {variable.name: variable.dtype for variable in inputs}
     with open(path, "wb") as file:
@@ -196,7 +180,7 @@ def write_testcases(
             file.write(graph_of([(values[name], dtypes[name]) for name in sorted(dtypes)]))
 
 
-def add_assertion(name: str, variable: Any, values: Mapping[str, Array], packing: Packing) -> Any:
+def add_assertion(name: str, variable: Any, values: Arrays, packing: Packing) -> Any:
     """Return the variable of an assertion over an output.
 
     Raises:
@@ -208,20 +192,13 @@ def add_assertion(name: str, variable: Any, values: Mapping[str, Array], packing
 
     kind = quantised_name(variable.dtype) or np.dtype(variable.dtype).name
     if kind not in COMPARED:
-        raise UsageError(
-            f"output {name} is {kind}, which MegEngine's assertion does not compare",
-            "--no-assert packs the inputs alone",
-        )
-    device = _imperative_rt.CompNode("xpux")
-    expected = _imperative_rt.make_h2d(
-        variable.graph, device, variable.dtype, values[name].shape, name + EXPECT
-    )
+        problem = f"output {name} is {kind}, which MegEngine's assertion does not compare"
+        raise UsageError(problem, "--no-assert packs the inputs alone")
+    fed = _imperative_rt.CompNode("xpux"), variable.dtype, values[name].shape
+    expected = _imperative_rt.make_h2d(variable.graph, *fed, name + EXPECT)
     operator = AssertEqual(maxerr=packing.max_error, verbose=packing.verbose)
     (assertion,) = megbrain_graph.apply_normal_varnode(operator, expected, variable)
     return assertion
-
-
-COMPARED = ("float32", "float16", "int32", "int16", "int8", "uint8")
 
 
 def graph_of(constants: Sequence[tuple[Array, Any]]) -> bytes:
@@ -230,9 +207,7 @@ def graph_of(constants: Sequence[tuple[Array, Any]]) -> bytes:
     from megengine.core.tensor import megbrain_graph
 
     graph = megbrain_graph.Graph()
-    variables = [
-        graph.make_const(Tensor(value, dtype=dtype, device="cpux")._dev_tensor())
-        for value, dtype in constants
-    ]
+    tensors = [Tensor(value, dtype=dtype, device="cpux") for value, dtype in constants]
+    variables = [graph.make_const(tensor._dev_tensor()) for tensor in tensors]
     content: bytes = megbrain_graph.dump_graph(variables)[0]
     return content

@@ -21,49 +21,14 @@ from typing import NamedTuple
 from lar.engines.megengine import algorithms
 from lar.engines.megengine import cache_operators as operators
 from lar.engines.megengine.algorithms import LoggedChoice
-from lar.engines.megengine.cache import AlgorithmCache, bytes_of, read_cache, winograd_of
-from lar.engines.megengine.cache_operators import prefer_winograd
+from lar.engines.megengine.cache import AlgorithmCache, bytes_of, winograd_of
 from lar.errors import EXIT_CODES
 from lar.measurement.listener import Listener
 from lar.options import table
+from lar.records import run as records
 from lar.records.comparison import Tolerance
-from lar.records.run import (
-    AlgorithmChoice,
-    NumericError,
-    OutputSummary,
-    RunContext,
-    RunResult,
-    RunSpec,
-    Samples,
-)
+from lar.records.run import RunContext, RunResult, RunSpec
 from lar.records.stopping import Pacing, Stopping
-
-
-def choices_of(ran: Sequence[LoggedChoice], cache: AlgorithmCache) -> tuple[AlgorithmChoice, ...]:
-    """Return the record of each convolution that ran, with what the search measured; each entry of
-    the cache is one of them."""
-    records = []
-    left = operators.operators_of(cache)
-    for choice in (each for each in ran if "Conv" in each.operator):
-        operator, timed = algorithms.find_known(choice, left)
-        other = None
-        if operator and timed:
-            left.remove(operator)
-            if timed.winograd:
-                other = operators.best_of(operator.algorithms, operators.is_direct)
-        records.append(
-            AlgorithmChoice(
-                operator=choice.operator,
-                shapes=operator.shapes if operator else choice.text,
-                algorithm=choice.algorithm,
-                winograd=winograd_of(choice.algorithm),
-                seconds=timed.seconds if timed else None,
-                other_algorithm=other.name if other else "",
-                other_seconds=other.seconds if other else None,
-            )
-        )
-    return tuple(records)
-
 
 Run = Callable[[RunSpec, RunContext], RunResult]
 Step = Callable[[RunSpec, RunContext, Listener], RunResult]
@@ -76,12 +41,34 @@ WRONG = (
 )
 
 
+def choices_of(
+    ran: Sequence[LoggedChoice], cache: AlgorithmCache
+) -> tuple[records.AlgorithmChoice, ...]:
+    """Return the record of each convolution that ran, with what the search measured; each entry of
+    the cache is one of them."""
+    choices = []
+    left = operators.operators_of(cache)
+    for each in (choice for choice in ran if "Conv" in choice.operator):
+        name, winograd = each.algorithm, winograd_of(each.algorithm)
+        choice = records.AlgorithmChoice(
+            operator=each.operator, shapes=each.text, algorithm=name, winograd=winograd
+        )
+        operator, timed = algorithms.find_known(each, left)
+        if operator and timed:
+            left.remove(operator)
+            choice = replace(choice, shapes=operator.shapes, seconds=timed.seconds)
+            other = operators.best_of(operator.algorithms, operators.is_direct)
+            if timed.winograd and other:
+                choice = replace(choice, other_algorithm=other.name, other_seconds=other.seconds)
+        choices.append(choice)
+    return tuple(choices)
+
+
+@dataclass(eq=False)
 class StepFailed(Exception):
     """A step did not end well: so ends the run."""
 
-    def __init__(self, result: RunResult) -> None:
-        super().__init__()
-        self.result = result
+    result: RunResult
 
 
 @dataclass
@@ -104,7 +91,7 @@ class Tried(NamedTuple):
     """The result of one iteration with a cache."""
 
     choices: list[LoggedChoice]
-    outputs: tuple[OutputSummary, ...]
+    outputs: tuple[records.OutputSummary, ...]
     folder: Path
 
 
@@ -123,21 +110,20 @@ def run_with_winograd(
     nothing_runs = spec.warmup_iterations + spec.iterations == 0
     if nothing_runs or not (policy or searching):
         return run(spec, context)
-    known = policy and algorithms.check_cache(Path(str(policy)), searching=searching)
-    cache = read_cache(str(policy)) if known else {}
+    cache = algorithms.known_cache(Path(str(policy)), searching=searching) if policy else {}
     steps = Steps(spec, context, listener, step)
-    errors: tuple[NumericError, ...] = ()
+    errors: tuple[records.NumericError, ...] = ()
     try:
         if searching:
             cache = steps.search(cache)
-        preferred = steps.try_cache("winograd", prefer_winograd(cache))
+        preferred = steps.try_cache("winograd", operators.prefer_winograd(cache))
         chosen = choices_of(preferred.choices, cache)
         if any(choice.winograd for choice in chosen):
             direct = steps.try_cache("direct", operators.without_winograd(cache))
             errors = tuple(compare_outputs(preferred, direct))
     except StepFailed as stopped:
         return stopped.result
-    result = run(*steps.with_cache(prefer_winograd(cache), "run"))
+    result = run(*steps.with_cache(operators.prefer_winograd(cache), "run"))
     if any(each.relative is None or each.relative > LARGE_ERROR for each in errors):
         result = replace(result, warnings=(*result.warnings, WRONG))
     return replace(result, algorithms=chosen, numeric_errors=errors)
@@ -154,8 +140,7 @@ class Steps:
 
     def search(self, known: AlgorithmCache) -> AlgorithmCache:
         """Search what is not known, keep it in the user's file, and return all."""
-        spec, _ = self.with_cache(known, "search")
-        spec = replace(alone(spec), warmup_iterations=1, iterations=0)
+        spec = replace(alone(self.with_cache(known, "search")[0]), iterations=0)
         # What is there in the end is kept, however the search ends.
         self.execute("the search", spec, self.context, StepListener(self.listener))
         algorithms.keep_search(self.spec, self.context)
@@ -163,11 +148,10 @@ class Steps:
 
     def try_cache(self, name: str, cache: AlgorithmCache) -> Tried:
         """Run an iteration with a cache, and another after it for options that leave out one."""
-        spec, context = self.with_cache(cache, name)
-        settings = {**alone(spec).settings, table.VERBOSE.key: True}
-        spec = replace(alone(spec), settings=settings, warmup_iterations=1, iterations=1)
-        listener = StepListener(Listener())
-        folder = Path(context.work_folder) / "outputs"
+        asked, context = self.with_cache(cache, name)
+        spec = alone(asked)
+        spec = replace(spec, settings={**spec.settings, table.VERBOSE.key: True})
+        listener, folder = StepListener(Listener()), Path(context.work_folder) / "outputs"
         context = replace(context, outputs_folder=str(folder))
         result = self.execute(f"the trial of {name} algorithms", spec, context, listener)
         log = listener.log.decode(errors="replace")
@@ -203,12 +187,13 @@ class Steps:
         # What the user gave wrongly is wrong for the run itself, too.
         if failure and failure.exit_code not in (2, EXIT_CODES["interrupted"]):
             failure = failure.within(name)
-        raise StepFailed(replace(result, failure=failure, warmup=Samples(), samples=Samples()))
+        none = records.Samples()
+        raise StepFailed(replace(result, failure=failure, warmup=none, samples=none))
 
 
 def alone(spec: RunSpec) -> RunSpec:
-    """Return the spec of a step: one runner and one case, as others would disturb what is
-    measured, no dumps, and no other end than the number of iterations."""
+    """Return the spec of a step: one iteration and one before it and no other end, one runner and
+    one case, as others would disturb what is measured, no dumps."""
     settings = {
         key: value
         for key, value in spec.settings.items()
@@ -217,12 +202,11 @@ def alone(spec: RunSpec) -> RunSpec:
     if spec.runners > 1 and table.MULTI_THREAD_CORE_IDS.is_given(settings):
         cores = str(settings[table.MULTI_THREAD_CORE_IDS.key]).split(",")
         settings[table.MULTI_THREAD_CORE_IDS.key] = ",".join(cores[: len(cores) // spec.runners])
-    return replace(
-        spec, settings=settings, cases=spec.cases[:1], stopping=Stopping(), pacing=Pacing()
-    )
+    once = replace(spec, settings=settings, cases=spec.cases[:1], warmup_iterations=1, iterations=1)
+    return replace(once, stopping=Stopping(), pacing=Pacing())
 
 
-def compare_outputs(actual: Tried, expected: Tried) -> Iterator[NumericError]:
+def compare_outputs(actual: Tried, expected: Tried) -> Iterator[records.NumericError]:
     """Yield by how much the outputs of two steps differ."""
     import numpy as np
 
@@ -234,7 +218,7 @@ def compare_outputs(actual: Tried, expected: Tried) -> Iterator[NumericError]:
             first, second = map(np.load, files)
             found = measure(first, second, bounds_of(Tolerance(), output.dtype))
             is_finite = not found.nonfinite_mismatches
-            yield NumericError(
+            yield records.NumericError(
                 output=output.name,
                 absolute=found.max_absolute or 0.0 if is_finite else None,
                 relative=found.max_error or 0.0 if is_finite else None,

@@ -82,7 +82,5 @@ def check_unset_or_set(facts: CoreFacts) -> None:
 
 
 def another_build() -> UsageError:
-    return UsageError(
-        "--engine-fix x2apic: this is another build of MegEngine",
-        "it is made for 1.13.0 from PyPI, for Linux on x86-64; leave --enable-nchw88 out",
-    )
+    hint = "it is made for 1.13.0 from PyPI, for Linux on x86-64; leave --enable-nchw88 out"
+    return UsageError("--engine-fix x2apic: this is another build of MegEngine", hint)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from lar.engines.megengine.cache import (
     Algorithm,
     AlgorithmCache,
     blob_bytes,
     number_bytes,
 )
-from lar.engines.megengine.cache_operators import operators_of, pick_entry
+from lar.engines.megengine.cache_operators import Operator, operators_of, pick_entry
+from tests.engines.megengine.programs import MODELS, REPOSITORY
 
-REPOSITORY = Path(__file__).resolve().parents[3]
 REAL_FILE = REPOSITORY / "tests" / "data" / "digits_cnn.cache"
 REAL = REAL_FILE.read_bytes()
-MODEL = REPOSITORY / "models" / "digits_cnn.mge"
+MODEL = MODELS / "digits_cnn.mge"
 EMPTY_FILE = number_bytes(0)
 
 
@@ -35,6 +33,15 @@ def cache_with(**entries: str) -> AlgorithmCache:
 def choose_algorithm(cache: AlgorithmCache, operator: str, algorithm: str) -> AlgorithmCache:
     """The cache with another choice for one operator."""
     return {**cache, **pick_entry(cache, operator, algorithm)}
+
+
+def candidates(operator: Operator) -> list[Algorithm]:
+    """The winograd algorithms of an operator."""
+    return [each for each in operator.algorithms if each.winograd]
+
+
+def convolutions(cache: AlgorithmCache) -> list[Operator]:
+    return [each for each in operators_of(cache) if "Conv" in each.name]
 
 
 def choices_of(cache: AlgorithmCache) -> dict[bytes, str]:

@@ -17,13 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from tests.engines.megengine.programs import MODELS
 from tests.worker_forks import FORKS
 
-REPOSITORY = Path(__file__).resolve().parents[3]
 PROBE = "tests.engines.megengine.probe:main"
-MODELS = REPOSITORY / "models"
-DIGITS = str(MODELS / "digits_cnn.mge")
-INT8 = str(MODELS / "int8.mge")
 # Heavy enough that dispatching it takes far less time than computing it.
 MOBILENET = "mobilenet_v2"
 

@@ -15,15 +15,14 @@ import pytest
 from lar.engines.megengine.algorithms import strategy_of
 from lar.engines.megengine.cache import bytes_of, read_cache, winograd_of
 from lar.engines.megengine.cache_operators import Operator
+from tests.cli.failures import check_error
 from tests.engines.megengine.caches import choose_algorithm
 from tests.engines.megengine.chosen import chosen_in, names_in, names_of, operators_in
+from tests.engines.megengine.programs import DIGITS, INT8, run_well
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
 
-REPOSITORY = Path(__file__).resolve().parents[3]
-DIGITS = str(REPOSITORY / "models" / "digits_cnn.mge")
-INT8 = str(REPOSITORY / "models" / "int8.mge")
 POLICY = "--fast-run-algo-policy"
 
 # The attribute of an algorithm is a sum of these.
@@ -42,9 +41,7 @@ class Search:
         return operators_in(self.cache)
 
     def attributes(self) -> list[int]:
-        return [
-            algorithm.attribute for operator in self.operators for algorithm in operator.algorithms
-        ]
+        return [each.attribute for operator in self.operators for each in operator.algorithms]
 
     def copy_to(self, folder: Path) -> Path:
         """Copy the cache for a test that changes it."""
@@ -62,8 +59,7 @@ def search(run_lar: RunLar, tmp_path_factory: pytest.TempPathFactory) -> Callabl
         if arguments not in made:
             cache = tmp_path_factory.mktemp("search") / "found.cache"
             options = ["--verbose", "--iter", "2", POLICY, str(cache)]
-            done = run_lar("run", DIGITS, *arguments, *options)
-            assert done.returncode == 0, done.stderr
+            done = run_well(run_lar, "run", DIGITS, *arguments, *options)
             made[arguments] = Search(cache, done)
         return made[arguments]
 
@@ -149,8 +145,7 @@ def test_a_search_with_a_shared_batch_is_for_any_batch(
     # The same operators with another batch are known.
     cache = shared.copy_to(tmp_path)
     arguments = ["--fast-run", "--fast-run-shared-batch-size", "4", POLICY, str(cache)]
-    done = run_lar("run", DIGITS, *arguments, "--input", "{3,1,8,8}", "--iter", "1")
-    assert done.returncode == 0, done.stderr
+    run_well(run_lar, "run", DIGITS, *arguments, "--input", "{3,1,8,8}", "--iter", "1")
     after = [each for each in operators_in(cache) if each.name == "ConvolutionForward"]
     assert [each.algorithms for each in after] == [each.algorithms for each in convolutions]
 
@@ -163,8 +158,7 @@ def test_a_run_with_the_file_alone_takes_its_choices(
 ) -> None:
     cache = search("--fast-run").copy_to(tmp_path)
     before = cache.read_bytes()
-    done = run_lar("run", DIGITS, POLICY, str(cache), "--iter", "2", "--verbose")
-    assert done.returncode == 0, done.stderr
+    done = run_well(run_lar, "run", DIGITS, POLICY, str(cache), "--iter", "2", "--verbose")
     operators = [each for each in operators_in(cache) if each.name == "ConvolutionForward"]
     assert names_of(operators) <= names_in(done.stderr)
     assert cache.read_bytes() == before
@@ -173,17 +167,16 @@ def test_a_run_with_the_file_alone_takes_its_choices(
 @pytest.mark.parametrize(
     "flags",
     [
-        ["--fast-run-shared-batch-size", "4"],
-        ["--binary-equal-between-batch"],
-        ["--reproducible"],
-        ["--binary-equal-between-batch", "--reproducible"],
+        *("--fast-run-shared-batch-size 4", "--binary-equal-between-batch", "--reproducible"),
+        "--binary-equal-between-batch --reproducible",
     ],
 )
 def test_a_cache_is_read_with_the_flags_of_its_search(
-    run_lar: RunLar, search: Callable[..., Search], flags: list[str]
+    run_lar: RunLar, search: Callable[..., Search], flags: str
 ) -> None:
-    found = search("--fast-run", *flags)
-    done = run_lar("run", DIGITS, POLICY, str(found.cache), *flags, "--iter", "1", "--verbose")
+    words = flags.split()
+    found = search("--fast-run", *words)
+    done = run_lar("run", DIGITS, POLICY, str(found.cache), *words, "--iter", "1", "--verbose")
     assert done.returncode == 0, done.stderr
     assert names_in(done.stderr) == names_of(found.operators)
 
@@ -193,8 +186,7 @@ def test_equal_batches_leave_out_what_a_cache_has_for_others(
 ) -> None:
     flags = ["--binary-equal-between-batch", "--iter", "1", "--verbose"]
     for cache in ([], [POLICY, str(search("--fast-run").cache)]):
-        done = run_lar("run", DIGITS, *cache, *flags)
-        assert done.returncode == 0, done.stderr
+        done = run_well(run_lar, "run", DIGITS, *cache, *flags)
         assert chosen_in(done.stderr)
         assert not any(each.attribute & DEPENDS_ON_BATCH for each in chosen_in(done.stderr))
 
@@ -209,8 +201,7 @@ def test_an_algorithm_picked_by_hand_is_run(
     slowest_first = [each.name for each in reversed(operator.algorithms)]
     found = names_of(operators_in(cache))
     picked = next(each for each in slowest_first if (operator.name, each) not in found)
-    done = run_lar("cache", "pick", str(cache), str(operator.number), picked)
-    assert done.returncode == 0, done.stderr
+    run_well(run_lar, "cache", "pick", str(cache), str(operator.number), picked)
     arguments = ["run", DIGITS, POLICY, str(cache), "--iter", "1", "--verbose"]
     done = run_lar(*arguments, *(["--fast-run"] if searching else []))
     assert (operator.name, picked) in names_in(done.stderr)
@@ -228,8 +219,7 @@ def test_a_search_adds_to_the_file_and_keeps_what_it_held(
     last = operator.algorithms[-1].name
     assert run_lar("cache", "pick", str(cache), str(operator.number), last).returncode == 0
     kept = {each.algorithms for each in operators_in(cache)}
-    done = run_lar("run", INT8, "--fast-run", POLICY, str(cache), "--iter", "1")
-    assert done.returncode == 0, done.stderr
+    run_well(run_lar, "run", INT8, "--fast-run", POLICY, str(cache), "--iter", "1")
     after = operators_in(cache)
     assert kept <= {each.algorithms for each in after}
     assert any("QuantizedS8" in each.shapes for each in after)
@@ -245,30 +235,31 @@ def test_a_search_adds_to_the_file_and_keeps_what_it_held(
     "content", [b"", b"garbage", b"\1\0\0\0", b"cut"], ids=["empty", "text", "counted", "cut"]
 )
 def test_a_damaged_file_is_refused_and_left_as_it_is(
-    run_lar: RunLar,
-    search: Callable[..., Search],
-    tmp_path: Path,
-    content: bytes,
-    searching: bool,
+    run_lar: RunLar, search: Callable[..., Search], tmp_path: Path, content: bytes, searching: bool
 ) -> None:
     cache = tmp_path / "bad.cache"
-    cache.write_bytes(
-        search("--fast-run").cache.read_bytes()[:-5] if content == b"cut" else content
-    )
+    whole = search("--fast-run").cache.read_bytes()
+    cache.write_bytes(whole[:-5] if content == b"cut" else content)
     before = cache.read_bytes()
     arguments = ["--fast-run"] if searching else []
     done = run_lar("run", DIGITS, POLICY, str(cache), "--iter", "1", *arguments)
-    assert done.returncode == 2
-    assert f"{cache}: is not a fast-run cache" in done.stderr
-    assert "hint: remove it and search again, or choose another" in done.stderr
+    check_error(
+        done,
+        2,
+        f"{cache}: is not a fast-run cache",
+        "hint: remove it and search again, or choose another",
+    )
     assert cache.read_bytes() == before
 
 
 def test_a_shared_batch_is_refused_without_a_search_or_its_cache(run_lar: RunLar) -> None:
     done = run_lar("run", DIGITS, "--fast-run-shared-batch-size", "4")
-    assert done.returncode == 2
-    assert "--fast-run-shared-batch-size needs --fast-run, --full-run or " in done.stderr
-    assert "hint: add --fast-run, or --fast-run-algo-policy FILE" in done.stderr
+    check_error(
+        done,
+        2,
+        "--fast-run-shared-batch-size needs --fast-run, --full-run or ",
+        "hint: add --fast-run, or --fast-run-algo-policy FILE",
+    )
 
 
 # Winograd
@@ -297,16 +288,14 @@ def test_weights_transformed_ahead_need_no_workspace_for_it(
 
 def test_the_manuals_three_command_lines(run_lar: RunLar, tmp_path: Path) -> None:
     def run(text: str) -> subprocess.CompletedProcess[str]:
-        done = run_lar(DIGITS, *text.split(), "--verbose", "--iter", "2", cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
+        done = run_well(run_lar, DIGITS, *text.split(), "--verbose", "--iter", "2", cwd=tmp_path)
         assert len(re.findall(r"^iter \d/2:", done.stdout, re.MULTILINE)) == 2
         return done
 
     run("--enable-nchw44 --fast-run --fast-run-algo-policy ./algo.cache")
     cache = tmp_path / "algo.cache"
-    (operator,) = (
-        each for each in operators_in(cache) if each.shapes.startswith("{1,4,8,8,4} {8,4,3,3,4,4}")
-    )
+    shapes = "{1,4,8,8,4} {8,4,3,3,4,4}"
+    (operator,) = (each for each in operators_in(cache) if each.shapes.startswith(shapes))
     winograd = [each for each in operator.algorithms if winograd_of(each.name)]
     assert winograd
     # So that the two runs have one to show, whatever was the fastest.
@@ -325,9 +314,6 @@ def test_the_manuals_three_command_lines(run_lar: RunLar, tmp_path: Path) -> Non
 def test_one_runner_searches_for_all(run_lar: Any, tmp_path: Path) -> None:
     cache = tmp_path / "digits.cache"
     flags = ["--thread", "2", "--fast-run", "--fast-run-algo-policy", str(cache), "--iter", "1"]
-    done = run_lar(DIGITS, *flags)
-    assert done.returncode == 0, done.stderr
+    run_well(run_lar, DIGITS, *flags)
     assert read_cache(cache)
-    done = run_lar(DIGITS, *flags, "--warmup-iter", "0")
-    assert done.returncode == 2
-    assert "give --warmup-iter 1" in done.stderr
+    check_error(run_lar(DIGITS, *flags, "--warmup-iter", "0"), 2, "give --warmup-iter 1")

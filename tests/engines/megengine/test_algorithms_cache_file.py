@@ -15,13 +15,12 @@ from lar.engines.megengine.algorithms import use_cache, work_copy
 from lar.engines.megengine.cache import read_cache
 from lar.errors import UsageError
 from lar.records.run import RunContext
+from tests.cli.failures import check_error
+from tests.engines.megengine.programs import DIGITS, MODELS
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
 
-REPOSITORY = Path(__file__).resolve().parents[3]
-MODELS = REPOSITORY / "models"
-DIGITS = str(MODELS / "digits_cnn.mge")
 POLICY = "--fast-run-algo-policy"
 
 
@@ -35,9 +34,7 @@ def test_an_empty_cache_is_one(run_lar: RunLar, tmp_path: Path) -> None:
 def test_a_missing_file_is_no_cache_to_read(run_lar: RunLar, tmp_path: Path) -> None:
     cache = tmp_path / "none.cache"
     done = run_lar("run", DIGITS, POLICY, str(cache))
-    assert done.returncode == 2
-    assert f"{POLICY}: {cache}: no such file" in done.stderr
-    assert "--fast-run" in done.stderr
+    check_error(done, 2, f"{POLICY}: {cache}: no such file", "--fast-run")
     assert not cache.exists()
 
 
@@ -66,13 +63,9 @@ def test_a_folder_that_may_not_be_written_is_refused_before_the_search(
 @pytest.mark.parametrize(
     ("cache", "others"),
     [
-        ("w", "--json w"),
-        ("w", "--csv ./w"),
-        ("w", "--profile w"),
-        ("w", "--io-dump w"),
-        ("w", "--packed-model-dump w"),
-        ("d/w", "--bin-out-dump d"),
-        ("d/w", "--bin-io-dump d"),
+        *(("w", f"{flag} w") for flag in ("--json", "--csv", "--profile", "--io-dump")),
+        ("w", "--packed-model-dump ./w"),
+        *(("d/w", f"{flag} d") for flag in ("--bin-out-dump", "--bin-io-dump")),
     ],
 )
 @pytest.mark.parametrize("model", ["digits_cnn.mge", "digits_cnn.onnx"])
@@ -93,9 +86,8 @@ def test_a_search_without_a_file_begins_with_an_empty_cache(tmp_path: Path) -> N
     given: list[tuple[str, bool]] = []
     library = SimpleNamespace(set_persistent_cache=lambda *asked: given.append(asked))
     context = RunContext(work_folder=str(tmp_path))
-    driver: Any = SimpleNamespace(
-        runner=0, context=context, lite=SimpleNamespace(LiteGlobal=library)
-    )
+    lite = SimpleNamespace(LiteGlobal=library)
+    driver: Any = SimpleNamespace(runner=0, context=context, lite=lite)
     use_cache(driver, None, searching=True)
     assert given == [(str(work_copy(context)), True)]
     assert read_cache(work_copy(context)) == {}

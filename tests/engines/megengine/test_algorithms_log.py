@@ -46,10 +46,8 @@ SHAPES = st.lists(st.lists(st.integers(1, 9999), max_size=7).map(tuple), min_siz
 
 
 def line_of(choice: LoggedChoice) -> str:
-    layouts = [
-        "{" + ",".join(f"{size}(1)" for size in shape) + " " + choice.dtype + "} "
-        for shape in choice.shapes
-    ]
+    shapes = (",".join(f"{size}(1)" for size in shape) for shape in choice.shapes)
+    layouts = [f"{{{shape} {choice.dtype}}} " for shape in shapes]
     return (
         f"{HEAD}{choice.operator}: tensor layouts({', '.join(layouts[:-1])}) -> ({layouts[-1]})): "
         f"algo={choice.algorithm} workspace={choice.workspace_mib:.2f}MiB attribute=1\n"

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.engines.megengine.chosen import chosen_in, names_in
+from tests.engines.megengine.programs import DIGITS, run_well
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
-
-REPOSITORY = Path(__file__).resolve().parents[3]
-DIGITS = str(REPOSITORY / "models" / "digits_cnn.mge")
 
 
 def test_a_workspace_limit_changes_the_choice(run_lar: RunLar) -> None:
@@ -30,8 +27,7 @@ def test_no_algorithm_needs_more_workspace_than_the_limit(
     run_lar: RunLar, arguments: list[str]
 ) -> None:
     limit = ["--workspace-limit", "0", "--iter", "1", "--verbose"]
-    done = run_lar("run", DIGITS, *limit, *arguments)
-    assert done.returncode == 0, done.stderr
+    done = run_well(run_lar, "run", DIGITS, *limit, *arguments)
     chosen = [each for each in chosen_in(done.stderr) if each.operator == "ConvolutionForward"]
     assert len(chosen) == 3
     assert [each for each in chosen if each.workspace_mib > 0] == []

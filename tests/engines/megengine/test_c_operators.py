@@ -1,17 +1,10 @@
-"""`--c-opr-lib`: an operator written in C runs, in both drivers; other files are refused.
-
-The model with such an operator is made by this file as a program, since MegEngine changes how a
-process computes:
-
-    python tests/engines/megengine/test_c_operators.py MODEL.mge
-"""
+"""`--c-opr-lib`: an operator written in C runs, in both drivers; other files are refused."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,66 +12,19 @@ import numpy as np
 import pytest
 
 import lar
+from tests.engines.megengine.programs import MODELS, REPOSITORY
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
 
-REPOSITORY = Path(__file__).resolve().parents[3]
-ONE_OPERATOR = REPOSITORY / "models" / "one_operator.mge"
+ONE_OPERATOR = MODELS / "one_operator.mge"
 
 each_driver = pytest.mark.parametrize("driver", ["lite", "graph"])
 
-# Declarations as in MegEngine's extern_c_opr.h, as far as this needs them, with version 0x24 of
-# them; then the operator `twice`. The library tells what the engine answers.
-SOURCE = r"""
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-typedef struct { uint32_t ndim, shape[8]; } Shape;
-typedef struct { uint32_t dtype; Shape shape; float* data; } Tensor;
-typedef struct Desc {
-    uint32_t size, nr_output;
-    const char* type_name;
-    void (*release)(struct Desc*);
-    size_t (*hash)(const struct Desc*);
-    int (*is_same)(const struct Desc*, const struct Desc*);
-    void (*execute)(const struct Desc*, const Tensor*, const Tensor*);
-    void (*infer_shape)(const struct Desc*, const Shape*, Shape*);
-    void (*infer_dtype)(const struct Desc*, const int*, int*);
-    void *user_data, *dynamic_param;
-} Desc;
-typedef struct { const char* name; Desc* (*create)(size_t, const void*, size_t); } Loader;
-typedef struct { int (*add)(const Loader*); int (*remove)(const char*); } Api;
-
-static void release(Desc* self) { free(self); }
-static size_t hash(const Desc* self) { return 1; }
-static int is_same(const Desc* one, const Desc* other) { return 1; }
-static void infer_shape(const Desc* self, const Shape* input, Shape* output) { *output = *input; }
-
-static void execute(const Desc* self, const Tensor* input, const Tensor* output) {
-    size_t count = 1;
-    for (uint32_t axis = 0; axis < input->shape.ndim; ++axis) count *= input->shape.shape[axis];
-    for (size_t i = 0; i < count; ++i) output->data[i] = 2 * input->data[i];
-}
-
-static Desc* create(size_t nr_input, const void* data, size_t size) {
-    Desc* desc = calloc(1, sizeof(Desc));
-    Desc filled = {sizeof(Desc), 1, "twice", release, hash, is_same, execute, infer_shape};
-    *desc = filled;
-    return desc;
-}
-
-void mgb_c_opr_init(const Api* (*get_api)(int)) {
-    const Api* api = get_api(0x24);
-    Loader loader = {"twice", create};
-    printf("unknown version: %d\n", get_api(0x7f) != 0);
-    printf("added: %d\n", api->add(&loader));
-    printf("added again: %d\n", api->add(&loader));
-}
-"""
+SOURCE = REPOSITORY / "tests" / "data" / "twice.c"
 
 
-def main(path: str) -> None:
+def dump_model(path: str) -> None:
     """Dump a model that takes the positive numbers twice, by the operator of the library."""
     from lar.engines.megengine.graph import import_megengine
 
@@ -94,11 +40,6 @@ def main(path: str) -> None:
     (twice,) = megbrain_graph.apply_normal_varnode(operator, positive)
     content, _ = megbrain_graph.dump_graph([twice], keep_var_name=2)
     Path(path).write_bytes(content)
-    os._exit(0)  # as a worker ends
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])
 
 
 @pytest.fixture(scope="module")
@@ -108,22 +49,16 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if compiler is None:
         pytest.skip("no C compiler is installed")
     folder = tmp_path_factory.mktemp("library")
-    (folder / "twice.c").write_text(SOURCE)
-    arguments = [compiler, "-shared", "-fPIC", "-o", "libtwice.so", "twice.c"]
+    arguments = [compiler, "-shared", "-fPIC", "-o", "libtwice.so", str(SOURCE)]
     subprocess.run(arguments, cwd=folder, check=True, timeout=60)
     return folder / "libtwice.so"
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model(elsewhere: Callable[..., None], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The model that needs it."""
     path = tmp_path_factory.mktemp("model") / "twice.mge"
-    subprocess.run(
-        [sys.executable, __file__, str(path)],
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        check=True,
-        timeout=60,
-    )
+    elsewhere(dump_model, str(path))
     return path
 
 
@@ -165,11 +100,7 @@ def test_the_library_is_found_from_the_current_folder(
         ("missing.so", "lite", "missing.so: no such file"),
         ("text.so", "graph", "text.so: cannot be loaded: "),
         ("folder", "lite", "folder: is a folder, not a file"),
-        (
-            "foreign.so",
-            "lite",
-            "foreign.so: is not a library of operators: it has no function mgb_c_",
-        ),
+        ("foreign.so", "lite", "foreign.so: is not a library of operators: it has no function mgb"),
     ],
 )
 def test_what_is_no_library_of_operators_is_refused(

@@ -9,8 +9,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -41,6 +39,7 @@ from tests.engines.megengine.caches import (
     algorithm,
     choose_algorithm,
 )
+from tests.engines.megengine.programs import run_python
 
 CONVOLUTION = "{1,16,8,8} {32,16,3,3} -> {1,32,8,8} Float32, pad 1"
 
@@ -73,13 +72,10 @@ def test_a_real_file_is_written_as_it_was() -> None:
     assert bytes_of(cache_of(REAL)) == REAL
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "jit:nvrtc:plat=cuda;dev=NVIDIA A10;cap=8.6;runtime=11",
-        "profile:plat=cpu:ConvBiasForwardv4X0",
-    ],
-)
+JIT = "jit:nvrtc:plat=cuda;dev=NVIDIA A10;cap=8.6;runtime=11"
+
+
+@pytest.mark.parametrize("name", [JIT, "profile:plat=cpu:ConvBiasForwardv4X0"])
 def test_values_that_are_not_known_are_kept_and_not_read(name: str) -> None:
     cache = {(name, b"key"): b"anything", (name, b""): b""}
     assert cache_of(bytes_of(cache)) == cache
@@ -148,10 +144,10 @@ def test_what_is_no_whole_cache_is_refused(data: bytes, message: str) -> None:
         b"",
         number_bytes(0),
         number_bytes(1),
-        number_bytes(1) + blob_bytes(algorithm("A").blob) + blob_bytes(b":1;fast;0:\0"),
-        number_bytes(1) + blob_bytes(algorithm("A").blob) + blob_bytes(b":1;1e999;0:\0"),
-        number_bytes(1) + blob_bytes(algorithm("A").blob) + blob_bytes(b":1;nan;0:\0"),
-        number_bytes(1) + blob_bytes(algorithm("A").blob) + blob_bytes(b":1;0.1;0:"),
+        *(
+            number_bytes(1) + blob_bytes(algorithm("A").blob) + blob_bytes(result)
+            for result in (b":1;fast;0:\0", b":1;1e999;0:\0", b":1;nan;0:\0", b":1;0.1;0:")
+        ),
         number_bytes(1) + blob_bytes(algorithm("A").blob[:-1]) + blob_bytes(b":1;0.1;0:\0"),
         number_bytes(1) + blob_bytes(algorithm("A").blob + b"A") + blob_bytes(b":1;0.1;0:\0"),
         number_bytes(1) + blob_bytes(algorithm("A").blob) + blob_bytes(b":1;0.1;0:\0") + b"A",
@@ -250,13 +246,8 @@ lite.LiteGlobal.dump_persistent_cache(dumped)
 
 def search(cache: Path, dumped: Path) -> str:
     """Run the model with a cache as MegEngine itself does, and return the engine's log."""
-    done = subprocess.run(
-        [sys.executable, "-c", SEARCH, str(MODEL), str(cache), str(dumped)],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=100,
-    )
+    done = run_python("-c", SEARCH, MODEL, cache, dumped, timeout=100)
+    done.check_returncode()
     return done.stderr
 
 
@@ -280,7 +271,7 @@ def test_the_engine_runs_what_was_chosen_by_hand(tmp_path: Path) -> None:
     assert "profiling" not in log
 
     # The engine writes in its own order, and the same choices.
-    assert not compare_caches(read_cache(edited), read_cache(dumped)).differs
+    assert not compare_caches(read_cache(edited), read_cache(dumped)).differing
     assert read_cache(edited) == read_cache(dumped)
 
 

@@ -13,13 +13,11 @@ import pytest
 from lar.engines.megengine.algorithms import LoggedChoice, find_known
 from lar.engines.megengine.cache_operators import operators_of
 from tests.engines.megengine.caches import algorithm
+from tests.engines.megengine.programs import CACHE, DIGITS, MODELS, run_well
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
 
-REPOSITORY = Path(__file__).resolve().parents[3]
-DIGITS = str(REPOSITORY / "models" / "digits_cnn.mge")
-CACHE = REPOSITORY / "tests" / "data" / "digits_cnn.cache"
 POLICY = "--fast-run-algo-policy"
 
 Read = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -33,9 +31,7 @@ def read(run_lar: RunLar, tmp_path_factory: pytest.TempPathFactory) -> Read:
     assert made.returncode == 0, made.stderr
 
     def read(*flags: str) -> subprocess.CompletedProcess[str]:
-        done = run_lar("run", DIGITS, POLICY, str(cache), "--iter", "1", *flags)
-        assert done.returncode == 0, done.stderr
-        return done
+        return run_well(run_lar, "run", DIGITS, POLICY, str(cache), "--iter", "1", *flags)
 
     return read
 
@@ -57,7 +53,7 @@ def test_a_run_in_another_layout_is_warned(read: Read) -> None:
 
 def test_a_run_of_another_model_is_warned(run_lar: RunLar, tmp_path: Path) -> None:
     cache = shutil.copy(CACHE, tmp_path)
-    model = str(REPOSITORY / "models" / "mobilenet_v2.mge")
+    model = str(MODELS / "mobilenet_v2.mge")
     done = run_lar("run", model, POLICY, cache, "--iter", "1")
     assert f"{POLICY}: the cache has none of the " in done.stderr
     assert Path(cache).read_bytes() == CACHE.read_bytes()

@@ -26,26 +26,14 @@ from tests.engines.megengine.caches import (
     MODEL,
     REAL,
     REAL_FILE,
-    REPOSITORY,
     cache_with,
     choices_of,
 )
+from tests.engines.megengine.programs import REPOSITORY
 
 
 def write_cache_merged(path: Path, new: AlgorithmCache) -> None:
     update_cache(path, lambda old: {**old, **new})
-
-
-def test_a_new_file_is_made_with_the_usual_permissions(tmp_path: Path) -> None:
-    path = tmp_path / "new.cache"
-    old_mask = os.umask(0o027)
-    try:
-        write_cache_merged(path, cache_with(a="A"))
-    finally:
-        os.umask(old_mask)
-    assert choices_of(read_cache(path)) == {b"a": "A"}
-    assert stat.S_IMODE(path.stat().st_mode) == 0o640
-    assert os.listdir(tmp_path) == ["new.cache"]
 
 
 def test_writing_adds_to_what_is_there_and_keeps_the_permissions(tmp_path: Path) -> None:
@@ -83,47 +71,6 @@ def test_a_file_that_is_no_cache_is_never_overwritten(tmp_path: Path, content: b
     assert os.listdir(tmp_path) == ["precious"]
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("no/such/folder/a.cache", "cannot be written: no such file"),
-        (".", "is a folder, not a fast-run cache"),
-    ],
-)
-def test_a_place_that_cannot_be_written_is_told(tmp_path: Path, name: str, message: str) -> None:
-    (tmp_path / "inner").mkdir()
-    with pytest.raises(UsageError, match=message):
-        write_cache_merged(tmp_path / "inner" / name, cache_with(a="A"))
-
-
-def test_a_file_without_permission_to_write_is_left_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "a.cache"
-    path.write_bytes(EMPTY_FILE)
-    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write everywhere
-    with pytest.raises(UsageError, match="permission denied"):
-        write_cache_merged(path, cache_with(a="A"))
-    assert path.read_bytes() == EMPTY_FILE
-    assert os.listdir(tmp_path) == ["a.cache"]
-
-
-def test_an_interrupted_write_leaves_the_old_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "a.cache"
-    path.write_bytes(REAL)
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "replace", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        write_cache_merged(path, cache_with(a="A"))
-    assert path.read_bytes() == REAL
-    assert os.listdir(tmp_path) == ["a.cache"]
-
-
 def test_one_writer_waits_for_another(tmp_path: Path) -> None:
     path = tmp_path / "a.cache"
     inside, go_on = threading.Event(), threading.Event()
@@ -134,10 +81,8 @@ def test_one_writer_waits_for_another(tmp_path: Path) -> None:
         return {**old, **cache_with(a="A")}
 
     slow = threading.Thread(target=update_cache, args=(path, change_slowly))
-    others = [
-        threading.Thread(target=write_cache_merged, args=(path, cache_with(**{name: "B"})))
-        for name in "bcd"
-    ]
+    new = [(path, cache_with(**{name: "B"})) for name in "bcd"]
+    others = [threading.Thread(target=write_cache_merged, args=each) for each in new]
     slow.start()
     assert inside.wait(30)
     for other in others:
@@ -164,9 +109,8 @@ for index in range(count):
 
 
 def start_writer(path: Path, name: str, count: int) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(path), name, str(count), str(REAL_FILE)], cwd=REPOSITORY
-    )
+    words = [sys.executable, "-c", WRITER, str(path), name, str(count), str(REAL_FILE)]
+    return subprocess.Popen(words, cwd=REPOSITORY)
 
 
 def test_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None:

@@ -1,18 +1,11 @@
-"""The checkers: what each finds, that it finds nothing else, and that it really looks.
-
-Two models that they find something in are made by this file as a program, since MegEngine
-changes how a process computes:
-
-    python tests/engines/megengine/test_checkers.py FOLDER
-"""
+"""The checkers: what each finds, that it finds nothing else, and that it really looks."""
 
 from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,20 +20,16 @@ from lar.engines.megengine.messages import explain_megengine
 from lar.engines.megengine.symbols import find_address, find_function
 from lar.errors import UsageError
 from lar.options.rules import RULES, Asked, check_rules
+from tests.cli.failures import check_error
+from tests.engines.megengine.programs import DIGITS, MODELS, run_well
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
 
-REPOSITORY = Path(__file__).resolve().parents[3]
-MODELS = REPOSITORY / "models"
-DIGITS = MODELS / "digits_cnn.mge"
 MULTI = MODELS / "multi_input.mge"
 
 
-# The program
-
-
-def main(folder: str) -> None:
+def dump_models(folder: str) -> None:
     """Dump a model that draws random numbers, and one with an operator that computes nothing."""
     from lar.engines.megengine.graph import import_megengine
 
@@ -53,43 +42,38 @@ def main(folder: str) -> None:
     def convert_nothing(data: Any) -> Any:
         return data[0:0].astype("int32"), data * 2
 
-    for name, function, outputs in (
-        ("random", drop, ["dropped"]),
-        ("empty", convert_nothing, ["nothing", "doubled"]),
-    ):
+    empty = ("empty", convert_nothing, ["nothing", "doubled"])
+    for name, function, outputs in (("random", drop, ["dropped"]), empty):
         traced = jit.trace(function, symbolic=True, capture_as_const=True)
         traced(megengine.Tensor(np.ones((4, 8), np.float32)))
         path = os.path.join(folder, f"{name}.mge")
         traced.dump(path, arg_names=["data"], output_names=outputs, optimize_for_inference=False)
-    os._exit(0)  # as a worker ends
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])
-
-
-def run_program(*arguments: str | Path) -> str:
-    """Run Python on arguments, and return what it printed."""
-    done = subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the models that the program makes."""
+def made(elsewhere: Callable[..., None], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the models that are made for these tests."""
     folder = tmp_path_factory.mktemp("made")
-    run_program(__file__, folder)
+    elsewhere(dump_models, str(folder))
     return folder
 
 
-def run(model: Path, iterations: int = 1, **options: Any) -> lar.RunResult:
+def refuse_no_graph(model: str) -> str:
+    """Return why something else than a graph is refused."""
+    from lar.engines.megengine.checkers import address_of
+    from lar.engines.megengine.graph import import_megengine
+
+    import_megengine()
+    from megengine.core.tensor import megbrain_graph
+
+    graph = megbrain_graph.load_graph(model).graph
+    assert address_of("--range", graph)
+    with pytest.raises(UsageError) as refused:
+        address_of("--range", graph.options)
+    return refused.value.message
+
+
+def run(model: str | Path, iterations: int = 1, **options: Any) -> lar.RunResult:
     """Run a model, the warm-up counted as an iteration."""
     return lar.run(model, iter=iterations, warmup_iter=0, **options)
 
@@ -118,7 +102,7 @@ class TestRange:
         data = np.ones((1, 1, 8, 8), np.float32)
         data[0, 0, 3, 4] = np.nan
         np.save(tmp_path / "nan.npy", data)
-        arguments = ["run", str(DIGITS), "--iter", "1", "--input", str(tmp_path / "nan.npy")]
+        arguments = ["run", DIGITS, "--iter", "1", "--input", str(tmp_path / "nan.npy")]
         # The model swallows it: its outputs are finite.
         assert run_lar(*arguments).returncode == 0
         done = run_lar(*arguments, "--range", "1000000")
@@ -159,8 +143,7 @@ class TestDispatch:
     def test_operators_that_compute_nothing_by_nature_do_not_count(self, run_lar: RunLar) -> None:
         """What the checker prints is shown at each iteration; it is more than a pipe holds."""
         model = str(MODELS / "mobilenet_v2.mge")
-        done = run_lar("run", model, "--iter", "9", "--check-dispatch", "--verbose")
-        assert done.returncode == 0
+        done = run_well(run_lar, "run", model, "--iter", "9", "--check-dispatch", "--verbose")
         assert len(done.stderr) > 1 << 16
         found = Counter(kind for _, kind in UNDISPATCHED.findall(done.stderr.encode()))
         assert set(found) == {b"ImmutableTensor", b"InputCallback", b"OutputCallback", b"Reshape"}
@@ -169,9 +152,7 @@ class TestDispatch:
 
 def test_quantised_variables_that_cannot_be_compared_are_told(run_lar: Any) -> None:
     done = run_lar("run", str(MODELS / "int8.mge"), "--check-var-value", "1", "--iter", "2")
-    assert done.returncode == 2
-    assert "--check-var-value: " in done.stderr
-    assert "quantised variables" in done.stderr
+    check_error(done, 2, "--check-var-value: ", "quantised variables")
 
 
 def test_the_memory_of_a_checkers_own_graph_is_not_recorded() -> None:
@@ -188,25 +169,9 @@ class TestAnotherBuild:
         with pytest.raises(UsageError, match=r"^--c-opr-lib: this is another build "):
             find_address("--c-opr-lib", "mgb_get_extern_c_opr_api_versioned")
 
-    def test_what_is_no_graph_is_refused(self) -> None:
-        code = """
-import os
-from lar.engines.megengine.checkers import address_of
-from lar.engines.megengine.graph import import_megengine
-from lar.errors import UsageError
-import_megengine()
-from megengine.core.tensor import megbrain_graph
-graph = megbrain_graph.load_graph("models/one_operator.mge").graph
-assert address_of("--range", graph)
-try:
-    address_of("--range", graph.options)
-except UsageError as error:
-    print(error, flush=True)
-os._exit(0)
-"""
-        printed = run_program("-c", f"import os; os.chdir({str(REPOSITORY)!r}){code}")
-        assert printed == (
-            "--range: this is another build of MegEngine, it has no graph where it should be\n"
+    def test_what_is_no_graph_is_refused(self, elsewhere: Callable[..., str]) -> None:
+        assert elsewhere(refuse_no_graph, str(MODELS / "one_operator.mge")) == (
+            "--range: this is another build of MegEngine, it has no graph where it should be"
         )
 
 

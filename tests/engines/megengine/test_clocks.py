@@ -9,7 +9,6 @@ from lar.engines.megengine.clocks import (
     RESOLUTION_NS,
     Fit,
     Iteration,
-    Window,
     alignments_of,
     device_window,
     fit_at,
@@ -42,21 +41,15 @@ def iteration_of(
     return Iteration(number, start, dispatched, end, tuple(told))
 
 
-def test_iterations_bound_an_offset_together() -> None:
-    assert fit_offsets([Window(100_000, 140_000), Window(120_000, 180_000)]) == [
-        Fit(0, 130_000, 10_000 + RESOLUTION_NS)
-    ]
-
-
 def test_what_is_computed_ends_before_the_outputs_are_copied() -> None:
     iteration = iteration_of(0, 0, [(100, 200)], end=9_000)._replace(waited_ns=5_000)
-    assert device_window(iteration, None) == Window(-100, 4_800)
+    assert device_window(iteration, None) == (-100, 4_800)
     (late,) = place_executions([iteration], [], [Fit(0, 4_850, 0)])
     assert (late.start_ns, late.end_ns) == (4_950, 5_000)
 
 
 def test_a_clock_that_begins_again_is_another() -> None:
-    fits = fit_offsets([Window(0, 4000), None, Window(900_000, 904_000), Window(901_000, 905_000)])
+    fits = fit_offsets([(0, 4000), None, (900_000, 904_000), (901_000, 905_000)])
     assert fits == [Fit(0, 2000, 2000 + RESOLUTION_NS), Fit(2, 902_500, 1500 + RESOLUTION_NS)]
     assert [fit_at(fits, number) for number in range(4)] == [fits[0], fits[0], fits[1], fits[1]]
     iterations = [iteration_of(number, 0, [], end=1) for number in (0, 1, 5, 6)]
@@ -67,24 +60,21 @@ def test_a_clock_that_begins_again_is_another() -> None:
 
 
 def test_bounds_that_cross_within_the_resolution_are_of_one_clock() -> None:
-    assert fit_offsets([Window(0, 5000), Window(5800, 9000)]) == [Fit(0, 5400, 400 + RESOLUTION_NS)]
-
-
-def test_nothing_is_known_of_a_clock_without_iterations() -> None:
-    assert fit_offsets([None, None]) == []
-    assert fit_at([], 3) is None
+    assert fit_offsets([(0, 5000), (5800, 9000)]) == [Fit(0, 5400, 400 + RESOLUTION_NS)]
 
 
 def test_windows_are_begins_and_ends_minus_the_engines_times() -> None:
     one = iteration_of(0, 10_000, [(200, 500), (500, 900)], [(20, 40), (40, 60)], end=12_000)
-    assert device_window(one, None) == Window(9800, 11_100)
-    assert host_window(one) == Window(9980, 10_140)
+    assert device_window(one, None) == (9800, 11_100)
+    assert host_window(one) == (9980, 10_140)
 
 
 def test_no_execution_begins_before_its_dispatch() -> None:
     one = iteration_of(0, 10_000, [(0, 100), (100, 200)], [(0, 100), (900, 950)], end=20_000)
     host = Fit(0, 10_000, 50)
-    assert device_window(one, host) == Window(10_000 + 900 - 50 - 100, 19_800)
+    assert device_window(one, host) == (10_000 + 900 - 50 - 100, 19_800)
+    undispatched = iteration_of(1, 10_000, [(0, 100)], end=20_000)
+    assert device_window(undispatched, host) == (10_000, 19_900)
 
 
 def test_where_the_dispatching_thread_computes_it_counts_once() -> None:
@@ -113,17 +103,15 @@ def test_executions_lie_within_their_iterations_and_near_the_truth(
         begin = at + 20_000
         end = begin + duration * 1000
         waited = end + late * 1000
-        execution = Execution(
-            0, number, WORKER, begin - device, end - device, 0, at - host, at + 5000 - host, HOST
-        )
+        dispatch = at - host, at + 5000 - host, HOST
+        execution = Execution(0, number, WORKER, begin - device, end - device, 0, *dispatch)
         iterations.append(Iteration(number, at, at + 9000, waited, (execution,)))
         true.append((begin, end))
         at = end + late * 1000 + 50_000
     hosts, devices = fit_clocks(iterations)
     assert len(hosts) == len(devices) == 1
-    for placed, iteration, (begin, _) in zip(
-        place_executions(iterations, hosts, devices), iterations, true, strict=True
-    ):
+    found = place_executions(iterations, hosts, devices)
+    for placed, iteration, (begin, _) in zip(found, iterations, true, strict=True):
         assert iteration.forward_ns <= placed.start_ns <= placed.end_ns <= iteration.waited_ns
         assert abs(placed.start_ns - begin) <= devices[0].error_ns
         assert placed.dispatch_start_ns is not None

@@ -10,13 +10,15 @@ import pytest
 from lar.engines.megengine import defects
 from lar.engines.megengine.defects import hints_for
 from lar.records.run import RunResult, RunSpec, Samples
+from tests.engines.megengine.programs import MODELS, run_well
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
 
-MODELS = Path(__file__).resolve().parents[3] / "models"
 MKL = "MKL runs generic code on AMD, which takes 1.5 to 3 times as long"
 WRONG_INT8 = "--enable-nchw4 and --enable-nchw32 give wrong numbers on int8 models"
+WRONG_DEPTHWISE = "--enable-nhwcd4 gives wrong numbers on depthwise convolutions, and is slow"
+WRONG_POOLING = "--enable-ioc16 gives wrong numbers in max-pooling (NaN) and is much slower"
 ONE = Samples(end_to_end=(0.1,), host=(0.1,), device=(None,), queue_delay=(None,))
 
 
@@ -35,14 +37,9 @@ def result_of(
 ) -> RunResult:
     path = str(model if isinstance(model, Path) else MODELS / f"{model}.mge")
     spec = RunSpec(model=path, engine="megengine", driver="lite", settings=settings or {})
-    return RunResult(
-        spec=spec,
-        status="ok",
-        phase="finish",
-        samples=samples,
-        warmup=warmup,
-        uncached_operators=uncached_operators,
-    )
+    facts: dict[str, Any] = {"samples": samples, "warmup": warmup}
+    facts["uncached_operators"] = uncached_operators
+    return RunResult(spec=spec, status="ok", phase="finish", **facts)
 
 
 def effects_of(*arguments: Any, **keywords: Any) -> list[str]:
@@ -65,16 +62,8 @@ def effects_of(*arguments: Any, **keywords: Any) -> list[str]:
         ("int8", {"enable_nchw4": True}, [WRONG_INT8]),
         ("int8", {"enable_nchw32": True}, [WRONG_INT8]),
         ("digits_cnn", {"enable_nhwcd4": True}, []),
-        (
-            "mobilenet_v2",
-            {"enable_nhwcd4": True},
-            ["--enable-nhwcd4 gives wrong numbers on depthwise convolutions, and is slow"],
-        ),
-        (
-            "digits_cnn",
-            {"enable_ioc16": True},
-            ["--enable-ioc16 gives wrong numbers in max-pooling (NaN) and is much slower"],
-        ),
+        ("mobilenet_v2", {"enable_nhwcd4": True}, [WRONG_DEPTHWISE]),
+        ("digits_cnn", {"enable_ioc16": True}, [WRONG_POOLING]),
         ("uint8_input", {"enable_ioc16": True}, []),
     ],
 )
@@ -89,10 +78,8 @@ def test_several_stand_on_one_line_and_wrong_numbers_first() -> None:
     assert hint.startswith(f"{WRONG_INT8}; way round: --enable-nchw44, or no layout; also: the ")
     assert "the times are those of a run with --io-dump: MegEngine dumps in" in hint
     settings = {"enable_nchw4": True, "check_var_value": "3"}
-    assert [each[:17] for each in effects_of("digits_cnn", settings)] == [
-        "MKL runs generic ",
-        "--check-var-value",
-    ]
+    found = [each[:17] for each in effects_of("digits_cnn", settings)]
+    assert found == ["MKL runs generic ", "--check-var-value"]
 
 
 def test_nothing_is_said_of_times_that_were_not_taken() -> None:
@@ -111,15 +98,13 @@ def test_a_cache_spares_only_a_run_that_takes_it() -> None:
 
 def test_what_prefers_winograd_can_be_done() -> None:
     settings = {"winograd_transform": True, "enable_nchw44": True}
-    assert hints_for(result_of("digits_cnn", settings), {}).endswith(
-        "add --fast-run, or --fast-run-algo-policy FILE"
-    )
+    hint = hints_for(result_of("digits_cnn", settings), {})
+    assert hint.endswith("add --fast-run, or --fast-run-algo-policy FILE")
 
 
 def test_a_run_prints_one_hint(run_lar: RunLar, tmp_path: Path) -> None:
     flags = ["--enable-nchw4", "--io-dump", str(tmp_path / "d.txt"), "--iter", "1"]
-    done = run_lar("run", str(MODELS / "int8.mge"), *flags)
-    assert done.returncode == 0, done.stderr
+    done = run_well(run_lar, "run", str(MODELS / "int8.mge"), *flags)
     hints = [line for line in done.stderr.splitlines() if line.startswith("hint: ")]
     assert len(hints) == 1
     assert run_lar("run", str(MODELS / "one_operator.mge"), "--iter", "1").stderr.count("hint") == 0

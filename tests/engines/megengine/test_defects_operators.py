@@ -20,11 +20,11 @@ from lar.engines.megengine.defects import (
 )
 from lar.engines.megengine.packed_model import write_packed
 from lar.testcases.packed_file import HEADER, MAGIC
+from tests.engines.megengine.programs import MODELS
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
 
-MODELS = Path(__file__).resolve().parents[3] / "models"
 DIGITS = MODELS / "digits_cnn.mge"
 OF_DIGITS = {FLOAT_PRODUCTS, MAX_POOLING}
 

@@ -1,12 +1,4 @@
-"""Dumps of MegEngine: what is written, that it changes nothing, and what a run does with it.
-
-MegEngine changes how a process computes, so its drivers run in one of their own, in which this
-file is the program:
-
-    python tests/engines/megengine/test_dumps.py FOLDER
-
-It prints, for each model and setting, what differs between a run with a dump and one without.
-"""
+"""Dumps of MegEngine: what is written, that it changes nothing, and what a run does with it."""
 
 from __future__ import annotations
 
@@ -17,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,18 +22,14 @@ from lar.dumps.facts import DumpFacts, Kernel
 from lar.dumps.layouts import to_plain
 from lar.engines.megengine.algorithms import choices_in
 from lar.engines.megengine.dumps import describe_dump
+from tests.cli.failures import check_error
+from tests.engines.megengine.programs import DIGITS, MODELS, REPOSITORY, run_python, run_well
 from tests.options.ruling import check, refusal
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
 
-REPOSITORY = Path(__file__).resolve().parents[3]
-MODELS = REPOSITORY / "models"
-DIGITS = str(MODELS / "digits_cnn.mge")
 SEVEN = str(REPOSITORY / "inputs" / "digit_7.npy")
-
-
-# The program
 
 
 def compute(model: str, settings: dict[str, Any], written: str) -> bytes:
@@ -62,25 +51,17 @@ def compute(model: str, settings: dict[str, Any], written: str) -> bytes:
     driver = LiteDriver(spec, engine_named("megengine").rows, context)
     driver.load()
     random = np.random.default_rng(0)
-    driver.feed(
-        {
-            info.name: (random.random([size or 1 for size in info.shape]) * 10).astype(info.dtype)
-            for info in driver.inputs()
-        }
-    )
+    shapes = {info: [size or 1 for size in info.shape] for info in driver.inputs()}
+    feeds = {it.name: (random.random(shape) * 10).astype(it.dtype) for it, shape in shapes.items()}
+    driver.feed(feeds)
     take_samples(driver, 2, SampleRows.anonymous(2), None)
     return b"".join(array.tobytes() for array in driver.outputs().values())
 
 
-def main(folder: str) -> None:
-    settings: list[dict[str, Any]] = [
-        {},
-        {"enable_nchw44": True},
-        {"enable_nhwcd4": True},
-        {"multithread": 2},
-        {"multithread_default": 2},
-        {"weight_preprocess": True},
-    ]
+def compare_with_dumps(folder: str) -> tuple[int, list[Any]]:
+    """Return how many runs with a dump were made, and which differ from those without one."""
+    settings: list[dict[str, Any]] = [{}, {"multithread": 2}, {"multithread_default": 2}]
+    settings += [{key: True} for key in ("enable_nchw44", "enable_nhwcd4", "weight_preprocess")]
     different, count = [], 0
     for model in ("digits_cnn", "int8", "multi_input", "uint8_input", "dynamic_batch"):
         for chosen in settings:
@@ -90,29 +71,13 @@ def main(folder: str) -> None:
                 place = os.path.join(folder, f"{count}{suffix}")
                 if compute(model, chosen, place) != plain or not os.path.getsize(place):
                     different.append([model, chosen, suffix])
-    print(json.dumps([count, different]))
-    sys.stdout.flush()
-    os._exit(0)  # as a worker ends
+    return count, different
 
 
-if __name__ == "__main__":
-    main(sys.argv[1])
-
-
-# Dumping changes nothing
-
-
-def test_outputs_with_and_without_a_dump_are_the_same_bits(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, __file__, str(tmp_path)],
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    count, different = json.loads(done.stdout.splitlines()[-1])
-    assert (count, different) == (60, [])
+def test_outputs_with_and_without_a_dump_are_the_same_bits(
+    elsewhere: Callable[..., tuple[int, list[Any]]], tmp_path: Path
+) -> None:
+    assert elsewhere(compare_with_dumps, str(tmp_path)) == (60, [])
 
 
 # Tensors
@@ -121,8 +86,7 @@ def test_outputs_with_and_without_a_dump_are_the_same_bits(tmp_path: Path) -> No
 def test_a_folder_of_tensors_can_be_understood_alone(run_lar: RunLar, tmp_path: Path) -> None:
     (tmp_path / "cpu").mkdir()
     arguments = ["--input", SEVEN, "--iter", "2", "--bin-io-dump", "cpu", "--json", "r.json"]
-    done = run_lar(DIGITS, *arguments, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = run_well(run_lar, DIGITS, *arguments, cwd=tmp_path)
     assert "the times are those of a run with --bin-io-dump" in done.stderr
     dump, result = lar.open_dump(tmp_path / "cpu"), json.loads((tmp_path / "r.json").read_text())
     index = dump.index
@@ -154,8 +118,7 @@ def test_each_operator_has_the_algorithm_that_ran(
     run_lar: RunLar, tmp_path: Path, flags: list[str]
 ) -> None:
     arguments = ["--iter", "1", "--bin-io-dump", "dump", "--json", "r.json", *flags]
-    done = run_lar(DIGITS, *arguments, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = run_well(run_lar, DIGITS, *arguments, cwd=tmp_path)
     dump = lar.open_dump(tmp_path / "dump")
     found = {
         (each.type, dump.tensor(each.outputs[0]).shape): each.algorithm
@@ -173,8 +136,7 @@ def test_each_operator_has_the_algorithm_that_ran(
 
 def test_the_engines_log_stays_whole_for_who_asks_for_it(run_lar: RunLar, tmp_path: Path) -> None:
     arguments = ["--iter", "1", "--warmup-iter", "0", "--verbose", "--bin-io-dump", "dump"]
-    done = run_lar(DIGITS, *arguments, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = run_well(run_lar, DIGITS, *arguments, cwd=tmp_path)
     told = choices_in(done.stderr)
     assert {choice.operator for choice in told} >= {"ConvolutionForward", "MatrixMul"}
     algorithms = {choice.algorithm for choice in told}
@@ -202,15 +164,8 @@ main()
 def test_megengines_own_tool_compares_dumps_in_a_layout(run_lar: RunLar, tmp_path: Path) -> None:
     for name in ("a", "b"):
         arguments = ["--iter", "1", "--warmup-iter", "0", "--enable-nchw44", "--bin-io-dump", name]
-        done = run_lar(str(MODELS / "int8.mge"), *arguments, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-    compared = subprocess.run(
-        [sys.executable, "-c", COMPARE, "a", "b"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+        run_well(run_lar, str(MODELS / "int8.mge"), *arguments, cwd=tmp_path)
+    compared = run_python("-c", COMPARE, "a", "b", cwd=tmp_path)
     assert compared.returncode == 0, compared.stderr
     assert compared.stdout == ""
     dump = lar.open_dump(tmp_path / "a")
@@ -239,8 +194,7 @@ def test_a_name_that_is_not_ascii_is_dumped_too(run_lar: RunLar, tmp_path: Path)
     """Lite's own profile, which has the parameters too, cannot write such a name."""
     model = tmp_path / "named.mge"
     model.write_bytes(Path(DIGITS).read_bytes().replace(b"conv1.bias", "cév1.bias".encode()))
-    done = run_lar(str(model), "--iter", "1", "--bin-io-dump", "dump", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    run_well(run_lar, str(model), "--iter", "1", "--bin-io-dump", "dump", cwd=tmp_path)
     dump = lar.open_dump(tmp_path / "dump")
     tensor = next(tensor for tensor in dump if tensor.name == "cév1.bias")
     assert dump.read(tensor.key).shape == (1, 16, 1, 1)
@@ -260,8 +214,7 @@ def test_the_operators_are_known_with_other_dumps_and_executions(
         ("outputs", ["--iter", "1", "--bin-out-dump", "out"]),
         ("once", ["--iter", "1", "--warmup-iter", "0", "--thread", "2"]),
     ):
-        done = run_lar(DIGITS, *flags, "--bin-io-dump", name, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
+        run_well(run_lar, DIGITS, *flags, "--bin-io-dump", name, cwd=tmp_path)
         operators.append(lar.open_dump(tmp_path / name).index.operators)
     assert operators == [operators[0]] * 4
     assert len(lar.open_dump(tmp_path / "out").index.tensors) == 2
@@ -297,8 +250,7 @@ def test_an_interrupted_run_leaves_what_there_is(tmp_path: Path) -> None:
 
 def test_the_text_dumps_of_two_equal_runs_are_identical(run_lar: RunLar, tmp_path: Path) -> None:
     for name in ("cpu.txt", "again.txt"):
-        done = run_lar(DIGITS, "--input", SEVEN, "--iter", "2", "--io-dump", name, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
+        run_well(run_lar, DIGITS, "--input", SEVEN, "--iter", "2", "--io-dump", name, cwd=tmp_path)
     first, second = (tmp_path.joinpath(name).read_text() for name in ("cpu.txt", "again.txt"))
     assert first == second
     assert first.count(" produced: name=logits ") == 3  # the warm-up's too
@@ -306,17 +258,8 @@ def test_the_text_dumps_of_two_equal_runs_are_identical(run_lar: RunLar, tmp_pat
 
 
 def test_text_on_standard_output_is_filtered(run_lar: RunLar) -> None:
-    arguments = [
-        "--warmup-iter",
-        "0",
-        "--iter",
-        "1",
-        "--io-dump-stdout",
-        "--dump-filter",
-        "^pool2$",
-    ]
-    done = run_lar(DIGITS, *arguments)
-    assert done.returncode == 0, done.stderr
+    words = "--warmup-iter 0 --iter 1 --io-dump-stdout --dump-filter ^pool2$"
+    done = run_well(run_lar, DIGITS, *words.split())
     produced = re.findall(r"^var\d+ produced: name=(\S+) ", done.stdout, re.MULTILINE)
     assert produced == ["pool2"]
     assert done.stdout.index("iter 0/1: ") < done.stdout.index(" produced: ")
@@ -331,8 +274,7 @@ def test_the_outputs_of_each_run_are_kept(
 ) -> None:
     """The graph driver numbers them as load_and_run does."""
     arguments = ["--input", SEVEN, "--iter", "2", "--bin-out-dump", "out", "--json", "r.json"]
-    done = run_lar(DIGITS, "--driver", driver, *arguments, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = run_well(run_lar, DIGITS, "--driver", driver, *arguments, cwd=tmp_path)
     assert "the times are those of a run with" not in done.stderr
     dump = lar.open_dump(tmp_path / "out")
     assert dump.index.outputs == ("logits",)
@@ -365,14 +307,8 @@ def test_dumps_that_cannot_be_made_are_refused(settings: list[str], words: list[
     ("arguments", "message"),
     [
         (["--driver", "graph", "--bin-io-dump", "d"], "--driver graph cannot do --bin-io-dump"),
-        (
-            ["--io-dump", "a", "--bin-io-dump", "d"],
-            "--io-dump and --bin-io-dump exclude each other",
-        ),
-        (
-            ["--io-dump-stdout", "--json", "-"],
-            "--io-dump-stdout and --json - exclude each other",
-        ),
+        (["--io-dump", "a", "--bin-io-dump", "d"], "--io-dump and --bin-io-dump exclude each"),
+        (["--io-dump-stdout", "--json", "-"], "--io-dump-stdout and --json - exclude each other"),
         (["--bin-io-dump", "d", "--dump-filter", "("], "--dump-filter: '(' is not a regular"),
         (["--iter", "0", "--bin-io-dump", "d"], "--bin-io-dump and --iter 0 exclude each other"),
     ],
@@ -380,7 +316,5 @@ def test_dumps_that_cannot_be_made_are_refused(settings: list[str], words: list[
 def test_flags_that_do_not_go_together_leave_nothing(
     run_lar: RunLar, tmp_path: Path, arguments: list[str], message: str
 ) -> None:
-    done = run_lar(DIGITS, *arguments, cwd=tmp_path)
-    assert done.returncode == 2, done.stderr
-    assert f"lar: error: {message}" in done.stderr
+    check_error(run_lar(DIGITS, *arguments, cwd=tmp_path), 2, f"lar: error: {message}")
     assert not any(tmp_path.iterdir())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +12,7 @@ from onnx import numpy_helper
 from lar.engines.megengine.graph_operators import open_graph, sort_inputs
 from lar.engines.megengine.packed_model import write_packed
 from tests.cli.runs import result_of
+from tests.engines.megengine.programs import run_python
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
@@ -48,7 +47,7 @@ for dump_format in ("FBS", "FBS_V2"):
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a model of five inputs in each format."""
     folder = tmp_path_factory.mktemp("orders")
-    subprocess.run([sys.executable, "-c", SCRIPT, folder], check=True, capture_output=True)
+    run_python("-c", SCRIPT, folder).check_returncode()
     write_packed(folder / "packed.mge", (folder / "FBS_V2.mge").read_bytes(), "five")
     return folder
 
@@ -73,16 +72,12 @@ def test_a_damaged_file_is_found(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     "flags",
-    [
-        ("--driver", "lite"),
-        ("--driver", "graph"),
-        ("--driver", "graph", "--optimize-for-inference"),
-    ],
+    ["--driver lite", "--driver graph", "--driver graph --optimize-for-inference"],
 )
 def test_each_driver_has_them_in_the_order_of_the_file(
-    run_lar: RunLar, folder: Path, flags: tuple[str, ...]
+    run_lar: RunLar, folder: Path, flags: str
 ) -> None:
-    result = result_of(run_lar, str(folder / "FBS_V2.mge"), "--iter", "0", *flags)
+    result = result_of(run_lar, str(folder / "FBS_V2.mge"), "--iter", "0", *flags.split())
     assert [each.name for each in result.inputs] == IN_FILE
     assert [each.name for each in result.fed] == IN_FILE
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,10 +12,9 @@ import lar
 from lar.engines.megengine import defects, layout_search
 from lar.engines.megengine.layout_result import name_of
 from lar.records.run import RunResult
+from tests.engines.megengine.programs import DIGITS, run_python
 from tests.options.ruling import check, refusal
 
-REPOSITORY = Path(__file__).resolve().parents[3]
-DIGITS = REPOSITORY / "models" / "digits_cnn.mge"
 INTEL, ZEN_4 = "GenuineIntel fpu avx2", "AuthenticAMD fpu avx2"
 SEARCH: dict[str, Any] = {"layout_transform": "cpu", "engine_fix": "x2apic"}
 
@@ -62,11 +59,10 @@ def test_the_search_blocks_channels_and_its_dump_runs_with_the_same_numbers(
 
 def test_wrong_numbers_come_with_a_warning(tmp_path: Path) -> None:
     model = tmp_path / "eight.mge"
-    subprocess.run([sys.executable, "-c", EIGHT_CHANNELS, str(model)], check=True, timeout=60)
+    run_python("-c", EIGHT_CHANNELS, model).check_returncode()
     searched = lar.run(model, iter=1, **SEARCH)
-    is_right = numbers_of(searched) == pytest.approx(
-        numbers_of(lar.run(model, iter=1)), rel=1e-3, abs=1e-4
-    )
+    expected = pytest.approx(numbers_of(lar.run(model, iter=1)), rel=1e-3, abs=1e-4)
+    is_right = numbers_of(searched) == expected
     warned = [text for text in searched.warnings if "8 input channels" in text]
     assert bool(warned) == (not is_right)
 
@@ -86,14 +82,13 @@ def test_the_wrong_convolution_is_known_by_its_layout_and_input(
     layout: int, shape: list[int], wrong: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parameters = SimpleNamespace(integer={2: 0, 3: layout}.get)  # of a ConvBias
-    operator = SimpleNamespace(
-        integer=lambda field, kind: 6, table=lambda field: parameters, numbers=lambda field: [0]
-    )
+    operator = SimpleNamespace(numbers=lambda field: [0])
     variables = [SimpleNamespace(numbers=lambda field: shape)]
     graph = SimpleNamespace(
         operators=[operator],
         variables=variables,
-        places=SimpleNamespace(kind=3, parameters=4),
+        kind_of=lambda operator: 6,
+        parameters_of=lambda operator: parameters,
         names_of=lambda operator, field: ("relu1",),
     )
     monkeypatch.setattr(layout_search, "open_graph", lambda content: graph)
@@ -110,29 +105,13 @@ def test_an_input_gets_its_name_back() -> None:
 @pytest.mark.parametrize(
     ("settings", "message", "hint"),
     [
-        (
-            {"layout_transform": "arm"},
-            "--layout-transform arm: MegEngine searches",
-            "give cpu, cuda or",
-        ),
+        ({"layout_transform": "arm"}, "--layout-transform arm: MegEngine", "give cpu, cuda or"),
         ({"layout_transform": "opencl", "cuda": 0}, "the CPU or CUDA", "give cpu, cuda or unspec"),
         ({"layout_transform": "cuda"}, "cuda needs --cuda: MegEngine searches", "add --cuda"),
-        (
-            {"layout_transform": "cpu", "cuda": 0},
-            "and --cuda exclude each",
-            "give --layout-transform cuda",
-        ),
-        (
-            {"layout_transform_dump": "x"},
-            "needs --layout-transform",
-            "add --layout-transform TARGET",
-        ),
+        ({"layout_transform": "cpu", "cuda": 0}, "and --cuda exclude each", "give --layout-trans"),
+        ({"layout_transform_dump": "x"}, "needs --layout-transform", "add --layout-transform TAR"),
         (SEARCH | {"record_comp_seq2": True}, "and --record-comp-seq2 exclude", "take --record"),
-        (
-            {"layout_transform": "unspec"},
-            "--layout-transform needs --engine-fix: it hangs on",
-            "--engine-fix x2apic",
-        ),
+        ({"layout_transform": "unspec"}, "needs --engine-fix: it hangs on", "--engine-fix x2apic"),
     ],
     ids=str,
 )

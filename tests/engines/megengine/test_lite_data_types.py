@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +10,7 @@ import pytest
 
 import lar
 from tests.cli.failures import check_error
+from tests.engines.megengine.programs import run_python, run_well
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
@@ -22,39 +21,23 @@ import numpy as np
 import megengine as mge
 from megengine import jit
 
-@jit.trace(symbolic=True, capture_as_const=True)
-def double(x):
-    return x * 2
-
-@jit.trace(symbolic=True, capture_as_const=True)
-def tell_positive(x):
-    return x > 0
-
-@jit.trace(symbolic=True, capture_as_const=True)
-def narrow(x):
-    return x.astype("float32")
-
-@jit.trace(symbolic=True, capture_as_const=True)
-def widen(x):
-    return x.astype("uint16")
-
-half = mge.tensor(np.ones((2, 3), np.float16))
-double(half)
-double.dump(sys.argv[1] + "/half.mge", arg_names=["data"], output_names=["out"])
-whole = mge.tensor(np.ones((2, 3), np.float32))
-tell_positive(whole)
-tell_positive.dump(sys.argv[1] + "/bool.mge", arg_names=["data"], output_names=["out"])
-widen(whole)
-widen.dump(sys.argv[1] + "/uint16_out.mge", arg_names=["data"], output_names=["out"])
-narrow(whole.astype("uint16"))
-narrow.dump(sys.argv[1] + "/uint16_in.mge", arg_names=["data"], output_names=["out"])
+half, whole = (mge.tensor(np.ones((2, 3), dtype)) for dtype in ("float16", "float32"))
+for name, compute, data in (
+    ("half", lambda x: x * 2, half),
+    ("bool", lambda x: x > 0, whole),
+    ("uint16_out", lambda x: x.astype("uint16"), whole),
+    ("uint16_in", lambda x: x.astype("float32"), whole.astype("uint16")),
+):
+    traced = jit.trace(compute, symbolic=True, capture_as_const=True)
+    traced(data)
+    traced.dump(f"{sys.argv[1]}/{name}.mge", arg_names=["data"], output_names=["out"])
 """
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("types")
-    subprocess.run([sys.executable, "-c", SCRIPT, folder], check=True, capture_output=True)
+    run_python("-c", SCRIPT, folder).check_returncode()
     return folder
 
 
@@ -65,8 +48,7 @@ def test_float16_goes_in_and_comes_out(
     data = np.array([[0.5, -1.25, 3], [60000, 6e-8, 0]], np.float16)
     np.save(tmp_path / "data.npy", data[:1] if "--batch-size" in flags else data)
     command = [str(folder / "half.mge"), "--input", "data.npy", "--iter", "2", *flags]
-    done = run_lar(*command, "--bin-out-dump", "out", "--copy-to-host", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    run_well(run_lar, *command, "--bin-out-dump", "out", "--copy-to-host", cwd=tmp_path)
     expected = np.repeat(data[:1], 2, axis=0) if "--batch-size" in flags else data
     for tensor in lar.open_dump(tmp_path / "out"):
         array = lar.open_dump(tmp_path / "out").read(tensor.key)
@@ -86,5 +68,4 @@ def test_a_type_that_lite_lacks_is_named(run_lar: RunLar, folder: Path, name: st
 
 @pytest.mark.parametrize("name", ["bool", "uint16_in"])
 def test_the_graph_driver_takes_what_lite_lacks(run_lar: RunLar, folder: Path, name: str) -> None:
-    done = run_lar(str(folder / f"{name}.mge"), "--driver", "graph", "--iter", "1")
-    assert done.returncode == 0, done.stderr
+    run_well(run_lar, str(folder / f"{name}.mge"), "--driver", "graph", "--iter", "1")

@@ -11,6 +11,7 @@ from lar.engines.megengine.messages import explain_megengine, resized_inputs
 from lar.errors import UsageError
 from lar.records.run import TensorInfo
 from tests.cli.failures import check_error
+from tests.engines.megengine.programs import run_well
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
@@ -43,9 +44,8 @@ def explain(message: str, info: TensorInfo, fed: tuple[int, ...]) -> UsageError 
 def test_a_shape_that_an_operator_cannot_take(message: str) -> None:
     error = explain(message, ROW, (2, 17))
     assert error is not None
-    assert error.message == (
-        "m.mge: MegEngine cannot compute it with data of shape {2,17}; it was dumped for {1,16}"
-    )
+    said = "MegEngine cannot compute it with data of shape {2,17}; it was dumped for {1,16}"
+    assert error.message == f"m.mge: {said}"
     assert error.hint == "feed it that shape: data:{1,16} generates data that fits"
     # The shape is not to blame where it is the file's own, nor for another message.
     assert explain(message, ROW, (1, 16)) is None
@@ -53,12 +53,14 @@ def test_a_shape_that_an_operator_cannot_take(message: str) -> None:
 
 
 def test_an_image_of_another_size_may_be_resized() -> None:
-    error = explain(OF_SHAPES[0], IMAGE, (1, 64, 64, 3))
-    assert error is not None
-    assert error.hint.endswith(", --resize 224x200 makes an image fit")
-    error = explain(OF_SHAPES[0], IMAGE, (2, 224, 200, 3))
-    assert error is not None
-    assert "--resize" not in error.hint
+    for fed, hint in (
+        ((1, 64, 64, 3), ", --resize 224x200 makes an image fit"),
+        ((2, 224, 200, 3), ""),
+    ):
+        error = explain(OF_SHAPES[0], IMAGE, fed)
+        assert error is not None
+        assert error.hint.endswith(hint)
+        assert ("--resize" in error.hint) == bool(hint)
 
 
 @each_driver
@@ -84,8 +86,7 @@ def test_a_run_with_a_shape_that_the_model_cannot_take(
 
 def test_the_model_file_is_closed(run_lar: RunLar, root: Path) -> None:
     command = ("models/one_operator.mge", "--driver", "graph", "--iter", "1", "--verbose")
-    done = run_lar(*command, cwd=root, env={"PYTHONWARNINGS": "always"})
-    assert done.returncode == 0
+    done = run_well(run_lar, *command, cwd=root, env={"PYTHONWARNINGS": "always"})
     assert "ResourceWarning" not in done.stderr
 
 
@@ -121,25 +122,10 @@ NOT_PRINTED = "can not handle dtype Byte in print_host_val"
 @pytest.mark.parametrize(
     ("settings", "message", "blamed", "hint"),
     [
-        (
-            ["enable_nchw44"],
-            NOT_FOLDED,
-            "--enable-nchw44: MegEngine cannot",
-            ", or fold batch norm",
-        ),
-        (
-            ["enable_nchw64"],
-            NOT_DENSE,
-            "--enable-nchw64: MegEngine cannot",
-            "leave the flag out; it",
-        ),
+        (["enable_nchw44"], NOT_FOLDED, "--enable-nchw44: MegEngine cannot", ", or fold batch"),
+        (["enable_nchw64"], NOT_DENSE, "--enable-nchw64: MegEngine cannot", "leave the flag out"),
         (["enable_nchw44", "fake_first"], NOT_FOLDED, "--enable-nchw44: MegEngine", ", or fold "),
-        (
-            ["enable_nchw44", "fake_first"],
-            NOT_COMPUTED,
-            "--fake-first: it cannot go with a layout on m.mge",
-            "leave",
-        ),
+        (["enable_nchw44", "fake_first"], NOT_COMPUTED, "--fake-first: it cannot go with", "leave"),
         (["enable_nchw4", "bin_io_dump"], NOT_CONTIGUOUS, "--bin-io-dump: m.mge has a var", "dump"),
         (["io_dump"], NOT_PRINTED, "--io-dump: m.mge has a variable that", "--bin-out-dump DIR"),
         (["io_dump_stderr"], NOT_PRINTED, "--io-dump-stderr: m.mge has", "optimize_for_inference"),
@@ -160,6 +146,5 @@ def test_an_operator_that_the_engine_lacks_is_named() -> None:
     error = explain_megengine(message, "m.mge", loading=True)
     assert error is not None
     assert error.exit_code == 4
-    assert error.message == (
-        "m.mge: MegEngine has no operator of the type 8912, or the file is damaged"
-    )
+    said = "m.mge: MegEngine has no operator of the type 8912, or the file is damaged"
+    assert error.message == said

@@ -13,11 +13,11 @@ import pytest
 import lar
 from lar.engines.megengine.model_dump import has_blocks
 from lar.records.run import RunResult
+from tests.engines.megengine.programs import MODELS
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
 
-MODELS = Path(__file__).resolve().parents[3] / "models"
 DIGITS = MODELS / "digits_cnn.mge"
 NEWER, OLDER = b"mgv2", b"MGBC"  # the formats, by the bytes 8 to 12, or 0 to 4
 
@@ -89,22 +89,12 @@ def test_what_lite_would_crash_on_is_written_in_the_older_format(dump: Dump) -> 
     assert dump("multi_input").read_bytes()[8:12] == NEWER
 
 
-@pytest.mark.parametrize(
-    ("parameters", "expected"),
-    [
-        ("", False),
-        ('"list"', False),
-        ("{}", False),
-        ('{"format": "NCHW"}', False),
-        ('{"format": "DEFAULT"}', False),
-        ('{"format": "NCHW44_DOT"}', True),
-        ('{"format": "CHWN4"}', True),
-        ('{"format": "NHWCD4"}', True),
-    ],
-)
-def test_blocks_are_known_by_the_name_of_the_layout(parameters: str, expected: bool) -> None:
-    operators = [SimpleNamespace(params='{"format": "NCHW"}'), SimpleNamespace(params=parameters)]
-    assert has_blocks(operators) is expected
+def test_blocks_are_known_by_the_name_of_the_layout() -> None:
+    plain = ["", '"list"', "{}", '{"format": "NCHW"}', '{"format": "DEFAULT"}']
+    operators = [SimpleNamespace(params=parameters) for parameters in plain]
+    assert not has_blocks(operators)
+    for layout in ("NCHW44_DOT", "CHWN4", "NHWCD4"):
+        assert has_blocks([*operators, SimpleNamespace(params=f'{{"format": "{layout}"}}')])
 
 
 def test_a_run_that_fails_dumps_nothing(run_lar: RunLar, tmp_path: Path) -> None:

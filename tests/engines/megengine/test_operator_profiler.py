@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -13,12 +14,11 @@ import pytest
 
 from lar.dumps.facts import OperatorFact
 from lar.engines.megengine.dumps import PROFILE, operators_of, order_of
-from lar.engines.megengine.operator_profiler import attach_profiler, graph_of
+from lar.engines.megengine.symbols import attach_profiler, graph_of
+from tests.engines.megengine.programs import MODELS
 
-MODELS = Path(__file__).resolve().parents[3] / "models"
 
-
-def profile_twice(model: str, folder: str) -> tuple[bool, list[list[OperatorFact]]]:
+def profile_twice(model: str, folder: str) -> tuple[bool, list[OperatorFact], list[OperatorFact]]:
     """Return whether the profiler refuses another build's graph, and the operators by the
     profiler and by lite's own profile."""
     from lar.engines.megengine.lite import import_lite
@@ -27,7 +27,7 @@ def profile_twice(model: str, folder: str) -> tuple[bool, list[list[OperatorFact
     network = lite.LiteNetwork()
     network.load(model)
     refused = graph_of(network, 1) is None
-    network.enable_profile_performance(folder + "/lite" + PROFILE)
+    network.enable_profile_performance(folder + "/lite.json")
     read = attach_profiler(network)
     assert read is not None
     for name in network.get_all_input_name():
@@ -36,7 +36,10 @@ def profile_twice(model: str, folder: str) -> tuple[bool, list[list[OperatorFact
     network.forward()
     network.wait()
     Path(folder + "/own" + PROFILE).write_bytes(read())
-    return refused, [operators_of(Path(folder) / name) for name in ("own", "lite")]
+    lites = json.loads(Path(folder + "/lite.json").read_bytes())
+    order, known = lites["graph_exec"]["comp_seq"], lites["profiler"]["opr_footprint"]
+    facts = [OperatorFact(int(key), known.get(key, {}).get("param") or {}) for key in order]
+    return refused, operators_of(Path(folder) / "own"), facts
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="it is for x86-64")
@@ -44,7 +47,7 @@ def test_the_operators_are_those_of_lites_own_profile(
     elsewhere: Callable[..., Any], tmp_path: Path
 ) -> None:
     model = str(MODELS / "digits_cnn.mge")
-    refused, (own, lites) = elsewhere(profile_twice, model, str(tmp_path))
+    refused, own, lites = elsewhere(profile_twice, model, str(tmp_path))
     assert refused
     assert own == lites
     assert len(own) > 15

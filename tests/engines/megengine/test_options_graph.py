@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from tests.engines.megengine.probed import INT8, difference, probe
+from tests.cli.failures import check_error
+from tests.engines.megengine.probed import difference, probe
+from tests.engines.megengine.programs import INT8
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
 
 
 def test_inference_optimisation_leaves_fewer_operators() -> None:
-    plain, optimized = (
-        probe("graph", "digits_cnn", settings)
-        for settings in ({}, {"optimize_for_inference": True})
-    )
+    plain = probe("graph", "digits_cnn", {})
+    optimized = probe("graph", "digits_cnn", {"optimize_for_inference": True})
     assert optimized.types["Elemwise"] < plain.types["Elemwise"]
     assert optimized.types["ConvolutionForward"] == plain.types["ConvolutionForward"] == 3
     assert difference(optimized, plain) < 1e-4
@@ -69,9 +69,7 @@ def test_floats_are_halved() -> None:
 
 
 def test_integers_that_cannot_be_halved_are_refused_by_the_options_name(run_lar: RunLar) -> None:
-    done = run_lar("run", INT8, "--enable-ioc16")
-    assert done.returncode == 2
-    assert "--enable-ioc16" in done.stderr
+    check_error(run_lar("run", INT8, "--enable-ioc16"), 2, "--enable-ioc16")
 
 
 def occupied(chunks: Sequence[tuple[int, int]]) -> int:

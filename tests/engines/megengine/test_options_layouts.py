@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.engines.megengine.probed import INT8, difference, probe
+from tests.engines.megengine.probed import difference, probe
+from tests.engines.megengine.programs import INT8
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import struct
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +50,6 @@ class TestFormat:
         packed = open_packed(path)
         assert (packed.name, packed.info, packed.cache) == (name, info, cache)
         assert bytes(plain_graph(packed, "it")) == graph
-        assert path.read_bytes()[packed.start :][: len(graph)] == graph
 
     @with_tmp_path
     @given(data=st.data())
@@ -72,20 +70,6 @@ class TestFormat:
             said = str(error)
         assert said.startswith("it: a packed model that is damaged: ")
         assert said.isprintable()
-
-    @pytest.mark.parametrize("size", [0, 1, 3, 4, 8, 40, -12])
-    def test_a_file_cut_short_is_refused(self, tmp_path: Path, size: int) -> None:
-        path = tmp_path / "model.lite"
-        write_packed(path, b"graph" * 9, "name", b"{}", bytes(4))
-        content = path.read_bytes()
-        cut = PACKED_MAGIC + content[len(PACKED_MAGIC) :][:size]
-        with pytest.raises(UsageError, match="damaged"):
-            unpack_model(cut)
-
-    def test_an_offset_backwards_or_beyond_the_end_leads_nowhere(self) -> None:
-        for root in (0, 2**31, 2**32 - 1):
-            with pytest.raises(UsageError, match="damaged"):
-                unpack_model(PACKED_MAGIC + struct.pack("<I", root) + bytes(64))
 
     def test_an_encrypted_model_is_told(self, tmp_path: Path) -> None:
         path = tmp_path / "model.lite"
@@ -137,12 +121,6 @@ def build_packed(
 
 
 class TestParts:
-    def test_a_whole_file_is_read(self) -> None:
-        packed = unpack_model(build_packed())
-        assert (packed.name, packed.info, packed.cache) == ("m", b"{}", bytes(4))
-        assert (packed.info_encrypted, packed.graph_encrypted) == (False, False)
-        assert bytes(packed.graph) == b"graph"
-
     @pytest.mark.parametrize(
         ("parts", "said"),
         [
@@ -207,20 +185,11 @@ class TestSettings:
             ({"has_compression": True}, "says that the model is compressed"),
             ({"device": {}}, "missing required field `type` - at `$.device`"),
             ({"device": {"type": "GPU"}}, "Invalid enum value 'GPU' - at `$.device.type`"),
-            (
-                {"device": {"type": "CPU", "number_threads": -1}},
-                "at `$.device.number_threads`",
-            ),
+            ({"device": {"type": "CPU", "number_threads": -1}}, "at `$.device.number_threads`"),
             ({"device": {"type": "CPU", "number_threads": True}}, "Expected `int`, got `bool`"),
             ({"device": []}, "Expected `object`, got `array` - at `$.device`"),
-            (
-                {"device": {"type": "CPU", "enable_inplace_mode": True}},
-                "`enable_inplace_mode`",
-            ),
-            (
-                {"options": {"weight_preproces": True}},
-                "`weight_preproces` - at `$.opt",
-            ),
+            ({"device": {"type": "CPU", "enable_inplace_mode": True}}, "`enable_inplace_mode`"),
+            ({"options": {"weight_preproces": True}}, "`weight_preproces` - at `$.opt"),
             ({"IO": {"inputs": {}}}, "Expected `array`, got `object` - at `$.IO.inputs`"),
             ({"IO": {"inputs": [{}]}}, "missing required field `name`"),
             ({"unheard": 1}, "unknown field `unheard`"),
@@ -262,36 +231,27 @@ class TestLostOptions:
         ("given", "fields", "info", "said"),
         [
             (
-                {"winograd_transform": True},
-                {"weight_preprocess": 1},
+                *({"winograd_transform": True}, {"weight_preprocess": 1}),
                 {"options": {"weight_preprocess": False}},
-                ["--winograd-transform: it has", "weight_preprocess is false"],
+                "--winograd-transform: it has .*weight_preprocess is false",
             ),
             (
-                {"record_comp_seq2": True},
-                {"comp_node_seq_record_level": 2},
+                *({"record_comp_seq2": True}, {"comp_node_seq_record_level": 2}),
                 {"options": {"comp_node_seq_record_level": 0}},
-                ["--record-comp-seq2", "comp_node_seq_record_level is 0"],
+                "--record-comp-seq2.*comp_node_seq_record_level is 0",
             ),
-            ({"multithread": 3}, {}, {"device": DEVICE}, ["--multithread", "number_threads is 2"]),
+            ({"multithread": 3}, {}, {"device": DEVICE}, "--multithread.*number_threads is 2"),
             (
-                {"cpu_default": True},
-                {},
-                {"device": {"type": "CPU", "device_id": 0}},
-                ["--cpu-default", "device_id is 0"],
+                *({"cpu_default": True}, {}, {"device": {"type": "CPU", "device_id": 0}}),
+                "--cpu-default.*device_id is 0",
             ),
-            ({}, {}, {"device": {"type": "CUDA"}}, ["packed for the device CUDA, not for CPU"]),
-            ({"cuda": 0}, {}, {"device": {"type": "CPU"}}, ["the device CPU, not for CUDA"]),
+            ({}, {}, {"device": {"type": "CUDA"}}, "packed for the device CUDA, not for CPU"),
+            ({"cuda": 0}, {}, {"device": {"type": "CPU"}}, "the device CPU, not for CUDA"),
         ],
         ids=str,
     )
     def test_an_option_that_would_be_lost_is_refused(
-        self,
-        given: dict[str, Any],
-        fields: dict[str, int],
-        info: dict[str, Any],
-        said: list[str],
+        self, given: dict[str, Any], fields: dict[str, int], info: dict[str, Any], said: str
     ) -> None:
-        with pytest.raises(UsageError) as caught:
+        with pytest.raises(UsageError, match=said):
             refuse_lost_options("it", given, fields, info)
-        assert all(text in caught.value.message for text in said), caught.value.message

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,17 +23,15 @@ import lar
 from lar.engines.megengine.packed_model import open_packed, write_packed
 from lar.errors import UsageError
 from lar.running.plan import plan_run
+from tests.cli.failures import check_error
+from tests.engines.megengine.programs import MODELS, ask, run_well
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
 
-REPOSITORY = Path(__file__).resolve().parents[3]
-DIGITS = REPOSITORY / "models" / "digits_cnn.mge"
+DIGITS = MODELS / "digits_cnn.mge"
 INFO: dict[str, Any] = {"name": "digits", "valid": True, "version": "1.13.0"}
 INPLACE = {"device": {"type": "CPU", "enable_inplace_model": True}}
-
-
-# The program
 
 
 def count_threads() -> int:
@@ -71,38 +68,16 @@ if __name__ == "__main__":
     main(*sys.argv[1:])
 
 
-# The tests
-
-
-def ask(model: Path, settings: dict[str, Any] | None) -> dict[str, Any]:
-    """Run a model in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, __file__, str(model), json.dumps(settings)],
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return told
-
-
 @pytest.fixture(scope="module")
 def folder(run_lar: RunLar, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a cache, settings, and a packed model with each."""
     folder = tmp_path_factory.mktemp("packed")
     search = ["--fast-run", "--fast-run-algo-policy", "found.cache", "--iter", "0"]
-    done = run_lar("run", str(DIGITS), *search, "--warmup-iter", "1", cwd=folder)
-    assert done.returncode == 0, done.stderr
+    run_well(run_lar, "run", str(DIGITS), *search, "--warmup-iter", "1", cwd=folder)
     (folder / "info.json").write_text(json.dumps(INFO | INPLACE))
-    for name, options in (
-        ("cache", ["--pack-cache", "found.cache"]),
-        ("info", ["--pack-info-json", "info.json"]),
-    ):
-        arguments = ["--packed-model-dump", f"{name}.lite", *options, "--iter", "0"]
-        done = run_lar("run", str(DIGITS), *arguments, cwd=folder)
-        assert done.returncode == 0, done.stderr
+    for name, option in (("cache", "pack-cache=found.cache"), ("info", "pack-info-json=info.json")):
+        arguments = ["--packed-model-dump", f"{name}.lite", f"--{option}", "--iter", "0"]
+        run_well(run_lar, "run", str(DIGITS), *arguments, cwd=folder)
     return folder
 
 
@@ -134,8 +109,10 @@ def test_lite_and_lar_run_it_in_the_mode_that_is_asked_for(folder: Path) -> None
         ("cache", {"multithread_default": 2}, 1),
     ]
     with ThreadPoolExecutor(2) as pool:
-        expected = pool.submit(ask, DIGITS, {})
-        found = list(pool.map(lambda each: ask(folder / f"{each[0]}.lite", each[1]), asked))
+        expected = pool.submit(ask, __file__, DIGITS, "{}")
+        found = list(
+            pool.map(lambda it: ask(__file__, folder / f"{it[0]}.lite", json.dumps(it[1])), asked)
+        )
     assert [told["threads"] for told in found] == [threads for *_, threads in asked]
     for told in found:
         np.testing.assert_allclose(told["output"], expected.result()["output"], atol=1e-5)
@@ -143,8 +120,7 @@ def test_lite_and_lar_run_it_in_the_mode_that_is_asked_for(folder: Path) -> None
 
 def test_a_search_reads_the_cache_inside(run_lar: RunLar, folder: Path) -> None:
     def search(model: str) -> str:
-        done = run_lar("run", model, "--fast-run", "--verbose", "--iter", "1", cwd=folder)
-        assert done.returncode == 0, done.stderr
+        done = run_well(run_lar, "run", model, "--fast-run", "--verbose", "--iter", "1", cwd=folder)
         return done.stderr
 
     plain, packed = search(str(DIGITS)), search("cache.lite")
@@ -210,11 +186,7 @@ def test_options_at_odds_with_the_packed_model_are_refused(
         (tmp_path / "damaged.lite", [], "a packed model that is damaged"),
     ]
 
-    def run(model: Path, arguments: list[str], said: str) -> None:
+    for model, arguments, said in runs:
         done = run_lar("run", str(model), *arguments, cwd=tmp_path)
-        assert done.returncode == 2, done.stderr
-        assert said in done.stderr
+        check_error(done, 2, said)
         assert "Traceback" not in done.stderr
-
-    for each in runs:
-        run(*each)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -25,21 +23,12 @@ from lar.errors import UsageError
 from lar.profiles.megengine_file import RawFootprint, RawProfile, decode_raw
 from lar.profiles.trace_file import encode_profile
 from lar.records.profile import TensorFact
-
-DATA = Path(__file__).resolve().parents[2] / "data" / "megengine_profile.json"
-CONVOLUTION = "19"
+from tests.engines.megengine.raw_profiles import CONVOLUTION, DATA, raw_after
 
 
 @pytest.fixture(scope="module")
 def raw() -> RawProfile:
     return decode_raw(DATA.read_bytes())
-
-
-def changed(change: Callable[[Any], object]) -> RawProfile:
-    """The profile after a change of its JSON."""
-    document = json.loads(DATA.read_bytes())
-    change(document)
-    return decode_raw(json.dumps(document).encode())
 
 
 def places_of(raw: RawProfile) -> dict[str, int]:
@@ -67,9 +56,8 @@ def test_an_operator_has_what_the_engine_tells(raw: RawProfile) -> None:
 
 def test_operations_that_nobody_knows_are_none(raw: RawProfile) -> None:
     operators = operators_of(raw)
-    assert {each.type for each in operators if each.flops is None} == {
-        "ComputingGraphImpl::CallbackCaller"
-    }
+    unknown = {each.type for each in operators if each.flops is None}
+    assert unknown == {"ComputingGraphImpl::CallbackCaller"}
     # What moves or converts values computes nothing.
     assert {each.type for each in operators if each.flops == 0} == {
         *("ImmutableTensor", "Host2DeviceCopy", "TypeCvt", "Reshape")
@@ -104,7 +92,7 @@ def test_a_shape_that_only_the_host_reads_is_known(raw: RawProfile) -> None:
 
 
 def test_an_operator_without_footprint_has_the_shapes_of_its_variables(raw: RawProfile) -> None:
-    bare = changed(lambda document: document["profiler"]["opr_footprint"].pop(CONVOLUTION))
+    bare = raw_after(lambda document: document["profiler"]["opr_footprint"].pop(CONVOLUTION))
     assert len(operators_of(bare)) == 20
     (operator,) = (each for each in operators_of(bare) if each.id == CONVOLUTION)
     (known,) = (each for each in operators_of(raw) if each.id == CONVOLUTION)
@@ -118,7 +106,7 @@ def test_what_picks_elements_is_read_with_its_list_and_without_a_layout() -> Non
         footprint["in_layouts"] = [[1, 16, 8, 8], None, [1]]
         footprint["param"] = [{"axis": 1, "begin": 1}]
 
-    (operator,) = (each for each in operators_of(changed(pick)) if each.id == CONVOLUTION)
+    (operator,) = (each for each in operators_of(raw_after(pick)) if each.id == CONVOLUTION)
     assert [fact.layout for fact in operator.inputs] == ["1,16,8,8", "", "1"]
     assert operator.parameters == {"items": [{"axis": 1, "begin": 1}]}
 
@@ -159,7 +147,7 @@ def test_threads_are_the_dispatching_one_and_one_for_each_computing_node(raw: Ra
             (times,) = of_operator.values()
             of_operator[other] = {**times, "end": times["end"] + 1}
 
-    twice = changed(compute_twice)
+    twice = raw_after(compute_twice)
     assert threads_of(twice) == {1: "host", 2: "cpu0:0", 3: "gpu1:0", 4: "host 3"}
     places = places_of(twice)
     found = [each for each in executions_of(twice, places) if each.operator == places[CONVOLUTION]]
@@ -199,9 +187,8 @@ def test_the_memory_plan_is_what_lives_while_it_runs(raw: RawProfile) -> None:
     for one in living:
         for other in living:
             if one is not other and one.address < other.address < one.address + one.size_bytes:
-                assert (one.last_operator or 0) < (other.first_operator or 0) or (
-                    other.last_operator or 0
-                ) < (one.first_operator or 0)
+                first, second = sorted((one, other), key=lambda each: each.first_operator or 0)
+                assert (first.last_operator or 0) < (second.first_operator or 0)
 
 
 def test_a_file_is_a_profile_of_one_iteration() -> None:
@@ -243,7 +230,7 @@ def test_what_is_no_profile_is_told_in_one_line(content: bytes, said: str) -> No
 
 def test_a_missing_variable_is_told() -> None:
     with pytest.raises(ValueError, match="variable 9999 is not in it"):
-        changed(break_variable)
+        raw_after(break_variable)
 
 
 def test_a_profile_without_operators_is_one_without_steps() -> None:

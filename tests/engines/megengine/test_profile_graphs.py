@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from lar.dumps.facts import Kernel
 from lar.engines.megengine.algorithms import algorithms_in
@@ -17,16 +14,13 @@ from lar.engines.megengine.profile import (
     bytes_of,
     executions_of,
     kernel_of,
-    kernel_spans,
     memory_plan_of,
-    move_spans,
     operators_of,
+    spans_of,
 )
-from lar.profiles.megengine_file import RawProfile, decode_raw
 from lar.records.profile import Execution, MemoryChunk, MemoryPlan, TensorFact
+from tests.engines.megengine.raw_profiles import raw_after
 
-# Written by MegEngine of models/int8.mge.
-DATA = Path(__file__).resolve().parents[2] / "data" / "megengine_profile.json"
 LOG = (
     "ConvBiasForward: tensor layouts({1(1024),16(64),8(8),8(1) QuantizedS8} , "
     "{32(144),16(9),3(3),3(1) QuantizedS8} , {1(32),32(1),1(1),1(1) QuantizedS32} , { } ) -> "
@@ -34,25 +28,15 @@ LOG = (
 )
 
 
-def raw_after(change: Callable[[Any], object] = lambda document: None) -> RawProfile:
-    document = json.loads(DATA.read_bytes())
-    change(document)
-    return decode_raw(json.dumps(document).encode())
-
-
 def renumber(document: Any) -> None:
     """Give the operators other ids, in their keys and in their names."""
     text = json.dumps(document["graph_exec"]["operator"])
     graph = document["graph_exec"]
     ids = {key: str(int(key) + 1000) for key in graph["operator"]}
-    graph["operator"] = {
-        ids[key]: {
-            **each,
-            "id": ids[key],
-            "name": each["name"].replace(f"[{key}]", f"[{ids[key]}]"),
-        }
-        for key, each in json.loads(text).items()
-    }
+    graph["operator"] = {}
+    for key, each in json.loads(text).items():
+        name = each["name"].replace(f"[{key}]", f"[{ids[key]}]")
+        graph["operator"][ids[key]] = {**each, "id": ids[key], "name": name}
     graph["comp_seq"] = [ids[key] for key in graph["comp_seq"]]
     times = document["profiler"]
     for part in ("device", "host", "opr_footprint"):
@@ -108,30 +92,17 @@ def test_algorithms_are_found_by_type_and_shapes() -> None:
     graphs.places_in(raw_after())
     algorithms = algorithms_in(LOG + LOG.replace("IM2COL", "DIRECT"))
     named = {each.name: each.algorithm for each in graphs.operators_with(algorithms)}
-    assert {name for name, algorithm in named.items() if algorithm} == {
-        "conv_bias(conv1,conv2.weight,conv2.bias)[19]"
-    }
+    known = {name for name, algorithm in named.items() if algorithm}
+    assert known == {"conv_bias(conv1,conv2.weight,conv2.bias)[19]"}
     assert set(filter(None, named.values())) == {"IM2COL or DIRECT"}
-    kernel = Kernel(
-        "ConvBiasForward", ((1, 16, 8, 8), (32, 16, 3, 3), (1, 32, 1, 1), (1, 32, 8, 8))
-    )
-    assert kernel in map(kernel_of, graphs.operators)
+    shapes = ((1, 16, 8, 8), (32, 16, 3, 3), (1, 32, 1, 1), (1, 32, 8, 8))
+    assert Kernel("ConvBiasForward", shapes) in map(kernel_of, graphs.operators)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "size"),
-    [
-        ("float32", 24),
-        ("float16", 12),
-        ("QuantizedS8", 6),
-        ("Quantized4Asymm", 3),
-        ("bool", 6),
-        ("int32", 24),
-        ("made up", None),
-    ],
-)
-def test_a_size_is_that_of_the_elements(dtype: str, size: int | None) -> None:
-    assert bytes_of((TensorFact((2, 3), dtype),)) == size
+def test_a_size_is_that_of_the_elements() -> None:
+    sizes = {"float32": 24, "float16": 12, "QuantizedS8": 6, "Quantized4Asymm": 3, "bool": 6}
+    for dtype, size in {**sizes, "int32": 24, "made up": None}.items():
+        assert bytes_of((TensorFact((2, 3), dtype),)) == size
 
 
 # The engine computes on the model's input and on a view of a tensor where they are.
@@ -150,7 +121,8 @@ def moved(device: str, change: Callable[[Any], object]) -> list[tuple[object, ..
             span.device,
             span.duration_ns >= 0 and span.step,
         )
-        for span in move_spans(graphs.operators, executions, device)
+        for span in spans_of(graphs.operators, executions, device)
+        if span.category != "kernel"
     ]
 
 
@@ -238,7 +210,8 @@ def test_kernels_of_a_device_are_named_by_their_algorithms() -> None:
     graphs, raw = ProfiledGraphs(), raw_after(copy_everything)
     executions = executions_of(raw, graphs.places_in(raw), step=3)
     operators = graphs.operators_with(algorithms_in(LOG))
-    spans = kernel_spans(operators, executions, "cuda:0")
+    found = spans_of(operators, executions, "cuda:0")
+    spans = [span for span in found if span.category == "kernel"]
     names = [span.name for span in spans]
     assert names.count("IM2COL") == 1
     assert "ConvBiasForward" in names
@@ -253,16 +226,9 @@ def test_kernels_of_a_device_are_named_by_their_algorithms() -> None:
 
 def test_memory_is_taken_by_the_first_operator_and_given_back_by_the_last() -> None:
     executions = [Execution(index, 0, 1, index * 100, index * 100 + 90) for index in range(3)]
-    plan = MemoryPlan(
-        300,
-        (
-            MemoryChunk(0, 200, "a", 0, 1),
-            MemoryChunk(200, 100, "b", 1, 2),
-            MemoryChunk(900, 50, "weight"),
-            MemoryChunk(0, 200, "not executed", 7, 8),
-        ),
-    )
-    taken = allocations_of(plan, executions, "cpu")
+    chunks = [MemoryChunk(0, 200, "a", 0, 1), MemoryChunk(200, 100, "b", 1, 2)]
+    chunks += [MemoryChunk(900, 50, "weight"), MemoryChunk(0, 200, "not executed", 7, 8)]
+    taken = allocations_of(MemoryPlan(300, tuple(chunks)), executions, "cpu")
     assert [(each.at_ns, each.size_bytes, each.operator, each.address) for each in taken] == [
         (0, 200, 0, 0),
         (100, 100, 1, 200),
@@ -276,12 +242,8 @@ def test_an_operator_that_writes_over_its_input_takes_its_place() -> None:
     executions = [Execution(index, 0, 1, index * 100, index * 100 + 90) for index in range(3)]
     plan = MemoryPlan(64, (MemoryChunk(0, 64, "a", 0, 1), MemoryChunk(0, 64, "b", 1, 2)))
     taken = allocations_of(plan, executions, "cpu")
-    assert [(each.at_ns, each.size_bytes) for each in taken] == [
-        (0, 64),
-        (100, -64),
-        (100, 64),
-        (290, -64),
-    ]
+    events = [(each.at_ns, each.size_bytes) for each in taken]
+    assert events == [(0, 64), (100, -64), (100, 64), (290, -64)]
 
 
 def test_the_plan_of_a_model_is_never_exceeded() -> None:

@@ -16,10 +16,8 @@ from lar.records.run import RunContext, RunSpec, Setting
 from lar.running import isolation
 from lar.running.plan import plan_run
 from lar.running.steps import make_run
+from tests.engines.megengine.programs import CACHE, DIGITS
 
-REPOSITORY = Path(__file__).resolve().parents[3]
-DIGITS = str(REPOSITORY / "models" / "digits_cnn.mge")
-CACHE = REPOSITORY / "tests" / "data" / "digits_cnn.cache"
 CONTENT = CACHE.read_bytes()
 COUNT = len(operators_of(cache_of(CONTENT)))
 

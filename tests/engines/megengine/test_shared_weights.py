@@ -22,16 +22,13 @@ import pytest
 
 import lar
 from lar.engines.megengine.packed_model import write_packed
+from tests.cli.failures import check_error
+from tests.engines.megengine.programs import MODELS, ask
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
 
-REPOSITORY = Path(__file__).resolve().parents[3]
-MODELS = REPOSITORY / "models"
 MODEL = MODELS / "mobilenet_v2.mge"
-
-
-# The program
 
 
 def own_kib() -> int:
@@ -46,9 +43,8 @@ def main(count: str, settings: str) -> None:
     from lar.engines.megengine.lite import LiteDriver
     from lar.records.run import RunSpec
 
-    spec = RunSpec(
-        model=str(MODEL), engine="megengine", driver="lite", settings=json.loads(settings)
-    )
+    chosen = json.loads(settings)
+    spec = RunSpec(model=str(MODEL), engine="megengine", driver="lite", settings=chosen)
     rows = engine_named("megengine").rows
     drivers: list[Any] = []
     grown = []
@@ -61,9 +57,8 @@ def main(count: str, settings: str) -> None:
         driver.load()
         grown.append(own_kib() - before)
         drivers.append(driver)
-    areas = [
-        line for line in Path("/proc/self/maps").read_text().splitlines() if str(MODEL) in line
-    ]
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    areas = [line for line in maps if str(MODEL) in line]
     print(json.dumps({"grown": grown[1:], "areas": areas}), flush=True)
     os._exit(0)
 
@@ -72,27 +67,11 @@ if __name__ == "__main__":
     main(*sys.argv[1:])
 
 
-# The tests
-
-
-def ask(settings: dict[str, Any]) -> dict[str, Any]:
-    """Load for two runners in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, __file__, "2", json.dumps(settings)],
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return told
-
-
 def test_the_weights_are_in_the_mapped_file_and_nowhere_else() -> None:
     weights_kib = MODEL.stat().st_size >> 10
     with ThreadPoolExecutor(2) as pool:
-        plain, shared = pool.map(ask, [{}, {"share_param_mem": True}])
+        settings: list[dict[str, bool]] = [{}, {"share_param_mem": True}]
+        plain, shared = pool.map(lambda it: ask(__file__, 2, json.dumps(it)), settings)
     saved = [more - less for more, less in zip(plain["grown"], shared["grown"], strict=True)]
     assert len(saved) == 2
     assert all(kib > 0.9 * weights_kib for kib in saved)
@@ -131,6 +110,4 @@ def test_of_packed_models_those_that_lite_copies_are_refused(
 
 @pytest.mark.parametrize("flag", ["--optimize-for-inference", "--model-dump=x.mge"])
 def test_it_is_lites_alone(run_lar: RunLar, flag: str) -> None:
-    done = run_lar("run", str(MODEL), "--share-param-mem", flag)
-    assert done.returncode == 2
-    assert "--share-param-mem" in done.stderr
+    check_error(run_lar("run", str(MODEL), "--share-param-mem", flag), 2, "--share-param-mem")

@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import lar
 
 DIGITS = Path(__file__).resolve().parents[3] / "models" / "digits_cnn.mge"
@@ -45,17 +43,8 @@ def test_it_is_of_the_optimised_graph(tmp_path: Path) -> None:
     assert kinds.count("ConvBiasForward") == 3
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"iter": 1, "input": ["{1,1,1,1}"]}, "MegEngine cannot compute it"),
-    ],
-    ids=str,
-)
-def test_a_run_that_plans_nothing_leaves_nothing(
-    tmp_path: Path, options: dict[str, Any], words: str
-) -> None:
-    result = lar.run(DIGITS, get_static_mem_info=tmp_path / "plan", **options)
+def test_a_run_that_plans_nothing_leaves_nothing(tmp_path: Path) -> None:
+    result = lar.run(DIGITS, get_static_mem_info=tmp_path / "plan", iter=1, input=["{1,1,1,1}"])
     assert result.failure is not None
-    assert words in result.failure.message
+    assert "MegEngine cannot compute it" in result.failure.message
     assert list(tmp_path.iterdir()) == []

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,24 +12,18 @@ from hypothesis import strategies as st
 from lar.engines.megengine.cache import blob_bytes, number_bytes
 from lar.engines.megengine.tensorrt import read_cache
 from lar.errors import UsageError
+from tests.engines.megengine.programs import DIGITS, run_python
 from tests.options.ruling import check
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
-
-REPOSITORY = Path(__file__).resolve().parents[3]
-DIGITS = str(REPOSITORY / "models" / "digits_cnn.mge")
 
 
 @pytest.mark.parametrize(
     ("arguments", "error", "hint"),
     [
         (["--enable-jit"], "--enable-jit needs --cuda: MegEngine has ", "--cuda"),
-        (
-            ["--tensorrt"],
-            "--tensorrt needs --cuda: MegEngine has ",
-            "--cuda",
-        ),
+        (["--tensorrt"], "--tensorrt needs --cuda: MegEngine has ", "--cuda"),
         (["--tensorrt", "--cpu"], "--tensorrt needs ", "--cuda"),
         (["--tensorrt-cache", "x"], "--tensorrt-cache needs --tensorrt: ", "--tensorrt"),
         (["--cuda", "--tensorrt-cache", "x"], "--tensorrt-cache needs ", "--tensorrt"),
@@ -82,14 +73,8 @@ def tell(action):
 
 def run_code(code: str, folder: Path) -> list[str]:
     """Run code in a process of its own, as MegEngine needs it; return the lines it prints."""
-    done = subprocess.run(
-        [sys.executable, "-c", f"{CODE}{code}\nsys.stdout.flush()\nos._exit(0)", DIGITS],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    program = f"{CODE}{code}\nsys.stdout.flush()\nos._exit(0)"
+    done = run_python("-c", program, DIGITS, cwd=folder)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 

@@ -1,21 +1,9 @@
-"""Files of testcases against MegEngine itself: it reads what lar writes, and the reverse.
-
-MegEngine runs in processes of their own, since it changes how a process computes. In such a
-process this file is the program:
-
-    python tests/engines/megengine/test_testcases.py check|old FILE [COPY]
-
-`check` runs the graph with its assertions in the engine, once for each testcase, and prints what
-came of it; `old` copies the file into MegEngine's older format.
-"""
+"""Files of testcases against MegEngine itself: it reads what lar writes, and the reverse."""
 
 from __future__ import annotations
 
 import io
-import json
-import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,18 +14,16 @@ import pytest
 import lar
 from lar.errors import LarError, UsageError
 from lar.testcases.packed_file import graphs_in
+from tests.engines.megengine.programs import MODELS, REPOSITORY, run_well
 
 RunLar = Callable[..., "subprocess.CompletedProcess[str]"]
 
-REPOSITORY = Path(__file__).resolve().parents[3]
-MODELS, INPUTS = REPOSITORY / "models", REPOSITORY / "inputs"
+INPUTS = REPOSITORY / "inputs"
 
 
-# The program
-
-
-def check(path: str) -> None:
-    """Run the graph behind the first 12 bytes as MegEngine's own loader takes it."""
+def check(path: str) -> dict[str, Any]:
+    """Run the graph behind the first 12 bytes as MegEngine's own loader takes it, with its
+    assertions, once for each testcase, and return what came of it."""
     from megengine import Tensor
     from megengine.core.tensor import megbrain_graph as G
     from megengine.utils import comp_graph_tools as tools
@@ -59,20 +45,11 @@ def check(path: str) -> None:
         function.execute()
         function.wait()
         values = [node.get_value().numpy() for node in nodes]
-        fed = [
-            G.InputNode(
-                device="xpux",
-                dtype=var.dtype,
-                shape=value.shape,
-                graph=loaded.graph,
-                use_static_shape=True,
-            )
-            for var, value in zip(inputs, values, strict=True)
-        ]
-        replaced = tools.replace_vars(
-            outputs, {var: node.outputs[0] for var, node in zip(inputs, fed, strict=True)}
-        )
-        function = loaded.graph.compile(list(replaced))
+        how = {"device": "xpux", "graph": loaded.graph, "use_static_shape": True}
+        pairs = zip(inputs, values, strict=True)
+        fed = [G.InputNode(dtype=var.dtype, shape=it.shape, **how) for var, it in pairs]
+        given = {var: node.outputs[0] for var, node in zip(inputs, fed, strict=True)}
+        function = loaded.graph.compile(list(tools.replace_vars(outputs, given)))
         for var, node, value in zip(inputs, fed, values, strict=True):
             node.set_value(Tensor(value, dtype=var.dtype)._dev_tensor())
         try:
@@ -81,7 +58,7 @@ def check(path: str) -> None:
             found["cases"].append("ok")
         except RuntimeError as error:
             found["cases"].append(str(error).splitlines()[0])
-    print(json.dumps(found), flush=True)
+    return found
 
 
 def copy_into_old_format(path: str, copy: str) -> None:
@@ -99,38 +76,13 @@ def copy_into_old_format(path: str, copy: str) -> None:
     Path(copy).write_bytes(written)
 
 
-if __name__ == "__main__":
-    if sys.argv[1] == "check":
-        check(sys.argv[2])
-    else:
-        copy_into_old_format(*sys.argv[2:])
-    sys.stdout.flush()
-    os._exit(0)
-
-
-# Asking it
-
-
-def program(*words: str) -> str:
-    done = subprocess.run(
-        [sys.executable, __file__, *words],
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip().splitlines()[-1] if done.stdout.strip() else ""
-
-
 @pytest.fixture(scope="module")
 def digits(run_lar: RunLar, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Testcases of two shapes, of the classifier of digits."""
     place = tmp_path_factory.mktemp("digits") / "digits.mdl"
     data = (str(INPUTS / "digits.npy"), str(INPUTS / "digit_7.npy"))
     words = [word for text in data for word in ("-d", text)]
-    done = run_lar("pack", str(MODELS / "digits_cnn.mge"), *words, "-o", str(place), "--silent")
-    assert done.returncode == 0, done.stderr
+    run_well(run_lar, "pack", str(MODELS / "digits_cnn.mge"), *words, "-o", str(place), "--silent")
     return place
 
 
@@ -139,14 +91,14 @@ def products(run_lar: RunLar, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Testcases of a model of two inputs and two outputs."""
     place = tmp_path_factory.mktemp("products") / "products.mdl"
     words = ("-d", "#rand(0,1)", "-d", "#rand(-9,9)", "--max-err", "0", "-o", str(place))
-    done = run_lar("pack", str(MODELS / "multi_input.mge"), *words)
-    assert done.returncode == 0, done.stderr
+    run_well(run_lar, "pack", str(MODELS / "multi_input.mge"), *words)
     return place
 
 
-def test_megengine_reads_what_is_packed(products: Path, digits: Path, tmp_path: Path) -> None:
-    found = json.loads(program("check", str(products)))
-    assert found == {
+def test_megengine_reads_what_is_packed(
+    elsewhere: Callable[..., Any], products: Path, digits: Path, tmp_path: Path
+) -> None:
+    assert elsewhere(check, str(products)) == {
         "inputs": ["a", "b", "product:expect", "rectified:expect"],
         "outputs": ["AssertEqual", "AssertEqual"],
         "cases": ["ok", "ok"],
@@ -157,8 +109,7 @@ def test_megengine_reads_what_is_packed(products: Path, digits: Path, tmp_path: 
     content[place : place + len(fed)] = bytes(len(fed))  # another digit than the expected one
     changed = tmp_path / "changed.mdl"
     changed.write_bytes(content)
-    found = json.loads(program("check", str(changed)))
-    assert found["cases"] == ["ok", "Unequal value"]
+    assert elsewhere(check, str(changed))["cases"] == ["ok", "Unequal value"]
     result = lar.run(changed, iter=1)
     assert result.failure is not None
     assert result.failure.message.startswith("test #1: logits[0,0] is ")
@@ -173,19 +124,17 @@ def test_the_limits_are_read_from_the_engine(products: Path) -> None:
         ("product", 0, "assert_eq(product:expect,product)"),
         ("rectified", 0, "assert_eq(rectified:expect,rectified)"),
     ]
-    assert sorted((fed.name, fed.source) for fed in result.fed) == [
-        ("a", "testcase 0"),
-        ("a", "testcase 1"),
-        ("b", "testcase 0"),
-        ("b", "testcase 1"),
-    ]
+    fed = {(each.name, each.source) for each in result.fed}
+    assert fed == {(name, f"testcase {number}") for name in "ab" for number in (0, 1)}
     assert result.model is not None
     assert result.model.path == result.spec.model == str(products)
 
 
-def test_the_older_format_is_read(products: Path, tmp_path: Path) -> None:
+def test_the_older_format_is_read(
+    elsewhere: Callable[..., Any], products: Path, tmp_path: Path
+) -> None:
     copy = tmp_path / "old.mdl"
-    program("old", str(products), str(copy))
+    elsewhere(copy_into_old_format, str(products), str(copy))
     assert copy.read_bytes()[12:16] == b"MGBC"
     result = lar.run(copy, iter=1)
     assert result.status == "ok", result.failure

@@ -14,20 +14,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lar.engines.megengine.algorithms import choices_in
-from lar.engines.megengine.cache import Algorithm, AlgorithmCache, bytes_of, read_cache, winograd_of
-from lar.engines.megengine.cache_operators import Operator, operators_of
+from lar.engines.megengine.cache import AlgorithmCache, bytes_of, read_cache, winograd_of
+from lar.engines.megengine.cache_operators import operators_of
 from lar.records.bench import read_bench
 from lar.records.run import RunResult, read_result
+from tests.cli.failures import check_error
+from tests.engines.megengine.caches import candidates, convolutions
+from tests.engines.megengine.programs import CACHE, DIGITS, MODELS, REPOSITORY, run_well
 from tests.running.isolated_runs import SOON
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
 
-REPOSITORY = Path(__file__).resolve().parents[3]
-MODELS = REPOSITORY / "models"
-DIGITS = str(MODELS / "digits_cnn.mge")
-# Searched without weights transformed ahead; of its convolutions two have winograd algorithms.
-CACHE = REPOSITORY / "tests" / "data" / "digits_cnn.cache"
 POLICY = "--fast-run-algo-policy"
 LAYOUT = "--enable-nchw44"
 
@@ -50,8 +48,7 @@ class Done:
 
 def run_with(run_lar: RunLar, folder: Path, *arguments: str, model: str = DIGITS) -> Done:
     file = folder / "result.json"
-    done = run_lar("run", model, "--iter", "2", "--json", str(file), *arguments)
-    assert done.returncode == 0, done.stderr
+    done = run_well(run_lar, "run", model, "--iter", "2", "--json", str(file), *arguments)
     return Done(done, read_result(file.read_bytes()))
 
 
@@ -68,14 +65,6 @@ def copy_of(cache: Path, folder: Path) -> Path:
     path = folder / "copy.cache"
     path.write_bytes(cache.read_bytes())
     return path
-
-
-def candidates(operator: Operator) -> list[Algorithm]:
-    return [each for each in operator.algorithms if winograd_of(each.name)]
-
-
-def convolutions(cache: AlgorithmCache) -> list[Operator]:
-    return [each for each in operators_of(cache) if "Conv" in each.name]
 
 
 # The runs
@@ -160,8 +149,7 @@ def test_a_model_without_such_a_convolution_says_so(run_lar: RunLar, tmp_path: P
 def test_a_run_without_iterations_makes_the_cache(run_lar: RunLar, tmp_path: Path) -> None:
     cache = tmp_path / "new.cache"
     flags = ["--iter", "0", "--fast-run", "--winograd-transform", POLICY, str(cache)]
-    done = run_lar("run", DIGITS, *flags)
-    assert done.returncode == 0, done.stderr
+    run_well(run_lar, "run", DIGITS, *flags)
     assert len(convolutions(read_cache(cache))) == 3
 
 
@@ -182,9 +170,7 @@ def test_in_this_process_the_run_itself_is(run_lar: RunLar, tmp_path: Path) -> N
 def test_what_cannot_be_is_refused(
     run_lar: RunLar, tmp_path: Path, arguments: list[str], words: str
 ) -> None:
-    done = run_lar("run", DIGITS, "--winograd-transform", *arguments, cwd=tmp_path)
-    assert done.returncode == 2
-    assert words in done.stderr
+    check_error(run_lar("run", DIGITS, "--winograd-transform", *arguments, cwd=tmp_path), 2, words)
     assert os.listdir(tmp_path) == []
 
 
@@ -200,8 +186,7 @@ def test_a_run_that_takes_turns_prefers_winograd_too(
     # One that transforms weights alone has the same bits; only winograd differs.
     variants = [f"{DIGITS} --weight-preprocess", f"{DIGITS} --winograd-transform"]
     flags = [LAYOUT, POLICY, str(cache), "--budget", "2", "--json", str(out)]
-    done = run_lar("bench", f"{DIGITS} ", *variants, *flags)
-    assert done.returncode == 0, done.stderr
+    run_well(run_lar, "bench", f"{DIGITS} ", *variants, *flags)
     _, transformed, preferred = read_bench(out.read_bytes()).variants
     assert transformed.output_difference
     assert preferred.output_difference

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from lar.engines.megengine.algorithms import choices_in
-from lar.engines.megengine.cache import Algorithm, AlgorithmCache, read_cache, winograd_of
+from lar.engines.megengine.cache import AlgorithmCache, read_cache
 from lar.engines.megengine.cache_operators import (
-    Operator,
     operators_of,
     prefer_winograd,
     with_first,
@@ -20,20 +19,8 @@ from lar.engines.megengine.cache_operators import (
 from lar.engines.megengine.winograd import choices_of, run_with_winograd
 from lar.measurement.listener import Listener
 from lar.records.run import Failure, OutputSummary, RunContext, RunResult, RunSpec
-
-REPOSITORY = Path(__file__).resolve().parents[3]
-DIGITS = str(REPOSITORY / "models" / "digits_cnn.mge")
-# Of its convolutions two have winograd algorithms.
-CACHE = REPOSITORY / "tests" / "data" / "digits_cnn.cache"
-
-
-def candidates(operator: Operator) -> list[Algorithm]:
-    return [each for each in operator.algorithms if winograd_of(each.name)]
-
-
-def convolutions(cache: AlgorithmCache) -> list[Operator]:
-    return [each for each in operators_of(cache) if "Conv" in each.name]
-
+from tests.engines.megengine.caches import candidates, convolutions
+from tests.engines.megengine.programs import CACHE, DIGITS
 
 # What becomes of a step
 
@@ -61,18 +48,14 @@ class Steps:
         self.runs.append((spec, context))
         return RunResult(spec=spec, status="ok", phase="done")
 
+    def prefer_winograd(self, folder: Path, **settings: Any) -> RunResult:
+        spec, context = spec_with(**settings), context_in(folder)
+        return run_with_winograd(spec, context, Listener(), self.step, self.run)
+
 
 def output_named(name: str) -> OutputSummary:
-    return OutputSummary(
-        name=name,
-        dtype="float32",
-        shape=(3,),
-        minimum=1,
-        maximum=1,
-        mean=1,
-        nonfinite_count=0,
-        sha256="",
-    )
+    numbers: dict[str, Any] = {"minimum": 1, "maximum": 1, "mean": 1, "nonfinite_count": 0}
+    return OutputSummary(name=name, dtype="float32", shape=(3,), sha256="", **numbers)
 
 
 def log_of(cache: AlgorithmCache) -> bytes:
@@ -94,12 +77,8 @@ def log_of(cache: AlgorithmCache) -> bytes:
 
 def spec_with(**settings: Any) -> RunSpec:
     known: dict[str, Any] = {"winograd_transform": True, "fast_run_algo_policy": str(CACHE)}
-    return RunSpec(
-        model=DIGITS,
-        engine="megengine",
-        driver="lite",
-        settings={**known, **settings},
-    )
+    known |= settings
+    return RunSpec(model=DIGITS, engine="megengine", driver="lite", settings=known)
 
 
 def context_in(folder: Path) -> RunContext:
@@ -112,24 +91,19 @@ def context_in(folder: Path) -> RunContext:
 @pytest.mark.parametrize("name", ["winograd", "direct"])
 def test_a_step_that_crashes_is_the_runs_status_and_named(tmp_path: Path, name: str) -> None:
     steps = Steps(fails=name)
-    result = run_with_winograd(spec_with(), context_in(tmp_path), Listener(), steps.step, steps.run)
+    result = steps.prefer_winograd(tmp_path)
     assert result.status == "crashed"
-    assert result.failure == Failure(
-        "the engine crashed", "some hint", subject=f"the trial of {name} algorithms"
-    )
+    subject = f"the trial of {name} algorithms"
+    assert result.failure == Failure("the engine crashed", "some hint", subject=subject)
     assert Path(steps.runs[-1][1].work_folder).name == name  # nothing ran after it
 
 
 def test_numbers_that_are_far_off_are_a_warning(tmp_path: Path) -> None:
     (tmp_path / "near").mkdir()
-    steps = Steps(far=0.001)
-    near = run_with_winograd(
-        spec_with(), context_in(tmp_path / "near"), Listener(), steps.step, steps.run
-    )
+    near = Steps(far=0.001).prefer_winograd(tmp_path / "near")
     assert near.warnings == ()
     assert near.numeric_errors[0].absolute == pytest.approx(0.001, rel=1e-3)
-    steps = Steps(far=1.0)
-    far = run_with_winograd(spec_with(), context_in(tmp_path), Listener(), steps.step, steps.run)
+    far = Steps(far=1.0).prefer_winograd(tmp_path)
     assert "the numbers of winograd algorithms are far from" in far.warnings[0]
     assert (far.numeric_errors[0].absolute, far.numeric_errors[0].relative) == (1.0, 0.5)
 
@@ -138,9 +112,7 @@ def test_steps_run_alone_and_write_where_nobody_looks(tmp_path: Path) -> None:
     steps = Steps()
     settings = {"thread": 2, "multi_thread_core_ids": "0,1", "model_dump": "out.mge"}
     settings |= {"io_dump": "out.txt", "dump_filter": "x"}
-    run_with_winograd(
-        spec_with(**settings), context_in(tmp_path), Listener(), steps.step, steps.run
-    )
+    steps.prefer_winograd(tmp_path, **settings)
     *trials, (timed, kept) = steps.runs
     assert len(trials) == 2
     for trial, context in trials:
@@ -186,9 +158,8 @@ def test_without_winograd_the_others_are_left() -> None:
     assert without_winograd(prefer_winograd(cache)) == without_winograd(cache)
     for old, new in zip(operators_of(cache), operators_of(without_winograd(cache)), strict=True):
         assert not candidates(new)
-        assert new.algorithms == tuple(
-            each for each in old.algorithms if each not in candidates(old)
-        )
+        others = [each for each in old.algorithms if each not in candidates(old)]
+        assert new.algorithms == tuple(others)
 
 
 def test_an_operator_that_has_no_other_algorithm_keeps_winograd() -> None:
