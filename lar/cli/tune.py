@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="extend",
         default=[],
         metavar="A,B",
-        help="try these engines alone",
+        help="try these engines alone, or all that read the model",
     )
     group.add_argument(
         "--objective",
