@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
+from lar.engines.engine import Site
 from lar.options.option import Option, Switch
-from lar.options.table import MULTI_THREAD_CORE_IDS, MULTITHREAD, THREAD
+from lar.options.table import (
+    ALLOW_EXTERNAL_DATA,
+    CPU,
+    CPU_DEFAULT,
+    MULTI_THREAD_CORE_IDS,
+    MULTITHREAD,
+    MULTITHREAD_DEFAULT,
+    PRECISION,
+    THREAD,
+)
 from lar.records.choices import Choice, Dimension, OptionValue
+
+# What no search tries with engines whose default is the CPU, and why.
+ON_CPU_NOT_TRIED: Mapping[Option[Any], str] = {
+    CPU: "it is the default",
+    MULTITHREAD_DEFAULT: "it is the same as --multithread here",
+    ALLOW_EXTERNAL_DATA: "it changes nothing of a run",
+}
 
 # Numbers of threads that the space `full` tries, besides all cores and half of them.
 COUNTS = (2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
@@ -32,13 +49,10 @@ def thread_choices(
 
     The quick space has as many threads as cores, bound and not, and half as many.
     """
-    most = len(cores)
-    quick = {most, most // 2}
-    counts = {count for count in (*COUNTS, *quick) if 2 <= count <= most}
-    for count in sorted(counts, reverse=True):
+    for count, for_full in counts_up_to(len(cores)):
         for option, ending in options:
-            yield set_to(option, count, f"{count} threads{ending}", for_full=count not in quick)
-    if binds and most > 1:
+            yield set_to(option, count, f"{count} threads{ending}", for_full=for_full)
+    if binds and (most := len(cores)) > 1:
         ids = ",".join(map(str, cores))
         yield Choice(
             name=f"{most} bound threads",
@@ -46,20 +60,32 @@ def thread_choices(
         )
 
 
+def threads_dimension(cores: Sequence[int]) -> Dimension:
+    """Return one thread and more, for an engine that does not bind them to cores."""
+    more = thread_choices(cores, ((MULTITHREAD, ""),), binds=False)
+    return Dimension(name="threads", choices=(set_to(CPU_DEFAULT, True, "1 thread"), *more))
+
+
+def precision_dimension(site: Site, needs: Mapping[str, Set[str]]) -> Dimension:
+    """Return the types coarser than float32 of which the site's processor has one of the
+    instruction sets that `needs` names."""
+    names = [name for name, sets in needs.items() if sets & site.instruction_sets]
+    choices = (set_to(PRECISION, name, name, allow="reduced-precision") for name in names)
+    return Dimension(name="precision", choices=tuple(choices))
+
+
 def copies_dimension(cores: Sequence[int]) -> Dimension:
     """Return numbers of copies of the model that run at once, which can raise the throughput."""
-    most = len(cores)
-    quick = {most, most // 2}
-    return Dimension(
-        name="copies",
-        choices=tuple(
-            set_to(
-                *(THREAD, count, f"{count} copies"),
-                for_full=count not in quick,
-                objectives=("throughput",),
-            )
-            for count in sorted(
-                {count for count in (*COUNTS, *quick) if 2 <= count <= most}, reverse=True
-            )
-        ),
+    copies = (
+        set_to(THREAD, count, f"{count} copies", for_full=for_full, objectives=("throughput",))
+        for count, for_full in counts_up_to(len(cores))
     )
+    return Dimension(name="copies", choices=tuple(copies))
+
+
+def counts_up_to(most: int) -> list[tuple[int, bool]]:
+    """Return numbers of threads or copies, the most first, and whether the full space alone has
+    them."""
+    quick = {most, most // 2}
+    counts = {count for count in (*COUNTS, *quick) if 2 <= count <= most}
+    return [(count, count not in quick) for count in sorted(counts, reverse=True)]

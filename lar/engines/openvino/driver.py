@@ -20,11 +20,10 @@ from lar.engines.formats import is_onnx
 from lar.engines.onnx_file.contents import read_ends
 from lar.engines.openvino import messages
 from lar.engines.openvino.config import config_of, device_of, precision_of
-from lar.engines.openvino.model_files import require_weights
 from lar.errors import EngineMissing, LarError, UsageError
 from lar.options.table import CONST_SHAPE, FAST_RUN_ALGO_POLICY, PRECISION, PROVIDER
 from lar.records.facts import EngineFacts
-from lar.records.run import ModelInfo, TensorInfo
+from lar.records.run import TensorInfo
 
 Array = np.ndarray[Any, Any]
 
@@ -347,47 +346,4 @@ def describe(port: Any) -> TensorInfo:
         dtype=FED.get(type_name, type_name),
         shape=tuple(axis.get_length() if axis.is_static else None for axis in known),
         any_rank=shape.rank.is_dynamic,
-    )
-
-
-def read_model(path: Path) -> ModelInfo:
-    """Return what a file of OpenVINO's own format holds.
-
-    Raises:
-        UsageError: it is damaged, or its weights are missing.
-    """
-    from collections import Counter
-
-    from lar.engines.flops import count_flops
-    from lar.engines.openvino.graph import ENDS, OF_WEIGHTS, constants_in, operation_of, shape_of
-
-    require_weights(path)
-    try:
-        model = import_openvino().Core().read_model(path)
-    except RuntimeError as error:
-        raise messages.explain(str(error), str(path), loading=True) or error from None
-    tensors = [tuple(map(describe, ports)) for ports in (model.inputs, model.outputs)]
-    batches = [it for it in model.inputs if (shape_of(it) or (1,))[0] is None]
-    for port in batches:
-        shape = port.get_partial_shape()
-        shape[0] = 1
-        model.reshape({port: shape})
-    operators = model.get_ordered_ops()
-    constants = constants_in(operators)
-    fixed = [it for it in operators if it.get_type_name() == "Constant"]
-    weights = [it for it in fixed if it.get_element_type().get_type_name() in OF_WEIGHTS]
-    computing = [it for it in operators if it not in constants and it.get_type_name() not in ENDS]
-    flops, unknown = count_flops(map(operation_of, computing))
-    return ModelInfo(
-        engine="openvino",
-        inputs=tensors[0],
-        outputs=tensors[1],
-        operators=dict(Counter(it.get_type_name() for it in computing).most_common()),
-        parameter_count=sum(it.data.size for it in weights),
-        weight_bytes=sum(it.get_byte_size() for it in weights),
-        flops=flops,
-        flops_unknown=unknown,
-        metadata={"flops_at": ", ".join(f"{name_of(it)}[0]=1" for it in batches)}
-        if batches
-        else {},
     )

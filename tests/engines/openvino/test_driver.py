@@ -96,6 +96,8 @@ def test_what_an_xml_holds_is_told(run_lar: Any, tmp_path: Path) -> None:
     assert "input   data    float32  {?,1,8,8}" in text
     assert "Convolution  " in text
     assert "FLOPs: 915,476" in text  # of the .onnx: 915,466, without the sum of the last bias
+    refused = run_lar("info", str(model), "--input", "{2,1,8,8}").stderr
+    assert "OpenVINO counts FLOPs for the shapes in the file alone" in refused
 
 
 def test_a_batch_is_taken_as_it_comes_or_compiled_for(tmp_path: Path) -> None:
