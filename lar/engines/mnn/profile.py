@@ -20,7 +20,7 @@ import numpy as np
 
 from lar.engines.driver import HOST_THREAD, EngineTrace
 from lar.engines.flops import Operation, flops_of
-from lar.engines.mnn.operator_kinds import KINDS
+from lar.engines.mnn.operator_kinds import FACTS, KINDS
 from lar.graphs.operator_kinds import HEAVY
 from lar.records.columns import ExecutionColumns
 from lar.records.profile import Execution, ProfiledOperator, Step, TensorFact
@@ -29,16 +29,6 @@ if TYPE_CHECKING:
     from lar.engines.mnn.net import NetOperator
     from lar.engines.mnn.session import InterpreterDriver, Session
 
-# Operators by kind of work, besides those whose multiplications MNN counts.
-WORK = {
-    "elementwise": "BinaryOp UnaryOp ReLU ReLU6 PReLU ELU Selu Sigmoid TanH Eltwise Select",
-    # Of windows that overlap, each element is counted once.
-    "reduction": "Reduction ArgMax ArgMin CumSum Pooling",
-    "softmax": "Softmax",
-    "normalisation": "LayerNorm GroupNorm InstanceNorm",
-    "movement": "Raster ConvertTensor Cast Copy Gather GatherV2 GatherND Pack Range Tile TopKV2",
-}
-KIND_OF_WORK = {name: kind for kind, names in WORK.items() for name in names.split()}
 RASTER = re.compile(r"_raster_\d+$")
 MODULE = re.compile(r"(.+)[/.][^/.]+")
 CALLBACKS = "MNN calls lar around each operator: about a microsecond of each time is that"
@@ -60,7 +50,7 @@ class Described(NamedTuple):
         if KINDS.kind_of(self.type) in HEAVY:
             return round(2e6 * self.multiplications)
         inputs, outputs = (tuple(it.shape for it in each) for each in (self.inputs, self.outputs))
-        kind = KIND_OF_WORK.get(self.type)
+        kind = FACTS.work_by_type.get(self.type)
         return flops_of(Operation(type=self.type, kind=kind, inputs=inputs, outputs=outputs))
 
 

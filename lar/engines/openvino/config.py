@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from lar.errors import UsageError, nearest
@@ -23,19 +24,9 @@ from lar.options.values import pairs_in
 # Of --precision, the engine's names.
 PRECISIONS = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 
-# The properties that `--engine-option` sets: those that a model may be compiled with, but for what
-# is the business of lar's own options alone. Devices besides the CPU have others, which begin so.
+# How properties begin that devices besides the CPU have. Those of the CPU stand in properties.txt:
+# all that a model may be compiled with, but for what is the business of lar's own options alone.
 OF_DEVICES = ("GPU_", "NPU_", "NPUW_", "MULTI_", "AUTO_", "DEVICE_")
-PROPERTIES = """
-    ACTIVATIONS_SCALE_FACTOR ALLOW_AUTO_BATCHING AUTO_BATCH_TIMEOUT CACHE_DIR CACHE_MODE
-    COMPILATION_NUM_THREADS CPU_DENORMALS_OPTIMIZATION CPU_SPARSE_WEIGHTS_DECOMPRESSION_RATE
-    DYNAMIC_QUANTIZATION_GROUP_SIZE ENABLE_CPU_PINNING ENABLE_CPU_RESERVATION
-    ENABLE_HYPER_THREADING ENABLE_MMAP ENABLE_TENSOR_PARALLEL ENABLE_WEIGHTLESS
-    EXECUTION_MODE_HINT INFERENCE_NUM_THREADS INFERENCE_PRECISION_HINT KEY_CACHE_GROUP_SIZE
-    KEY_CACHE_PRECISION KV_CACHE_PRECISION LOG_LEVEL MODEL_DISTRIBUTION_POLICY MODEL_PRIORITY
-    NUM_STREAMS PERFORMANCE_HINT PERFORMANCE_HINT_NUM_REQUESTS PERF_COUNT SCHEDULING_CORE_TYPE
-    TBB_PARTITIONER VALUE_CACHE_GROUP_SIZE VALUE_CACHE_PRECISION
-"""
 
 
 def precision_of(name: str) -> str:
@@ -76,7 +67,7 @@ def check_property(key: str) -> None:
     Raises:
         UsageError: naming the property that was probably meant.
     """
-    known = PROPERTIES.split()
+    known = Path(__file__).with_name("properties.txt").read_text().split()
     if key not in known and not key.startswith(OF_DEVICES):
         near = nearest(key.upper(), known)
         raise UsageError(

@@ -15,7 +15,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from lar.engines.flops import Operation, Shape, flops_of
-from lar.engines.openvino.operator_kinds import KINDS, WORK
+from lar.engines.openvino.operator_kinds import FACTS, KINDS
 from lar.graphs.operator_kinds import WITH_CONSTANT
 
 # Nodes that give nothing of the model's: what is fed, constants, results, copies in another layout.
@@ -270,7 +270,7 @@ def shape_of(value: Any) -> Shape:
 
 def operation_of(operator: Any) -> Operation:
     """Return what the work of an operator of a model depends on."""
-    kind = WORK.get(operator.get_type_name())
+    kind = FACTS.work_by_type.get(operator.get_type_name())
     attributes = operator.get_attributes() if kind in ("pooling", "matrix product") else {}
     inputs = [shape_of(it) for it in operator.inputs()]
     if attributes.get("transpose_a") and inputs[0]:

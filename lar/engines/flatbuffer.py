@@ -1,4 +1,4 @@
-"""FlatBuffers, in which MegEngine's model files are written, read with every offset checked."""
+"""FlatBuffers, in which engines write their model files, read with every offset checked."""
 
 from __future__ import annotations
 
@@ -39,8 +39,9 @@ class Table:
     def blob(self, index: int) -> tuple[int, memoryview] | None:
         """Return a vector of bytes and its position."""
         position = self.pointed(index)
-        if position is None:
-            return None
+        return None if position is None else self.blob_at(position)
+
+    def blob_at(self, position: int) -> tuple[int, memoryview]:
         start, size = position + 4, self.number("<I", position)
         if size > len(self.data) - start:
             raise ValueError(f"{size} bytes should follow byte {start} of {len(self.data)}")
@@ -48,18 +49,23 @@ class Table:
 
     def text(self, index: int) -> str:
         """Return a string, an empty one where it is left out."""
-        found = self.blob(index)
-        if found is None:
-            return ""
-        start, raw = found
+        position = self.pointed(index)
+        return "" if position is None else self.text_at(position)
+
+    def texts(self, index: int) -> list[str]:
+        """Return the elements of a vector of strings."""
+        return [self.text_at(each + self.number("<I", each)) for each in self._elements(index)]
+
+    def text_at(self, position: int) -> str:
+        start, raw = self.blob_at(position)
         if self.number("<B", start + len(raw)) != 0:
             raise ValueError("a text does not end")
         return bytes(raw).decode()  # a UnicodeDecodeError is a ValueError
 
-    def integer(self, index: int, kind: str = "<I") -> int:
-        """Return a number, 0 where it is left out."""
+    def integer(self, index: int, kind: str = "<I", default: int = 0) -> int:
+        """Return a number, the default where it is left out."""
         position = self.field(index)
-        return 0 if position is None else self.number(kind, position)
+        return default if position is None else self.number(kind, position)
 
     def real(self, index: int) -> float | None:
         """Return a floating-point number, None where it is left out."""
@@ -68,9 +74,9 @@ class Table:
             return None
         return float(struct.unpack("<f", struct.pack("<I", self.number("<I", position)))[0])
 
-    def numbers(self, index: int) -> list[int]:
+    def numbers(self, index: int, kind: str = "<I") -> list[int]:
         """Return the elements of a vector of 32 bits each; one that is left out has none."""
-        return [self.number("<I", position) for position in self._elements(index)]
+        return [self.number(kind, position) for position in self._elements(index)]
 
     def tables(self, index: int) -> Iterator[Table]:
         """Yield the tables of a vector."""
