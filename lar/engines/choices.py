@@ -19,45 +19,16 @@ from lar.options.table import (
 )
 from lar.records.choices import Choice, Dimension, OptionValue
 
-# What no search tries with engines whose default is the CPU, and why.
+# Numbers of threads that the space `full` tries, besides all cores and half of them.
+COUNTS = (2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+
+
+# What no search tries with an engine whose default is the CPU, and why.
 ON_CPU_NOT_TRIED: Mapping[Option[Any], str] = {
     CPU: "it is the default",
     MULTITHREAD_DEFAULT: "it is the same as --multithread here",
     ALLOW_EXTERNAL_DATA: "it changes nothing of a run",
 }
-
-# Numbers of threads that the space `full` tries, besides all cores and half of them.
-COUNTS = (2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
-
-
-def turn_on(option: Switch, **fields: Any) -> Choice:
-    """Return the choice of a switch, with its flag as the name: `nchw44` for `--enable-nchw44`."""
-    name = option.key.removeprefix("enable_").replace("_", "-")
-    return Choice(name=name, options={option.key: True}, **fields)
-
-
-def set_to(option: Option[Any], value: OptionValue, name: str, **fields: Any) -> Choice:
-    """Return the choice of a value of an option."""
-    return Choice(name=name, options={option.key: value}, **fields)
-
-
-def thread_choices(
-    cores: Sequence[int], options: Sequence[tuple[Option[int], str]], *, binds: bool = True
-) -> Iterator[Choice]:
-    """Yield numbers of threads for each of some options, the most first, whose names end as given;
-    then all threads bound to their cores, by an engine that `binds` them.
-
-    The quick space has as many threads as cores, bound and not, and half as many.
-    """
-    for count, for_full in counts_up_to(len(cores)):
-        for option, ending in options:
-            yield set_to(option, count, f"{count} threads{ending}", for_full=for_full)
-    if binds and (most := len(cores)) > 1:
-        ids = ",".join(map(str, cores))
-        yield Choice(
-            name=f"{most} bound threads",
-            options={MULTITHREAD.key: most, MULTI_THREAD_CORE_IDS.key: ids},
-        )
 
 
 def threads_dimension(cores: Sequence[int]) -> Dimension:
@@ -74,18 +45,51 @@ def precision_dimension(site: Site, needs: Mapping[str, Set[str]]) -> Dimension:
     return Dimension(name="precision", choices=tuple(choices))
 
 
-def copies_dimension(cores: Sequence[int]) -> Dimension:
-    """Return numbers of copies of the model that run at once, which can raise the throughput."""
-    copies = (
-        set_to(THREAD, count, f"{count} copies", for_full=for_full, objectives=("throughput",))
-        for count, for_full in counts_up_to(len(cores))
-    )
-    return Dimension(name="copies", choices=tuple(copies))
+def turn_on(option: Switch, **fields: Any) -> Choice:
+    """Return the choice of a switch, with its flag as the name: `nchw44` for `--enable-nchw44`."""
+    name = option.key.removeprefix("enable_").replace("_", "-")
+    return Choice(name=name, options={option.key: True}, **fields)
 
 
-def counts_up_to(most: int) -> list[tuple[int, bool]]:
-    """Return numbers of threads or copies, the most first, and whether the full space alone has
-    them."""
+def set_to(option: Option[Any], value: OptionValue, name: str, **fields: Any) -> Choice:
+    """Return the choice of a value of an option."""
+    return Choice(name=name, options={option.key: value}, **fields)
+
+
+def counts_for(cores: Sequence[int]) -> list[tuple[int, bool]]:
+    """Return numbers of threads or copies, the most first, each with whether the full space alone
+    has it: the quick one has as many as cores, and half as many."""
+    most = len(cores)
     quick = {most, most // 2}
     counts = {count for count in (*COUNTS, *quick) if 2 <= count <= most}
     return [(count, count not in quick) for count in sorted(counts, reverse=True)]
+
+
+def thread_choices(
+    cores: Sequence[int], options: Sequence[tuple[Option[int], str]], *, binds: bool = True
+) -> Iterator[Choice]:
+    """Yield numbers of threads for each of some options, the most first, whose names end as given;
+    then all threads bound to their cores, by an engine that `binds` them.
+
+    The quick space has as many threads as cores, bound and not, and half as many.
+    """
+    most = len(cores)
+    for count, for_full in counts_for(cores):
+        for option, ending in options:
+            yield set_to(option, count, f"{count} threads{ending}", for_full=for_full)
+    if binds and most > 1:
+        ids = ",".join(map(str, cores))
+        yield Choice(
+            name=f"{most} bound threads",
+            options={MULTITHREAD.key: most, MULTI_THREAD_CORE_IDS.key: ids},
+        )
+
+
+def copies_dimension(cores: Sequence[int]) -> Dimension:
+    """Return numbers of copies of the model that run at once, which can raise the throughput."""
+    fields = {"objectives": ("throughput",)}
+    choices = (
+        set_to(THREAD, count, f"{count} copies", for_full=for_full, **fields)
+        for count, for_full in counts_for(cores)
+    )
+    return Dimension(name="copies", choices=tuple(choices))
