@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="extend",
         default=[],
         metavar="A,B",
-        help="try these engines alone, or all that read the model",
+        help="try these engines alone",
     )
     group.add_argument(
         "--objective",
