@@ -93,9 +93,9 @@ class CallbackProfiler:
     def take(self, step: Step, forward_ns: int, dispatched_ns: int, waited_ns: int) -> None:
         t0_ns = self.driver.recorder.t0_ns  # of the same clock
         times = [each - t0_ns for each in self.times]
-        for operator, *interval in zip(self.sequence, times[::2], times[1::2], strict=True):
+        for operator, start, end in zip(self.sequence, times[::2], times[1::2], strict=True):
             self.executions.append(
-                Execution(operator, step.number, HOST_THREAD, *interval, warmup=step.warmup)
+                Execution(operator, step.number, HOST_THREAD, start, end, warmup=step.warmup)
             )
         del self.times[:]
 

@@ -15,7 +15,6 @@ from lar.options.table import (
     MULTITHREAD_DEFAULT,
     PRECISION,
     PROFILE,
-    PROVIDER,
     STREAMS,
     VERBOSE,
 )
@@ -29,36 +28,22 @@ PRECISIONS = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 OF_DEVICES = ("GPU_", "NPU_", "NPUW_", "MULTI_", "AUTO_", "DEVICE_")
 
 
-def precision_of(name: str) -> str:
-    """Return lar's name of a type that the engine names."""
-    return next((key for key, known in PRECISIONS.items() if known == name), name)
-
-
-def device_of(settings: Mapping[str, Any]) -> str:
-    """Return the engine's name of the device that is asked for."""
-    return str(PROVIDER.of(settings) or "CPU").upper()
-
-
 def config_of(settings: Mapping[str, Any], copies: int) -> dict[str, str]:
     """Return the properties that a model is compiled with."""
-    # The engine's own choice is bfloat16 on CPUs that have it, and it does not say so.
-    found = {"INFERENCE_PRECISION_HINT": PRECISIONS[PRECISION.of(settings) or "float32"]}
-    threads = MULTITHREAD.of(settings) or MULTITHREAD_DEFAULT.of(settings)
+    threads = MULTITHREAD.of(settings) or MULTITHREAD_DEFAULT.of(settings) or 0
     if CPU_DEFAULT.of(settings) or (copies > 1 and not threads):
         threads = 1
-    if threads:
-        found["INFERENCE_NUM_THREADS"] = str(threads * copies)
-    if copies > 1:
-        found["NUM_STREAMS"] = str(copies)
-    if STREAMS.is_given(settings):
-        found["NUM_STREAMS"] = str(STREAMS.of(settings))
-    if HINT.is_given(settings):
-        found["PERFORMANCE_HINT"] = str(HINT.of(settings)).upper()
-    if PROFILE.is_given(settings):
-        found["PERF_COUNT"] = "YES"
-    if VERBOSE.of(settings):
-        found["LOG_LEVEL"] = "LOG_DEBUG"
-    return {**found, **pairs_in(str(settings.get(ENGINE_OPTION.key, "")).splitlines())}
+    found = {
+        # The engine's own choice is bfloat16 on CPUs that have it, and it does not say so.
+        "INFERENCE_PRECISION_HINT": PRECISIONS[PRECISION.of(settings) or "float32"],
+        "INFERENCE_NUM_THREADS": threads * copies,
+        "NUM_STREAMS": STREAMS.of(settings) or (copies if copies > 1 else 0),
+        "PERFORMANCE_HINT": (HINT.of(settings) or "").upper(),
+        "PERF_COUNT": "YES" if PROFILE.is_given(settings) else "",
+        "LOG_LEVEL": "LOG_DEBUG" if VERBOSE.of(settings) else "",
+    }
+    own = pairs_in(str(settings.get(ENGINE_OPTION.key, "")).splitlines())
+    return {**{name: str(it) for name, it in found.items() if it}, **own}
 
 
 def check_property(key: str) -> None:

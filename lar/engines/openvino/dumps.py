@@ -20,7 +20,7 @@ from lar.dumps.layers import Layer, dump_layers
 from lar.dumps.outputs import write_outputs
 from lar.engines.formats import is_onnx
 from lar.engines.onnx_file.quantization import read_quantizations
-from lar.engines.openvino.driver import DTYPES, array_of
+from lar.engines.openvino.driver import DTYPES
 from lar.engines.openvino.graph import ExecutedGraph, Region, cut_model, tensor_name
 from lar.engines.openvino.operator_kinds import STEPS
 
@@ -136,16 +136,10 @@ class TakenTensors:
     ) -> dict[Any, Array]:
         """Return the first results of a compiled model, of the driver's inputs and others behind
         them."""
-        request = compiled.create_infer_request()
         tensors = map(self.driver.tensor_of, self.driver.model.inputs)
         others = map(self.driver.openvino.Tensor, fed.values())
-        for place, tensor in enumerate((*tensors, *others)):
-            request.set_input_tensor(place, tensor)
-        request.infer()
-        arrays = (
-            (output, array_of(request.get_output_tensor(at))) for at, output in enumerate(outputs)
-        )
-        return {output: array for output, array in arrays if not isinstance(array, str)}
+        given = zip(outputs, self.driver.compute(compiled, (*tensors, *others)), strict=False)
+        return {output: array for output, array in given if not isinstance(array, str)}
 
 
 def is_spoiler(value: Any, region: Region) -> bool:

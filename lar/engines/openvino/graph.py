@@ -14,7 +14,7 @@ from functools import cached_property
 from math import prod
 from typing import Any, NamedTuple
 
-from lar.engines.flops import Operation, Shape, flops_of
+from lar.engines.flops import Operation, Shape, count_flops
 from lar.engines.openvino.operator_kinds import FACTS, KINDS
 from lar.graphs.operator_kinds import WITH_CONSTANT
 
@@ -72,9 +72,7 @@ class Region(NamedTuple):
     @property
     def flops(self) -> int | None:
         """Its operations (`lar.engines.flops`), None where they are unknown."""
-        counts = [flops_of(operation_of(operator)) for operator in self.operators]
-        known = [count for count in counts if count is not None]
-        return sum(known) if len(known) == len(counts) else None
+        return count_flops(map(operation_of, self.operators))[0]
 
 
 def executed_nodes(compiled: Any) -> list[ExecutedNode]:
@@ -107,10 +105,11 @@ def constants_in(operators: Iterable[Any]) -> set[Any]:
 
 
 def tensor_name(output: Any) -> str:
-    """Return the name of what an operator gives: the operator's own if the model has that for it,
-    else the first of those that it has. A tensor without one is called by its operator."""
+    """Return the name of what an operator gives, or of an input or output of a model: the
+    operator's own if the model has that for it, else the first of those that it has. A tensor
+    without one is called by its operator, a result by what it is the result of."""
     names, node = sorted(output.get_names()), output.get_node()
-    own = str(node.get_friendly_name())
+    own = str(node.get_friendly_name().partition("/sink_port_")[0])
     if names:
         return own if own in names else str(names[0])
     return f"{own}:{output.get_index()}" if node.get_output_size() > 1 else own

@@ -38,8 +38,8 @@ def read_model(path: Path) -> ModelInfo:
     Raises:
         UsageError: it is damaged, or its weights are missing.
     """
-    from lar.engines.openvino.driver import describe, import_openvino, name_of
-    from lar.engines.openvino.graph import ENDS, OF_WEIGHTS, constants_in, operation_of, shape_of
+    from lar.engines.openvino import graph
+    from lar.engines.openvino.driver import describe, import_openvino
     from lar.engines.openvino.messages import explain
 
     files_beside(path)
@@ -48,18 +48,20 @@ def read_model(path: Path) -> ModelInfo:
     except RuntimeError as error:
         raise explain(str(error), str(path), loading=True) or error from None
     inputs, outputs = (tuple(map(describe, ports)) for ports in (model.inputs, model.outputs))
-    batches = [it for it in model.inputs if (shape_of(it) or (1,))[0] is None]
+    batches = [it for it in model.inputs if (graph.shape_of(it) or (1,))[0] is None]
     for port in batches:
         shape = port.get_partial_shape()
         shape[0] = 1
         model.reshape({port: shape})
     operators = model.get_ordered_ops()
-    constants = constants_in(operators)
+    constants = graph.constants_in(operators)
     fixed = [it for it in operators if it.get_type_name() == "Constant"]
-    weights = [it for it in fixed if it.get_element_type().get_type_name() in OF_WEIGHTS]
-    computing = [it for it in operators if it not in constants and it.get_type_name() not in ENDS]
-    flops, unknown = count_flops(map(operation_of, computing))
-    flops_at = ", ".join(f"{name_of(it)}[0]=1" for it in batches)
+    weights = [it for it in fixed if it.get_element_type().get_type_name() in graph.OF_WEIGHTS]
+    computing = [
+        it for it in operators if it not in constants and it.get_type_name() not in graph.ENDS
+    ]
+    flops, unknown = count_flops(map(graph.operation_of, computing))
+    flops_at = ", ".join(f"{graph.tensor_name(it)}[0]=1" for it in batches)
     return ModelInfo(
         engine="openvino",
         inputs=inputs,

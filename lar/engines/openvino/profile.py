@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lar.engines.driver import EngineTrace
-from lar.engines.openvino.driver import DTYPES
+from lar.engines.openvino.driver import DTYPES, reshape
 from lar.engines.openvino.graph import ExecutedGraph, Region, shape_of, tensor_name
 from lar.engines.openvino.operator_kinds import STEPS
 from lar.engines.operator_times import OperatorTimes, bytes_of, derived_operator
@@ -80,12 +80,12 @@ def operators_of(driver: CompiledDriver) -> dict[str, ProfiledOperator]:
     """Return the operators of the graph that a driver executes, by the names of their nodes, with
     shapes as they were fed; of those that OpenVINO has added, no tensors are known."""
     model = driver.model.clone()
-    model.reshape({port: list(driver.fed_to(port).shape) for port in model.inputs})
+    reshape(model, driver.fed)
     graph = ExecutedGraph(model, driver.compiled)
     regions = {region.node: region for region in graph.regions}
     found = {}
     for place, node in enumerate(graph.nodes):
-        known = {"id": str(place), "type": node.type, "algorithm": node.kernel}
+        known: dict[str, Any] = {"id": str(place), "type": node.type, "algorithm": node.kernel}
         region = regions.get(node)
         found[node.name] = (
             describe(region, **known) if region else ProfiledOperator(name=node.title, **known)
@@ -93,7 +93,7 @@ def operators_of(driver: CompiledDriver) -> dict[str, ProfiledOperator]:
     return found
 
 
-def describe(region: Region, **known: str) -> ProfiledOperator:
+def describe(region: Region, **known: Any) -> ProfiledOperator:
     """Return the operator of a node; it gives its tensors in its own layout. One that only shows a
     tensor in another shape moves nothing."""
     node = region.node
