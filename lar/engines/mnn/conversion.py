@@ -16,6 +16,8 @@ from lar.errors import EngineMissing, LarError, UsageError
 # makers.
 CODE = "import sys; sys.path.insert(0, sys.argv.pop(1)); import _tools; _tools.mnnconvert(sys.argv)"
 
+INSTALL = "pip install 'lar[mnn]'"
+
 LACKING = re.compile(r"Not Support: (.*)")
 # What the converter says of a file that it cannot decode.
 NO_MODEL = ("not onnx model", "Invalid ONNX Model")
@@ -35,7 +37,7 @@ def convert(model: Path, place: Path) -> str:
     """
     tools = find_spec("_tools")
     if tools is None or tools.origin is None:
-        raise EngineMissing("MNN's converter is not installed", "pip install MNN")
+        raise EngineMissing("MNN's converter is not installed", INSTALL)
     done = subprocess.run(
         [
             *(sys.executable, "-S", "-c", CODE, os.path.dirname(tools.origin), "-f", "ONNX"),

@@ -37,6 +37,7 @@ ENDS = ("Parameter", "Result")
 class ExecutedNode(NamedTuple):
     """A node of the executed graph. `origins` are the model's operators, by their names."""
 
+    order: int
     name: str
     type: str
     kernel: str
@@ -77,18 +78,14 @@ class Region(NamedTuple):
 
 def executed_nodes(compiled: Any) -> list[ExecutedNode]:
     """Return the nodes of the executed graph in the order in which they run."""
-    found: list[tuple[int, ExecutedNode]] = []
+    found = []
     for node in compiled.get_runtime_model().get_ordered_ops():
         info = {key: str(getattr(it, "value", it)) for key, it in node.get_rt_info().items()}
-        executed = ExecutedNode(
-            node.get_friendly_name(),
-            info["layerType"],
-            info.get("primitiveType", ""),
-            info.get("outputLayouts", ""),
-            tuple(filter(None, info.get("originalLayersNames", "").split(","))),
-        )
-        found.append((int(info["execOrder"]), executed))
-    return [node for _, node in sorted(found, key=lambda it: it[0])]
+        facts = (info.get(key, "") for key in ("layerType", "primitiveType", "outputLayouts"))
+        origins = tuple(filter(None, info.get("originalLayersNames", "").split(",")))
+        name = str(node.get_friendly_name())
+        found.append(ExecutedNode(int(info["execOrder"]), name, *facts, origins))
+    return sorted(found)
 
 
 def constants_in(operators: Iterable[Any]) -> set[Any]:
@@ -145,19 +142,18 @@ class ExecutedGraph:
         """The tensors that each node gives."""
         owners = {operator: node for node, each in self.computing.items() for operator in each}
 
-        def outputs_of(node: ExecutedNode) -> Iterator[Any]:
-            """Yield what is taken of its last operator, and of the others what other nodes take."""
-            for operator in self.computing[node]:
-                for output in operator.outputs():
-                    takers = [it.get_node() for it in output.get_target_inputs()]
-                    is_last = operator is self.computing[node][-1]
-                    is_taken = bool(output.get_names() or takers)
-                    if any(owners.get(it, node) is not node for it in takers) or (
-                        is_last and is_taken
-                    ):
-                        yield output
+        def is_given(output: Any, node: ExecutedNode) -> bool:
+            """Return whether a node gives what one of its operators does: what other nodes take,
+            and of its last operator what anything takes."""
+            takers = [it.get_node() for it in output.get_target_inputs()]
+            is_last = output.get_node() == self.computing[node][-1]
+            is_taken = is_last and bool(output.get_names() or takers)
+            return is_taken or any(owners.get(it, node) is not node for it in takers)
 
-        return {node: [*outputs_of(node)] for node in self.computing}
+        return {
+            node: [it for each in operators for it in each.outputs() if is_given(it, node)]
+            for node, operators in self.computing.items()
+        }
 
     @property
     def outputs(self) -> list[Any]:
