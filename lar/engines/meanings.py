@@ -38,16 +38,23 @@ class Meanings:
         content = Path(module).with_name("messages.json").read_bytes()
         self.meanings = msgspec.json.decode(content, type=list[Meaning])
 
-    def explain(self, message: str, said: str, model: str, *, loading: bool) -> LarError | None:
+    def explain(
+        self, message: str, model: str, said: str = "", *, loading: bool = True
+    ) -> LarError | None:
         """Return the clear error behind a message, None for an unknown one; `said` is what counts
         of it, in a line."""
+        facts = {"said": said or last_line(message), "broken": BROKEN}
         phases = ("", "loading" if loading else "running")
         for it in self.meanings:
             if it.when in phases and (found := re.search(it.pattern, message)):
-                texts = (
-                    text.format(*found.groups(), said=said, broken=BROKEN)
-                    for text in (it.problem, it.hint)
-                )
+                texts = (text.format(*found.groups(), **facts) for text in (it.problem, it.hint))
                 subject = model if it.about and not it.flag else ""
                 return KINDS[it.kind](*texts, flag=it.flag, subject=subject)
         return None
+
+
+def last_line(message: str) -> str:
+    """Return what the last line of a message says, at most 160 characters: those before it often
+    say where in its own source the engine found it."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()] or ["nothing"]
+    return re.sub(r"^\w+: ", "", lines[-1])[:160]

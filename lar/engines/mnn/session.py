@@ -17,7 +17,9 @@ import numpy as np
 
 from lar.engines.driver import Driver
 from lar.engines.formats import is_onnx
+from lar.engines.meanings import last_line
 from lar.engines.mnn.conversion import INSTALL, convert
+from lar.engines.mnn.messages import MEANINGS
 from lar.engines.mnn.net import Net, damaged, read_net
 from lar.engines.onnx_file.contents import read_ends
 from lar.errors import EngineMissing, LarError, UsageError
@@ -49,7 +51,6 @@ FAILURES = {
 }
 # The engine's own number of threads; more than the cores would wait for one another.
 DEFAULT_THREADS = 4
-MODULES_ONLY = "shape compute need input content"
 
 
 def import_mnn() -> Any:
@@ -117,18 +118,12 @@ class Session:
             try:
                 self.session = self.interpreter.createSession(dict(config))
             except Exception as error:
-                raise self.error_of_session(said()) from error
+                raise MEANINGS.explain(said(), model) or error from error
         self.inputs: dict[str, Any] = self.interpreter.getSessionInputAll(self.session)
         self.outputs: dict[str, Any] = self.interpreter.getSessionOutputAll(self.session)
         self.run = partial(self.interpreter.runSession, self.session)
         # Takes functions that are called before and after each operator.
         self.run_with = partial(self.interpreter.runSessionWithCallBackInfo, self.session)
-
-    def error_of_session(self, said: str) -> LarError:
-        problem = f"MNN cannot make a session of it: {last_line(said)}"
-        if MODULES_ONLY in said:
-            problem = "MNN's sessions cannot run a model in which shapes depend on the values fed"
-        return unable(self.model, problem)
 
     def feed(self, arrays: Mapping[str, Array]) -> None:
         """Give the inputs their shapes, and their values.
@@ -202,11 +197,6 @@ class Session:
 def unable(model: str, problem: str) -> LarError:
     """Return the error of a model that is whole, and that MNN cannot run."""
     return LarError(problem, "run the model on another engine", subject=model)
-
-
-def last_line(said: str) -> str:
-    """Return the last of what MNN has printed, in at most 160 characters."""
-    return (said.strip().splitlines() or ["nothing"])[-1].strip()[:160]
 
 
 class InterpreterDriver(Driver):

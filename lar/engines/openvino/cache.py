@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from lar.engines import model_caches
 from lar.engines.engine import Size
 from lar.engines.formats import is_onnx
+from lar.engines.meanings import last_line
 from lar.engines.model_caches import Contents
-from lar.engines.openvino.messages import last_line
 from lar.errors import UsageError
 from lar.files.input_file import read_input
 from lar.files.report_file import OutputFile

@@ -18,9 +18,9 @@ import numpy as np
 from lar.engines.driver import Driver
 from lar.engines.formats import is_onnx
 from lar.engines.onnx_file.contents import read_ends
-from lar.engines.openvino import messages
 from lar.engines.openvino.config import config_of
 from lar.engines.openvino.graph import shape_of, tensor_name
+from lar.engines.openvino.messages import MEANINGS
 from lar.errors import EngineMissing, LarError, UsageError
 from lar.options.table import CONST_SHAPE, FAST_RUN_ALGO_POLICY, PRECISION, PROVIDER
 from lar.records.facts import EngineFacts
@@ -254,7 +254,7 @@ class CompiledDriver(Driver):
         return dict(zip(map(tensor_name, self.compiled.outputs), arrays, strict=True))
 
     def explain(self, error: BaseException, *, loading: bool) -> LarError | None:
-        return messages.explain(str(error), self.spec.model, loading=loading)
+        return MEANINGS.explain(str(error), self.spec.model, loading=loading)
 
 
 def is_optional(info: TensorInfo) -> bool:

@@ -40,13 +40,13 @@ def read_model(path: Path) -> ModelInfo:
     """
     from lar.engines.openvino import graph
     from lar.engines.openvino.driver import describe, import_openvino
-    from lar.engines.openvino.messages import explain
+    from lar.engines.openvino.messages import MEANINGS
 
     files_beside(path)
     try:
         model = import_openvino().Core().read_model(path)
     except RuntimeError as error:
-        raise explain(str(error), str(path), loading=True) or error from None
+        raise MEANINGS.explain(str(error), str(path)) or error from None
     inputs, outputs = (tuple(map(describe, ports)) for ports in (model.inputs, model.outputs))
     batches = [it for it in model.inputs if (graph.shape_of(it) or (1,))[0] is None]
     for port in batches:
