@@ -7,17 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lar.errors import UsageError, nearest
-from lar.options.table import (
-    CPU_DEFAULT,
-    ENGINE_OPTION,
-    HINT,
-    MULTITHREAD,
-    MULTITHREAD_DEFAULT,
-    PRECISION,
-    PROFILE,
-    STREAMS,
-    VERBOSE,
-)
+from lar.options import table
 from lar.options.values import pairs_in
 
 # Of --precision, the engine's names.
@@ -30,19 +20,19 @@ OF_DEVICES = ("GPU_", "NPU_", "NPUW_", "MULTI_", "AUTO_", "DEVICE_")
 
 def config_of(settings: Mapping[str, Any], copies: int) -> dict[str, str]:
     """Return the properties that a model is compiled with."""
-    threads = MULTITHREAD.of(settings) or MULTITHREAD_DEFAULT.of(settings) or 0
-    if CPU_DEFAULT.of(settings) or (copies > 1 and not threads):
+    threads = table.MULTITHREAD.of(settings) or table.MULTITHREAD_DEFAULT.of(settings) or 0
+    if table.CPU_DEFAULT.of(settings) or (copies > 1 and not threads):
         threads = 1
     found = {
         # The engine's own choice is bfloat16 on CPUs that have it, and it does not say so.
-        "INFERENCE_PRECISION_HINT": PRECISIONS[PRECISION.of(settings) or "float32"],
+        "INFERENCE_PRECISION_HINT": PRECISIONS[table.PRECISION.of(settings) or "float32"],
         "INFERENCE_NUM_THREADS": threads * copies,
-        "NUM_STREAMS": STREAMS.of(settings) or (copies if copies > 1 else 0),
-        "PERFORMANCE_HINT": (HINT.of(settings) or "").upper(),
-        "PERF_COUNT": "YES" if PROFILE.is_given(settings) else "",
-        "LOG_LEVEL": "LOG_DEBUG" if VERBOSE.of(settings) else "",
+        "NUM_STREAMS": table.STREAMS.of(settings) or (copies if copies > 1 else 0),
+        "PERFORMANCE_HINT": (table.HINT.of(settings) or "").upper(),
+        "PERF_COUNT": "YES" if table.PROFILE.is_given(settings) else "",
+        "LOG_LEVEL": "LOG_DEBUG" if table.VERBOSE.of(settings) else "",
     }
-    own = pairs_in(str(settings.get(ENGINE_OPTION.key, "")).splitlines())
+    own = pairs_in(str(settings.get(table.ENGINE_OPTION.key, "")).splitlines())
     return {**{name: str(it) for name, it in found.items() if it}, **own}
 
 
@@ -58,5 +48,5 @@ def check_property(key: str) -> None:
         raise UsageError(
             f"OpenVINO has no property {key!r}",
             f"did you mean {near}?" if near else "names are as ENABLE_CPU_PINNING",
-            flag=ENGINE_OPTION.flag,
+            flag=table.ENGINE_OPTION.flag,
         )

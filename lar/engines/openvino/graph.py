@@ -242,6 +242,11 @@ def cut_model(openvino: Any, model: Any, at: Mapping[Any, Any], ends: Iterable[A
     return openvino.Model(results, parameters, "cut")
 
 
+def results_of(model: Any) -> list[Any]:
+    """Return the tensors that a model gives."""
+    return [it.get_node().input_value(0) for it in model.outputs]
+
+
 def data_of(operator: Any) -> list[Any]:
     """Return what an operator takes the values of, and not only the shapes."""
     return [] if operator.get_type_name() in OF_SHAPES else operator.input_values()
