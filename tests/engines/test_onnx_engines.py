@@ -227,12 +227,14 @@ def test_a_dump_has_the_names_of_the_model_and_changes_nothing(engine: str, tmp_
 
 
 @each
-def test_text_and_outputs_are_written(engine: str, tmp_path: Path) -> None:
-    text, folder = tmp_path / "layers.txt", tmp_path / "outputs"
+def test_text_outputs_and_a_part_are_written(engine: str, tmp_path: Path) -> None:
+    text, folder, part = tmp_path / "layers.txt", tmp_path / "outputs", tmp_path / "part"
     run(engine, DIGITS, io_dump=str(text))
     assert "relu1" in text.read_text()
     run(engine, DIGITS, bin_out_dump=str(folder), iter=2)
     assert [it.run for it in lar.open_dump(folder)] == [0, 1, 2]
+    run(engine, DIGITS, bin_io_dump=str(part), dump_filter="relu")
+    assert {it.name for it in lar.open_dump(part)} == {"relu1", "relu2", "relu3"}
 
 
 # Profiles

@@ -1,18 +1,13 @@
-"""Dumps of MNN: operators that it splits or only moves, and filters."""
+"""Dumps of MNN: operators that it splits or only moves."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 import lar
-from tests.engines.onnx_models import DIGITS, needs, node, save
-
-if TYPE_CHECKING:
-    from tests.conftest import RunLar
+from tests.engines.onnx_models import needs, node, save
 
 pytestmark = needs("mnn")
 
@@ -35,11 +30,3 @@ def test_operators_that_mnn_splits_or_only_moves_are_compared_too(tmp_path: Path
     found = lar.compare(f"{model} --engine onnxruntime", f"{model} --engine mnn")
     assert found.same
     assert {"product", "weights", "erf", "y"} <= {pair.actual.name for pair in found.tensors}
-
-
-if sys.platform == "linux":
-
-    def test_a_filter_keeps_some(run_lar: RunLar, tmp_path: Path) -> None:
-        flags = ["--bin-io-dump", str(tmp_path / "dump"), "--dump-filter", "relu"]
-        assert run_lar(str(DIGITS), "--engine", "mnn", *flags).returncode == 0
-        assert {it.name for it in lar.open_dump(tmp_path / "dump")} == {"relu1", "relu2", "relu3"}

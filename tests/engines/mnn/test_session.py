@@ -133,19 +133,6 @@ def test_control_flow_is_refused(run_lar: RunLar, tmp_path: Path) -> None:
     assert "MNN's sessions run no control flow, as If y" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        (["--cuda"], "--cuda: MNN cannot do this"),
-        (["--fast-run"], "--fast-run: MNN cannot do this"),
-    ],
-)
-def test_what_mnn_has_not_is_refused(run_lar: RunLar, flags: list[str], words: str) -> None:
-    done = run_lar(str(DIGITS), "--engine", "mnn", *flags)
-    assert done.returncode == 2
-    assert words in done.stderr
-
-
 @pytest.mark.skipif("aarch64" in sys.platform, reason="this processor has float16")
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])
 def test_a_precision_that_mnn_ignores_is_refused(run_lar: RunLar, precision: str) -> None:

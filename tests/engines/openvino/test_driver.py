@@ -41,31 +41,18 @@ def failure_of(result: RunResult) -> str:
     return f"{result.failure.message}; {result.failure.hint}"
 
 
-def hashes(result: RunResult) -> dict[str, str]:
-    assert result.status == "ok", result.failure
-    return {output.name: output.sha256 for output in result.outputs}
-
-
-def test_float32_is_computed_in_float32_and_what_is_not_is_said() -> None:
-    plain = run(DIGITS, DIGIT).engine
-    assert plain is not None
-    assert (plain.libraries["precision"], plain.products) == ("float32", "")
-    coarse = run(DIGITS, DIGIT, precision="bfloat16")
-    if coarse.status == "ok":
-        assert coarse.engine is not None
-        assert coarse.engine.products == coarse.engine.libraries["precision"] == "bfloat16"
-        assert hashes(coarse) != hashes(run(DIGITS, DIGIT))
-    else:
-        assert "does not compute in bfloat16" in failure_of(coarse)
-
-
-def test_a_precision_that_the_engine_would_replace_is_refused() -> None:
-    result = run(DIGITS, precision="float16")
-    if result.status == "ok":
-        assert result.engine is not None
-        assert result.engine.libraries["precision"] == "float16"
-    else:
-        assert "--precision: the device cpu does not compute in float16 here" in failure_of(result)
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
+def test_a_precision_is_computed_in_or_refused(precision: str) -> None:
+    result = run(DIGITS, DIGIT, precision=precision)
+    if result.status == "failed" and precision != "float32":
+        refused = f"--precision: the device cpu does not compute in {precision} here"
+        assert refused in failure_of(result)
+        return
+    assert result.engine is not None
+    assert result.engine.libraries["precision"] == precision
+    assert result.engine.products == ("" if precision == "float32" else precision)
+    same = result.outputs == run(DIGITS, DIGIT).outputs
+    assert same == (precision == "float32")
 
 
 def test_a_device_that_is_not_there_names_those_that_are() -> None:
