@@ -7,12 +7,19 @@ from collections.abc import Iterator
 
 
 class Table:
-    """A table of a FlatBuffers buffer; whatever would lead out of it is a ValueError."""
+    """A table of a FlatBuffers buffer; whatever would lead out of it is a ValueError.
 
-    def __init__(self, data: memoryview, position: int) -> None:
-        self.data, self.position = data, position
-        self.fields = position - self.number("<i", position)
-        self.fields_size = self.number("<H", self.fields)
+    One that is left out has no position and no fields, and is false.
+    """
+
+    def __init__(self, data: memoryview, position: int | None) -> None:
+        self.data, self.position, self.fields_size = data, position or 0, 0
+        if position is not None:
+            self.fields = position - self.number("<i", position)
+            self.fields_size = self.number("<H", self.fields)
+
+    def __bool__(self) -> bool:
+        return self.fields_size > 0
 
     def number(self, kind: str, position: int) -> int:
         if not 0 <= position <= len(self.data) - struct.calcsize(kind):
@@ -32,33 +39,23 @@ class Table:
         position = self.field(index)
         return None if position is None else position + self.number("<I", position)
 
-    def table(self, index: int) -> Table | None:
-        position = self.pointed(index)
-        return None if position is None else Table(self.data, position)
+    def table(self, index: int) -> Table:
+        return Table(self.data, self.pointed(index))
 
-    def blob(self, index: int) -> tuple[int, memoryview] | None:
-        """Return a vector of bytes and its position."""
+    def blob(self, index: int, behind: int = 0) -> memoryview | None:
+        """Return a vector of bytes, and so many that stand behind it; None where it is left out."""
         position = self.pointed(index)
-        return None if position is None else self.blob_at(position)
-
-    def blob_at(self, position: int) -> tuple[int, memoryview]:
-        start, size = position + 4, self.number("<I", position)
+        if position is None:
+            return None
+        start, size = position + 4, self.number("<I", position) + behind
         if size > len(self.data) - start:
             raise ValueError(f"{size} bytes should follow byte {start} of {len(self.data)}")
-        return start, self.data[start : start + size]
+        return self.data[start : start + size]
 
     def text(self, index: int) -> str:
         """Return a string, an empty one where it is left out."""
-        position = self.pointed(index)
-        return "" if position is None else self.text_at(position)
-
-    def texts(self, index: int) -> list[str]:
-        """Return the elements of a vector of strings."""
-        return [self.text_at(each + self.number("<I", each)) for each in self._elements(index)]
-
-    def text_at(self, position: int) -> str:
-        start, raw = self.blob_at(position)
-        if self.number("<B", start + len(raw)) != 0:
+        *raw, end = self.blob(index, behind=1) or b"\0"
+        if end != 0:
             raise ValueError("a text does not end")
         return bytes(raw).decode()  # a UnicodeDecodeError is a ValueError
 
@@ -69,10 +66,9 @@ class Table:
 
     def real(self, index: int) -> float | None:
         """Return a floating-point number, None where it is left out."""
-        position = self.field(index)
-        if position is None:
+        if self.field(index) is None:
             return None
-        return float(struct.unpack("<f", struct.pack("<I", self.number("<I", position)))[0])
+        return float(struct.unpack("<f", struct.pack("<I", self.integer(index)))[0])
 
     def numbers(self, index: int, kind: str = "<I") -> list[int]:
         """Return the elements of a vector of 32 bits each; one that is left out has none."""
@@ -82,6 +78,15 @@ class Table:
         """Yield the tables of a vector."""
         for position in self._elements(index):
             yield Table(self.data, position + self.number("<I", position))
+
+    def texts(self, index: int) -> Iterator[str]:
+        """Yield the strings of a vector."""
+        for position in self._elements(index):
+            start = position + self.number("<I", position) + 4
+            end = start + self.number("<I", start - 4)
+            if end > len(self.data):
+                raise ValueError("a text does not end")
+            yield bytes(self.data[start:end]).decode()
 
     def _elements(self, index: int) -> range:
         start = self.pointed(index)

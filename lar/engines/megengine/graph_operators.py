@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from lar.engines.flatbuffer import Table, open_root
+from lar.engines.megengine.flatbuffer import Table, open_root
 from lar.engines.megengine.packed_model import graph_in
 from lar.testcases.packed_file import (
     GRAPH_HEAD,

@@ -72,7 +72,7 @@ def read_net(path: Path) -> Net:
     """
     try:
         root = open_root(memoryview(path.read_bytes()))
-        tables, names = [*root.tables(3)], root.texts(7)
+        tables, names = [*root.tables(3)], [*root.texts(7)]
         operators = tuple(operator_of(each, names) for each in tables)
         inputs = {
             name: tuple(main.numbers(0, "<i")) if (main := each.table(2)) else ()
