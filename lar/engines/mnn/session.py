@@ -143,7 +143,7 @@ class Session:
                 raise self.error_of_shapes(arrays, said())
         self.fed = []
         for name, (tensor, array) in used.items():
-            fitting = np.require(array, self.dtype_of(name, tensor), "C")
+            fitting = np.require(array, self.dtype_of(name), "C")
             host = self.mnn.Tensor(array.shape, tensor.getDataType(), fitting, host_type)
             self.fed.append((tensor, host))
         self.upload()
@@ -156,23 +156,20 @@ class Session:
     def error_of_shapes(self, arrays: Mapping[str, Array], said: str) -> UsageError:
         used = [name for name in arrays if name in self.inputs]
         fed = ", ".join(f"{it} of shape {format_shape(arrays[it].shape)}" for it in used)
-        return UsageError(
-            f"MNN cannot compute it with {fed}",
-            f"feed it the shapes that it was made for; MNN says: {last_line(said)}",
-            subject=self.model,
-        )
+        hint = f"feed it the shapes that it was made for; MNN says: {last_line(said)}"
+        return UsageError(f"MNN cannot compute it with {fed}", hint, subject=self.model)
 
     def megabytes(self) -> float:
         """Return the memory of its tensors and weights."""
         return float(self.interpreter.getSessionInfo(self.session, MEMORY))
 
-    def dtype_of(self, name: str, tensor: Any) -> str:
-        """Return the name of a tensor's type.
+    def dtype_of(self, name: str) -> str:
+        """Return the name of an input's type.
 
         Raises:
             UsageError: it is one that MNN's Python does not pass on.
         """
-        if dtype := self.fact_of(tensor).dtype:
+        if dtype := self.fact_of(self.inputs[name]).dtype:
             return dtype
         problem = f"{name} is of a type that MNN's Python does not pass on"
         raise UsageError(problem, subject=self.model)
@@ -190,8 +187,8 @@ class Session:
 
     def values_of(self, names: Iterable[str]) -> dict[str, Array | None]:
         """Return the values of tensors in plain axes, None of those that MNN keeps none of."""
-        found = {name: self.outputs.get(name) for name in names}
-        return {name: tensor and self.read(tensor) for name, tensor in found.items()}
+        kept = self.outputs
+        return {name: self.read(kept[name]) if name in kept else None for name in names}
 
 
 def unable(model: str, problem: str) -> LarError:
@@ -310,7 +307,7 @@ def infos_of(session: Session, net: Net) -> tuple[TensorInfo, ...]:
     return tuple(
         TensorInfo(
             name=name,
-            dtype=session.dtype_of(name, session.inputs[name]),
+            dtype=session.dtype_of(name),
             shape=tuple(None if size < 0 else size for size in shape),
             resizable=True,
         )
