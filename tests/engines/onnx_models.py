@@ -110,7 +110,7 @@ def write_residual(path: Path) -> Path:
 def write_optional(path: Path) -> Path:
     """Write a product with a weight that is an input too."""
     weights = {"w": np.array([1, 2, 3], np.float32)}
-    ends: Any = {"x": ["batch", 3], "w": [3]}, {"y": ["batch", 3]}
+    ends: tuple[Shapes, Shapes] = {"x": ["batch", 3], "w": [3]}, {"y": ["batch", 3]}
     return save(path, [node("Mul", "x w", "y")], *ends, weights)
 
 

@@ -18,6 +18,7 @@ from tests.engines.onnx_models import (
     DIGITS,
     MOBILENET,
     MODELS,
+    Shapes,
     needs,
     node,
     save,
@@ -68,7 +69,7 @@ def test_copies_give_the_same(engine: str) -> None:
 
 @each
 def test_tensors_without_elements_are_fed(engine: str, tmp_path: Path) -> None:
-    ends: Any = {"past": [1, "n", 2], "x": [1, 1, 2]}, {"y": [1, "m", 2]}
+    ends: tuple[Shapes, Shapes] = {"past": [1, "n", 2], "x": [1, 1, 2]}, {"y": [1, "m", 2]}
     model = save(tmp_path / "joined.onnx", [node("Concat", "past x", "y", axis=1)], *ends)
     (output,) = run(engine, model, "past:{1,0,2};x:[[[1,2]]]").outputs
     assert (output.shape, output.mean) == ((1, 1, 2), 1.5)

@@ -81,10 +81,10 @@ def executed_nodes(compiled: Any) -> list[ExecutedNode]:
     found = []
     for node in compiled.get_runtime_model().get_ordered_ops():
         info = {key: str(getattr(it, "value", it)) for key, it in node.get_rt_info().items()}
-        facts = (info.get(key, "") for key in ("layerType", "primitiveType", "outputLayouts"))
+        kernel, layout = info.get("primitiveType", ""), info.get("outputLayouts", "")
         origins = tuple(filter(None, info.get("originalLayersNames", "").split(",")))
-        name = str(node.get_friendly_name())
-        found.append(ExecutedNode(int(info["execOrder"]), name, *facts, origins))
+        order, name, kind = int(info["execOrder"]), node.get_friendly_name(), info["layerType"]
+        found.append(ExecutedNode(order, name, kind, kernel, layout, origins))
     return sorted(found)
 
 

@@ -6,7 +6,7 @@ import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 
 import lar
 from lar.engines.mnn.conversion import convert, error_of
-from tests.engines.onnx_models import DIGITS, MOBILENET, needs, node, save, write_optional
+from tests.engines.onnx_models import DIGITS, MOBILENET, Shapes, needs, node, save, write_optional
 from tests.engines.test_onnx_engines import own_model
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def test_modes_are_taken(run_lar: RunLar) -> None:
 
 
 def test_a_shape_that_depends_on_values_is_one_clear_line(run_lar: RunLar, tmp_path: Path) -> None:
-    ends: Any = {"x": [6], "s": [2]}, {"y": ["a", "b"]}
+    ends: tuple[Shapes, Shapes] = {"x": [6], "s": [2]}, {"y": ["a", "b"]}
     model = save(tmp_path / "made.onnx", [node("Reshape", "x s", "y")], *ends, s=INT64)
     done = run_lar(str(model), "--engine", "mnn")
     assert done.returncode == 4
@@ -169,7 +169,7 @@ def test_runs_of_other_engines_import_no_mnn(run_lar: RunLar) -> None:
 
 def test_models_that_are_converted_at_once_do_not_mix_their_weights(tmp_path: Path) -> None:
     weights = np.random.RandomState(0).randn(512, 1000).astype(np.float32)
-    ends: Any = {"x": [1, 512]}, {"y": [1, 1000]}
+    ends: tuple[Shapes, Shapes] = {"x": [1, 512]}, {"y": [1, 1000]}
     model = save(tmp_path / "large.onnx", [node("Gemm", "x w", "y")], *ends, {"w": weights})
     places = [tmp_path / str(number) / "converted.mnn" for number in range(6)]
     for place in places:

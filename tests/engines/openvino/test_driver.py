@@ -18,6 +18,7 @@ from tests.engines.onnx_models import (
     DIGITS,
     MODELS,
     REPOSITORY,
+    Shapes,
     needs,
     node,
     save,
@@ -90,7 +91,7 @@ def test_outputs_that_are_one_tensor_keep_their_names(tmp_path: Path) -> None:
 
 
 def test_single_numbers_are_fed_and_given(tmp_path: Path) -> None:
-    ends: Any = {"a": [], "b": []}, {"sum": []}
+    ends: tuple[Shapes, Shapes] = {"a": [], "b": []}, {"sum": []}
     model = save(tmp_path / "sum.onnx", [node("Add", "a b", "sum")], *ends)
     arrays = {"a": np.float32(2), "b": np.float32(3)}
     (output,) = run(model, {name: np.asarray(it) for name, it in arrays.items()}).outputs
@@ -202,7 +203,7 @@ def test_an_input_without_rank_is_compiled_for_what_is_fed(tmp_path: Path) -> No
     assert result.status == "ok", result.failure
     assert (result.outputs[0].shape, result.outputs[0].mean) == ((1, 1, 3), 4)
     assert "nothing feeds x, which may have any number of axes" in failure_of(run(model))
-    ends: Any = {"x": None}, {"y": None}
+    ends: tuple[Shapes, Shapes] = {"x": None}, {"y": None}
     weights = {"w": np.ones((1, 1, 1, 1), np.float32)}
     unclear = save(tmp_path / "conv.onnx", [node("Conv", "x w", "y")], *ends, weights)
     text = failure_of(run(unclear, "x:{1,1,2,2}"))
