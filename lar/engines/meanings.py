@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
-from typing import Literal
-
-import msgspec
+from typing import Literal, NamedTuple
 
 from lar.engines.formats import BROKEN
 from lar.errors import LarError, UsageError
@@ -14,7 +13,7 @@ from lar.errors import LarError, UsageError
 KINDS = {"usage": UsageError, "engine": LarError}
 
 
-class Meaning(msgspec.Struct, frozen=True):
+class Meaning(NamedTuple):
     """What is wrong where a message has a pattern, and what to do.
 
     Both texts may hold the groups of the pattern, what the engine `said` in a line, and `broken`,
@@ -35,8 +34,8 @@ class Meanings:
     """The meanings in the file beside a module; the first that fits a message counts."""
 
     def __init__(self, module: str) -> None:
-        content = Path(module).with_name("messages.json").read_bytes()
-        self.meanings = msgspec.json.decode(content, type=list[Meaning])
+        rows = json.loads(Path(module).with_name("messages.json").read_text())
+        self.meanings = [Meaning(**row) for row in rows]
 
     def explain(
         self, message: str, model: str, said: str = "", *, loading: bool = True

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import msgspec
+if TYPE_CHECKING:
+    from lar.dumps.dump import DumpedOperator
+    from lar.graphs.operator_kinds import OperatorKinds, Steps
 
-from lar.dumps.dump import DumpedOperator
-from lar.graphs.operator_kinds import OperatorKinds, Steps
 
-
-class OperatorFacts(msgspec.Struct, frozen=True, dict=True):
-    """The content of the file.
+class OperatorFacts:
+    """The content of the file beside a module.
 
     Attributes:
         kinds: types of operators in small letters, by their kind in words for all engines.
@@ -23,12 +24,13 @@ class OperatorFacts(msgspec.Struct, frozen=True, dict=True):
         numbers: types by the numbers that model files have for them.
     """
 
-    kinds: Mapping[str, Sequence[str]]
-    opaque: frozenset[str]
-    random: frozenset[str]
-    work: Mapping[str, Sequence[str]]
-    modes: Mapping[str, Sequence[str]] = {}
-    numbers: Mapping[int, str] = {}
+    def __init__(self, module: str) -> None:
+        content = json.loads(Path(module).with_name("operators.json").read_text())
+        self.kinds: Mapping[str, Sequence[str]] = content["kinds"]
+        self.opaque, self.random = frozenset(content["opaque"]), frozenset(content["random"])
+        self.work: Mapping[str, Sequence[str]] = content["work"]
+        self.modes: Mapping[str, Sequence[str]] = content.get("modes", {})
+        self.numbers = {int(at): name for at, name in content.get("numbers", {}).items()}
 
     @cached_property
     def work_by_type(self) -> Mapping[str, str]:
@@ -36,18 +38,12 @@ class OperatorFacts(msgspec.Struct, frozen=True, dict=True):
 
     def operator_kinds(self, steps_by_mode: Callable[[DumpedOperator], Steps]) -> OperatorKinds:
         """Return the kinds of the operators; the function is that of `OperatorKinds`."""
+        from lar.graphs.operator_kinds import OperatorKinds
+
+        kinds = by_type(self.kinds)
         return OperatorKinds(
-            by_type(self.kinds),
-            steps_by_mode=steps_by_mode,
-            opaque=self.opaque,
-            random=self.random,
+            kinds, steps_by_mode=steps_by_mode, opaque=self.opaque, random=self.random
         )
-
-
-def read_operator_facts(module: str) -> OperatorFacts:
-    """Read the file that stands beside a module."""
-    content = Path(module).with_name("operators.json").read_bytes()
-    return msgspec.json.decode(content, type=OperatorFacts)
 
 
 def by_type(groups: Mapping[str, Sequence[str]]) -> dict[str, str]:

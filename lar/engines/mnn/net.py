@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 from lar.engines.flatbuffer import Table, open_root
 from lar.engines.formats import BROKEN
-from lar.engines.mnn.operator_kinds import FACTS
+from lar.engines.operator_facts import OperatorFacts
 from lar.errors import UsageError
 
+FACTS = OperatorFacts(__file__)
 CONVOLUTIONS = ("Convolution", "ConvolutionDepthwise", "Deconvolution", "DeconvolutionDepthwise")
 
 # The operators whose result depends on shapes alone.

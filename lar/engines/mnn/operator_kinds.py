@@ -7,7 +7,7 @@ overlap, each element is counted once.
 from __future__ import annotations
 
 from lar.dumps.dump import DumpedOperator
-from lar.engines.operator_facts import read_operator_facts
+from lar.engines.mnn.net import FACTS
 from lar.graphs.operator_kinds import Steps
 
 
@@ -20,5 +20,4 @@ def steps_by_mode(operator: DumpedOperator) -> Steps:
     return (known["mode"],) if known.get("mode") else ()
 
 
-FACTS = read_operator_facts(__file__)
 KINDS = FACTS.operator_kinds(steps_by_mode)

@@ -19,22 +19,20 @@ from lar.engines.driver import Driver
 from lar.engines.formats import is_onnx
 from lar.engines.onnx_file.contents import read_ends
 from lar.engines.openvino.config import config_of
-from lar.engines.openvino.graph import shape_of, tensor_name
 from lar.engines.openvino.messages import MEANINGS
+from lar.engines.openvino.tensors import (
+    FED,
+    NARROW,
+    Array,
+    array_of,
+    describe,
+    reshape,
+    tensor_name,
+)
 from lar.errors import EngineMissing, LarError, UsageError
 from lar.options.table import CONST_SHAPE, FAST_RUN_ALGO_POLICY, PRECISION, PROVIDER
 from lar.records.facts import EngineFacts
 from lar.records.run import TensorInfo
-
-Array = np.ndarray[Any, Any]
-
-# OpenVINO's names of element types that NumPy has too, and of those that it has no name for.
-DTYPES: Mapping[str, str] = {
-    "boolean": "bool",
-    **{f"{kind[0]}{n}": f"{kind}{n}" for kind in ("float", "int", "uint") for n in (8, 16, 32, 64)},
-}
-NARROW = {"bf16": "bfloat16", "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2"}
-FED = {**DTYPES, **NARROW}
 
 CONVERTER = "openvino.tools.ovc"
 
@@ -112,7 +110,8 @@ class CompiledDriver(Driver):
         found = str(kind.get_type_name())
         if found != asked:
             # The engine itself would take another one and say nothing.
-            problem = f"the device {self.device.lower()} does not compute in {FED[asked]} here"
+            device, wanted = self.device.lower(), FED.get(asked, asked)
+            problem = f"the device {device} does not compute in {wanted} here"
             hint = f"it takes {FED.get(found, found)} instead: give that, or float32"
             raise UsageError(problem, hint, flag=PRECISION.flag)
         return FED.get(found, found)
@@ -262,22 +261,6 @@ def is_optional(info: TensorInfo) -> bool:
     return info.optional and info.dtype in FED.values()
 
 
-def array_of(tensor: Any) -> Array | str:
-    """Return the array of a tensor, or the name of its type if lar has no such type."""
-    type_name = tensor.element_type.get_type_name()
-    if type_name in NARROW:
-        import ml_dtypes  # most models need it not
-
-        narrow: Array = np.asarray(tensor.data).view(getattr(ml_dtypes, NARROW[type_name]))
-        return narrow
-    return tensor.data if type_name in DTYPES else f"tensor({type_name})"
-
-
-def reshape(model: Any, arrays: Mapping[str, Array]) -> None:
-    """Give the inputs of a model the shapes of arrays."""
-    model.reshape({port: list(arrays[tensor_name(port)].shape) for port in model.inputs})
-
-
 def constants_by_name(model: Any) -> dict[str, Any]:
     """Return the constants of a model."""
     constants = (it for it in model.get_ops() if it.get_type_name() == "Constant")
@@ -293,14 +276,3 @@ def open_constant(openvino: Any, model: Any, constant: Any) -> None:
         taker.replace_source_output(parameter.output(0))
     parameter.output(0).set_names({name})
     model.add_parameters([parameter])
-
-
-def describe(port: Any) -> TensorInfo:
-    """Describe an input or output of a model; axes that are open take any size."""
-    type_name, shape = port.get_element_type().get_type_name(), shape_of(port)
-    return TensorInfo(
-        name=tensor_name(port),
-        dtype=FED.get(type_name, type_name),
-        shape=shape or (),
-        any_rank=shape is None,
-    )

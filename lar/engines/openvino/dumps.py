@@ -13,21 +13,17 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from lar.dumps.facts import DumpFacts
 from lar.dumps.layers import Layer, dump_layers
 from lar.dumps.outputs import write_outputs
 from lar.engines.formats import is_onnx
 from lar.engines.onnx_file.quantization import read_quantizations
-from lar.engines.openvino.driver import DTYPES
-from lar.engines.openvino.graph import ExecutedGraph, Region, cut_model, results_of, tensor_name
+from lar.engines.openvino.graph import ExecutedGraph, Region, cut_model
 from lar.engines.openvino.operator_kinds import STEPS
+from lar.engines.openvino.tensors import DTYPES, Array, results_of, tensor_name
 
 if TYPE_CHECKING:
     from lar.engines.openvino.driver import CompiledDriver
-
-Array = np.ndarray[Any, Any]
 
 OTHERWISE = "OpenVINO executes other operators where this is taken out of its graph"
 NO_TYPE = "no file holds elements of its type"

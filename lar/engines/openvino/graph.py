@@ -14,8 +14,9 @@ from functools import cached_property
 from math import prod
 from typing import Any, NamedTuple
 
-from lar.engines.flops import Operation, Shape, count_flops
+from lar.engines.flops import Operation, count_flops
 from lar.engines.openvino.operator_kinds import FACTS, KINDS
+from lar.engines.openvino.tensors import shape_of, tensor_name
 from lar.graphs.operator_kinds import WITH_CONSTANT
 
 # Nodes that give nothing of the model's: what is fed, constants, results, copies in another layout.
@@ -99,17 +100,6 @@ def constants_in(operators: Iterable[Any]) -> set[Any]:
         if is_fixed or kind in OF_SHAPES:
             found.add(operator)
     return found
-
-
-def tensor_name(output: Any) -> str:
-    """Return the name of what an operator gives, or of an input or output of a model: the
-    operator's own if the model has that for it, else the first of those that it has. A tensor
-    without one is called by its operator, a result by what it is the result of."""
-    names, node = sorted(output.get_names()), output.get_node()
-    own = str(node.get_friendly_name().partition("/sink_port_")[0])
-    if names:
-        return own if own in names else str(names[0])
-    return f"{own}:{output.get_index()}" if node.get_output_size() > 1 else own
 
 
 class ExecutedGraph:
@@ -242,11 +232,6 @@ def cut_model(openvino: Any, model: Any, at: Mapping[Any, Any], ends: Iterable[A
     return openvino.Model(results, parameters, "cut")
 
 
-def results_of(model: Any) -> list[Any]:
-    """Return the tensors that a model gives."""
-    return [it.get_node().input_value(0) for it in model.outputs]
-
-
 def data_of(operator: Any) -> list[Any]:
     """Return what an operator takes the values of, and not only the shapes."""
     return [] if operator.get_type_name() in OF_SHAPES else operator.input_values()
@@ -258,14 +243,6 @@ def constants_before(value: Any) -> Iterator[Any]:
         yield value
     for each in data_of(value.get_node()):
         yield from constants_before(each)
-
-
-def shape_of(value: Any) -> Shape:
-    """Return the shape of an output or input, with None for open axes."""
-    shape = value.get_partial_shape()
-    if shape.rank.is_dynamic:
-        return None
-    return tuple(axis.get_length() if axis.is_static else None for axis in shape)
 
 
 def operation_of(operator: Any) -> Operation:

@@ -39,8 +39,9 @@ def read_model(path: Path) -> ModelInfo:
         UsageError: it is damaged, or its weights are missing.
     """
     from lar.engines.openvino import graph
-    from lar.engines.openvino.driver import describe, import_openvino
+    from lar.engines.openvino.driver import import_openvino
     from lar.engines.openvino.messages import MEANINGS
+    from lar.engines.openvino.tensors import describe, shape_of, tensor_name
 
     files_beside(path)
     try:
@@ -48,7 +49,7 @@ def read_model(path: Path) -> ModelInfo:
     except RuntimeError as error:
         raise MEANINGS.explain(str(error), str(path)) or error from None
     inputs, outputs = (tuple(map(describe, ports)) for ports in (model.inputs, model.outputs))
-    batches = [it for it in model.inputs if (graph.shape_of(it) or (1,))[0] is None]
+    batches = [it for it in model.inputs if (shape_of(it) or (1,))[0] is None]
     for port in batches:
         shape = port.get_partial_shape()
         shape[0] = 1
@@ -61,7 +62,7 @@ def read_model(path: Path) -> ModelInfo:
         it for it in operators if it not in constants and it.get_type_name() not in graph.ENDS
     ]
     flops, unknown = count_flops(map(graph.operation_of, computing))
-    flops_at = ", ".join(f"{graph.tensor_name(it)}[0]=1" for it in batches)
+    flops_at = ", ".join(f"{tensor_name(it)}[0]=1" for it in batches)
     return ModelInfo(
         engine="openvino",
         inputs=inputs,

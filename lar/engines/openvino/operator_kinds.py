@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lar.dumps.dump import DumpedOperator
-from lar.engines.operator_facts import read_operator_facts
+from lar.engines.operator_facts import OperatorFacts
 from lar.graphs.operator_kinds import Steps
 
 # The parameter of a dumped operator that has the kinds of what it does, in order.
@@ -16,5 +16,5 @@ def steps_of(operator: DumpedOperator) -> Steps:
     return tuple(text.split(",")) if isinstance(text, str) and text else ()
 
 
-FACTS = read_operator_facts(__file__)
+FACTS = OperatorFacts(__file__)
 KINDS = FACTS.operator_kinds(steps_of)

@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lar.engines.driver import EngineTrace
-from lar.engines.openvino.driver import DTYPES, reshape
-from lar.engines.openvino.graph import ExecutedGraph, Region, shape_of, tensor_name
+from lar.engines.openvino.graph import ExecutedGraph, Region
 from lar.engines.openvino.operator_kinds import STEPS
+from lar.engines.openvino.tensors import DTYPES, reshape, shape_of, tensor_name
 from lar.engines.operator_times import OperatorTimes, bytes_of, derived_operator
 from lar.records.profile import ProfiledOperator, TensorFact
 
