@@ -138,7 +138,7 @@ class Session:
                 if tuple(tensor.getShape()) != array.shape:
                     self.interpreter.resizeTensor(tensor, array.shape)
             self.interpreter.resizeSession(self.session)
-            # A float in which MNN's Python sees an integer: 0 is 0 all the same.
+            # An integer, which MNN's Python takes for a float: 0 is 0 all the same.
             if self.interpreter.getSessionInfo(self.session, RESIZE_STATUS):
                 raise self.error_of_shapes(arrays, said())
         self.fed = []
