@@ -2,15 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
+from lar.engines.engine import Site
 from lar.options.option import Option, Switch
-from lar.options.table import MULTI_THREAD_CORE_IDS, MULTITHREAD, THREAD
+from lar.options.table import (
+    ALLOW_EXTERNAL_DATA,
+    CPU,
+    CPU_DEFAULT,
+    MULTI_THREAD_CORE_IDS,
+    MULTITHREAD,
+    MULTITHREAD_DEFAULT,
+    PRECISION,
+    THREAD,
+)
 from lar.records.choices import Choice, Dimension, OptionValue
 
 # Numbers of threads that the space `full` tries, besides all cores and half of them.
 COUNTS = (2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+
+
+# What no search tries with an engine whose default is the CPU, and why.
+ON_CPU_NOT_TRIED: Mapping[Option[Any], str] = {
+    CPU: "it is the default",
+    MULTITHREAD_DEFAULT: "it is the same as --multithread here",
+    ALLOW_EXTERNAL_DATA: "it changes nothing of a run",
+}
+
+
+def threads_dimension(cores: Sequence[int]) -> Dimension:
+    """Return one thread and more, for an engine that does not bind them to cores."""
+    more = thread_choices(cores, ((MULTITHREAD, ""),), binds=False)
+    return Dimension(name="threads", choices=(set_to(CPU_DEFAULT, True, "1 thread"), *more))
+
+
+def precision_dimension(site: Site, needs: Mapping[str, Set[str]]) -> Dimension:
+    """Return the types coarser than float32 of which the site's processor has one of the
+    instruction sets that `needs` names."""
+    names = [name for name, sets in needs.items() if sets & site.instruction_sets]
+    choices = (set_to(PRECISION, name, name, allow="reduced-precision") for name in names)
+    return Dimension(name="precision", choices=tuple(choices))
 
 
 def turn_on(option: Switch, **fields: Any) -> Choice:

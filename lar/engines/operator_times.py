@@ -1,16 +1,21 @@
 """The profile of an engine that computes one operator after the other and says how long each took.
 
 The engine gives no times of day: operators stand one behind the other from the begin of an
-iteration's dispatch on.
+iteration's dispatch on. What it does not say of an operator is derived from names and shapes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import prod
+from typing import Any
 
 from lar.engines.driver import HOST_THREAD, EngineTrace
 from lar.records.columns import ExecutionColumns
-from lar.records.profile import Execution, ProfiledOperator, Step, Times
+from lar.records.profile import Execution, ProfiledOperator, Step, TensorFact, Times
+
+LAYER = re.compile(r"(.+)[/.][^/.]+")
 
 
 class OperatorTimes:
@@ -53,3 +58,30 @@ def executions_in(step: Step, begin_ns: int, durations_ns: Sequence[int]) -> Ite
         times = (begin_ns + at, begin_ns + until)
         yield Execution(operator, step.number, HOST_THREAD, *times, warmup=step.warmup)
         at = until
+
+
+def derived_operator(
+    name: str, *, flops: int | None, size_bytes: int | None, **known: Any
+) -> ProfiledOperator:
+    """Return an operator whose work is derived from shapes, and its layer from its name."""
+    layer = LAYER.fullmatch(name)
+    return ProfiledOperator(
+        name=name,
+        module=layer[1] if layer else "",
+        flops=flops,
+        size_bytes=size_bytes,
+        source="none" if flops is None and size_bytes is None else "derived",
+        **known,
+    )
+
+
+def bytes_of(facts: Iterable[TensorFact]) -> int | None:
+    """Return how many bytes tensors have, None where the size of an element is unknown: it is the
+    number in the name of its type, in bits."""
+    total = 0
+    for fact in facts:
+        bits = re.search(r"\d+", fact.dtype.replace("bool", "bool8"))
+        if bits is None:
+            return None
+        total += -(-prod(fact.shape) * int(bits[0]) // 8)
+    return total

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 from lar.engines import all_engines, engine_for, engine_named, readers_of
@@ -86,8 +87,8 @@ def make_request(
 def find_engines(
     model: str, options: Mapping[str, OptionValue], asked: Collection[str]
 ) -> list[str]:
-    """Return the engines that run a model in a search: those asked for that read its format, or the
-    one that a run takes.
+    """Return the engines that run a model in a search: those asked for that read its format (`all`
+    that are installed, but for one that is exact and slow), or the one that a run takes.
 
     Raises:
         UsageError: there is no such engine, or none reads the model.
@@ -95,8 +96,11 @@ def find_engines(
     chosen = engine_for(Path(model), ENGINE.of(options))
     if not asked:
         return [chosen.name]
-    able = {chosen.name, *(engine.name for engine in readers_of(Path(model)))}
-    return [name for name in asked if engine_asked(name).name in able]
+    readers = [chosen, *readers_of(Path(model))]
+    fast = [engine.name for engine in readers if engine.is_installed and not engine.is_exact]
+    named = (fast if name == "all" else [engine_asked(name).name] for name in asked)
+    able = {engine.name for engine in readers}
+    return [name for name in dict.fromkeys(chain.from_iterable(named)) if name in able]
 
 
 def engine_asked(name: str) -> Engine:

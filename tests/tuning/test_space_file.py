@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from lar.engines import engine_named
 from lar.errors import UsageError
 from lar.records.choices import Allowed, Choice, Dimension
 from lar.records.tuning import Candidate, ModelSpace
@@ -280,6 +281,11 @@ class TestCommandLine:
         assert done.returncode == 0, done.stderr
         assert f"{model} on reference: 0 choices" in done.stdout
         assert f"{model} on onnxruntime: " in done.stdout
+        every = run_lar("tune", model, "--list-space", "--engines", "all").stdout
+        assert f"{model} on onnxruntime: " in every
+        assert f"{model} on reference: " not in every
+        for name in ("openvino", "mnn"):
+            assert (f"{model} on {name}: " in every) == engine_named(name).is_installed
         refused = run_lar("tune", model, "--list-space", "--engines", "megengine")
         assert refused.returncode == 2
         expected = f"--engines megengine: none of these engines reads {model}"

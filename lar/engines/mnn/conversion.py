@@ -9,16 +9,15 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from lar.engines.formats import BROKEN
-from lar.errors import EngineMissing, LarError, UsageError
+from lar.engines.mnn.messages import MEANINGS
+from lar.errors import EngineMissing, LarError
 
 # The converter's module without the package around it, whose command reports each use to its
 # makers.
 CODE = "import sys; sys.path.insert(0, sys.argv.pop(1)); import _tools; _tools.mnnconvert(sys.argv)"
 
-LACKING = re.compile(r"Not Support: (.*)")
-# What the converter says of a file that it cannot decode.
-NO_MODEL = ("not onnx model", "Invalid ONNX Model")
+INSTALL = "pip install 'lar[mnn]'"
+
 # How the lines begin that say nothing of a failure.
 PREAMBLE = re.compile(r"\[[\d:]+\] :\d+: |\[ERROR\] ")
 
@@ -35,7 +34,7 @@ def convert(model: Path, place: Path) -> str:
     """
     tools = find_spec("_tools")
     if tools is None or tools.origin is None:
-        raise EngineMissing("MNN's converter is not installed", "pip install MNN")
+        raise EngineMissing("MNN's converter is not installed", INSTALL)
     done = subprocess.run(
         [
             *(sys.executable, "-S", "-c", CODE, os.path.dirname(tools.origin), "-f", "ONNX"),
@@ -59,22 +58,10 @@ def convert(model: Path, place: Path) -> str:
 
 def error_of(model: Path, printed: str, status: int) -> LarError:
     """Return the error of a model that the converter has not converted."""
-    if found := LACKING.findall(printed):
-        names = dict.fromkeys(re.findall(r"ONNX::([^\s|,\]]+)", " ".join(found)) or found)
-        return LarError(
-            f"MNN's converter has no {', '.join(names)}",
-            "run the model on another engine, or export it for another opset",
-            subject=model,
-        )
-    if any(text in printed for text in NO_MODEL):
-        return UsageError(
-            "this is not an ONNX model, or it is damaged or cut short", BROKEN, subject=model
-        )
     lines = [PREAMBLE.sub("", line) for line in printed.splitlines() if "onvert" not in line]
     said = next((line for line in reversed(lines) if line not in ("", "True")), f"status {status}")
-    return LarError(
-        f"MNN's converter failed: {said[:160]}",
-        "--verbose shows all that it says; run the model on another engine",
-        detail=printed,
-        subject=model,
-    )
+    names = printed.replace("ONNX::", "").replace(" | ", ", ")
+    error = MEANINGS.explain(f"converter: {names}", str(model), said[:160])
+    assert error is not None
+    error.detail = printed
+    return error

@@ -1,9 +1,14 @@
-"""The kinds of MNN's operators, in words for all engines."""
+"""What is known of MNN's operators: their kinds, in words for all engines, and their work.
+
+Without the types of training, of other frameworks and of older versions. Of pooling's windows that
+overlap, each element is counted once.
+"""
 
 from __future__ import annotations
 
 from lar.dumps.dump import DumpedOperator
-from lar.graphs.operator_kinds import OperatorKinds, Steps, kinds_by_type
+from lar.engines.mnn.net import FACTS
+from lar.graphs.operator_kinds import Steps
 
 
 def steps_by_mode(operator: DumpedOperator) -> Steps:
@@ -15,24 +20,4 @@ def steps_by_mode(operator: DumpedOperator) -> Steps:
     return (known["mode"],) if known.get("mode") else ()
 
 
-TYPES = {
-    "conv": "convolution convolutiondepthwise convint8 depthwiseconvint8 convolution3d",
-    "deconv": "deconvolution deconvolutiondepthwise convtranspose3d",
-    "matmul": "matmul batchmatmul innerproduct fusedlinear",
-    "pool": "pooling pooling3d",
-    "reduce": "reduction",
-    "norm": "layernorm batchnorm instancenorm groupnorm normalize",
-    "move": "raster converttensor reshape flatten squeeze unsqueeze expanddims permute transpose"
-    " identity copy dropout broadcastto",
-    "cast": "cast floattoint8 int8tofloat",
-    "softmax": "softmax",
-    "clip": "relu6",
-    "sum": "add",
-}
-
-KINDS = OperatorKinds(
-    kinds_by_type(TYPES),
-    steps_by_mode=steps_by_mode,
-    opaque=frozenset({"while", "if", "plugin", "extra"}),
-    random=frozenset({"randomuniform", "randomnormal"}),
-)
+KINDS = FACTS.operator_kinds(steps_by_mode)

@@ -8,39 +8,24 @@ them; operators that only reshape vanish.
 
 from __future__ import annotations
 
-import re
 import time
 from array import array
 from collections.abc import Callable, Sequence
 from functools import partial
-from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-import numpy as np
 
 from lar.engines.driver import HOST_THREAD, EngineTrace
 from lar.engines.flops import Operation, flops_of
+from lar.engines.mnn.net import FACTS, NetOperator
 from lar.engines.mnn.operator_kinds import KINDS
+from lar.engines.operator_times import bytes_of, derived_operator
 from lar.graphs.operator_kinds import HEAVY
 from lar.records.columns import ExecutionColumns
 from lar.records.profile import Execution, ProfiledOperator, Step, TensorFact
 
 if TYPE_CHECKING:
-    from lar.engines.mnn.net import NetOperator
     from lar.engines.mnn.session import InterpreterDriver, Session
 
-# Operators by kind of work, besides those whose multiplications MNN counts.
-WORK = {
-    "elementwise": "BinaryOp UnaryOp ReLU ReLU6 PReLU ELU Selu Sigmoid TanH Eltwise Select",
-    # Of windows that overlap, each element is counted once.
-    "reduction": "Reduction ArgMax ArgMin CumSum Pooling",
-    "softmax": "Softmax",
-    "normalisation": "LayerNorm GroupNorm InstanceNorm",
-    "movement": "Raster ConvertTensor Cast Copy Gather GatherV2 GatherND Pack Range Tile TopKV2",
-}
-KIND_OF_WORK = {name: kind for kind, names in WORK.items() for name in names.split()}
-RASTER = re.compile(r"_raster_\d+$")
-MODULE = re.compile(r"(.+)[/.][^/.]+")
 CALLBACKS = "MNN calls lar around each operator: about a microsecond of each time is that"
 
 
@@ -60,24 +45,23 @@ class Described(NamedTuple):
         if KINDS.kind_of(self.type) in HEAVY:
             return round(2e6 * self.multiplications)
         inputs, outputs = (tuple(it.shape for it in each) for each in (self.inputs, self.outputs))
-        kind = KIND_OF_WORK.get(self.type)
+        kind = FACTS.work_by_type.get(self.type)
         return flops_of(Operation(type=self.type, kind=kind, inputs=inputs, outputs=outputs))
 
 
 def describe(session: Session) -> list[Described]:
     """Return the operators that a fed session carries out, in their order."""
-    begun: list[tuple[str, str, tuple[TensorFact, ...], float]] = []
+    inputs: list[tuple[TensorFact, ...]] = []
     found: list[Described] = []
 
-    def begin(tensors: Sequence[Any], info: Any) -> bool:
-        facts = tuple(map(session.fact_of, tensors))
-        begun.append((info.getName(), info.getType(), facts, info.getFlops()))
+    def begin(tensors: Sequence[Any], _: Any) -> bool:
+        inputs.append(tuple(map(session.fact_of, tensors)))
         return False  # it is not carried out
 
-    def end(tensors: Sequence[Any], _: Any) -> bool:
-        name, kind, inputs, count = begun[-1]
+    def end(tensors: Sequence[Any], info: Any) -> bool:
         outputs = tuple(map(session.fact_of, tensors))
-        found.append(Described(name, kind, inputs, outputs, count))
+        it = Described(info.getName(), info.getType(), inputs[-1], outputs, info.getFlops())
+        found.append(it)
         return True
 
     session.run_with(begin, end)
@@ -89,18 +73,15 @@ class CallbackProfiler:
 
     def __init__(self, driver: InterpreterDriver) -> None:
         self.driver = driver
-        self.sources = {it.name: it for it in driver.net.computed()}
         self.operators: dict[Described, int] = {}
-        self.sequence = array("i")  # which operators the iterations carry out, as fed last
+        self.sequence: list[int] = []  # which operators the iterations carry out, as fed last
         self.times = array("q")
         self.executions = ExecutionColumns()
 
     def start_of(self, session: Session) -> Callable[[], object]:
         """Return what runs an iteration of a session that has just been fed."""
-        found = describe(session)
-        self.sequence = array(
-            "i", (self.operators.setdefault(each, len(self.operators)) for each in found)
-        )
+        places = self.operators
+        self.sequence = [places.setdefault(each, len(places)) for each in describe(session)]
         append, now = self.times.append, time.perf_counter_ns
 
         def note(tensors: object, info: object) -> bool:
@@ -110,27 +91,19 @@ class CallbackProfiler:
         return partial(session.run_with, note, note)
 
     def take(self, step: Step, forward_ns: int, dispatched_ns: int, waited_ns: int) -> None:
-        # Times are those of the recorder, whose clock this is.
-        t0_ns = self.driver.recorder.t0_ns
-        for operator, start, end in zip(
-            self.sequence, *(self.times[at::2] for at in (0, 1)), strict=True
-        ):
+        t0_ns = self.driver.recorder.t0_ns  # of the same clock
+        times = [each - t0_ns for each in self.times]
+        for operator, start, end in zip(self.sequence, times[::2], times[1::2], strict=True):
             self.executions.append(
-                Execution(
-                    operator=operator,
-                    step=step.number,
-                    thread=HOST_THREAD,
-                    start_ns=start - t0_ns,
-                    end_ns=end - t0_ns,
-                    warmup=step.warmup,
-                )
+                Execution(operator, step.number, HOST_THREAD, start, end, warmup=step.warmup)
             )
         del self.times[:]
 
     def finish(self) -> EngineTrace:
+        sources = {it.name: it for it in self.driver.net.computed()}
         return EngineTrace(
             operators=tuple(
-                operator_of(place, each, self.sources.get(RASTER.sub("", each.name)))
+                operator_of(place, each, sources.get(each.name))
                 for each, place in self.operators.items()
             ),
             executions=self.executions,
@@ -140,29 +113,21 @@ class CallbackProfiler:
 
 
 def operator_of(place: int, found: Described, source: NetOperator | None) -> ProfiledOperator:
-    """Return an operator as reports see it; `source` is that of the model after which it is
-    named, None if there is none."""
-    own = source if source is not None and source.name == found.name else None
-    module = MODULE.fullmatch(RASTER.sub("", found.name))
-    moved = sum(map(size_of, (*found.inputs, *found.outputs)))
-    return ProfiledOperator(
+    """Return an operator as reports see it, with what is known of that of the model."""
+    moved, known = bytes_of((*found.inputs, *found.outputs)), dict[str, Any]()
+    if source is not None:
+        known = {"reads": source.inputs, "writes": source.outputs}
+        known["parameters"] = source.parameters
+    return derived_operator(
+        found.name,
+        flops=found.flops,
+        size_bytes=moved and moved + (4 * source.elements if source else 0),
         id=str(place),
         type=found.type,
-        name=found.name,
-        module=module[1] if module else "",
         inputs=found.inputs,
         outputs=found.outputs,
-        parameters=own.parameters if own else {},
-        flops=found.flops,
-        size_bytes=moved + (4 * own.elements if own else 0),
-        source="derived",
-        reads=own.inputs if own else (),
-        writes=own.outputs if own else (),
+        **known,
     )
-
-
-def size_of(fact: TensorFact) -> int:
-    return prod(fact.shape) * np.dtype(fact.dtype or "float32").itemsize
 
 
 def start_profiling(driver: InterpreterDriver, _: object) -> None:

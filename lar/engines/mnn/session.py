@@ -7,7 +7,7 @@ import ctypes
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -17,17 +17,18 @@ import numpy as np
 
 from lar.engines.driver import Driver
 from lar.engines.formats import is_onnx
-from lar.engines.mnn.conversion import convert
+from lar.engines.meanings import last_line
+from lar.engines.mnn.conversion import INSTALL, convert
+from lar.engines.mnn.messages import MEANINGS
 from lar.engines.mnn.net import Net, damaged, read_net
 from lar.engines.onnx_file.contents import read_ends
 from lar.errors import EngineMissing, LarError, UsageError
 from lar.options.table import MODEL_DUMP, PRECISION
 from lar.records.facts import EngineFacts
 from lar.records.profile import TensorFact
-from lar.records.run import TensorInfo
+from lar.records.run import TensorInfo, format_shape
 
 Array = np.ndarray[Any, Any]
-Callback = Callable[[Sequence[Any], Any], bool]
 
 # MNN's names of element types that NumPy has too.
 DTYPES = {
@@ -50,7 +51,6 @@ FAILURES = {
 }
 # The engine's own number of threads; more than the cores would wait for one another.
 DEFAULT_THREADS = 4
-MODULES_ONLY = "shape compute need input content"
 
 
 def import_mnn() -> Any:
@@ -63,7 +63,7 @@ def import_mnn() -> Any:
         with printed():
             import MNN
     except ImportError as error:
-        raise EngineMissing(f"MNN cannot be imported: {error}", "pip install MNN") from error
+        raise EngineMissing(f"MNN cannot be imported: {error}", INSTALL) from error
     return MNN
 
 
@@ -118,17 +118,12 @@ class Session:
             try:
                 self.session = self.interpreter.createSession(dict(config))
             except Exception as error:
-                raise self.error_of_session(said()) from error
+                raise MEANINGS.explain(said(), model) or error from error
         self.inputs: dict[str, Any] = self.interpreter.getSessionInputAll(self.session)
         self.outputs: dict[str, Any] = self.interpreter.getSessionOutputAll(self.session)
         self.run = partial(self.interpreter.runSession, self.session)
-
-    def error_of_session(self, said: str) -> LarError:
-        if MODULES_ONLY in said:
-            problem = "MNN's sessions cannot run a model in which shapes depend on the values fed"
-        else:
-            problem = f"MNN cannot make a session of it: {last_line(said)}"
-        return unable(self.model, problem)
+        # Takes functions that are called before and after each operator.
+        self.run_with = partial(self.interpreter.runSessionWithCallBackInfo, self.session)
 
     def feed(self, arrays: Mapping[str, Array]) -> None:
         """Give the inputs their shapes, and their values.
@@ -137,18 +132,18 @@ class Session:
             UsageError: the model cannot be computed with these shapes or types.
         """
         host_type = self.mnn.Tensor_DimensionType_Caffe
-        used = {name: array for name, array in arrays.items() if name in self.inputs}
+        used = {name: (self.inputs[name], arrays[name]) for name in arrays if name in self.inputs}
         with printed() as said:
-            for name, array in used.items():
-                if tuple(self.inputs[name].getShape()) != array.shape:
-                    self.interpreter.resizeTensor(self.inputs[name], array.shape)
+            for tensor, array in used.values():
+                if tuple(tensor.getShape()) != array.shape:
+                    self.interpreter.resizeTensor(tensor, array.shape)
             self.interpreter.resizeSession(self.session)
-            if self.is_unsized():
-                raise self.error_of_shapes(used, said())
+            # An integer, which MNN's Python takes for a float: 0 is 0 all the same.
+            if self.interpreter.getSessionInfo(self.session, RESIZE_STATUS):
+                raise self.error_of_shapes(arrays, said())
         self.fed = []
-        for name, array in used.items():
-            tensor = self.inputs[name]
-            fitting = np.require(array, self.dtype_of(name, tensor), "C")
+        for name, (tensor, array) in used.items():
+            fitting = np.require(array, self.dtype_of(name), "C")
             host = self.mnn.Tensor(array.shape, tensor.getDataType(), fitting, host_type)
             self.fed.append((tensor, host))
         self.upload()
@@ -159,39 +154,25 @@ class Session:
             tensor.copyFrom(host)
 
     def error_of_shapes(self, arrays: Mapping[str, Array], said: str) -> UsageError:
-        from lar.records.run import format_shape  # needed for an error alone
-
-        fed = ", ".join(f"{name} of shape {format_shape(it.shape)}" for name, it in arrays.items())
-        return UsageError(
-            f"MNN cannot compute it with {fed}",
-            f"feed it the shapes that it was made for; MNN says: {last_line(said)}",
-            subject=self.model,
-        )
-
-    def is_unsized(self) -> bool:
-        """Return whether the shapes of tensors could not be computed."""
-        # It is an integer, which MNN's Python takes for a float: 0 is 0 all the same.
-        return bool(self.interpreter.getSessionInfo(self.session, RESIZE_STATUS))
+        used = [name for name in arrays if name in self.inputs]
+        fed = ", ".join(f"{it} of shape {format_shape(arrays[it].shape)}" for it in used)
+        hint = f"feed it the shapes that it was made for; MNN says: {last_line(said)}"
+        return UsageError(f"MNN cannot compute it with {fed}", hint, subject=self.model)
 
     def megabytes(self) -> float:
         """Return the memory of its tensors and weights."""
         return float(self.interpreter.getSessionInfo(self.session, MEMORY))
 
-    def dtype_of(self, name: str, tensor: Any) -> str:
-        """Return the name of a tensor's type.
+    def dtype_of(self, name: str) -> str:
+        """Return the name of an input's type.
 
         Raises:
             UsageError: it is one that MNN's Python does not pass on.
         """
-        if dtype := self.fact_of(tensor).dtype:
+        if dtype := self.fact_of(self.inputs[name]).dtype:
             return dtype
-        raise UsageError(
-            f"{name} is of a type that MNN's Python does not pass on", subject=self.model
-        )
-
-    def run_with(self, begin: Callback, end: Callback) -> object:
-        """Run it, and have functions called before and after each operator."""
-        return self.interpreter.runSessionWithCallBackInfo(self.session, begin, end)
+        problem = f"{name} is of a type that MNN's Python does not pass on"
+        raise UsageError(problem, subject=self.model)
 
     def fact_of(self, tensor: Any) -> TensorFact:
         """Describe a tensor of a callback."""
@@ -202,9 +183,7 @@ class Session:
     def read(self, tensor: Any) -> Array | None:
         """Return a tensor's values in plain axes, None where there are none."""
         host = self.mnn.Tensor(tensor, self.mnn.Tensor_DimensionType_Caffe)
-        if not tensor.copyToHostTensor(host):
-            return None
-        return np.array(host.getNumpyData())
+        return np.array(host.getNumpyData()) if tensor.copyToHostTensor(host) else None
 
     def values_of(self, names: Iterable[str]) -> dict[str, Array | None]:
         """Return the values of tensors in plain axes, None of those that MNN keeps none of."""
@@ -215,11 +194,6 @@ class Session:
 def unable(model: str, problem: str) -> LarError:
     """Return the error of a model that is whole, and that MNN cannot run."""
     return LarError(problem, "run the model on another engine", subject=model)
-
-
-def last_line(said: str) -> str:
-    """Return the last of what MNN has printed, in at most 160 characters."""
-    return (said.strip().splitlines() or ["nothing"])[-1].strip()[:160]
 
 
 class InterpreterDriver(Driver):
@@ -245,6 +219,7 @@ class InterpreterDriver(Driver):
         self.file = Path(self.spec.model)
 
     def facts(self) -> EngineFacts:
+        asked = PRECISION.of(self.spec.settings) or "float32"
         return EngineFacts(
             name="mnn",
             version=self.mnn.version(),
@@ -252,9 +227,7 @@ class InterpreterDriver(Driver):
             device=self.spec.device,
             libraries={"numpy": np.__version__},
             threads=self.thread_count(),
-            products=""
-            if (asked := PRECISION.of(self.spec.settings)) == "float32"
-            else asked or "",
+            products="" if asked == "float32" else asked,
         )
 
     def default_threads(self) -> int:
@@ -315,34 +288,18 @@ class InterpreterDriver(Driver):
         self.rearm = self.session.upload
 
     def outputs(self) -> Mapping[str, Array | str]:
-        return SessionOutputs(self)
+        return {name: self.output(name) for name in self.net.outputs}
 
-    def failure(self) -> Exception:
-        return LarError(
-            f"MNN failed: {FAILURES.get(self.session.run(), 'it says not why')}",
-            "--verbose shows what it says",
-        )
-
-
-class SessionOutputs(Mapping[str, Any]):
-    """The outputs of a driver, each read when it is asked for, in the type that the model has."""
-
-    def __init__(self, driver: InterpreterDriver) -> None:
-        self._driver = driver
-
-    def __getitem__(self, name: str) -> Array | str:
-        driver = self._driver
-        array = driver.session.read(driver.session.outputs[name])
+    def output(self, name: str) -> Array | str:
+        """Return an output of the last iteration, in the type that the model has for it."""
+        array, dtype = self.session.read(self.session.outputs[name]), self.types.get(name)
         if array is None:
             return "tensor without values"
-        dtype = driver.types.get(name)
         return array.astype(dtype) if dtype in CONVERTED else array
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._driver.net.outputs)
-
-    def __len__(self) -> int:
-        return len(self._driver.net.outputs)
+    def failure(self) -> Exception:
+        problem = f"MNN failed: {FAILURES.get(self.session.run(), 'it says not why')}"
+        return LarError(problem, "--verbose shows what it says")
 
 
 def infos_of(session: Session, net: Net) -> tuple[TensorInfo, ...]:
@@ -350,7 +307,7 @@ def infos_of(session: Session, net: Net) -> tuple[TensorInfo, ...]:
     return tuple(
         TensorInfo(
             name=name,
-            dtype=session.dtype_of(name, session.inputs[name]),
+            dtype=session.dtype_of(name),
             shape=tuple(None if size < 0 else size for size in shape),
             resizable=True,
         )
@@ -366,18 +323,15 @@ def read_values(model: Path) -> tuple[tuple[TensorInfo, ...], dict[str, str]]:
         UsageError: it is damaged, or an input or output is no tensor of numbers.
     """
     inputs, outputs = read_ends(model)
-    for each in inputs:
-        if each.any_rank and not each.sequence:
-            raise UsageError(
-                f"its input {each.name} has any number of axes, and MNN needs to know how many",
-                "export it with its axes, or run it with --engine onnxruntime",
-                subject=model,
-            )
-        if each.sequence or each.dtype == "string":
-            what = "sequence" if each.sequence else each.dtype
-            raise UsageError(f"its input {each.name} is a {what}, which MNN lacks", subject=model)
-    for each in outputs:
-        if each.sequence or each.dtype in ("sequence", "map", "optional", "string"):
-            what = "sequence" if each.sequence else each.dtype
-            raise UsageError(f"the output {each.name} is a {what}, which MNN lacks", subject=model)
+    for each in (*inputs, *outputs):
+        what = "sequence" if each.sequence else each.dtype
+        if what in ("sequence", "map", "optional", "string"):
+            end = "its input" if each in inputs else "the output"
+            raise UsageError(f"{end} {each.name} is a {what}, which MNN lacks", subject=model)
+    if unclear := next((each for each in inputs if each.any_rank), None):
+        raise UsageError(
+            f"its input {unclear.name} has any number of axes, and MNN needs to know how many",
+            "export it with its axes, or run it with --engine onnxruntime",
+            subject=model,
+        )
     return inputs, {each.name: each.dtype for each in outputs}

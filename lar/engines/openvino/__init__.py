@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from lar.engines.engine import ONE_BLAS_THREAD, DriverEntry
-from lar.engines.formats import ONNX, OPENVINO, is_onnx
-from lar.engines.onnx_file.engine import OnnxFileEngine
+from lar.engines.engine import DriverEntry
+from lar.engines.formats import ONNX, OPENVINO
+from lar.engines.onnx_file.engine import OwnFormatEngine
 
 if TYPE_CHECKING:
     from lar.engines.driver import Driver
-    from lar.engines.engine import CacheFiles, Isolation, Site
-    from lar.engines.option_rows import OptionRow
-    from lar.graphs.operator_kinds import OperatorKinds
-    from lar.options.rules import Rule
-    from lar.records.choices import Dimension
-    from lar.records.run import ModelInfo, RunContext, RunSpec
+    from lar.engines.engine import CacheFiles, Isolation
+    from lar.records.run import RunContext, RunSpec
 
 
 def compiled_driver() -> type[Driver]:
@@ -26,37 +20,16 @@ def compiled_driver() -> type[Driver]:
     return CompiledDriver
 
 
-class OpenVino(OnnxFileEngine):
+class OpenVino(OwnFormatEngine):
     """OpenVINO 2025.4 and later."""
 
     name = "openvino"
     title = "OpenVINO"
     distribution = "openvino"
     formats = (ONNX, OPENVINO)
-    environment = ONE_BLAS_THREAD
     variable_prefixes = ("OV_", "OPENVINO_")
     drivers = (DriverEntry("compiled", "InferRequest", compiled_driver),)
     isolating_driver = "compiled"
-
-    @property
-    def install_hint(self) -> str:
-        return "pip install 'lar[openvino]'"
-
-    @property
-    def operator_kinds(self) -> OperatorKinds:
-        from lar.engines.openvino.operator_kinds import KINDS
-
-        return KINDS
-
-    def option_rows(self) -> tuple[OptionRow[Any, Any], ...]:
-        from lar.engines.openvino.options import ROWS
-
-        return ROWS
-
-    def option_rules(self) -> tuple[Rule, ...]:
-        from lar.engines.openvino.options import RULES
-
-        return RULES
 
     @property
     def cache(self) -> CacheFiles:
@@ -69,35 +42,10 @@ class OpenVino(OnnxFileEngine):
 
         check_property(key)
 
-    def read_model(self, path: Path) -> ModelInfo:
-        if is_onnx(path):
-            return super().read_model(path)
-        from lar.engines.openvino.driver import read_model
-
-        return read_model(path)
-
-    def check_model(self, path: Path, settings: Mapping[str, Any]) -> None:
-        if is_onnx(path):
-            super().check_model(path, settings)
-        else:
-            from lar.engines.openvino.model_files import require_weights
-
-            require_weights(path)
-
-    def files_beside(self, path: Path) -> tuple[str, ...]:
-        from lar.engines.openvino.model_files import files_beside
-
-        return files_beside(path)
-
     def find_devices(self) -> tuple[str, ...]:
         from lar.engines.openvino.driver import find_devices
 
         return find_devices()
-
-    def dimensions(self, site: Site, model: Path) -> tuple[Dimension, ...]:
-        from lar.engines.openvino.dimensions import dimensions_of
-
-        return dimensions_of(site)
 
     def open_isolation(self, spec: RunSpec, context: RunContext) -> Isolation:
         from lar.engines.openvino.driver import CompiledDriver

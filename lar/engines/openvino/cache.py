@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from lar.engines.engine import CacheFiles, CacheReport, CacheTable, Size
-from lar.engines.openvino.messages import last_line
-from lar.engines.openvino.model_files import files_beside
+from lar.engines import model_caches
+from lar.engines.engine import Size
+from lar.engines.formats import is_onnx
+from lar.engines.meanings import last_line
+from lar.engines.model_caches import Contents
 from lar.errors import UsageError
 from lar.files.input_file import read_input
 from lar.files.report_file import OutputFile
 from lar.measurement.machine import read_processor
-from lar.options.table import FAST_RUN, FAST_RUN_ALGO_POLICY
+from lar.options.table import FAST_RUN
 
 if TYPE_CHECKING:
     from lar.engines.openvino.driver import CompiledDriver
@@ -29,22 +30,13 @@ if TYPE_CHECKING:
 # History of the format:
 #   lar.openvino.cache/1  first version
 FORMAT = b"lar.openvino.cache/1 "
-FLAG = FAST_RUN_ALGO_POLICY.flag
-ANOTHER_FILE = "choose another file, or remove this one"
 
 # Properties that change nothing of a compiled model.
 REPORTING = ("PERF_COUNT", "LOG_LEVEL")
 
 
-class Cache(NamedTuple):
-    """What a cache file holds: what it was made for, and the compiled model."""
-
-    key: Mapping[str, str]
-    content: bytes
-
-
-def read_cache(path: str | Path) -> Cache:
-    """Read a cache file.
+def read_cache(path: str | Path) -> tuple[dict[str, str], bytes]:
+    """Read a cache file: what it was made for, and the compiled model.
 
     Raises:
         UsageError: it cannot be read, or is not a whole cache file that lar made.
@@ -53,43 +45,22 @@ def read_cache(path: str | Path) -> Cache:
     try:
         record = json.loads(line.removeprefix(FORMAT)) if line.startswith(FORMAT) else {}
         if record["crc32"] == zlib.crc32(content):
-            return Cache({str(name): str(text) for name, text in record["key"].items()}, content)
+            return {str(name): str(text) for name, text in record["key"].items()}, content
     except (ValueError, LookupError, AttributeError):
         pass
-    raise UsageError(
-        "is not a cache that lar made for OpenVINO, or is damaged", ANOTHER_FILE, subject=path
-    )
+    raise model_caches.damaged(path, "OpenVINO")
 
 
-def differing(first: Mapping[str, str], second: Mapping[str, str]) -> list[str]:
-    """Return the names of what two keys differ in, in their order."""
-    return [name for name in {**first, **second} if first.get(name) != second.get(name)]
-
-
-class CompiledModels(CacheFiles):
+class CompiledModels(model_caches.ModelCacheFiles):
     """Compiled models, each with what it was made for."""
-
-    holds = "one model and no algorithms"
 
     def begins(self, head: bytes) -> bool:
         return head.startswith(FORMAT)
 
-    def show(self, paths: Sequence[str], operator: str, *, every_algorithm: bool) -> CacheReport:
-        cache = read_cache(paths[0])
-        if operator or every_algorithm or len(paths) > 1:
-            raise self.refusal(paths[0], "show by operator or beside others")
-        rows: list[list[str | Size]] = [[name, text] for name, text in cache.key.items() if text]
-        rows.append(["size of the model", Size(len(cache.content))])
-        record = {"key": dict(cache.key), "model_bytes": len(cache.content)}
-        return CacheReport([CacheTable(("made for", ""), rows)], record)
-
-    def compare(self, first: str, second: str) -> CacheReport:
-        keys = [read_cache(name).key for name in (first, second)]
-        names = differing(*keys)
-        rows = [[name, *(key.get(name, "") for key in keys)] for name in names]
-        table = [CacheTable(("differs in", first, second), rows)] if rows else []
-        same = len({**keys[0], **keys[1]}) - len(names)
-        return CacheReport([*table, f"the same: {same}"], differs=bool(names))
+    def read(self, path: str) -> Contents:
+        key, content = read_cache(path)
+        size = len(content)
+        return Contents(key, [["size of the model", Size(size)]], {"model_bytes": size})
 
 
 CACHES = CompiledModels()
@@ -108,23 +79,18 @@ def open_cached(driver: CompiledDriver, place: str) -> Any:
             cannot be written.
     """
     key, path = key_of(driver), Path(place)
-    cache = read_cache(path) if path.exists() else None
-    if cache is None and not FAST_RUN.is_given(driver.spec.settings):
-        raise UsageError(
-            "no such file", "make it with --fast-run, then run without", flag=FLAG, subject=path
-        )
-    if cache is not None and not (names := differing(cache.key, key)):
-        try:
-            return driver.core.import_model(cache.content, driver.device, driver.config)
-        except RuntimeError as error:
-            said = f"OpenVINO cannot load it: {last_line(str(error))}"
-            raise UsageError(said, ANOTHER_FILE, subject=path) from error
-    if cache is not None:
-        what = ", ".join(names)
-        driver.notes.append(
-            f"{FLAG}: {path}: was made for a run that differs in {what}: it is built again"
-        )
-    with OutputFile(place, FLAG) as output:
+    if path.exists():
+        made_for, content = read_cache(path)
+        if made_for == key:
+            try:
+                return driver.core.import_model(content, driver.device, driver.config)
+            except RuntimeError as error:
+                said = f"OpenVINO cannot load it: {last_line(str(error))}"
+                raise UsageError(said, model_caches.ANOTHER_FILE, subject=path) from error
+        driver.notes.append(model_caches.note_on_rebuild(path, made_for, key))
+    elif not FAST_RUN.is_given(driver.spec.settings):
+        raise model_caches.missing(path)
+    with OutputFile(place, model_caches.FLAG) as output:
         compiled = driver.compile(driver.model)
         content = compiled.export_model().getvalue()
         record = {"key": key, "crc32": zlib.crc32(content)}
@@ -134,22 +100,17 @@ def open_cached(driver: CompiledDriver, place: str) -> Any:
 
 def key_of(driver: CompiledDriver) -> dict[str, str]:
     """Return what a cache must be made for to serve this run."""
-    config = [f"{name}={text}" for name, text in driver.config.items() if name not in REPORTING]
+    from lar.engines.onnx_file import external_data
+    from lar.engines.openvino import model_file
+
     model = Path(driver.spec.model)
+    files = (external_data if is_onnx(model) else model_file).files_beside(model)
+    config = [f"{name}={text}" for name, text in driver.config.items() if name not in REPORTING]
     return {
         "model": driver.context.model_sha256,
-        "weights": ", ".join(describe_file(model.parent / name) for name in files_beside(model)),
+        "weights": ", ".join(model_caches.describe_file(model.parent / name) for name in files),
         "openvino": driver.openvino.get_version(),
         "device": driver.core.get_property(driver.device, "FULL_DEVICE_NAME"),
         "processor": read_processor(),
         "config": " ".join(sorted(config)),
     }
-
-
-def describe_file(path: Path) -> str:
-    """Return a file's name, size and time: a hash of gigabytes would take longer than the load."""
-    try:
-        status = path.stat()
-    except OSError:
-        return f"{path.name} missing"
-    return f"{path.name} {status.st_size} {status.st_mtime_ns}"

@@ -7,7 +7,7 @@ threads of its own.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -18,32 +18,21 @@ import numpy as np
 from lar.engines.driver import Driver
 from lar.engines.formats import is_onnx
 from lar.engines.onnx_file.contents import read_ends
-from lar.engines.openvino import messages
-from lar.engines.openvino.config import config_of, device_of, precision_of
-from lar.engines.openvino.model_files import require_weights
+from lar.engines.openvino.config import config_of
+from lar.engines.openvino.messages import MEANINGS
+from lar.engines.openvino.tensors import (
+    FED,
+    NARROW,
+    Array,
+    array_of,
+    describe,
+    reshape,
+    tensor_name,
+)
 from lar.errors import EngineMissing, LarError, UsageError
 from lar.options.table import CONST_SHAPE, FAST_RUN_ALGO_POLICY, PRECISION, PROVIDER
 from lar.records.facts import EngineFacts
-from lar.records.run import ModelInfo, TensorInfo
-
-Array = np.ndarray[Any, Any]
-
-# OpenVINO's names of element types that NumPy has too.
-DTYPES: Mapping[str, str] = {
-    "f64": "float64",
-    "f32": "float32",
-    "f16": "float16",
-    "boolean": "bool",
-    **{f"{kind[0]}{bits}": f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
-}
-
-# Those that NumPy has no name for.
-NARROW: Mapping[str, str] = {
-    "bf16": "bfloat16",
-    "f8e4m3": "float8_e4m3fn",
-    "f8e5m2": "float8_e5m2",
-}
-FED = {**DTYPES, **NARROW}
+from lar.records.run import TensorInfo
 
 CONVERTER = "openvino.tools.ovc"
 
@@ -60,9 +49,8 @@ def import_openvino() -> Any:
     try:
         import openvino
     except ImportError as error:
-        raise EngineMissing(
-            f"OpenVINO cannot be imported: {error}", "pip install 'lar[openvino]'"
-        ) from error
+        hint = "pip install 'lar[openvino]'"
+        raise EngineMissing(f"OpenVINO cannot be imported: {error}", hint) from error
     finally:
         if sys.modules[CONVERTER] is None:
             del sys.modules[CONVERTER]
@@ -79,21 +67,26 @@ class CompiledDriver(Driver):
     """A CompiledModel, and a request that has its inputs set once."""
 
     name = "compiled"
+    first: CompiledDriver
     calls = {"load": "Core.compile_model", "forward": "InferRequest.infer"}
 
     def set_up(self) -> None:
         self.openvino = import_openvino()
         self.core = self.openvino.Core()
-        self.device = device_of(self.spec.settings)
+        self.device = str(PROVIDER.of(self.spec.settings) or "CPU").upper()
         self.config = config_of(self.spec.settings, self.spec.runners)
-        self._model: Any = None
+        self.reshaped: Any = None  # the model with the shapes that are fed
         self.compiled: Any = None
         self.open: Callable[[], Any] = lambda: self.compile(self.model)
         self.request: Any = None
         self.fed: dict[str, Array] = {}
 
     def facts(self) -> EngineFacts:
-        self.check_device()
+        here = self.core.available_devices
+        if self.device not in here:
+            hint = f"it finds: {', '.join(name.lower() for name in here)}"
+            problem = f"OpenVINO finds no device {self.device} here"
+            raise UsageError(problem, hint, flag=PROVIDER.flag)
         precision = self.effective_precision()
         return EngineFacts(
             name="openvino",
@@ -105,20 +98,6 @@ class CompiledDriver(Driver):
             products="" if precision == "float32" else precision,
         )
 
-    def check_device(self) -> None:
-        """Refuse a device that is not here.
-
-        Raises:
-            UsageError: naming those that are.
-        """
-        here = self.core.available_devices
-        if self.device not in here:
-            raise UsageError(
-                f"OpenVINO finds no device {self.device} here",
-                f"it finds: {', '.join(name.lower() for name in here)}",
-                flag=PROVIDER.flag,
-            )
-
     def effective_precision(self) -> str:
         """Return the type that float32 tensors are computed in.
 
@@ -127,20 +106,18 @@ class CompiledDriver(Driver):
         """
         asked = self.config["INFERENCE_PRECISION_HINT"]
         self.core.set_property(self.device, {"INFERENCE_PRECISION_HINT": asked})
-        found = self.core.get_property(self.device, "INFERENCE_PRECISION_HINT").get_type_name()
+        kind = self.core.get_property(self.device, "INFERENCE_PRECISION_HINT")
+        found = str(kind.get_type_name())
         if found != asked:
             # The engine itself would take another one and say nothing.
-            raise UsageError(
-                f"the device {self.device.lower()} does not compute in {precision_of(asked)} here",
-                f"it takes {precision_of(found)} instead: give that, or float32",
-                flag=PRECISION.flag,
-            )
-        return precision_of(found)
+            device, wanted = self.device.lower(), FED.get(asked, asked)
+            problem = f"the device {device} does not compute in {wanted} here"
+            hint = f"it takes {FED.get(found, found)} instead: give that, or float32"
+            raise UsageError(problem, hint, flag=PRECISION.flag)
+        return FED.get(found, found)
 
     def default_threads(self) -> int | None:
-        if self.device != "CPU":
-            return None
-        if self.spec.runners > 1:
+        if self.spec.runners > 1 and self.device == "CPU":
             return 1
         # Only a compiled model knows, and the smallest is compiled soon.
         op = self.openvino.op
@@ -159,15 +136,10 @@ class CompiledDriver(Driver):
     def load(self) -> None:
         self.fire_hooks("before_load")
         if self.first is not self:
-            self.share_first()
+            self.compiled = self.first.compiled
         elif not self.compiles_when_fed:
             self.compiled = self.open()
         self.fire_hooks("after_load")
-
-    def share_first(self) -> None:
-        """Take the model that the first copy has compiled."""
-        assert isinstance(self.first, CompiledDriver)
-        self.compiled = self.first.compiled
 
     @cached_property
     def source(self) -> Any:
@@ -178,9 +150,7 @@ class CompiledDriver(Driver):
     @property
     def model(self) -> Any:
         """The model that was compiled: as the file has it, or with the shapes that are fed."""
-        if isinstance(self.first, CompiledDriver) and self.first is not self:
-            return self.first.model
-        return self.source if self._model is None else self._model
+        return self.first.source if self.first.reshaped is None else self.first.reshaped
 
     @cached_property
     def compiles_when_fed(self) -> bool:
@@ -191,30 +161,22 @@ class CompiledDriver(Driver):
             return bool(CONST_SHAPE.of(settings))
         return any(port.get_partial_shape().rank.is_dynamic for port in self.model.inputs)
 
-    @property
-    def ports(self) -> Any:
-        """What has the inputs and outputs: the compiled model, or the model if that comes later."""
-        return self.compiled or self.model
-
     def compile(self, model: Any) -> Any:
         """Return a model compiled as the options ask."""
         return self.core.compile_model(model, self.device, self.config)
 
     def inputs(self) -> tuple[TensorInfo, ...]:
-        known: dict[str, TensorInfo] = {}
-        if is_onnx(Path(self.model_file)):
-            known = {info.name: info for info in read_ends(Path(self.model_file))[0]}
-        infos = [describe(port) for port in self.ports.inputs]
-        for info in infos:
+        path = Path(self.model_file)
+        known = {info.name: info for info in read_ends(path)[0]} if is_onnx(path) else {}
+        infos = {info.name: info for info in map(describe, (self.compiled or self.model).inputs)}
+        for info in infos.values():
             self.check_type(info)
-        fed = {info.name for info in infos}
         # A compiled model of a cache has the values of the file.
         has_model = not FAST_RUN_ALGO_POLICY.is_given(self.spec.settings)
-        held = constants_by_name(self.model) if has_model else {}
-        others = [it for it in known.values() if it.name in held and it.name not in fed]
+        held = constants_by_name(self.model).keys() - infos if has_model else ()
         return (
-            *(replace(it, axes=known[it.name].axes) if it.name in known else it for it in infos),
-            *(it for it in others if it.optional and it.dtype in FED.values()),
+            *(replace(it, axes=known[at].axes) if at in known else it for at, it in infos.items()),
+            *(known[it] for it in known if it in held and is_optional(known[it])),
         )
 
     def check_type(self, info: TensorInfo) -> None:
@@ -237,8 +199,7 @@ class CompiledDriver(Driver):
             self.request = None
             if self.first is self:
                 self.compile_for(arrays)
-            else:
-                self.share_first()
+            self.compiled = self.first.compiled
         if self.request is None:
             self.request = self.compiled.create_infer_request()
         # The tensors are the arrays' memory, which therefore lives as long as the driver.
@@ -255,60 +216,49 @@ class CompiledDriver(Driver):
     def must_compile(self, arrays: Mapping[str, Array]) -> bool:
         """Return whether the model must be compiled for what is fed now: other inputs than it has,
         of those with a value in the file, or other shapes than it was compiled for."""
-        if self.compiled is None:
+        if self.compiled is None or {*arrays} != {*map(tensor_name, self.compiled.inputs)}:
             return True
-        assert isinstance(self.first, CompiledDriver)
-        has_shapes = self.first._model is not None
-        others = {*arrays} != {*map(name_of, self.compiled.inputs)}
-        return others or (has_shapes and self.shapes_differ(arrays))
-
-    def fed_to(self, port: Any) -> Array:
-        """Return the array that an input of the model is fed with."""
-        return self.fed[name_of(port)]
+        now, before = ({name: it.shape for name, it in fed.items()} for fed in (arrays, self.fed))
+        return self.first.reshaped is not None and now != before
 
     def tensor_of(self, port: Any) -> Any:
         """Return the tensor that an input of the model is fed with: the array's memory."""
-        array, kind = self.fed_to(port), port.get_element_type()
+        array, kind = self.fed[tensor_name(port)], port.get_element_type()
         if kind.get_type_name() not in NARROW:
             return self.openvino.Tensor(array, shared_memory=True)
         shape = self.openvino.Shape(array.shape)
         return self.openvino.Tensor(array.view(f"u{array.itemsize}"), shape, kind)
 
-    def shapes_differ(self, arrays: Mapping[str, Array]) -> bool:
-        """Return whether other shapes than those of arrays were fed last."""
-        shapes = {name: array.shape for name, array in arrays.items()}
-        return shapes != {n: it.shape for n, it in self.fed.items()}
-
     def compile_for(self, arrays: Mapping[str, Array]) -> None:
         """Compile the model for the inputs that are given, and for their shapes."""
         model = self.source.clone()
-        others = arrays.keys() - set(map(name_of, model.inputs))
+        others = arrays.keys() - set(map(tensor_name, model.inputs))
         for name, constant in constants_by_name(model).items():
             if name in others:
                 open_constant(self.openvino, model, constant)
-        model.reshape({port: list(arrays[name_of(port)].shape) for port in model.inputs})
-        self._model, self.compiled = model, self.compile(model)
+        reshape(model, arrays)
+        self.reshaped, self.compiled = model, self.compile(model)
+
+    def compute(self, compiled: Any, tensors: Iterable[Any]) -> list[Array | str]:
+        """Return the outputs of another compiled model, from its inputs in their order."""
+        request = compiled.create_infer_request()
+        for place, tensor in enumerate(tensors):
+            request.set_input_tensor(place, tensor)
+        request.infer()
+        return [*map(array_of, request.output_tensors)]
 
     def outputs(self) -> Mapping[str, Array | str]:
         # Arrays of the request's own memory: nothing is copied.
-        names = map(name_of, self.compiled.outputs)
-        return {
-            name: array_of(it) for name, it in zip(names, self.request.output_tensors, strict=True)
-        }
+        arrays = map(array_of, self.request.output_tensors)
+        return dict(zip(map(tensor_name, self.compiled.outputs), arrays, strict=True))
 
     def explain(self, error: BaseException, *, loading: bool) -> LarError | None:
-        return messages.explain(str(error), self.spec.model, loading=loading)
+        return MEANINGS.explain(str(error), self.spec.model, loading=loading)
 
 
-def array_of(tensor: Any) -> Array | str:
-    """Return the array of a tensor, or the name of its type if lar has no such type."""
-    type_name = tensor.element_type.get_type_name()
-    if type_name in NARROW:
-        import ml_dtypes  # most models need it not
-
-        narrow: Array = np.asarray(tensor.data).view(getattr(ml_dtypes, NARROW[type_name]))
-        return narrow
-    return tensor.data if type_name in DTYPES else f"tensor({type_name})"
+def is_optional(info: TensorInfo) -> bool:
+    """Return whether an input of a file has a value there, and may have another one."""
+    return info.optional and info.dtype in FED.values()
 
 
 def constants_by_name(model: Any) -> dict[str, Any]:
@@ -326,68 +276,3 @@ def open_constant(openvino: Any, model: Any, constant: Any) -> None:
         taker.replace_source_output(parameter.output(0))
     parameter.output(0).set_names({name})
     model.add_parameters([parameter])
-
-
-def name_of(port: Any) -> str:
-    """Return the name of an input or output of a model. What gives one tensor under two names has
-    a result for each, and the result is called as the model calls it."""
-    names = sorted(port.get_names())
-    node = port.get_node()
-    own = node.get_friendly_name().partition("/sink_port_")[0]
-    return own if own in names or not names else str(names[0])
-
-
-def describe(port: Any) -> TensorInfo:
-    """Describe an input or output of a model; axes that are open take any size."""
-    type_name = port.get_element_type().get_type_name()
-    shape = port.get_partial_shape()
-    known = () if shape.rank.is_dynamic else tuple(shape)
-    return TensorInfo(
-        name=name_of(port),
-        dtype=FED.get(type_name, type_name),
-        shape=tuple(axis.get_length() if axis.is_static else None for axis in known),
-        any_rank=shape.rank.is_dynamic,
-    )
-
-
-def read_model(path: Path) -> ModelInfo:
-    """Return what a file of OpenVINO's own format holds.
-
-    Raises:
-        UsageError: it is damaged, or its weights are missing.
-    """
-    from collections import Counter
-
-    from lar.engines.flops import count_flops
-    from lar.engines.openvino.graph import ENDS, OF_WEIGHTS, constants_in, operation_of, shape_of
-
-    require_weights(path)
-    try:
-        model = import_openvino().Core().read_model(path)
-    except RuntimeError as error:
-        raise messages.explain(str(error), str(path), loading=True) or error from None
-    tensors = [tuple(map(describe, ports)) for ports in (model.inputs, model.outputs)]
-    batches = [it for it in model.inputs if (shape_of(it) or (1,))[0] is None]
-    for port in batches:
-        shape = port.get_partial_shape()
-        shape[0] = 1
-        model.reshape({port: shape})
-    operators = model.get_ordered_ops()
-    constants = constants_in(operators)
-    fixed = [it for it in operators if it.get_type_name() == "Constant"]
-    weights = [it for it in fixed if it.get_element_type().get_type_name() in OF_WEIGHTS]
-    computing = [it for it in operators if it not in constants and it.get_type_name() not in ENDS]
-    flops, unknown = count_flops(map(operation_of, computing))
-    return ModelInfo(
-        engine="openvino",
-        inputs=tensors[0],
-        outputs=tensors[1],
-        operators=dict(Counter(it.get_type_name() for it in computing).most_common()),
-        parameter_count=sum(it.data.size for it in weights),
-        weight_bytes=sum(it.get_byte_size() for it in weights),
-        flops=flops,
-        flops_unknown=unknown,
-        metadata={"flops_at": ", ".join(f"{name_of(it)}[0]=1" for it in batches)}
-        if batches
-        else {},
-    )

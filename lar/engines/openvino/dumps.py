@@ -13,21 +13,17 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from lar.dumps.facts import DumpFacts
 from lar.dumps.layers import Layer, dump_layers
 from lar.dumps.outputs import write_outputs
 from lar.engines.formats import is_onnx
 from lar.engines.onnx_file.quantization import read_quantizations
-from lar.engines.openvino.driver import DTYPES, array_of
-from lar.engines.openvino.graph import ExecutedGraph, Region, cut_model, tensor_name
+from lar.engines.openvino.graph import ExecutedGraph, Region, cut_model
 from lar.engines.openvino.operator_kinds import STEPS
+from lar.engines.openvino.tensors import DTYPES, Array, results_of, tensor_name
 
 if TYPE_CHECKING:
     from lar.engines.openvino.driver import CompiledDriver
-
-Array = np.ndarray[Any, Any]
 
 OTHERWISE = "OpenVINO executes other operators where this is taken out of its graph"
 NO_TYPE = "no file holds elements of its type"
@@ -79,8 +75,7 @@ class TakenTensors:
 
     def __init__(self, driver: CompiledDriver, graph: ExecutedGraph) -> None:
         self.driver, self.graph = driver, graph
-        results = [it.get_node().input_value(0) for it in driver.model.outputs]
-        self.found = self.run(driver.compiled, results)
+        self.found = self.run(driver.compiled, results_of(driver.model))
         # Values of tensors behind what was executed in another way: nearly those of the run.
         self.near: dict[Any, Array] = {}
         spoilers = self.take(self.missing())
@@ -103,14 +98,14 @@ class TakenTensors:
         at = [it for it in outputs if it in self.near] if apart else []
         if not outputs or (apart and not at):
             return set()
-        inputs = [it.output(0) for it in self.driver.model.get_parameters()]
-        own = [it.get_node().input_value(0) for it in self.driver.model.outputs]
+        model = self.driver.model
+        inputs = [it.output(0) for it in model.get_parameters()]
         shapes = {it: it.get_partial_shape() for it in (*inputs, *at)}
-        cut = cut_model(self.driver.openvino, self.driver.model, shapes, [*outputs, *own])
+        cut = cut_model(self.driver.openvino, model, shapes, [*outputs, *results_of(model)])
         compiled = self.driver.compile(cut)
         # A model with open axes has other kernels when it has run.
-        left = self.graph.signatures - ExecutedGraph(self.driver.model, compiled).signatures
-        computed = self.run_cut(compiled, outputs, at) if at else self.run(compiled, outputs)
+        left = self.graph.signatures - ExecutedGraph(model, compiled).signatures
+        computed = self.run_cut(compiled, outputs, at)
         changed = [it for it in self.graph.regions if self.graph.signature_of(it.node) in left]
         behind: set[Any] = set()
         for region in self.graph.regions:
@@ -121,8 +116,8 @@ class TakenTensors:
         return {it for region in changed for it in region.inputs if is_spoiler(it, region)}
 
     def run_cut(self, compiled: Any, outputs: Sequence[Any], at: Sequence[Any]) -> dict[Any, Array]:
-        """Return the first results of a model that is cut at tensors, when it gives for each what
-        it is fed with there. Each run makes at least the next of them right."""
+        """Return the first results of a model that may be cut at tensors, when it gives for each
+        what it is fed with there. Each run makes at least the next of them right."""
         fed = {it: self.near[it] for it in at}
         for _ in range(len(at) + 1):
             given = self.run(compiled, outputs, fed)
@@ -136,16 +131,10 @@ class TakenTensors:
     ) -> dict[Any, Array]:
         """Return the first results of a compiled model, of the driver's inputs and others behind
         them."""
-        request = compiled.create_infer_request()
         tensors = map(self.driver.tensor_of, self.driver.model.inputs)
         others = map(self.driver.openvino.Tensor, fed.values())
-        for place, tensor in enumerate((*tensors, *others)):
-            request.set_input_tensor(place, tensor)
-        request.infer()
-        arrays = (
-            (output, array_of(request.get_output_tensor(at))) for at, output in enumerate(outputs)
-        )
-        return {output: array for output, array in arrays if not isinstance(array, str)}
+        given = zip(outputs, self.driver.compute(compiled, (*tensors, *others)), strict=False)
+        return {output: array for output, array in given if not isinstance(array, str)}
 
 
 def is_spoiler(value: Any, region: Region) -> bool:

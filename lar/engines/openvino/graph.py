@@ -14,8 +14,9 @@ from functools import cached_property
 from math import prod
 from typing import Any, NamedTuple
 
-from lar.engines.flops import Operation, Shape, flops_of
-from lar.engines.openvino.operator_kinds import KINDS, WORK
+from lar.engines.flops import Operation, count_flops
+from lar.engines.openvino.operator_kinds import FACTS, KINDS
+from lar.engines.openvino.tensors import shape_of, tensor_name
 from lar.graphs.operator_kinds import WITH_CONSTANT
 
 # Nodes that give nothing of the model's: what is fed, constants, results, copies in another layout.
@@ -37,6 +38,7 @@ ENDS = ("Parameter", "Result")
 class ExecutedNode(NamedTuple):
     """A node of the executed graph. `origins` are the model's operators, by their names."""
 
+    order: int
     name: str
     type: str
     kernel: str
@@ -72,25 +74,19 @@ class Region(NamedTuple):
     @property
     def flops(self) -> int | None:
         """Its operations (`lar.engines.flops`), None where they are unknown."""
-        counts = [flops_of(operation_of(operator)) for operator in self.operators]
-        known = [count for count in counts if count is not None]
-        return sum(known) if len(known) == len(counts) else None
+        return count_flops(map(operation_of, self.operators))[0]
 
 
 def executed_nodes(compiled: Any) -> list[ExecutedNode]:
     """Return the nodes of the executed graph in the order in which they run."""
-    found: list[tuple[int, ExecutedNode]] = []
+    found = []
     for node in compiled.get_runtime_model().get_ordered_ops():
         info = {key: str(getattr(it, "value", it)) for key, it in node.get_rt_info().items()}
-        executed = ExecutedNode(
-            node.get_friendly_name(),
-            info["layerType"],
-            info.get("primitiveType", ""),
-            info.get("outputLayouts", ""),
-            tuple(filter(None, info.get("originalLayersNames", "").split(","))),
-        )
-        found.append((int(info["execOrder"]), executed))
-    return [node for _, node in sorted(found, key=lambda it: it[0])]
+        kernel, layout = info.get("primitiveType", ""), info.get("outputLayouts", "")
+        origins = tuple(filter(None, info.get("originalLayersNames", "").split(",")))
+        order, name, kind = int(info["execOrder"]), node.get_friendly_name(), info["layerType"]
+        found.append(ExecutedNode(order, name, kind, kernel, layout, origins))
+    return sorted(found)
 
 
 def constants_in(operators: Iterable[Any]) -> set[Any]:
@@ -104,16 +100,6 @@ def constants_in(operators: Iterable[Any]) -> set[Any]:
         if is_fixed or kind in OF_SHAPES:
             found.add(operator)
     return found
-
-
-def tensor_name(output: Any) -> str:
-    """Return the name of what an operator gives: the operator's own if the model has that for it,
-    else the first of those that it has. A tensor without one is called by its operator."""
-    names, node = sorted(output.get_names()), output.get_node()
-    own = str(node.get_friendly_name())
-    if names:
-        return own if own in names else str(names[0])
-    return f"{own}:{output.get_index()}" if node.get_output_size() > 1 else own
 
 
 class ExecutedGraph:
@@ -146,19 +132,18 @@ class ExecutedGraph:
         """The tensors that each node gives."""
         owners = {operator: node for node, each in self.computing.items() for operator in each}
 
-        def outputs_of(node: ExecutedNode) -> Iterator[Any]:
-            """Yield what is taken of its last operator, and of the others what other nodes take."""
-            for operator in self.computing[node]:
-                for output in operator.outputs():
-                    takers = [it.get_node() for it in output.get_target_inputs()]
-                    is_last = operator is self.computing[node][-1]
-                    is_taken = bool(output.get_names() or takers)
-                    if any(owners.get(it, node) is not node for it in takers) or (
-                        is_last and is_taken
-                    ):
-                        yield output
+        def is_given(output: Any, node: ExecutedNode) -> bool:
+            """Return whether a node gives what one of its operators does: what other nodes take,
+            and of its last operator what anything takes."""
+            takers = [it.get_node() for it in output.get_target_inputs()]
+            is_last = output.get_node() == self.computing[node][-1]
+            is_taken = is_last and bool(output.get_names() or takers)
+            return is_taken or any(owners.get(it, node) is not node for it in takers)
 
-        return {node: [*outputs_of(node)] for node in self.computing}
+        return {
+            node: [it for each in operators for it in each.outputs() if is_given(it, node)]
+            for node, operators in self.computing.items()
+        }
 
     @property
     def outputs(self) -> list[Any]:
@@ -260,17 +245,9 @@ def constants_before(value: Any) -> Iterator[Any]:
         yield from constants_before(each)
 
 
-def shape_of(value: Any) -> Shape:
-    """Return the shape of an output or input, with None for open axes."""
-    shape = value.get_partial_shape()
-    if shape.rank.is_dynamic:
-        return None
-    return tuple(axis.get_length() if axis.is_static else None for axis in shape)
-
-
 def operation_of(operator: Any) -> Operation:
     """Return what the work of an operator of a model depends on."""
-    kind = WORK.get(operator.get_type_name())
+    kind = FACTS.work_by_type.get(operator.get_type_name())
     attributes = operator.get_attributes() if kind in ("pooling", "matrix product") else {}
     inputs = [shape_of(it) for it in operator.inputs()]
     if attributes.get("transpose_a") and inputs[0]:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from lar.engines.engine import Isolation
-from lar.engines.openvino.graph import ExecutedGraph, cut_model, tensor_name
+from lar.engines.openvino.graph import ExecutedGraph, cut_model
+from lar.engines.openvino.tensors import Array, results_of, tensor_name
 from lar.errors import LarError
 
 if TYPE_CHECKING:
     from lar.engines.openvino.driver import CompiledDriver
-
-Array = np.ndarray[Any, Any]
 
 
 class ModelIsolation(Isolation):
@@ -24,9 +23,8 @@ class ModelIsolation(Isolation):
         self.driver = driver
         driver.load()
         graph = ExecutedGraph(driver.model, driver.compiled or driver.compile(driver.model))
-        ports = [*graph.outputs, *driver.model.inputs]
+        ports = [*graph.outputs, *driver.model.inputs, *results_of(driver.model)]
         self.known = {tensor_name(it): it for it in ports}
-        self.known |= {tensor_name(it): it.get_node().input_value(0) for it in driver.model.outputs}
 
     def find_missing(self, names: Collection[str]) -> set[str]:
         return set(names) - self.known.keys()
@@ -34,17 +32,14 @@ class ModelIsolation(Isolation):
     def compute(self, output: str, values: Mapping[str, Array]) -> Array:
         if output not in self.known:
             raise LarError("no operator of the model gives this tensor")
-        openvino = self.driver.openvino
-        shapes = {
-            self.known[name]: openvino.PartialShape(list(array.shape))
-            for name, array in values.items()
-        }
+        openvino, arrays = (
+            self.driver.openvino,
+            {self.known[name]: it for name, it in values.items()},
+        )
+        shapes = {port: openvino.PartialShape([*array.shape]) for port, array in arrays.items()}
         try:
             cut = cut_model(openvino, self.driver.model, shapes, [self.known[output]])
         except RuntimeError as error:
             raise LarError("it takes others too, whose values are not known") from error
-        request = self.driver.compile(cut).create_infer_request()
-        for place, array in enumerate(values.values()):
-            request.set_input_tensor(place, openvino.Tensor(np.require(array, requirements="C")))
-        request.infer()
-        return np.array(request.get_output_tensor(0).data)
+        tensors = (openvino.Tensor(np.require(it, requirements="C")) for it in arrays.values())
+        return np.array(self.driver.compute(self.driver.compile(cut), tensors)[0])

@@ -7,19 +7,15 @@ taken out of what it says in the end.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from math import prod
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from lar.engines.driver import EngineTrace
-from lar.engines.openvino.driver import DTYPES
-from lar.engines.openvino.graph import ExecutedGraph, ExecutedNode, Region, shape_of, tensor_name
+from lar.engines.openvino.graph import ExecutedGraph, Region
 from lar.engines.openvino.operator_kinds import STEPS
-from lar.engines.operator_times import OperatorTimes
+from lar.engines.openvino.tensors import DTYPES, reshape, shape_of, tensor_name
+from lar.engines.operator_times import OperatorTimes, bytes_of, derived_operator
 from lar.records.profile import ProfiledOperator, TensorFact
 
 if TYPE_CHECKING:
@@ -30,7 +26,6 @@ DROPPED = (
     "when operators begin (OpenVINO reports the mean time of each)",
     "parts of a microsecond (OpenVINO leaves them out of each time of an operator)",
 )
-LAYER = re.compile(r"(.+)[/.][^/.]+")
 
 Means = Mapping[str, float]
 """Mean times of nodes in nanoseconds, by their names."""
@@ -69,14 +64,11 @@ class NodeTimes(OperatorTimes):
         """Return the mean times of the operators, which are those of the nodes executed."""
         last, first = self.read_all(), self.runs_before
         timed = self.runs - first
-        table = OperatorTable(self.driver)
-        nodes = [node for node in table.graph.nodes if node.name in last]
-        self.operators = tuple(map(table.operator_of, nodes))
+        executed = {name: it for name, it in operators_of(self.driver).items() if name in last}
+        self.operators = tuple(executed.values())
         if not timed:
-            return [round(last[node.name]) for node in nodes]
-        sums = (
-            self.runs * last[node.name] - first * self.before.get(node.name, 0.0) for node in nodes
-        )
+            return [round(last[name]) for name in executed]
+        sums = (self.runs * last[name] - first * self.before.get(name, 0.0) for name in executed)
         return [max(0, round(each / timed)) for each in sums]
 
     def finish(self) -> EngineTrace:
@@ -84,56 +76,44 @@ class NodeTimes(OperatorTimes):
         return replace(super().finish(), thread_count=threads, dropped=DROPPED)
 
 
-class OperatorTable:
-    """The operators of the graph that a driver executes, with shapes as they were fed."""
-
-    def __init__(self, driver: CompiledDriver) -> None:
-        model = driver.model.clone()
-        model.reshape({port: list(driver.fed_to(port).shape) for port in model.inputs})
-        self.graph = ExecutedGraph(model, driver.compiled)
-        self.regions = {region.node.name: region for region in self.graph.regions}
-        self.places = {node.name: place for place, node in enumerate(self.graph.nodes)}
-
-    def operator_of(self, node: ExecutedNode) -> ProfiledOperator:
-        """Describe a node; of one that OpenVINO has added, no tensors are known."""
-        number, region = str(self.places[node.name]), self.regions.get(node.name)
-        if region is None:
-            return ProfiledOperator(
-                id=number, type=node.type, name=node.title, algorithm=node.kernel
-            )
-        inputs = tuple(map(fact_of, (*region.inputs, *region.constants)))
-        outputs = tuple(fact_of(it, node) for it in region.outputs)
-        flops, size_bytes = region.flops, bytes_moved(region, (*inputs, *outputs))
-        return ProfiledOperator(
-            id=number,
-            type=node.type,
-            name=node.title,
-            module=found[1] if (found := LAYER.fullmatch(node.title)) else "",
-            inputs=inputs,
-            outputs=outputs,
-            parameters={STEPS: ",".join(region.steps)},
-            flops=flops,
-            size_bytes=size_bytes,
-            algorithm=node.kernel,
-            source="none" if flops is None and size_bytes is None else "derived",
-            reads=tuple(region.taken),
-            writes=tuple(map(tensor_name, region.outputs)),
-            weights=tuple(map(tensor_name, region.constants)),
+def operators_of(driver: CompiledDriver) -> dict[str, ProfiledOperator]:
+    """Return the operators of the graph that a driver executes, by the names of their nodes, with
+    shapes as they were fed; of those that OpenVINO has added, no tensors are known."""
+    model = driver.model.clone()
+    reshape(model, driver.fed)
+    graph = ExecutedGraph(model, driver.compiled)
+    regions = {region.node: region for region in graph.regions}
+    found = {}
+    for place, node in enumerate(graph.nodes):
+        known: dict[str, Any] = {"id": str(place), "type": node.type, "algorithm": node.kernel}
+        region = regions.get(node)
+        found[node.name] = (
+            describe(region, **known) if region else ProfiledOperator(name=node.title, **known)
         )
+    return found
 
 
-def fact_of(value: Any, node: ExecutedNode | None = None) -> TensorFact:
-    """Describe a tensor; that of a node in the layout in which it gives it."""
+def describe(region: Region, **known: Any) -> ProfiledOperator:
+    """Return the operator of a node; it gives its tensors in its own layout. One that only shows a
+    tensor in another shape moves nothing."""
+    node = region.node
+    inputs = tuple(fact_of(it, "") for it in (*region.inputs, *region.constants))
+    outputs = tuple(fact_of(it, node.layout) for it in region.outputs)
+    return derived_operator(
+        node.title,
+        flops=region.flops,
+        size_bytes=0 if node.type == "Reshape" else bytes_of((*inputs, *outputs)),
+        inputs=inputs,
+        outputs=outputs,
+        parameters={STEPS: ",".join(region.steps)},
+        reads=tuple(region.taken),
+        writes=tuple(map(tensor_name, region.outputs)),
+        weights=tuple(map(tensor_name, region.constants)),
+        **known,
+    )
+
+
+def fact_of(value: Any, layout: str) -> TensorFact:
     type_name = value.get_element_type().get_type_name()
     shape = tuple(size or 0 for size in shape_of(value) or ())
-    return TensorFact(shape, DTYPES.get(type_name, type_name), node.layout if node else "")
-
-
-def bytes_moved(region: Region, facts: Sequence[TensorFact]) -> int | None:
-    """Return how many bytes an operator reads and writes, None where a type's size is unknown; what
-    only shows a tensor in another shape moves nothing."""
-    if region.node.type == "Reshape":
-        return 0
-    if any(fact.dtype not in DTYPES.values() for fact in facts):
-        return None
-    return sum(prod(fact.shape) * np.dtype(fact.dtype).itemsize for fact in facts)
+    return TensorFact(shape, DTYPES.get(type_name, type_name), layout)

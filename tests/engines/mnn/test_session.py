@@ -6,30 +6,23 @@ import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 import lar
 from lar.engines.mnn.conversion import convert, error_of
-from tests.engines.mnn.models import (
-    BOOL,
-    DIGITS,
-    FLOAT,
-    INT64,
-    MOBILENET,
-    MODELS,
-    needs_mnn,
-    node,
-    save,
-)
+from tests.engines.onnx_models import DIGITS, MOBILENET, Shapes, needs, node, save, write_optional
+from tests.engines.test_onnx_engines import own_model
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
 
-pytestmark = needs_mnn
+pytestmark = needs("mnn")
+
+INT64, BOOL = TensorProto.INT64, TensorProto.BOOL
 
 
 def test_a_converted_model_runs_and_says_so(run_lar: RunLar) -> None:
@@ -45,31 +38,11 @@ def test_onnx_runtime_stays_the_engine_of_such_files(run_lar: RunLar) -> None:
     assert "using ONNX Runtime" in run_lar(str(DIGITS), "--iter", "1").stdout
 
 
-def test_the_converted_model_is_kept_and_runs_by_itself(run_lar: RunLar, tmp_path: Path) -> None:
-    kept = tmp_path / "digits.mnn"
-    first = lar.run(DIGITS, engine="mnn", model_dump=str(kept), iter=1)
-    second = lar.run(kept, iter=1)
-    assert second.status == "ok"
-    assert second.engine is not None
-    assert second.engine.name == "mnn"
-    assert [it.sha256 for it in first.outputs] == [it.sha256 for it in second.outputs]
+def test_a_converted_model_is_told_by_its_content(run_lar: RunLar, tmp_path: Path) -> None:
+    kept = own_model("mnn", DIGITS, tmp_path)
     assert "converter" not in run_lar(str(kept), "--iter", "1").stderr
-    # Named otherwise, its content says what it is.
     other = kept.rename(tmp_path / "digits.bin")
     assert lar.run(other, iter=1).spec.engine == "mnn"
-
-
-def test_info_of_a_converted_model(tmp_path: Path) -> None:
-    kept = tmp_path / "mobilenet.mnn"
-    lar.run(MOBILENET, engine="mnn", model_dump=str(kept), iter=0)
-    info, original = lar.read_info(kept), lar.read_info(MOBILENET)
-    (data,) = info.inputs
-    assert (data.name, data.dtype, data.shape) == ("data", "float32", (1, 3, 224, 224))
-    assert [(it.name, it.shape) for it in info.outputs] == [("logits", (1, 1000))]
-    assert info.parameter_count == original.parameter_count
-    assert info.operators["Convolution"] + info.operators["ConvolutionDepthwise"] == 53
-    # An activation that is part of a convolution counts nothing.
-    assert info.flops == pytest.approx(original.flops, rel=0.1)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -83,23 +56,14 @@ def test_inputs_stay_what_they_are_although_mnn_computes_in_their_memory(
     assert [it.sha256 for it in one.outputs] == [it.sha256 for it in many.outputs]
 
 
-def test_another_shape_and_then_another_value_are_fed(run_lar: RunLar, tmp_path: Path) -> None:
-    np.save(tmp_path / "five.npy", np.random.RandomState(0).rand(5, 16).astype(np.float32))
-    model = MODELS / "dynamic_batch.onnx"
-    feed = f"data:{tmp_path}/five.npy"
-    found = [lar.run(model, feed, engine=name, iter=1) for name in ("mnn", "onnxruntime")]
-    (ours,), (theirs,) = (each.outputs for each in found)
-    assert ours.shape == theirs.shape == (5, 8)
-    assert ours.mean == pytest.approx(theirs.mean, abs=1e-6)
-
-
 def test_types_that_the_converter_changes_are_those_of_the_model(tmp_path: Path) -> None:
     model = save(
         tmp_path / "types.onnx",
         [node("Add", "ids three", "sum"), node("Greater", "x half", "more")],
-        [("ids", INT64, [2]), ("x", FLOAT, [2]), ("unused", FLOAT, [1])],
-        [("sum", INT64, [2]), ("more", BOOL, [2])],
+        {"ids": [2], "x": [2], "unused": [1]},
+        {"sum": [2], "more": [2]},
         {"three": np.array([3], np.int64), "half": np.array([0.5], np.float32)},
+        **{"ids": INT64, "sum": INT64, "more": BOOL},
     )
     result = lar.run(model, "ids:[4,5];x:[0,1];unused:[0]", engine="mnn", iter=1)
     assert result.status == "ok", result.failure
@@ -108,66 +72,21 @@ def test_types_that_the_converter_changes_are_those_of_the_model(tmp_path: Path)
     assert {info.name: info.dtype for info in result.inputs}["ids"] == "int64"
 
 
-def test_an_optional_input_keeps_its_value_and_axes_their_names(
-    run_lar: RunLar, tmp_path: Path
-) -> None:
-    model = save(
-        tmp_path / "optional.onnx",
-        [node("Mul", "x w", "y")],
-        [("x", FLOAT, ["batch", 3]), ("w", FLOAT, [3])],
-        [("y", FLOAT, ["batch", 3])],
-        {"w": np.array([1, 2, 3], np.float32)},
-    )
-    result = lar.run(model, "x:[[1,1,1]]", engine="mnn", iter=1)
-    assert result.outputs[0].mean == 2
-    done = run_lar(str(model), "--engine", "mnn", "--shape", "batch=4", "--iter", "1")
-    assert done.returncode == 0, done.stderr
+def test_an_optional_input_is_not_fed(run_lar: RunLar, tmp_path: Path) -> None:
+    model = write_optional(tmp_path / "optional.onnx")
     done = run_lar(str(model), "--engine", "mnn", "--input", "x:{1,3};w:[4,5,6]")
     assert done.returncode == 2
     assert "MNN's converter makes a constant of the optional input w" in done.stderr
 
 
-def test_a_tensor_without_elements_is_fed(tmp_path: Path) -> None:
-    model = save(
-        tmp_path / "joined.onnx",
-        [node("Concat", "past x", "y", axis=1)],
-        [("past", FLOAT, [1, "n", 2]), ("x", FLOAT, [1, 1, 2])],
-        [("y", FLOAT, [1, "m", 2])],
-    )
-    result = lar.run(model, "past:{1,0,2};x:[[[1,2]]]", engine="mnn", iter=1)
-    assert (result.outputs[0].shape, result.outputs[0].mean) == ((1, 1, 2), 1.5)
-
-
 def test_a_model_without_inputs_is_run_and_dumped(tmp_path: Path) -> None:
     numbers = node("RandomUniform", "", "r", shape=[2, 3], seed=1.0)
-    outputs: Any = [("y", FLOAT, [2, 3])]
-    model = save(tmp_path / "drawn.onnx", [numbers, node("Relu", "r", "y")], [], outputs)
+    nodes = [numbers, node("Relu", "r", "y")]
+    model = save(tmp_path / "drawn.onnx", nodes, {}, {"y": [2, 3]})
     folder = tmp_path / "dump"
     result = lar.run(model, engine="mnn", iter=1, bin_io_dump=str(folder))
     assert result.status == "ok", result.failure
     assert "y" in {tensor.name for tensor in lar.open_dump(folder)}
-
-
-def test_recurrent_operators_run(tmp_path: Path) -> None:
-    numbers = np.random.RandomState(0)
-    model = save(
-        tmp_path / "lstm.onnx",
-        [node("LSTM", "x w r", "y", hidden_size=4)],
-        [("x", FLOAT, [5, 1, 3])],
-        [("y", FLOAT, [5, 1, 1, 4])],
-        {
-            name: numbers.randn(1, 16, size).astype(np.float32)
-            for name, size in {"w": 3, "r": 4}.items()
-        },
-    )
-    found = [lar.run(model, engine=name, iter=1).outputs for name in ("mnn", "onnxruntime")]
-    assert found[0][0].mean == pytest.approx(found[1][0].mean, abs=1e-6)
-
-
-def test_copies_have_interpreters_of_their_own_and_give_the_same(run_lar: RunLar) -> None:
-    done = run_lar(str(DIGITS), "--engine", "mnn", "--thread", "3", "--iter", "4")
-    assert done.returncode == 0, done.stderr
-    assert "than runner 0" not in done.stderr
 
 
 def test_what_mnn_prints_is_not_in_the_way_of_json(run_lar: RunLar) -> None:
@@ -190,67 +109,28 @@ def test_modes_are_taken(run_lar: RunLar) -> None:
 # What is refused
 
 
-@pytest.mark.parametrize(
-    ("nodes", "inputs", "outputs", "words"),
-    [
-        (
-            [helper.make_node("Foo", ["x"], ["y"], domain="own")],
-            [("x", FLOAT, [2])],
-            [("y", FLOAT, [2])],
-            "MNN's converter has no Foo",
-        ),
-        (
-            [node("Reshape", "x s", "y")],
-            [("x", FLOAT, [6]), ("s", INT64, [2])],
-            [("y", FLOAT, ["a", "b"])],
-            "shapes depend on the values fed",
-        ),
-    ],
-    ids=["unknown operator", "data-dependent shape"],
-)
-def test_what_mnn_cannot_run_is_one_clear_line(
-    run_lar: RunLar, tmp_path: Path, nodes: Any, inputs: Any, outputs: Any, words: str
-) -> None:
-    model = save(tmp_path / "made.onnx", nodes, inputs, outputs)
+def test_a_shape_that_depends_on_values_is_one_clear_line(run_lar: RunLar, tmp_path: Path) -> None:
+    ends: tuple[Shapes, Shapes] = {"x": [6], "s": [2]}, {"y": ["a", "b"]}
+    model = save(tmp_path / "made.onnx", [node("Reshape", "x s", "y")], *ends, s=INT64)
     done = run_lar(str(model), "--engine", "mnn")
     assert done.returncode == 4
     (line,) = (line for line in done.stderr.splitlines() if "lar: error" in line)
-    assert words in line
+    assert "shapes depend on the values fed" in line
 
 
 def test_control_flow_is_refused(run_lar: RunLar, tmp_path: Path) -> None:
-    value = helper.make_tensor_value_info("t", FLOAT, [3])
+    value = helper.make_tensor_value_info("t", TensorProto.FLOAT, [3])
     bodies = {
         f"{name}_branch": helper.make_graph(
             [helper.make_node(kind, ["x"], ["t"])], name, [], [value]
         )
         for name, kind in {"then": "Relu", "else": "Neg"}.items()
     }
-    model = save(
-        tmp_path / "if.onnx",
-        [node("If", "b", "y", **bodies)],
-        [("b", BOOL, [1]), ("x", FLOAT, [3])],
-        [("y", FLOAT, [3])],
-    )
+    branch = node("If", "b", "y", **bodies)
+    model = save(tmp_path / "if.onnx", [branch], {"b": [1], "x": [3]}, {"y": [3]}, b=BOOL)
     done = run_lar(str(model), "--engine", "mnn")
     assert done.returncode == 4
     assert "MNN's sessions run no control flow, as If y" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        (["--cuda"], "--cuda: MNN cannot do this"),
-        (["--fast-run"], "--fast-run: MNN cannot do this"),
-        (["--engine-option", "power=most"], "power is normal, high or low"),
-        (["--engine-option", "powr=high"], "did you mean power?"),
-        (["--engine-option", "cpu_core_ids=all"], "cpu_core_ids is a number, or several"),
-    ],
-)
-def test_what_mnn_has_not_is_refused(run_lar: RunLar, flags: list[str], words: str) -> None:
-    done = run_lar(str(DIGITS), "--engine", "mnn", *flags)
-    assert done.returncode == 2
-    assert words in done.stderr
 
 
 @pytest.mark.skipif("aarch64" in sys.platform, reason="this processor has float16")
@@ -263,9 +143,8 @@ def test_a_precision_that_mnn_ignores_is_refused(run_lar: RunLar, precision: str
 
 @pytest.mark.parametrize("size", [0, 40, 2000])
 def test_a_damaged_file_is_a_usage_error(run_lar: RunLar, tmp_path: Path, size: int) -> None:
-    whole, cut = tmp_path / "whole.mnn", tmp_path / "cut.mnn"
-    lar.run(DIGITS, engine="mnn", model_dump=str(whole), iter=0)
-    cut.write_bytes(whole.read_bytes()[:size])
+    cut = tmp_path / "cut.mnn"
+    cut.write_bytes(own_model("mnn", DIGITS, tmp_path).read_bytes()[:size])
     for arguments in ([str(cut)], ["info", str(cut)]):
         done = run_lar(*arguments)
         assert done.returncode == 2
@@ -273,8 +152,7 @@ def test_a_damaged_file_is_a_usage_error(run_lar: RunLar, tmp_path: Path, size: 
 
 
 def test_a_shape_that_does_not_fit_names_what_mnn_says(run_lar: RunLar, tmp_path: Path) -> None:
-    kept = tmp_path / "digits.mnn"
-    lar.run(DIGITS, engine="mnn", model_dump=str(kept), iter=0)
+    kept = own_model("mnn", DIGITS, tmp_path)
     done = run_lar(str(kept), "--input", "{1,1,16,16}")
     assert done.returncode == 2
     assert "MNN cannot compute it with data of shape {1,1,16,16}" in done.stderr
@@ -291,13 +169,8 @@ def test_runs_of_other_engines_import_no_mnn(run_lar: RunLar) -> None:
 
 def test_models_that_are_converted_at_once_do_not_mix_their_weights(tmp_path: Path) -> None:
     weights = np.random.RandomState(0).randn(512, 1000).astype(np.float32)
-    model = save(
-        tmp_path / "large.onnx",
-        [node("Gemm", "x w", "y")],
-        [("x", FLOAT, [1, 512])],
-        [("y", FLOAT, [1, 1000])],
-        {"w": weights},
-    )
+    ends: tuple[Shapes, Shapes] = {"x": [1, 512]}, {"y": [1, 1000]}
+    model = save(tmp_path / "large.onnx", [node("Gemm", "x w", "y")], *ends, {"w": weights})
     places = [tmp_path / str(number) / "converted.mnn" for number in range(6)]
     for place in places:
         place.parent.mkdir()

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.engines.openvino.models import DIGITS, needs_openvino
+from tests.engines.onnx_models import DIGITS, needs
 
 if TYPE_CHECKING:
     from tests.command_lines import Done
     from tests.conftest import RunLar
 
-pytestmark = needs_openvino
+pytestmark = needs("openvino")
 
 
 @pytest.fixture

@@ -9,22 +9,25 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 import lar
 from lar.engines.openvino.config import config_of
 from lar.records.run import RunResult
-from tests.engines.openvino.models import (
+from tests.engines.onnx_models import (
     DIGITS,
     MODELS,
     REPOSITORY,
-    needs_openvino,
+    Shapes,
+    needs,
+    node,
+    save,
     write_attention,
-    write_model,
-    write_xml,
+    write_optional,
 )
+from tests.engines.test_onnx_engines import own_model
 
-pytestmark = needs_openvino
+pytestmark = needs("openvino")
 
 DIGIT = f"data:{REPOSITORY}/inputs/digits.npy"
 
@@ -39,31 +42,18 @@ def failure_of(result: RunResult) -> str:
     return f"{result.failure.message}; {result.failure.hint}"
 
 
-def hashes(result: RunResult) -> dict[str, str]:
-    assert result.status == "ok", result.failure
-    return {output.name: output.sha256 for output in result.outputs}
-
-
-def test_float32_is_computed_in_float32_and_what_is_not_is_said() -> None:
-    plain = run(DIGITS, DIGIT).engine
-    assert plain is not None
-    assert (plain.libraries["precision"], plain.products) == ("float32", "")
-    coarse = run(DIGITS, DIGIT, precision="bfloat16")
-    if coarse.status == "ok":
-        assert coarse.engine is not None
-        assert coarse.engine.products == coarse.engine.libraries["precision"] == "bfloat16"
-        assert hashes(coarse) != hashes(run(DIGITS, DIGIT))
-    else:
-        assert "does not compute in bfloat16" in failure_of(coarse)
-
-
-def test_a_precision_that_the_engine_would_replace_is_refused() -> None:
-    result = run(DIGITS, precision="float16")
-    if result.status == "ok":
-        assert result.engine is not None
-        assert result.engine.libraries["precision"] == "float16"
-    else:
-        assert "--precision: the device cpu does not compute in float16 here" in failure_of(result)
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
+def test_a_precision_is_computed_in_or_refused(precision: str) -> None:
+    result = run(DIGITS, DIGIT, precision=precision)
+    if result.status == "failed" and precision != "float32":
+        refused = f"--precision: the device cpu does not compute in {precision} here"
+        assert refused in failure_of(result)
+        return
+    assert result.engine is not None
+    assert result.engine.libraries["precision"] == precision
+    assert result.engine.products == ("" if precision == "float32" else precision)
+    same = result.outputs == run(DIGITS, DIGIT).outputs
+    assert same == (precision == "float32")
 
 
 def test_a_device_that_is_not_there_names_those_that_are() -> None:
@@ -73,29 +63,15 @@ def test_a_device_that_is_not_there_names_those_that_are() -> None:
 
 @pytest.mark.parametrize(
     ("options", "threads"),
-    [({"multithread": 1}, 1), ({"cpu_default": True}, 1), ({"thread": 3}, 1)],
+    [({"multithread": 1}, 1), ({"cpu_default": True}, 1), ({"thread": 2, "const_shape": True}, 1)],
 )
 def test_threads_are_those_that_are_asked_for(options: dict[str, Any], threads: int) -> None:
     result = run(DIGITS, DIGIT, **options, iter=3)
     assert result.status == "ok", result.failure
     assert result.engine is not None
     assert result.engine.threads == threads
-    assert len(result.samples.end_to_end) == 3 * options.get("thread", 1)
     # Copies that gave something else would be warned of.
     assert not [text for text in result.warnings if "gave another" in text]
-
-
-def test_its_own_format_gives_what_the_onnx_file_gives(tmp_path: Path) -> None:
-    model = write_xml(DIGITS, tmp_path / "digits.xml")
-    assert hashes(run(DIGITS, DIGIT)) == hashes(lar.run(model, DIGIT, iter=1))
-
-
-def test_what_an_xml_holds_is_told(run_lar: Any, tmp_path: Path) -> None:
-    model = write_xml(DIGITS, tmp_path / "digits.xml")
-    text = run_lar("info", str(model)).stdout
-    assert "input   data    float32  {?,1,8,8}" in text
-    assert "Convolution  " in text
-    assert "FLOPs: 915,476" in text  # of the .onnx: 915,466, without the sum of the last bias
 
 
 def test_a_batch_is_taken_as_it_comes_or_compiled_for(tmp_path: Path) -> None:
@@ -108,22 +84,15 @@ def test_a_batch_is_taken_as_it_comes_or_compiled_for(tmp_path: Path) -> None:
     assert found.tensors[0].expected.shape == (3, 6, 16)
 
 
-def test_copies_share_a_model_that_is_compiled_for_its_inputs(tmp_path: Path) -> None:
-    result = run(DIGITS, DIGIT, const_shape=True, thread=2, iter=2)
-    assert result.status == "ok", result.failure
-    assert not [text for text in result.warnings if "gave another" in text]
-
-
 def test_outputs_that_are_one_tensor_keep_their_names(tmp_path: Path) -> None:
-    node = helper.make_node
-    nodes = [node("Relu", ["x"], ["y"]), node("Identity", ["y"], ["z"])]
-    model = write_model(tmp_path / "two.onnx", nodes, {"x": [2]}, {"z": [2], "y": [2]})
+    nodes = [node("Relu", "x", "y"), node("Identity", "y", "z")]
+    model = save(tmp_path / "two.onnx", nodes, {"x": [2]}, {"z": [2], "y": [2]})
     assert [output.name for output in run(model, "x:[-1.0,2.0]").outputs] == ["z", "y"]
 
 
 def test_single_numbers_are_fed_and_given(tmp_path: Path) -> None:
-    nodes = [helper.make_node("Add", ["a", "b"], ["sum"])]
-    model = write_model(tmp_path / "sum.onnx", nodes, {"a": [], "b": []}, {"sum": []})
+    ends: tuple[Shapes, Shapes] = {"a": [], "b": []}, {"sum": []}
+    model = save(tmp_path / "sum.onnx", [node("Add", "a b", "sum")], *ends)
     arrays = {"a": np.float32(2), "b": np.float32(3)}
     (output,) = run(model, {name: np.asarray(it) for name, it in arrays.items()}).outputs
     assert (output.shape, output.mean) == ((), 5)
@@ -131,29 +100,26 @@ def test_single_numbers_are_fed_and_given(tmp_path: Path) -> None:
 
 def damaged(kind: str, folder: Path) -> Path:
     """A model that cannot be loaded."""
-    path = folder / f"bad{'.onnx' if kind in ('cut', 'junk') else '.xml'}"
-    if kind == "cut":
-        path.write_bytes(DIGITS.read_bytes()[:2000])
-    elif kind == "junk":
+    if kind == "junk":
+        path = folder / "bad.onnx"
         path.write_text("this is no model at all")
+        return path
+    path = own_model("openvino", DIGITS, folder)
+    weights = path.with_suffix(".bin")
+    if kind == "no weights":
+        weights.unlink()
+    elif kind == "cut weights":
+        weights.write_bytes(weights.read_bytes()[:1000])
     else:
-        write_xml(DIGITS, path)
-        weights = path.with_suffix(".bin")
-        if kind == "no weights":
-            weights.unlink()
-        elif kind == "cut weights":
-            weights.write_bytes(weights.read_bytes()[:1000])
-        else:
-            path.write_text(path.read_text()[:3000])
+        path.write_text(path.read_text()[:3000])
     return path
 
 
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        ("cut", "damaged or cut short"),
         ("junk", "damaged or cut short"),
-        ("no weights", "its weights bad.bin are missing; keep them beside the model"),
+        ("no weights", "its weights digits_cnn.bin are missing; keep them beside the model"),
         ("cut weights", "its weights file is cut short, or belongs to another model"),
         ("cut xml", "it is damaged or cut short"),
     ],
@@ -165,28 +131,6 @@ def test_a_damaged_model_is_one_clear_line(kind: str, words: str, tmp_path: Path
     except lar.UsageError as error:  # refused without a worker
         text = f"{error}; {error.hint}"
     assert str(path) in text
-    assert words in text
-
-
-def test_an_operator_that_it_lacks_is_named(tmp_path: Path) -> None:
-    nodes = [helper.make_node("Foo", ["x"], ["y"], domain="custom")]
-    model = write_model(tmp_path / "foo.onnx", nodes, {"x": [2]}, {"y": [2]})
-    assert "OpenVINO has no custom.Foo" in failure_of(run(model))
-
-
-@pytest.mark.parametrize(
-    ("value", "words"),
-    [
-        ("NUM_STREAM=1", "OpenVINO has no property 'NUM_STREAM'; did you mean NUM_STREAMS?"),
-        ("NUM_STREAMS=abc", "OpenVINO refuses a property: Could not read number of streams"),
-        ("PERFORMANCE_HINT=abc", "OpenVINO refuses a property: Wrong value abc"),
-    ],
-)
-def test_properties_are_checked(value: str, words: str) -> None:
-    try:
-        text = failure_of(run(DIGITS, engine_option=(value,)))
-    except lar.UsageError as error:
-        text = f"{error}; {error.hint}"
     assert words in text
 
 
@@ -243,65 +187,34 @@ def test_options_become_properties(
 # Inputs of an .onnx file
 
 
-def write_optional(path: Path) -> Path:
-    """A product with a weight that is an input too."""
-    nodes = [helper.make_node("Mul", ["x", "w"], ["y"])]
-    weight = helper.make_tensor("w", TensorProto.FLOAT, [3], [1, 2, 3])
-    ends: Any = {"x": ["batch", 3], "w": [3]}, {"y": ["batch", 3]}
-    return write_model(path, nodes, *ends, weights=[weight])
-
-
 def test_initializers_are_optional_inputs(tmp_path: Path) -> None:
     model = write_optional(tmp_path / "optional.onnx")
-    own, given = (run(model, text) for text in ("x:[[1,1,1]]", "x:[[1,1,1]];w:[4,5,6]"))
-    assert [own.outputs[0].mean, given.outputs[0].mean] == [2, 5]
-    assert [info.name for info in own.inputs] == ["x"]
+    assert run(model, "x:[[1,1,1]];w:[4,5,6]").outputs[0].mean == 5
     found = lar.compare(
         f"{model} --engine onnxruntime", f"{model} --engine openvino", input="x:{2,3};w:{3}"
     )
     assert found.finding == "same"
 
 
-def test_axes_have_their_names(run_lar: Any, tmp_path: Path) -> None:
-    model = write_optional(tmp_path / "optional.onnx")
-    done = run_lar(str(model), "--engine", "openvino", "--shape", "batch=4", "--iter", "1")
-    assert done.returncode == 0, done.stderr
-    result = run(model, shape="batch=4")
-    assert result.outputs[0].shape == (4, 3)
-
-
 def test_an_input_without_rank_is_compiled_for_what_is_fed(tmp_path: Path) -> None:
-    node = helper.make_node
-    nodes = [node("Relu", ["x"], ["r"]), node("Add", ["r", "r"], ["y"])]
-    model = write_model(tmp_path / "any.onnx", nodes, {"x": None}, {"y": None})
+    nodes = [node("Relu", "x", "r"), node("Add", "r r", "y")]
+    model = save(tmp_path / "any.onnx", nodes, {"x": None}, {"y": None})
     result = run(model, "x:[[1,2,3]]", thread=2)
     assert result.status == "ok", result.failure
     assert (result.outputs[0].shape, result.outputs[0].mean) == ((1, 1, 3), 4)
     assert "nothing feeds x, which may have any number of axes" in failure_of(run(model))
-    weights = [helper.make_tensor("w", TensorProto.FLOAT, [1, 1, 1, 1], [1])]
-    nodes = [node("Conv", ["x", "w"], ["y"])]
-    unclear = write_model(tmp_path / "conv.onnx", nodes, {"x": None}, {"y": None}, weights=weights)
+    ends: tuple[Shapes, Shapes] = {"x": None}, {"y": None}
+    weights = {"w": np.ones((1, 1, 1, 1), np.float32)}
+    unclear = save(tmp_path / "conv.onnx", [node("Conv", "x w", "y")], *ends, weights)
     text = failure_of(run(unclear, "x:{1,1,2,2}"))
     assert "it does not say how many axes its inputs have" in text
 
 
-def test_tensors_without_elements_and_of_bfloat16_are_fed(tmp_path: Path) -> None:
-    joined = [helper.make_node("Concat", ["past", "x"], ["y"], axis=1)]
-    ends: Any = {"past": [1, "n", 2], "x": [1, 1, 2]}, {"y": [1, "m", 2]}
-    model = write_model(tmp_path / "joined.onnx", joined, *ends)
-    result = run(model, "past:{1,0,2};x:[[[1,2]]]")
-    assert (result.outputs[0].shape, result.outputs[0].mean) == ((1, 1, 2), 1.5)
-    nodes = [helper.make_node("Relu", ["x"], ["y"])]
-    model = write_model(
-        tmp_path / "narrow.onnx", nodes, {"x": [2]}, {"y": [2]}, element=TensorProto.BFLOAT16
-    )
+def test_bfloat16_is_fed_and_texts_are_refused(tmp_path: Path) -> None:
+    types = {"x": TensorProto.BFLOAT16, "y": TensorProto.BFLOAT16}
+    model = save(tmp_path / "a.onnx", [node("Relu", "x", "y")], {"x": [2]}, {"y": [2]}, **types)
     result = run(model, "x:[1.5,2.5]")
     assert (result.outputs[0].dtype, result.outputs[0].mean) == ("bfloat16", 2)
-
-
-def test_texts_are_refused(tmp_path: Path) -> None:
-    nodes = [helper.make_node("Identity", ["x"], ["y"])]
-    model = write_model(
-        tmp_path / "texts.onnx", nodes, {"x": [2]}, {"y": [2]}, element=TensorProto.STRING
-    )
+    types = {"x": TensorProto.STRING, "y": TensorProto.STRING}
+    model = save(tmp_path / "b.onnx", [node("Identity", "x", "y")], {"x": [2]}, {"y": [2]}, **types)
     assert "a tensor of string, which lar cannot feed to OpenVINO" in failure_of(run(model))

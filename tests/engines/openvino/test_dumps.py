@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,22 +13,9 @@ from lar.engines import engine_named
 from lar.engines.openvino.driver import CompiledDriver
 from lar.records.comparison import Comparison
 from lar.records.run import RunContext, RunSpec
-from tests.engines.openvino.models import (
-    DIGITS,
-    MOBILENET,
-    MODELS,
-    needs_openvino,
-    with_wrong_weight,
-    write_attention,
-    write_lstm,
-    write_residual,
-    write_resnet18,
-)
+from tests.engines.onnx_models import DIGITS, MODELS, needs, write_resnet18
 
-if TYPE_CHECKING:
-    from tests.conftest import RunLar
-
-pytestmark = needs_openvino
+pytestmark = needs("openvino")
 
 # Parameters of a model have twins too; these are what operators compute.
 CONSTANT = "Initializer"
@@ -59,16 +45,6 @@ def computed(comparison: Comparison) -> tuple[set[str], set[str]]:
         if it.side == "expected" and it.tensor.operator_type != CONSTANT
     }
     return with_twin | lone, with_twin
-
-
-@pytest.mark.parametrize("name", ["mobilenet_v2", "resnet18"])
-def test_layers_have_twins_on_another_engine_and_no_culprit(name: str, resnet18: Path) -> None:
-    found = compare(MOBILENET if name == "mobilenet_v2" else resnet18)
-    assert found.finding == "same"
-    assert not found.culprits
-    layers, with_twin = computed(found)
-    assert len(layers) > 20
-    assert len(with_twin) >= 0.95 * len(layers)
 
 
 def test_the_graph_is_that_which_runs_without_a_dump(resnet18: Path, tmp_path: Path) -> None:
@@ -126,44 +102,6 @@ def test_what_cannot_be_taken_out_is_said(tmp_path: Path) -> None:
     assert not names & dump.index.left_out.keys()
     for reason in dump.index.left_out.values():
         assert "OpenVINO executes other operators" in reason
-
-
-@pytest.mark.parametrize("on_openvino", [True, False])
-def test_a_wrong_weight_is_proved_on_either_side(on_openvino: bool, tmp_path: Path) -> None:
-    wrong = with_wrong_weight(MOBILENET, tmp_path / "wrong.onnx", "block4.expand.weight")
-    sides = (MOBILENET, wrong) if on_openvino else (wrong, MOBILENET)
-    found = compare(*sides, isolate=True)
-    (culprit,) = found.culprits
-    assert culprit.output.expected.name == "block4.expand_relu"
-    assert culprit.proven
-
-
-@pytest.mark.parametrize("write", [write_attention, write_lstm, write_residual])
-def test_other_networks_are_compared(write: Callable[[Path], Path], tmp_path: Path) -> None:
-    found = compare(write(tmp_path / "network.onnx"), isolate=True)
-    assert found.finding == "same"
-    assert found.output_count
-    assert not found.left_out
-
-
-def test_text_and_outputs_are_written(run_lar: RunLar, tmp_path: Path) -> None:
-    text, folder = tmp_path / "layers.txt", tmp_path / "outputs"
-    words = ["--engine", "openvino", "--iter", "2"]
-    for place in (["--io-dump", str(text)], ["--bin-out-dump", str(folder)]):
-        done = run_lar(str(DIGITS), *words, *place)
-        assert done.returncode == 0, done.stderr
-    assert "logits" in text.read_text()
-    assert [it.run for it in lar.open_dump(folder)] == [0, 1, 2]
-
-
-def test_a_dump_holds_what_the_run_gives(tmp_path: Path) -> None:
-    folder = tmp_path / "dump"
-    shape = "data:{2,1,8,8}"
-    result = lar.run(DIGITS, shape, engine="openvino", iter=1, bin_io_dump=str(folder))
-    dump = lar.open_dump(folder)
-    tensors = {tensor.name: dump.read(tensor.key) for tensor in dump}
-    assert tensors["relu1"].shape == (2, 16, 8, 8)
-    assert float(tensors["logits"].mean(dtype=np.float64)) == result.outputs[0].mean
 
 
 def test_integers_have_their_scales(root: Path) -> None:

@@ -1,24 +1,43 @@
-"""The contents of an `.mnn` file, found by its session without running it."""
+"""What an `.mnn` file holds."""
 
 from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
 
-import numpy as np
-
 from lar.engines.mnn.net import read_net
-from lar.engines.mnn.profile import describe
-from lar.engines.mnn.session import Session, import_mnn, infos_of
+from lar.graphs.origins import ModelOperator
 from lar.records.run import ModelInfo, TensorInfo
 
 
+def files_beside(path: Path) -> tuple[str, ...]:
+    """Return the file with the weights, where the converter puts them when it is asked to."""
+    weights = path.name + ".weight"
+    return (weights,) if path.with_name(weights).exists() else ()
+
+
+def read_operators(path: Path) -> tuple[ModelOperator, ...]:
+    """Return the operators, read without MNN.
+
+    Raises:
+        LarError: it is damaged.
+    """
+    operators = read_net(path).operators
+    return tuple(ModelOperator(it.type, it.name, it.inputs, it.outputs) for it in operators)
+
+
 def read_model(model: Path) -> ModelInfo:
-    """Read what an `.mnn` model holds; the FLOPs are those of its own shapes.
+    """Read what a model holds, by a session that does not run; the FLOPs are those of its own
+    shapes.
 
     Raises:
         LarError: it is damaged, or MNN's sessions cannot run it.
     """
+    import numpy as np
+
+    from lar.engines.mnn.profile import describe
+    from lar.engines.mnn.session import Session, import_mnn, infos_of
+
     net = read_net(model)
     session = Session(import_mnn(), model, str(model), {"numThread": 1})
     infos = infos_of(session, net)

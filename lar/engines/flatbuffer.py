@@ -1,0 +1,106 @@
+"""FlatBuffers, in which engines write their model files, read with every offset checked."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+
+class Table:
+    """A table of a FlatBuffers buffer; whatever would lead out of it is a ValueError.
+
+    One that is left out has no position and no fields, and is false.
+    """
+
+    def __init__(self, data: memoryview, position: int | None) -> None:
+        self.data, self.position, self.fields_size = data, position or 0, 0
+        if position is not None:
+            self.fields = position - self.number("<i", position)
+            self.fields_size = self.number("<H", self.fields)
+
+    def __bool__(self) -> bool:
+        return self.fields_size > 0
+
+    def number(self, kind: str, position: int) -> int:
+        if not 0 <= position <= len(self.data) - struct.calcsize(kind):
+            raise ValueError(f"it points to byte {position} of {len(self.data)}")
+        return int(struct.unpack_from(kind, self.data, position)[0])
+
+    def field(self, index: int) -> int | None:
+        """Return the position of a field's value, None where it is left out."""
+        entry = 4 + 2 * index
+        if entry + 2 > self.fields_size:
+            return None
+        offset = self.number("<H", self.fields + entry)
+        return self.position + offset if offset else None
+
+    def pointed(self, index: int) -> int | None:
+        """Return the position that a field points to."""
+        position = self.field(index)
+        return None if position is None else position + self.number("<I", position)
+
+    def table(self, index: int) -> Table:
+        return Table(self.data, self.pointed(index))
+
+    def blob(self, index: int, behind: int = 0) -> memoryview | None:
+        """Return a vector of bytes, and so many that stand behind it; None where it is left out."""
+        position = self.pointed(index)
+        if position is None:
+            return None
+        start, size = position + 4, self.number("<I", position) + behind
+        if size > len(self.data) - start:
+            raise ValueError(f"{size} bytes should follow byte {start} of {len(self.data)}")
+        return self.data[start : start + size]
+
+    def text(self, index: int) -> str:
+        """Return a string, an empty one where it is left out."""
+        *raw, end = self.blob(index, behind=1) or b"\0"
+        if end != 0:
+            raise ValueError("a text does not end")
+        return bytes(raw).decode()  # a UnicodeDecodeError is a ValueError
+
+    def integer(self, index: int, kind: str = "<I", default: int = 0) -> int:
+        """Return a number, the default where it is left out."""
+        position = self.field(index)
+        return default if position is None else self.number(kind, position)
+
+    def real(self, index: int) -> float | None:
+        """Return a floating-point number, None where it is left out."""
+        if self.field(index) is None:
+            return None
+        return float(struct.unpack("<f", struct.pack("<I", self.integer(index)))[0])
+
+    def numbers(self, index: int, kind: str = "<I") -> list[int]:
+        """Return the elements of a vector of 32 bits each; one that is left out has none."""
+        return [self.number(kind, position) for position in self._elements(index)]
+
+    def tables(self, index: int) -> Iterator[Table]:
+        """Yield the tables of a vector."""
+        for position in self._elements(index):
+            yield Table(self.data, position + self.number("<I", position))
+
+    def texts(self, index: int) -> Iterator[str]:
+        """Yield the strings of a vector."""
+        for position in self._elements(index):
+            start = position + self.number("<I", position) + 4
+            end = start + self.number("<I", start - 4)
+            if end > len(self.data):
+                raise ValueError("a text does not end")
+            yield bytes(self.data[start:end]).decode()
+
+    def _elements(self, index: int) -> range:
+        start = self.pointed(index)
+        if start is None:
+            return range(0)
+        return range(start + 4, start + 4 + 4 * self.number("<I", start), 4)
+
+
+def open_root(data: memoryview) -> Table:
+    """Return the root of a buffer.
+
+    Raises:
+        ValueError: it is cut short.
+    """
+    if len(data) < 4:
+        raise ValueError("it is cut short")
+    return Table(data, int.from_bytes(data[:4], "little"))

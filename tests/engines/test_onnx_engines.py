@@ -1,0 +1,265 @@
+"""What OpenVINO and MNN both do with `.onnx` models, and with models of their own formats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from onnx import helper
+
+import lar
+from lar.engines import engine_named
+from lar.records.run import RunResult
+from tests.conftest import RunLar
+from tests.engines.onnx_models import (
+    DIGITS,
+    MOBILENET,
+    MODELS,
+    Shapes,
+    needs,
+    node,
+    save,
+    with_fault,
+    write_attention,
+    write_lstm,
+    write_optional,
+    write_residual,
+    write_resnet18,
+)
+
+NAMES = ("openvino", "mnn")
+
+
+def each_engine(*values: Any) -> list[Any]:
+    """Return a parameter for each engine: its name, with one of the values if there are some."""
+    rows = zip(NAMES, *([values] if values else []), strict=True)
+    return [pytest.param(*row, marks=needs(row[0])) for row in rows]
+
+
+each = pytest.mark.parametrize("engine", each_engine())
+
+
+def run(engine: str, model: Path, inputs: Any = None, **options: Any) -> RunResult:
+    result = lar.run(model, inputs, engine=engine, **{"iter": 1, **options})
+    assert result.status == "ok", result.failure
+    return result
+
+
+def hashes(result: RunResult) -> dict[str, str]:
+    return {output.name: output.sha256 for output in result.outputs}
+
+
+def sides(engine: str, first: Path, second: Path) -> tuple[str, str]:
+    """Return the sides of a comparison with ONNX Runtime."""
+    return f"{first} --engine onnxruntime", f"{second} --engine {engine}"
+
+
+# Runs
+
+
+@each
+def test_copies_give_the_same(engine: str) -> None:
+    result = run(engine, DIGITS, thread=3, iter=3)
+    assert len(result.samples.end_to_end) == 9
+    assert not [text for text in result.warnings if "gave another" in text]
+
+
+@each
+def test_tensors_without_elements_are_fed(engine: str, tmp_path: Path) -> None:
+    ends: tuple[Shapes, Shapes] = {"past": [1, "n", 2], "x": [1, 1, 2]}, {"y": [1, "m", 2]}
+    model = save(tmp_path / "joined.onnx", [node("Concat", "past x", "y", axis=1)], *ends)
+    (output,) = run(engine, model, "past:{1,0,2};x:[[[1,2]]]").outputs
+    assert (output.shape, output.mean) == ((1, 1, 2), 1.5)
+
+
+@each
+def test_axes_have_their_names_and_optional_inputs_their_values(
+    engine: str, tmp_path: Path
+) -> None:
+    model = write_optional(tmp_path / "optional.onnx")
+    result = run(engine, model, "x:[[1,1,1]]")
+    assert result.outputs[0].mean == 2
+    assert [info.name for info in result.inputs] == ["x"]
+    assert run(engine, model, shape="batch=4").outputs[0].shape == (4, 3)
+
+
+@pytest.mark.parametrize(
+    ("engine", "words"), each_engine("OpenVINO has no own.Foo", "MNN's converter has no Foo")
+)
+def test_an_operator_that_it_lacks_is_named(engine: str, words: str, tmp_path: Path) -> None:
+    foo = helper.make_node("Foo", ["x"], ["y"], domain="own")
+    model = save(tmp_path / "foo.onnx", [foo], {"x": [2]}, {"y": [2]})
+    failure = lar.run(model, engine=engine).failure
+    assert failure is not None
+    assert failure.message == f"{model}: {words}"
+
+
+@pytest.mark.parametrize(
+    ("engine", "property", "words"),
+    [
+        ("openvino", "NUM_STREAM=1", "'NUM_STREAM'; did you mean NUM_STREAMS?"),
+        ("openvino", "NUM_STREAMS=abc", "refuses a property: Could not read number of streams"),
+        ("openvino", "PERFORMANCE_HINT=abc", "OpenVINO refuses a property: Wrong value abc"),
+        ("mnn", "power=most", "power is normal, high or low"),
+        ("mnn", "powr=high", "did you mean power?"),
+        ("mnn", "cpu_core_ids=all", "cpu_core_ids is a number, or several"),
+    ],
+)
+def test_properties_are_checked(engine: str, property: str, words: str) -> None:
+    if not engine_named(engine).is_installed:
+        pytest.skip("not installed")
+    try:
+        error: Any = lar.run(DIGITS, engine=engine, engine_option=(property,)).failure
+    except lar.UsageError as refused:
+        error = refused
+    assert error.exit_code == 2
+    assert words in f"{error.message}; {error.hint}"
+
+
+# Their own formats
+
+
+def own_model(engine: str, model: Path, folder: Path) -> Path:
+    """Write a model in an engine's own format."""
+    if engine == "mnn":
+        path = folder / f"{model.stem}.mnn"
+        run(engine, model, model_dump=str(path))
+        return path
+    from lar.engines.openvino.driver import import_openvino
+
+    openvino, path = import_openvino(), folder / f"{model.stem}.xml"
+    openvino.save_model(openvino.Core().read_model(model), path, compress_to_fp16=False)
+    return path
+
+
+@each
+def test_its_own_format_gives_what_the_onnx_file_gives(engine: str, tmp_path: Path) -> None:
+    model = own_model(engine, DIGITS, tmp_path)
+    result = lar.run(model, iter=1)
+    assert result.spec.engine == engine
+    assert hashes(result) == hashes(run(engine, DIGITS))
+
+
+@pytest.mark.parametrize(("engine", "batch"), each_engine(None, 1))
+def test_what_its_own_format_holds_is_told(
+    engine: str, batch: int | None, run_lar: RunLar, tmp_path: Path
+) -> None:
+    model = own_model(engine, DIGITS, tmp_path)
+    info, original = lar.read_info(model), lar.read_info(DIGITS)
+    (data,), (logits,) = info.inputs, info.outputs
+    assert (data.name, data.dtype, data.shape) == ("data", "float32", (batch, 1, 8, 8))
+    assert (logits.name, logits.shape) == ("logits", (batch, 10))
+    assert info.parameter_count == pytest.approx(original.parameter_count, rel=0.001)
+    # A bias counts, or an activation does not, that is part of another operator.
+    assert info.flops == pytest.approx(original.flops, rel=0.01)
+    assert info.operators["Convolution"] >= 3
+    refused = run_lar("info", str(model), "--input", "{2,1,8,8}").stderr
+    assert "counts FLOPs for the shapes in the file alone" in refused
+
+
+# Dumps
+
+
+@pytest.fixture(scope="module")
+def resnet18(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_resnet18(tmp_path_factory.mktemp("resnet18") / "resnet18.onnx")
+
+
+@pytest.mark.parametrize("name", ["mobilenet_v2", "resnet18"])
+@each
+def test_layers_have_twins_on_another_engine_and_no_culprit(
+    engine: str, name: str, resnet18: Path
+) -> None:
+    model = MOBILENET if name == "mobilenet_v2" else resnet18
+    found = lar.compare(*sides(engine, model, model))
+    assert found.finding == "same"
+    assert not found.culprits
+    # Of what either side fused into another operator, or merely moved, the other has nothing.
+    paired = [it for it in found.tensors if not it.constant]
+    lonely = [
+        it for it in found.unmatched if not (it.constant or it.fused) and "data" not in it.reason
+    ]
+    assert len(paired) > 20
+    assert len(lonely) <= 0.05 * len(paired)
+
+
+@pytest.mark.parametrize("write", [write_attention, write_lstm, write_residual])
+@each
+def test_other_networks_are_compared(
+    engine: str, write: Callable[[Path], Path], tmp_path: Path
+) -> None:
+    model = write(tmp_path / "network.onnx")
+    isolates = bool(engine_named(engine).isolating_driver)
+    found = lar.compare(*sides(engine, model, model), isolate=isolates)
+    assert found.finding == "same"
+    assert found.output_count
+    assert not found.left_out
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+@each
+def test_a_wrong_weight_is_named_on_either_side(engine: str, is_ours: bool, tmp_path: Path) -> None:
+    wrong = with_fault(MOBILENET, "block4.expand.weight", tmp_path / "wrong.onnx")
+    models = (MOBILENET, wrong) if is_ours else (wrong, MOBILENET)
+    isolates = bool(engine_named(engine).isolating_driver)
+    (culprit,) = lar.compare(*sides(engine, *models), isolate=isolates).culprits
+    assert culprit.output.expected.name.startswith("block4.expand")
+    assert culprit.proven == isolates
+
+
+@each
+def test_a_dump_has_the_names_of_the_model_and_changes_nothing(engine: str, tmp_path: Path) -> None:
+    shape = "data:{2,1,8,8}"
+    dumped = run(engine, DIGITS, shape, bin_io_dump=str(tmp_path / "dump"))
+    assert hashes(dumped) == hashes(run(engine, DIGITS, shape))
+    dump = lar.open_dump(tmp_path / "dump")
+    shapes = {it.name: dump.read(it.key).shape for it in dump}
+    expected = {
+        **{"data": (2, 1, 8, 8), "relu1": (2, 16, 8, 8), "relu2": (2, 32, 8, 8)},
+        **{"pool2": (2, 32, 4, 4), "relu3": (2, 32, 4, 4), "pool3": (2, 32, 2, 2)},
+        **{"features": (2, 128), "logits": (2, 10)},
+    }
+    assert {name: shape for name, shape in shapes.items() if name in expected} == expected
+    # Conversions of layouts and what is computed of shapes are left out.
+    assert not any("Convert" in name or "Shape" in name for name in shapes)
+
+
+@each
+def test_text_outputs_and_a_part_are_written(engine: str, tmp_path: Path) -> None:
+    text, folder, part = tmp_path / "layers.txt", tmp_path / "outputs", tmp_path / "part"
+    run(engine, DIGITS, io_dump=str(text))
+    assert "relu1" in text.read_text()
+    run(engine, DIGITS, bin_out_dump=str(folder), iter=2)
+    assert [it.run for it in lar.open_dump(folder)] == [0, 1, 2]
+    run(engine, DIGITS, bin_io_dump=str(part), dump_filter="relu")
+    assert {it.name for it in lar.open_dump(part)} == {"relu1", "relu2", "relu3"}
+
+
+# Profiles
+
+
+@each
+def test_each_iteration_has_each_operator_once(engine: str, tmp_path: Path) -> None:
+    place = tmp_path / "mobilenet.json"
+    run(engine, MOBILENET, iter=3, warmup_iter=2, profile=str(place))
+    profile = lar.read_profile(place)
+    assert profile.facts.times == ("mean" if engine == "openvino" else "each")
+    assert sorted(step.number for step in profile.steps) == [-2, -1, 0, 1, 2]
+    for step in profile.steps:
+        own = [it for it in profile.executions if it.step == step.number]
+        assert sorted(it.operator for it in own) == [*range(len(profile.operators))]
+        assert all(step.start_ns <= it.start_ns <= it.end_ns <= step.end_ns for it in own)
+        assert all(a.end_ns <= b.start_ns for a, b in pairwise(own))
+
+
+@each
+def test_copies_and_other_shapes_are_profiled(engine: str, tmp_path: Path) -> None:
+    place = tmp_path / "copies.json"
+    model = MODELS / "dynamic_batch.onnx"
+    run(engine, model, "data:{5,16}", thread=2, iter=2, profile=str(place))
+    found = lar.read_profile(place)
+    assert {step.copy for step in found.steps} == {0, 1}
+    assert any(it.outputs[0].shape == (5, 8) for it in found.operators if it.outputs)
