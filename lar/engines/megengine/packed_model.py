@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lar.engines.flatbuffer import Table, open_root
 from lar.engines.formats import BROKEN
-from lar.engines.megengine.flatbuffer import Table, open_root
 from lar.errors import LarError, UsageError, first_line
 from lar.testcases.packed_file import graphs_in
 
