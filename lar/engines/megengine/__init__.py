@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,32 +14,31 @@ from lar.errors import LarError
 from lar.options import table
 
 if TYPE_CHECKING:
-    from lar.engines.engine import Deployment, Isolation
-    from lar.records.run import RunContext, RunSpec
+    from lar.dumps.facts import DumpFacts
+    from lar.engines.driver import Driver
+    from lar.engines.engine import Arrays, CacheFiles, Defect, Deployment, Isolation, Site
+    from lar.engines.option_rows import OptionRow
+    from lar.engines.signs import Sign
+    from lar.graphs.operator_kinds import OperatorKinds
+    from lar.graphs.origins import ModelOperator
+    from lar.measurement.listener import Listener
+    from lar.options.rules import Rule
+    from lar.records.choices import Dimension
+    from lar.records.profile import Profile
+    from lar.records.run import ModelInfo, RunContext, RunResult, RunSpec
+    from lar.records.testcase import Case
 
 
-def find(target: str) -> Any:
-    """Import what is named as `module:name`."""
-    module, _, name = target.partition(":")
-    return getattr(importlib.import_module(module), name)
+def lite_driver() -> type[Driver]:
+    from lar.engines.megengine.lite import LiteDriver
+
+    return LiteDriver
 
 
-lite_driver = partial(find, "lar.engines.megengine.lite:LiteDriver")
-graph_driver = partial(find, "lar.engines.megengine.graph:GraphDriver")
+def graph_driver() -> type[Driver]:
+    from lar.engines.megengine.graph import GraphDriver
 
-
-def late(target: str) -> Callable[..., Any]:
-    """Return a method that is a function of a module, which is imported when it is called."""
-
-    def call(_: object, *arguments: Any) -> Any:
-        return find(target)(*arguments)
-
-    return call
-
-
-def constant(target: str) -> Callable[..., Any]:
-    """Return a method that gives a constant of a module, which is imported when it is called."""
-    return lambda _: find(target)
+    return GraphDriver
 
 
 class TestcaseFiles(CasePacker):
@@ -49,7 +46,13 @@ class TestcaseFiles(CasePacker):
 
     driver = "graph"
     writes = "file"
-    write = late("lar.engines.megengine.testcases:write_testcases")
+
+    def write(self, driver: Driver, cases: Sequence[tuple[Arrays, Arrays]], path: str) -> None:
+        from lar.engines.megengine.graph import GraphDriver
+        from lar.engines.megengine.testcases import write_testcases
+
+        assert isinstance(driver, GraphDriver)
+        write_testcases(driver, cases, path)
 
 
 class WinogradRun(StagedRun):
@@ -57,7 +60,18 @@ class WinogradRun(StagedRun):
 
     options = (table.WINOGRAD_TRANSFORM,)
     apart_with = table.SEARCHES
-    run = late("lar.engines.megengine.winograd:run_with_winograd")
+
+    def run(
+        self,
+        spec: RunSpec,
+        context: RunContext,
+        listener: Listener,
+        step: Callable[[RunSpec, RunContext, Listener], RunResult],
+        run: Callable[[RunSpec, RunContext], RunResult],
+    ) -> RunResult:
+        from lar.engines.megengine.winograd import run_with_winograd
+
+        return run_with_winograd(spec, context, listener, step, run)
 
 
 class MegEngine(Engine):
@@ -79,28 +93,6 @@ class MegEngine(Engine):
     packing = TestcaseFiles()
     staged = WinogradRun()
 
-    cache = property(constant("lar.engines.megengine.cache_files:CACHES"))
-    operator_kinds = property(constant("lar.engines.megengine.operator_kinds:KINDS"))
-    option_rows = constant("lar.engines.megengine.options:ROWS")
-    option_rules = constant("lar.engines.megengine.options:RULES")
-    find_devices = late("lar.engines.megengine.lite:find_devices")
-    read_model = late("lar.engines.megengine.model_file:read_model")
-    read_operators = late("lar.engines.megengine.graph_operators:read_operators")
-    read_quantizations = late("lar.engines.megengine.graph_operators:read_quantizations")
-    unpack_testcases = late("lar.engines.megengine.testcases:unpack")
-    dimensions = late("lar.engines.megengine.dimensions:dimensions_of")
-    signs = late("lar.engines.megengine.dimensions:signs_of")
-    defects = late("lar.engines.megengine.defects:defects_here")
-    hints_for = late("lar.engines.megengine.defects:hints_for")
-    explain_log = late("lar.engines.megengine.messages:explain_log")
-    settle = late("lar.engines.megengine.algorithms:keep_search")
-    describe_progress = late("lar.engines.megengine.algorithms:describe_search")
-    describe_dump = late("lar.engines.megengine.dumps:describe_dump")
-    writes_profile = late("lar.profiles.megengine_file:is_raw_profile")
-    read_profile = late("lar.engines.megengine.profile:profile_of_raw")
-    prints_log = late("lar.engines.megengine.load_and_run_log:is_log")
-    read_log = late("lar.engines.megengine.load_and_run_log:read_log")
-
     @property
     def install_hint(self) -> str:
         import platform  # slow to import
@@ -114,20 +106,127 @@ class MegEngine(Engine):
             "or run .mge models on Linux on x86_64"
         )
 
+    @property
+    def cache(self) -> CacheFiles:
+        from lar.engines.megengine.cache_files import CACHES
+
+        return CACHES
+
+    def signs(self, profile: Profile, site: Site) -> Iterable[Sign]:
+        from lar.engines.megengine.dimensions import signs_of
+
+        return signs_of(profile, site)
+
+    @property
+    def operator_kinds(self) -> OperatorKinds:
+        from lar.engines.megengine.operator_kinds import KINDS
+
+        return KINDS
+
+    def option_rows(self) -> tuple[OptionRow[Any, Any], ...]:
+        from lar.engines.megengine.options import ROWS
+
+        return ROWS
+
+    def option_rules(self) -> tuple[Rule, ...]:
+        from lar.engines.megengine.options import RULES
+
+        return RULES
+
+    def read_model(self, path: Path) -> ModelInfo:
+        from lar.engines.megengine.model_file import read_model
+
+        return read_model(path)
+
+    def find_devices(self) -> tuple[str, ...]:
+        from lar.engines.megengine.lite import find_devices
+
+        return find_devices()
+
     def deploy(self, settings: Mapping[str, Any], model: Path, folder: Path) -> Deployment:
         from lar.engines.megengine.packing import deploy
 
         return deploy(settings, model, folder, self.version)
 
+    def hints_for(self, result: RunResult, environment: Mapping[str, str]) -> str:
+        from lar.engines.megengine.defects import hints_for
+
+        return hints_for(result, environment)
+
+    def defects(self, environment: Mapping[str, str]) -> tuple[Defect, ...]:
+        from lar.engines.megengine.defects import defects_here
+
+        return defects_here(environment)
+
+    def dimensions(self, site: Site, model: Path) -> tuple[Dimension, ...]:
+        from lar.engines.megengine.dimensions import dimensions_of
+
+        return dimensions_of(site, model)
+
+    def writes_profile(self, data: bytes) -> bool:
+        from lar.profiles.megengine_file import is_raw_profile
+
+        return is_raw_profile(data)
+
+    def read_profile(self, data: bytes, name: str) -> Profile:
+        from lar.engines.megengine.profile import profile_of_raw
+
+        return profile_of_raw(data)
+
+    def prints_log(self, data: bytes) -> bool:
+        from lar.engines.megengine.load_and_run_log import is_log
+
+        return is_log(data)
+
+    def read_log(self, data: bytes, name: str) -> tuple[RunResult, ...]:
+        from lar.engines.megengine.load_and_run_log import read_log
+
+        return read_log(data, name)
+
+    def settle(self, spec: RunSpec, context: RunContext) -> None:
+        from lar.engines.megengine.algorithms import keep_search
+
+        keep_search(spec, context)
+
     def keep_progress(self, spec: RunSpec, context: RunContext) -> None:
         with contextlib.suppress(LarError):  # it is being written; the end of the run says so else
             self.settle(spec, context)
+
+    def describe_progress(self, spec: RunSpec, context: RunContext) -> str:
+        from lar.engines.megengine.algorithms import describe_search
+
+        return describe_search(spec, context)
+
+    def explain_log(self, log: bytes) -> LarError | None:
+        from lar.engines.megengine.messages import explain_log
+
+        return explain_log(log)
+
+    def unpack_testcases(self, spec: RunSpec, context: RunContext) -> tuple[str, tuple[Case, ...]]:
+        from lar.engines.megengine.testcases import unpack
+
+        return unpack(spec, context)
 
     def open_isolation(self, spec: RunSpec, context: RunContext) -> Isolation:
         from lar.engines.megengine.graph import GraphDriver
         from lar.engines.megengine.isolation import GraphIsolation
 
         return GraphIsolation(GraphDriver(spec, self.rows, context))
+
+    def read_operators(self, path: Path) -> tuple[ModelOperator, ...]:
+        from lar.engines.megengine.graph_operators import read_operators
+
+        return read_operators(path)
+
+    def read_quantizations(self, path: Path) -> DumpFacts:
+        from lar.engines.megengine.graph_operators import read_quantizations
+
+        return read_quantizations(path)
+
+    def describe_dump(self, folder: Path) -> DumpFacts:
+        from lar.engines.megengine.dumps import describe_dump
+
+        return describe_dump(folder)
 
 
 ENGINE = MegEngine()
