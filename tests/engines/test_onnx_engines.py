@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from tests.engines.onnx_models import (
 )
 
 NAMES = ("openvino", "mnn")
+INPUTS = MODELS.parent / "inputs"
 
 
 def each_engine(*values: Any) -> list[Any]:
@@ -208,6 +209,34 @@ def test_a_wrong_weight_is_named_on_either_side(engine: str, is_ours: bool, tmp_
     (culprit,) = lar.compare(*sides(engine, *models), isolate=isolates).culprits
     assert culprit.output.expected.name.startswith("block4.expand")
     assert culprit.proven == isolates
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        pytest.param(*pair, marks=[needs(it) for it in pair])
+        for pair in combinations(("megengine", "onnxruntime", *NAMES), 2)
+    ],
+)
+def test_a_fault_is_named_between_any_two_engines(one: str, other: str, tmp_path: Path) -> None:
+    model = MODELS / f"digits_cnn.{'mge' if one == 'megengine' else 'onnx'}"
+    wrong = with_fault(DIGITS, "conv2.weight", tmp_path / "wrong.onnx")
+    found = lar.compare(
+        f"{model} --engine {one}", f"{wrong} --engine {other}", input=INPUTS / "digit_7.npy"
+    )
+    (culprit,) = found.culprits
+    assert culprit.output.expected.name in ("conv2", "relu2")  # which may be in one operator
+    assert culprit.proven == (other != "mnn")
+
+
+@needs("megengine")
+@each
+def test_a_bias_is_no_branch_of_a_residual_network(engine: str) -> None:
+    """MegEngine adds the branch before the bias: what it has between them has no twin."""
+    twin = f"{MOBILENET} --engine {engine}"
+    found = lar.compare(MODELS / "mobilenet_v2.mge", twin, input=INPUTS / "cat.npy")
+    assert found.finding == "same"
+    assert [it.expected.name for it in found.tensors if not it.passed] == []
 
 
 @each

@@ -13,7 +13,8 @@ STEPS = "steps"
 def steps_of(operator: DumpedOperator) -> Steps:
     """Return the kinds of what an operator of a dump does, none if the dump does not say them."""
     text = operator.parameters.get(STEPS)
-    return tuple(text.split(",")) if isinstance(text, str) and text else ()
+    kinds = text.split(",") if isinstance(text, str) and text else ()
+    return tuple("bias" if it == "add" else it for it in kinds)  # an Add is a sum of two
 
 
 FACTS = OperatorFacts(__file__)
