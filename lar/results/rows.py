@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -69,7 +69,9 @@ class Row:
         """That of the median: over the runs if there are several, else over the samples of one."""
         if len(self.timed) == 1:
             return median_interval(self.timed[0].times)
-        return interval_of_runs(self.medians)
+        # That of their ratio to a second: each run is one value.
+        found = compare_pairs([[math.log(median)] for median in self.medians], once=True)
+        return found.interval if found else None
 
     @cached_property
     def minimum(self) -> float | None:
@@ -85,10 +87,3 @@ class Row:
     def middle(self, figure: Callable[[Run], float | None]) -> float | None:
         """Return the median of another figure of those runs, or of all runs if none has times."""
         return median_of_known([figure(run) for run in self.timed or self.runs])
-
-
-def interval_of_runs(medians: Sequence[float]) -> Interval | None:
-    """Return the interval of the median of several runs, each of which is one value: that of their
-    ratio to a second."""
-    found = compare_pairs([[math.log(median)] for median in medians], once=True)
-    return found.interval if found else None

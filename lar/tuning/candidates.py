@@ -30,15 +30,11 @@ class Combinations:
         ordered = sorted(choices, key=self.dimension_of.__getitem__)
         return Candidate(model=self.model, choices=tuple(ordered))
 
-    def single(self, choice: str) -> Candidate:
-        """Return the candidate with one choice."""
-        return Candidate(model=self.model, choices=(choice,))
-
     def singles(self) -> Iterator[Candidate]:
         """Yield the candidates with one choice: the first of each dimension, the second ones, and
         so on."""
         for row in zip_longest(*(each.choices for each in self.space.dimensions)):
-            yield from (self.single(choice.name) for choice in row if choice)
+            yield from (self.make([choice.name]) for choice in row if choice)
 
     def combine(self, names: Sequence[str]) -> Iterator[Candidate]:
         """Yield the candidates with two or more of some choices, those with few first."""

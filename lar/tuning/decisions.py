@@ -309,7 +309,7 @@ class Survey:
             {
                 name: levels[single] - levels[space.plain]
                 for name in space.choices
-                if (single := space.single(name)) in levels and self.fate(single) == "ok"
+                if (single := space.make([name])) in levels and self.fate(single) == "ok"
             }
             for space in self.combinations
         ]

@@ -99,8 +99,7 @@ def find_engines(
     readers = [chosen, *readers_of(Path(model))]
     fast = [engine.name for engine in readers if engine.is_installed and not engine.is_exact]
     named = (fast if name == "all" else [engine_asked(name).name] for name in asked)
-    able = {engine.name for engine in readers}
-    return [name for name in dict.fromkeys(chain.from_iterable(named)) if name in able]
+    return [name for name in dict.fromkeys(chain(*named)) if name in {it.name for it in readers}]
 
 
 def engine_asked(name: str) -> Engine:
