@@ -279,6 +279,9 @@ class Engine(abc.ABC):
     # How the variables begin that its libraries heed; results hold those that are set.
     variable_prefixes: tuple[str, ...] = ()
 
+    # What it offers to set in its environment, as `KEY=VALUE`: a file of settings may hold it too.
+    own_variables: Collection[str] = ()
+
     # Computes what a model should give, without the rounding of its types, and may be slow.
     is_exact: bool = False
 

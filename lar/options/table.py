@@ -8,9 +8,10 @@ option is a row of that engine's own table (`lar/engines/*/options.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from lar.errors import UsageError
 from lar.options import values
 from lar.options.option import Group, Option, Switch, Value, Word
 
@@ -529,6 +530,42 @@ PROFILE_FILES: tuple[Option[str], ...] = (*PROFILES, PROFILE_RAW)
 SEARCHES: tuple[Option[Any], ...] = (FAST_RUN, FULL_RUN)
 # Given for one of several runs, they come after those of all, and the last of a name counts.
 ADDED: tuple[Option[Any], ...] = (ENGINE_ENV, ENGINE_OPTION)
+# Only the command line may set them: they name code that runs, or lift a guard.
+TYPED_ONLY: tuple[Option[Any], ...] = (PYTHON, ENGINE_ENV, C_OPR_LIB, ALLOW_EXTERNAL_DATA)
+
+
+def check_typed(options: Mapping[str, Any], typed: Mapping[str, Any], own: Collection[str]) -> None:
+    """Refuse what a file sets and the user alone may set, as `find_untyped` takes it.
+
+    Raises:
+        UsageError: naming the flag.
+    """
+    if flag := find_untyped(options, typed, own):
+        raise UsageError(
+            f"sets {flag}: the command line alone sets what code runs and where data lies",
+            f"give {flag} on the command line, if you trust it",
+        )
+
+
+def find_untyped(options: Mapping[str, Any], typed: Mapping[str, Any], own: Collection[str]) -> str:
+    """Return a flag with its value that a file sets and the user alone may set, empty without one.
+
+    Args:
+        options: what the file sets.
+        typed: what the user gave; the file may set the same.
+        own: the environment variables that lar's engines offer, as `KEY=VALUE`.
+    """
+    for option in TYPED_ONLY:
+        known = {*own, *values_of(typed.get(option.key))}
+        for value in values_of(options.get(option.key)):
+            if value not in known:
+                return f"{option.flag} {value}"
+    return ""
+
+
+def values_of(given: str | Sequence[str] | None) -> Sequence[str]:
+    """Return the values of an option that may be given several times."""
+    return (given,) if isinstance(given, str) else given or ()
 
 
 def collect_settings(values: Mapping[str, Any]) -> dict[str, Any]:

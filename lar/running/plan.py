@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lar.engines import check_options, driver_for, engine_for
+from lar.engines import check_options, driver_for, engine_for, find_engine
 from lar.engines.engine import DriverEntry, Engine
 from lar.errors import EngineMissing, LarError, UsageError, address_space_limit, count_of
 from lar.files.input_file import check_input
@@ -121,6 +121,8 @@ def with_settings(source: Source, values: Mapping[str, Any]) -> Iterator[dict[st
     settings = read_settings(path)
     try:
         found = parse_values(settings.options)
+        maker = find_engine(settings.engine.name)
+        table.check_typed(found, values, maker.own_variables if maker else ())
     except UsageError as error:
         raise refusal(path, error.message, error.hint) from None
     given = {key: values[key] for key in found if table.BY_KEY[key].is_given(values)}

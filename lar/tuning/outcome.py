@@ -17,8 +17,7 @@ from lar.files.path_conflicts import Place
 from lar.files.report_file import OutputFile
 from lar.measurement.statistics import percentile_of
 from lar.options.command_line import format_command
-from lar.options.option import Option
-from lar.options.table import BY_KEY
+from lar.options.table import BY_KEY, find_untyped
 from lar.records.choices import OptionValue
 from lar.records.facts import ModelFile
 from lar.records.run import RunResult, record_to_json
@@ -193,9 +192,9 @@ def settings_of(
     assert result.engine is not None
     assert result.machine is not None
     found = options_of(best, space)
-    options = {key: with_place(key, value) for key, value in found.items() if is_setting(key)}
+    held = settings_in(found, space)
     return TunedSettings(
-        options={**options, **caches},
+        options={**{key: with_place(key, value) for key, value in held.items()}, **caches},
         engine=result.engine,
         model=models[best.model],
         machine=result.machine,
@@ -209,21 +208,21 @@ def settings_of(
     )
 
 
-def is_setting(key: str) -> bool:
-    option = BY_KEY.get(key)
-    return option is not None and can_be_set(option)
+def settings_in(options: Mapping[str, OptionValue], space: ModelSpace) -> dict[str, OptionValue]:
+    """Return the options that settings hold: not those that the command line alone may set."""
+    own = engine_named(space.engine).own_variables
+    known = {key: value for key, value in options.items() if key in BY_KEY}
+    return {
+        key: value
+        for key, value in known.items()
+        if can_be_set(BY_KEY[key]) and not find_untyped({key: value}, {}, own)
+    }
 
 
 def with_place(key: str, value: OptionValue) -> OptionValue:
     """Return the value of an option; a file has its whole path, since settings are read
     elsewhere too."""
-    option: Option[object] = BY_KEY[key]
-    names_file = option.reads or option.metavar in ("PATH", "DIR")
-    if not names_file:
-        return value
-    if isinstance(value, tuple):
-        return tuple(map(os.path.abspath, value))
-    return os.path.abspath(str(value))
+    return os.path.abspath(str(value)) if BY_KEY[key].reads else value
 
 
 def write_settings(output: OutputFile, result: TuneResult) -> TunedSettings:
@@ -247,18 +246,14 @@ def write_settings(output: OutputFile, result: TuneResult) -> TunedSettings:
         names[key] = f"{key}.{name}" if names else name
         copy_cache(space, source, os.path.join(os.path.dirname(output.path), names[key]))
     places = {key: os.path.join(folder, name) for key, name in names.items()}
+    used = {**space.options, **(result.best.options if result.best else {})}
     written = replace(
         settings,
         options={**settings.options, **names},
-        command=format_command(space.model, {**with_inputs(space), **settings.options, **places}),
+        command=format_command(space.model, {**used, **settings.options, **places}),
     )
     output.write(msgspec.json.format(record_to_json(written), indent=1).decode() + "\n")
     return written
-
-
-def with_inputs(space: ModelSpace) -> dict[str, OptionValue]:
-    """Return the options of all candidates that are no settings: what they are fed with."""
-    return {key: value for key, value in space.options.items() if not is_setting(key)}
 
 
 def caches_in(settings: TunedSettings, folder: str = "") -> dict[str, str]:

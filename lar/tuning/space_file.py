@@ -17,10 +17,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
+from lar.engines import all_engines
 from lar.errors import LarError, UsageError, nearest
 from lar.files.input_file import read_input
 from lar.options.option import flag_of
-from lar.options.table import DRIVER, ENGINE_ENV, ENGINE_FIX, option_of
+from lar.options.table import DRIVER, ENGINE_ENV, ENGINE_FIX, check_typed, option_of
 from lar.records.choices import Allowed, Choice, Dimension, OptionValue
 from lar.running.compared_sides import parse_words
 from lar.running.plan import parse_values
@@ -154,6 +155,8 @@ def options_in(text: str) -> dict[str, OptionValue]:
     except ValueError as error:
         raise UsageError(str(error), "quote a value as in a shell") from None
     options = parse_words(words)
+    own = {each for engine in all_engines() for each in engine.own_variables}
+    check_typed(options, {}, own)
     for key in options:
         try:
             option = known_option(key, flag_of(key))

@@ -61,6 +61,32 @@ def test_what_is_typed_beside_it_takes_the_place_of_the_file(model: str) -> None
     assert spec.environment == {"A": "1", "B": "3"}
 
 
+@pytest.mark.parametrize(
+    ("options", "flag"),
+    [
+        ({"python": "evil"}, "--python evil"),
+        ({"c_opr_lib": "/tmp/evil.so"}, "--c-opr-lib /tmp/evil.so"),
+        ({"allow_external_data": ("/",)}, "--allow-external-data /"),
+        ({"engine_env": ("A=1", "LD_PRELOAD=/evil.so")}, "--engine-env LD_PRELOAD=/evil.so"),
+    ],
+)
+def test_a_file_runs_no_strangers_code(
+    options: dict[str, OptionValue], flag: str, model: str, run_lar: RunLar
+) -> None:
+    path = settings_for(model, {})
+    change(path, "options", options)
+    done = run_lar(model, "--settings", path)
+    assert done.returncode == 2
+    assert f"{path}: sets {flag}: the command line alone sets what code runs" in done.stderr
+    assert f"hint: give {flag} on the command line, if you trust it" in done.stderr
+
+
+def test_what_is_typed_too_the_file_may_set(model: str) -> None:
+    path = settings_for(model, {})
+    change(path, "options", {"engine_env": ["B=3"]})
+    assert plan_run(model, {"settings": path, "engine_env": ["B=3"]}).environment == {"B": "3"}
+
+
 def test_what_contradicts_the_file_is_refused(root: Path, tmp_path: Path) -> None:
     place = tmp_path / "digits.mge"
     place.write_bytes((root / "models/digits_cnn.mge").read_bytes())

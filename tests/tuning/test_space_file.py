@@ -18,6 +18,7 @@ from tests.cli.marks import needs_megengine
 from tests.conftest import RunLar, WriteScript
 from tests.tuning.test_space import LANDSCAPE, make_space, survey_space
 
+MKL = "MKL_DEBUG_CPU_TYPE=5"
 DIGITS = str(Path(__file__).resolve().parents[2] / "models" / "digits_cnn.mge")
 
 DECLARED = (
@@ -57,16 +58,16 @@ class TestChoices:
         found = chosen(
             layout=["--enable-nchw44", "nchw32", "--enable-nchw88 --engine-fix x2apic"],
             threads="quick",
-            more=["--multithread 3", "--engine-env A=1 --engine-env B=2"],
+            more=["--multithread 3", f"--engine-env {MKL}"],
         )
         assert [*found] == [
             *("nchw44", "nchw32", "enable-nchw88 engine-fix x2apic", "2 copies"),
-            *("multithread 3", "engine-env A=1 engine-env B=2"),
+            *("multithread 3", f"engine-env {MKL}"),
         ]
         assert found["multithread 3"].options == {"multithread": 3}
-        variables = found["engine-env A=1 engine-env B=2"]
+        variables = found[f"engine-env {MKL}"]
         assert (variables.options, variables.allow) == (
-            {"engine_env": ("A=1", "B=2")},
+            {"engine_env": (MKL,)},
             "engine-env",
         )
         assert found["enable-nchw88 engine-fix x2apic"].allow == "engine-fixes"
@@ -208,7 +209,9 @@ def test_all_that_flags_hold_has_to_be_allowed() -> None:
         name="precision",
         choices=(Choice(name="ioc16", options={"enable_ioc16": True}, allow="reduced-precision"),),
     )
-    choice = chosen(x=["--enable-ioc16 --engine-fix x2apic --engine-env A=1"]).popitem()[1]
+    choice = chosen(
+        x=["--enable-ioc16 --engine-fix x2apic --engine-env MKL_DEBUG_CPU_TYPE=5"]
+    ).popitem()[1]
     assert find_permits(choice, (*DECLARED, parts)) == {
         *("engine-env", "engine-fixes", "reduced-precision"),
     }
@@ -228,7 +231,7 @@ def test_what_makes_a_choice_exact_takes_its_need_away() -> None:
 @needs_megengine
 def test_one_permit_is_not_enough_for_two_needs(tmp_path: Path) -> None:
     file = tmp_path / "space.json"
-    file.write_text('{"x": ["--engine-fix x2apic --engine-env A=1"]}')
+    file.write_text('{"x": ["--engine-fix x2apic --engine-env MKL_DEBUG_CPU_TYPE=5"]}')
 
     def why(*allowed: Allowed) -> list[str]:
         left_out = survey_space(DIGITS, {}, extent=str(file), allowed=allowed).left_out
@@ -292,3 +295,20 @@ class TestCommandLine:
         assert refused.stderr.startswith(f"lar: error: {expected}\n")
         unknown = run_lar("tune", model, "--list-space", "--engines", "onnxruntim")
         assert "--engines: there is no engine 'onnxruntim'" in unknown.stderr
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "--c-opr-lib evil.so",
+        "--allow-external-data /",
+        "--engine-env LD_PRELOAD=evil.so",
+        f"--engine-env {MKL} --engine-env PYTHONPATH=evil",
+    ],
+)
+def test_what_runs_a_strangers_code_is_refused(flags: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        chosen(x=[flags])
+    assert "the command line alone sets what code runs" in caught.value.message
+    assert "evil" in caught.value.message or "/" in caught.value.message
+    assert "on the command line" in caught.value.hint

@@ -93,6 +93,8 @@ class MegEngine(Engine):
     packing = TestcaseFiles()
     staged = WinogradRun()
 
+    own_variables = ("MKL_DEBUG_CPU_TYPE=5",)
+
     @property
     def install_hint(self) -> str:
         import platform  # slow to import

@@ -33,6 +33,7 @@ class FakeEngine(Engine):
     """The engine of scripts."""
 
     name = "fake"
+    own_variables = ("A=1", "B=2", "TURBO=1")
     title = "the scripted engine"
     formats = (SCRIPT,)
     drivers = (DriverEntry("script", "plays a JSON script", script_driver),)
