@@ -221,7 +221,7 @@ class Farm:
         """
         if time.monotonic() > self._look_at:
             self._look_at = time.monotonic() + LOOK_SECONDS
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, KeyError):  # it says nothing when it is closed
                 self._workers = self._client.scheduler_info(n_workers=-1)["workers"]
         if self._client.status != "running":
             raise self.connection_lost()
